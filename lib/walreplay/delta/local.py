@@ -73,6 +73,7 @@ _KNOWN_FIELDS: Final = {"comment", "delta.columnMapping.id", "delta.columnMappin
 
 _OF_NEW: Final = (
     "delta.checkpoint",
+    "delta.dataSkipping",
     "delta.deletedFile",
     "delta.enableExpired",
     "delta.logRetention",
@@ -82,6 +83,12 @@ _OF_NEW: Final = (
 
 _COMMIT_KEY: Final = "walreplay.commit"
 """By this a commit is known again if the store's answer to it was lost."""
+
+_OF_VERSION: Final = re.compile(r"(\d{20})\.(json|checkpoint\b.*\.parquet)")
+"""The log's files that show that a table has had a version."""
+
+_NUMBERED: Final = re.compile(r"\.{0,2}(\d{20})\.")
+"""How files of a version begin: its checksums, and what was to become one."""
 
 _DAMAGED: Final = re.compile(
     r"\bgap\b|Json error|Generic delta kernel error|No files in log segment|parse", re.IGNORECASE
@@ -119,9 +126,35 @@ class TableFile:
 
 
 def newest_version(folder: Folder) -> int:
-    """Return the newest version of the table in a folder; -1 if there is no table."""
-    table = _opened(folder)
-    return -1 if table is None else table.version()
+    """Return the newest version of the table in a folder, by the names of its log's files; -1 if there is no table."""
+    return _newest(folder.inside(LOG).names())
+
+
+def _newest(names: Sequence[str]) -> int:
+    return max((int(found[1]) for name in names if (found := _OF_VERSION.fullmatch(name))), default=-1)
+
+
+def clear_leftovers(folder: Folder) -> None:
+    """Remove files of a log that belong to commits which are gone: they would be taken for those of the next ones.
+
+    Hadoop's checksums of commits (``.NAME.json.crc``) damn a commit that comes in their place.
+    """
+    log = folder.inside(LOG)
+    names = log.names()
+    newest = _newest(names)
+    numbered = ((name, _NUMBERED.match(name)) for name in names)
+    log.delete(*(name for name, found in numbered if found is not None and int(found[1]) > newest))
+
+
+def touch(folder: MountedFolder) -> None:
+    """Let a table that was moved be seen to be another one.
+
+    Spark keeps what it has read of a path's log, and takes it for unchanged while the newest commit has the same
+    number and time.
+    """
+    version = newest_version(folder)
+    if version >= 0:
+        Path(folder.path, LOG, f"{version:020}.json").touch()
 
 
 class LocalTable:
@@ -287,6 +320,7 @@ class LocalTable:
         actions += [AddAction(file.name, file.size, {}, now, True, file.stats) for file in added]
         told = _counts(added) if metrics is None else metrics
         version, self.commit_id = self.version + 1, uuid.uuid4().hex
+        self._drop_sums(f"{version:020}.json")
         try:
             with _errors(self.folder):
                 self._make(actions, _properties(self.commit_id, commit, told))
@@ -307,8 +341,14 @@ class LocalTable:
 
     def checkpoint(self) -> None:
         """Write a checkpoint of the log up to this version."""
+        self._drop_sums("_last_checkpoint", f"{self.version:020}.checkpoint.parquet")
         with _errors(self.folder):
             self._known.create_checkpoint()
+
+    def _drop_sums(self, *names: str) -> None:
+        """Remove the checksums that Hadoop keeps of files in mounted folders, before others come in their place."""
+        if isinstance(self.folder, MountedFolder):
+            self.folder.delete(*(f"{LOG}/.{name}.crc" for name in names))
 
     def _make(self, actions: Sequence[Any], told: CommitProperties) -> None:
         hooks = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
@@ -485,4 +525,14 @@ def _indexed(names: Sequence[str], properties: Mapping[str, str]) -> set[str]:
     return set(names if count < 0 else names[:count])
 
 
-__all__ = ["LOG", "ConflictError", "DamagedLogError", "LocalTable", "TableFile", "declared", "newest_version"]
+__all__ = [
+    "LOG",
+    "ConflictError",
+    "DamagedLogError",
+    "LocalTable",
+    "TableFile",
+    "clear_leftovers",
+    "declared",
+    "newest_version",
+    "touch",
+]

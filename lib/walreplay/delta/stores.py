@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
 from walreplay.sink.folders import Folder, MountedFolder, StoreFolder
+
+_MISREAD: Final = re.compile(r"[%\x00-\x1f\x7f]")
 
 _SCHEMES: Final = {"S3FileSystem": "s3", "GcsFileSystem": "gs", "AzureFileSystem": "abfss"}
 
@@ -19,6 +22,11 @@ _NAMES: Final[Mapping[str, str]] = {
     "sas_token": "azure_storage_sas_token",
 }
 """The options of Arrow's clients by which delta-rs names them."""
+
+
+def taken(folder: Folder) -> Folder | None:
+    """Return a folder that delta-rs finds; None for one with a name that it takes for another."""
+    return None if _MISREAD.search(folder.uri) else folder
 
 
 def storage_of(folder: Folder) -> tuple[str, dict[str, str]]:
@@ -40,4 +48,4 @@ def storage_of(folder: Folder) -> tuple[str, dict[str, str]]:
     return f"{_SCHEMES[folder.kind]}://{folder.bucket}/{path}", found
 
 
-__all__ = ["storage_of"]
+__all__ = ["storage_of", "taken"]

@@ -77,9 +77,3 @@ def missing(wanted: Mapping[str, str], there: Mapping[str, str]) -> dict[str, st
         lacking.keys() & {*TYPE_WIDENING, *TIMESTAMP_NTZ, *DELETION_VECTORS}
     )
     return lacking if lists or not lacking.keys() & COLUMN_MAPPING.keys() else lacking | TIMESTAMP_NTZ
-
-
-def protocol_shown(protocol: Mapping[str, Any]) -> dict[str, str]:
-    """Give a protocol from Delta's log in the form of SHOW TBLPROPERTIES."""
-    features = {*(protocol.get("readerFeatures") or ()), *(protocol.get("writerFeatures") or ())}
-    return {_READER: str(protocol["minReaderVersion"]), **{f"{FEATURE}{name}": "supported" for name in features}}

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 _KEEP_ROWS: Final = frozenset(
     {
+        "ADD COLUMN",
         "ADD COLUMNS",
         "ADD CONSTRAINT",
         "ANALYZE",
@@ -153,16 +154,12 @@ class LoggedCommit:
     Attributes:
         parameters: of the operation.
         mark: see `mark_of`.
-        keeps_files: no rows were added or removed; None if only the operation's name tells.
-        keeps_metadata: the columns and properties are unchanged; None if only the operation's name tells.
     """
 
     version: int
     operation: str
     parameters: Mapping[str, Any] = field(default_factory=dict)
     mark: str | None = None
-    keeps_files: bool | None = None
-    keeps_metadata: bool | None = None
 
     @property
     def restored(self) -> int | None:
@@ -177,9 +174,7 @@ class LoggedCommit:
     @property
     def keeps_rows(self) -> bool:
         """Say whether the table has the rows that it had."""
-        if self.keeps_files is None:
-            return self.operation in _KEEP_ROWS
-        return self.keeps_files and (bool(self.keeps_metadata) or self.operation in _KEEP_ROWS)
+        return self.operation in _KEEP_ROWS
 
 
 @dataclass(frozen=True, slots=True)

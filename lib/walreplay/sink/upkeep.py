@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 SMALL: Final = 64 << 20
 """A file with fewer bytes is small."""
@@ -46,13 +46,13 @@ class Need:
     reason: str
 
 
-def from_log(files: Iterable[Mapping[str, Any]]) -> FilesOfTable:
-    """Count the files of a log's ``add`` entries."""
+def from_log(files: Iterable[tuple[int, bool]]) -> FilesOfTable:
+    """Count the files that a log has: bytes of each, and whether it has a deletion vector."""
     count = size = small = marked = 0
-    for file in files:
-        count, size = count + 1, size + int(file["size"])
-        small += int(file["size"]) < SMALL
-        marked += file.get("deletionVector") is not None
+    for length, is_marked in files:
+        count, size = count + 1, size + length
+        small += length < SMALL
+        marked += is_marked
     return FilesOfTable(count, size, small, marked)
 
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as f
 from pyspark.sql.types import ArrayType, DoubleType, FloatType, StructType
 
+from walreplay.delta.local import DamagedLogError, LocalTable
 from walreplay.errors import TargetError, WalReplayError
 from walreplay.outputs import Output, output_of
-from walreplay.sink.table_log import DamagedLog, check_log
 from walreplay.spark.checks.standing import Known, standing_of
 from walreplay.spark.delta import statements as delta
 from walreplay.spark.delta.located import folder_at
@@ -100,13 +100,13 @@ def check_readable(spark: SparkSession, entry: MirrorEntry) -> None:
     try:
         folder = folder_at(spark, entry.table)
         if folder is not None:
-            check_log(folder)
+            LocalTable.open(folder)
         if delta.exists(spark, entry.table):
             # What is committed to a table depends on all of its log.
             delta.read(spark, entry.table).inputFiles()
     except Exception as error:
-        failure = None if isinstance(error, DamagedLog) else failure_of(error)
-        if failure is None and not isinstance(error, DamagedLog):
+        failure = None if isinstance(error, DamagedLogError) else failure_of(error)
+        if failure is None and not isinstance(error, DamagedLogError):
             raise
         raise TargetError(
             f"nothing can be committed to the table, as its log is damaged: {failure.problem if failure else error}",

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from walreplay.delta.local import DamagedLogError, LocalTable
 from walreplay.errors import TargetError
 from walreplay.sink.lineage import CommitId, LoggedCommit, Standing, follow, mark_of, others_change
-from walreplay.sink.table_log import DamagedLog, check_log, commits_from, newest_version
 from walreplay.spark.delta import statements as delta
 from walreplay.spark.delta.located import folder_at
 from walreplay.spark.delta.target import TableName
@@ -59,7 +59,7 @@ def standing_of(spark: SparkSession, table: TableName, known: Known) -> Standing
     try:
         newest, commits = _commits(spark, table, left)
     except (ValueError, TypeError, AttributeError) as error:
-        what = str(error) if isinstance(error, DamagedLog) else type(error).__name__
+        what = str(error) if isinstance(error, DamagedLogError) else type(error).__name__
         raise TargetError(
             f"the table's log is damaged: {what}",
             table=known.name,
@@ -105,9 +105,7 @@ def newest_number(spark: SparkSession, table: TableName, application: str) -> in
     folder = folder_at(spark, table)
     found: Iterable[LoggedCommit]
     if folder is not None:
-        newest = newest_version(folder)
-        versions = range(newest, max(newest - _NEWEST, -1), -1)
-        found = (commit for version in versions for commit in commits_from(folder, version, version))
+        found = LocalTable.open(folder).history(_NEWEST)
     elif delta.exists(spark, table):
         found = [_of_history(row) for row in _history(spark, table, _NEWEST)]
     else:
@@ -180,8 +178,9 @@ def _commits(spark: SparkSession, table: TableName, left: int) -> tuple[int, lis
     """Give a table's newest version, and its commits from a version on."""
     folder = folder_at(spark, table)
     if folder is not None:
-        newest = check_log(folder)
-        return newest, list(commits_from(folder, left, newest))
+        opened = LocalTable.open(folder)
+        commits = opened.history(max(opened.version - max(left, 0) + 1, 1))
+        return opened.version, [one for one in reversed(list(commits)) if one.version >= left]
     rows = _history(spark, table, 1)
     newest = rows[0].version if rows else -1
     if newest > left:

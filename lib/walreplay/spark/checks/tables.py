@@ -7,10 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from walreplay.delta.local import newest_version
 from walreplay.errors import TargetError
 from walreplay.report import TableReport
 from walreplay.sink.lineage import LoggedCommit, Standing
-from walreplay.sink.table_log import newest_version
 from walreplay.spark.checks.setting_back import (
     Ahead,
     check_bytes,

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 from pyspark.errors import AnalysisException, PySparkException
 
+from walreplay.delta.local import LOG, LocalTable, declared, newest_version
 from walreplay.errors import TargetError
 from walreplay.sink.comments import comment_in
 from walreplay.sink.features import needed_by, of_new
 from walreplay.sink.folders import forget_files
 from walreplay.sink.lineage import CommitId, in_statement
-from walreplay.sink.table_log import LOG, commits_from, newest_version
 from walreplay.spark.delta.located import folder_of_new
-from walreplay.spark.delta.sql_types import declared, sql_schema, sql_type
+from walreplay.spark.delta.sql_types import sql_type
 from walreplay.spark.delta.target import TableName, quote
 from walreplay.spark.session.isolation import settings
 
@@ -57,7 +57,7 @@ def create_table(
         schema: with the comments of the columns and of the table (`comment_in`).
         commit: the one that will bring its rows; None if it does not matter whose table it is.
     """
-    fields = declared(sql_schema(schema))["fields"]
+    fields = declared(schema)
     columns = ", ".join(f"{quote(field.name)} {sql_type(field.type)}{commented(comment_in(field))}" for field in schema)
     given = of_new({**properties, **needed_by(fields)})
     create_by_sql(spark, table, columns, given, comment_in(schema) or "", commit)
@@ -119,10 +119,11 @@ def _remove_rest(spark: SparkSession, table: TableName, commit: CommitId | None)
     if folder is None or set(folder.names()) != {LOG} or newest_version(folder) != 0:
         return False
     changed = folder.changed_at(LOG)
-    first = next(commits_from(folder, 0, 0), None)
+    opened = LocalTable.open(folder)
+    first = next(opened.history(), None)
     made_by = None if first is None else CommitId.of_mark(first.mark)
     is_own = commit is None or (made_by is not None and made_by.application == commit.application)
-    if first is None or not is_own or not first.keeps_files or changed is None or time.time() - changed < _A_WHILE:
+    if first is None or not is_own or opened.files or changed is None or time.time() - changed < _A_WHILE:
         return False
     folder.delete_all()
     forget_files()

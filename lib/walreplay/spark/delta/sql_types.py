@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
 import pyarrow as pa
-from pyspark.sql.types import StructType
 
 from walreplay.spark.delta.target import quote
 
@@ -47,9 +43,3 @@ def sql_type(kind: pa.DataType) -> str:
 def sql_schema(schema: pa.Schema) -> str:
     """Give a whole schema, as mapInArrow and CREATE TABLE take it."""
     return ", ".join(f"{quote(field.name)} {sql_type(field.type)}" for field in schema)
-
-
-def declared(columns: str) -> dict[str, Any]:
-    """Give columns that are declared in SQL as Delta's log has them."""
-    declared: dict[str, Any] = json.loads(StructType.fromDDL(columns).json())
-    return declared

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -13,11 +12,11 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
+from walreplay.delta.local import ConflictError, LocalTable, newest_version, touch
 from walreplay.sink.features import needed_by, of_new
-from walreplay.sink.folders import forget_files
+from walreplay.sink.folders import MountedFolder, forget_files
 from walreplay.sink.lineage import CommitId as CommitId
 from walreplay.sink.lineage import in_statement, mark_of
-from walreplay.sink.table_log import LoggedVersion, newest_version
 from walreplay.spark.delta.creation import MADE_BY, create_by_sql
 from walreplay.spark.delta.creation import NO_PROPERTIES as NO_PROPERTIES
 from walreplay.spark.delta.creation import USER_METADATA as USER_METADATA
@@ -25,10 +24,8 @@ from walreplay.spark.delta.creation import commented as commented
 from walreplay.spark.delta.creation import create_table as create_table
 from walreplay.spark.delta.creation import listed as listed
 from walreplay.spark.delta.creation import literal as literal
-from walreplay.spark.delta.internals import checkpoint_log, forget_log
-from walreplay.spark.delta.located import place_of
-from walreplay.spark.delta.reach import folder_of
-from walreplay.spark.delta.target import Place, TableName, quote
+from walreplay.spark.delta.located import folder_at
+from walreplay.spark.delta.target import TableName, quote
 from walreplay.spark.session.isolation import AS_WRITTEN, has_own_sessions, settings
 
 if TYPE_CHECKING:
@@ -179,11 +176,8 @@ def say_in_front(spark: SparkSession, table: TableName, commit: CommitId) -> Non
 
 def exists(spark: SparkSession, table: TableName) -> bool:
     """Say whether a Delta table exists."""
-    place = place_of(spark, table)
-    if place is not None and place.path is None:
-        return False
-    folder = None if place is None else folder_of(spark, place.path)
-    return _schema_of(spark, table, place) is not None if folder is None else newest_version(folder) >= 0
+    folder = folder_at(spark, table)
+    return _schema_of(spark, table) is not None if folder is None else newest_version(folder) >= 0
 
 
 def columns_of(spark: SparkSession, table: TableName) -> list[tuple[str, str]] | None:
@@ -194,29 +188,18 @@ def columns_of(spark: SparkSession, table: TableName) -> list[tuple[str, str]] |
 
 def schema_of(spark: SparkSession, table: TableName) -> StructType | None:
     """Give a table's columns as Spark has them; None if there is no table."""
-    place = place_of(spark, table)
-    if place is not None and place.path is None:
-        return None
-    folder = None if place is None else folder_of(spark, place.path)
-    if folder is not None:
-        # Spark needs a tenth of a second, and in an object store some requests more, also to say that there is none.
-        version = newest_version(folder)
-        metadata = LoggedVersion(folder, version).metadata() if version >= 0 else None
-        if metadata is not None:
-            return _schema_in(metadata)
-        if version < 0:
-            return None
-    return _schema_of(spark, table, place)
+    folder = folder_at(spark, table)
+    if folder is None:
+        return _schema_of(spark, table)
+    # Spark needs a tenth of a second, and in an object store some requests more, also to say that there is none.
+    opened = LocalTable.open(folder)
+    return _schema_in(opened.fields) if opened.version >= 0 else None
 
 
-def _schema_of(spark: SparkSession, table: TableName, place: Place | None) -> StructType | None:
-    """Give a table's columns by Spark itself; None if there is no table.
-
-    Args:
-        place: as far as it is known.
-    """
+def _schema_of(spark: SparkSession, table: TableName) -> StructType | None:
+    """Give a table's columns by Spark itself; None if there is no table."""
     try:
-        if place is None and not spark.catalog.tableExists(table.sql):
+        if table.path is None and not spark.catalog.tableExists(table.sql):
             return None
         return read(spark, table).schema
     except AnalysisException as error:
@@ -225,9 +208,9 @@ def _schema_of(spark: SparkSession, table: TableName, place: Place | None) -> St
         raise
 
 
-def _schema_in(metadata: Mapping[str, Any]) -> StructType:
-    """Give the columns that a log's metadata declare, as Spark has them: what is Delta's own in them is left out."""
-    schema = StructType.fromJson(json.loads(metadata["schemaString"]))
+def _schema_in(fields: Sequence[Mapping[str, Any]]) -> StructType:
+    """Give the columns that a log declares, as Spark has them: what is Delta's own in them is left out."""
+    schema = StructType.fromJson({"type": "struct", "fields": list(fields)})
     for field in schema.fields:
         field.metadata = {key: value for key, value in field.metadata.items() if not key.startswith("delta.")}
     return schema
@@ -261,7 +244,7 @@ def size_of(spark: SparkSession, table: TableName) -> int:
 
 def is_conflict(error: Exception) -> bool:
     """Say whether a commit failed because somebody else made one in between."""
-    return _CONFLICT.search(str(error)) is not None
+    return isinstance(error, ConflictError) or _CONFLICT.search(str(error)) is not None
 
 
 def last_version(spark: SparkSession) -> int | None:
@@ -370,9 +353,11 @@ def checkpoint(spark: SparkSession, table: TableName) -> None:
     Until then the log contains files that the table no longer has, with least and greatest values of the old types.
     DuckDB's reader reads these as the new types, and fails.
     """
-    place = place_of(spark, table) if has_own_sessions(spark) else None
-    if place is not None and place.path is not None:
-        checkpoint_log(spark, place.path)
+    folder = folder_at(spark, table)
+    if folder is not None:
+        # Delta writes one by itself before long.
+        with suppress(Exception):
+            LocalTable.open(folder).checkpoint()
 
 
 def with_comments(frame: DataFrame, comments: Mapping[str, str]) -> DataFrame:
@@ -399,24 +384,20 @@ def comment_of(spark: SparkSession, table: TableName) -> str:
 
 def drop(spark: SparkSession, table: TableName) -> None:
     """Remove a catalog's table, if it is there; the next one of its name may lie where it lay."""
-    place = place_of(spark, table)
     spark.sql(f"DROP TABLE IF EXISTS {table.sql}")
     forget_files()
-    if place is not None and place.path is not None:
-        forget_log(spark, place.path)
 
 
 def forget(spark: SparkSession, table: TableName) -> None:
     """Make Delta read a path's log again, after a folder has been moved without Delta.
 
-    Delta caches a path's log, and takes it for unchanged while its commits have the same versions, lengths and
-    modification times (ms).  The logs of two tables that swap places can agree in all of these, because their first
-    commits may be made in the same millisecond.  Then one table would be read for the other.
+    The logs of two tables that swap places can agree in versions and times of their commits, which may be made in the
+    same millisecond.  Then one table would be read for the other.
     """
     forget_files()
-    place = place_of(spark, table) if has_own_sessions(spark) else None
-    if place is not None and place.path is not None:
-        forget_log(spark, place.path)
+    folder = folder_at(spark, table)
+    if isinstance(folder, MountedFolder):
+        touch(folder)
 
 
 def read(spark: SparkSession, table: TableName) -> DataFrame:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from walreplay.errors import ConfigError
 
@@ -73,19 +73,6 @@ class TableName:
     def place(self) -> str:
         """A key that is equal for two names of the same table: catalogs ignore case."""
         return self.path if self.path is not None else self.text.lower()
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a table's files lie.
-
-    Attributes:
-        path: as Hadoop names it; None if the catalog has no such table.
-        entry: what the session's catalog has of the table (Java's); None for a table that is named by its path.
-    """
-
-    path: str | None
-    entry: Any = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

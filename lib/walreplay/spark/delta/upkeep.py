@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from walreplay.sink.table_log import LoggedVersion, newest_version
+from walreplay.delta.local import LocalTable
 from walreplay.sink.upkeep import SMALL, FilesOfTable, from_history, from_log
 from walreplay.spark.delta import statements as delta
 from walreplay.spark.delta.located import folder_at
@@ -44,9 +44,8 @@ def files_of(spark: SparkSession, table: TableName) -> FilesOfTable:
     it is read here.
     """
     folder = folder_at(spark, table)
-    logged = None if folder is None else LoggedVersion(folder, newest_version(folder)).files()
-    if logged is not None:
-        return from_log(logged)
+    if folder is not None:
+        return from_log((file.size, file.marked) for file in LocalTable.open(folder).files)
     (detail,) = spark.sql(f"DESCRIBE DETAIL {table.sql}").select("numFiles", "sizeInBytes").collect()
     history = spark.sql(f"DESCRIBE HISTORY {table.sql} LIMIT {_COMMITS}")
     commits = [

@@ -25,9 +25,9 @@ import pyarrow as pa
 from pyspark.sql import functions as f
 
 from walreplay.decode.summary import FileScan
+from walreplay.delta.local import newest_version
 from walreplay.errors import CaptureError, ConfigError, TargetError, WalReplayError
 from walreplay.settings import Settings
-from walreplay.sink.table_log import newest_version
 from walreplay.spark.captures.files import INDEX_FOLDER, CaptureFile, root_of
 from walreplay.spark.delta import statements as delta
 from walreplay.spark.delta.reach import folder_of

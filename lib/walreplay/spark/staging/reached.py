@@ -5,15 +5,14 @@ from __future__ import annotations
 import threading
 import uuid
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from walreplay.delta.stores import taken
 from walreplay.sink.folders import Folder, MountedFolder, StoreFolder
-from walreplay.spark.delta.located import place_of, schema_folder
-from walreplay.spark.delta.reach import folder_of
-from walreplay.spark.delta.target import Place, TableName
+from walreplay.spark.delta.located import folder_at, schema_folder
+from walreplay.spark.delta.target import TableName
 from walreplay.spark.session.isolation import has_own_sessions
 from walreplay.spark.session.session import local_cores
 from walreplay.spark.workers.reaching import REACHED, reach
@@ -25,24 +24,12 @@ if TYPE_CHECKING:
 _STAGING: Final = "_walreplay_staging"
 
 
-@dataclass(frozen=True, slots=True)
-class Located:
-    """A table's place, which the driver reaches by itself.
-
-    Attributes:
-        folder: None if the catalog has no such table.
-    """
-
-    place: Place
-    folder: Folder | None
-
-
 class Reached(ABC):
     """The places of a target's tables, as far as the driver reaches them by itself, and maybe the workers, too."""
 
     @abstractmethod
-    def located(self, spark: SparkSession, table: TableName) -> Located | None:
-        """Give a table's place; None if the driver does not reach it."""
+    def located(self, spark: SparkSession, table: TableName) -> Folder | None:
+        """Return the folder of a table; None if the driver or delta-rs does not reach it, or a catalog has no table."""
 
     @abstractmethod
     def by_workers(self, folder: Folder) -> bool:
@@ -71,12 +58,11 @@ class ReachedRoot(Reached):
         self._folder = folder
         self._by_workers: bool | None = None
 
-    def located(self, spark: SparkSession, table: TableName) -> Located | None:
-        """Give a table's place, usually below the root."""
+    def located(self, spark: SparkSession, table: TableName) -> Folder | None:
+        """Return the folder of a table, usually below the root."""
         if table.path is not None and table.path.startswith(f"{self._root}/"):
-            return Located(Place(table.path), self._below(table.path))
-        folder = folder_of(spark, table.path)
-        return None if folder is None else Located(Place(table.path), folder)
+            return taken(self._below(table.path))
+        return folder_at(spark, table)
 
     def by_workers(self, folder: Folder) -> bool:
         """Say whether the workers reach the root by themselves, too."""
@@ -106,13 +92,9 @@ class ReachedCatalog(Reached):
         self._tried: dict[object, bool] = {}
         self._trying = threading.Lock()
 
-    def located(self, spark: SparkSession, table: TableName) -> Located | None:
-        """Give a table's place, which the catalog is asked for."""
-        place = place_of(spark, table)
-        if place is None or place.path is None:
-            return None if place is None else Located(place, None)
-        folder = folder_of(spark, place.path)
-        return None if folder is None else Located(place, folder)
+    def located(self, spark: SparkSession, table: TableName) -> Folder | None:
+        """Return the folder of a table, which the catalog is asked for."""
+        return folder_at(spark, table)
 
     def by_workers(self, folder: Folder) -> bool:
         """Say whether the workers reach a table's folder: tried once for a bucket, or for a folder of tables."""
@@ -195,4 +177,4 @@ def workers_reach(spark: SparkSession, folder: Folder) -> bool:
         return False
 
 
-__all__ = ["Located", "Reached", "ReachedCatalog", "ReachedRoot", "ReachedStaging", "workers_reach"]
+__all__ = ["Reached", "ReachedCatalog", "ReachedRoot", "ReachedStaging", "workers_reach"]

@@ -1,8 +1,7 @@
 """Give a mirror table the columns that its relation has now.
 
-What Delta can change by metadata alone is changed in one commit with the run's number, if Delta's own transaction is
-available (`walreplay.spark.delta.transaction`).  Otherwise ALTER TABLE statements are run one by one; a statement is
-skipped if the table's columns show that it was run before.  Everything else rewrites the table in one commit, for
+What Delta can change by metadata alone ALTER TABLE statements change, one by one; a statement is skipped if the table's
+columns show that it was run before.  Everything else rewrites the table in one commit, for
 example a type that Delta cannot widen, or a column that was dropped and added again.  Old values are converted in the
 same way as the rows of earlier relation versions within a run, so it makes no difference where a run ends.
 """
@@ -12,30 +11,29 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
+from walreplay.delta.local import declared
 from walreplay.errors import TargetError, WalReplayError
 from walreplay.names import fold
 from walreplay.selection import MetadataNames
 from walreplay.sink.change_log import OldLogRows, with_old_texts
 from walreplay.sink.comments import followed, followed_columns
-from walreplay.sink.declared import Added, Changes, changed_within
 from walreplay.sink.evolution import Evolution, MirrorColumn, TableShape, converts
 from walreplay.sink.features import COLUMN_MAPPING, TYPE_WIDENING, needed_by
 from walreplay.sink.projection import Projection, project_columns
 from walreplay.spark.delta import statements as delta
-from walreplay.spark.delta.sql_types import declared, sql_schema, sql_type
+from walreplay.spark.delta.sql_types import sql_schema, sql_type
 from walreplay.spark.delta.target import TableName, quote
 from walreplay.spark.planning.table_run import log_task, own_columns, table_schema
 from walreplay.spark.session import steps
 from walreplay.spark.session.isolation import settings
 from walreplay.spark.workers.refusals import refusal_in, refusal_text
 from walreplay.spark.writing.base import TableWriter
-from walreplay.spark.writing.conflicts import conflicts_told
 from walreplay.spark.writing.features import ensure
 from walreplay.types.base import ColumnType
 
@@ -101,10 +99,8 @@ def alter(
             _rewrite(spark, writer, table, evolution, metadata, commit, check_lock)
         delta.checkpoint(spark, table)
         return True
-    ensure(spark, writer, table, _needed(statements), check_lock)
-    levels = _levels(statements, evolution.shape, metadata)
-    if not _commit(spark, writer, table, statements, levels, commit, check_lock):
-        _run(spark, table, levels, commit, check_lock)
+    ensure(spark, table, _needed(statements), check_lock)
+    _run(spark, table, _levels(statements, evolution.shape, metadata), commit, check_lock)
     return statements.any
 
 
@@ -138,67 +134,15 @@ def _levels(statements: _Statements, after: TableShape, metadata: MetadataNames)
     return levels
 
 
-def _commit(
-    spark: SparkSession,
-    writer: TableWriter,
-    table: TableName,
-    statements: _Statements,
-    levels: Sequence[_Level],
-    commit: delta.CommitId,
-    check_lock: Callable[..., None],
-) -> bool:
-    """Make all changes in one commit; say whether that was possible.
-
-    The commit has the run's number, unlike a statement's.  So a run that has lost the lock and wakes up later cannot
-    make it a second time.
-    """
-    transaction = writer.begin_change(spark, table)
-    if transaction is None or not transaction.may_be_altered(
-        drops=bool(statements.drops), renames=bool(statements.renames), widens=bool(statements.types)
-    ):
-        return False
-    before: Sequence[Mapping[str, Any]] = transaction.fields
-    fields = before
-    for level in levels:
-        fields = changed_within(fields, level.within, _changes(level))
-    if fields != before:
-        check_lock()
-        steps.reached(f"columns are to change: {table.text}")
-        with conflicts_told(table, check_lock):
-            transaction.alter(fields, commit)
-    return True
-
-
 def _needed(statements: _Statements) -> dict[str, str]:
     """Give the table properties that the changes require."""
     columns = [*((column.name, column.type) for column in statements.adds), *statements.types]
-    needed = needed_by({"name": name, "type": _declared(kind)} for name, kind in columns)
+    needed = needed_by(declared(pa.schema([(name, kind.arrow) for name, kind in columns])))
     if statements.drops or statements.renames:
         needed |= COLUMN_MAPPING
     if statements.types:
         needed |= TYPE_WIDENING
     return needed
-
-
-def _changes(level: _Level) -> Changes:
-    """Describe the changes as changes of the columns in Delta's log."""
-    statements = level.statements
-    kinds = {column.name: _declared(column.type) for column in statements.adds}
-    told_of = {column.name: column.comment for column in statements.adds}
-    adds, previous = [], level.first
-    for column in level.after.columns:
-        if column.name in kinds:
-            field = {"name": column.name, "type": kinds[column.name], "nullable": True}
-            told = {"metadata": {"comment": told_of[column.name]}} if told_of[column.name] else {}
-            adds.append(Added({**field, **told}, previous))
-        previous = column.name
-    types = {name: _declared(kind) for name, kind in statements.types}
-    return Changes(statements.drops, statements.renames, types, adds, dict(statements.comments))
-
-
-def _declared(kind: ColumnType) -> Any:
-    """Give a type as Delta's log writes it."""
-    return declared(f"c {sql_type(kind.arrow)}")["fields"][0]["type"]
 
 
 def alters(evolution: Evolution) -> bool:
@@ -435,7 +379,7 @@ def _rewrite(
     before = evolution.before
     assert before is not None
     frame = rewritten(delta.read(spark, table), evolution, metadata)
-    ensure(spark, writer, table, needed_by(frame.schema.jsonValue()["fields"]), check_lock)
+    ensure(spark, table, needed_by(frame.schema.jsonValue()["fields"]), check_lock)
     own = own_columns(metadata, evolution.shape).fields
     says, others = delta.comments_of(spark, table), {field.name: "" for field in own}
     frame = delta.with_comments(frame, followed_columns(says, before, evolution.shape, others))

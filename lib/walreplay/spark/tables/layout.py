@@ -31,9 +31,9 @@ def set_properties(spark: SparkSession, writer: TableWriter, run: TableRun) -> N
     if gone:
         _run(spark, run, f"UNSET TBLPROPERTIES IF EXISTS ({', '.join(map(delta.literal, gone))})")
     if wanted != before:
-        ensure(spark, writer, plan.table, wanted, run.check_lock)
+        ensure(spark, plan.table, wanted, run.check_lock)
     if plan.before is not None and plan.changes_comment:
-        say(spark, writer, plan.table, plan.before.comment, plan.comment, run.check_lock)
+        say(spark, plan.table, plan.before.comment, plan.comment, run.check_lock)
 
 
 def leave_clustering(spark: SparkSession, run: TableRun) -> None:
@@ -55,9 +55,9 @@ def set_layout(spark: SparkSession, writer: TableWriter, run: TableRun, way: Way
     plan = run.plan
     if plan.before is None and plan.table.path is not None and way != "files":
         is_new = way is not None and not run.resumed and plan.metadata.share is None
-        say(spark, writer, plan.table, "", plan.comment, run.check_lock, is_new=is_new)
+        say(spark, plan.table, "", plan.comment, run.check_lock, is_new=is_new)
     if plan.before is None and any(not name.startswith("delta.") for name, _ in plan.layout.properties):
-        ensure(spark, writer, plan.table, dict(plan.layout.properties), run.check_lock)
+        ensure(spark, plan.table, dict(plan.layout.properties), run.check_lock)
     before = () if plan.before is None else plan.before.layout.cluster_by
     columns = plan.layout.cluster_by
     if columns == before and not (columns and (_changes(plan) or plan.truncated or run.resumed)):

@@ -86,9 +86,9 @@ def move(
                 raise occupied(step)
             mode, rows = "overwrite" if there else "append", delta.read(spark, step.source)
             if there:
-                ensure(spark, writer, step.destination, needed_by(rows.schema.jsonValue()["fields"]), check_lock)
+                ensure(spark, step.destination, needed_by(rows.schema.jsonValue()["fields"]), check_lock)
             delta.write(rows, step.destination, mode, commit, create=not there, new_schema=there, comment=comment)
-        say(spark, writer, step.destination, "", comment, check_lock)
+        say(spark, step.destination, "", comment, check_lock)
         note = remove(spark, step.source, check_lock)
     copy = delta.find_commit(spark, step.destination, commit) if delta.exists(spark, step.destination) else None
     return Moved(note, is_copy=True, version=None if copy is None else copy.version)

@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from walreplay.delta.local import clear_leftovers
 from walreplay.errors import TargetError
 from walreplay.sink.features import needed_by
-from walreplay.sink.table_log import clear_leftovers
 from walreplay.spark.delta import statements as delta
 from walreplay.spark.delta.located import folder_at
 from walreplay.spark.delta.target import TableName, quote
@@ -98,7 +98,7 @@ def _write(spark: SparkSession, writer: TableWriter, what: Replacing, *, there: 
         # Delta does not drop a column that clusters.
         _alter(spark, what, "CLUSTER BY NONE")
     if there:
-        ensure(spark, writer, table, needed_by(rows.schema.jsonValue()["fields"]), what.check_lock)
+        ensure(spark, table, needed_by(rows.schema.jsonValue()["fields"]), what.check_lock)
     with _may_be_emptied(spark, what, there=there), conflicts_told(table, what.check_lock):
         what.check_lock()
         steps.reached(f"rows are to be replaced: {entry.name}")
@@ -139,9 +139,9 @@ def _lay_out(spark: SparkSession, writer: TableWriter, what: Replacing) -> None:
     gone = [name for name in known if name not in dict(wanted.properties)]
     if gone:
         _alter(spark, what, f"UNSET TBLPROPERTIES IF EXISTS ({', '.join(map(delta.literal, gone))})")
-    ensure(spark, writer, what.entry.table, dict(wanted.properties), what.check_lock)
+    ensure(spark, what.entry.table, dict(wanted.properties), what.check_lock)
     comment = "" if before is None else before.comment
-    say(spark, writer, what.entry.table, comment, what.entry.comment, what.check_lock)
+    say(spark, what.entry.table, comment, what.entry.comment, what.check_lock)
     if wanted.cluster_by:
         _alter(spark, what, f"CLUSTER BY ({', '.join(map(quote, wanted.cluster_by))})")
 

@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from walreplay.errors import TargetError
 from walreplay.sink.convert import is_widening
 from walreplay.sink.evolution import Evolution, TableShape, conversions
-from walreplay.sink.features import TYPE_WIDENING, needed_by
+from walreplay.sink.features import TIMESTAMP_NTZ, TYPE_WIDENING
 from walreplay.spark.delta import statements as delta
-from walreplay.spark.delta.sql_types import declared, sql_schema
+from walreplay.spark.delta.sql_types import sql_schema
 from walreplay.spark.delta.target import TableName, quote
 from walreplay.spark.planning.placement import Move
 from walreplay.spark.planning.sharing import (
@@ -248,8 +248,8 @@ def change_columns(
     if not changes.any:
         return
     kinds = dict.fromkeys(one.kind for one in (*changes.added, *changes.widened))
-    fields = declared(", ".join(f"c{number} {kind}" for number, kind in enumerate(kinds)))["fields"]
-    ensure(spark, writer, table, needed_by(fields) | (TYPE_WIDENING if changes.widened else {}), check_lock)
+    features: dict[str, str] = TIMESTAMP_NTZ if any("timestamp_ntz" in kind.lower() for kind in kinds) else {}
+    ensure(spark, table, features | (TYPE_WIDENING if changes.widened else {}), check_lock)
     statements = []
     if changes.added:
         # What is said of columns is said once.

@@ -9,14 +9,13 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from walreplay.delta.local import LocalTable, declared
 from walreplay.errors import TargetError
 from walreplay.report import Action, TableReport, Way
 from walreplay.sink.evolution import OWN
 from walreplay.sink.features import DELETION_VECTORS, needed_by
-from walreplay.sink.table_log import LoggedVersion, newest_version
 from walreplay.spark.delta import statements as delta
 from walreplay.spark.delta.located import folder_at
-from walreplay.spark.delta.sql_types import declared, sql_schema
 from walreplay.spark.delta.target import quote
 from walreplay.spark.planning.plan import Epoch
 from walreplay.spark.planning.table_run import ALTER, MERGE, SLOTS, TRUNCATE, TableRun, is_own
@@ -283,9 +282,9 @@ def _ready(
     merge = run.merge(number)
     is_small = is_merged and _is_small(spark, run)
     if overwrite:
-        ensure(spark, writer, merge.table, needed_by(declared(sql_schema(merge.schema))["fields"]), run.check_lock)
+        ensure(spark, merge.table, needed_by(declared(merge.schema)), run.check_lock)
     if is_merged and not is_small and run.plan.layout.marks_rows:
-        ensure(spark, writer, merge.table, DELETION_VECTORS, run.check_lock)
+        ensure(spark, merge.table, DELETION_VECTORS, run.check_lock)
     if run.plan.epochs[number].rows > _FEW_CHANGES:
         return {}
     if not is_merged:
@@ -296,9 +295,8 @@ def _ready(
 def _is_small(spark: SparkSession, run: TableRun) -> bool:
     """Say whether a table is so small that a MERGE may write its files anew."""
     folder = folder_at(spark, run.plan.table)
-    told = None if folder is None else LoggedVersion(folder, newest_version(folder)).size()
-    if told is not None:
-        return told[1] <= _SMALL_TABLE
+    if folder is not None:
+        return sum(file.size for file in LocalTable.open(folder).files) <= _SMALL_TABLE
     with settings(spark, delta.FEW_ROWS):
         return delta.size_of(spark, run.plan.table) <= _SMALL_TABLE
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyspark
 
+from walreplay.delta.local import LocalTable
 from walreplay.sink.data_files import DataFile, DataFileWriter, FileColumn
 from walreplay.spark.delta import statements as delta
 from walreplay.spark.delta.sql_types import sql_schema
-from walreplay.spark.delta.transaction import Transaction
 from walreplay.spark.staging.base import Rows
 from walreplay.spark.workers.fold import FoldTask
 from walreplay.spark.workers.rows import Work
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 class FileAppend(Append):
     """An append that has begun: what is written becomes part of the table by `commit`."""
 
-    def __init__(self, transaction: Transaction, columns: tuple[FileColumn, ...]) -> None:
-        self._transaction = transaction
+    def __init__(self, table: LocalTable, columns: tuple[FileColumn, ...]) -> None:
+        self._table = table
         self._columns = columns
         self._files: list[DataFile] = []
 
@@ -47,7 +47,7 @@ class FileAppend(Append):
         """Write a few rows that the driver has."""
         columns = zip(*rows, strict=True)
         arrays = [_array(values, field.type) for values, field in zip(columns, schema, strict=True)]
-        with DataFileWriter(self._transaction.folder, self._columns, written_by=pyspark.__version__) as writer:
+        with DataFileWriter(self._table.folder, self._columns, written_by=pyspark.__version__) as writer:
             writer.write(pa.RecordBatch.from_arrays(arrays, schema=schema))
             file = writer.close()
         if file is not None:
@@ -77,15 +77,15 @@ class FileAppend(Append):
 
     def commit(self, commit: delta.CommitId) -> int | None:
         """Commit what was written."""
-        return self._transaction.commit(self._files, commit)
+        return self._table.commit(self._files, commit)
 
     def discard(self) -> None:
         """Delete the written files, which will not become part of the table."""
         for file in self._files:
-            self._transaction.folder.delete(file.name)
+            self._table.folder.delete(file.name)
 
     def _task(self, sources: Sequence[str]) -> FileTask:
-        return FileTask(self._transaction.folder, self._columns, tuple(sources), pyspark.__version__)
+        return FileTask(self._table.folder, self._columns, tuple(sources), pyspark.__version__)
 
     def _write(self, rows: Rows, work: Work) -> None:
         self.add(FilesWritten.of(rows.mapInArrow(work, sql_schema(FILES)).collect()))

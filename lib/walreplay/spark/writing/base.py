@@ -16,7 +16,6 @@ import pyarrow as pa
 from walreplay.report import Way
 from walreplay.spark.delta import statements as delta
 from walreplay.spark.delta.target import TableName, Target
-from walreplay.spark.delta.transaction import Transaction
 from walreplay.spark.planning.table_run import TableRun
 from walreplay.spark.staging.base import Rows, Staging
 from walreplay.spark.staging.files import FileRows
@@ -220,7 +219,3 @@ class TableWriter(ABC):
             overwrite: the epoch's rows replace the table's.
             stays: why the table must not be rewritten even if it is small; empty if it may be.
         """
-
-    @abstractmethod
-    def begin_change(self, spark: SparkSession, table: TableName) -> Transaction | None:
-        """Begin a commit that changes only the table's metadata; None if statements have to change it."""

@@ -6,7 +6,6 @@ import os
 from typing import TYPE_CHECKING, Final
 
 from walreplay.sink.folders import Folder, forget_files
-from walreplay.spark.delta.internals import COMMITS, internals_of
 from walreplay.spark.delta.located import tells
 from walreplay.spark.delta.reach import folder_of, staging_folder
 from walreplay.spark.delta.target import Target
@@ -20,15 +19,14 @@ if TYPE_CHECKING:
 
 _SWITCH: Final = "WALREPLAY_COMMITS"
 """An environment variable: with ``spark``, Spark does all work; with ``statements``, only Python's commits are left to
-it, as where Delta's classes differ."""
+it."""
 
 
 def choose_writer(spark: SparkSession, target: Target, staging: str | None = None) -> TableWriter:
     """Give the writer of a target's tables.
 
-    Python writes files if driver and executors reach the target by themselves and Delta's private classes are as
-    expected.  If only the classes differ, the writer has a warning that names the difference.  Of a catalog's tables
-    each is asked for by itself.
+    Python writes files if driver and executors reach the target by themselves.  Of a catalog's tables each is asked for
+    by itself.
 
     Args:
         staging: a folder of the user's for staged events; None: in the target's own place.
@@ -40,12 +38,9 @@ def choose_writer(spark: SparkSession, target: Target, staging: str | None = Non
     reached = None if chosen == "spark" else _reached(spark, target, folder)
     wanted = None if chosen == "spark" or staging is None else staging_folder(spark, staging)
     staged = None if wanted is None else ReachedStaging(spark, wanted)
-    internals = None if chosen == "statements" else internals_of(spark)
-    if reached is None or internals is None:
+    if reached is None or chosen == "statements":
         return StatementWriter(reached=reached, staged=staged)
-    if not internals.can(COMMITS):
-        return StatementWriter(internals.warnings, reached, staged)
-    return FileWriter(reached, internals, staged)
+    return FileWriter(reached, staged)
 
 
 def _reached(spark: SparkSession, target: Target, folder: Folder | None) -> Reached | None:

@@ -9,7 +9,6 @@ from walreplay.sink.comments import followed
 from walreplay.spark.delta import statements as delta
 from walreplay.spark.delta.target import TableName
 from walreplay.spark.session import steps
-from walreplay.spark.writing.base import TableWriter
 from walreplay.spark.writing.conflicts import conflicts_told
 
 if TYPE_CHECKING:
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
 
 def say(
     spark: SparkSession,
-    writer: TableWriter,
     table: TableName,
     before: str,
     wanted: str,
@@ -38,20 +36,14 @@ def say(
     Raises:
         TargetError: somebody else has written to the table at the same time.
     """
-    transaction = writer.begin_change(spark, table)
-    if transaction is not None and not transaction.may_have_properties:
-        transaction = None
-    there = "" if is_new else transaction.comment if transaction is not None else delta.comment_of(spark, table)
+    there = "" if is_new else delta.comment_of(spark, table)
     comment = followed(there, before, wanted)
     if comment == there:
         return
     check_lock()
     steps.reached(f"comment is to change: {table.text}")
     with conflicts_told(table, check_lock):
-        if transaction is not None:
-            transaction.set_comment(comment)
-        else:
-            spark.sql(f"ALTER TABLE {table.sql} SET TBLPROPERTIES ({delta.listed({'comment': comment})})")
+        spark.sql(f"ALTER TABLE {table.sql} SET TBLPROPERTIES ({delta.listed({'comment': comment})})")
     # The session must report the version of the commit that follows, not of this one.
     delta.forget_version(spark)
     steps.reached(f"comment has changed: {table.text}")

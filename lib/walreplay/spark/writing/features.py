@@ -2,8 +2,6 @@
 
 This is a commit of its own, because Delta does not change columns in the commit that switches column mapping on.  It
 changes neither rows nor columns: a run that is killed afterwards is continued by one that finds the features there.
-Delta's own transaction makes the commit where it is available.  Then a run that has lost the lock fails here, because
-the run that took over has changed the table.
 """
 
 from __future__ import annotations
@@ -11,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from walreplay.sink.features import SWITCHES, missing
+from walreplay.sink.features import missing
 from walreplay.spark.delta import statements as delta
 from walreplay.spark.delta.target import TableName
 from walreplay.spark.session import steps
-from walreplay.spark.writing.base import TableWriter
 from walreplay.spark.writing.conflicts import conflicts_told
 
 if TYPE_CHECKING:
@@ -24,7 +21,6 @@ if TYPE_CHECKING:
 
 def ensure(
     spark: SparkSession,
-    writer: TableWriter,
     table: TableName,
     wanted: Mapping[str, str],
     check_lock: Callable[..., None],
@@ -40,19 +36,13 @@ def ensure(
     """
     if not wanted:
         return
-    transaction = writer.begin_change(spark, table)
-    if transaction is not None and not (transaction.may_have_properties and wanted.keys() <= SWITCHES):
-        transaction = None
-    lacking = transaction.lacks(wanted) if transaction is not None else missing(wanted, _shown(spark, table))
+    lacking = missing(wanted, _shown(spark, table))
     if not lacking:
         return
     check_lock()
     steps.reached(f"features are to come: {table.text}")
     with conflicts_told(table, check_lock):
-        if transaction is not None:
-            transaction.set_properties(lacking)
-        else:
-            spark.sql(f"ALTER TABLE {table.sql} SET TBLPROPERTIES ({delta.listed(lacking)})")
+        spark.sql(f"ALTER TABLE {table.sql} SET TBLPROPERTIES ({delta.listed(lacking)})")
     # The session must report the version of the commit that follows, not of this one.
     delta.forget_version(spark)
     steps.reached(f"features have come: {table.text}")

@@ -1,8 +1,7 @@
-"""The writer whose files Python writes and Delta's own transaction commits.
+"""The writer whose files Python writes and commits by itself (`walreplay.delta.local`).
 
-This is four to five times as fast as statements.  Driver and executors must reach the target by themselves, and
-Delta's private classes must be as expected (`walreplay.spark.delta.internals`).  Tables with anything unusual are left
-to statements.
+This is four to five times as fast as statements.  Driver and executors must reach the target by themselves.  Tables
+with anything unusual are left to statements.
 
 A table at a path is made by the commit of its first rows.  One in a catalog is made by a statement before, so that the
 catalog has it; for a moment it has no rows.
@@ -17,17 +16,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 import pyarrow as pa
 
+from walreplay.delta.local import LocalTable
 from walreplay.errors import TargetError
 from walreplay.report import Way
 from walreplay.sink.events import Mode
-from walreplay.sink.folders import forget_files
 from walreplay.sink.lineage import CommitId
-from walreplay.sink.table_log import commits_from
 from walreplay.spark.delta import statements as delta
-from walreplay.spark.delta import transaction
-from walreplay.spark.delta.internals import Internals
 from walreplay.spark.delta.target import TableName
-from walreplay.spark.delta.transaction import Transaction
 from walreplay.spark.planning.table_run import TableRun
 from walreplay.spark.session import steps
 from walreplay.spark.staging.base import Staging
@@ -55,10 +50,9 @@ class FileWriter(StatementWriter):
     way: ClassVar[Way] = "files"
     shares_folds: ClassVar[bool] = True
 
-    def __init__(self, reached: Reached, internals: Internals, staged: ReachedStaging | None = None) -> None:
-        super().__init__(internals.warnings, reached, staged)
+    def __init__(self, reached: Reached, staged: ReachedStaging | None = None) -> None:
+        super().__init__((), reached, staged)
         self._places = reached
-        self._internals = internals
 
     def one_row(
         self,
@@ -70,7 +64,7 @@ class FileWriter(StatementWriter):
     ) -> OneRow:
         """Give a table of one row, which need not exist yet."""
         locate = partial(self._places.located, spark, table)
-        return FileRow(spark, table, schema, locate, self._internals, properties)
+        return FileRow(spark, table, schema, locate, properties)
 
     def append(
         self,
@@ -106,27 +100,7 @@ class FileWriter(StatementWriter):
             return fold
         return StatementFold(staging, run, number, exists=exists, overwrite=overwrite, reason=fold)
 
-    def begin_change(self, spark: SparkSession, table: TableName) -> Transaction | None:
-        """Begin a commit that changes only the table's metadata; None if statements have to change it."""
-        return self.begin(spark, table)
-
-    def begin(
-        self,
-        spark: SparkSession,
-        table: TableName,
-        *,
-        create: pa.Schema | None = None,
-        properties: Mapping[str, str] = delta.NO_PROPERTIES,
-    ) -> Transaction | None:
-        """Begin a transaction on a table; None if the table needs something that this writer does not know.
-
-        Args:
-            create: the columns of a table that does not exist yet.
-        """
-        begun = self._begin_or_say(spark, table, create=create, properties=properties)
-        return None if isinstance(begun, str) else begun
-
-    def _begin_or_say(
+    def _open_or_say(
         self,
         spark: SparkSession,
         table: TableName,
@@ -134,15 +108,21 @@ class FileWriter(StatementWriter):
         create: pa.Schema | None = None,
         properties: Mapping[str, str] = delta.NO_PROPERTIES,
         commit: delta.CommitId | None = None,
-    ) -> Transaction | str:
-        """Begin a transaction on a table, or give the reason why that is not possible; `_make` tells of the rest."""
+    ) -> LocalTable | str:
+        """Open a table, or return the reason why that is not possible; `_make` tells of the rest.
+
+        Args:
+            create: the columns of a table that does not exist yet.
+        """
         if create is not None and table.path is None:
             return self._make(spark, table, create, properties, commit)
-        located = self._places.located(spark, table)
-        if located is None or located.folder is None or not self._places.by_workers(located.folder):
+        folder = self._places.located(spark, table)
+        if folder is None or not self._places.by_workers(folder):
             return "driver and workers do not reach its folder"
-        own = located.place, located.folder, self._internals
-        return transaction.begin_or_say(spark, *own, create=create, properties=properties)
+        if create is not None:
+            return LocalTable.new(folder, create, properties)
+        opened = LocalTable.open(folder)
+        return opened.obstacle or opened if opened.version >= 0 else "it is not there"
 
     def _make(
         self,
@@ -151,8 +131,8 @@ class FileWriter(StatementWriter):
         columns: pa.Schema,
         properties: Mapping[str, str],
         commit: delta.CommitId | None,
-    ) -> Transaction | str:
-        """Have a catalog make a table without rows, and begin the transaction that brings them.
+    ) -> LocalTable | str:
+        """Have a catalog make a table without rows, and open it.
 
         Args:
             columns: with the comments of the columns and of the table.
@@ -163,12 +143,10 @@ class FileWriter(StatementWriter):
         """
         delta.create_table(spark, table, columns, properties, commit=commit)
         steps.reached(f"table made: {table.text}")
-        begun = self._begin_or_say(spark, table)
+        begun = self._open_or_say(spark, table)
         if isinstance(begun, str):
             return begun
-        # Another table may have lain there a moment ago.
-        forget_files(begun.folder)
-        first = next(commits_from(begun.folder, 0, 0), None)
+        first = next(begun.history(), None)
         made_by = None if first is None else CommitId.of_mark(first.mark)
         if begun.version == 0 and (commit is None or made_by == replace(commit, number=0)):
             return begun
@@ -191,7 +169,7 @@ class FileWriter(StatementWriter):
         commit: delta.CommitId | None = None,
     ) -> FileAppend | str:
         new = schema if create else None
-        begun = self._begin_or_say(spark, table, create=new, properties=properties, commit=commit)
+        begun = self._open_or_say(spark, table, create=new, properties=properties, commit=commit)
         if isinstance(begun, str):
             return begun
         columns = begun.columns(schema)
@@ -225,7 +203,7 @@ class FileWriter(StatementWriter):
             return "nothing tells its rows apart"
         if not epoch.rows:
             return "there are no rows for it"
-        rewrite = stays or begin_rewrite(merge, run.size, partial(self._begin_or_say, spark, merge.table))
+        rewrite = stays or begin_rewrite(merge, run.size, partial(self._open_or_say, spark, merge.table))
         rows = run.events(spark, staging, epoch, task)
         if isinstance(rewrite, str):
             return MergeFold(rows, keeping(task, folder), merge, task, folder, reason=rewrite)

@@ -7,20 +7,19 @@ commits the new files.  Tables with anything unusual are merged.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import pyspark
 
+from walreplay.delta.local import LocalTable, TableFile
 from walreplay.errors import MissingRow
 from walreplay.sink.data_files import FileColumn
 from walreplay.sink.events import Mode
 from walreplay.sink.folders import Folder
 from walreplay.sink.small_table import Before, Images, Keys, Versions, key_is_plain
-from walreplay.sink.table_log import whole_file
 from walreplay.spark.delta import statements as delta
-from walreplay.spark.delta.transaction import Transaction
 from walreplay.spark.planning.table_run import Merge
 from walreplay.spark.workers.fold import FoldTask
 from walreplay.spark.workers.rows import Work
@@ -48,39 +47,35 @@ _NOTHING: Final = (
 
 
 class Rewrite:
-    """A table that may be rewritten, as it was when the transaction began.
+    """A table that may be rewritten, as it was when it was opened.
 
     Args:
-        transaction: commits the new files.
         columns: of the table's files.
-        files: the table's files, as its log's entries.
-        names: the names of the same files in the table's folder.
+        names: the names of the table's files in its folder.
     """
 
     def __init__(
         self,
-        transaction: Transaction,
+        table: LocalTable,
         columns: tuple[FileColumn, ...],
-        files: Sequence[Mapping[str, Any]],
         names: tuple[str, ...],
     ) -> None:
-        self._transaction = transaction
+        self._table = table
         self._columns = columns
-        self._files = files
         self._names = names
 
     def folding(self, task: FoldTask, merge: Merge, folder: Folder) -> Work:
         """Give the function that folds a table's events and rewrites it, or else keeps the rows for a MERGE."""
         sources = [source for _, source in merge.pairs]
         before = Before(
-            folder=self._transaction.folder,
+            folder=self._table.folder,
             files=self._names,
             columns=self._columns,
             sources=tuple(sources),
             rescued=sources.index("rescued") if "rescued" in sources else None,
             rows=_rows_of(merge, sources),
         )
-        files = FileTask(self._transaction.folder, self._columns, tuple(sources), pyspark.__version__)
+        files = FileTask(self._table.folder, self._columns, tuple(sources), pyspark.__version__)
         return partial(write_rewritten, task=task, before=before, files=files, kept=keeping_files(task, folder))
 
     def commit(self, written: FilesWritten, merge: Merge) -> Written | None:
@@ -101,7 +96,9 @@ class Rewrite:
             self._discard(written)
             raise
         changed = {name: counts[name] for name in ("inserted", "updated", "deleted")}
-        gone = [self._files[number] for number in written.replaced or ()] if any(changed.values()) else []
+        gone: list[TableFile] = (
+            [self._table.files[number] for number in written.replaced or ()] if any(changed.values()) else []
+        )
         source_rows = sum(changed.values())
         metrics = {
             # Delta 4.4 reads the first and shows the second.
@@ -115,11 +112,11 @@ class Rewrite:
             "numTargetFilesAdded": len(written.files),
             "numTargetFilesRemoved": len(gone),
             "numTargetBytesAdded": sum(file.size for file in written.files),
-            "numTargetBytesRemoved": sum(file["size"] for file in gone),
+            "numTargetBytesRemoved": sum(file.size for file in gone),
             **dict.fromkeys(_NOTHING, 0),
         }
         try:
-            version = self._transaction.commit(written.files, found.counted(merge), instead_of=gone, merged=metrics)
+            version = self._table.commit(written.files, found.counted(merge), instead_of=gone, metrics=metrics)
         except Exception as error:
             # After any other error the commit may have been made, so the files must stay.
             if not delta.is_conflict(error):
@@ -130,40 +127,35 @@ class Rewrite:
 
     def _discard(self, written: FilesWritten) -> None:
         for file in written.files:
-            self._transaction.folder.delete(file.name)
+            self._table.folder.delete(file.name)
 
 
-def begin_rewrite(merge: Merge, staged: int, begin: Callable[[], Transaction | str]) -> Rewrite | str:
+def begin_rewrite(merge: Merge, staged: int, begin: Callable[[], LocalTable | str]) -> Rewrite | str:
     """Begin to rewrite a table, or give the reason why it has to be merged.
 
     Args:
         staged: bytes of the staged events that its rows are folded from.
-        begin: begins a transaction on the table, or gives the reason why no files may be written to it.
+        begin: opens the table, or returns the reason why no files may be written to it.
     """
     if staged > _MOST_BYTES:
         return "its changes are many"
     obstacle = _obstacle_of_rows(merge)
     if obstacle is not None:
         return obstacle
-    transaction = begin()
-    if isinstance(transaction, str):
-        return transaction
-    if not transaction.may_be_rewritten:
+    table = begin()
+    if isinstance(table, str):
+        return table
+    if not table.may_be_rewritten:
         return "it has a change data feed, or is append-only"
-    columns = transaction.columns(merge.schema) if transaction.has_only(merge.schema) else None
+    columns = table.columns(merge.schema) if table.has_only(merge.schema) else None
     if columns is None:
         return OTHER_COLUMNS
-    size = transaction.logged.size()
-    if size is None:
-        return "its log does not say how large it is"
-    count, length = size
-    if count > _MOST_FILES or length > _MOST_BYTES:
+    if len(table.files) > _MOST_FILES or sum(file.size for file in table.files) > _MOST_BYTES:
         return "it is too large to be written anew"
-    files = transaction.files()
-    names = tuple(name for file in files if (name := whole_file(file)) is not None)
-    if len(names) < len(files):
+    names = tuple(name for file in table.files if (name := file.name) is not None)
+    if len(names) < len(table.files):
         return "rows of it are marked as deleted, or its files lie elsewhere"
-    return Rewrite(transaction, columns, files, names)
+    return Rewrite(table, columns, names)
 
 
 def _rows_of(merge: Merge, sources: Sequence[str]) -> Keys | Images | Versions:

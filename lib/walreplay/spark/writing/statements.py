@@ -14,7 +14,6 @@ from walreplay.sink.events import Mode
 from walreplay.spark.delta import statements as delta
 from walreplay.spark.delta.sql_types import sql_schema
 from walreplay.spark.delta.target import TableName, Target
-from walreplay.spark.delta.transaction import Transaction
 from walreplay.spark.planning.plan import Epoch
 from walreplay.spark.planning.table_run import TableRun
 from walreplay.spark.session.isolation import settings
@@ -99,10 +98,6 @@ class StatementWriter(TableWriter):
     ) -> Fold:
         """Begin to bring an epoch's rows to their table."""
         return StatementFold(staging, run, number, exists=exists, overwrite=overwrite)
-
-    def begin_change(self, spark: SparkSession, table: TableName) -> Transaction | None:
-        """Give None: statements change a table's metadata."""
-        return None
 
 
 class StatementAppend(Append):
