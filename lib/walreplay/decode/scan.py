@@ -209,11 +209,6 @@ class Scanner(StreamWalker):
         elif isinstance(message, m.RollbackPrepared):
             self._events.append(message.rollback_end_lsn)
 
-    @property
-    def block_start(self) -> int | None:
-        """Where the part of the streamed transaction begins that the scan is in."""
-        return None if self._part is None else self._part.start
-
     # Parts of streamed and prepared transactions.
 
     def _begin_block(self, message: m.StreamStart, at: int) -> None:

@@ -20,9 +20,6 @@ TIMESTAMP_NTZ: Final = {"delta.feature.timestampNtz": "supported"}
 DELETION_VECTORS: Final = {"delta.enableDeletionVectors": "true"}
 """A MERGE can mark rows as deleted instead of rewriting their files."""
 
-SWITCHES: Final = frozenset({*COLUMN_MAPPING, *TYPE_WIDENING, *TIMESTAMP_NTZ, *DELETION_VECTORS})
-"""Properties that change only a table's metadata when they are set; others may need its files to be rewritten."""
-
 FEATURE: Final = "delta.feature."
 """The beginning of a property that switches a feature on.  It is kept in the table's protocol, not as a property."""
 

@@ -72,7 +72,7 @@ class FileRow(StatementRow):
 
     def create(self, values: Mapping[str, Any], *, exists: bool) -> bool:
         """Create the table with its row, or insert the row into an empty table; return whether that was done."""
-        table = self._new() if not exists else None
+        table, self._opened = None if exists else self._new(), None
         if table is None:
             # A catalog's table may have been made for it already.
             return super().create(values, exists=exists)
@@ -102,8 +102,10 @@ class FileRow(StatementRow):
         if table is None:
             folder = self._locate()
             table = None if folder is None else LocalTable.open(folder)
-        columns = None if table is None or table.obstacle is not None else table.columns(self._schema)
-        if table is None or columns is None or len(table.files) > 1:
+        if table is None or table.version < 0 or table.obstacle is not None:
+            return None
+        columns = table.columns(self._schema)
+        if columns is None or len(table.files) > 1:
             return None
         if not table.files:
             return _Known(table, None)
