@@ -18,13 +18,13 @@ from support.extent import further
 from support.small_mirror import INT4, TEXT, SmallMirror, relation, row
 from support.stopped_run import stopping
 from support.writing import N
+from walreplay.delta.local import LocalTable
 from walreplay.errors import TargetError, WalReplayError
 from walreplay.protocol import messages as m
 from walreplay.sink.lineage import CommitId
 from walreplay.spark.delta import located
 from walreplay.spark.delta import statements as delta
 from walreplay.spark.delta.target import TableName, Target
-from walreplay.spark.delta.transaction import Transaction
 from walreplay.spark.ledger import lock
 from walreplay.spark.ledger.lock import Holder
 from walreplay.spark.session import steps
@@ -314,9 +314,9 @@ def test_a_run_that_was_paused_behind_making_a_table_brings_it_no_rows(
             steps.on_step = None
             take_over()
 
-    commit = Transaction.commit
+    commit = LocalTable.commit
 
-    def committed(self: Transaction, *given: Any, **named: Any) -> int | None:
+    def committed(self: LocalTable, *given: Any, **named: Any) -> int | None:
         if self.folder.uri.endswith("s.db/t") and not done:
             take_over()
         return commit(self, *given, **named)
@@ -324,7 +324,7 @@ def test_a_run_that_was_paused_behind_making_a_table_brings_it_no_rows(
     if late == "the statement":
         steps.on_step = on_step
     else:
-        monkeypatch.setattr(Transaction, "commit", committed)
+        monkeypatch.setattr(LocalTable, "commit", committed)
     with pytest.raises(TargetError, match=r"taken over|is at work|lost"):
         mirror.apply(*_FIRST)
     assert done == ["applied"]

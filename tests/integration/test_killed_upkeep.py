@@ -11,9 +11,9 @@ import pytest
 import walreplay
 from support.killed_run import run_until_killed
 from support.small_mirror import INT4, TEXT, SmallMirror, forget, relation, row
+from walreplay.delta.local import LocalTable
 from walreplay.protocol import messages as m
 from walreplay.sink.folders import MountedFolder
-from walreplay.sink.table_log import LoggedVersion, newest_version
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -80,9 +80,7 @@ class _Killed:
 
     def files(self, name: str) -> int:
         folder = MountedFolder(str(self.mirror.ledger / name))
-        found = LoggedVersion(folder, newest_version(folder)).files()
-        assert found is not None
-        return len(found)
+        return len(LocalTable.open(folder).files)
 
 
 @pytest.mark.parametrize(

@@ -17,10 +17,10 @@ from support.pages import ROOT, block, with_places
 from support.small_mirror import INT4, TEXT, SmallMirror, relation, row
 from support.stopped_run import StoppedError
 from walreplay.cli import main
+from walreplay.delta.local import newest_version
 from walreplay.errors import TargetError
 from walreplay.protocol import messages as m
 from walreplay.sink.folders import MountedFolder
-from walreplay.sink.table_log import newest_version
 from walreplay.spark.delta.target import TableName
 from walreplay.spark.delta.upkeep import files_of, purge, upkeep_session
 from walreplay.spark.ledger.metrics import FIELDS

@@ -7,19 +7,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import walreplay
 from support.captures import case
 from support.extent import further
 from support.truth import assert_mirror_equals
-from support.writing import begin, begin_append
+from support.writing import begin_append, opened
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
 from walreplay.protocol.writer import frame
 from walreplay.sink.features import DELETION_VECTORS
-from walreplay.sink.folders import MountedFolder
-from walreplay.sink.table_log import LoggedVersion
 from walreplay.spark.delta import statements as delta
 from walreplay.spark.delta.target import TableName
 from walreplay.spark.writing import files as writing_files
@@ -359,59 +358,20 @@ def test_a_log_tells_python_what_it_tells_delta(spark: SparkSession, tmp_path: P
         told += _told(spark, table)
     assert len(list((tmp_path / "a table" / "_delta_log").glob("*.checkpoint.parquet"))) >= 3
     assert max(told) > 1
-    transaction = begin(spark, table)
-    assert transaction is not None
-    assert transaction.has_only(schema)
-    assert not transaction.has_only(pa.schema([schema.field(0)]))
+    table_now = opened(spark, table)
+    assert table_now is not None
+    assert table_now.has_only(schema)
+    assert not table_now.has_only(pa.schema([schema.field(0)]))
 
 
 def _told(spark: SparkSession, table: TableName) -> Iterator[int]:
     """Compare the two; give how many files there are."""
-    transaction = begin(spark, table)
-    assert transaction is not None
-    files = transaction.logged.files()
-    assert files is not None
-    # As Delta's own query has them.
-    transaction.logged = LoggedVersion(transaction.folder, -1)
-    wanted = transaction.files()
-    assert sorted(map(_named, files)) == sorted(map(_named, wanted))
-    logged = LoggedVersion(transaction.folder, transaction.version)
-    assert logged.size() == (len(wanted), sum(file["size"] for file in wanted))
-    assert logged.transactions() == {"test": transaction._begun._begun.txnVersion("test")}
-    yield len(files)
-
-
-def _named(file: Mapping[str, Any]) -> tuple[str, int, str | None]:
-    vector = file.get("deletionVector")
-    return file["path"], file["size"], vector and vector["pathOrInlineDv"]
-
-
-def test_what_a_log_does_not_tell_is_not_made_up(spark: SparkSession, tmp_path: Path) -> None:
-    location = tmp_path / "table"
-    for _ in range(2):
-        # Each commit tells of files that the other does not tell of.
-        spark.range(3).coalesce(1).write.format("delta").mode("append").save(str(location))
-    folder, version = MountedFolder(str(location)), 1
-    assert LoggedVersion(folder, version).files() is not None
-    assert LoggedVersion(folder, version + 1).files() is None
-    log = location / "_delta_log"
-    (log / f"{0:020}.json").rename(tmp_path / "0.json")
-    assert LoggedVersion(folder, version).files() is None
-    (tmp_path / "0.json").rename(log / f"{0:020}.json")
-    sums = log / f"{version:020}.crc"
-    text = sums.read_text()
-    sums.write_text(text.replace('"numFiles":2', '"numFiles":3'))
-    assert text != sums.read_text()
-    assert LoggedVersion(folder, version).files() is None
-    # Of a version that was taken back, and made again by somebody who leaves none.
-    sums.write_text(text)
-    assert LoggedVersion(folder, version).files() is not None
-    commit = log / f"{version:020}.json"
-    commit.write_text(commit.read_text().replace('"txnId":"', '"txnId":"another-'))
-    assert _nothing(LoggedVersion(folder, version))
-    sums.unlink()
-    assert _nothing(LoggedVersion(folder, version))
-
-
-def _nothing(logged: LoggedVersion) -> bool:
-    return logged.size() is logged.transactions() is logged.files() is None
+    found = opened(spark, table)
+    assert found is not None
+    wanted = spark.read.format("delta").load(table.path).inputFiles()
+    assert sorted(file.path for file in found.files) == sorted(path.rpartition("/")[2] for path in wanted)
+    marked = spark.sql(f"SELECT count(*) AS n FROM {table.sql}").collect()[0].n
+    held = sum(pq.ParquetFile(f"{table.path}/{file.path}").metadata.num_rows for file in found.files)
+    assert any(file.marked for file in found.files) == (held > marked)
+    assert found.last_number("test") >= 1
+    yield len(found.files)

@@ -13,10 +13,10 @@ import walreplay
 from support.refusing_platform import refusing
 from support.small_mirror import INT4, TEXT, SmallMirror, relation, row
 from support.stopped_run import StoppedError
+from walreplay.delta.local import LocalTable
 from walreplay.errors import TargetError
 from walreplay.protocol import messages as m
 from walreplay.sink.folders import MountedFolder
-from walreplay.sink.table_log import LoggedVersion, newest_version
 from walreplay.spark.delta.target import Target
 from walreplay.spark.ledger.keeping import forget
 
@@ -30,9 +30,7 @@ _ONCE_IN_TWO: Final[dict[str, Any]] = {"ledger": {"compact_every": 2}}
 
 def files(mirror: SmallMirror, table: str) -> int:
     folder = MountedFolder(str(mirror.ledger / table))
-    found = LoggedVersion(folder, newest_version(folder)).files()
-    assert found is not None
-    return len(found)
+    return len(LocalTable.open(folder).files)
 
 
 def test_the_ledgers_files_are_written_together_and_old_runs_forgotten(

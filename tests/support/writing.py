@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from walreplay.delta.local import LocalTable
 from walreplay.report import Way
 from walreplay.spark.delta import statements as delta
 from walreplay.spark.delta.target import TableName, Target
-from walreplay.spark.delta.transaction import Transaction
 from walreplay.spark.writing.append import FileAppend
 from walreplay.spark.writing.base import TableWriter
 from walreplay.spark.writing.choice import choose_writer
@@ -50,9 +50,10 @@ def file_writer(spark: SparkSession, target: Path) -> FileWriter:
     return writer
 
 
-def begin(spark: SparkSession, table: TableName, *, create: pa.Schema | None = None) -> Transaction | None:
-    """Begin a transaction on a table; None where statements have to write to it."""
-    return file_writer(spark, Path(table.path or "").parent).begin(spark, table, create=create)
+def opened(spark: SparkSession, table: TableName) -> LocalTable | None:
+    """Open a table; None where statements have to write to it."""
+    found = file_writer(spark, Path(table.path or "").parent)._open_or_say(spark, table)
+    return found if isinstance(found, LocalTable) else None
 
 
 def begin_append(

@@ -30,6 +30,7 @@ LAYERS = (
     ("transactions",),
     ("changes", "loading"),
     ("inspection", "transcript", "sink"),
+    ("delta",),
     ("spark",),
     ("console",),
     ("cli", "kernel_build"),
@@ -197,11 +198,10 @@ def test_spark_is_imported_in_its_own_package_alone(path):
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_deltas_private_classes_are_driven_in_one_module_alone(path):
+def test_deltas_private_classes_are_called_nowhere(path):
     # The catalog's class is a setting that Delta's own documentation names.
     text = path.read_text(encoding="utf-8").replace("org.apache.spark.sql.delta.catalog.DeltaCatalog", "")
-    found = any(name in text for name in ("spark.sql.delta", "sql.classic", "SQLMetrics", "OptimisticTransaction"))
-    assert found == (path == PACKAGE / "spark" / "delta" / "internals.py")
+    assert not any(name in text for name in ("spark.sql.delta", "sql.classic", "SQLMetrics", "OptimisticTransaction"))
 
 
 def test_the_protocol_needs_nothing_but_the_standard_library():

@@ -14,7 +14,6 @@ from walreplay.names import column_names
 from walreplay.selection import log_metadata
 from walreplay.settings import Settings
 from walreplay.sink.convert import may_be_rescued
-from walreplay.sink.declared import Added, Changes, changed
 from walreplay.sink.evolution import OWN, Evolution, Policy, SourceColumn
 from walreplay.sink.projection import Projection
 from walreplay.spark.delta.sql_types import sql_type
@@ -246,8 +245,6 @@ def test_statements_bring_the_table_to_its_shape_wherever_they_were_broken_off(v
     statements = _statements(evolution)
     if statements is None:
         return
-    logged = changed([_logged(name, kind, table.says.get(name)) for name, kind in table.columns], _of(evolution))
-    assert {one["name"]: one["metadata"]["comment"] for one in logged if "comment" in one["metadata"]} == says
     level = _Level(statements, evolution.shape)
     for done in [*breaks, None]:
         for statement in [*_pending(TABLE, level, dict(table.columns), table.says)][:done]:
@@ -289,26 +286,6 @@ def test_a_column_that_is_added_to_a_change_log_stands_behind_the_logs_own():
     (added_to_old_rows,) = _pending(TABLE, fields, {"a": "int"}, {})
     assert added.endswith("ADD COLUMNS (`b` INT AFTER `__offset`)")
     assert added_to_old_rows.endswith("ADD COLUMNS (`__before`.`b` INT FIRST)")
-
-
-def _of(evolution):
-    """Give what becomes of the columns, but for their types, as what becomes of the log's."""
-    statements, names = _statements(evolution), [one.name for one in evolution.shape.columns]
-    return Changes(
-        statements.drops,
-        statements.renames,
-        adds=[
-            Added(
-                _logged(one.name, "", one.comment), None if one.name == names[0] else names[names.index(one.name) - 1]
-            )
-            for one in statements.adds
-        ],
-        comments=dict(statements.comments),
-    )
-
-
-def _logged(name, kind, comment):
-    return {"name": name, "type": kind, "metadata": {"comment": comment} if comment else {}}
 
 
 def batch(**values):
