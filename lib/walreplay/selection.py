@@ -203,6 +203,7 @@ def select(
     known: Mapping[str, str] | None = None,
     sent: Relation | None = None,
     output: Output = Output.MIRROR,
+    formerly: Iterable[str] = (),
 ) -> Selection | None:
     """Give what is wanted of a relation's version; None if the table is not wanted.
 
@@ -212,10 +213,11 @@ def select(
             the newest if it is not there.
         known: the target names of source columns that were given before (`names_of`), where they are kept.
         sent: the relation with the replica identity that its old rows are really sent by, if that is another.
+        formerly: what the table was called in earlier runs, as ``schema.table``.
 
     Raises:
         ConfigError: the configuration names a column that the table never had, leaves out one that tells its rows
-            apart, or leaves none.
+            apart, or leaves none; or hides columns of it under a former name alone.
     """
     schema = relation.namespace or _CATALOG_NAMESPACE
     if not settings.wants_table(schema, relation.name) or output not in settings.outputs_of(schema, relation.name):
@@ -237,6 +239,8 @@ def select(
     tracked = _tracked(settings, table) if output is Output.HISTORY else None
     followed = {} if tracked is None or tracked.of_all_tables else {tracked.key: tracked.names}
     warnings = _check_names(table, columns_listed, followed, relation, history, known or {})
+    before = (version.qualified_name for version in history[: history.index(relation)])
+    warnings += _check_renamed(settings, relation, dict.fromkeys((*formerly, *before)))
     numbers = tuple(n for n, column in enumerate(relation.columns) if table.wants_column(column.name))
     _check_key(table, sent or relation)
     # A relation may have none by itself.
@@ -369,6 +373,33 @@ def unmatched_tables(settings: Settings, relations: Iterable[Relation]) -> list[
             close = difflib.get_close_matches(name, names, n=1)
             nearest = f"; the nearest is {close[0]}" if close else ""
             told.append(f"objects names {name}, which is none of the captures' tables{nearest}")
+    return told
+
+
+def _check_renamed(settings: Settings, relation: Relation, formerly: Iterable[str]) -> list[str]:
+    """Tell of options that a table has under a former name alone.
+
+    Raises:
+        ConfigError: they hide columns, which would be seen from now on.
+    """
+    options = {f"{item.table.source_schema}.{item.table.source_table}": item.table for item in settings.objects}
+    if relation.qualified_name in options:
+        return []
+    told = []
+    for name in formerly:
+        table = options.get(name)
+        if table is None:
+            continue
+        hiding = [key for key in ("include_columns", "exclude_columns", "column_mask_hash") if getattr(table, key)]
+        if hiding:
+            raise ConfigError(
+                f"the table was called {name} before, and the configuration has its {' and '.join(hiding)} under that "
+                "name alone: columns would be written that were hidden so far",
+                table=relation.qualified_name,
+                remedy=f"Name {relation.qualified_name} under objects, too, with the options that it is to have; and "
+                f"keep those of {name}",
+            )
+        told.append(f"its options under objects are those of {name}, as it was called before, and hold no more")
     return told
 
 

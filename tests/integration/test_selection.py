@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import walreplay
 from support.postgres import chosen_versions, running_server
 from support.scenarios import (
     FILE_BY_FILE,
@@ -20,8 +21,10 @@ from support.scenarios import (
     apply_file_by_file,
     apply_in_one_run,
 )
+from support.small_mirror import INT4, TEXT, SmallMirror, relation, row
 from support.truth import SourceTable, mirror_tables, read_mirror
 from walreplay.errors import ConfigError, WalReplayError
+from walreplay.protocol import messages as m
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -246,6 +249,36 @@ def test_an_archive_can_ignore_deletes_and_truncates_and_name_its_own_columns(
         (5, "v5", None),
     ]
     assert mirror_tables(target).keys() == {"shop.archive"}
+
+
+def test_what_is_hidden_stays_hidden_when_the_table_is_renamed(spark: SparkSession, tmp_path: Path) -> None:
+    def called(name: str) -> m.Relation:
+        return relation(1, name, {"id": INT4, "email": TEXT, "v": TEXT})
+
+    def hiding(*names: str) -> dict[str, Any]:
+        more = {"source_schema": "s", "destination_table": "people", "column_mask_hash": ["email"]}
+        objects = [{"table": {"source_table": name, **more}} for name in names]
+        return {"objects": objects, "column_mask_salt": _SALT, "outputs": ["mirror", "history", "changelog"]}
+
+    mirror = SmallMirror(spark, tmp_path)
+    mirror.apply(called("people"), m.Insert(1, row(1, "a@x", "one")), **hiding("people"))
+    renamed = called("persons"), m.Insert(1, row(2, "b@x", "two"))
+    with pytest.raises(ConfigError, match=r"s\.persons: the table was called s\.people before"):
+        mirror.apply(*renamed, **hiding("people"))
+    # The remedy; and from the archive, in one run.
+    mirror.apply(**hiding("people", "persons"))
+    whole = walreplay.apply(
+        spark, captures=mirror.captures, target=tmp_path / "whole", config=hiding("people", "persons")
+    )
+    assert whole.warnings == ()
+    with pytest.raises(ConfigError, match=r"s\.persons: the table was called s\.people before"):
+        walreplay.apply(spark, captures=mirror.captures, target=tmp_path / "other", config=hiding("people"))
+    for target in (Path(mirror.target), tmp_path / "whole"):
+        found = spark.read.format("delta").load(str(target / "s" / "people")).select("id", "email").collect()
+        assert sorted(map(tuple, found)) == [
+            (number, hashlib.sha256(f"{_SALT}{text}".encode()).hexdigest()) for number, text in ((1, "a@x"), (2, "b@x"))
+        ]
+        assert not [path for path in target.rglob("*.parquet") if b"@x" in path.read_bytes()]
 
 
 def test_a_value_without_a_place_stops_the_run_before_anything_is_applied(

@@ -173,6 +173,30 @@ def test_a_transaction_below_what_is_applied_is_refused_unless_it_is_known(spark
     assert keys(spark, target) == [1, 2]
 
 
+@pytest.mark.parametrize("in_one_run", [False, True])
+def test_what_a_server_has_lost_is_told(spark: SparkSession, tmp_path: Path, in_one_run: bool) -> None:
+    """A standby that was behind takes its server's place, and goes on with LSNs of its own."""
+    captures, target = tmp_path / "captures", tmp_path / "mirror"
+    first = [transaction(lsn, *changes) for lsn, *changes in ((100, TABLE, row(1)), (200, row(2)), (300, row(3)))]
+    empty = transaction(250)
+    write(captures, "1.bin", [*first[0], *first[1], *empty, *first[2]])
+    if not in_one_run:
+        assert apply(spark, captures, target).warnings == ()
+    again = [*transaction(100, TABLE, row(1))]
+    write(captures, "2.bin", again)
+    write(captures, "3.bin", [*transaction(400, row(4)), *transaction(500, row(5))])
+    (told,) = apply(spark, captures, target).warnings
+    assert (
+        "2.bin, offset 0: what is sent again from here on lacks the transaction 200 (commit LSN 0/C8) and 1 more"
+        in told
+    )
+    assert "walreplay load --replace" in told
+    assert keys(spark, target) == [1, 2, 3, 4, 5]
+    # What nobody has lost is not told: all comes again, or it goes on where the session before has ended.
+    write(captures, "4.bin", [*transaction(400, TABLE, row(4)), *transaction(500, row(5)), *transaction(600, row(6))])
+    assert apply(spark, captures, target).warnings == ()
+
+
 def test_equal_files_of_a_recorder_that_was_killed_twice_are_applied(spark: SparkSession, tmp_path: Path) -> None:
     apply(spark, FAULTS / "equal_files_of_a_reconnect" / "capture", tmp_path / "mirror")
     rows = spark.read.format("delta").load(str(mirror_tables(tmp_path / "mirror")["shop.g"])).select("id").collect()

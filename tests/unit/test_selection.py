@@ -44,6 +44,37 @@ def test_a_table_that_is_not_wanted_has_no_selection():
     assert select(Settings.from_mapping({"table_include_list": "pg_catalog[.].*"}), relation(namespace="")) is not None
 
 
+@pytest.mark.parametrize("key", ["include_columns", "exclude_columns", "column_mask_hash"])
+def test_columns_that_are_hidden_under_a_former_name_alone_are_not_written(key):
+    hiding = settings({key: ["id", "name"] if key == "include_columns" else ["email"]})
+    before, after = relation(), relation(name="persons")
+    with pytest.raises(ConfigError, match=rf"was called shop\.people before.* {key} under that name") as refused:
+        select(hiding, after, (before, after))
+    assert refused.value.table == "shop.persons"
+    # By what the ledger knows, too.
+    with pytest.raises(ConfigError, match=r"was called shop\.people before"):
+        select(hiding, after, (after,), formerly=["shop.people"])
+    # As it was called before, it is as it was, and so is one that never had the name, or whose options are given.
+    assert select(hiding, before, (before, after)).warnings == ()
+    assert select(hiding, after, (after, before)).warnings == ()
+    both = [
+        {"table": {"source_schema": "shop", "source_table": name, "exclude_columns": ["email"]}}
+        for name in ("people", "persons")
+    ]
+    assert select(Settings.from_mapping({"objects": both}), after, (before, after)).sources == ("id", "name")
+    # The remedy, word by word.
+    assert select(Settings.from_mapping({"objects": both}), before, (before, after)).sources == ("id", "name")
+
+
+def test_other_options_under_a_former_name_are_told():
+    found = select(
+        settings({"destination_table": "person"}), relation(name="persons"), (relation(), relation(name="persons"))
+    )
+    assert found.name == "persons"
+    (told,) = found.warnings
+    assert "those of shop.people, as it was called before, and hold no more" in told
+
+
 def test_the_configuration_says_where_a_table_goes():
     found = select(settings({"destination_schema": "raw", "destination_table": "person"}), relation())
     assert (found.namespace, found.name) == ("raw", "person")

@@ -331,13 +331,6 @@ def test_what_is_said_of_a_table_has_to_agree(write, said, part):
     assert part in str(caught.value)
 
 
-def test_two_tables_cannot_have_one_destination(write):
-    one = "{table: {source_schema: a, source_table: b}}"
-    other = "{table: {source_schema: c, source_table: d, destination_schema: a, destination_table: b}}"
-    with pytest.raises(ConfigError, match=r"two of the tables have the destination a\.b"):
-        load_settings(write(f"objects: [{one}, {other}]"))
-
-
 def test_all_problems_are_named_at_once(write):
     with pytest.raises(ConfigError) as caught:
         load_settings(write("tables_at_once: x\nbucket_bytes: 1\n"))

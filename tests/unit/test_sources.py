@@ -172,11 +172,6 @@ def test_several_sources_are_not_taken_for_one(write: Callable[[str], Path]) -> 
             'table_exclude_list: ["a[.]b"]}}',
             "the source eu: a.b stands under objects, but table_exclude_list leaves it out",
         ),
-        (
-            "objects: [{table: {source_schema: a, source_table: b}}, {table: {source_schema: c, source_table: b}}]\n"
-            "sources: {eu: {captures: x, destination_schema: one}}",
-            "the source eu: under objects, two of the tables have the destination one.b",
-        ),
         ("column_mask_salt: 5\nsources: {eu: {captures: x}}", "column_mask_salt: must be"),
     ],
 )

@@ -205,12 +205,8 @@ class ObjectSettings(StrictModel):
     table: TableSettings
 
 
-def _source_names(objects: tuple[ObjectSettings, ...]) -> list[tuple[str, str]]:
-    return [(item.table.source_schema, item.table.source_table) for item in objects]
-
-
 def _each_table_once(objects: tuple[ObjectSettings, ...]) -> tuple[ObjectSettings, ...]:
-    names = _source_names(objects)
+    names = [(item.table.source_schema, item.table.source_table) for item in objects]
     for name in names:
         if names.count(name) > 1:
             raise ValueError(f"must name each table once, and {'.'.join(name)} stands there twice")
@@ -305,10 +301,6 @@ class Settings(OfSource):
                 raise ValueError(f"{name} has soft_deletes, which need metadata_columns.deleted")
             if table.scd_type == 2 and table.outputs is not None and {"mirror", "history"} <= {*table.outputs}:
                 raise ValueError(f"{name} has scd_type 2, a history in place of its mirror, and outputs with both")
-        places = [self.options_of(*found).destination for found in _source_names(self.objects)]
-        for place in places:
-            if places.count(place) > 1:
-                raise ValueError(f"under objects, two of the tables have the destination {'.'.join(place)}")
         for name in self.output_names.values():
             if "{table}" not in name:
                 raise ValueError(f"output_names must have {{table}} in {name!r}: all tables would have one name else")

@@ -102,3 +102,19 @@ def differing(lsn: int, xid: int, path: str, at: int) -> OrderError:
         offset=max(at, 0),
         remedy="Keep the files of one slot and one set of plugin options in one folder",
     )
+
+
+def lost(count: int, lsn: int, xid: int, path: str, at: int) -> str:
+    """Make the warning of transactions that do not come again though those around them do.
+
+    Args:
+        count: how many; the first of them has the commit LSN and the xid.
+        path, at: where the session begins that lacks them.
+    """
+    more = f" and {count - 1:,} more" if count > 1 else ""
+    return (
+        f"{path}, offset {max(at, 0):,}: what is sent again from here on lacks the transaction {xid} (commit LSN "
+        f"{format_lsn(lsn)}){more}, which came before: the server has lost {'them' if more else 'it'} (a standby that "
+        "was behind has taken its place), or other publications or options are asked for. In the first case load the "
+        "tables' rows anew (walreplay load --replace)"
+    )

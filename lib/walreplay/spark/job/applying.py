@@ -138,7 +138,7 @@ class Applying:
         steps.reached("decoded")
         history = History(self.run.own, self.run.target, plan, self.staging, self.run.writer)
         with self.run.stage("check"):
-            history.check_copies()
+            self.run.warnings.extend(history.check_copies())
             plan = _without_ended(plan, history)
         axis = _axis(plan, self.staging)
         plan = replace(plan, resume=replace(plan.resume, top_time=_since_2000(axis.end)))

@@ -27,7 +27,7 @@ from walreplay.spark.session.naming import jobs_named
 from walreplay.spark.staging.base import Staging
 from walreplay.spark.workers.rows import MESSAGE, MESSAGES_TABLE, PARTS_TABLE, TRANSACTION, TRANSACTIONS_TABLE
 from walreplay.spark.writing.base import Append, TableWriter
-from walreplay.transactions.copies import differing, unknown
+from walreplay.transactions.copies import differing, lost, unknown
 from walreplay.transactions.followed import XIDS, Followed
 from walreplay.transactions.plan import Plan
 
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 _KNOWN: Final = -1
 """The session that the ledger's transactions have among the run's."""
+
+_MOST_TOLD: Final = 5
 
 _PROPERTIES: Final = {
     "transactions": {
@@ -78,14 +80,17 @@ class History:
         self._staging = staging
         self._writer = writer
 
-    def check_copies(self) -> None:
+    def check_copies(self) -> list[str]:
         """Refuse copies of a transaction that differ, and transactions that come too late.
+
+        Returns:
+            warnings of transactions that a server has lost.
 
         Raises:
             OrderError: naming the first one and its file.
         """
         if not self._plan.resent:
-            return
+            return []
         from pyspark.sql import functions as f
 
         copies = self._copies(self._spark)
@@ -114,6 +119,7 @@ class History:
         for row in found:
             make = unknown if row.verdict == "unknown" else differing
             raise make(row.commit_lsn, row.xid, row.path, row.offset)
+        return [lost(*row) for row in _missing(copies, together).collect()]
 
     def count(self, upto: int) -> int:
         """Count the run's own transactions up to a commit LSN."""
@@ -283,6 +289,31 @@ class History:
         decided = {item.xid for item in self._plan.decided}
         rows = records.where(f"xid IN ({listed})").select("xid").distinct().collect()
         return {row.xid for row in rows} - decided
+
+
+def _missing(copies: DataFrame, together: DataFrame) -> DataFrame:
+    """Give, for each session that goes on behind what it sends again, what it lacks of what was sent before.
+
+    Args:
+        copies: the run's transactions; ``together`` has also those that the ledger knows.
+    """
+    from pyspark.sql import functions as f
+
+    spans = copies.groupBy("session").agg(f.min("commit_lsn").alias("low"), f.max("commit_lsn").alias("high"))
+    starts = copies.select("session", "commit_lsn", "path", "offset").withColumnRenamed("commit_lsn", "low")
+    own = copies.select("session", "commit_lsn")
+    earlier = together.where("changes > 0").selectExpr("session AS before", "commit_lsn", "xid")
+    inside = "before < session AND commit_lsn > low AND commit_lsn < high"
+    lacking = earlier.join(spans, on=f.expr(inside), how="inner").join(
+        own, on=["session", "commit_lsn"], how="left_anti"
+    )
+    found = lacking.groupBy("session", "low").agg(
+        f.countDistinct("commit_lsn").alias("count"),
+        f.min("commit_lsn").alias("first"),
+        f.min_by("xid", "commit_lsn").alias("xid"),
+    )
+    told = found.join(starts, on=["session", "low"], how="inner").orderBy("session")
+    return told.select("count", "first", "xid", "path", "offset").limit(_MOST_TOLD)
 
 
 def _recorded(transactions: DataFrame, state: State) -> DataFrame:

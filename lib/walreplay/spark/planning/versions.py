@@ -155,7 +155,7 @@ class Catalogue:
         """
         known = {entry.oid: dict(entry.names) for entry in entries}
         bases = {entry.oid: entry.base_lsn for entry in entries if entry.base_lsn is not None}
-        found = _Collected(plan, settings, known, bases)
+        found = _Collected(plan, settings, known, bases, {entry.oid: entry.source_name for entry in entries})
         for number, relation in enumerate(plan.relations):
             for output in Output:
                 found.add(number, relation, output)
@@ -190,9 +190,15 @@ class _Collected:
     """What is collected for a `Catalogue`, version by version."""
 
     def __init__(
-        self, plan: Plan, settings: Settings, known: Mapping[int, Mapping[str, str]], bases: Mapping[int, int]
+        self,
+        plan: Plan,
+        settings: Settings,
+        known: Mapping[int, Mapping[str, str]],
+        bases: Mapping[int, int],
+        called: Mapping[int, str],
     ) -> None:
         self._settings = settings
+        self._called = called
         self._bases, self._after_lsn = bases, plan.after_lsn
         self._known = known
         self._types = {type_.oid: type_ for type_ in plan.types}
@@ -236,6 +242,7 @@ class _Collected:
             known=self._known.get(output.oid_of(relation.oid)),
             sent=sent.relation,
             output=output,
+            formerly=(called,) if (called := self._called.get(output.oid_of(relation.oid))) else (),
         )
         if selection is None:
             return None
