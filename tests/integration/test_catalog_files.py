@@ -85,13 +85,13 @@ def test_tables_are_written_by_files_and_the_catalog_is_asked_rarely(
     mirror: SmallMirror, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
-    real = located._identifier
+    real = located._location
 
-    def counted(spark: SparkSession, table: TableName) -> Any:
+    def counted(spark: SparkSession, table: TableName) -> str | None:
         asked.append(table.parts[-1])
         return real(spark, table)
 
-    monkeypatch.setattr(located, "_identifier", counted)
+    monkeypatch.setattr(located, "_location", counted)
     spark, reports = mirror.spark, []
     for changes in (_FIRST, _SECOND, ()):
         asked.clear()
@@ -102,7 +102,7 @@ def test_tables_are_written_by_files_and_the_catalog_is_asked_rarely(
     assert [table.version for report in reports for table in report.tables] == [1, 2]
     assert _rows(spark) == [(1, "c"), (3, "d")]
     history = spark.sql("DESCRIBE HISTORY s.t").orderBy("version").collect()
-    assert [entry.operation for entry in history] == ["CREATE TABLE", "WRITE", "MERGE"]
+    assert [entry.operation for entry in history] == ["CREATE TABLE", "WRITE", "WRITE"]
     # The statement's commit is the run's, too, but none of its steps.
     assert [commit.number > 0 for commit in reversed(_made_by(spark, "s.t"))] == [False, True, True]
     (detail,) = spark.sql("DESCRIBE DETAIL s.t").collect()
@@ -374,7 +374,7 @@ def test_only_spark_s_own_catalog_with_delta_s_in_front_is_asked(
     other = spark.newSession()
     other.conf.set("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.connector.catalog.InMemoryCatalog")
     assert way(other, "spark_catalog") == "statements"
-    shared: Any = spark._jsparkSession.sharedState().hadoopConf()
+    shared: Any = spark._jsc.hadoopConfiguration()
     key = "hive.metastore.client.factory.class"
     for value, expected in (
         ("com.amazonaws.glue.catalog.metastore.AWSGlueDataCatalogHiveClientFactory", "statements"),

@@ -90,9 +90,7 @@ _OF_VERSION: Final = re.compile(r"(\d{20})\.(json|checkpoint\b.*\.parquet)")
 _NUMBERED: Final = re.compile(r"\.{0,2}(\d{20})\.")
 """How files of a version begin: its checksums, and what was to become one."""
 
-_DAMAGED: Final = re.compile(
-    r"\bgap\b|Json error|Generic delta kernel error|No files in log segment|parse", re.IGNORECASE
-)
+_DAMAGED: Final = re.compile(r"\bgap\b|Json error|No files in log segment", re.IGNORECASE)
 _MOST_SAID: Final = 200
 
 
@@ -102,6 +100,10 @@ class ConflictError(Exception):
 
 class DamagedLogError(ValueError):
     """A table's log lacks a commit, or has one that is not whole."""
+
+
+class NotReadError(Exception):
+    """delta-rs does not read the table: it has a feature that it does not know."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +181,8 @@ class LocalTable:
         """Open the newest version.
 
         Raises:
-            DamagedLogError: its log cannot be read.
+            DamagedLogError: its log is not whole.
+            NotReadError: only Spark may know what is the matter with it.
             OSError: the storage refuses.
         """
         return cls(folder, _opened(folder))
@@ -324,7 +327,7 @@ class LocalTable:
         try:
             with _errors(self.folder):
                 self._make(actions, _properties(self.commit_id, commit, told))
-        except DeltaError as error:
+        except (DeltaError, NotReadError) as error:
             newer = LocalTable.open(self.folder)
             if newer.version < version:
                 raise
@@ -335,7 +338,7 @@ class LocalTable:
                 return newer.commit(added, commit, metrics=metrics, attempts=attempts - 1)
         if version > 0 and version % _COMMITS_A_CHECKPOINT == 0:
             # Without it the table is right, and whoever reads it next takes longer.
-            with suppress(DeltaError, OSError, DamagedLogError):
+            with suppress(NotReadError, OSError, DamagedLogError):
                 LocalTable.open(self.folder).checkpoint()
         return version
 
@@ -414,7 +417,7 @@ def _errors(folder: Folder) -> Iterator[None]:
         problem = without_keys(str(error).partition("\n")[0])
         if _DAMAGED.search(problem):
             raise DamagedLogError(f"{LOG} of {folder.uri}: {problem[:_MOST_SAID]}") from None
-        raise DeltaError(problem) from None
+        raise NotReadError(problem) from None
 
 
 def _properties(commit_id: str, commit: CommitId | None, metrics: Mapping[str, int]) -> CommitProperties:
@@ -530,6 +533,7 @@ __all__ = [
     "ConflictError",
     "DamagedLogError",
     "LocalTable",
+    "NotReadError",
     "TableFile",
     "clear_leftovers",
     "declared",

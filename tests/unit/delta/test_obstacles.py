@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from walreplay.delta.local import LOG, LocalTable
+from walreplay.delta.local import LOG, LocalTable, NotReadError
 from walreplay.sink.folders import MountedFolder
 
 _COLUMN = {"name": "id", "type": "long", "nullable": True, "metadata": {}}
@@ -29,7 +29,13 @@ def _obstacle(folder: Path, features: list[str], configuration: dict[str, str]) 
     return LocalTable.open(MountedFolder(str(folder))).obstacle
 
 
-@pytest.mark.parametrize("feature", ["catalogManaged", "typeWidening", "clustering", "coordinatedCommits-preview"])
+@pytest.mark.parametrize("feature", ["catalogManaged", "coordinatedCommits-preview"])
+def test_a_table_that_delta_rs_does_not_read_is_no_damaged_one(tmp_path: Path, feature: str) -> None:
+    with pytest.raises(NotReadError):
+        _obstacle(tmp_path, [feature], {})
+
+
+@pytest.mark.parametrize("feature", ["typeWidening", "clustering"])
 def test_a_feature_that_delta_rs_does_not_write_is_left_to_statements(tmp_path: Path, feature: str) -> None:
     assert _obstacle(tmp_path, ["deletionVectors", feature], {}) == f"it has the feature {feature}"
 

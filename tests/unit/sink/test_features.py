@@ -10,10 +10,14 @@ from walreplay.sink.features import (
     missing,
     needed_by,
     of_new,
-    protocol_shown,
 )
 
-PLAIN = {"minReaderVersion": 1, "minWriterVersion": 2}
+PLAIN = {"delta.minReaderVersion": "1"}
+
+
+def listing(*features):
+    """Give the properties of a table whose protocol lists features, as Spark shows them."""
+    return {"delta.minReaderVersion": "3", **{f"delta.feature.{name}": "supported" for name in features}}
 
 
 def field(name="a", kind="integer"):
@@ -52,28 +56,23 @@ def test_other_types_need_nothing(kind):
 
 
 def test_what_a_table_has_it_does_not_miss():
-    protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["timestampNtz"], "writerFeatures": []}
-    there = {**COLUMN_MAPPING, "delta.enableTypeWidening": "TRUE", **protocol_shown(protocol)}
+    there = {**COLUMN_MAPPING, "delta.enableTypeWidening": "TRUE", **listing("timestampNtz")}
     assert missing(COLUMN_MAPPING | TYPE_WIDENING | TIMESTAMP_NTZ, there) == {}
     assert missing(COLUMN_MAPPING | DELETION_VECTORS, there) == DELETION_VECTORS
 
 
 @pytest.mark.parametrize(
-    ("wanted", "protocol", "more"),
+    ("wanted", "there", "more"),
     [
         (COLUMN_MAPPING, PLAIN, TIMESTAMP_NTZ),
         (COLUMN_MAPPING | TYPE_WIDENING, PLAIN, {}),
-        (COLUMN_MAPPING, {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["deletionVectors"]}, {}),
-        (
-            COLUMN_MAPPING,
-            {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["clustering"]},
-            TIMESTAMP_NTZ,
-        ),
+        (COLUMN_MAPPING, listing("deletionVectors"), {}),
+        (COLUMN_MAPPING, {**PLAIN, "delta.feature.clustering": "supported"}, TIMESTAMP_NTZ),
         (DELETION_VECTORS, PLAIN, {}),
     ],
 )
-def test_a_mapping_never_comes_without_a_list_of_features_for_readers(wanted, protocol, more):
-    assert missing(wanted, protocol_shown(protocol)) == wanted | more
+def test_a_mapping_never_comes_without_a_list_of_features_for_readers(wanted, there, more):
+    assert missing(wanted, there) == wanted | more
 
 
 def test_nor_is_a_table_made_without_one():

@@ -13,15 +13,15 @@ LEFT = 4
 
 def own(version, run, number=1, ledger="ours", operation="MERGE", **parameters):
     mark = CommitId(ledger, number, RunId(run, 100, 1), 7).mark
-    return LoggedCommit(version, operation, parameters, mark, keeps_files=False, keeps_metadata=True)
+    return LoggedCommit(version, operation, parameters, mark)
 
 
-def others(version, operation, *, files=None, metadata=None, **parameters):
-    return LoggedCommit(version, operation, parameters, None, keeps_files=files, keeps_metadata=metadata)
+def others(version, operation, **parameters):
+    return LoggedCommit(version, operation, parameters, None)
 
 
 def restore(version, back):
-    return LoggedCommit(version, "RESTORE", {"version": back}, None, keeps_files=False, keeps_metadata=False)
+    return LoggedCommit(version, "RESTORE", {"version": back}, None)
 
 
 def stand(*commits, run=None, left=LEFT):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import pytest
 
@@ -13,12 +12,7 @@ MIB = 1 << 20
 
 
 def test_a_log_tells_how_many_files_are_small_and_how_many_have_deletion_vectors() -> None:
-    files: list[dict[str, Any]] = [
-        {"path": "a", "size": SMALL},
-        {"path": "b", "size": SMALL - 1},
-        {"path": "c", "size": 1, "deletionVector": {"cardinality": 1}},
-        {"path": "d", "size": 1, "deletionVector": None},
-    ]
+    files = [(SMALL, False), (SMALL - 1, False), (1, True), (1, False)]
     assert from_log(files) == FilesOfTable(4, 2 * SMALL + 1, small=3, marked=1)
 
 

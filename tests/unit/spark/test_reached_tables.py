@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from walreplay.sink.folders import Folder, MountedFolder, StoreFolder
-from walreplay.spark.delta.target import Place, TableName, Target
+from walreplay.spark.delta.target import TableName, Target
 from walreplay.spark.staging import reached
-from walreplay.spark.staging.reached import Located, ReachedCatalog
+from walreplay.spark.staging.reached import ReachedCatalog
 
 
 @pytest.fixture
@@ -81,20 +81,8 @@ def test_where_workers_do_not_reach_the_schema_spark_stages(
     assert len(tried) == (folder is not None)
 
 
-@pytest.mark.parametrize(
-    ("place", "is_reached", "expected"),
-    [
-        (None, True, None),
-        (Place("hdfs://host/t"), False, None),
-        (Place(None), True, Located(Place(None), None)),
-        (Place("/t"), True, Located(Place("/t"), MountedFolder("/t"))),
-    ],
-    ids=["a catalog that is not asked", "not reached", "no such table", "reached"],
-)
-def test_a_table_is_where_the_catalog_says(
-    monkeypatch: pytest.MonkeyPatch, place: Place | None, is_reached: bool, expected: Located | None
-) -> None:
+def test_a_table_whose_folder_delta_rs_takes_for_another_is_left_to_statements() -> None:
     spark: Any = None
-    monkeypatch.setattr(reached, "place_of", lambda *_: place)
-    monkeypatch.setattr(reached, "folder_of", lambda _, path: MountedFolder(path) if is_reached else None)
-    assert _catalog().located(spark, TableName(parts=("spark_catalog", "s", "t"))) == expected
+    root = reached.ReachedRoot(spark, "/data", MountedFolder("/data"))
+    assert root.located(spark, TableName(path="/data/s/a b")) == MountedFolder("/data/s/a b")
+    assert root.located(spark, TableName(path="/data/%5Fs/a")) is None

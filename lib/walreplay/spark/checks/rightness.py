@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as f
 from pyspark.sql.types import ArrayType, DoubleType, FloatType, StructType
 
-from walreplay.delta.local import DamagedLogError, LocalTable
+from walreplay.delta.local import DamagedLogError
 from walreplay.errors import TargetError, WalReplayError
 from walreplay.outputs import Output, output_of
 from walreplay.spark.checks.standing import Known, standing_of
 from walreplay.spark.delta import statements as delta
-from walreplay.spark.delta.located import folder_at
+from walreplay.spark.delta.located import opened_at
 from walreplay.spark.delta.target import quote
 from walreplay.spark.planning.registry import MirrorEntry
 from walreplay.spark.session.failures import failure_of
@@ -98,9 +98,7 @@ def check_readable(spark: SparkSession, entry: MirrorEntry) -> None:
         TargetError: it cannot be opened, so nothing can be committed to it.
     """
     try:
-        folder = folder_at(spark, entry.table)
-        if folder is not None:
-            LocalTable.open(folder)
+        opened_at(spark, entry.table)
         if delta.exists(spark, entry.table):
             # What is committed to a table depends on all of its log.
             delta.read(spark, entry.table).inputFiles()

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from walreplay.delta.local import DamagedLogError, LocalTable
+from walreplay.delta.local import DamagedLogError
 from walreplay.errors import TargetError
 from walreplay.sink.lineage import CommitId, LoggedCommit, Standing, follow, mark_of, others_change
 from walreplay.spark.delta import statements as delta
-from walreplay.spark.delta.located import folder_at
+from walreplay.spark.delta.located import opened_at
 from walreplay.spark.delta.target import TableName
 from walreplay.spark.planning.registry import MirrorEntry, made_again
 from walreplay.spark.session.isolation import has_own_sessions
@@ -102,10 +102,10 @@ def changed_between(
 
 def newest_number(spark: SparkSession, table: TableName, application: str) -> int:
     """Give the number of an application's newest commit in a table of the ledger; 0 where there is none."""
-    folder = folder_at(spark, table)
+    opened = opened_at(spark, table)
     found: Iterable[LoggedCommit]
-    if folder is not None:
-        found = LocalTable.open(folder).history(_NEWEST)
+    if opened is not None:
+        found = opened.history(_NEWEST)
     elif delta.exists(spark, table):
         found = [_of_history(row) for row in _history(spark, table, _NEWEST)]
     else:
@@ -176,9 +176,8 @@ def _is_left_by(commit: LoggedCommit, entry: MirrorEntry, *, strict: bool) -> bo
 
 def _commits(spark: SparkSession, table: TableName, left: int) -> tuple[int, list[LoggedCommit]]:
     """Give a table's newest version, and its commits from a version on."""
-    folder = folder_at(spark, table)
-    if folder is not None:
-        opened = LocalTable.open(folder)
+    opened = opened_at(spark, table)
+    if opened is not None:
         commits = opened.history(max(opened.version - max(left, 0) + 1, 1))
         return opened.version, [one for one in reversed(list(commits)) if one.version >= left]
     rows = _history(spark, table, 1)

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 from pyspark.errors import AnalysisException, PySparkException
 
-from walreplay.delta.local import LOG, LocalTable, declared, newest_version
+from walreplay.delta.local import LOG, declared, newest_version
 from walreplay.errors import TargetError
 from walreplay.sink.comments import comment_in
 from walreplay.sink.features import needed_by, of_new
 from walreplay.sink.folders import forget_files
 from walreplay.sink.lineage import CommitId, in_statement
-from walreplay.spark.delta.located import folder_of_new
+from walreplay.spark.delta.located import folder_of_new, opened_in
 from walreplay.spark.delta.sql_types import sql_type
 from walreplay.spark.delta.target import TableName, quote
 from walreplay.spark.session.isolation import settings
@@ -119,11 +119,18 @@ def _remove_rest(spark: SparkSession, table: TableName, commit: CommitId | None)
     if folder is None or set(folder.names()) != {LOG} or newest_version(folder) != 0:
         return False
     changed = folder.changed_at(LOG)
-    opened = LocalTable.open(folder)
-    first = next(opened.history(), None)
+    opened = opened_in(folder)
+    first = None if opened is None else next(opened.history(), None)
     made_by = None if first is None else CommitId.of_mark(first.mark)
     is_own = commit is None or (made_by is not None and made_by.application == commit.application)
-    if first is None or not is_own or opened.files or changed is None or time.time() - changed < _A_WHILE:
+    if (
+        opened is None
+        or first is None
+        or not is_own
+        or opened.files
+        or changed is None
+        or time.time() - changed < _A_WHILE
+    ):
         return False
     folder.delete_all()
     forget_files()

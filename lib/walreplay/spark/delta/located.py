@@ -15,6 +15,7 @@ from urllib.parse import unquote
 
 from pyspark.errors import AnalysisException
 
+from walreplay.delta.local import LocalTable, NotReadError
 from walreplay.delta.stores import taken
 from walreplay.sink.folders import Folder
 from walreplay.spark.delta.reach import folder_of
@@ -38,6 +39,24 @@ def folder_at(spark: SparkSession, table: TableName) -> Folder | None:
     path = table.path if table.path is not None else _location(spark, table)
     folder = folder_of(spark, path)
     return None if folder is None else taken(folder)
+
+
+def opened_at(spark: SparkSession, table: TableName) -> LocalTable | None:
+    """Open a table by delta-rs; None if Spark has to be asked. A version below 0 says that there is none.
+
+    Raises:
+        DamagedLogError: its log is not whole.
+    """
+    folder = folder_at(spark, table)
+    return None if folder is None else opened_in(folder)
+
+
+def opened_in(folder: Folder) -> LocalTable | None:
+    """Open the table in a folder; see `opened_at`."""
+    try:
+        return LocalTable.open(folder)
+    except NotReadError:
+        return None
 
 
 def schema_folder(spark: SparkSession, table: TableName) -> Folder | None:
@@ -93,4 +112,4 @@ def _path_of(uri: str) -> str:
     return unquote(uri)
 
 
-__all__ = ["folder_at", "folder_of_new", "schema_folder", "tells"]
+__all__ = ["folder_at", "folder_of_new", "opened_at", "opened_in", "schema_folder", "tells"]

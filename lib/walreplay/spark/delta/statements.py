@@ -12,7 +12,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
-from walreplay.delta.local import ConflictError, LocalTable, newest_version, touch
+from walreplay.delta.local import ConflictError, newest_version, touch
 from walreplay.sink.features import needed_by, of_new
 from walreplay.sink.folders import MountedFolder, forget_files
 from walreplay.sink.lineage import CommitId as CommitId
@@ -24,7 +24,7 @@ from walreplay.spark.delta.creation import commented as commented
 from walreplay.spark.delta.creation import create_table as create_table
 from walreplay.spark.delta.creation import listed as listed
 from walreplay.spark.delta.creation import literal as literal
-from walreplay.spark.delta.located import folder_at
+from walreplay.spark.delta.located import folder_at, opened_at
 from walreplay.spark.delta.target import TableName, quote
 from walreplay.spark.session.isolation import AS_WRITTEN, has_own_sessions, settings
 
@@ -188,11 +188,10 @@ def columns_of(spark: SparkSession, table: TableName) -> list[tuple[str, str]] |
 
 def schema_of(spark: SparkSession, table: TableName) -> StructType | None:
     """Give a table's columns as Spark has them; None if there is no table."""
-    folder = folder_at(spark, table)
-    if folder is None:
-        return _schema_of(spark, table)
     # Spark needs a tenth of a second, and in an object store some requests more, also to say that there is none.
-    opened = LocalTable.open(folder)
+    opened = opened_at(spark, table)
+    if opened is None:
+        return _schema_of(spark, table)
     return _schema_in(opened.fields) if opened.version >= 0 else None
 
 
@@ -353,11 +352,11 @@ def checkpoint(spark: SparkSession, table: TableName) -> None:
     Until then the log contains files that the table no longer has, with least and greatest values of the old types.
     DuckDB's reader reads these as the new types, and fails.
     """
-    folder = folder_at(spark, table)
-    if folder is not None:
-        # Delta writes one by itself before long.
-        with suppress(Exception):
-            LocalTable.open(folder).checkpoint()
+    # Delta writes one by itself before long.
+    with suppress(Exception):
+        opened = opened_at(spark, table)
+        if opened is not None:
+            opened.checkpoint()
 
 
 def with_comments(frame: DataFrame, comments: Mapping[str, str]) -> DataFrame:

@@ -9,10 +9,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from walreplay.delta.local import LocalTable
 from walreplay.sink.upkeep import SMALL, FilesOfTable, from_history, from_log
 from walreplay.spark.delta import statements as delta
-from walreplay.spark.delta.located import folder_at
+from walreplay.spark.delta.located import opened_at
 from walreplay.spark.delta.target import TableName
 from walreplay.spark.session.isolation import has_own_sessions, session_with
 
@@ -43,9 +42,9 @@ def files_of(spark: SparkSession, table: TableName) -> FilesOfTable:
     The log tells it exactly, where the driver reaches it by itself.  Elsewhere the table's history does, as far back as
     it is read here.
     """
-    folder = folder_at(spark, table)
-    if folder is not None:
-        return from_log((file.size, file.marked) for file in LocalTable.open(folder).files)
+    opened = opened_at(spark, table)
+    if opened is not None:
+        return from_log((file.size, file.marked) for file in opened.files)
     (detail,) = spark.sql(f"DESCRIBE DETAIL {table.sql}").select("numFiles", "sizeInBytes").collect()
     history = spark.sql(f"DESCRIBE HISTORY {table.sql} LIMIT {_COMMITS}")
     commits = [

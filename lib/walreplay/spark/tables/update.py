@@ -9,13 +9,13 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from walreplay.delta.local import LocalTable, declared
+from walreplay.delta.local import declared
 from walreplay.errors import TargetError
 from walreplay.report import Action, TableReport, Way
 from walreplay.sink.evolution import OWN
 from walreplay.sink.features import DELETION_VECTORS, needed_by
 from walreplay.spark.delta import statements as delta
-from walreplay.spark.delta.located import folder_at
+from walreplay.spark.delta.located import opened_at
 from walreplay.spark.delta.target import quote
 from walreplay.spark.planning.plan import Epoch
 from walreplay.spark.planning.table_run import ALTER, MERGE, SLOTS, TRUNCATE, TableRun, is_own
@@ -294,9 +294,9 @@ def _ready(
 
 def _is_small(spark: SparkSession, run: TableRun) -> bool:
     """Say whether a table is so small that a MERGE may write its files anew."""
-    folder = folder_at(spark, run.plan.table)
-    if folder is not None:
-        return sum(file.size for file in LocalTable.open(folder).files) <= _SMALL_TABLE
+    opened = opened_at(spark, run.plan.table)
+    if opened is not None:
+        return sum(file.size for file in opened.files) <= _SMALL_TABLE
     with settings(spark, delta.FEW_ROWS):
         return delta.size_of(spark, run.plan.table) <= _SMALL_TABLE
 

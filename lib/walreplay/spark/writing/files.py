@@ -22,6 +22,7 @@ from walreplay.report import Way
 from walreplay.sink.events import Mode
 from walreplay.sink.lineage import CommitId
 from walreplay.spark.delta import statements as delta
+from walreplay.spark.delta.located import opened_in
 from walreplay.spark.delta.target import TableName
 from walreplay.spark.planning.table_run import TableRun
 from walreplay.spark.session import steps
@@ -121,7 +122,9 @@ class FileWriter(StatementWriter):
             return "driver and workers do not reach its folder"
         if create is not None:
             return LocalTable.new(folder, create, properties)
-        opened = LocalTable.open(folder)
+        opened = opened_in(folder)
+        if opened is None:
+            return "delta-rs does not read it"
         return opened.obstacle or opened if opened.version >= 0 else "it is not there"
 
     def _make(

@@ -18,6 +18,7 @@ from walreplay.delta.local import ConflictError, LocalTable
 from walreplay.sink.data_files import DataFileWriter
 from walreplay.sink.folders import Folder
 from walreplay.spark.delta import statements as delta
+from walreplay.spark.delta.located import opened_in
 from walreplay.spark.delta.target import TableName
 from walreplay.spark.session import steps
 from walreplay.spark.writing.base import Condition
@@ -62,7 +63,7 @@ class FileRow(StatementRow):
         """Return whether the table exists."""
         # A catalog may have another table of the name since it was asked last.
         folder = self._locate()
-        self._opened = None if folder is None else LocalTable.open(folder)
+        self._opened = None if folder is None else opened_in(folder)
         return super().exists() if self._opened is None else self._opened.version >= 0
 
     def read(self) -> Mapping[str, Any] | None:
@@ -101,7 +102,7 @@ class FileRow(StatementRow):
         table, self._opened = self._opened, None
         if table is None:
             folder = self._locate()
-            table = None if folder is None else LocalTable.open(folder)
+            table = None if folder is None else opened_in(folder)
         if table is None or table.version < 0 or table.obstacle is not None:
             return None
         columns = table.columns(self._schema)
@@ -129,7 +130,7 @@ class FileRow(StatementRow):
         delta.create_table(self._spark, self._table, self._schema, self._properties)
         steps.reached(f"table made: {self._table.text}")
         folder = self._locate()
-        table = None if folder is None else LocalTable.open(folder)
+        table = None if folder is None else opened_in(folder)
         # Another run may have made it, and brought its row; if it does so now, the commit fails.
         is_fresh = table is not None and table.version == 0 and table.obstacle is None
         return table if is_fresh else None
