@@ -151,7 +151,7 @@ def _inflate(data: bytes | memoryview, compression: str) -> Iterator[tuple[bytes
 def _ends_early(compression: str, at: int) -> CaptureError:
     return CaptureError(
         f"the {compression} data end early, after {at} compressed bytes",
-        remedy="If the file is still being written, wait; if it was copied in part, fetch it again; if who wrote it was "
+        remedy="If the file is still being written, wait; if it was copied in part, fetch it again; if its writer was "
         "killed, put what can be read of it in its place (gzip -dc, and likewise zstd, lz4 and bzip2)",
     )
 
