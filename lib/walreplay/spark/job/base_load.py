@@ -364,9 +364,11 @@ class BaseLoad:
     def _check_tables(self, tables: RunPlan, *, resumed: bool) -> None:
         """Refuse tables that have rows of captures already, and names that others have."""
         if tables.placement.moves:
+            move = tables.placement.moves[0]
             raise TargetError(
-                "a table of the target has the place of another one's name",
-                table=tables.placement.moves[0].name,
+                f"a table of the target has to move first, as its name in the source has changed: {move.source.text} "
+                f"to {move.destination.text}",
+                table=move.name,
                 remedy="Apply what has been captured up to the rename first; or load into a new target",
             )
         for table in tables.tables:
