@@ -338,6 +338,15 @@ def test_many_files_and_ranges_of_one_table_are_loaded(mirror, base, described, 
     assert found == {n: f"line {n}\n" for n in range(1000)} | {1000: "last"}
 
 
+def test_columns_of_rows_that_spark_has_may_have_any_names(mirror, described, tmp_path):
+    names = ["a.b", "`", "${spark.app.name}", "a"]
+    described.write_text(lines_of("odd", "shop", **dict.fromkeys(names, TEXT)))
+    rows = mirror.spark.createDataFrame([(1, "dot", "tick", "brace", "a")], ["id", *names])
+    walreplay.load(mirror.spark, rows, mirror.target, 1, table="shop.odd", describe=described, captures=mirror.captures)
+    (found,) = mirror.spark.read.format("delta").load(str(Path(mirror.target, "shop", "odd"))).collect()
+    assert found[:5] == (1, "dot", "tick", "brace", "a")
+
+
 def test_rows_that_spark_has_are_loaded_as_the_page_says(mirror, described, tmp_path):
     spark = mirror.spark
     described.write_text(lines_of("orders", "shop", total=NUMERIC, placed_at=DATE))

@@ -230,10 +230,11 @@ class Mirror:
 
     def _killed(self, copied: Copied) -> bool:
         """Note what the ledger knows of a load that was stopped: it has it all, it waits for it, or nothing."""
-        is_done = self._recorded() > self._before
+        self.is_loading = self._waits_for() is not None
+        # One that was recorded, and not ended, may have its record still where another has taken its place.
+        is_done = not self.is_loading and self._recorded() > self._before
         self._loaded += is_done
         self.has_tables |= is_done
-        self.is_loading = self._waits_for() is not None
         return self._loaded == len(copied.loads)
 
     def _recorded(self) -> int:

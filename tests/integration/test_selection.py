@@ -220,13 +220,54 @@ def test_softly_deleted_rows_stay_and_come_back(spark: SparkSession, applied: Ap
 
 
 def test_a_truncate_of_a_table_with_soft_deletes_marks_its_rows(spark: SparkSession, applied: Applied) -> None:
-    # Rows that a run itself brings before its truncate never reach the table, so one run has none to mark.
-    assert applied.rows(spark, FILE_BY_FILE, "shop.soft_emptied", "id", "v", "__deleted") == [
-        (1, "back", False),
-        (2, "v2", True),
-        (3, "v3", True),
-        (4, "v4", True),
+    # Also those that come and go within one run.
+    for way in _WAYS:
+        assert applied.rows(spark, way, "shop.soft_emptied", "id", "v", "__deleted") == [
+            (1, "back", False),
+            (2, "v2", True),
+            (3, "v3", True),
+            (4, "v4", True),
+        ]
+
+
+def test_softly_deleted_rows_do_not_depend_on_where_runs_end(spark: SparkSession, tmp_path: Path) -> None:
+    keyed = relation(1, "t", {"id": INT4, "v": TEXT, "w": TEXT})
+    toast = m.TupleData((m.Cell("t", b"2"), m.UNCHANGED_CELL, m.Cell("t", b"two")))
+    changes: tuple[tuple[m.AnyMessage, ...], ...] = (
+        (keyed, m.Insert(1, row(1, "a", "x")), m.Insert(1, row(2, "b", "x")), m.Insert(1, row(3, "c", "x"))),
+        (m.Delete(1, key=row(3, None, None)), m.Update(1, new=toast), m.Insert(1, row(4, "d", "x"))),
+        (m.Truncate((1,), 0), m.Insert(1, row(5, "e", "x")), m.Insert(1, row(1, "back", "x"))),
+        (
+            m.Update(1, new=row(9, "moved", "x"), key=row(5, None, None)),
+            m.Insert(1, row(6, "f", "x")),
+            m.Truncate((1,), 0),
+        ),
+        (m.Insert(1, row(6, "again", "x")), m.Insert(1, row(7, "g", "x"))),
+    )
+    config = {"soft_deletes": True}
+    by_file, whole = SmallMirror(spark, tmp_path / "by_file"), SmallMirror(spark, tmp_path / "whole")
+    for one in changes:
+        by_file.apply(*one, **config)
+        whole.write(*one)
+    whole.apply(**config)
+
+    def held(mirror: SmallMirror) -> list[tuple[Any, ...]]:
+        found = spark.read.format("delta").load(str(mirror.location("t")))
+        return sorted(map(tuple, found.select("id", "v", "w", "__deleted", "__commit_lsn", "__commit_ts").collect()))
+
+    assert held(by_file) == held(whole)
+    assert [one[:4] for one in held(whole)] == [
+        (1, "back", "x", True),
+        (2, "b", "two", True),
+        (3, "c", "x", True),
+        (4, "d", "x", True),
+        (6, "again", "x", False),
+        (7, "g", "x", False),
+        (9, "moved", "x", True),
     ]
+    # What is right is left as it is.
+    (made,) = walreplay.rebuild(spark, by_file.captures, by_file.target, r"s\.t", config=config).tables
+    assert made.action == "unchanged"
 
 
 @pytest.mark.full

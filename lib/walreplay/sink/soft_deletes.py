@@ -16,8 +16,12 @@ from walreplay.sink.events import Events, Identity
 from walreplay.sink.fold import DELETE, UPDATE
 
 
-def with_deleted_column(events: Events, identity: Identity) -> Events:
-    """Add the column that marks deleted rows after the others, and turn deletes into updates of it."""
+def with_deleted_column(events: Events, identity: Identity, *, all_deleted: bool = False) -> Events:
+    """Add the column that marks deleted rows after the others, and turn deletes into updates of it.
+
+    Args:
+        all_deleted: a truncate that comes later deletes what the events leave.
+    """
     gone = events.action == DELETE
     unchanged = dict(events.unchanged)
     if gone.any():
@@ -26,7 +30,7 @@ def with_deleted_column(events: Events, identity: Identity) -> Events:
                 unchanged[number] = np.where(gone, 1, unchanged.get(number, 0)).astype(np.uint8)
     return replace(
         events,
-        columns=[*events.columns, pa.array(gone)],
+        columns=[*events.columns, pa.array(gone | all_deleted)],
         action=np.where(gone, UPDATE, events.action),
         unchanged=unchanged,
     )

@@ -50,6 +50,7 @@ from walreplay.spark.session import steps
 from walreplay.spark.staging.base import EmptiedAt, Segment, Staged, StagedVersion, Staging
 from walreplay.spark.workers.load import LoadTask
 from walreplay.transactions.plan import Plan, Resume
+from walreplay.visible import listed
 
 _NO_ROWS: Final = StagedVersion(0, (), moves=False, deletes=False, first=0, last=0)
 
@@ -242,8 +243,9 @@ class BaseLoad:
             )
         if not self.anew or missing:
             instead = "with --replace, all of them as of another one" if before.writing else "load all of them together"
+            lacks = f", and these rows have none of {listed(missing)}" if missing else ""
             raise TargetError(
-                f"a load of {before.names} as of LSN {format_lsn(before.at_lsn)} was interrupted",
+                f"a load of {before.names} as of LSN {format_lsn(before.at_lsn)} was interrupted{lacks}",
                 path=context.target.text,
                 remedy=f"Load these tables as of that LSN, which finishes it; or, {instead}"
                 + ("" if before.writing else "; or forget it first: walreplay load --give-up"),
@@ -364,9 +366,11 @@ class BaseLoad:
     def _check_tables(self, tables: RunPlan, *, resumed: bool) -> None:
         """Refuse tables that have rows of captures already, and names that others have."""
         if tables.placement.moves:
+            move = tables.placement.moves[0]
             raise TargetError(
-                "a table of the target has the place of another one's name",
-                table=tables.placement.moves[0].name,
+                f"a table of the target has to move first, as its name in the source has changed: {move.source.text} "
+                f"to {move.destination.text}",
+                table=move.name,
                 remedy="Apply what has been captured up to the rename first; or load into a new target",
             )
         for table in tables.tables:

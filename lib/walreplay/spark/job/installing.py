@@ -53,7 +53,8 @@ class Installing:
         context, rebuild = self.context, state.rebuild
         assert rebuild is not None
         if resumed:
-            context.warnings.append(f"rebuild {state.run} was interrupted; it was finished")
+            what = "rebuild" if rebuild.load is None else "load"
+            context.warnings.append(f"{what} {state.run} was interrupted; it was finished")
         commit = delta.CommitId(state.ledger, state.run, state.run_id)
         reports: list[TableReport] = []
         with context.stage("replace", len(rebuild.tables)), ThreadPoolExecutor(context.at_once) as pool:

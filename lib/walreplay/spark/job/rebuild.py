@@ -326,9 +326,6 @@ class Rebuilding:
         with self.context.stage("compare", len(entries)), ThreadPoolExecutor(self.context.at_once) as pool:
             found = list(pool.map(lambda pair: self._compare(state, *pair), entries))
         steps.reached("compared")
-        if self.late is not None:
-            # Equal rows may be told to be of other commits.
-            found = [replace(one, why=one.why or "it has rows of a base load") for one in found]
         right = [entry for (_, entry), one in zip(entries, found, strict=True) if not one.why]
         unchanged = [TableReport(entry.name, entry.table.text, "unchanged", oid=entry.oid) for entry in right]
         wrong = [
@@ -413,7 +410,12 @@ class Rebuilding:
             spark_errors(table=entry.name, path=entry.table.text),
             session_with(self.context.spark, delta.SMALL_STATE) as session,
         ):
-            found = rightness_of(session, state.ledger, before, source, commit)
+            if self.late is None:
+                found = rightness_of(session, state.ledger, before, source, commit)
+            else:
+                # Equal rows may be told to be of other commits.
+                why = "it is new" if before is None else "it has rows of a base load"
+                found = Rightness(why, delta.read(session, source.table).count())
             if found.why:
                 check_readable(session, entry)
         self.context.progress.advance()

@@ -191,7 +191,8 @@ def _no_module(found: re.Match[str]) -> Cause:
     if module == "walreplay":
         remedy = (
             "Give them the file that walreplay.package_zip('walreplay.zip') writes: by --py-files under spark-submit, "
-            "by spark.addArtifacts(…, pyfile=True) on Spark Connect; or install walreplay on the cluster"
+            "by spark.addArtifacts(…, pyfile=True) on Spark Connect; or install walreplay on the cluster. In local "
+            "mode PYSPARK_PYTHON has to name the Python that has it"
         )
     return Cause(f"the Python of Spark's executors has no {module}", f"{remedy}; {_AGAIN}")
 

@@ -124,11 +124,16 @@ class DecodeTask:
 
     @property
     def kept(self) -> frozenset[int]:
-        """The relations (by oid) of which a change log or a history has what is before a truncate, too."""
+        """The relations (by oid) of which some table has what is before a truncate, too.
+
+        That is a change log, a history, or a mirror with soft deletes.
+        """
         return frozenset(
             relation.oid
             for relation, assigned in self.relations.items()
-            if assigned.log is not None or assigned.history is not None
+            if assigned.log is not None
+            or assigned.history is not None
+            or (assigned.mirror is not None and assigned.mirror.marks_deleted)
         )
 
 
@@ -331,6 +336,9 @@ class _Unit:
             # At the end, also where it was there: a version may come back.
             self.truncated.pop(batch.relation, None)
             self.truncated[batch.relation] = None
+        if mirror.marks_deleted:
+            for changes in _between_truncates(shown.slice(below, gone)):
+                self._gather(changes, mirror, truncated=True)
         if gone < rows:
             self._gather(shown.slice(gone, rows), mirror)
 
@@ -342,7 +350,7 @@ class _Unit:
     def _truncated_rows(self, batch: ChangeBatch) -> int:
         """Count a batch's rows that come before the run's last truncate, which are its first ones, and the truncates.
 
-        Where no version of the relation has a change log or a history, the decoder has left them out.
+        Where no table of the relation has them (`DecodeTask.kept`), the decoder has left them out.
         """
         oid = batch.relation.oid
         truncate = self._task.truncates.get(oid)
@@ -364,11 +372,13 @@ class _Unit:
         rows, data = shown.data.num_rows, staged_changes(shown)
         return staged_row(log.table, log.relation, at, _info(), bucket=bucket, rows=rows, data=data)
 
-    def _gather(self, shown: ChangeBatch, mirror: Assignment) -> None:
+    def _gather(self, shown: ChangeBatch, mirror: Assignment, *, truncated: bool = False) -> None:
         part = self._part(shown, mirror)
         events = events_of(shown, mirror.identity, follow=mirror.marks_deleted)
+        if mirror.marks_deleted:
+            events = with_deleted_column(events, mirror.identity, all_deleted=truncated)
         part.rows += shown.data.num_rows
-        part.parts.append(with_deleted_column(events, mirror.identity) if mirror.marks_deleted else events)
+        part.parts.append(events)
 
     def _part(self, shown: ChangeBatch, to: Assignment) -> _Gathered:
         """Give what is gathered of a relation version for a table."""
@@ -386,12 +396,22 @@ class _Unit:
         part.rows += shown.data.num_rows
         part.emptied = part.emptied or []
         lsn, ordinal = shown.commit_lsns, shown.data.column(METADATA_COLUMNS - 1)
-        truncates = np.nonzero(pc.equal(shown.ops, "t").to_numpy(zero_copy_only=False))[0]
-        for start, stop in pairwise([-1, *truncates.tolist(), shown.data.num_rows]):
-            changes = shown.slice(start + 1, stop)
-            if changes.data.num_rows:
-                part.parts.append(events_of(changes, history.identity, marks=_marks(changes)))
+        for changes in _between_truncates(shown):
+            part.parts.append(events_of(changes, history.identity, marks=_marks(changes)))
+        truncates = _truncates(shown)
         part.emptied += zip(lsn.take(truncates).to_pylist(), ordinal.take(truncates).to_pylist(), strict=True)
+
+
+def _truncates(shown: ChangeBatch) -> NDArray[np.int64]:
+    """Give the places of a batch's truncates."""
+    return np.nonzero(pc.equal(shown.ops, "t").to_numpy(zero_copy_only=False))[0]
+
+
+def _between_truncates(shown: ChangeBatch) -> Iterator[ChangeBatch]:
+    """Give the changes in front of, between and behind a batch's truncates."""
+    for start, stop in pairwise([-1, *_truncates(shown).tolist(), shown.data.num_rows]):
+        if start + 1 < stop:
+            yield shown.slice(start + 1, stop)
 
 
 def _rows_below(batch: ChangeBatch, to: Assignment, assigned: Assigned) -> int:

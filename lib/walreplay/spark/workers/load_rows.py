@@ -41,7 +41,9 @@ def with_part(rows: DataFrame) -> DataFrame:
     """Add each row's partition, as `load_rows` takes it: a task may have several partitions, one after the other."""
     from pyspark.sql import functions as f
 
-    return rows.select("*", f.spark_partition_id())
+    # Spark would look for a column ``a.b`` in a column ``a``.
+    numbered = rows.toDF(*(f"c{number}" for number in range(len(rows.columns))))
+    return numbered.select("*", f.spark_partition_id().alias("part"))
 
 
 @spark_task
