@@ -11,5 +11,5 @@
 It runs on executors and commits nothing: that is for `walreplay.spark`.
 
 Uses: decode, protocol, types.
-Used by: kernel_build, spark.
+Used by: delta, kernel_build, spark.
 """

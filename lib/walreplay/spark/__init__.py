@@ -15,6 +15,6 @@ Its rooms, from the top floor down.  An import points to a lower floor, or stays
 - `delta`: Delta's statements, transactions, names and locations of tables.
 - `session`: getting a Spark session.
 
-Uses: decode, loading, protocol, settings, sink, transactions, types.
+Uses: decode, delta, loading, protocol, settings, sink, transactions, types.
 Used by: cli, walreplay.
 """

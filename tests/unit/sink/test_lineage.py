@@ -70,9 +70,8 @@ def test_what_others_have_there_is_no_mark(text):
 @pytest.mark.parametrize(
     "operation", ["OPTIMIZE", "VACUUM END", "SET TBLPROPERTIES", "CLUSTER BY", "REORG", "RENAME COLUMN"]
 )
-@pytest.mark.parametrize("files", [True, None])
-def test_what_keeps_the_rows_is_nobodys_concern(operation, files):
-    standing = stand(others(5, operation, files=files, metadata=None if files is None else False))
+def test_what_keeps_the_rows_is_nobodys_concern(operation):
+    standing = stand(others(5, operation))
     assert (standing.is_sound, standing.latest, standing.left) == (True, 5, LEFT)
 
 
@@ -80,12 +79,6 @@ def test_what_keeps_the_rows_is_nobodys_concern(operation, files):
 def test_what_changes_rows_is_somebodys_change(operation):
     standing = stand(others(5, "OPTIMIZE"), others(6, operation), others(7, "OPTIMIZE"))
     assert (standing.changed.version, standing.left, standing.latest) == (6, LEFT, 7)
-
-
-def test_a_write_that_has_changed_no_file_is_none():
-    assert stand(others(5, "WRITE", files=True, metadata=True)).is_sound
-    assert not stand(others(5, "OPTIMIZE", files=False, metadata=True)).is_sound
-    assert not stand(others(5, "DROP COLUMNS", files=True, metadata=False)).is_sound
 
 
 def test_a_restore_undoes_what_has_come_since():

@@ -4,6 +4,6 @@ It reads, and restores tables whose ledger is older than they are (`setting_back
 
 Entry points: `places.check_places`, `tables.TableChecks`, `siblings.apart_from_siblings`.
 
-Uses: delta, ledger, planning, session, settings, sink, staging, transactions, workers, writing.
+Uses: delta, delta, ledger, planning, session, settings, sink, staging, transactions, workers, writing.
 Used by: job.
 """

@@ -4,6 +4,6 @@ Calls of Delta's private classes are in `internals`, and nowhere else.  Nothing 
 
 Entry points: `target.Target`, `statements`, `transaction.begin`.
 
-Uses: session, sink.
+Uses: delta, session, sink.
 Used by: captures, checks, cli, index, job, ledger, planning, staging, tables, writing.
 """

@@ -6,6 +6,6 @@ itself uses the table by `ArchiveIndex.known`, and adds to it by a `Recording`.
 
 Entry points: `archive.ArchiveIndex`, `recording.Recording`, `building.index`, `audit.audit`.
 
-Uses: captures, decode, delta, protocol, session, settings, sink, transactions, workers, writing.
+Uses: captures, decode, delta, delta, protocol, session, settings, transactions, workers, writing.
 Used by: cli, job, walreplay.
 """

@@ -5,6 +5,6 @@ handled by itself; the ledger is not used here.
 
 Entry points: `update.apply_table`, `move.move`.
 
-Uses: delta, ledger, planning, session, sink, staging, types, workers, writing.
+Uses: delta, delta, ledger, planning, session, sink, staging, types, workers, writing.
 Used by: job.
 """

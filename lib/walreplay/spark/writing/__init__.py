@@ -5,6 +5,6 @@
 
 Entry points: `choice.choose_writer`, `base.TableWriter`.
 
-Uses: delta, planning, session, settings, sink, staging, types, workers.
+Uses: delta, delta, planning, session, settings, sink, staging, types, workers.
 Used by: checks, index, job, ledger, tables.
 """
