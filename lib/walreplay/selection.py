@@ -203,7 +203,7 @@ def select(
     known: Mapping[str, str] | None = None,
     sent: Relation | None = None,
     output: Output = Output.MIRROR,
-    formerly: Iterable[str] = (),
+    formerly: str | None = None,
 ) -> Selection | None:
     """Give what is wanted of a relation's version; None if the table is not wanted.
 
@@ -213,7 +213,7 @@ def select(
             the newest if it is not there.
         known: the target names of source columns that were given before (`names_of`), where they are kept.
         sent: the relation with the replica identity that its old rows are really sent by, if that is another.
-        formerly: what the table was called in earlier runs, as ``schema.table``.
+        formerly: what the table was called in the run before, as ``schema.table``; None if it was not there.
 
     Raises:
         ConfigError: the configuration names a column that the table never had, leaves out one that tells its rows
@@ -240,7 +240,7 @@ def select(
     followed = {} if tracked is None or tracked.of_all_tables else {tracked.key: tracked.names}
     warnings = _check_names(table, columns_listed, followed, relation, history, known or {})
     before = (version.qualified_name for version in history[: history.index(relation)])
-    warnings += _check_renamed(settings, relation, dict.fromkeys((*formerly, *before)))
+    warnings += _check_renamed(settings, relation, dict.fromkeys(filter(None, (formerly, *before))))
     numbers = tuple(n for n, column in enumerate(relation.columns) if table.wants_column(column.name))
     _check_key(table, sent or relation)
     # A relation may have none by itself.

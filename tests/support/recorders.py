@@ -76,6 +76,10 @@ class Recorder(ABC):
     def complete(self, lsn: int) -> None:
         """Record everything before an LSN and end."""
 
+    @abstractmethod
+    def close(self) -> None:
+        """End what still runs, as after a failure."""
+
     def lose_server(self, restart: Callable[[], None], *, new_file: bool) -> None:
         """Let the server break the connection and begin another session."""
         restart()
@@ -230,6 +234,11 @@ class PgRecvlogical(Recorder):
             assert code == 0, self._errors.read_text()
         self.next_file()
 
+    def close(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+            self._process.wait(_PATIENCE)
+
     def _ended(self) -> bool:
         return self._process is not None and self._process.poll() is not None
 
@@ -281,6 +290,11 @@ class Walsender(Recorder):
         _wait(lambda: self._position >= lsn or self._ended(), "the end")
         self.lose()
         self.next_file()
+
+    def close(self) -> None:
+        self._ending.set()
+        if self._thread is not None:
+            self._thread.join()
 
     def _ended(self) -> bool:
         return bool(self._failure)
@@ -355,6 +369,9 @@ class CopyOut(Recorder):
 
     def complete(self, lsn: int) -> None:
         self._copy("get")
+
+    def close(self) -> None:
+        pass
 
     def wait_until_sent(self) -> None:
         self.flush()

@@ -53,7 +53,7 @@ def test_columns_that_are_hidden_under_a_former_name_alone_are_not_written(key):
     assert refused.value.table == "shop.persons"
     # By what the ledger knows, too.
     with pytest.raises(ConfigError, match=r"was called shop\.people before"):
-        select(hiding, after, (after,), formerly=["shop.people"])
+        select(hiding, after, (after,), formerly="shop.people")
     # As it was called before, it is as it was, and so is one that never had the name, or whose options are given.
     assert select(hiding, before, (before, after)).warnings == ()
     assert select(hiding, after, (after, before)).warnings == ()

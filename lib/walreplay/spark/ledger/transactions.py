@@ -299,21 +299,20 @@ def _missing(copies: DataFrame, together: DataFrame) -> DataFrame:
     """
     from pyspark.sql import functions as f
 
-    spans = copies.groupBy("session").agg(f.min("commit_lsn").alias("low"), f.max("commit_lsn").alias("high"))
-    starts = copies.select("session", "commit_lsn", "path", "offset").withColumnRenamed("commit_lsn", "low")
-    own = copies.select("session", "commit_lsn")
-    earlier = together.where("changes > 0").selectExpr("session AS before", "commit_lsn", "xid")
-    inside = "before < session AND commit_lsn > low AND commit_lsn < high"
-    lacking = earlier.join(spans, on=f.expr(inside), how="inner").join(
-        own, on=["session", "commit_lsn"], how="left_anti"
+    spans = copies.groupBy("session").agg(
+        f.min("commit_lsn").alias("low"),
+        f.max("commit_lsn").alias("high"),
+        f.min_by(f.struct("path", "offset"), "commit_lsn").alias("start"),
     )
-    found = lacking.groupBy("session", "low").agg(
+    earlier = together.where("changes > 0").selectExpr("session AS before", "commit_lsn", "xid")
+    inside = f.expr("before < session AND commit_lsn > low AND commit_lsn < high")
+    lacking = earlier.join(spans, on=inside).join(copies, on=["session", "commit_lsn"], how="left_anti")
+    found = lacking.groupBy("session", "start").agg(
         f.countDistinct("commit_lsn").alias("count"),
         f.min("commit_lsn").alias("first"),
         f.min_by("xid", "commit_lsn").alias("xid"),
     )
-    told = found.join(starts, on=["session", "low"], how="inner").orderBy("session")
-    return told.select("count", "first", "xid", "path", "offset").limit(_MOST_TOLD)
+    return found.orderBy("session").select("count", "first", "xid", "start.*").limit(_MOST_TOLD)
 
 
 def _recorded(transactions: DataFrame, state: State) -> DataFrame:

@@ -153,9 +153,9 @@ class Catalogue:
         Args:
             entries: the tables that the ledger knows.
         """
-        known = {entry.oid: dict(entry.names) for entry in entries}
+        known = {entry.oid: entry for entry in entries}
         bases = {entry.oid: entry.base_lsn for entry in entries if entry.base_lsn is not None}
-        found = _Collected(plan, settings, known, bases, {entry.oid: entry.source_name for entry in entries})
+        found = _Collected(plan, settings, known)
         for number, relation in enumerate(plan.relations):
             for output in Output:
                 found.add(number, relation, output)
@@ -189,17 +189,9 @@ class Catalogue:
 class _Collected:
     """What is collected for a `Catalogue`, version by version."""
 
-    def __init__(
-        self,
-        plan: Plan,
-        settings: Settings,
-        known: Mapping[int, Mapping[str, str]],
-        bases: Mapping[int, int],
-        called: Mapping[int, str],
-    ) -> None:
+    def __init__(self, plan: Plan, settings: Settings, known: Mapping[int, MirrorEntry]) -> None:
         self._settings = settings
-        self._called = called
-        self._bases, self._after_lsn = bases, plan.after_lsn
+        self._after_lsn = plan.after_lsn
         self._known = known
         self._types = {type_.oid: type_ for type_ in plan.types}
         # What the source says at the run's end: a comment, or a label, comes without a Relation message.
@@ -235,14 +227,15 @@ class _Collected:
         if output not in self._settings.outputs_of(_schema(relation), relation.name):
             return None
         sent = as_sent(relation, tuple(self._partitions.get(relation.oid, ())))
+        entry = self._known.get(output.oid_of(relation.oid))
         selection = select(
             self._settings,
             relation,
             self._histories[relation.oid],
-            known=self._known.get(output.oid_of(relation.oid)),
+            known=None if entry is None else dict(entry.names),
             sent=sent.relation,
             output=output,
-            formerly=(called,) if (called := self._called.get(output.oid_of(relation.oid))) else (),
+            formerly=None if entry is None else entry.source_name,
         )
         if selection is None:
             return None
@@ -271,7 +264,7 @@ class _Collected:
         if output is not Output.CHANGELOG:
             version = _identified(version, sent, self._settings)
             version = replace(version, notes=(*version.notes, *_conflicts(relation, selection)))
-            base = max(base, self._bases.get(output.oid_of(relation.oid), -1))
+            base = max(base, -1 if entry is None or entry.base_lsn is None else entry.base_lsn)
         # Where all that the run has comes later, nothing has to be looked at.
         return replace(version, floor=base) if base > self._after_lsn + 1 else version
 

@@ -124,10 +124,7 @@ class DecodeTask:
 
     @property
     def kept(self) -> frozenset[int]:
-        """The relations (by oid) of which some table has what is before a truncate, too.
-
-        That is a change log, a history, or a mirror with soft deletes.
-        """
+        """The relations (by oid) of which a log, a history or soft deletes keep what is before a truncate, too."""
         return frozenset(
             relation.oid
             for relation, assigned in self.relations.items()
@@ -337,7 +334,8 @@ class _Unit:
             self.truncated.pop(batch.relation, None)
             self.truncated[batch.relation] = None
         if mirror.marks_deleted:
-            for changes in _between_truncates(shown.slice(below, gone)):
+            kept = shown.slice(below, gone)
+            for changes in _between(kept, _truncates(kept)):
                 self._gather(changes, mirror, truncated=True)
         if gone < rows:
             self._gather(shown.slice(gone, rows), mirror)
@@ -396,9 +394,9 @@ class _Unit:
         part.rows += shown.data.num_rows
         part.emptied = part.emptied or []
         lsn, ordinal = shown.commit_lsns, shown.data.column(METADATA_COLUMNS - 1)
-        for changes in _between_truncates(shown):
-            part.parts.append(events_of(changes, history.identity, marks=_marks(changes)))
         truncates = _truncates(shown)
+        for changes in _between(shown, truncates):
+            part.parts.append(events_of(changes, history.identity, marks=_marks(changes)))
         part.emptied += zip(lsn.take(truncates).to_pylist(), ordinal.take(truncates).to_pylist(), strict=True)
 
 
@@ -407,9 +405,9 @@ def _truncates(shown: ChangeBatch) -> NDArray[np.int64]:
     return np.nonzero(pc.equal(shown.ops, "t").to_numpy(zero_copy_only=False))[0]
 
 
-def _between_truncates(shown: ChangeBatch) -> Iterator[ChangeBatch]:
+def _between(shown: ChangeBatch, truncates: NDArray[np.int64]) -> Iterator[ChangeBatch]:
     """Give the changes in front of, between and behind a batch's truncates."""
-    for start, stop in pairwise([-1, *_truncates(shown).tolist(), shown.data.num_rows]):
+    for start, stop in pairwise([-1, *truncates.tolist(), shown.data.num_rows]):
         if start + 1 < stop:
             yield shown.slice(start + 1, stop)
 
