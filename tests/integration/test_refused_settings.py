@@ -65,7 +65,7 @@ def test_a_stopped_run_is_finished_and_no_commit_made_twice(
         assert mirror.apply(**_CONFIG).status == "nothing new"
 
     assert written == {"files"} or "spark.databricks.delta.commitInfo.userMetadata" in refused
-    assert mirror.history("copies").count("MERGE") == 2
+    assert mirror.history("copies").count("WRITE" if written == {"files"} else "MERGE") == 2
     rows = mirror.rows()
     assert {name: _values(rows[name]) for name in ("s.keyed", "s.copies")} == {
         "s.keyed": [("1", "d")],

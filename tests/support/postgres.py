@@ -152,6 +152,11 @@ class Server:
             if process.poll() is None:
                 process.kill()
                 process.wait()
+        # The server notices a moment later.
+        idle = "SELECT NOT active FROM pg_replication_slots WHERE slot_name = %s"
+        deadline = time.monotonic() + _PATIENCE
+        while not self.value(idle, slot) and time.monotonic() < deadline:
+            time.sleep(0.02)
         self.execute(f"SELECT pg_drop_replication_slot('{slot}')")
 
     def receive(

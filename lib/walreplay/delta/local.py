@@ -272,14 +272,24 @@ class LocalTable:
             columns.append(FileColumn(column.name, _physical(field), kind, number, column.name in indexed))
         return tuple(columns)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether the table has no files."""
+        return bool(pa.table(self._known.get_add_actions()).num_rows == 0)
+
     @cached_property
     def files(self) -> Sequence[TableFile]:
-        """The table's files."""
+        """The table's files.
+
+        Raises:
+            NotReadError: the table has an `obstacle`, and delta-rs does not say which rows are marked.
+        """
         table = self._known
         found = pa.table(table.get_add_actions()).select(["path", "size_bytes"]).to_pylist()
         marked: set[str] = set()
         if self.properties.get("delta.enableDeletionVectors", "false").lower() == "true":
-            vectors = pa.RecordBatchReader.from_stream(table.deletion_vectors()).read_all()
+            with _errors(self.folder):
+                vectors = pa.RecordBatchReader.from_stream(table.deletion_vectors()).read_all()
             marked = {unquote(path).rpartition("/")[2] for path in vectors["filepath"].to_pylist()}
         return [
             TableFile(one["path"], one["size_bytes"], unquote(one["path"]).rpartition("/")[2] in marked)

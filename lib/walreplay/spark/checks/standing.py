@@ -106,7 +106,7 @@ def newest_number(spark: SparkSession, table: TableName, application: str) -> in
     found: Iterable[LoggedCommit]
     if opened is not None:
         found = opened.history(_NEWEST)
-    elif delta.exists(spark, table):
+    elif delta.is_known(spark, table):
         found = [_of_history(row) for row in _history(spark, table, _NEWEST)]
     else:
         return 0

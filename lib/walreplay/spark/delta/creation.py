@@ -127,7 +127,7 @@ def _remove_rest(spark: SparkSession, table: TableName, commit: CommitId | None)
         opened is None
         or first is None
         or not is_own
-        or opened.files
+        or not opened.is_empty
         or changed is None
         or time.time() - changed < _A_WHILE
     ):

@@ -175,9 +175,14 @@ def say_in_front(spark: SparkSession, table: TableName, commit: CommitId) -> Non
 
 
 def exists(spark: SparkSession, table: TableName) -> bool:
-    """Say whether a Delta table exists."""
+    """Return whether a Delta table exists."""
     folder = folder_at(spark, table)
-    return _schema_of(spark, table) is not None if folder is None else newest_version(folder) >= 0
+    return is_known(spark, table) if folder is None else newest_version(folder) >= 0
+
+
+def is_known(spark: SparkSession, table: TableName) -> bool:
+    """Return whether Spark finds a Delta table, without a look into its folder."""
+    return _schema_of(spark, table) is not None
 
 
 def columns_of(spark: SparkSession, table: TableName) -> list[tuple[str, str]] | None:

@@ -43,7 +43,7 @@ def files_of(spark: SparkSession, table: TableName) -> FilesOfTable:
     it is read here.
     """
     opened = opened_at(spark, table)
-    if opened is not None:
+    if opened is not None and opened.obstacle is None:
         return from_log((file.size, file.marked) for file in opened.files)
     (detail,) = spark.sql(f"DESCRIBE DETAIL {table.sql}").select("numFiles", "sizeInBytes").collect()
     history = spark.sql(f"DESCRIBE HISTORY {table.sql} LIMIT {_COMMITS}")

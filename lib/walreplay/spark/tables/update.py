@@ -295,7 +295,7 @@ def _ready(
 def _is_small(spark: SparkSession, run: TableRun) -> bool:
     """Say whether a table is so small that a MERGE may write its files anew."""
     opened = opened_at(spark, run.plan.table)
-    if opened is not None:
+    if opened is not None and opened.obstacle is None:
         return sum(file.size for file in opened.files) <= _SMALL_TABLE
     with settings(spark, delta.FEW_ROWS):
         return delta.size_of(spark, run.plan.table) <= _SMALL_TABLE

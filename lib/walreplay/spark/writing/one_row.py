@@ -64,7 +64,7 @@ class FileRow(StatementRow):
         # A catalog may have another table of the name since it was asked last.
         folder = self._locate()
         self._opened = None if folder is None else opened_in(folder)
-        return super().exists() if self._opened is None else self._opened.version >= 0
+        return delta.is_known(self._spark, self._table) if self._opened is None else self._opened.version >= 0
 
     def read(self) -> Mapping[str, Any] | None:
         """Return the row of an existing table, by its columns' names; None if the table is empty."""
@@ -123,8 +123,8 @@ class FileRow(StatementRow):
 
     def _new(self) -> LocalTable | None:
         """Begin the table that is created with its row; None if statements have to do it."""
-        folder = self._locate()
         if self._table.path is not None:
+            folder = self._locate()
             begun = None if folder is None else LocalTable.new(folder, self._schema, self._properties)
             return begun if isinstance(begun, LocalTable) else None
         delta.create_table(self._spark, self._table, self._schema, self._properties)
