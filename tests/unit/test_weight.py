@@ -24,7 +24,7 @@ ROOMS = {
     "sink": (7953, 37),
     "spark": (20, 1),
     "spark/captures": (1316, 8),
-    "spark/checks": (1370, 9),
+    "spark/checks": (1328, 9),
     "spark/delta": (1667, 12),
     "spark/index": (2185, 10),
     "spark/job": (4900, 21),

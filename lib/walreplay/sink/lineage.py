@@ -95,7 +95,7 @@ class CommitId:
     Attributes:
         application: the ledger's own id; Delta skips a second commit with the same application and number.
         number: made of the run's number and its step's; later commits have higher ones.
-        run: the run that it belongs to; None in the ledgers of earlier versions.
+        run: the run that it belongs to; None for a commit of no run.
         oid: the relation whose rows the table has; None for the ledger's own tables.
         counts: numbers for the report that Delta's history does not have otherwise, so that a run which finishes a
             killed one can report them, too; None if they are not known before the commit.
@@ -164,12 +164,8 @@ class LoggedCommit:
     @property
     def restored(self) -> int | None:
         """The version that a RESTORE went back to; None for all other commits."""
-        if self.operation != _RESTORE:
-            return None
-        try:
-            return int(self.parameters["version"])
-        except (KeyError, TypeError, ValueError):
-            return None
+        version = str(self.parameters.get("version"))
+        return int(version) if self.operation == _RESTORE and version.isdecimal() else None
 
     @property
     def keeps_rows(self) -> bool:
@@ -189,6 +185,7 @@ class Standing:
         steps: the numbers of the commits that the interrupted run has made.
         passed: the first change by somebody else in front of these: from before the run, and known to it, or from
             between its check and its commit.
+        highest: the highest number of the ledger's commits since the version that the ledger knows, undone or not.
     """
 
     latest: int
@@ -197,6 +194,7 @@ class Standing:
     ahead: tuple[CommitId, ...] = ()
     steps: frozenset[int] = frozenset()
     passed: LoggedCommit | None = None
+    highest: int = 0
 
     @property
     def is_sound(self) -> bool:
@@ -260,11 +258,13 @@ def follow(
     line = Standing(left, left)
     lines = {left: line}
     back: Standing | None = None
+    highest = 0
     for commit, own in _with_marks(commits):
         shares = False
         if own is not None and own.application != ledger:
             shares = line.changed is None and commit.restored is None and is_siblings(own)
             own = None
+        highest = max(highest, 0 if own is None else own.number)
         back = None if commit.restored is None else lines.get(commit.restored)
         if back is not None:
             line = back
@@ -288,4 +288,4 @@ def follow(
     if back is not None and line.is_sound and line.steps < best.steps:
         # A RESTORE has undone some of the run's commits, but Delta would still skip these as already made.
         line = replace(line, changed=commit)
-    return replace(line, left=best.left)
+    return replace(line, left=best.left, highest=highest)

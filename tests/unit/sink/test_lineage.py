@@ -102,6 +102,11 @@ def test_commits_of_runs_that_the_ledger_does_not_know_are_ahead_of_it():
     assert stand(own(0, "b"), left=-1).ahead
 
 
+def test_the_highest_number_of_a_ledger_s_commits_is_known_though_a_restore_has_undone_them():
+    assert stand(own(5, "b", 8), own(6, "c", 9), restore(7, LEFT), own(8, "x", 99, "theirs")).highest == 9
+    assert stand(others(5, "OPTIMIZE")).highest == 0
+
+
 def test_an_interrupted_run_has_looked_at_what_was_there_before_its_first_commit():
     standing = stand(others(5, "DELETE"), own(6, "a", 11), own(7, "a", 12), run="a")
     assert (standing.is_sound, standing.left, standing.steps) == (True, 7, {11, 12})

@@ -1,6 +1,6 @@
 """Checks before a run writes: are the captures, the tables and the ledger as the last run left them?
 
-It reads, and restores tables whose ledger is older than they are (`setting_back`).  It applies no changes.
+It applies no changes.  Of a ledger that is older than its tables, it removes records (`set_back`).
 
 Entry points: `places.check_places`, `tables.TableChecks`, `siblings.apart_from_siblings`.
 

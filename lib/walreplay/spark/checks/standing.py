@@ -2,12 +2,13 @@
 
 A change that this ledger has not made is refused, with the statement that undoes it.  A table that is ahead of its
 ledger, because the ledger was set back, is a case of its own (`Standing.ahead`): see
-`walreplay.spark.checks.setting_back`.
+`walreplay.spark.checks.set_back`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -47,7 +48,7 @@ class Known:
 
 
 def standing_of(spark: SparkSession, table: TableName, known: Known) -> Standing | None:
-    """Compare an existing table with the ledger; None if a ledger of an earlier version cannot tell.
+    """Compare an existing table with the ledger; None if the ledger does not know its version.
 
     Raises:
         TargetError: it is not the table that the ledger knows, or was set back as a whole.
@@ -56,16 +57,8 @@ def standing_of(spark: SparkSession, table: TableName, known: Known) -> Standing
     if entry is not None and entry.left is None:
         return None
     left = -1 if entry is None or entry.left is None else entry.left
-    try:
+    with damaged_log_errors(table, known.name, entry):
         newest, commits = _commits(spark, table, left)
-    except (ValueError, TypeError, AttributeError) as error:
-        what = str(error) if isinstance(error, DamagedLogError) else type(error).__name__
-        raise TargetError(
-            f"the table's log is damaged: {what}",
-            table=known.name,
-            path=table.text,
-            remedy=f"Nothing was applied; bring the table back as it was, or {made_again(entry)}",
-        ) from error
     if newest < left and known.run is not None and entry is not None and entry.table.place != table.place:
         # It was copied to where it is now.
         left, commits = -1, _commits(spark, table, -1)[1]
@@ -84,6 +77,20 @@ def standing_of(spark: SparkSession, table: TableName, known: Known) -> Standing
         # It was copied to where it is now.
         left, commits = -1, _commits(spark, table, -1)[1]
     return follow(commits, ledger=known.ledger, left=left, run=known.run, is_siblings=known.is_siblings)
+
+
+@contextmanager
+def damaged_log_errors(table: TableName, name: str, entry: MirrorEntry | None) -> Iterator[None]:
+    """Raise a `TargetError` for a table whose log is damaged."""
+    try:
+        yield
+    except DamagedLogError as error:
+        raise TargetError(
+            f"the table's log is damaged: {error}",
+            table=name,
+            path=table.text,
+            remedy=f"Nothing was applied; bring the table back as it was, or {made_again(entry)}",
+        ) from error
 
 
 def changed_between(
@@ -165,9 +172,6 @@ def _is_left_by(commit: LoggedCommit, entry: MirrorEntry, *, strict: bool) -> bo
         strict: that run's commits are sure to have its id.
     """
     mark = CommitId.of_mark(commit.mark)
-    if mark is not None and mark.run is None:
-        # An earlier version of walreplay had begun the run.
-        return not entry.run
     if mark is None:
         # An automatic OPTIMIZE may have followed the commit.
         return commit.keeps_rows or not strict

@@ -1,4 +1,4 @@
-"""Check the tables before a run writes to them, and restore those whose ledger is older."""
+"""Check the tables before a run writes to them, and refuse those that are not as the ledger left them."""
 
 from __future__ import annotations
 
@@ -11,24 +11,22 @@ from walreplay.delta.local import newest_version
 from walreplay.errors import TargetError
 from walreplay.report import TableReport
 from walreplay.sink.lineage import LoggedCommit, Standing
-from walreplay.spark.checks.setting_back import (
-    Ahead,
-    check_bytes,
-    clear_runs,
-    highest_of,
-    highest_runs,
-    newer_error,
-    restore_tables,
-    restored_warning,
-)
+from walreplay.spark.checks.set_back import Ahead, check_ahead, forget_unknown, highest_recorded, newer_error
 from walreplay.spark.checks.shared import check_shared
 from walreplay.spark.checks.siblings import SiblingLedgers
-from walreplay.spark.checks.standing import Known, change_warning, changed_between, changed_error, standing_of
+from walreplay.spark.checks.standing import (
+    Known,
+    change_warning,
+    changed_between,
+    changed_error,
+    damaged_log_errors,
+    standing_of,
+)
 from walreplay.spark.delta import statements as delta
 from walreplay.spark.delta.reach import folder_of
 from walreplay.spark.delta.sql_types import sql_schema
 from walreplay.spark.delta.target import Target
-from walreplay.spark.ledger.ledger import Ledger, run_id
+from walreplay.spark.ledger.ledger import Ledger
 from walreplay.spark.ledger.state import State
 from walreplay.spark.ledger.transactions import History
 from walreplay.spark.planning.plan import RunPlan, TablePlan
@@ -55,6 +53,11 @@ class Found:
 
     exists: bool
     standing: Standing | None = None
+
+
+def highest_of(found: Iterable[Found]) -> int:
+    """Return the highest number of a run in the logs of tables, whether its commits were undone or not."""
+    return max((run_of(there.standing.highest) for there in found if there.standing is not None), default=0)
 
 
 def check_table(
@@ -84,7 +87,7 @@ def check_table(
     if moves_in and (resumed or plan.before is None):
         # Its present place depends on how far the moves have come.
         return Found(plan.before is not None)
-    with session_with(spark, delta.SMALL_STATE) as own:
+    with session_with(spark, delta.SMALL_STATE) as own, damaged_log_errors(table, plan.name, plan.before):
         found = delta.schema_of(own, table)
         if found is None:
             if plan.before is not None and not resumed:
@@ -106,14 +109,14 @@ def check_table(
         if plan.before is None:
             if standing is not None and shared:
                 # The source may have had rows of another relation in it, which are gone.
-                ahead = tuple(commit for commit in standing.ahead if run_of(commit) > known)
+                ahead = tuple(commit for commit in standing.ahead if run_of(commit.number) > known)
                 standing = replace(standing, ahead=ahead)
             if standing is None or not _is_of_ledger(standing, plan.oid, shared=shared):
                 raise _not_made(plan)
             if shared:
                 check_shared(plan, found, siblings, delta.made_by(own, table))
             return Found(True, standing)
-        if standing is not None and standing.changed is not None and (standing.ahead or not accepts):
+        if standing is not None and standing.changed is not None and not (standing.ahead or accepts):
             raise changed_error(table, plan.name, standing, plan.before)
         if shared:
             check_shared(plan, found, siblings, ())
@@ -195,19 +198,6 @@ def _check_columns(spark: SparkSession, plan: TablePlan, there: StructType) -> N
     )
 
 
-def _check_own(ahead: Sequence[Ahead]) -> None:
-    """Refuse to set a table back that has rows of other sources, too."""
-    for one in ahead:
-        if one.known and one.shared:
-            raise TargetError(
-                "the table is newer than the ledger, and it is shared with other sources: to set it back would take "
-                "their rows away",
-                table=one.name,
-                path=one.table.text,
-                remedy="Nothing was applied; bring back the ledger as it was, or apply to a new target",
-            )
-
-
 @dataclass(frozen=True, slots=True)
 class TableChecks:
     """The checks of a run's tables.
@@ -268,7 +258,7 @@ class TableChecks:
                 standing = check_begun(self.spark, run, plan.id, self.siblings, accepts=self.accepts)
             checked = replace(run, standing=standing, checked=None if standing is None else standing.latest)
             if standing is not None and standing.ahead and run.plan.before is not None and not checked.is_done:
-                one = Ahead(run.plan.name, run.plan.table, run.plan.oid, standing, known=True)
+                one = Ahead(run.plan.name, run.plan.table, standing, known=True)
                 raise newer_error(one, standing.ahead[0], plan.upto_lsn)
             return checked
 
@@ -285,40 +275,45 @@ class TableChecks:
                 )
         return checked
 
-    def look_at_others(self, entries: Sequence[MirrorEntry], written: Collection[int]) -> list[Ahead]:
-        """Check the tables that a run does not write to, as far as their logs tell, and warn of changes.
+    def look_at_others(
+        self, entries: Sequence[MirrorEntry], written: Collection[int], *, thoroughly: bool = False
+    ) -> list[Ahead]:
+        """Check the tables that a run does not write to, and warn of changes.
 
         Args:
             entries: what the ledger knows of all tables.
             written: the oids of the tables that are checked otherwise.
+            thoroughly: also where Spark has to be asked for a table's history.
 
         Returns:
             those that are ahead of the ledger.
         """
         others = [entry for entry in entries if not entry.set_aside and entry.oid not in written]
         with ThreadPoolExecutor(self.at_once) as pool:
-            standings = list(pool.map(self._changed_standing, others))
+            standings = list(pool.map(lambda entry: self._changed_standing(entry, thoroughly=thoroughly), others))
         ahead: list[Ahead] = []
         for entry, standing in zip(others, standings, strict=True):
             if isinstance(standing, TargetError):
                 self.warnings.append(f"{entry.name}: {standing.problem}")
             elif standing is not None and standing.ahead:
-                is_shared = entry.share is not None
-                ahead.append(Ahead(entry.name, entry.table, entry.oid, standing, known=True, shared=is_shared))
+                ahead.append(Ahead(entry.name, entry.table, standing, known=True, shared=entry.share is not None))
             elif standing is not None and standing.changed is not None and not self.accepts:
                 self.warnings.append(change_warning(entry, standing))
         return ahead
 
-    def _changed_standing(self, entry: MirrorEntry) -> Standing | TargetError | None:
+    def _changed_standing(self, entry: MirrorEntry, *, thoroughly: bool) -> Standing | TargetError | None:
         """Compare a table that is not at the version that was left; None for all others.
 
         Returns:
             an error for a table that is not the one that the ledger knows.
         """
         folder = folder_of(self.spark, entry.table.path)
-        if folder is None or entry.left is None or newest_version(folder) in (-1, entry.left):
+        is_asked = thoroughly if folder is None else newest_version(folder) not in (-1, entry.left)
+        if entry.left is None or not is_asked:
             return None
         with session_with(self.spark, delta.SMALL_STATE) as own:
+            if folder is None and not delta.exists(own, entry.table):
+                return None
             try:
                 known = Known(entry.name, self.ledger.id, entry, is_siblings=self.siblings.makers_of(entry.share))
                 return standing_of(own, entry.table, known)
@@ -358,20 +353,19 @@ class TableChecks:
                 "rows are taken as they are"
             )
 
-    def go_back(
+    def next_number(
         self, plan: Plan, tables: RunPlan, found: Sequence[Found], before: State | None, history: History
     ) -> int:
-        """Restore tables that are ahead of the ledger, if the captures hold the rest; give the new run's number.
+        """Return the run's number; refuse a ledger that was set back while tables are ahead of it.
 
-        Tables that the run does not write to are checked too.
+        Once none is, the ledger forgets what runs have recorded that its state does not know.
         """
         known = before.run if before is not None else 0
-        recorded = highest_runs(self.spark, self.target, self.ledger.id, self.at_once)
+        recorded = highest_recorded(self.spark, self.target, self.ledger.id, self.at_once)
         ahead = [
             Ahead(
                 table.name,
                 (table.before or table).table,
-                (table.before or table).oid,
                 there.standing,
                 known=table.before is not None,
                 shared=table.metadata.share is not None,
@@ -381,14 +375,13 @@ class TableChecks:
         ]
         if before is not None:
             written = [(table.before or table).oid for table in tables.tables]
-            ahead += self.look_at_others(before.tables, written)
-        highest = highest_of(recorded, ahead)
-        if highest <= known and not ahead:
-            return known + 1
-        _check_own(ahead)
-        check_bytes(ahead, plan, history)
-        commit = delta.CommitId(self.ledger.id, highest + 1, run_id(plan))
-        restore_tables(self.spark, ahead, commit, self.ledger.check_lock)
-        clear_runs(self.spark, self.target, self.ledger.id, recorded, known, highest, self.ledger.check_lock)
-        self.warnings.append(restored_warning(ahead, known, highest))
+            ahead += self.look_at_others(before.tables, written, thoroughly=bool(ahead) or recorded > known)
+        check_ahead(ahead, plan, history)
+        highest = max(recorded, highest_of(found))
+        if highest > known:
+            forget_unknown(self.spark, self.target, known, highest, self.ledger.check_lock)
+            self.warnings.append(
+                f"the ledger was set back: it knows of {f'run {known}' if known else 'no run'}, and there were runs up "
+                f"to {highest}; what these have applied is applied again"
+            )
         return max(known, highest) + 1

@@ -84,10 +84,10 @@ def tells(spark: SparkSession, parts: tuple[str, ...]) -> bool:
     """
     if parts[:1] == () or parts[0].lower() != _NAME or len(parts) not in {1, 2, 3} or not has_own_sessions(spark):
         return False
-    names = spark.conf.get(f"spark.sql.catalog.{_NAME}", ""), spark.conf.get("spark.sql.catalogImplementation")
-    factory = spark._jsc.hadoopConfiguration().get(_METASTORES)
-    is_hive = factory is None or str(factory).endswith(_HIVE)
-    return names[0] == _CATALOG and names[1] in {"in-memory", "hive"} and is_hive
+    catalog = spark.conf.get(f"spark.sql.catalog.{_NAME}", "")
+    kind = spark.conf.get("spark.sql.catalogImplementation", "in-memory")
+    factory = str(spark._jsc.hadoopConfiguration().get(_METASTORES) or _HIVE)
+    return catalog == _CATALOG and kind in {"in-memory", "hive"} and factory.endswith(_HIVE)
 
 
 def _location(spark: SparkSession, table: TableName) -> str | None:

@@ -23,7 +23,7 @@ from walreplay.report import RunReport
 from walreplay.settings import Settings, make_settings
 from walreplay.spark.captures.files import CaptureFile, are_mapped, list_captures, root_of
 from walreplay.spark.checks.places import check_places
-from walreplay.spark.checks.setting_back import newer_error
+from walreplay.spark.checks.set_back import newer_error
 from walreplay.spark.delta.reach import folder_of
 from walreplay.spark.delta.storage import catalog_errors
 from walreplay.spark.delta.target import Target

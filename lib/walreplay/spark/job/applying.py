@@ -185,7 +185,7 @@ class Applying:
             found = checks.check(tables, work.before, resumed=work.resumed)
             if not work.resumed:
                 plan = replace(plan, id=str(uuid.uuid4()))
-            number = checks.go_back(plan, tables, found, work.before, decoded.history) if not work.resumed else 0
+            number = checks.next_number(plan, tables, found, work.before, decoded.history) if not work.resumed else 0
             run.progress.doing("writing the plan")
             state = work.begin(plan, number, places)
         steps.reached("plan written")
@@ -193,7 +193,7 @@ class Applying:
         state, copied = RunTables(run).move(tables, state, commit)
         buckets = buckets_of(work.size, run.settings.bucket_bytes)
         runs = table_runs(run, tables, found, decoded.staged, buckets, commit, resumed=work.resumed, axis=decoded.axis)
-        if work.resumed and plan.id:
+        if work.resumed:
             with run.stage("plan"):
                 runs = checks.check_again(runs, plan)
         return Prepared(plan, tables, state, runs, copied)

@@ -30,9 +30,9 @@ from walreplay.protocol.framing import Framing
 from walreplay.protocol.messages import Relation
 from walreplay.report import RunReport, TableReport
 from walreplay.spark.captures.base import BaseRows, BaseSource
-from walreplay.spark.checks.setting_back import highest_of, highest_runs
+from walreplay.spark.checks.set_back import highest_recorded
 from walreplay.spark.checks.siblings import shared_by, taken_by
-from walreplay.spark.checks.tables import Found
+from walreplay.spark.checks.tables import Found, highest_of
 from walreplay.spark.checks.unique import check_unique
 from walreplay.spark.delta import statements as delta
 from walreplay.spark.delta.storage import catalog_errors
@@ -397,16 +397,15 @@ class BaseLoad:
         if before is not None:
             return known
         given_up = state is not None and state.phase == LOADING
-        recorded = highest_runs(context.own, context.target, context.ledger.id, context.at_once)
-        highest = highest_of(recorded, ())
+        recorded = highest_recorded(context.own, context.target, context.ledger.id, context.at_once)
         ahead = any(there.standing is not None and there.standing.ahead for there in found)
-        if highest > known or (ahead and not given_up):
+        if recorded > known or (ahead and not given_up):
             raise TargetError(
                 "the tables are newer than the ledger",
                 path=context.target.text,
-                remedy="Bring back the ledger as it was, or run walreplay apply, which sets the tables back; then load",
+                remedy="Bring back the ledger as it was, or run walreplay apply, and do what it says; then load",
             )
-        return known + 1
+        return max(known, highest_of(found)) + 1
 
     @property
     def origin(self) -> str:

@@ -30,7 +30,7 @@ from walreplay.settings.narrowed import Narrowed, outputs_named, tables_named
 from walreplay.spark.captures.files import root_of
 from walreplay.spark.checks.places import check_places
 from walreplay.spark.checks.rightness import Rightness, check_readable, rightness_of
-from walreplay.spark.checks.setting_back import highest_of, highest_runs
+from walreplay.spark.checks.set_back import highest_recorded
 from walreplay.spark.checks.shared import check_unshared
 from walreplay.spark.checks.standing import newest_number
 from walreplay.spark.delta import statements as delta
@@ -424,18 +424,16 @@ class Rebuilding:
     def _number(self, state: State, entries: Sequence[MirrorEntry]) -> int:
         """Give a number that no run had, whatever tables say that somebody has put there."""
         context = self.context
-        recorded = highest_runs(context.own, context.target, state.ledger, context.at_once)
-        if highest_of(recorded, ()) > state.run:
+        if highest_recorded(context.own, context.target, state.ledger, context.at_once) > state.run:
             raise TargetError(
                 "the ledger is older than what it has recorded",
                 path=context.target.text,
-                remedy="Bring back the ledger as it was, or run walreplay apply, which follows it; then rebuild",
+                remedy="Bring back the ledger as it was, or run walreplay apply, and do what it says; then rebuild",
             )
         numbers = [state.run]
         for entry in entries:
             if delta.exists(context.own, entry.table):
-                mark = newest_number(context.own, entry.table, state.ledger)
-                numbers.append(run_of(delta.CommitId("", mark)))
+                numbers.append(run_of(newest_number(context.own, entry.table, state.ledger)))
         return max(numbers) + 1
 
     def _nothing_wrong(self, state: State, made: Made, tables: Sequence[TableReport]) -> RunReport:

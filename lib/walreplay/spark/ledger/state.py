@@ -220,8 +220,8 @@ class State:
         return self.source == source or (is_empty and not (self.load is not None and self.load.writing))
 
     @property
-    def run_id(self) -> RunId | None:
-        """What the commits of the run at work say of it; None for a plan of an earlier version."""
+    def run_id(self) -> RunId:
+        """What the commits of the run at work say of it."""
         beside = self.load or self.rebuild
         if beside is not None:
             applied = (-1, 0) if self.resume is None else (self.resume.place.high_lsn, self.resume.applied)
@@ -244,9 +244,9 @@ class State:
         )
 
 
-def run_id(plan: Plan) -> RunId | None:
-    """Give what a plan's commits say about their run; None for a plan of an earlier version."""
-    return RunId(plan.id, plan.upto_lsn, plan.resume.applied) if plan.id else None
+def run_id(plan: Plan) -> RunId:
+    """Return what a plan's commits say about their run."""
+    return RunId(plan.id, plan.upto_lsn, plan.resume.applied)
 
 
 def now() -> datetime:

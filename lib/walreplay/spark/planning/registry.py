@@ -29,8 +29,8 @@ class MirrorEntry:
         table: where its rows lie.
         set_aside: another relation has its place.
         names: the mirror's name of every column that the relation has ever had, by the source's name.  None is reused.
-        left: the version that the table had then; None in a ledger of an earlier version.
-        run: the id of the run that made that version; empty in a ledger of an earlier version.
+        left: the version that the table had then; None if no run has written to it.
+        run: the id of the run that made that version; empty if none has.
         layout: what the configuration wanted of it then.
         comment: what the table was given last to say of itself; empty for nothing.
         paused: its output was switched off when its relation was used: those changes are not in it.

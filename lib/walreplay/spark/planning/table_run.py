@@ -215,9 +215,9 @@ def step_of(commit: delta.CommitId, step: int) -> delta.CommitId:
     return replace(commit, number=commit.number << _RUN_BITS | step)
 
 
-def run_of(step: delta.CommitId) -> int:
-    """Give the run's number from the number of one of its steps."""
-    return step.number >> _RUN_BITS
+def run_of(step: int) -> int:
+    """Return the run's number from the number of one of its steps."""
+    return step >> _RUN_BITS
 
 
 def is_own(share: Share, row: str = "") -> str:
