@@ -20,6 +20,8 @@ PACKAGES = {path.name for path in Path(walreplay.__file__).parent.iterdir() if (
 NAME = re.compile(r"`(?:walreplay\.)?([a-z_]+(?:\.[A-Za-z_]+)+)`")
 SETTINGS = ("spark.python.", "spark.local.", "spark.sql.", "spark.buffer.")
 """Spark's own settings begin like one of our rooms."""
+PROPERTY = re.compile(r"delta\.[a-z]+[A-Z]")
+"""So do Delta's properties of tables."""
 
 ROOMS = sorted(Path(walreplay.__file__).parent.glob("*/**/__init__.py"))
 
@@ -28,7 +30,8 @@ LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 
 def modules_in(text: str) -> list[str]:
     """Give the names that begin with one of the package's rooms."""
-    return [name for name in NAME.findall(text) if name.split(".")[0] in PACKAGES]
+    found = [name for name in NAME.findall(text) if name.split(".")[0] in PACKAGES]
+    return [name for name in found if PROPERTY.match(name) is None]
 
 
 def is_there(name: str) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,7 +28,7 @@ from walreplay.delta.stores import storage_of
 from walreplay.sink.comments import comment_in
 from walreplay.sink.data_files import DataFile, FileColumn, indexed_count
 from walreplay.sink.features import FEATURE, needed_by
-from walreplay.sink.folders import Folder, MountedFolder, keyless, without_keys
+from walreplay.sink.folders import Folder, Listed, MountedFolder, keyless, without_keys
 from walreplay.sink.lineage import CommitId, LoggedCommit, mark_of
 
 LOG: Final = "_delta_log"
@@ -84,6 +85,12 @@ _OF_NEW: Final = (
 _COMMIT_KEY: Final = "walreplay.commit"
 """By this a commit is known again if the store's answer to it was lost."""
 
+_SOLE_FILE_KEY: Final = "walreplay.file"
+"""By this a commit names the only file that its table has."""
+
+_MOST_KEPT: Final = 64
+"""So many tables are kept open."""
+
 _OF_VERSION: Final = re.compile(r"(\d{20})\.(json|checkpoint\b.*\.parquet)")
 """The log's files that show that a table has had a version."""
 
@@ -132,6 +139,16 @@ def newest_version(folder: Folder) -> int:
     return _newest(folder.inside(LOG).names())
 
 
+def sole_file(folder: Folder, version: int) -> str | None:
+    """Return the name of the only file that a table has, if the commit of its newest version says so."""
+    with suppress(FileNotFoundError, ValueError):
+        for line in folder.inside(LOG).read(f"{version:020}.json").splitlines():
+            if told := json.loads(line).get("commitInfo"):
+                name: str | None = told.get(_SOLE_FILE_KEY)
+                return name
+    return None
+
+
 def _newest(names: Sequence[str]) -> int:
     return max((int(found[1]) for name in names if (found := _OF_VERSION.fullmatch(name))), default=-1)
 
@@ -177,15 +194,41 @@ class LocalTable:
         self.commit_id = ""
 
     @classmethod
-    def open(cls, folder: Folder) -> LocalTable:
+    def open(cls, folder: Folder, *, shared: bool = True) -> LocalTable:
         """Open the newest version.
+
+        Args:
+            shared: what was read of the log may be shared with whoever opens the same version.
 
         Raises:
             DamagedLogError: its log is not whole.
             NotReadError: only Spark may know what is the matter with it.
             OSError: the storage refuses.
         """
-        return cls(folder, _opened(folder))
+        log = folder.inside(LOG).listed()
+        newest = _newest([file.name for file in log])
+        if newest < 0:
+            return cls(folder, None)
+        for file in log:
+            # A commit without a byte, as a full disk leaves it, would count as one without actions.
+            if file.size == 0 and file.name.endswith(".json"):
+                raise DamagedLogError(f"{LOG}/{file.name} is empty")
+        stamp = frozenset(file for file in log if file.name.startswith(f"{newest:020}."))
+        table = _OPENED.get(folder, stamp) if shared else None
+        if table is None:
+            table = _opened(folder)
+            if shared and table is not None and table.version() == newest:
+                _OPENED.keep(folder, stamp, table)
+        return cls(folder, table)
+
+    def followed(self, version: int) -> LocalTable | None:
+        """Return the table as of the version that was committed; None if somebody else has committed since.
+
+        It must not be `shared`, and this one is not to be used any more.
+        """
+        with _errors(self.folder):
+            self._known.update_incremental()
+        return LocalTable(self.folder, self._table) if self.version == version else None
 
     @classmethod
     def new(cls, folder: Folder, columns: pa.Schema, properties: Mapping[str, str]) -> LocalTable | str:
@@ -331,12 +374,15 @@ class LocalTable:
         now = int(time.time() * 1000)
         actions: list[Any] = [RemoveAction(gone.path, True, now, gone.size, {}) for gone in instead_of or ()]
         actions += [AddAction(file.name, file.size, {}, now, True, file.stats) for file in added]
-        told = _counts(added) if metrics is None else metrics
+        metrics = _counts(added) if metrics is None else metrics
         version, self.commit_id = self.version + 1, uuid.uuid4().hex
+        told: dict[str, Any] = {_COMMIT_KEY: self.commit_id}
+        if len(added) == 1 and (version == 0 or (instead_of is not None and len(instead_of) == len(self.files))):
+            told[_SOLE_FILE_KEY] = added[0].name
         self._drop_sums(f"{version:020}.json")
         try:
             with _errors(self.folder):
-                self._make(actions, _properties(self.commit_id, commit, told))
+                self._make(actions, _properties(told, commit, metrics))
         except (DeltaError, NotReadError) as error:
             newer = LocalTable.open(self.folder)
             if newer.version < version:
@@ -346,6 +392,7 @@ class LocalTable:
                 if not may_follow or attempts == 1:
                     raise ConflictError(f"somebody else has committed version {version} of the table") from error
                 return newer.commit(added, commit, metrics=metrics, attempts=attempts - 1)
+        _OPENED.drop(self.folder)
         if version > 0 and version % _COMMITS_A_CHECKPOINT == 0:
             # Without it the table is right, and whoever reads it next takes longer.
             with suppress(NotReadError, OSError, DamagedLogError):
@@ -400,19 +447,50 @@ class LocalTable:
         return self._table
 
 
+class _Opened:
+    """Tables that this process has open, each with the files of its log's newest version."""
+
+    def __init__(self) -> None:
+        self._tables: dict[Folder, tuple[frozenset[Listed], DeltaTable]] = {}
+        self._lock = threading.Lock()
+
+    def get(self, folder: Folder, stamp: frozenset[Listed]) -> DeltaTable | None:
+        with self._lock:
+            known, table = self._tables.get(folder, (None, None))
+        return table if known == stamp else None
+
+    def keep(self, folder: Folder, stamp: frozenset[Listed], table: DeltaTable) -> None:
+        with self._lock:
+            self._tables.pop(folder, None)
+            while len(self._tables) >= _MOST_KEPT:
+                # The one that was opened first.
+                del self._tables[next(iter(self._tables))]
+            self._tables[folder] = stamp, table
+
+    def drop(self, folder: Folder) -> None:
+        with self._lock:
+            self._tables.pop(folder, None)
+
+    def clear(self) -> None:
+        with self._lock:
+            self._tables.clear()
+
+
+_OPENED: Final = _Opened()
+
+
+def forget_tables() -> None:
+    """Open tables anew: in the time between two runs a store's log may have become another with the same stamps."""
+    _OPENED.clear()
+
+
 def _opened(folder: Folder) -> DeltaTable | None:
     uri, options = storage_of(folder)
     with _errors(folder):
         try:
-            table = DeltaTable(uri, storage_options=options)
+            return DeltaTable(uri, storage_options=options)
         except TableNotFoundError:
             return None
-    if isinstance(folder, MountedFolder):
-        # A commit without a byte, as a full disk leaves it, counts as one without actions.
-        for path in Path(folder.path, LOG).glob("*.json"):
-            if path.stat().st_size == 0:
-                raise DamagedLogError(f"{LOG}/{path.name} is empty")
-    return table
 
 
 @contextmanager
@@ -430,8 +508,8 @@ def _errors(folder: Folder) -> Iterator[None]:
         raise NotReadError(problem) from None
 
 
-def _properties(commit_id: str, commit: CommitId | None, metrics: Mapping[str, int]) -> CommitProperties:
-    told: dict[str, Any] = {_COMMIT_KEY: commit_id, "operationMetrics": {name: str(n) for name, n in metrics.items()}}
+def _properties(told: Mapping[str, Any], commit: CommitId | None, metrics: Mapping[str, int]) -> CommitProperties:
+    told = {**told, "operationMetrics": {name: str(count) for name, count in metrics.items()}}
     made = []
     if commit is not None:
         told["userMetadata"] = commit.mark
@@ -547,6 +625,8 @@ __all__ = [
     "TableFile",
     "clear_leftovers",
     "declared",
+    "forget_tables",
     "newest_version",
+    "sole_file",
     "touch",
 ]

@@ -1,4 +1,4 @@
-"""The Spark job: the only package that imports pyspark and delta.
+"""The Spark job: the only package that imports pyspark.
 
 Its rooms, from the top floor down.  An import points to a lower floor, or stays in its room:
 
@@ -12,7 +12,7 @@ Its rooms, from the top floor down.  An import points to a lower floor, or stays
 - `staging`: decoded events, kept until the tables are committed.
 - `captures`: listing and reading the capture files.
 - `workers`: the functions that run in Spark's Python workers.
-- `delta`: Delta's statements, transactions, names and locations of tables.
+- `delta`: Delta's statements, names and locations of tables.
 - `session`: getting a Spark session.
 
 Uses: decode, delta, loading, protocol, settings, sink, transactions, types.

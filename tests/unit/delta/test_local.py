@@ -11,7 +11,14 @@ from deltalake import DeltaTable, Field
 from deltalake.exceptions import CommitFailedError
 from deltalake.schema import PrimitiveType
 
-from walreplay.delta.local import LOG, ConflictError, DamagedLogError, LocalTable, newest_version
+from walreplay.delta.local import (
+    LOG,
+    ConflictError,
+    DamagedLogError,
+    LocalTable,
+    forget_tables,
+    newest_version,
+)
 from walreplay.sink.data_files import DataFile, DataFileWriter
 from walreplay.sink.folders import MountedFolder
 from walreplay.sink.lineage import CommitId
@@ -171,5 +178,6 @@ def test_a_damaged_log_is_told(folder: MountedFolder, harm: str) -> None:
         path.unlink()
     else:
         path.write_bytes(data[: len(data) // 2] if harm == "torn" else b"")
+    forget_tables()
     with pytest.raises(DamagedLogError, match=LOG):
         LocalTable.open(folder)

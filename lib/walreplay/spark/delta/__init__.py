@@ -1,8 +1,6 @@
-"""Delta as it is used here: statements, commits of files that Python wrote, names and locations of tables.
+"""Delta by Spark: statements, and the names and locations of tables.  Nothing here knows what a row means.
 
-Calls of Delta's private classes are in `internals`, and nowhere else.  Nothing here knows what a row means.
-
-Entry points: `target.Target`, `statements`, `transaction.begin`.
+Entry points: `target.Target`, `statements`, `located.opened_at`.
 
 Uses: delta, session, sink.
 Used by: captures, checks, cli, index, job, ledger, planning, staging, tables, writing.

@@ -51,10 +51,10 @@ def opened_at(spark: SparkSession, table: TableName) -> LocalTable | None:
     return None if folder is None else opened_in(folder)
 
 
-def opened_in(folder: Folder) -> LocalTable | None:
-    """Open the table in a folder; see `opened_at`."""
+def opened_in(folder: Folder, *, shared: bool = True) -> LocalTable | None:
+    """Open the table in a folder; see `opened_at` and `LocalTable.open`."""
     try:
-        return LocalTable.open(folder)
+        return LocalTable.open(folder, shared=shared)
     except NotReadError:
         return None
 

@@ -185,12 +185,6 @@ def is_known(spark: SparkSession, table: TableName) -> bool:
     return _schema_of(spark, table) is not None
 
 
-def columns_of(spark: SparkSession, table: TableName) -> list[tuple[str, str]] | None:
-    """Give a table's columns, (name, SQL type) each; None if there is no table."""
-    schema = schema_of(spark, table)
-    return None if schema is None else [(field.name, field.dataType.simpleString()) for field in schema.fields]
-
-
 def schema_of(spark: SparkSession, table: TableName) -> StructType | None:
     """Give a table's columns as Spark has them; None if there is no table."""
     # Spark needs a tenth of a second, and in an object store some requests more, also to say that there is none.

@@ -9,8 +9,7 @@ A run is first ``planned`` (its plan is in ``state``, some tables may have its c
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -23,9 +22,8 @@ from walreplay.lsn import format_lsn
 from walreplay.protocol.messages import Relation
 from walreplay.report import RunReport
 from walreplay.spark.delta import statements as delta
-from walreplay.spark.delta.sql_types import sql_type
 from walreplay.spark.delta.storage import ledger_errors
-from walreplay.spark.delta.target import TableName, Target, quote
+from walreplay.spark.delta.target import TableName, Target
 from walreplay.spark.ledger import lock
 from walreplay.spark.ledger.keeping import OF_HISTORY
 from walreplay.spark.ledger.metrics import METRICS, Rows, metrics_of
@@ -396,37 +394,14 @@ class Ledger:
             jobs_named(self._spark, f"record {name}"),
             session_with(self._spark, delta.FEW_ROWS) as spark,
         ):
-            there = delta.columns_of(spark, table)
-            create = there is None
+            create = not delta.exists(spark, table)
             # If the run was interrupted here, the commit is there already, and Delta skips a second one.
             if create or not resumed or delta.find_commit(spark, table, commit) is None:
-                _add_columns(spark, table, schema, dict(there or ()))
                 append = self._writer.append(spark, table, schema, create=create, properties=OF_HISTORY)
                 append.write_rows(rows, schema)
                 version = append.commit(commit)
                 check_recorded(spark, table, commit, version)
                 log("commit", table=table.text, run=state.run, version=version, rows=len(rows))
-
-
-def _add_columns(spark: SparkSession, table: TableName, schema: pa.Schema, there: Mapping[str, str]) -> None:
-    """Add the columns that a ledger table of an earlier version lacks, also those within lists of records.
-
-    Args:
-        there: the SQL types of those that it has; none if it has yet to be created.
-    """
-    if not there:
-        return
-    new = [f"{quote(field.name)} {sql_type(field.type)}" for field in schema if field.name not in there]
-    for field in schema:
-        if field.name in there and pa.types.is_list(field.type) and pa.types.is_struct(field.type.value_type):
-            known = re.findall(r"(\w+):", there[field.name])
-            new += [
-                f"{quote(field.name)}.element.{quote(part.name)} {sql_type(part.type)}"
-                for part in field.type.value_type
-                if part.name not in known
-            ]
-    if new:
-        spark.sql(f"ALTER TABLE {table.sql} ADD COLUMNS ({', '.join(new)})")
 
 
 __all__ = ["APPLIED", "LOADING", "PLANNED", "REBUILDING", "Ledger", "Load", "Seen", "State", "run_id"]

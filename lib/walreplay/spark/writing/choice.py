@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
+from walreplay.delta.local import forget_tables
 from walreplay.sink.folders import Folder, forget_files
 from walreplay.spark.delta.located import tells
 from walreplay.spark.delta.reach import folder_of, staging_folder
@@ -35,6 +36,7 @@ def choose_writer(spark: SparkSession, target: Target, staging: str | None = Non
     folder = None if chosen == "spark" else folder_of(spark, target.root)
     # Since the last run of this process somebody may have begun the target anew.
     forget_files(folder)
+    forget_tables()
     reached = None if chosen == "spark" else _reached(spark, target, folder)
     wanted = None if chosen == "spark" or staging is None else staging_folder(spark, staging)
     staged = None if wanted is None else ReachedStaging(spark, wanted)

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyspark
 
-from walreplay.delta.local import ConflictError, LocalTable
+from walreplay.delta.local import ConflictError, LocalTable, newest_version, sole_file
 from walreplay.sink.data_files import DataFileWriter
 from walreplay.sink.folders import Folder
 from walreplay.spark.delta import statements as delta
@@ -33,10 +33,18 @@ _ATTEMPTS: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """A table with its row; None for an empty table."""
+    """The row of a table's version.
 
-    table: LocalTable
+    Attributes:
+        values: None for an empty table.
+        table: open, as of this version or the one before; None if it has yet to be opened.
+        own: the version is this process's own commit, and others may have followed.
+    """
+
+    version: int
     values: Mapping[str, Any] | None
+    table: LocalTable | None = None
+    own: bool = False
 
 
 class FileRow(StatementRow):
@@ -56,24 +64,25 @@ class FileRow(StatementRow):
     ) -> None:
         super().__init__(spark, table, schema, properties)
         self._locate = locate
-        self._opened: LocalTable | None = None
+        self._newest: tuple[Folder, int] | None = None
         self._known: _Known | None = None
 
     def exists(self) -> bool:
         """Return whether the table exists."""
         # A catalog may have another table of the name since it was asked last.
         folder = self._locate()
-        self._opened = None if folder is None else opened_in(folder)
-        return delta.is_known(self._spark, self._table) if self._opened is None else self._opened.version >= 0
+        self._newest = None if folder is None else (folder, newest_version(folder))
+        return delta.is_known(self._spark, self._table) if self._newest is None else self._newest[1] >= 0
 
     def read(self) -> Mapping[str, Any] | None:
         """Return the row of an existing table, by its columns' names; None if the table is empty."""
-        self._known = self._look()
+        newest, self._newest = self._newest, None
+        self._known = (None if newest is None else self._read_commit(*newest)) or self._look()
         return super().read() if self._known is None else self._known.values
 
     def create(self, values: Mapping[str, Any], *, exists: bool) -> bool:
         """Create the table with its row, or insert the row into an empty table; return whether that was done."""
-        table, self._opened = None if exists else self._new(), None
+        table = None if exists else self._new()
         if table is None:
             # A catalog's table may have been made for it already.
             return super().create(values, exists=exists)
@@ -85,41 +94,62 @@ class FileRow(StatementRow):
         known, self._known = self._known, None
         for _ in range(_ATTEMPTS):
             known = self._look() if known is None else known
-            if known is None or known.values is None:
+            before = None if known is None else known.values
+            if known is None or before is None:
                 break
-            if not condition.is_in(known.values):
-                return False
+            if not condition.is_in(before):
+                if not known.own:
+                    return False
+                known = None
+                continue
+            table = self._open(known)
+            if table is None:
+                known = None
+                continue
+            row = {**before, **values}
             try:
-                self._write(known.table, {**known.values, **values}, known.table.files)
+                version = self._write(table, row, table.files)
             except ConflictError:
                 known = None
             else:
+                self._known = _Known(version, row, table, own=True)
                 return True
         return super().change(values, condition)
 
+    def _open(self, known: _Known) -> LocalTable | None:
+        """Open a version to commit the next one; None if there is a newer one, or Spark has to do it."""
+        if known.table is not None:
+            return known.table if known.table.version == known.version else known.table.followed(known.version)
+        folder = self._locate()
+        table = None if folder is None else opened_in(folder, shared=False)
+        return table if table is not None and table.version == known.version and table.obstacle is None else None
+
+    def _read_commit(self, folder: Folder, version: int) -> _Known | None:
+        """Read the row by the newest commit alone; None if that does not say where it is."""
+        name = sole_file(folder, version)
+        if name is None:
+            return None
+        try:
+            values = _row_in(folder, name, {column.name: (column.name, column.type) for column in self._schema})
+        except FileNotFoundError:
+            return None
+        return None if values is None else _Known(version, values)
+
     def _look(self) -> _Known | None:
-        """Read the row; None if Spark has to."""
-        table, self._opened = self._opened, None
-        if table is None:
-            folder = self._locate()
-            table = None if folder is None else opened_in(folder)
+        """Read the row of the newest version; None if Spark has to."""
+        folder = self._locate()
+        table = None if folder is None else opened_in(folder, shared=False)
         if table is None or table.version < 0 or table.obstacle is not None:
             return None
         columns = table.columns(self._schema)
         if columns is None or len(table.files) > 1:
             return None
         if not table.files:
-            return _Known(table, None)
+            return _Known(table.version, None, table)
         name = table.files[0].name
-        rows = None if name is None else pq.ParquetFile(table.folder.open(name)).read()
-        if rows is None or rows.num_rows != 1:
-            return None
-        values = {}
-        for column in columns:
-            # A column that was added after the file was written is not in it.
-            there = column.physical in rows.column_names
-            values[column.name] = rows[column.physical].cast(column.type, safe=False)[0].as_py() if there else None
-        return _Known(table, values)
+        found = {column.name: (column.physical, column.type) for column in columns}
+        values = None if name is None else _row_in(table.folder, name, found)
+        return None if values is None else _Known(table.version, values, table)
 
     def _new(self) -> LocalTable | None:
         """Begin the table that is created with its row; None if statements have to do it."""
@@ -130,16 +160,34 @@ class FileRow(StatementRow):
         delta.create_table(self._spark, self._table, self._schema, self._properties)
         steps.reached(f"table made: {self._table.text}")
         folder = self._locate()
-        table = None if folder is None else opened_in(folder)
+        table = None if folder is None else opened_in(folder, shared=False)
         # Another run may have made it, and brought its row; if it does so now, the commit fails.
         is_fresh = table is not None and table.version == 0 and table.obstacle is None
         return table if is_fresh else None
 
-    def _write(self, table: LocalTable, values: Mapping[str, Any], before: Any) -> None:
+    def _write(self, table: LocalTable, values: Mapping[str, Any], before: Any) -> int:
         columns = table.columns(self._schema)
         assert columns is not None
         with DataFileWriter(table.folder, columns, written_by=pyspark.__version__) as writer:
             writer.write(pa.RecordBatch.from_pylist([dict(values)], self._schema))
             file = writer.close()
         assert file is not None
-        table.commit([file], instead_of=before)
+        version = table.commit([file], instead_of=before)
+        assert version is not None
+        return version
+
+
+def _row_in(folder: Folder, name: str, columns: Mapping[str, tuple[str, pa.DataType]]) -> dict[str, Any] | None:
+    """Read the only row of a file; None if it has another number of rows.
+
+    Args:
+        columns: by the table's names, the names in files and the types.
+    """
+    rows = pq.ParquetFile(folder.open(name)).read()
+    if rows.num_rows != 1:
+        return None
+    # A column that was added after the file was written is not in it.
+    return {
+        column: rows[physical].cast(kind, safe=False)[0].as_py() if physical in rows.column_names else None
+        for column, (physical, kind) in columns.items()
+    }
