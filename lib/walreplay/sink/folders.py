@@ -54,26 +54,6 @@ _UNKNOWN: Final = re.compile(r"AWS Error UNKNOWN \(HTTP status (\d{3})\)(?:.*\bU
 _NO_ROOM_FOR_ERROR: Final = "Failed to flush response stream"
 """So it puts any error of a GET that is longer than what was asked for."""
 
-_DENIALS: Final = frozenset(
-    {
-        "ACCESS_DENIED",
-        "INVALID_ACCESS_KEY_ID",
-        "INVALID_CLIENT_TOKEN_ID",
-        "REQUEST_EXPIRED",
-        "REQUEST_TIME_TOO_SKEWED",
-        "SIGNATURE_DOES_NOT_MATCH",
-        "UNRECOGNIZED_CLIENT",
-        "AuthenticationFailed",
-        "AuthorizationFailure",
-        "AuthorizationPermissionMismatch",
-        "ExpiredToken",
-        "InvalidToken",
-        "TokenRefreshRequired",
-        "401",
-        "403",
-    }
-)
-
 NO_NAME: Final = "its name is not known"
 _SILENCES: Final = {"6": NO_NAME, "7": "the connection is refused", "28": "it is silent"}
 _NO_ANSWER: Final = re.compile(rf"\bcurlCode: ({'|'.join(_SILENCES)})\b")
@@ -345,11 +325,6 @@ def reason_of(error: OSError) -> str:
     return next(filter(None, said.groups())) if said else "an error of the file system"
 
 
-def is_denied(reason: str) -> bool:
-    """Say whether a store's reason (`reason_of`) is that it does not take the credentials, or does not let them."""
-    return reason.removeprefix("HTTP status ") in _DENIALS
-
-
 def silence_of(error: Exception) -> str | None:
     """Say in a few words why S3's client has got no answer at all from an address; None if it is something else."""
     found = _NO_ANSWER.search(str(error)) if isinstance(error, OSError) else None
@@ -454,7 +429,6 @@ __all__ = [
     "Options",
     "StoreFolder",
     "forget_files",
-    "is_denied",
     "keyless",
     "reason_of",
     "silence_of",

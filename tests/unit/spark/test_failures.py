@@ -57,26 +57,26 @@ _PATH = (
                 "Traceback (most recent call last):\nOSError: When reading information for key 'SECRET' in bucket "
                 "'lake': AWS Error NETWORK_CONNECTION during HeadObject operation: curlCode: 28, Timeout was reached\n"
             ),
-            "the storage refuses or cannot be reached: NETWORK_CONNECTION",
+            "the store denies access or cannot be reached: NETWORK_CONNECTION",
         ),
         (
             OSError("When listing objects under key 'SECRET/': AWS Error ACCESS_DENIED during ListObjectsV2 operation"),
-            "the store denies access (ACCESS_DENIED)",
+            "the store denies access or cannot be reached: ACCESS_DENIED",
         ),
         (
             OSError(
                 "When listing objects under key 'SECRET/': AWS Error UNKNOWN (HTTP status 400) during ListObjectsV2 "
                 "operation: Unable to parse ExceptionName: ExpiredToken Message: SECRET"
             ),
-            "the store denies access (ExpiredToken)",
+            "the store denies access or cannot be reached: ExpiredToken",
         ),
         (
             OSError("When reading key 'SECRET': AWS Error UNKNOWN (HTTP status 403) during HeadObject operation: No"),
-            "the store denies access (HTTP status 403)",
+            "the store denies access or cannot be reached: HTTP status 403",
         ),
         (
             OSError("When listing objects under key 'SECRET/': AWS Error SLOW_DOWN during ListObjectsV2 operation: x"),
-            "the storage refuses or cannot be reached: SLOW_DOWN",
+            "the store denies access or cannot be reached: SLOW_DOWN",
         ),
     ],
 )
@@ -132,14 +132,14 @@ _CAUSES = {
         "org.apache.spark.api.python.PythonException: Traceback (most recent call last):\n"
         "OSError: When initiating multiple part upload for key 'm/a=SECRET/1' in bucket 'lake': AWS Error "
         "ACCESS_DENIED during CreateMultipartUpload operation: Access Denied\n\n\tat org.apache.spark",
-        "the store denies access (ACCESS_DENIED)",
+        "the store denies access or cannot be reached: ACCESS_DENIED",
         "have not expired",
     ),
     "a token that has ended at a worker": (
         "org.apache.spark.api.python.PythonException: Traceback (most recent call last):\n"
         "OSError: When listing objects under key 'x/' in bucket 'lake': AWS Error UNKNOWN (HTTP status 400) during "
         "ListObjectsV2 operation: Unable to parse ExceptionName: ExpiredToken Message: SECRET\n",
-        "the store denies access (ExpiredToken)",
+        "the store denies access or cannot be reached: ExpiredToken",
         "have not expired",
     ),
     "access denied to a commit": (

@@ -16,10 +16,15 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
 
-from walreplay.errors import CREDENTIALS, SparkFailure, WalReplayError
+from walreplay.errors import SparkFailure, WalReplayError
 
 _GO_ON: Final = "Nothing is half applied; run it again, it goes on where it stopped"
 _SEE_MORE: Final = "Run with --traceback to see more"
+
+_CREDENTIALS: Final = (
+    "See that it can be reached, which credentials Spark has, that they have not expired, and that they may list, read "
+    "and write there, then run it again; whatever was applied counts once"
+)
 
 _JAVA_GONE: Final = (
     "Spark's JVM has ended, perhaps for want of memory; give it more (--driver-memory, or spark.driver.memory)"
@@ -126,13 +131,10 @@ def _problem(error: Exception, text: str, cause: str | None) -> str:
 def _of_store(error: OSError, *, table: str | None, path: str | None) -> SparkFailure:
     """Return the error for what a store has said to Arrow's client, in whose text are addresses and much else."""
     # Needs pyarrow, which the program begins without.
-    from walreplay.sink.folders import is_denied, reason_of
+    from walreplay.sink.folders import reason_of
 
-    reason = reason_of(error)
-    if is_denied(reason):
-        return SparkFailure(f"the store denies access ({reason})", table=table, path=path, remedy=CREDENTIALS)
-    told = f"the storage refuses or cannot be reached: {reason}"
-    return SparkFailure(told, table=table, path=path, remedy=f"{_GO_ON} once the cause is gone. {_SEE_MORE}")
+    told = f"the store denies access or cannot be reached: {reason_of(error)}"
+    return SparkFailure(told, table=table, path=path, remedy=_CREDENTIALS)
 
 
 def innermost(text: str) -> str | None:
@@ -227,7 +229,7 @@ _CAUSES: Final = (
         r"|NoAuthWithAWSException|NoAwsCredentialsException"
         r"|AWSBadRequestException[^\n]*(?:ExpiredToken|token has expired)|\bExpiredTokenException\b",
         "the store denies access",
-        CREDENTIALS,
+        _CREDENTIALS,
     ),
     (
         r"(?:\[DELTA_CANNOT_CREATE_LOG_PATH\] Cannot create |AccessControlException: .*inode=\")(?P<place>[^\n\"]+)",
