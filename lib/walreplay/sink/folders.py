@@ -13,8 +13,8 @@ import threading
 import time
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import lru_cache
@@ -43,9 +43,6 @@ _IMPATIENCE: Final = timedelta(seconds=15)
 _KEPT_FOR: Final = 30.0
 """A small file of a store is read again after so many seconds, at the latest."""
 _MOST_KEPT: Final = 16
-
-_BEHIND_ADDRESS: Final = re.compile(r"(https?://[^\s'\"?]*)\?[^\s'\"]*")
-"""An address in what a store's client says, and what is behind its question mark: there Azure's has the key."""
 
 _SAID_BY_STORE: Final = re.compile(r"(?:AWS|Google Cloud|Azure)\w* Error (\w+)|HTTP status (\d{3})|\[(\w+)\] HTTP")
 _UNKNOWN: Final = re.compile(r"AWS Error UNKNOWN \(HTTP status (\d{3})\)(?:.*\bUnable to parse ExceptionName: (\w+))?")
@@ -234,10 +231,9 @@ class StoreFolder(Folder):
         """
         from pyarrow import fs
 
-        with keyless():
-            system = _client(self.kind, self.options, patient=False)
-            # What the folder has may be many thousand files.
-            system.get_file_info(fs.FileSelector(self._of(".reached"), allow_not_found=True))
+        system = _client(self.kind, self.options, patient=False)
+        # What the folder has may be many thousand files.
+        system.get_file_info(fs.FileSelector(self._of(".reached"), allow_not_found=True))
 
     def inside(self, path: str) -> StoreFolder:
         """Give a folder inside this one."""
@@ -250,30 +246,28 @@ class StoreFolder(Folder):
 
     def create(self, name: str) -> pa.NativeFile:
         """Begin to write a file."""
-        with keyless():
-            _KEPT.drop(self, self._of(name))
-            return self.system.open_output_stream(self._of(name))
+        _KEPT.drop(self, self._of(name))
+        return self.system.open_output_stream(self._of(name))
 
     def put(self, name: str, data: bytes) -> None:
         """Write a small file, which is there whole or not at all."""
-        with keyless(), self.create(name) as file:
+        with self.create(name) as file:
             file.write(data)
 
     def open(self, name: str) -> pa.NativeFile:
         """Open a file; a small one is read at once, and kept for a while (see `forget_files`)."""
-        with keyless():
-            kept = _KEPT.get(self, self._of(name))
-            if kept is not None:
-                return pa.BufferReader(kept)
-            file = self.system.open_input_file(self._of(name))
-            if file.size() > WHOLE:
-                return file
-            with file:
-                return pa.BufferReader(_KEPT.keep(self, self._of(name), file.read_buffer()))
+        kept = _KEPT.get(self, self._of(name))
+        if kept is not None:
+            return pa.BufferReader(kept)
+        file = self.system.open_input_file(self._of(name))
+        if file.size() > WHOLE:
+            return file
+        with file:
+            return pa.BufferReader(_KEPT.keep(self, self._of(name), file.read_buffer()))
 
     def read(self, name: str) -> bytes:
         """Read a file."""
-        with keyless(), self.open(name) as file:
+        with self.open(name) as file:
             read: bytes = file.read()
         return read
 
@@ -289,13 +283,13 @@ class StoreFolder(Folder):
     def delete(self, *names: str) -> None:
         """Delete files, as far as they exist."""
         for name in names:
-            with suppress(FileNotFoundError), keyless():
+            with suppress(FileNotFoundError):
                 _KEPT.drop(self, self._of(name))
                 self.system.delete_file(self._of(name))
 
     def delete_all(self) -> None:
         """Delete all objects whose names begin with the prefix."""
-        with suppress(FileNotFoundError), keyless():
+        with suppress(FileNotFoundError):
             _KEPT.drop(self, f"{self.path}/")
             self.system.delete_dir(self.path)
 
@@ -305,8 +299,7 @@ class StoreFolder(Folder):
     def _listed(self) -> Sequence[fs.FileInfo]:
         from pyarrow import fs
 
-        with keyless():
-            found: Sequence[fs.FileInfo] = self.system.get_file_info(fs.FileSelector(self.path, allow_not_found=True))
+        found: Sequence[fs.FileInfo] = self.system.get_file_info(fs.FileSelector(self.path, allow_not_found=True))
         return found
 
     def _of(self, name: str) -> str:
@@ -329,26 +322,6 @@ def silence_of(error: Exception) -> str | None:
     """Say in a few words why S3's client has got no answer at all from an address; None if it is something else."""
     found = _NO_ANSWER.search(str(error)) if isinstance(error, OSError) else None
     return None if found is None else _SILENCES[found[1]]
-
-
-@contextmanager
-def keyless() -> Iterator[None]:
-    """Let errors of a store say nothing that is behind the question mark of an address: Azure's client has keys there.
-
-    Such errors reach terminals, and the logs of Spark's executors.
-    """
-    try:
-        yield
-    except OSError as error:
-        error.args = tuple(without_keys(said) for said in error.args)
-        if error.strerror:
-            error.strerror = without_keys(error.strerror)
-        raise
-
-
-def without_keys(said: Any) -> Any:
-    """Return a text without what addresses in it have behind their question marks; anything else as it is."""
-    return _BEHIND_ADDRESS.sub(r"\1", said) if isinstance(said, str) else said
 
 
 def forget_files(folder: Folder | None = None) -> None:
@@ -429,8 +402,6 @@ __all__ = [
     "Options",
     "StoreFolder",
     "forget_files",
-    "keyless",
     "reason_of",
     "silence_of",
-    "without_keys",
 ]
