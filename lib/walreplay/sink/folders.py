@@ -44,7 +44,10 @@ _KEPT_FOR: Final = 30.0
 """A small file of a store is read again after so many seconds, at the latest."""
 _MOST_KEPT: Final = 16
 
-_SAID_BY_STORE: Final = re.compile(r"(?:AWS|Google Cloud|Azure)\w* Error (\w+)|HTTP status (\d{3})|\[(\w+)\] HTTP")
+_SAID_BY_STORE: Final = re.compile(
+    r"(?:AWS|Google Cloud|Azure)\w* Error (\w+)|HTTP status (\d{3})|\[(\w+)\] HTTP|<Code>(\w+)</Code>"
+)
+"""How Arrow's clients name the reason, and the store itself, whose answer delta-rs passes on."""
 _UNKNOWN: Final = re.compile(r"AWS Error UNKNOWN \(HTTP status (\d{3})\)(?:.*\bUnable to parse ExceptionName: (\w+))?")
 """How Amazon's client puts what it has no name of its own for."""
 

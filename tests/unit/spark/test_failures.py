@@ -75,6 +75,12 @@ _PATH = (
             "the store denies access or cannot be reached: HTTP status 403",
         ),
         (
+            OSError(
+                "Generic S3 error: GET http://x/b?prefix=SECRET 404: <Error><Code>NoSuchBucket</Code><Message>SECRET"
+            ),
+            "the store denies access or cannot be reached: NoSuchBucket",
+        ),
+        (
             OSError("When listing objects under key 'SECRET/': AWS Error SLOW_DOWN during ListObjectsV2 operation: x"),
             "the store denies access or cannot be reached: SLOW_DOWN",
         ),
