@@ -4,15 +4,9 @@ An error's text never holds a cell value: rows are the user's data, and errors e
 offsets and counts may be in it.
 """
 
-from typing import Any, Final
+from typing import Any
 
 from walreplay.visible import visible
-
-CREDENTIALS: Final = (
-    "See which credentials Spark has, that they have not expired, and that they may list, read and write there, then "
-    "run it again; whatever was applied counts once"
-)
-"""What to do where a store denies access."""
 
 
 class WalReplayError(Exception):

@@ -1,4 +1,4 @@
-"""Where the driver reaches a target by itself and the workers do not, Spark stages and writes."""
+"""Where driver and workers do not both reach a target by themselves, Spark stages and writes."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 
 from support.small_mirror import INT4, TEXT, SmallMirror, relation, row
 from walreplay.protocol import messages as m
+from walreplay.spark.delta.reach import _hadoop_settings, store_of
 from walreplay.spark.staging import reached
 
 if TYPE_CHECKING:
@@ -28,3 +29,35 @@ def test_spark_does_the_work(spark: SparkSession, tmp_path: Path, monkeypatch: p
     assert all("do not reach" in one.writer_reason for one in written)
     rows = spark.read.format("delta").load(written[0].location).select("id", "v").collect()
     assert sorted(map(tuple, rows)) == [(1, "c"), (3, "d")]
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "is_reached"),
+    [
+        ("fs.s3a.secret.key", "s", True),
+        ("fs.s3a.connection.maximum", "9", True),
+        # Hadoop's own default.
+        ("fs.s3a.accesspoint.required", "false", True),
+        ("fs.s3a.accesspoint.required", "true", False),
+        ("fs.s3a.encryption.algorithm", "SSE-KMS", False),
+        ("hadoop.security.credential.provider.path", "jceks://file/keys", False),
+    ],
+)
+def test_a_store_is_left_to_spark_by_what_was_set_and_not_by_hadoops_defaults(
+    spark: SparkSession, setting: str, value: str, is_reached: bool
+) -> None:
+    configuration = spark._jsc.hadoopConfiguration()
+    told = {"fs.s3a.access.key": "a", "fs.s3a.secret.key": "s", setting: value}
+    before = {name: configuration.getRaw(name) for name in told}
+    try:
+        for name, said in told.items():
+            configuration.set(name, said)
+        store = store_of("s3a://lake/t", _hadoop_settings(spark))
+    finally:
+        for name, said in before.items():
+            if said is None:
+                configuration.unset(name)
+            else:
+                configuration.set(name, said)
+    assert (store is not None) == is_reached
+    assert store is None or dict(store.options) == {"access_key": "a", "secret_key": "s", "scheme": "https"}

@@ -28,7 +28,7 @@ from walreplay.delta.stores import storage_of
 from walreplay.sink.comments import comment_in
 from walreplay.sink.data_files import DataFile, FileColumn, indexed_count
 from walreplay.sink.features import FEATURE, needed_by
-from walreplay.sink.folders import Folder, Listed, MountedFolder, keyless, without_keys
+from walreplay.sink.folders import Folder, Listed, MountedFolder
 from walreplay.sink.lineage import CommitId, LoggedCommit, mark_of
 
 LOG: Final = "_delta_log"
@@ -495,14 +495,13 @@ def _opened(folder: Folder) -> DeltaTable | None:
 
 @contextmanager
 def _errors(folder: Folder) -> Iterator[None]:
-    """Tell damaged logs from other failures, and let no failure say keys or more than its first line."""
+    """Tell damaged logs from other failures, and let no failure say more than its first line."""
     try:
-        with keyless():
-            yield
+        yield
     except CommitFailedError:
         raise
     except DeltaError as error:
-        problem = without_keys(str(error).partition("\n")[0])
+        problem = str(error).partition("\n")[0]
         if _DAMAGED.search(problem):
             raise DamagedLogError(f"{LOG} of {folder.uri}: {problem[:_MOST_SAID]}") from None
         raise NotReadError(problem) from None

@@ -19,7 +19,6 @@ _NAMES: Final[Mapping[str, str]] = {
     "region": "aws_region",
     "account_name": "azure_storage_account_name",
     "account_key": "azure_storage_account_key",
-    "sas_token": "azure_storage_sas_token",
 }
 """The options of Arrow's clients by which delta-rs names them."""
 

@@ -19,7 +19,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from walreplay.sink.folders import Folder, keyless
+from walreplay.sink.folders import Folder
 
 _GROUP_ROWS: Final = 1 << 20
 _GROUP_BYTES: Final = 32 << 20
@@ -132,10 +132,9 @@ class DataFileWriter:
         if self._writer is None or self._file is None:
             return None
         self._writer.add_key_value_metadata({"org.apache.spark.version": self._written_by})
-        with keyless():
-            self._writer.close()
-            size = self._file.tell()
-            self._file.close()
+        self._writer.close()
+        size = self._file.tell()
+        self._file.close()
         (found,) = self._found
         return DataFile(self._name, size, found.num_rows, _statistics(found, self._columns))
 
@@ -165,8 +164,7 @@ class DataFileWriter:
                 write_statistics=[column.physical for column in self._columns if not _has_floats(column.type)],
                 metadata_collector=self._found,
             )
-        with keyless():
-            self._writer.write_table(pa.Table.from_batches(self._waiting), row_group_size=_GROUP_ROWS)
+        self._writer.write_table(pa.Table.from_batches(self._waiting), row_group_size=_GROUP_ROWS)
         self._waiting = []
         self._rows = self._bytes = 0
 

@@ -13,8 +13,8 @@ import threading
 import time
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import lru_cache
@@ -44,35 +44,15 @@ _KEPT_FOR: Final = 30.0
 """A small file of a store is read again after so many seconds, at the latest."""
 _MOST_KEPT: Final = 16
 
-_BEHIND_ADDRESS: Final = re.compile(r"(https?://[^\s'\"?]*)\?[^\s'\"]*")
-"""An address in what a store's client says, and what is behind its question mark: there Azure's has the key."""
-
-_SAID_BY_STORE: Final = re.compile(r"(?:AWS|Google Cloud|Azure)\w* Error (\w+)|HTTP status (\d{3})|\[(\w+)\] HTTP")
+_SAID_BY_STORE: Final = re.compile(
+    r"(?:AWS|Google Cloud|Azure)\w* Error (\w+)|HTTP status (\d{3})|\[(\w+)\] HTTP|<Code>(\w+)</Code>"
+)
+"""How Arrow's clients name the reason, and the store itself, whose answer delta-rs passes on."""
 _UNKNOWN: Final = re.compile(r"AWS Error UNKNOWN \(HTTP status (\d{3})\)(?:.*\bUnable to parse ExceptionName: (\w+))?")
 """How Amazon's client puts what it has no name of its own for."""
 
 _NO_ROOM_FOR_ERROR: Final = "Failed to flush response stream"
 """So it puts any error of a GET that is longer than what was asked for."""
-
-_DENIALS: Final = frozenset(
-    {
-        "ACCESS_DENIED",
-        "INVALID_ACCESS_KEY_ID",
-        "INVALID_CLIENT_TOKEN_ID",
-        "REQUEST_EXPIRED",
-        "REQUEST_TIME_TOO_SKEWED",
-        "SIGNATURE_DOES_NOT_MATCH",
-        "UNRECOGNIZED_CLIENT",
-        "AuthenticationFailed",
-        "AuthorizationFailure",
-        "AuthorizationPermissionMismatch",
-        "ExpiredToken",
-        "InvalidToken",
-        "TokenRefreshRequired",
-        "401",
-        "403",
-    }
-)
 
 NO_NAME: Final = "its name is not known"
 _SILENCES: Final = {"6": NO_NAME, "7": "the connection is refused", "28": "it is silent"}
@@ -278,10 +258,9 @@ class StoreFolder(Folder):
         """
         from pyarrow import fs
 
-        with keyless():
-            system = _client(self.kind, self.options, patient=False)
-            # What the folder has may be many thousand files.
-            system.get_file_info(fs.FileSelector(self._of(".reached"), allow_not_found=True))
+        system = _client(self.kind, self.options, patient=False)
+        # What the folder has may be many thousand files.
+        system.get_file_info(fs.FileSelector(self._of(".reached"), allow_not_found=True))
 
     def inside(self, path: str) -> StoreFolder:
         """Give a folder inside this one."""
@@ -294,30 +273,28 @@ class StoreFolder(Folder):
 
     def create(self, name: str) -> pa.NativeFile:
         """Begin to write a file."""
-        with keyless():
-            _KEPT.drop(self, self._of(name))
-            return self.system.open_output_stream(self._of(name))
+        _KEPT.drop(self, self._of(name))
+        return self.system.open_output_stream(self._of(name))
 
     def put(self, name: str, data: bytes) -> None:
         """Write a small file, which is there whole or not at all."""
-        with keyless(), self.create(name) as file:
+        with self.create(name) as file:
             file.write(data)
 
     def open(self, name: str) -> pa.NativeFile:
         """Open a file; a small one is read at once, and kept for a while (see `forget_files`)."""
-        with keyless():
-            kept = _KEPT.get(self, self._of(name))
-            if kept is not None:
-                return pa.BufferReader(kept)
-            file = self.system.open_input_file(self._of(name))
-            if file.size() > WHOLE:
-                return file
-            with file:
-                return pa.BufferReader(_KEPT.keep(self, self._of(name), file.read_buffer()))
+        kept = _KEPT.get(self, self._of(name))
+        if kept is not None:
+            return pa.BufferReader(kept)
+        file = self.system.open_input_file(self._of(name))
+        if file.size() > WHOLE:
+            return file
+        with file:
+            return pa.BufferReader(_KEPT.keep(self, self._of(name), file.read_buffer()))
 
     def read(self, name: str) -> bytes:
         """Read a file."""
-        with keyless(), self.open(name) as file:
+        with self.open(name) as file:
             read: bytes = file.read()
         return read
 
@@ -337,13 +314,13 @@ class StoreFolder(Folder):
     def delete(self, *names: str) -> None:
         """Delete files, as far as they exist."""
         for name in names:
-            with suppress(FileNotFoundError), keyless():
+            with suppress(FileNotFoundError):
                 _KEPT.drop(self, self._of(name))
                 self.system.delete_file(self._of(name))
 
     def delete_all(self) -> None:
         """Delete all objects whose names begin with the prefix."""
-        with suppress(FileNotFoundError), keyless():
+        with suppress(FileNotFoundError):
             _KEPT.drop(self, f"{self.path}/")
             self.system.delete_dir(self.path)
 
@@ -353,8 +330,7 @@ class StoreFolder(Folder):
     def _listed(self) -> Sequence[fs.FileInfo]:
         from pyarrow import fs
 
-        with keyless():
-            found: Sequence[fs.FileInfo] = self.system.get_file_info(fs.FileSelector(self.path, allow_not_found=True))
+        found: Sequence[fs.FileInfo] = self.system.get_file_info(fs.FileSelector(self.path, allow_not_found=True))
         return found
 
     def _of(self, name: str) -> str:
@@ -373,35 +349,10 @@ def reason_of(error: OSError) -> str:
     return next(filter(None, said.groups())) if said else "an error of the file system"
 
 
-def is_denied(reason: str) -> bool:
-    """Say whether a store's reason (`reason_of`) is that it does not take the credentials, or does not let them."""
-    return reason.removeprefix("HTTP status ") in _DENIALS
-
-
 def silence_of(error: Exception) -> str | None:
     """Say in a few words why S3's client has got no answer at all from an address; None if it is something else."""
     found = _NO_ANSWER.search(str(error)) if isinstance(error, OSError) else None
     return None if found is None else _SILENCES[found[1]]
-
-
-@contextmanager
-def keyless() -> Iterator[None]:
-    """Let errors of a store say nothing that is behind the question mark of an address: Azure's client has keys there.
-
-    Such errors reach terminals, and the logs of Spark's executors.
-    """
-    try:
-        yield
-    except OSError as error:
-        error.args = tuple(without_keys(said) for said in error.args)
-        if error.strerror:
-            error.strerror = without_keys(error.strerror)
-        raise
-
-
-def without_keys(said: Any) -> Any:
-    """Return a text without what addresses in it have behind their question marks; anything else as it is."""
-    return _BEHIND_ADDRESS.sub(r"\1", said) if isinstance(said, str) else said
 
 
 def forget_files(folder: Folder | None = None) -> None:
@@ -482,9 +433,6 @@ __all__ = [
     "Options",
     "StoreFolder",
     "forget_files",
-    "is_denied",
-    "keyless",
     "reason_of",
     "silence_of",
-    "without_keys",
 ]

@@ -18,7 +18,6 @@ from walreplay.sink.folders import (
     MountedFolder,
     StoreFolder,
     forget_files,
-    keyless,
     reason_of,
 )
 
@@ -175,35 +174,6 @@ def test_no_more_than_some_files_are_kept(store: ObjectStore) -> None:
         folder.put(str(number), b"%d" % number)
         assert folder.read(str(number)) == b"%d" % number
     assert len(_KEPT._files) <= 16
-
-
-_SAID = (
-    "GetProperties failed for 'https://account.blob.core.windows.net/box/t/x?sig=SECRET&sv=2024'. Azure Error: "
-    "[AuthorizationFailure] 403"
-)
-
-
-@pytest.mark.parametrize("error", [OSError(_SAID), FileNotFoundError(2, _SAID), PermissionError(13, _SAID)])
-def test_what_a_store_says_has_no_keys(error: OSError) -> None:
-    with pytest.raises(type(error)) as told, keyless():
-        raise error
-    for text in (str(told.value), repr(told.value)):
-        assert "SECRET" not in text
-        assert "https://account.blob.core.windows.net/box/t/x'" in text
-    assert told.value.errno == error.errno
-
-
-@pytest.mark.full
-def test_a_client_of_azure_that_fails_says_no_keys() -> None:
-    address = {f"{kind}_storage_{part}": said for kind in ("blob", "dfs") for part, said in _NOWHERE}
-    options = (("account_name", "account"), ("sas_token", "?sv=2024&sig=SECRET"), *address.items())
-    folder = StoreFolder("abfss", "box@account", "box/t", "AzureFileSystem", options)
-    with pytest.raises(OSError, match="Azure Error") as told:
-        folder.read("x")
-    assert "SECRET" not in str(told.value)
-
-
-_NOWHERE = (("authority", "127.0.0.1:9"), ("scheme", "http"))
 
 
 def test_an_arrow_that_cannot_delay_opening_is_used_without(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkValueError
@@ -51,23 +53,36 @@ _PATH = (
         (Py4JError("java.lang.OutOfMemoryError: SECRET"), "Spark's JVM ran out of memory"),
         (PySparkValueError("SECRET"), "Spark: PySparkValueError"),
         (
+            Thrown(
+                "Traceback (most recent call last):\nOSError: When reading information for key 'SECRET' in bucket "
+                "'lake': AWS Error NETWORK_CONNECTION during HeadObject operation: curlCode: 28, Timeout was reached\n"
+            ),
+            "the store denies access or cannot be reached: NETWORK_CONNECTION",
+        ),
+        (
             OSError("When listing objects under key 'SECRET/': AWS Error ACCESS_DENIED during ListObjectsV2 operation"),
-            "the store denies access (ACCESS_DENIED)",
+            "the store denies access or cannot be reached: ACCESS_DENIED",
         ),
         (
             OSError(
                 "When listing objects under key 'SECRET/': AWS Error UNKNOWN (HTTP status 400) during ListObjectsV2 "
                 "operation: Unable to parse ExceptionName: ExpiredToken Message: SECRET"
             ),
-            "the store denies access (ExpiredToken)",
+            "the store denies access or cannot be reached: ExpiredToken",
         ),
         (
             OSError("When reading key 'SECRET': AWS Error UNKNOWN (HTTP status 403) during HeadObject operation: No"),
-            "the store denies access (HTTP status 403)",
+            "the store denies access or cannot be reached: HTTP status 403",
+        ),
+        (
+            OSError(
+                "Generic S3 error: GET http://x/b?prefix=SECRET 404: <Error><Code>NoSuchBucket</Code><Message>SECRET"
+            ),
+            "the store denies access or cannot be reached: NoSuchBucket",
         ),
         (
             OSError("When listing objects under key 'SECRET/': AWS Error SLOW_DOWN during ListObjectsV2 operation: x"),
-            "the storage refuses or cannot be reached: SLOW_DOWN",
+            "the store denies access or cannot be reached: SLOW_DOWN",
         ),
     ],
 )
@@ -89,3 +104,140 @@ def test_what_is_ours_or_the_programs_stays_as_it_is() -> None:
             raise error
         assert raised.value is error
     assert failure_of(KeyError("k")) is None
+
+
+_CALL = "An error occurred while calling o158.load.\n: "
+_AT_DELTA = "\n\tat org.apache.spark.sql.delta.DeltaLog$.getDeltaLogFromCache$1(DeltaLog.scala:995)"
+
+_CAUSES = {
+    "s3 for s3a": (
+        'org.apache.hadoop.fs.UnsupportedFileSystemException: No FileSystem for scheme "s3"',
+        "Spark has no file system for s3://",
+        r"--packages org\.apache\.hadoop:hadoop-aws:\d\.[\d.]+; .*write s3a:// for s3://",
+    ),
+    "no hadoop-aws": (
+        "java.lang.RuntimeException: java.lang.ClassNotFoundException: Class "
+        "org.apache.hadoop.fs.s3a.S3AFileSystem not found\n\tat org.apache.hadoop.conf.Configuration.getClass(C.java)",
+        "Spark has no file system for the store: no class org.apache.hadoop.fs.s3a.S3AFileSystem",
+        r"--packages org\.apache\.hadoop:hadoop-aws:\d",
+    ),
+    "no bucket": (
+        "org.apache.hadoop.fs.s3a.UnknownStoreException: `s3a://nobucket/mirror/_walreplay/state/_delta_log': "
+        "getFileStatus on s3a://nobucket/mirror/_walreplay/state/_delta_log: software.amazon.awssdk.services.s3.model."
+        "NoSuchBucketException: The specified bucket does not exist (Service: S3, Status Code: 404, Request ID: Sz)",
+        "s3a://nobucket/mirror/_walreplay/state/_delta_log: the bucket nobucket does not exist",
+        "Make it, or correct the name",
+    ),
+    "access denied": (
+        "java.nio.file.AccessDeniedException: s3a://closed/x: getFileStatus on s3a://closed/x: software.amazon.awssdk."
+        "services.s3.model.S3Exception: Forbidden (Service: S3, Status Code: 403, Request ID: null):null",
+        "s3a://closed/x: the store denies access",
+        "which credentials Spark has",
+    ),
+    "access denied to a worker": (
+        "org.apache.spark.api.python.PythonException: Traceback (most recent call last):\n"
+        "OSError: When initiating multiple part upload for key 'm/a=SECRET/1' in bucket 'lake': AWS Error "
+        "ACCESS_DENIED during CreateMultipartUpload operation: Access Denied\n\n\tat org.apache.spark",
+        "the store denies access or cannot be reached: ACCESS_DENIED",
+        "have not expired",
+    ),
+    "a token that has ended at a worker": (
+        "org.apache.spark.api.python.PythonException: Traceback (most recent call last):\n"
+        "OSError: When listing objects under key 'x/' in bucket 'lake': AWS Error UNKNOWN (HTTP status 400) during "
+        "ListObjectsV2 operation: Unable to parse ExceptionName: ExpiredToken Message: SECRET\n",
+        "the store denies access or cannot be reached: ExpiredToken",
+        "have not expired",
+    ),
+    "access denied to a commit": (
+        "java.nio.file.AccessDeniedException: mirror/t/_delta_log/00000000000000000001.json: Writing Object on "
+        "mirror/t/SECRET: software.amazon.awssdk.services.s3.model.S3Exception: AccessDenied (Service: S3, "
+        "Status Code: 403, Request ID: null)",
+        "the store denies access",
+        "have not expired",
+    ),
+    "a token that has ended": (
+        "org.apache.hadoop.fs.s3a.AWSBadRequestException: getFileStatus on s3a://lake/x: software.amazon.awssdk."
+        "services.s3.model.S3Exception: The provided token has expired. (Service: S3, Status Code: 400)",
+        "the store denies access",
+        "have not expired",
+    ),
+    "no Delta": (
+        "org.apache.spark.SparkClassNotFoundException: [DATA_SOURCE_NOT_FOUND] Failed to find the data source: delta. "
+        "Make sure the provider name is correct and the package is properly registered. SQLSTATE: 42K02",
+        "Spark has no Delta",
+        r"--packages io\.delta:delta-spark_4\.\d_2\.13:4\.",
+    ),
+    "Delta's catalog without Delta": (
+        "org.apache.spark.SparkException: Cannot find catalog plugin class for catalog 'spark_catalog': "
+        "org.apache.spark.sql.delta.catalog.DeltaCatalog.",
+        "Spark has no Delta",
+        r"--packages io\.delta:",
+    ),
+    "Delta for another Spark": (
+        "com.google.common.util.concurrent.ExecutionError: java.lang.NoSuchMethodError: 'void "
+        "org.apache.spark.internal.LogKey.$init$(org.apache.spark.internal.LogKey)'\n"
+        f"\tat com.google.common.cache.LocalCache$Segment.get(LocalCache.java:2075){_AT_DELTA}",
+        "the Delta that Spark has loaded was built for another version of Spark (NoSuchMethodError)",
+        r"--packages io\.delta:",
+    ),
+    "no package on executors": (
+        'org.apache.spark.api.python.PythonException: Traceback (most recent call last):\n  File "worker.py", line 1\n'
+        "ModuleNotFoundError: No module named 'walreplay'\n",
+        "the Python of Spark's executors has no walreplay",
+        "--py-files",
+    ),
+    "no library on executors": (
+        "org.apache.spark.api.python.PythonException: Traceback (most recent call last):\n"
+        "ModuleNotFoundError: No module named 'numpy.core'\n",
+        "the Python of Spark's executors has no numpy",
+        "Install numpy in it",
+    ),
+    "another Python on executors": (
+        "org.apache.spark.api.python.PythonException: Traceback (most recent call last):\n"
+        "pyspark.errors.exceptions.base.PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Python in worker has different "
+        "version: 3.12 than that in driver: 3.11, PySpark cannot run with different minor versions.\n",
+        "Spark's executors have another Python (3.12) than this program",
+        "PYSPARK_PYTHON",
+    ),
+    "no credentials": (
+        "java.nio.file.AccessDeniedException: s3a://lake/x: org.apache.hadoop.fs.s3a.auth.NoAuthWithAWSException: No "
+        "AWS Credentials provided by TemporaryAWSCredentialsProvider SimpleAWSCredentialsProvider",
+        "s3a://lake/x: the store denies access",
+        "which credentials Spark has",
+    ),
+    "a folder that may not be made": (
+        "org.apache.spark.sql.delta.DeltaIOException: [DELTA_CANNOT_CREATE_LOG_PATH] Cannot create file:/m/t/_log",
+        "file:/m/t/_log: the folder cannot be made or written to",
+        "Spark may write there",
+    ),
+    "a folder of HDFS that may not be written": (
+        'org.apache.hadoop.security.AccessControlException: Permission denied: user=u, access=WRITE, inode="/m/t":a:b',
+        "/m/t: the folder cannot be made or written to",
+        "Spark may write there",
+    ),
+}
+
+
+@pytest.mark.parametrize(("thrown", "problem", "remedy"), _CAUSES.values(), ids=_CAUSES)
+def test_a_cause_is_told_in_one_line_with_what_to_do(thrown: str, problem: str, remedy: str) -> None:
+    failure = failure_of(Thrown(_CALL + thrown))
+    text = str(failure)
+    assert problem in text
+    assert re.search(remedy, text)
+    assert "\n" not in text
+    assert "--traceback" not in text
+    assert "SECRET" not in text
+
+
+def test_what_only_looks_like_one_is_told_by_its_condition_or_class() -> None:
+    for text, problem in (
+        ("[DATA_SOURCE_NOT_FOUND] Failed to find the data source: avro. SQLSTATE: 42K02", "DATA_SOURCE_NOT_FOUND"),
+        ("java.lang.NoSuchMethodError: 'void a.B.c()'\n\tat a.B.d(B.java:1)", "java.lang.NoSuchMethodError"),
+        (
+            "[CAST_INVALID_INPUT] The value 'ModuleNotFoundError: No module named 'x'' cannot be cast. SQLSTATE: 22018",
+            "CAST_INVALID_INPUT",
+        ),
+    ):
+        failure = failure_of(Thrown(_CALL + text))
+        assert failure is not None
+        assert failure.problem == f"Spark: {problem}"

@@ -23,7 +23,7 @@ _KEYS = {"fs.s3a.access.key": "a", "fs.s3a.secret.key": "s"}
 
 
 def _of(uri: str, told: Mapping[str, str]) -> StoreFolder | None:
-    return store_of(uri, told.get)
+    return store_of(uri, told)
 
 
 @pytest.mark.parametrize(
@@ -39,17 +39,17 @@ def _of(uri: str, told: Mapping[str, str]) -> StoreFolder | None:
             {**_KEYS, "fs.s3a.session.token": "t", _PROVIDER: f"{_HADOOP}SimpleAWSCredentialsProvider"},
             {"access_key": "a", "secret_key": "s", "scheme": "https"},
         ),
+        # What is said of other buckets does not matter.
+        ({**_KEYS, "fs.s3a.bucket.lake2.access.key": "b"}, {"access_key": "a", "secret_key": "s", "scheme": "https"}),
         (
-            # What is said of one bucket holds there.
-            {**_KEYS, "fs.s3a.bucket.lake.access.key": "own", "fs.s3a.bucket.lake.endpoint.region": "eu-north-1"},
-            {"access_key": "own", "secret_key": "s", "region": "eu-north-1", "scheme": "https"},
-        ),
-        (
-            {**_KEYS, "fs.s3a.bucket.other.access.key": "theirs"},
-            {"access_key": "a", "secret_key": "s", "scheme": "https"},
+            {
+                **_KEYS,
+                _PROVIDER: "software.amazon.awssdk.auth.credentials.WebIdentityTokenFileCredentialsProvider, "
+                f"{_HADOOP}auth.IAMInstanceCredentialsProvider",
+            },
+            {"scheme": "https"},
         ),
         ({_PROVIDER: f"{_HADOOP}AnonymousAWSCredentialsProvider"}, {"anonymous": True, "scheme": "https"}),
-        ({_PROVIDER: f"{_HADOOP}auth.IAMInstanceCredentialsProvider"}, {"scheme": "https"}),
         (
             {"fs.s3a.endpoint": "http://minio:9000", "fs.s3a.path.style.access": "true"},
             {"scheme": "http", "endpoint_override": "minio:9000", "force_virtual_addressing": False},
@@ -60,23 +60,27 @@ def _of(uri: str, told: Mapping[str, str]) -> StoreFolder | None:
         ),
         ({"fs.s3a.endpoint": "s3.eu-west-1.amazonaws.com"}, {"region": "eu-west-1", "scheme": "https"}),
         ({"fs.s3a.endpoint": "s3.amazonaws.com"}, {"scheme": "https"}),
-        ({"fs.s3a.requester.pays.enabled": "false"}, {"scheme": "https"}),
-        *(
-            # Addresses that the region does not give: Arrow would go elsewhere.
-            (
-                {"fs.s3a.endpoint": host},
-                {
-                    "region": region,
-                    "scheme": "https",
-                    "endpoint_override": host,
-                    "force_virtual_addressing": True,
-                },
-            )
-            for host, region in (
-                ("s3-fips.us-gov-west-1.amazonaws.com", "us-gov-west-1"),
-                ("bucket.vpce-1a2b3c4d-5e6f.s3.us-east-1.vpce.amazonaws.com", "us-east-1"),
-                ("s3.cn-north-1.amazonaws.com.cn", "cn-north-1"),
-            )
+        # An address that the region does not give: Arrow would go elsewhere.
+        (
+            {"fs.s3a.endpoint": "s3-fips.us-gov-west-1.amazonaws.com", "fs.s3a.endpoint.region": "us-gov-west-1"},
+            {
+                "region": "us-gov-west-1",
+                "scheme": "https",
+                "endpoint_override": "s3-fips.us-gov-west-1.amazonaws.com",
+                "force_virtual_addressing": True,
+            },
+        ),
+        # What says how fast or how patient Spark's client is, as Spark and users do.
+        (
+            {
+                "fs.s3a.connection.maximum": "9",
+                "fs.s3a.fast.upload": "true",
+                "fs.s3a.impl": f"{_HADOOP}S3AFileSystem",
+                "fs.s3a.performance.flags": "mkdir",
+                "fs.s3a.retry.limit": "1",
+                "fs.s3a.vectored.read.max.merged.size": "2M",
+            },
+            {"scheme": "https"},
         ),
     ],
 )
@@ -87,19 +91,36 @@ def test_s3_is_reached_as_spark_reaches_it(told: Mapping[str, str], options: Map
     assert dict(store.options) == options
 
 
+_OTHERS = (
+    "accesspoint.required",
+    "acl.default",
+    "create.storage.class",
+    "encryption.algorithm",
+    "endpoint.fips",
+    "proxy.host",
+    "requester.pays.enabled",
+    "server-side-encryption-algorithm",
+    "signing-algorithm",
+    "ssl.channel.mode",
+    "what.nobody.knows",
+)
+
+
 @pytest.mark.parametrize(
     "told",
     [
         {_PROVIDER: "com.example.OurProvider"},
+        {_PROVIDER: f"com.example.DefaultCredentialsProvider,{_HADOOP}SimpleAWSCredentialsProvider"},
+        {_PROVIDER: "com.example.SimpleAWSCredentialsProvider", **_KEYS},
+        {_PROVIDER: f"{_HADOOP}SimpleAWSCredentialsProvider"},
         {_PROVIDER: f"{_HADOOP}auth.AssumedRoleCredentialProvider"},
-        {**_KEYS, "fs.s3a.encryption.algorithm": "SSE-KMS"},
-        {**_KEYS, "fs.s3a.bucket.lake.proxy.host": "proxy"},
-        {**_KEYS, "fs.s3a.bucket.lake.accesspoint.arn": "arn:aws:s3:eu-west-1:1:accesspoint/other"},
-        {**_KEYS, "fs.s3a.acl.default": "BucketOwnerFullControl"},
-        {**_KEYS, "fs.s3a.endpoint.fips": "true"},
+        {"fs.s3a.access.key": "a"},
+        {**_KEYS, "fs.s3a.bucket.lake.endpoint.region": "eu-north-1"},
+        {**_KEYS, "hadoop.security.credential.provider.path": "jceks://file/keys"},
+        *({**_KEYS, f"fs.s3a.{name}": "x"} for name in _OTHERS),
     ],
 )
-def test_what_arrow_would_not_heed_is_left_to_spark(told: Mapping[str, str]) -> None:
+def test_with_any_other_setting_a_place_is_left_to_spark(told: Mapping[str, str]) -> None:
     assert _of("s3a://lake/mirror", told) is None
 
 
@@ -166,22 +187,17 @@ _BOX = f"abfss://box@{_HOST}/lake"
     ("uri", "told", "kind", "options"),
     [
         ("gs://lake/t", {}, "GcsFileSystem", {}),
-        ("gs://lake/t", {"fs.gs.auth.type": "UNAUTHENTICATED"}, "GcsFileSystem", {"anonymous": True}),
+        ("gs://lake/t", {"fs.gs.auth.type": "APPLICATION_DEFAULT", "fs.gs.project.id": "p"}, "GcsFileSystem", {}),
+        ("gs://lake/t", {"fs.gs.auth.type": "UNAUTHENTICATED"}, None, {}),
+        ("gs://lake/t", {"google.cloud.auth.service.account.json.keyfile": "/keys.json"}, None, {}),
         ("gs://lake/t", {"fs.gs.auth.type": "SERVICE_ACCOUNT_JSON_KEYFILE"}, None, {}),
         ("gs://lake/t", {"fs.gs.auth.service.account.json.keyfile": "/keys.json"}, None, {}),
         ("gs://lake/t", {"fs.gs.encryption.key": "k"}, None, {}),
         (_BOX, {}, None, {}),
         (_BOX, {f"fs.azure.account.key.{_HOST}": "k", f"fs.azure.account.auth.type.{_HOST}": "OAuth"}, None, {}),
         (_BOX, {"fs.azure.account.key": "k", "fs.azure.encryption.encoded.client-provided-key": "e"}, None, {}),
-        (
-            _BOX,
-            {
-                "fs.azure.account.oauth.provider.type": "org.apache.hadoop.fs.azurebfs.oauth2.MsiTokenProvider",
-                "fs.azure.account.oauth2.client.id": "one of several",
-            },
-            None,
-            {},
-        ),
+        (_BOX, {"fs.azure.account.key": "k", f"fs.azure.sas.fixed.token.box.{_HOST}": "s"}, None, {}),
+        (_BOX, {f"fs.azure.account.key.{_HOST[1:]}": "k"}, None, {}),
         (
             "abfss://box@account.dfs.core.chinacloudapi.cn/lake",
             {"fs.azure.account.key": "k"},
@@ -196,15 +212,13 @@ _BOX = f"abfss://box@{_HOST}/lake"
         ),
         (
             _BOX,
-            {f"fs.azure.sas.fixed.token.{_HOST}": "s"},
+            {
+                f"fs.azure.account.key.{_HOST}": "k",
+                "fs.azure.account.key": "l",
+                f"fs.azure.sas.fixed.token.x{_HOST}": "s",
+            },
             "AzureFileSystem",
-            {"account_name": "account", "sas_token": "s"},
-        ),
-        (
-            _BOX,
-            {f"fs.azure.account.oauth.provider.type.{_HOST}": "org.apache.hadoop.fs.azurebfs.oauth2.MsiTokenProvider"},
-            "AzureFileSystem",
-            {"account_name": "account"},
+            {"account_name": "account", "account_key": "k"},
         ),
     ],
 )
@@ -312,29 +326,24 @@ def test_a_silence_is_not_remembered() -> None:
                 reach._driver_reaches(_driver(), store)
 
 
-class _Context:
-    """Spark's Java context, whose Hadoop configuration is asked."""
+def test_a_configuration_is_asked_once_for_many_tables_and_anew_for_another_session(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
 
-    def __init__(self, told: Mapping[str, str]) -> None:
-        self.told = told
-        self.asked: list[str] = []
+    def settings(session: Any) -> Mapping[str, str]:
+        asked.append(session._jsc)
+        return {**_KEYS, "fs.s3a.access.key": session._jsc}
 
-    def hadoopConfiguration(self) -> _Context:  # noqa: N802
-        return self
-
-    def getPassword(self, key: str) -> str | None:  # noqa: N802
-        self.asked.append(key)
-        return self.told.get(key)
-
-
-def test_a_configuration_is_asked_once_for_many_tables_and_anew_for_another_session() -> None:
-    contexts = [_Context({**_KEYS, "fs.s3a.access.key": key}) for key in "ab"]
-    one, other = (SimpleNamespace(_jsc=context, _jsparkSession=None) for context in contexts)
+    monkeypatch.setattr(reach, "_hadoop_settings", settings)
+    one, other = (SimpleNamespace(_jsc=key, _jsparkSession=None) for key in "ab")
     stores = [reach._store_of(one, f"s3a://lake/{number}") for number in range(100)]  # type: ignore[arg-type]
-    assert len(one._jsc.asked) == len(set(one._jsc.asked))
-    found = reach._store_of(other, "s3a://lake/1")  # type: ignore[arg-type]
-    assert found is not None
-    assert [dict(store.options)["access_key"] for store in (*filter(None, stores[:1]), found)] == ["a", "b"]
+    stores.append(reach._store_of(other, "s3a://lake/1"))  # type: ignore[arg-type]
+    assert asked == ["a", "b"]
+    assert [dict(store.options)["access_key"] for store in stores if store] == ["a"] * 100 + ["b"]
+
+
+_OF_SESSION = {f"spark.hadoop.{key}": value for key, value in _KEYS.items()}
 
 
 class _Remote:
@@ -356,13 +365,16 @@ class _Remote:
 @pytest.mark.parametrize(
     ("told", "reached"),
     [
-        ({f"spark.hadoop.{key}": value for key, value in _KEYS.items()}, True),
+        (_OF_SESSION, True),
+        ({**_OF_SESSION, "spark.hadoop.fs.s3a.proxy.host": "", "spark.sql.x": "y"}, True),
+        ({**_OF_SESSION, "spark.hadoop.fs.s3a.proxy.host": "proxy"}, False),
+        ({**_OF_SESSION, "fs.s3a.encryption.algorithm": "SSE-KMS"}, False),
         # The server may have keys elsewhere, of which its client knows nothing: the one's own might be others.
         ({"spark.hadoop.fs.s3a.endpoint": "http://127.0.0.1:9000"}, False),
         ({}, False),
         (None, False),
     ],
-    ids=["keys", "no keys", "nothing", "refused"],
+    ids=["keys", "nothing more", "a proxy", "encryption", "no keys", "nothing", "refused"],
 )
 def test_a_client_of_spark_connect_goes_by_the_keys_that_its_session_has(
     told: Mapping[str, str] | None, reached: bool

@@ -1,9 +1,9 @@
 """Places that driver and workers reach by themselves: mounted folders, and object stores by `pyarrow.fs`.
 
-There Python reads and writes files itself, which is several times as fast as to pass rows through the JVM.  How a store
-is reached is what Spark's own Hadoop configuration says: keys, endpoint, region.  Where it has no keys, both find them
-in the environment (instance roles).  `folder_of` asks the driver only; whether the workers reach a place, too, is tried
-before anything is written (`walreplay.spark.staging.reached`).
+There Python reads and writes files itself, several times as fast as rows pass through the JVM.  How a store is reached
+is what Spark's own Hadoop configuration says: a few of its settings are translated, and if any other one is set, which
+may mean another place, or another way to write, Spark does the work.  `folder_of` asks the driver only; whether the
+workers reach a place, too, is tried before anything is written (`walreplay.spark.staging.reached`).
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from walreplay.errors import SparkFailure
@@ -24,80 +24,50 @@ from walreplay.spark.session.places import mounted_path
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Asked = Callable[[str], "str | None"]
-"""Gives a value of Spark's Hadoop configuration."""
-
-_KEYED: Final = {"access_key", "account_key", "sas_token", "anonymous"}
-"""The options of Arrow's clients by which they need nothing of the environment's."""
-
 _S3A: Final = "org.apache.hadoop.fs.s3a.S3AFileSystem"
-_AZURES: Final = "org.apache.hadoop.fs.azurebfs."
 _CLASSES: Final[Mapping[str, tuple[str | None, ...]]] = {
     "s3a": (None, _S3A),
-    # Nobody's, if nothing is said.  EMR has a file system of its own behind it, with keys and encryption of its own.
+    # EMR has a file system of its own behind it, with keys and encryption of its own.
     "s3": (_S3A,),
-    "gs": (
-        None,
-        "org.apache.hadoop.fs.gs.GoogleHadoopFileSystem",
-        "com.google.cloud.hadoop.fs.gcs.GoogleHadoopFileSystem",
-    ),
-    "abfs": (None, f"{_AZURES}AzureBlobFileSystem"),
-    "abfss": (None, f"{_AZURES}SecureAzureBlobFileSystem"),
+    "gs": (None, "com.google.cloud.hadoop.fs.gcs.GoogleHadoopFileSystem"),
+    "abfss": (None,),
 }
-"""The classes (``fs.SCHEME.impl``) whose settings are known here; what another one makes of a place, it alone knows."""
+"""The classes (``fs.SCHEME.impl``, None for Hadoop's default) that know a place by the settings that are read here."""
 
-_KEYS: Final = ("SimpleAWSCredentialsProvider", "TemporaryAWSCredentialsProvider")
-_BY_ENVIRONMENT: Final = (
-    "EnvironmentVariableCredentialsProvider",
-    "IAMInstanceCredentialsProvider",
-    "InstanceProfileCredentialsProvider",
-    "DefaultCredentialsProvider",
-    "DefaultAWSCredentialsProviderChain",
-    "ContainerCredentialsProvider",
-    "WebIdentityTokenFileCredentialsProvider",
-    "ProfileAWSCredentialsProvider",
+_KEYSTORE: Final = "hadoop.security.credential.provider.path"
+"""Where keys and encryption may be set out of sight."""
+
+_S3_KNOWN: Final = re.compile(
+    r"(?:(?:access|secret)\.key|session\.token|aws\.credentials\.provider|endpoint(?:\.region)?|path\.style\.access"
+    r"|connection\.ssl\.enabled|impl(?:\.disable\.cache)?)$"
+    # How fast, how patient and how careful Spark's own client is: that changes no place and no object.
+    r"|attempts\.|block\.size|buffer\.dir|change\.detection|committer\.|connection\.(?!ssl)|directory\.marker"
+    r"|experimental\.input|fast\.upload|multi(?:part|object)|performance\.|readahead\.|retry\.|threads\.|vectored\."
 )
-"""Classes that look for credentials where Arrow's client does, too."""
+"""The settings below ``fs.s3a`` that may be set where Python reads and writes."""
 
-_NOT_BY_ARROW: Final = (
-    "access.grants.enabled",
-    "accesspoint.arn",
-    "accesspoint.required",
-    "acl.default",
-    "create.storage.class",
-    "custom.signers",
-    "delegation.token.binding",
-    "encryption.algorithm",
-    "endpoint.fips",
-    "proxy.host",
-    "requester.pays.enabled",
-    "server-side-encryption-algorithm",
-    "signing-algorithm",
+_PROVIDERS: Final = "org.apache.hadoop.fs.s3a."
+_OF_ENVIRONMENT: Final = re.compile(
+    r"(?:org\.apache\.hadoop\.fs\.s3a|software\.amazon\.awssdk|com\.amazonaws)\.[\w.]*(?:EnvironmentVariable|IAMInstance|WebIdentityTokenFile|Container|InstanceProfile|Default)"
+    r"(?:AWS)?Credentials(?:Provider|ProviderChain)"
 )
-"""Settings of S3 that Arrow's client would not heed: it might read another bucket, or write what nobody else reads."""
+"""Classes that look for credentials where Arrow's client and delta-rs do, too."""
 
-_AMAZON: Final = re.compile(r"s3(?:[.-][a-z]{2}(?:-[a-z]+)+-\d+)?\.amazonaws\.com")
-"""The addresses of Amazon's that Arrow finds by the region; others (within a network, by FIPS) it is told."""
-_REGION: Final = re.compile(r"[.-]([a-z]{2}(?:-[a-z]+)+-\d+)\.(?:vpce\.)?amazonaws\.com")
-
-_NOT_BY_GOOGLES: Final = (
-    "fs.gs.auth.impersonation.service.account",
-    "fs.gs.auth.service.account.json.keyfile",
-    "fs.gs.encryption.key",
-    "fs.gs.proxy.address",
-    "google.cloud.auth.service.account.json.keyfile",
-)
-"""The same of Google's: with them Spark is somebody else, or encrypts by a key of its own."""
+_AMAZON: Final = re.compile(r"s3(?:[.-]([a-z]{2}(?:-[a-z]+)+-\d+))?\.amazonaws\.com")
+"""The addresses of Amazon's that Arrow finds by the region; others it is told."""
 
 _AZURE: Final = ".dfs.core.windows.net"
 """Behind an account's name; other clouds have accounts of the same names."""
+
+_KEYED: Final = {"access_key", "account_key", "anonymous"}
+"""The options of Arrow's clients by which they need nothing of the environment's."""
 
 _OTHERWISE: Final = re.compile(r"[\x00-\x1f\x7f?#%]|//|/\.\.?(?:/|$)")
 """What means something else in a URI's path to Spark than to Arrow, or to `urlsplit`, which leaves line breaks out."""
 
 
 def folder_of(spark: SparkSession, path: str | None) -> Folder | None:
-    """Give a path's folder, if the driver reaches it by itself; None for any other place.
+    """Return a path's folder, if the driver reaches it by itself; None for any other place.
 
     Args:
         path: None (a table in a catalog) is no folder.
@@ -113,7 +83,7 @@ def folder_of(spark: SparkSession, path: str | None) -> Folder | None:
 
 
 def staging_folder(spark: SparkSession, place: str) -> Folder | None:
-    """Give the folder that the user has named for staged events, if the driver may reach it by itself.
+    """Return the folder that the user has named for staged events, if the driver may reach it by itself.
 
     Only Python writes and reads there, so a path is one of the machines, whatever it means to Spark; of Databricks'
     volumes each name will do.
@@ -129,7 +99,7 @@ _REACHED: Final[dict[tuple[str, Options, str], bool]] = {}
 
 
 def _driver_reaches(spark: SparkSession, store: StoreFolder) -> bool:
-    """Say whether the driver can list something in a store; asked once for each bucket."""
+    """Check whether the driver can list something in a store; asked once for each bucket."""
     key = store.kind, store.options, store.bucket
     if key not in _REACHED:
         try:
@@ -148,7 +118,7 @@ def _driver_reaches(spark: SparkSession, store: StoreFolder) -> bool:
 
 
 def _silence(store: StoreFolder, problem: Exception) -> SparkFailure | None:
-    """Give the error if nothing answers where Spark has been told that the store is; None if it is something else."""
+    """Return the error if nothing answers where Spark has been told that the store is; None if it is something else."""
     options, silence = dict(store.options), silence_of(problem)
     address, is_virtual = options.get("endpoint_override"), options.get("force_virtual_addressing")
     if not address or silence is None or (is_virtual and "." in store.bucket):
@@ -172,160 +142,143 @@ _JAVA_PROXIES: Final = ("http.proxyHost", "https.proxyHost", "socksProxyHost", "
 
 
 def _has_proxy(spark: SparkSession) -> bool:
-    """Say whether Java's clients may go through a proxy, which Arrow's does not know."""
+    """Check whether Java's clients may go through a proxy, which Arrow's does not know."""
     if any(os.environ.get(name) or os.environ.get(name.upper()) for name in _PROXIES):
         return True
     properties = spark._jvm.java.lang.System  # type: ignore[union-attr]
     return any(map(properties.getProperty, _JAVA_PROXIES))
 
 
-class _Hadoop:
-    """Spark's Hadoop configuration.  Some 25 values are asked for at each place, so answers are kept for a while."""
-
-    def __init__(self, context: Any) -> None:
-        self.of = context
-        self.asked_at = time.monotonic()
-        self._answers: dict[str, str | None] = {}
-
-    def __call__(self, key: str) -> str | None:
-        """Give a value."""
-        if key not in self._answers:
-            # Keys may lie in a store of their own (``hadoop.security.credential.provider.path``).
-            found = self.of.hadoopConfiguration().getPassword(key)
-            self._answers[key] = None if found is None else "".join(found)
-        return self._answers[key]
-
-
-class _Settings:
-    """The same, of a session of Spark Connect: what its settings say of it, as far as the server tells."""
-
-    def __init__(self, spark: SparkSession) -> None:
-        self.of = spark
-        self.asked_at = time.monotonic()
-        try:
-            self._told: Mapping[str, str] = spark.conf.getAll
-        except Exception:
-            # A platform may refuse to tell.
-            self._told = {}
-
-    def __call__(self, key: str) -> str | None:
-        """Give a value."""
-        return self._told.get(f"spark.hadoop.{key}")
-
-
 _KEPT_FOR: Final = 30.0
-_CONFIGURATION: Final[list[_Hadoop | _Settings]] = []
-"""The one that was asked last."""
+_ASKED: Final[list[tuple[object, float, Mapping[str, str]]]] = []
+"""The session that was asked last for its settings, when that was, and what it has said."""
 
 
 def _store_of(spark: SparkSession, path: str) -> StoreFolder | None:
-    is_asked = has_own_sessions(spark)
-    known, of = next(iter(_CONFIGURATION), None), spark._jsc if is_asked else spark
-    if known is None or known.of is not of or time.monotonic() - known.asked_at > _KEPT_FOR:
-        known = _Hadoop(of) if is_asked else _Settings(spark)
-        _CONFIGURATION[:] = [known]
-    found = store_of(path, known)
-    if found is None or is_asked or _KEYED & {name for name, _ in found.options}:
+    is_classic = has_own_sessions(spark)
+    of = spark._jsc if is_classic else spark
+    known = [told for asked, at, told in _ASKED if asked is of and time.monotonic() - at < _KEPT_FOR]
+    if not known:
+        known = [_hadoop_settings(spark) if is_classic else _session_settings(spark)]
+        _ASKED[:] = [(of, time.monotonic(), known[0])]
+    found = store_of(path, known[0])
+    if found is None or is_classic or _KEYED & {name for name, _ in found.options}:
         return found
     # What a server has in its environment, or in core-site.xml, its client does not know.
     return None
 
 
-def store_of(path: str, asked: Asked) -> StoreFolder | None:
-    """Give a URI's place in an object store, as Arrow reaches it; None if it cannot do so as Spark does.
+def _hadoop_settings(spark: SparkSession) -> dict[str, str]:
+    """Return what of Spark's Hadoop configuration differs from Hadoop's defaults, as far as stores are concerned."""
+    hadoop = spark._jsc.hadoopConfiguration()
+    defaults = spark._jvm.org.apache.hadoop.conf.Configuration(False)  # type: ignore[union-attr]
+    defaults.addResource("core-default.xml")
+    names = [_KEYSTORE]
+    for prefix in ("fs.", "google."):
+        own = hadoop.getPropsWithPrefix(prefix)
+        own.entrySet().removeAll(defaults.getPropsWithPrefix(prefix).entrySet())
+        names += [f"{prefix}{name}" for name in own]
+    return {name: value for name in names if (value := hadoop.get(name))}
+
+
+def _session_settings(spark: SparkSession) -> dict[str, str]:
+    """Return the same of a session of Spark Connect: its own settings, as far as the server tells them."""
+    try:
+        told: Mapping[str, str] = spark.conf.getAll
+    except Exception:
+        # A platform may refuse to tell.
+        return {}
+    # What was set for the session, without the prefix, counts more.
+    return {name.removeprefix("spark.hadoop."): told[name] for name in sorted(told, reverse=True) if told[name]}
+
+
+def store_of(path: str, told: Mapping[str, str]) -> StoreFolder | None:
+    """Return a URI's place in an object store, as Arrow reaches it; None if it may not do so as Spark does.
 
     Args:
-        asked: gives a value of Spark's Hadoop configuration.
+        told: the settings of Hadoop that were set, without its defaults.
     """
-    if _OTHERWISE.search(re.sub(r"^\w+://", "", path)):
+    if _OTHERWISE.search(re.sub(r"^\w+://", "", path)) or _KEYSTORE in told:
         return None
     uri = urlsplit(path)
-    bucket, host = uri.netloc, ""
-    if "@" in bucket:
-        bucket, _, host = bucket.partition("@")
-    if not bucket:
+    bucket, _, host = uri.netloc.partition("@")
+    if not bucket or told.get(f"fs.{uri.scheme}.impl") not in _CLASSES.get(uri.scheme, ()):
         return None
-    options: Mapping[str, str | int | bool] | None
-    if asked(f"fs.{uri.scheme}.impl") not in _CLASSES.get(uri.scheme, ()):
-        return None
+    options: Mapping[str, str | int | bool] | None = None
     if uri.scheme in {"s3a", "s3"} and not host:
-        kind, options = "S3FileSystem", _s3(bucket, asked)
+        kind, options = "S3FileSystem", _s3(bucket, _below("fs.s3a.", told))
     elif uri.scheme == "gs" and not host:
-        kind, options = "GcsFileSystem", _gcs(asked)
-    elif uri.scheme in {"abfs", "abfss"} and host.endswith(_AZURE):
-        kind, options = "AzureFileSystem", _azure(host, asked)
-    else:
-        return None
+        kind, options = "GcsFileSystem", _gcs(told)
+    elif uri.scheme == "abfss" and host.endswith(_AZURE):
+        kind, options = "AzureFileSystem", _azure(host, _below("fs.azure.", told))
     if options is None:
         return None
-    kept: Options = tuple(options.items())
     place = f"{bucket}/{uri.path.strip('/')}".rstrip("/")
-    return StoreFolder(uri.scheme, uri.netloc, place, kind, kept)
+    return StoreFolder(uri.scheme, uri.netloc, place, kind, tuple(options.items()))
 
 
-def _s3(bucket: str, asked: Asked) -> dict[str, str | int | bool] | None:
-    """Give the options of Arrow's client for what ``fs.s3a`` says, of the bucket alone or of all."""
+def _below(prefix: str, told: Mapping[str, str]) -> dict[str, str]:
+    return {name.removeprefix(prefix): value for name, value in told.items() if name.startswith(prefix)}
 
-    def of(name: str) -> str | None:
-        return asked(f"fs.s3a.bucket.{bucket}.{name}") or asked(f"fs.s3a.{name}") or None
 
-    if any(of(name) not in (None, "false") for name in _NOT_BY_ARROW):
-        return None
-    credentials = _s3_credentials(of)
-    if credentials is None:
+def _s3(bucket: str, told: Mapping[str, str]) -> dict[str, str | int | bool] | None:
+    """Return the options of Arrow's client for the settings below ``fs.s3a``; None if there is any other one."""
+    others = [name for name in told if _S3_KNOWN.match(name) is None]
+    credentials = _s3_credentials(told)
+    if credentials is None or any(re.match(rf"bucket\.{re.escape(bucket)}\.|(?!bucket\.)", name) for name in others):
         return None
     found: dict[str, str | int | bool] = {**credentials}
-    endpoint = of("endpoint") or ""
-    scheme, has_scheme, host = endpoint.rpartition("://")
-    in_host = _REGION.search(host)
-    region = of("endpoint.region") or (in_host[1] if in_host else None)
+    scheme, has_scheme, host = told.get("endpoint", "").rstrip("/").rpartition("://")
+    of_amazon = _AMAZON.fullmatch(host)
+    region = told.get("endpoint.region") or (of_amazon[1] if of_amazon else None)
     if region:
         found["region"] = region
-    secure = scheme != "http" if has_scheme else of("connection.ssl.enabled") != "false"
-    found["scheme"] = "https" if secure else "http"
-    if host and not _AMAZON.fullmatch(host):
-        found["endpoint_override"] = host.rstrip("/")
-        found["force_virtual_addressing"] = of("path.style.access") != "true"
+    is_secure = scheme != "http" if has_scheme else told.get("connection.ssl.enabled") != "false"
+    found["scheme"] = "https" if is_secure else "http"
+    if host and not of_amazon:
+        found["endpoint_override"] = host
+        found["force_virtual_addressing"] = told.get("path.style.access") != "true"
     return found
 
 
-def _s3_credentials(of: Asked) -> dict[str, str | bool] | None:
-    providers = {name.strip().rpartition(".")[2] for name in (of("aws.credentials.provider") or "").split(",")} - {""}
-    keys = {name: of(key) for name, key in (("access_key", "access.key"), ("secret_key", "secret.key"))}
-    if all(keys.values()) and (not providers or providers & set(_KEYS)):
-        token = of("session.token") if not providers or _KEYS[1] in providers else None
-        return {name: value for name, value in (*keys.items(), ("session_token", token)) if value}
-    if providers == {"AnonymousAWSCredentialsProvider"}:
+def _s3_credentials(told: Mapping[str, str]) -> dict[str, str | bool] | None:
+    """Return the keys, or nothing where Hadoop's default provider has none and asks the environment, as Arrow does."""
+    names, provider = ["access.key", "secret.key"], told.get("aws.credentials.provider")
+    if provider and all(map(_OF_ENVIRONMENT.fullmatch, re.split(r"[\s,]+", provider.strip()))):
+        return {}
+    if provider == f"{_PROVIDERS}AnonymousAWSCredentialsProvider":
         return {"anonymous": True}
-    return {} if not providers or providers & set(_BY_ENVIRONMENT) else None
-
-
-def _gcs(asked: Asked) -> dict[str, str | int | bool] | None:
-    if any(map(asked, _NOT_BY_GOOGLES)):
+    if provider in (None, f"{_PROVIDERS}TemporaryAWSCredentialsProvider"):
+        names.append("session.token")
+    elif provider != f"{_PROVIDERS}SimpleAWSCredentialsProvider":
         return None
-    kind = asked("fs.gs.auth.type") or asked("google.cloud.auth.type") or "COMPUTE_ENGINE"
-    if kind == "UNAUTHENTICATED":
-        return {"anonymous": True}
-    return {} if kind in {"COMPUTE_ENGINE", "APPLICATION_DEFAULT"} else None
+    keys = {name.replace(".", "_"): told[name] for name in names if name in told}
+    if {"access_key", "secret_key"} <= keys.keys():
+        return {**keys}
+    return None if keys or provider else {}
 
 
-def _azure(host: str, asked: Asked) -> dict[str, str | int | bool] | None:
-    account = host.partition(".")[0]
+def _gcs(told: Mapping[str, str]) -> dict[str, str | int | bool] | None:
+    """Return no options, for credentials of the environment; None if Spark has others, or any other setting."""
+    others = {name for name in told if name.startswith(("fs.gs.", "google."))}
+    others -= {"fs.gs.impl", "fs.gs.project.id", "fs.gs.auth.type"}
+    kind = told.get("fs.gs.auth.type", "COMPUTE_ENGINE")
+    return {} if not others and kind in {"COMPUTE_ENGINE", "APPLICATION_DEFAULT"} else None
 
-    def of(name: str) -> str | None:
-        return asked(f"fs.azure.{name}.{host}") or asked(f"fs.azure.{name}") or None
 
-    if of("encryption.encoded.client-provided-key") or of("encryption.context.provider.type"):
+def _azure(host: str, told: Mapping[str, str]) -> dict[str, str | int | bool] | None:
+    """Return the options for an account and its key; None if there is any other setting below ``fs.azure``."""
+    # Of an account alone counts more, and what is said of another account does not matter.
+    here = f".{host}"
+    said = {
+        name.removesuffix(here): told[name]
+        for name in sorted(told)
+        if name.endswith(here) or not name.endswith(".core.windows.net")
+    }
+    key, kind = said.pop("account.key", None), said.pop("account.auth.type", "SharedKey")
+    if key is None or kind != "SharedKey" or said:
         return None
-    kind = of("account.auth.type")
-    key, token, provider = of("account.key"), of("sas.fixed.token"), of("account.oauth.provider.type") or ""
-    if key and kind in {None, "SharedKey"}:
-        return {"account_name": account, "account_key": key}
-    if token and kind in {None, "SAS"}:
-        return {"account_name": account, "sas_token": token}
-    # Of several identities that a machine may have, Arrow would take its first.
-    is_machine = provider.endswith("MsiTokenProvider") and not of("account.oauth2.client.id")
-    return {"account_name": account} if is_machine and kind in {None, "OAuth"} else None
+    return {"account_name": host.partition(".")[0], "account_key": key}
 
 
 __all__ = ["folder_of", "staging_folder", "store_of"]

@@ -11,8 +11,7 @@ from typing import Final
 
 from walreplay.errors import ConfigError, TargetError, WalReplayError
 from walreplay.spark.delta.target import Target
-from walreplay.spark.session.causes import is_refused
-from walreplay.spark.session.failures import failure_of
+from walreplay.spark.session.failures import failure_of, is_refused
 
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 _SAID: Final = re.compile("|".join(re.escape(os.strerror(number)) for number in _FULL))

@@ -35,8 +35,7 @@ from walreplay.spark.delta.sql_types import sql_schema
 from walreplay.spark.delta.target import TableName, Target
 from walreplay.spark.index.facts import FileFacts, standing, values_of
 from walreplay.spark.index.stored import FORMAT, pack, unpack
-from walreplay.spark.session.causes import is_refused
-from walreplay.spark.session.failures import failure_of
+from walreplay.spark.session.failures import failure_of, is_refused
 from walreplay.spark.session.isolation import session_with
 from walreplay.spark.session.places import one_name
 from walreplay.spark.writing.base import Append

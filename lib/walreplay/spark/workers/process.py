@@ -11,29 +11,19 @@ from io import BufferedReader
 from types import ModuleType
 from typing import Any, ParamSpec, TypeVar
 
-from walreplay.sink.folders import keyless
-
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 
 def spark_task(function: Callable[_P, Iterator[_R]]) -> Callable[_P, Iterator[_R]]:
-    """Declare a function as a task of Spark's.
-
-    Spark logs the text of what a task raises, and passes it on to the driver.
-    """
+    """Declare a function as a task of Spark's."""
 
     @wraps(function)
     def run(*args: _P.args, **kwargs: _P.kwargs) -> Iterator[_R]:
         _prepare()
-        return _without_keys(function(*args, **kwargs))
+        return function(*args, **kwargs)
 
     return run
-
-
-def _without_keys(rows: Iterator[_R]) -> Iterator[_R]:
-    with keyless():
-        yield from rows
 
 
 @cache
