@@ -97,7 +97,9 @@ _OF_VERSION: Final = re.compile(r"(\d{20})\.(json|checkpoint\b.*\.parquet)")
 _NUMBERED: Final = re.compile(r"\.{0,2}(\d{20})\.")
 """How files of a version begin: its checksums, and what was to become one."""
 
-_DAMAGED: Final = re.compile(r"\bgap\b|Json error|No files in log segment", re.IGNORECASE)
+_SUMS: Final = re.compile(r"\d{20}\.crc|\.\d{20}\.(json|crc)\.crc")
+
+_DAMAGED: Final = re.compile(r"\bgap\b|Json error|No files in log segment|No table metadata or protocol", re.IGNORECASE)
 _MOST_SAID: Final = 200
 
 
@@ -153,16 +155,20 @@ def _newest(names: Sequence[str]) -> int:
     return max((int(found[1]) for name in names if (found := _OF_VERSION.fullmatch(name))), default=-1)
 
 
-def clear_leftovers(folder: Folder) -> None:
+def clear_leftovers(folder: Folder, *, sums_only: bool = False) -> None:
     """Remove files of a log that belong to commits which are gone: they would be taken for those of the next ones.
 
     Hadoop's checksums of commits (``.NAME.json.crc``) damn a commit that comes in their place.
+
+    Args:
+        sums_only: somebody may be about to commit, so that only checksums, which come last, are known to be left.
     """
     log = folder.inside(LOG)
     names = log.names()
     newest = _newest(names)
     numbered = ((name, _NUMBERED.match(name)) for name in names)
-    log.delete(*(name for name, found in numbered if found is not None and int(found[1]) > newest))
+    left = (name for name, found in numbered if found is not None and int(found[1]) > newest)
+    log.delete(*(name for name in left if not sums_only or _SUMS.fullmatch(name)))
 
 
 def touch(folder: MountedFolder) -> None:

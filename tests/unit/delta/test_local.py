@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,8 +17,10 @@ from walreplay.delta.local import (
     ConflictError,
     DamagedLogError,
     LocalTable,
+    clear_leftovers,
     forget_tables,
     newest_version,
+    sole_file,
 )
 from walreplay.sink.data_files import DataFile, DataFileWriter
 from walreplay.sink.folders import MountedFolder
@@ -166,18 +169,64 @@ def test_every_tenth_version_has_a_checkpoint(folder: MountedFolder) -> None:
     assert [commit.version for commit in table.history(3)] == [12, 11, 10]
 
 
-@pytest.mark.parametrize("harm", ["torn", "missing", "empty"])
+@pytest.mark.parametrize("harm", ["torn", "missing", "empty", "without a beginning"])
 def test_a_damaged_log_is_told(folder: MountedFolder, harm: str) -> None:
     table = made(folder, 1)
     for number in (2, 3):
         table.commit([written(table, number)], CommitId("ledger", number))
         table = LocalTable.open(folder)
-    path = Path(folder.path, LOG, f"{1:020}.json")
+    path = Path(folder.path, LOG, f"{0 if harm == 'without a beginning' else 1:020}.json")
     data = path.read_bytes()
-    if harm == "missing":
+    if harm in {"missing", "without a beginning"}:
         path.unlink()
     else:
         path.write_bytes(data[: len(data) // 2] if harm == "torn" else b"")
     forget_tables()
     with pytest.raises(DamagedLogError, match=LOG):
         LocalTable.open(folder)
+
+
+def test_what_a_crash_has_left_of_a_commit_is_removed(folder: MountedFolder) -> None:
+    table, log = made(folder, 1), Path(folder.path, LOG)
+    left = f"{1:020}.crc", f".{1:020}.json.crc"
+    at_work = f".{1:020}.json.0-1.tmp"
+    for name in (*left, at_work, f"{0:020}.crc"):
+        (log / name).write_text("left")
+    clear_leftovers(folder, sums_only=True)
+    assert {path.name for path in log.iterdir()} == {f"{0:020}.json", f"{0:020}.crc", at_work}
+    (log / f"{0:020}.crc").unlink()
+    clear_leftovers(folder)
+    assert not (log / at_work).exists()
+    assert table.commit([written(table, 2)], CommitId("ledger", 2)) == 1
+    assert ids(folder) == [1, 2]
+
+
+def test_what_is_open_is_not_taken_for_what_comes_in_its_place(folder: MountedFolder) -> None:
+    """A table is opened once as long as its log's newest version is the same file."""
+    first = made(folder, 1)
+    again, own = LocalTable.open(folder), LocalTable.open(folder, shared=False)
+    assert again._table is LocalTable.open(folder)._table
+    assert own._table is not again._table
+    assert own.commit([written(own, 2)], CommitId("ledger", 2)) == 1
+    followed = own.followed(1)
+    assert followed is not None
+    assert len(followed.files) == 2
+    assert again.version == first.version == 0
+    with pytest.raises(ConflictError):
+        again.commit([written(again, 3)], CommitId("ledger", 3), instead_of=again.files)
+    shutil.rmtree(folder.path)
+    made(folder, 7)
+    assert ids(folder) == [7]
+    assert LocalTable.open(folder).version == 0
+
+
+def test_a_table_s_only_file_is_named_by_its_newest_commit(folder: MountedFolder) -> None:
+    table = made(folder, 1)
+    assert sole_file(folder, 0) == table.files[0].name
+    assert table.commit([written(table, 2)], CommitId("ledger", 2)) == 1
+    assert sole_file(folder, 1) is None
+    table = LocalTable.open(folder)
+    assert table.commit([written(table, 3)], CommitId("ledger", 3), instead_of=table.files) == 2
+    (file,) = LocalTable.open(folder).files
+    assert sole_file(folder, 2) == file.name
+    assert sole_file(folder, 3) is None

@@ -7,9 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from walreplay.delta.local import newest_version
+from walreplay.delta.local import clear_leftovers, newest_version
 from walreplay.errors import TargetError
 from walreplay.report import TableReport
+from walreplay.sink.folders import MountedFolder
 from walreplay.sink.lineage import LoggedCommit, Standing
 from walreplay.spark.checks.set_back import Ahead, check_ahead, forget_unknown, highest_recorded, newer_error
 from walreplay.spark.checks.shared import check_shared
@@ -233,6 +234,10 @@ class TableChecks:
                 spark_errors(table=table.name, path=(table.before or table).table.text),
                 jobs_named(self.spark, f"check {table.name}"),
             ):
+                place = folder_of(self.spark, (table.before or table).table.path)
+                if isinstance(place, MountedFolder):
+                    # As a crash of the machine leaves them; Spark and delta-rs refuse them in different ways.
+                    clear_leftovers(place, sums_only=True)
                 own = self.spark, table, self.ledger.id, self.siblings, known
                 return check_table(*own, resumed=resumed, moves_in=moves_in, accepts=self.accepts)
 
