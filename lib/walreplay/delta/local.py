@@ -232,8 +232,11 @@ class LocalTable:
 
         It must not be `shared`, and this one is not to be used any more.
         """
-        with _errors(self.folder):
-            self._known.update_incremental()
+        try:
+            with _errors(self.folder):
+                self._known.update_incremental()
+        except NotReadError:
+            return None
         return LocalTable(self.folder, self._table) if self.version == version else None
 
     @classmethod

@@ -1,0 +1,222 @@
+"""Two drivers that apply to one target in an object store at the same time: paused, killed, and nothing to arbitrate.
+
+Each is a process with Spark of its own.  ``python test_two_drivers.py`` is one: it applies once for each line of its
+input, and stands still, or ends at once, at the step that the line names by its number.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from deltalake import DeltaTable
+
+import walreplay
+from support.environments import say
+from support.object_store import HADOOP, KEYS, ObjectStore, object_store
+from support.small_mirror import INT4, TEXT, relation, row
+from support.spark import spark_environment
+from walreplay.protocol import messages as m
+from walreplay.protocol.framing import Framing
+from walreplay.protocol.writer import frame
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_TESTS: Final = Path(__file__).parents[1]
+_ROUNDS: Final = int(os.environ.get("WALREPLAY_LONG", "5"))
+_LEASE: Final = 4.0
+"""Seconds without a sign of life until the other driver takes over."""
+_STEPS: Final = 30
+"""A run reaches about so many steps."""
+_CONFIG: Final = {"source": "shop", "outputs": ["mirror", "changelog"]}
+_TABLE: Final = relation(9, "t", {"id": INT4, "v": TEXT})
+
+
+class _Driver:
+    def __init__(self, store: ObjectStore, folder: Path) -> None:
+        folder.mkdir()
+        settings = " ".join(f"--conf {name}={value}" for name, value in store.settings().items())
+        environment = {**os.environ, **spark_environment(folder, ""), "PYTHONPATH": str(_TESTS)}
+        environment["PYSPARK_SUBMIT_ARGS"] = f"{HADOOP} {settings} --conf spark.ui.enabled=false pyspark-shell"
+        self._errors = folder / "errors"
+        with self._errors.open("wb") as errors:
+            self._process = subprocess.Popen(
+                [sys.executable, __file__],
+                env=environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                start_new_session=True,
+            )
+
+    def begin(self, **what: int) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(what).encode() + b"\n")
+        self._process.stdin.flush()
+
+    def end(self) -> str:
+        """Return how the run has ended: its status, or the error; ``killed`` for a process that is gone."""
+        assert self._process.stdout is not None
+        said = self._process.stdout.readline().decode().strip()
+        return said or "killed"
+
+    def wake(self) -> None:
+        os.kill(self._process.pid, signal.SIGCONT)
+
+    def close(self) -> None:
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.communicate()
+
+
+class _Source:
+    """A table's changes, a file each round, and what they make."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self._chance = random.Random(1)
+        self.rows: dict[int, str] = {}
+        self.operations: Counter[str] = Counter()
+        self.files = 0
+
+    def change(self) -> None:
+        self.files += 1
+        lsn, said = 100 * self.files, list[m.AnyMessage]([_TABLE])
+        for id_ in self._chance.sample(range(20), 6):
+            text = f"{self.files}.{id_}"
+            if id_ not in self.rows:
+                said.append(m.Insert(9, row(id_, text)))
+                self.operations["c"] += 1
+            elif self._chance.random() < 0.4:
+                said.append(m.Delete(9, key=row(id_, None)))
+                self.operations["d"] += 1
+                del self.rows[id_]
+                continue
+            else:
+                said.append(m.Update(9, row(id_, text)))
+                self.operations["u"] += 1
+            self.rows[id_] = text
+        data = frame([m.Begin(lsn, lsn, self.files), *said, m.Commit(0, lsn, lsn + 8, lsn)], Framing.RAW)
+        self._store.put("lake", f"captures/{self.files:04}.bin", data)
+
+    def check(self) -> None:
+        """Compare the tables with what the changes make: nothing is lost, nothing is there twice."""
+        mirror = _read(self._store, "s/t", ["id", "v"])
+        assert dict(zip(mirror["id"], mirror["v"], strict=True)) == self.rows
+        assert len(mirror["id"]) == len(self.rows)
+        log = _read(self._store, "s/t__changes", ["__op"])
+        assert Counter(log["__op"]) == self.operations
+        runs = _read(self._store, "_walreplay/runs", ["run", "transactions"])
+        assert len(set(runs["run"])) == len(runs["run"])
+        assert sum(runs["transactions"]) == self.files
+
+
+def _read(store: ObjectStore, table: str, columns: list[str]) -> dict[str, list[Any]]:
+    options = {
+        "aws_access_key_id": KEYS["access"],
+        "aws_secret_access_key": KEYS["secret"],
+        "aws_region": "us-east-1",
+        "aws_endpoint": store.endpoint,
+        "aws_allow_http": "true",
+    }
+    found: dict[str, list[Any]] = (
+        DeltaTable(f"s3://lake/mirror/{table}", storage_options=options).to_pyarrow_table(columns=columns).to_pydict()
+    )
+    return found
+
+
+@contextmanager
+def _drivers(store: ObjectStore, folder: Path) -> Iterator[list[_Driver]]:
+    drivers = [_Driver(store, folder / str(number)) for number in range(2)]
+    try:
+        yield drivers
+    finally:
+        for driver in drivers:
+            driver.close()
+
+
+def test_of_two_drivers_one_wins_and_nothing_is_lost_or_doubled(tmp_path: Path) -> None:
+    chance, endings = random.Random(7), Counter[str]()
+    with ExitStack() as stack:
+        store = stack.enter_context(object_store(tmp_path, 0.0))
+        store.make_bucket("lake")
+        source, drivers = _Source(store), stack.enter_context(_drivers(store, tmp_path))
+        for number in range(_ROUNDS):
+            source.change()
+            harm = ("nothing", "pause", "pause", "kill")[number % 4]
+            step = chance.randrange(1, _STEPS)
+            drivers[0].begin(**({} if harm == "nothing" else {harm: step}))
+            drivers[1].begin(delay=chance.randrange(0, 3))
+            ended = [drivers[1].end()]
+            drivers[0].wake()
+            ended.append(drivers[0].end())
+            endings.update(ended)
+            assert all(said in ("applied", "nothing new", "killed", "at work", "lost") for said in ended), ended
+            if ended[1] == "killed":
+                drivers[0].close()
+                drivers[0] = _Driver(store, tmp_path / f"0-{number}")
+                time.sleep(_LEASE)
+            drivers[1].begin()
+            assert drivers[1].end() in ("applied", "nothing new")
+            source.check()
+    say(f"S3: two drivers at once, {_ROUNDS} times, one paused or killed: right ({dict(endings)})")
+
+
+def _main() -> None:
+    from walreplay.spark.ledger import lock
+    from walreplay.spark.session import steps
+    from walreplay.spark.session.session import build_session
+
+    lock.LEASE = timedelta(seconds=_LEASE)  # type: ignore[misc]
+    lock.BEAT_SECONDS = _LEASE / 4  # type: ignore[misc]
+    spark = build_session("one of two drivers")
+    for line in sys.stdin:
+        told: dict[str, int] = json.loads(line)
+        time.sleep(told.get("delay", 0))
+        steps.on_step = _stand_still(told.get("pause", 0), told.get("kill", 0))
+        deadline = time.monotonic() + 3 * _LEASE
+        said = _apply(spark)
+        while said == "at work" and time.monotonic() < deadline:
+            time.sleep(0.5)
+            said = _apply(spark)
+        sys.stdout.write(said.replace("\n", " ") + "\n")
+        sys.stdout.flush()
+
+
+def _stand_still(pause: int, kill: int) -> Callable[[str], None]:
+    reached = 0
+
+    def on_step(_: str) -> None:
+        nonlocal reached
+        reached += 1
+        if reached == kill:
+            os.killpg(os.getpid(), signal.SIGKILL)
+        if reached == pause:
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+    return on_step
+
+
+def _apply(spark: SparkSession) -> str:
+    try:
+        report = walreplay.apply(spark, captures="s3a://lake/captures", target="s3a://lake/mirror", config=_CONFIG)
+    except walreplay.WalReplayError as error:
+        text = str(error)
+        return "at work" if "at work" in text else "lost" if "taken over" in text or "lost" in text else text
+    return report.status
+
+
+if __name__ == "__main__":
+    _main()
