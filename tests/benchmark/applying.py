@@ -107,7 +107,7 @@ def decode_stage(spark: SparkSession, captures: Path, *, folded: bool) -> None:
         relations=Catalogue.of(plan, run.settings, ()).assignments,
         truncates={},
         settings=run.settings.of_tasks,
-        buckets=buckets_of(size_of(captures), run.settings.bucket_bytes),
+        buckets=buckets_of(size_of(captures)),
     )
     frame = read_files(run.own, list(task.files), size_of(captures))
     if folded:
@@ -171,7 +171,7 @@ def decode_ahead_stage(spark: SparkSession, captures: Path, *, folded: bool) -> 
     reading = Reading(tuple(files), 0, None)
     staging = (_Nowhere if folded else _Unfolded)(target.ledger("staging"))
     # Nobody else is at work.
-    buckets = buckets_of(reading.size, run.settings.bucket_bytes)
+    buckets = buckets_of(reading.size)
     ahead = AheadScan(run.own, staging, run.settings, (), buckets, Stitch(None), lambda: None)
     plan = Scanning(run, {}).plan(reading, ahead)
     work = ToApply(plan, reading.size, None, _never, ahead=ahead)

@@ -77,7 +77,7 @@ def test_all_outputs_hold_what_the_source_held(
     ends = [end for end in moments(recorded, _MOMENTS) if applied_at(recorded, end)]
     assert ends
     for end in ends:
-        report = walreplay.backfill(spark, captures, parts, ALL, run_bytes=third_of(recorded), **end)
+        report = walreplay.backfill(spark, captures, parts, {**ALL, "run_bytes": third_of(recorded)}, **end)
         assert report.applied_lsn == max(lsn for lsn, _, _ in applied_at(recorded, end))
         assert_holds(spark, parts, recorded, end)
     walreplay.apply(spark, captures, parts, ALL)

@@ -47,7 +47,7 @@ def test_a_transaction_that_is_larger_than_a_run_is_read_as_a_whole(small: Small
     small.captures.joinpath("001.bin").unlink()
     for number, start in enumerate(range(0, len(data), 700)):
         small.captures.joinpath(f"{number:03}.bin").write_bytes(data[start : start + 700])
-    report = walreplay.backfill(small.spark, small.captures, small.target, run_bytes=1000)
+    report = walreplay.backfill(small.spark, small.captures, small.target, {"run_bytes": 1000})
     assert (report.transactions, report.changes) == (1, 200)
 
 
@@ -68,9 +68,9 @@ def test_a_backfill_that_was_stopped_goes_on(
     for _ in range(2):
         stop(step)
         with pytest.raises(StoppedError):
-            walreplay.backfill(spark, recorded.folder, tmp_path / "mirror", run_bytes=size, **end)
+            walreplay.backfill(spark, recorded.folder, tmp_path / "mirror", {"run_bytes": size}, **end)
     stop("no such step")
-    walreplay.backfill(spark, recorded.folder, tmp_path / "mirror", run_bytes=size, **end)
+    walreplay.backfill(spark, recorded.folder, tmp_path / "mirror", {"run_bytes": size}, **end)
     assert_holds(spark, tmp_path / "mirror", recorded, end)
 
 
@@ -98,7 +98,7 @@ def test_the_end_is_checked(small: SmallMirror) -> None:
     with pytest.raises(ConfigError, match="not a time"):
         walreplay.backfill(*arguments, until_time="yesterday")
     with pytest.raises(ConfigError, match="run_bytes"):
-        walreplay.backfill(*arguments, run_bytes=0)
+        walreplay.backfill(*arguments, {"run_bytes": 0})
     with pytest.raises(OrderError, match="every transaction of the captures commits later"):
         walreplay.backfill(*arguments, until_lsn="0/1")
     assert not Path(small.target, "s").exists()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -48,7 +48,7 @@ def tables(target: str | Path) -> set[str]:
 
 def test_tables_outputs_and_a_first_lsn_are_chosen(small: SmallMirror, tmp_path: Path) -> None:
     spark, captures = small.spark, small.captures
-    log = {"outputs": ["changelog"]}
+    log: dict[str, Any] = {"config": {"run_bytes": 1}, "outputs": ["changelog"]}
     with pytest.raises(ConfigError, match="cannot begin in the middle"):
         walreplay.backfill(spark, captures, small.target, from_lsn="0/C8")
     with pytest.raises(ConfigError, match="is behind --until-lsn"):
@@ -56,7 +56,7 @@ def test_tables_outputs_and_a_first_lsn_are_chosen(small: SmallMirror, tmp_path:
     with pytest.raises(ConfigError, match="there is no output log"):
         walreplay.backfill(spark, captures, small.target, outputs=["log"])
     # In three runs; the first leaves everything out.
-    walreplay.backfill(spark, captures, tmp_path / "log", table=r"s\.t", from_lsn="0/C8", run_bytes=1, **log)
+    walreplay.backfill(spark, captures, tmp_path / "log", table=r"s\.t", from_lsn="0/C8", **log)
     assert tables(tmp_path / "log") == {"t__changes"}
     assert logged(small, tmp_path / "log") == [("c", 200, 2), ("c", 300, 3), ("d", 300, 1), ("u", 200, 1)]
 
@@ -82,7 +82,7 @@ def test_a_part_of_a_target_is_made_at_its_lsn(small: SmallMirror, tmp_path: Pat
 def test_what_would_be_done_is_told_and_nothing_is_written(
     small: SmallMirror, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told = walreplay.forecast(small.spark, small.captures, small.target, run_bytes=1, until_lsn="0/C8")
+    told = walreplay.forecast(small.spark, small.captures, small.target, config={"run_bytes": 1}, until_lsn="0/C8")
     assert not Path(small.target).exists()
     assert (told.runs, told.files, told.transactions, told.applied_lsn) == (2, 2, 2, 200)
     assert [(one.name, one.inserts, one.updates, one.is_new) for one in told.tables] == [

@@ -42,7 +42,7 @@ def test_tables_are_the_same_however_their_changes_are_split(
 ) -> None:
     monkeypatch.setenv("WALREPLAY_COMMITS", way)
     # As of changes of many megabytes, all of which would take minutes.
-    monkeypatch.setattr(applying, "buckets_of", lambda size, bucket_bytes: buckets)
+    monkeypatch.setattr(applying, "buckets_of", lambda size: buckets)
     monkeypatch.setattr(applying, "tasks_of", lambda buckets, size: tasks)
     monkeypatch.setattr(mirror, "_FEW_CHANGES", -1)
     read: list[tuple[type, int, int]] = []

@@ -132,7 +132,7 @@ def test_damaged_tables_are_made_again_and_right_ones_are_not_touched(small: Sma
 @pytest.mark.full
 def test_what_is_wanted_now_comes_as_if_it_had_always_been_there(small: SmallMirror, tmp_path: Path) -> None:
     fill(small, **BEFORE)
-    report = rebuilt(small, "s.(no tes|OTHERS|orders)", ALL, run_bytes=1)
+    report = rebuilt(small, "s.(no tes|OTHERS|orders)", {**ALL, "run_bytes": 1})
     done = {table.name: table.action for table in report.tables}
     assert done == {
         "s.no tes": "created",
@@ -197,11 +197,11 @@ def test_a_rebuild_that_was_stopped_while_it_makes_tables_goes_on(
     for _ in range(2):
         stop(step)
         with pytest.raises(StoppedError):
-            rebuilt(small, r"s\..*", SAID, run_bytes=1)
+            rebuilt(small, r"s\..*", {**SAID, "run_bytes": 1})
     stop("no such step")
     # Nothing has happened to the tables yet.
     assert held(spark, small.target) == before
-    rebuilt(small, r"s\..*", SAID, run_bytes=1)
+    rebuilt(small, r"s\..*", {**SAID, "run_bytes": 1})
     assert held(spark, small.target) == damaged[1]
 
 
@@ -359,7 +359,7 @@ def test_all_tables_of_a_capture_are_made_again(spark: SparkSession, tmp_path: P
     # It counts the same transactions, however runs were cut.
     assert not [text for text in report.warnings if "the captures hold" in text]
     assert_mirror_equals(spark, target, recorded)
-    report = walreplay.rebuild(spark, recorded.folder, target, ".*", run_bytes=1)
+    report = walreplay.rebuild(spark, recorded.folder, target, ".*", config={"run_bytes": 1})
     assert {table.action for table in report.tables} == {"unchanged"}
 
 

@@ -123,7 +123,7 @@ def _fill(
         patched.setenv("WALREPLAY_COMMITS", way.commits)
         if way.is_backfill:
             (captures / "cap.0").write_bytes(data)
-            walreplay.backfill(spark, captures, target, config, run_bytes=len(data) // way.runs + 1)
+            walreplay.backfill(spark, captures, target, {**config, "run_bytes": len(data) // way.runs + 1})
             return _rows(spark, target)
         for number, (start, stop) in enumerate(zip([0, *ends], [*ends, len(data)], strict=True)):
             (captures / f"cap.{number}").write_bytes(data[start:stop])

@@ -124,7 +124,7 @@ def test_apply_prints_json_when_asked(applied, capsys):
     assert printed["applied_lsn"] == "16/B374D848"
 
 
-@pytest.mark.parametrize("config", ["tables_at_once: 2\n", "tables_at_once: 2\ncaptures: {allow_gaps: false}\n"])
+@pytest.mark.parametrize("config", ["run_bytes: 2\n", "run_bytes: 2\ncaptures: {allow_gaps: false}\n"])
 def test_gaps_are_allowed_when_asked_whatever_the_configuration_says(applied, tmp_path, config):
     path = tmp_path / "c.yaml"
     path.write_text(config, encoding="utf-8")
@@ -132,16 +132,16 @@ def test_gaps_are_allowed_when_asked_whatever_the_configuration_says(applied, tm
     assert main(arguments) == 0
     assert main([*arguments, "--allow-gaps"]) == 0
     assert [call["config"].captures.allow_gaps for call in applied] == [False, True]
-    assert applied[1]["config"].tables_at_once == 2
+    assert applied[1]["config"].run_bytes == 2
 
 
 def test_a_wrong_configuration_stops_before_spark_is_started(applied, tmp_path, capsys):
     path = tmp_path / "c.yaml"
-    path.write_text("tables_at_onec: 1\n", encoding="utf-8")
+    path.write_text("run_byets: 1\n", encoding="utf-8")
     assert main(["apply", "--captures", "in", "--target", "out", "--config", str(path)]) == 2
     assert applied == []
     error = capsys.readouterr().err
-    assert error.startswith(f"error: {path}: line 1, tables_at_onec: unknown key")
+    assert error.startswith(f"error: {path}: line 1, run_byets: unknown key")
     assert error.count("\n") == 1
 
 
@@ -576,9 +576,9 @@ def test_rebuild_hands_over_what_it_is_told(monkeypatch, capsys):
     assert main(arguments) == 0
     assert capsys.readouterr().out.startswith("run 3: 1 of 3 tables of /mirror made again from 2 files (9 bytes) in")
     assert (told["captures"], told["target"], told["table"], told["outputs"]) == ("in", "out", r"s\..*", None)
-    assert main([*arguments, "--output", "changelog", "--run-bytes", "1MB", "--allow-gaps", "--json"]) == 0
+    assert main([*arguments, "--output", "changelog", "--allow-gaps", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["status"] == "rebuilt"
-    assert (told["outputs"], told["run_bytes"]) == (["changelog"], 1_000_000)
+    assert told["outputs"] == ["changelog"]
     assert told["config"].captures.allow_gaps
 
 
@@ -607,7 +607,7 @@ def test_a_dry_run_prints_what_would_be_done(monkeypatch, capsys):
         "warning: careful",
     ]
     arguments = ["--until-lsn", "0/10", "--table", "s.t", "--output", "changelog", "--from-lsn", "0/1"]
-    arguments += ["--run-bytes", "1KiB", "--dry-run", "--json", "--quiet"]
+    arguments += ["--dry-run", "--json", "--quiet"]
     assert main(["backfill", "--captures", "in", "--target", "out", *arguments]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["applied_lsn"], found["tables"][0]["outputs"]) == ("0/10", ["mirror", "changelog"])
@@ -619,6 +619,5 @@ def test_a_dry_run_prints_what_would_be_done(monkeypatch, capsys):
         "table": "s.t",
         "outputs": ["changelog"],
         "from_lsn": "0/1",
-        "run_bytes": 1024,
         "progress": None,
     }

@@ -42,8 +42,7 @@ table_include_list: ["public[.].*", "other[.]orders"]
 skipped_operations: [t, d]
 metadata_columns: {commit_lsn: lsn, rescued_data: null}
 column_mask_salt: pepper
-tables_at_once: 2
-bucket_bytes: 1048576
+run_bytes: 1048576
 """
 
 
@@ -66,8 +65,7 @@ def test_every_key_is_read(write):
     assert settings.captures.order == "modified"
     assert settings.captures.allow_gaps is True
     assert settings.origins.exclude == ("node_b",)
-    assert settings.tables_at_once == 2
-    assert settings.bucket_bytes == 1 << 20
+    assert settings.run_bytes == 1 << 20
 
 
 def test_what_is_said_of_a_table_is_read(write):
@@ -243,9 +241,9 @@ def test_an_unknown_key_names_its_place_and_the_nearest_right_one(write, text, p
 @pytest.mark.parametrize(
     ("text", "part"),
     [
-        ("tables_at_once: four", "tables_at_once: must be a whole number, not 'four'"),
-        ("tables_at_once: true", "tables_at_once: must be a whole number, not True"),
-        ("tables_at_once: 0", "tables_at_once: must be greater than or equal to 1, not 0"),
+        ("run_bytes: four", "run_bytes: must be a whole number, not 'four'"),
+        ("run_bytes: true", "run_bytes: must be a whole number, not True"),
+        ("run_bytes: 0", "run_bytes: must be greater than or equal to 1, not 0"),
         ("captures: {framing: rwa}", "captures.framing: must be 'auto', 'raw'"),
         ("captures: {order: time}", "captures.order: must be 'natural', 'path' or 'modified', not 'time'"),
         ("captures: {allow_gaps: 1}", "captures.allow_gaps: must be true or false"),
@@ -333,9 +331,9 @@ def test_what_is_said_of_a_table_has_to_agree(write, said, part):
 
 def test_all_problems_are_named_at_once(write):
     with pytest.raises(ConfigError) as caught:
-        load_settings(write("tables_at_once: x\nbucket_bytes: 1\n"))
-    assert "tables_at_once" in str(caught.value)
-    assert "bucket_bytes" in str(caught.value)
+        load_settings(write("run_bytes: x\nledger: {keep_days: 0}\n"))
+    assert "run_bytes" in str(caught.value)
+    assert "keep_days" in str(caught.value)
 
 
 def test_a_missing_file_is_a_configuration_error(tmp_path):
@@ -357,14 +355,14 @@ def test_settings_can_be_given_in_every_form(write):
     assert make_settings(None) == Settings()
     assert make_settings(settings) is settings
     assert make_settings(str(path)) == settings
-    assert make_settings({"tables_at_once": 2}) == Settings(tables_at_once=2)
-    with pytest.raises(ConfigError, match="nearest key is 'tables_at_once'"):
-        make_settings({"table_at_once": 2})
+    assert make_settings({"run_bytes": 2}) == Settings(run_bytes=2)
+    with pytest.raises(ConfigError, match="nearest key is 'run_bytes'"):
+        make_settings({"run_byte": 2})
 
 
 def test_settings_cannot_be_changed():
     with pytest.raises(ValueError, match="frozen"):
-        Settings().tables_at_once = 3  # type: ignore[misc]
+        Settings().run_bytes = 3  # type: ignore[misc]
 
 
 TYPES = """

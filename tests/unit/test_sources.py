@@ -93,7 +93,7 @@ def test_a_source_has_a_schema_for_each_of_its_own(write: Callable[[str], Path])
 def test_the_settings_of_a_source_know_which_ledger_is_theirs() -> None:
     found = configuration(LAKE)
     eu = found.of("eu")
-    for same in (eu, eu.allowing_gaps(), eu.with_run_bytes(5), pickle.loads(pickle.dumps(eu)), make_settings(eu)):
+    for same in (eu, eu.allowing_gaps(), pickle.loads(pickle.dumps(eu)), make_settings(eu)):
         assert (same.ledger_name, same.siblings, same.captures_uri) == ("eu", ("us",), "s3a://bucket/eu")
     assert (Settings().ledger_name, Settings().siblings, Settings().captures_uri) == (None, (), None)
 
@@ -101,7 +101,7 @@ def test_the_settings_of_a_source_know_which_ledger_is_theirs() -> None:
 def test_tables_that_sources_share_are_named_for_all_of_them() -> None:
     found = configuration(f"{LAKE}shared_tables: 'shop[.]orders, all[.].*'")
     eu, us = found.of("eu"), found.of("us")
-    for same in (us, us.allowing_gaps(), us.with_run_bytes(5), pickle.loads(pickle.dumps(us)), make_settings(us)):
+    for same in (us, us.allowing_gaps(), pickle.loads(pickle.dumps(us)), make_settings(us)):
         assert [same.shares_table("shop", name) for name in ("orders", "orders2", "items")] == [True, False, False]
     # By the names that the target's tables have.
     assert not eu.shares_table(*eu.options_of("shop", "orders").destination)
@@ -114,10 +114,10 @@ def test_what_a_command_says_holds_for_all_sources() -> None:
     text = "run_bytes: 7\nsources: {a: {captures: x, run_bytes: 9}, b: {captures: {uri: y, allow_gaps: false}}}"
     found = configuration(text)
     assert (found.of("a").run_bytes, found.of("b").run_bytes) == (9, 7)
-    said = found.allowing_gaps().with_run_bytes(5).accepting_changed_tables()
+    said = found.allowing_gaps().accepting_changed_tables()
     for name in ("a", "b"):
         one = said.of(name)
-        assert (one.captures.allow_gaps, one.run_bytes, one.accept_changed_tables) == (True, 5, True)
+        assert (one.captures.allow_gaps, one.accept_changed_tables) == (True, True)
 
 
 def test_sources_are_chosen_by_name_in_their_order() -> None:

@@ -9,7 +9,6 @@ import typer
 
 import walreplay
 from walreplay.cli.archives import write_forecast
-from walreplay.cli.arguments import size_of
 from walreplay.cli.by_source import apply_by_source, maintain_by_source, place_of, settings_of
 from walreplay.cli.maintenance import write_maintenance
 from walreplay.cli.options import (
@@ -24,7 +23,6 @@ from walreplay.cli.options import (
     Outputs,
     Quiet,
     Report,
-    RunBytes,
     Show,
     Sources,
     Target,
@@ -130,7 +128,6 @@ def backfill_command(
     from_lsn: Annotated[
         str | None, typer.Option("--from-lsn", help="A change log's first commit LSN.", metavar="X/X")
     ] = None,
-    run_bytes: RunBytes = None,
     allow_gaps: AllowGaps = False,
     accept_changed_tables: AcceptChangedTables = False,
     dry_run: DryRun = False,
@@ -146,9 +143,8 @@ def backfill_command(
     from walreplay.spark.job.moments import until_of
 
     until_of(until_lsn, until_time)  # said before Spark starts, if it cannot be read
-    size = None if run_bytes is None else size_of(run_bytes, "--run-bytes")
     found = configuration(config, allow_gaps=allow_gaps, accept_changed_tables=accept_changed_tables)
-    ends: dict[str, Any] = {"until_lsn": until_lsn, "until_time": until_time, "run_bytes": size}
+    ends: dict[str, Any] = {"until_lsn": until_lsn, "until_time": until_time}
     parts: dict[str, Any] = {"table": table, "outputs": output or None, "from_lsn": from_lsn}
     alone = _alone(dry_run, parts)
     if found.sources and not alone:
@@ -188,7 +184,6 @@ def rebuild_command(
     output: Outputs = None,
     config: Config = None,
     source: Sources = None,
-    run_bytes: RunBytes = None,
     base: Annotated[
         str | None,
         typer.Option("--base", help="Where the files of the tables' base load are, if they were moved.", metavar="URI"),
@@ -200,7 +195,6 @@ def rebuild_command(
     with_traceback: Traceback = False,
 ) -> None:
     """Make tables of a target again from the archive: damaged ones, and what was left out before."""
-    size = None if run_bytes is None else size_of(run_bytes, "--run-bytes")
     found = configuration(config, allow_gaps=allow_gaps)
     place, settings = place_of(found, source, 1, captures, "a rebuild")
     _, report = run(
@@ -211,7 +205,6 @@ def rebuild_command(
             table,
             outputs=output or None,
             config=settings,
-            run_bytes=size,
             base=base,
             progress=progress,
         ),

@@ -58,9 +58,5 @@ Outputs = Annotated[
         "--output", help="mirror, history or changelog; else all that the configuration wants.", metavar="NAME"
     ),
 ]
-RunBytes = Annotated[
-    str | None,
-    typer.Option("--run-bytes", help="Captures that one run reads, such as 64GiB.", metavar="BYTES"),
-]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and write nothing.")]
 Show = Annotated[int, typer.Option("--show", help="Print the first rows of each table.", metavar="ROWS", min=0)]

@@ -32,7 +32,6 @@ from walreplay.settings.sources import Configuration, SourceSettings
 from walreplay.settings.values import (
     COMMIT_LSN,
     COMMIT_TS,
-    DEFAULT_BUCKET_BYTES,
     DropColumnPolicy,
     MissingRowPolicy,
     OrderName,
@@ -43,7 +42,6 @@ from walreplay.settings.values import (
 __all__ = [
     "COMMIT_LSN",
     "COMMIT_TS",
-    "DEFAULT_BUCKET_BYTES",
     "CaptureSettings",
     "Configuration",
     "DropColumnPolicy",

@@ -15,7 +15,6 @@ from pydantic import (
     model_validator,
 )
 
-from walreplay.errors import ConfigError
 from walreplay.outputs import Output
 from walreplay.settings.explain import validated
 from walreplay.settings.keys import (
@@ -34,7 +33,6 @@ from walreplay.settings.metadata import MetadataSettings
 from walreplay.settings.narrowed import NOT_NARROWED, Narrowed
 from walreplay.settings.strict import OfSource, StrictModel
 from walreplay.settings.values import (
-    DEFAULT_BUCKET_BYTES,
     DEFAULT_NAMES,
     AddedDefaults,
     ClusterColumns,
@@ -276,10 +274,6 @@ class Settings(OfSource):
     """Continue from tables that somebody else has changed since the last run, as they are."""
     staging: Annotated[str, AfterValidator(check_folder)] | None = None
     """A folder for events while a run works, which driver and workers reach; None: in the target's own place."""
-    tables_at_once: Annotated[int, Field(ge=1, le=64)] = 4
-    """So many tables are written to concurrently."""
-    bucket_bytes: Annotated[int, Field(ge=1 << 20, le=1 << 30)] = DEFAULT_BUCKET_BYTES
-    """Bytes of changes that one task folds."""
     run_bytes: Annotated[int, Field(ge=1)] | None = None
     """Bytes of captures that one run reads; a larger archive is several runs.  None goes by the cluster."""
     _narrowed: Narrowed = PrivateAttr(default=NOT_NARROWED)
@@ -324,16 +318,6 @@ class Settings(OfSource):
     def allowing_gaps(self) -> Self:
         """Give the same settings with ``captures: allow_gaps`` set."""
         return self.model_copy(update={"captures": self.captures.model_copy(update={"allow_gaps": True})})
-
-    def with_run_bytes(self, size: int) -> Self:
-        """Give the same settings with another ``run_bytes``.
-
-        Raises:
-            ConfigError: it is no positive number.
-        """
-        if size < 1:
-            raise ConfigError(f"run_bytes is {size:,}", remedy="Give a number of bytes above 0")
-        return self.model_copy(update={"run_bytes": size})
 
     def narrowed(self, to: Narrowed) -> Settings:
         """Give the same settings for a call that wants a part of the tables."""

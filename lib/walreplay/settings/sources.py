@@ -164,16 +164,6 @@ class Configuration(Settings):
         """Give the same with ``captures: allow_gaps`` set, whatever a source says of it."""
         return self._with_captures({"allow_gaps": True})
 
-    def with_run_bytes(self, size: int) -> Self:
-        """Give the same with another ``run_bytes``, whatever a source says of it.
-
-        Raises:
-            ConfigError: it is no positive number.
-        """
-        changed = super().with_run_bytes(size)
-        sources = {name: one.model_copy(update={"run_bytes": size}) for name, one in self.sources.items()}
-        return changed.model_copy(update={"sources": sources})
-
     def _with_captures(self, options: Mapping[str, Any]) -> Self:
         sources = {
             name: one.model_copy(update={"captures": one.captures.model_copy(update=options)})

@@ -44,8 +44,6 @@ FurtherOutput = Literal["history", "changelog"]
 Operation = Literal["c", "u", "d", "t"]
 """Debezium's letters: inserts, updates, deletes, truncates."""
 
-DEFAULT_BUCKET_BYTES: Final = 64 << 20
-
 COMMIT_LSN: Final = "__commit_lsn"
 COMMIT_TS: Final = "__commit_ts"
 

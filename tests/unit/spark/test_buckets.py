@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from walreplay.settings import DEFAULT_BUCKET_BYTES
 from walreplay.spark.job.shares import buckets_of, tasks_of
 
 
@@ -12,7 +11,7 @@ from walreplay.spark.job.shares import buckets_of, tasks_of
     ("size", "buckets"), [(0, 1), (1 << 20, 1), (16 << 20, 2), (40 << 20, 4), (256 << 20, 4), (1 << 30, 16)]
 )
 def test_little_is_split_into_a_few_parts_and_much_by_its_size(size: int, buckets: int) -> None:
-    assert buckets_of(size, DEFAULT_BUCKET_BYTES) == buckets
+    assert buckets_of(size) == buckets
 
 
 @pytest.mark.parametrize(("size", "tasks"), [(0, 1), (100_000, 1), (9 << 20, 3), (1 << 30, 4)])

@@ -325,7 +325,7 @@ class Job:
             # What an announcement says of the rows behind it is known once there is a plan.
             return None
         stitch = Stitch(reading.resume, wants_origin=self.run.settings.wants_origin)
-        buckets, check = buckets_of(reading.size, self.run.settings.bucket_bytes), self.run.ledger.check_lock
+        buckets, check = buckets_of(reading.size), self.run.ledger.check_lock
         return AheadScan(self.run.own, staging, self.run.settings, before, buckets, stitch, check)
 
     def _refuse_empty(self, plan: Plan) -> None:

@@ -159,7 +159,7 @@ class Applying:
                 relations=assignments,
                 truncates=truncates,
                 settings=self.run.settings.of_tasks,
-                buckets=buckets_of(work.size, self.run.settings.bucket_bytes),
+                buckets=buckets_of(work.size),
                 layouts=plan.layouts,
                 announcements=plan.announcements,
             )
@@ -191,7 +191,7 @@ class Applying:
         steps.reached("plan written")
         commit = delta.CommitId(state.ledger, state.run, run_id(plan))
         state, copied = RunTables(run).move(tables, state, commit)
-        buckets = buckets_of(work.size, run.settings.bucket_bytes)
+        buckets = buckets_of(work.size)
         runs = table_runs(run, tables, found, decoded.staged, buckets, commit, resumed=work.resumed, axis=decoded.axis)
         if work.resumed:
             with run.stage("plan"):

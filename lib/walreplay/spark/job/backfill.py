@@ -51,7 +51,6 @@ def backfill(
     table: str | None = None,
     outputs: Iterable[str | Output] | None = None,
     from_lsn: str | int | None = None,
-    run_bytes: int | None = None,
     progress: Progress | None = None,
     metrics: str | os.PathLike[str] | None = None,
 ) -> RunReport:
@@ -71,7 +70,6 @@ def backfill(
             that has others, too, they are made as by `walreplay.rebuild`, at the LSN that it is at.
         outputs: what is made of each table, in place of the configuration's ``outputs``.
         from_lsn: changes of transactions with a lower commit LSN are left out; only of change logs.
-        run_bytes: bytes of captures that one run reads, in place of the configuration's.
         progress: told how far it is.
         metrics: see `apply`; of tables that are made again as by `walreplay.rebuild`, the ledger alone has them.
 
@@ -80,7 +78,7 @@ def backfill(
         TargetError: the target is behind that end already.
         WalReplayError: as `apply` does.
     """
-    call = _call(spark, str(target), config, until_lsn, until_time, table, outputs, from_lsn, run_bytes)
+    call = _call(spark, str(target), config, until_lsn, until_time, table, outputs, from_lsn)
     if call.rebuilds:
         named = call.narrowed.outputs
         return rebuild(spark, captures, target, table or ".*", outputs=named, config=call.settings, progress=progress)
@@ -101,7 +99,6 @@ def forecast(
     table: str | None = None,
     outputs: Iterable[str | Output] | None = None,
     from_lsn: str | int | None = None,
-    run_bytes: int | None = None,
     progress: Progress | None = None,
 ) -> Forecast:
     """Say what `backfill` (without an end: `apply`) would do, and write nothing.
@@ -109,13 +106,13 @@ def forecast(
     All files that it would read are scanned for that.
 
     Args:
-        captures, target, config, until_lsn, until_time, table, outputs, from_lsn, run_bytes, progress: as `backfill`
-            takes them.
+        captures, target, config, until_lsn, until_time, table, outputs, from_lsn, progress: as `backfill` takes
+            them.
 
     Raises:
         WalReplayError: what would stop it, as far as a scan shows it.
     """
-    call = _call(spark, str(target), config, until_lsn, until_time, table, outputs, from_lsn, run_bytes)
+    call = _call(spark, str(target), config, until_lsn, until_time, table, outputs, from_lsn)
     place, until = Target.parse(str(target)).of_source(call.settings.ledger_name), call.until
     if call.rebuilds and call.resume is not None:
         until = Until(lsn=call.resume.place.high_lsn)
@@ -150,15 +147,12 @@ def _call(
     table: str | None,
     outputs: Iterable[str | Output] | None,
     from_lsn: str | int | None,
-    run_bytes: int | None,
 ) -> _Call:
     """Read what is asked for, and look at what is there."""
     settings, until, first = make_settings(config), until_of(until_lsn, until_time), first_lsn_of(from_lsn)
     named = outputs_named(outputs)
     if named is not None:
         settings = settings.with_outputs(named)
-    if run_bytes is not None:
-        settings = settings.with_run_bytes(run_bytes)
     narrowed = Narrowed(None if table is None else tables_named(table), outputs=named, from_lsn=first)
     if first is not None:
         _check_first(first, until, settings)

@@ -331,7 +331,7 @@ class BaseLoad:
         """Stage the rows, write down that tables get them, bring them to the tables, record the load."""
         context, load = self.context, noted.load
         assert load is not None
-        buckets = buckets_of(rows.size, context.settings.bucket_bytes)
+        buckets = buckets_of(rows.size)
         staged = self._stage(begun, rows, staging, buckets, load.top)
         steps.reached("decoded")
         tables = self._tables(begun, staged)

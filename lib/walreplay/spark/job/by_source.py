@@ -44,7 +44,6 @@ def apply_sources(
     at_once: int = 1,
     until_lsn: str | int | None = None,
     until_time: str | datetime | None = None,
-    run_bytes: int | None = None,
     progress: Progress | None = None,
     metrics: str | os.PathLike[str] | None = None,
 ) -> SourcesReport[RunReport]:
@@ -59,7 +58,6 @@ def apply_sources(
         at_once: so many are applied at the same time, where the session can have others beside it (Spark Connect
             cannot).
         until_lsn, until_time: see `walreplay.backfill`; an LSN is one source's.
-        run_bytes: bytes of captures that one run reads, in place of the configuration's.
         progress: told how far it is.
         metrics: see `walreplay.apply`; each row says which source's it is.
 
@@ -70,8 +68,6 @@ def apply_sources(
         ConfigError: the configuration is not right, or there is no such source.
     """
     wanted = make_configuration(config)
-    if run_bytes is not None:
-        wanted = wanted.with_run_bytes(run_bytes)
     until = until_of(until_lsn, until_time)
     if until_lsn is not None and len(wanted.chosen(sources)) != 1:
         raise ConfigError("an LSN is that of one source", remedy="Name the source (--source), or give a time")

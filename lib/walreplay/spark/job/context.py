@@ -6,7 +6,7 @@ import os
 import time
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from walreplay.decode.compile.kernel import check_compiled
 from walreplay.errors import TargetError, WalReplayError
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from pyspark.sql import SparkSession
+
+_TABLES_AT_ONCE: Final = 4
 
 
 @dataclass
@@ -199,7 +201,7 @@ class RunContext:
     @property
     def at_once(self) -> int:
         """How many tables are worked on at a time; each needs a session of its own."""
-        return self.settings.tables_at_once if has_own_sessions(self.spark) else 1
+        return _TABLES_AT_ONCE if has_own_sessions(self.spark) else 1
 
     @contextmanager
     def stage(self, name: str, total: int | None = None) -> Iterator[None]:

@@ -183,7 +183,7 @@ class ForecastJob(Job):
         """Say about how many tasks read a run's files twice, and fold what they have of each wanted table."""
         files, size, cores = len(found.reading.files), found.reading.size, local_cores(self.run.spark)
         reading = tasks_for(files, size, cores) or min(files, cores or files)
-        buckets, all_ = buckets_of(size, self.run.settings.bucket_bytes), max(1, sum(changes.values()))
+        buckets, all_ = buckets_of(size), max(1, sum(changes.values()))
         wanted = [count for oid, count in changes.items() if self._rows[oid].outputs]
         return 2 * reading + sum(tasks_of(buckets, size * count // all_) for count in wanted)
 

@@ -53,9 +53,7 @@ from walreplay.visible import listed
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_NOT_OF_TABLES: Final = frozenset(
-    {"run_bytes", "staging", "tables_at_once", "bucket_bytes", "accept_changed_tables", "ledger"}
-)
+_NOT_OF_TABLES: Final = frozenset({"run_bytes", "staging", "accept_changed_tables", "ledger"})
 """Settings that change nothing of what tables hold."""
 
 
@@ -67,7 +65,6 @@ def rebuild(
     *,
     outputs: Iterable[str | Output] | None = None,
     config: str | os.PathLike[str] | Mapping[str, Any] | Settings | None = None,
-    run_bytes: int | None = None,
     base: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
 ) -> RunReport:
@@ -83,7 +80,6 @@ def rebuild(
         table: a regular expression over the whole of the source's ``schema.table``.
         outputs: those that are made again; None for all that the configuration wants.
         config: a YAML file, the same as a mapping, or `Settings`.
-        run_bytes: bytes of captures that one run reads, in place of the configuration's.
         base: where the files of the tables' base load lie now, if they were moved.
         progress: told how far it is.
 
@@ -95,8 +91,6 @@ def rebuild(
     """
     settings, wanted = make_settings(config), outputs_named(outputs)
     place = Target.parse(str(target)).of_source(settings.ledger_name)
-    if run_bytes is not None:
-        settings = settings.with_run_bytes(run_bytes)
     tables, where = tables_named(table), None if base is None else os.fspath(base)
     with spark_errors(path=place.text):
         check_places(str(captures), place)

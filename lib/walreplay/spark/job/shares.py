@@ -13,6 +13,8 @@ _MAX_BUCKETS: Final = 2048
 _FEW_BUCKETS: Final = 4
 _BUCKETS_OF_UNKNOWN: Final = 64
 _FEW_BYTES: Final = 8 << 20
+_BUCKET_BYTES: Final = 64 << 20
+"""Bytes of captures for each bucket of a large run."""
 _TASK_BYTES: Final = 4 << 20
 """How much of a table's staged changes is worth a task of its own."""
 
@@ -29,17 +31,16 @@ def run_bytes_of(spark: SparkSession) -> int:
     return _RUN_BYTES if cores is None else cores * _RUN_BYTES_A_CORE
 
 
-def buckets_of(size: int | None, bucket_bytes: int) -> int:
+def buckets_of(size: int | None) -> int:
     """Say into how many buckets each table's changes are split, by key; few for a small run.
 
     Args:
         size: bytes of the files that a run reads; None if nobody knows.
-        bucket_bytes: bytes of input per bucket.
     """
     if size is None:
         return _BUCKETS_OF_UNKNOWN
     few = min(_FEW_BUCKETS, size // _FEW_BYTES)
-    return max(1, few, min(_MAX_BUCKETS, -(-size // bucket_bytes)))
+    return max(1, few, min(_MAX_BUCKETS, -(-size // _BUCKET_BYTES)))
 
 
 def tasks_of(buckets: int, size: int) -> int:
