@@ -111,7 +111,7 @@ def test_the_backfill_page_makes_tables_as_of_a_moment(spark: SparkSession, tmp_
     places = {"/data/captures": sample.folder, "/data/december": tmp_path / "part", "16/B374D848": "0/1"}
     shell(with_places(part.text, places), folder=tmp_path)
     assert list(mirror_tables(tmp_path / "part")) == ["shop.orders__changes"]
-    large = block("docs/backfill.md", "--target /data/mirror --config large")
+    large = block("docs/backfill.md", "walreplay backfill --captures /data/captures --target /data/mirror --conf")
     places = {"/data/captures": sample.folder, "/data/mirror": tmp_path / "mirror"}
     (tmp_path / "large.yaml").write_text("run_bytes: 1024\n")
     shell(with_places(large.text, places), folder=tmp_path)
