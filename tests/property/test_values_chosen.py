@@ -1,4 +1,4 @@
-"""What the configuration chose (modes and overrides), and vectors: the builders agree with the exact readers."""
+"""What the configuration chose (the mode and overrides), and vectors: the builders agree with the exact readers."""
 
 import decimal
 import struct
@@ -11,13 +11,12 @@ from hypothesis import strategies as st
 
 from support.cells import convert
 from walreplay.types import DoesNotFit, TypeOptions, resolve
-from walreplay.types.modes import double_from_numeric, encoded_from_bytea
+from walreplay.types.numeric import double_from_numeric
 from walreplay.types.overrides import read_overridden
 
-BYTEA, NUMERIC = 17, 1700
+NUMERIC = 1700
 VECTOR = resolve(70001, -1, {70001: ("public", "vector")})
 DOUBLE = TypeOptions(decimal_handling_mode="double")
-BINARY_MODES = ("base64", "base64-url-safe", "hex")
 
 
 def held(array):
@@ -64,17 +63,6 @@ numbers = st.one_of(
     st.integers().map(str),
     st.from_regex(r"[+-]?[0-9]{0,6}(\.[0-9]{0,6})?(e[+-]?[0-9]{1,2})?", fullmatch=True),
 )
-
-
-@pytest.mark.parametrize("mode", BINARY_MODES)
-@given(cells=st.lists(st.none() | st.binary(max_size=20), max_size=30))
-def test_bytea_as_text_is_what_the_reader_says(mode, cells):
-    column_type = resolve(BYTEA, -1, {}, options=TypeOptions(binary_handling_mode=mode))
-    texts = [None if cell is None else f"\\x{cell.hex()}" for cell in cells]
-    expected = [None if text is None else encoded_from_bytea(text, column_type.family) for text in texts]
-    array, rescued = convert(column_type, texts)
-    assert array.to_pylist() == expected
-    assert not rescued
 
 
 @given(

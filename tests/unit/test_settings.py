@@ -367,7 +367,6 @@ def test_settings_cannot_be_changed():
 
 TYPES = """
 decimal_handling_mode: double
-binary_handling_mode: base64-url-safe
 source_encoding: Latin-1
 objects:
   - table:
@@ -379,15 +378,15 @@ objects:
 """
 
 
-def test_a_tables_type_options_are_the_modes_and_its_overrides(write):
+def test_a_tables_type_options_are_the_mode_and_its_overrides(write):
     settings = load_settings(write(TYPES))
     orders = settings.type_options("public", "orders")
-    assert (orders.decimal_handling_mode, orders.binary_handling_mode) == ("double", "base64-url-safe")
+    assert orders.decimal_handling_mode == "double"
     assert orders.override_of("number") == "bigint"
     assert orders.override_of("id") is None
-    modes = TypeOptions("double", "base64-url-safe")
-    assert settings.type_options("public", "customers") == modes
-    assert settings.type_options("public", "other") == modes
+    common = TypeOptions("double")
+    assert settings.type_options("public", "customers") == common
+    assert settings.type_options("public", "other") == common
     assert Settings().type_options("public", "orders") == TypeOptions()
 
 
@@ -408,7 +407,6 @@ TABLE = "objects: [{{table: {{source_schema: a, source_table: b, {}}}}}]"
     ("text", "part"),
     [
         ("decimal_handling_mode: exact", "decimal_handling_mode: must be 'precise', 'string' or 'double', not 'exact'"),
-        ("binary_handling_mode: base64url", "'base64', 'base64-url-safe' or 'hex'"),
         ("source_encoding: LATIN11", "source_encoding: 'LATIN11' is no encoding of PostgreSQL's. The nearest"),
         ("source_encoding: SQL_ASCII", "Name the encoding that the text really has"),
         (TABLE.format("type_overrides: {c: numric}"), "table.type_overrides.c: 'numric' is no type"),

@@ -13,7 +13,7 @@ from walreplay.decode.row_places import Places
 from walreplay.names import free_names
 from walreplay.protocol import messages as m
 from walreplay.types import ColumnType, resolve
-from walreplay.types.options import DEFAULT_OPTIONS, TypeOptions
+from walreplay.types.registry import DEFAULT_OPTIONS, TypeOptions
 
 OP: Final = "__op"
 

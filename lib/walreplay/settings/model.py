@@ -57,7 +57,7 @@ from walreplay.settings.values import (
     TypeOverrides,
 )
 from walreplay.task_settings import Origins, TaskSettings
-from walreplay.types.options import BinaryMode, DecimalMode, TypeOptions
+from walreplay.types.registry import DecimalMode, TypeOptions
 from walreplay.types.text import codec_of
 
 if TYPE_CHECKING:
@@ -146,11 +146,11 @@ class TableSettings(StrictModel):
         """The schema and the name that the mirror table has."""
         return self.destination_schema or self.source_schema, self.destination_table or self.source_table
 
-    def type_options(self, modes: TypeOptions) -> TypeOptions:
+    def type_options(self, common: TypeOptions) -> TypeOptions:
         """Give the options of this table, an overridden column under whichever of its names."""
         given = self.type_overrides or {}
         known = {name: kind for listed, kind in given.items() for name in sorted(same_columns(listed, self.renames))}
-        return replace(modes, overrides=tuple({**known, **given}.items()))
+        return replace(common, overrides=tuple({**known, **given}.items()))
 
     def added_default(self, name: str) -> str | None:
         """Give what rows that are older than a column have in it, under whichever of its names it is listed."""
@@ -237,8 +237,6 @@ class Settings(OfSource):
     """Changes of these kinds are left out."""
     decimal_handling_mode: DecimalMode = "precise"
     """What becomes of numeric, in all columns without an override."""
-    binary_handling_mode: BinaryMode = "bytes"
-    """What becomes of bytea, likewise."""
     source_encoding: Annotated[Name, AfterValidator(check_encoding)] = "UTF8"
     """The client_encoding that the captures were recorded with, by PostgreSQL's name."""
     metadata_columns: Annotated[MetadataSettings, BeforeValidator(none_is_empty)] = MetadataSettings()
@@ -406,9 +404,9 @@ class Settings(OfSource):
 
     def type_options(self, schema: str, table: str) -> TypeOptions:
         """Say how the values of a source table are read."""
-        modes = TypeOptions(self.decimal_handling_mode, self.binary_handling_mode)
+        common = TypeOptions(self.decimal_handling_mode)
         found = self.table(schema, table)
-        return modes if found is None else found.type_options(modes)
+        return common if found is None else found.type_options(common)
 
     @property
     def source_codec(self) -> str:

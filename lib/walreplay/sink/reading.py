@@ -21,7 +21,6 @@ from walreplay.decode.columns import NULL, make_builder
 from walreplay.errors import ValueFormatError
 from walreplay.sink.rendering import CHARACTER, INET, filled, output_of
 from walreplay.types.base import ColumnType, DoesNotFit, Family
-from walreplay.types.modes import encoded_from_bytea
 from walreplay.types.overrides import read_overridden
 
 if TYPE_CHECKING:
@@ -72,19 +71,13 @@ def read_texts(texts: pa.Array, column_type: ColumnType) -> pa.Array:
         A column of the type ``column_type.arrow``; NULL where the text is NULL, or where the type cannot hold its value
         exactly.
     """
-    return _READERS.get(column_type.family, _read_fixed)(texts, column_type)
+    return _READERS.get(column_type.family, _pieces)(texts, column_type)
 
 
 def _read_booleans(texts: pa.Array, _column_type: ColumnType) -> pa.Array:
     words = pc.ascii_lower(pc.ascii_trim(texts, _SPACE))
     found = pc.index_in(words, pa.array([*_TRUE, *_FALSE]))
     return pc.less(found, len(_TRUE))
-
-
-def _read_binary(texts: pa.Array, column_type: ColumnType) -> pa.Array:
-    if column_type.family == Family.BINARY:
-        return _pieces(texts, column_type)
-    return _each(texts, lambda text: encoded_from_bytea(text, column_type.family))
 
 
 def _read_strings(texts: pa.Array, column_type: ColumnType) -> pa.Array:
@@ -158,10 +151,6 @@ def _read_nearest(texts: pa.Array, column_type: ColumnType) -> pa.Array:
     return pc.if_else(infinite, None, values)
 
 
-def _read_fixed(texts: pa.Array, column_type: ColumnType) -> pa.Array:
-    return _pieces(texts, column_type)
-
-
 _READERS: Final[dict[Family, Callable[[pa.Array, ColumnType], pa.Array]]] = {
     Family.BOOLEAN: _read_booleans,
     Family.INT16: _read_integers,
@@ -173,10 +162,6 @@ _READERS: Final[dict[Family, Callable[[pa.Array, ColumnType], pa.Array]]] = {
     Family.NUMERIC_AS_DOUBLE: _read_nearest,
     Family.DECIMAL: _read_decimals,
     Family.STRING: _read_strings,
-    Family.BINARY: _read_binary,
-    Family.BYTEA_AS_BASE64: _read_binary,
-    Family.BYTEA_AS_BASE64_URL: _read_binary,
-    Family.BYTEA_AS_HEX: _read_binary,
 }
 
 

@@ -7,7 +7,6 @@ which always shows the size of its network.
 
 from __future__ import annotations
 
-import base64
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
@@ -154,12 +153,6 @@ def _hexadecimal(values: pa.Array, _column_type: ColumnType) -> pa.Array:
     return pc.if_else(values.is_valid(), pa.Array.from_buffers(pa.string(), rows, buffers), None)
 
 
-def _encoded_bytes(values: pa.Array, column_type: ColumnType) -> pa.Array:
-    read = _DECODERS[column_type.family]
-    raw = pa.array([None if value is None else read(value) for value in values.to_pylist()], pa.binary())
-    return _hexadecimal(raw, column_type)
-
-
 def _timestamps(values: pa.Array, column_type: ColumnType) -> pa.Array:
     # Without their zone, which is UTC: with it Arrow would write another form.
     texts = pc.cast(values.view(pa.timestamp("us")), pa.string())
@@ -198,12 +191,6 @@ def filled(base: pa.Array, rows: NDArray[Any], filler: pa.Array) -> pa.Array:
     return pa.concat_arrays([base, filler]).take(pa.array(index))
 
 
-_DECODERS: Final[dict[Family, Callable[[str], bytes]]] = {
-    Family.BYTEA_AS_BASE64: base64.standard_b64decode,
-    Family.BYTEA_AS_BASE64_URL: base64.urlsafe_b64decode,
-    Family.BYTEA_AS_HEX: bytes.fromhex,
-}
-
 _WRITERS: Final[dict[Family, Callable[[pa.Array, ColumnType], pa.Array]]] = {
     Family.BOOLEAN: _booleans,
     Family.INT16: _arrows,
@@ -216,9 +203,6 @@ _WRITERS: Final[dict[Family, Callable[[pa.Array, ColumnType], pa.Array]]] = {
     Family.DECIMAL: _decimals,
     Family.STRING: _strings,
     Family.BINARY: _hexadecimal,
-    Family.BYTEA_AS_BASE64: _encoded_bytes,
-    Family.BYTEA_AS_BASE64_URL: _encoded_bytes,
-    Family.BYTEA_AS_HEX: _encoded_bytes,
     Family.DATE: _arrows,
     Family.TIMESTAMP: _timestamps,
     Family.TIMESTAMPTZ: _timestamps,

@@ -10,7 +10,6 @@ Used by: changes, decode, inspection, loading, settings, sink, spark, task_setti
 """
 
 from walreplay.types.base import ColumnType, DoesNotFit, Family, Rescued
-from walreplay.types.options import TypeOptions
-from walreplay.types.registry import resolve
+from walreplay.types.registry import TypeOptions, resolve
 
 __all__ = ["ColumnType", "DoesNotFit", "Family", "Rescued", "TypeOptions", "resolve"]

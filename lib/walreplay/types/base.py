@@ -33,10 +33,6 @@ class Family(str, Enum):
     ARRAY = "array"
     NUMERIC_AS_DOUBLE = "numeric as double"
     """numeric as the nearest double; `decimal_handling_mode`."""
-    BYTEA_AS_BASE64 = "bytea as base64"
-    """bytea as a string; this and the next two are chosen by `binary_handling_mode`."""
-    BYTEA_AS_BASE64_URL = "bytea as base64-url-safe"
-    BYTEA_AS_HEX = "bytea as hex"
     VECTOR = "vector"
     """pgvector's vector and halfvec: a list of single-precision floats."""
 

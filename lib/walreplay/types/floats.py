@@ -50,8 +50,16 @@ def float_from_text(text: str) -> float:
     """
     if _FLOAT.fullmatch(text) is None:
         raise ValueFormatError("a floating-point number is not in PostgreSQL's form")
-    value = float(text)
-    if math.isinf(value) and text.lstrip("-").lower() != "infinity":
+    return finite(float(text), text)
+
+
+def finite(value: float, text: str) -> float:
+    """Return the float that a text was read as.
+
+    Raises:
+        DoesNotFit: the float is infinite, but the text is a finite number.
+    """
+    if math.isinf(value) and not text.lower().endswith("infinity"):
         raise DoesNotFit
     return value
 

@@ -1,7 +1,7 @@
-"""numeric with a precision and a scale that a decimal128 holds.
+"""numeric with a precision and a scale that a decimal128 holds, or as the nearest double.
 
-Other numerics become strings: those without a precision, because their values have no common scale, and those with more
-than 38 digits or with a scale outside 0 to the precision.
+Other exact numerics become strings: those without a precision, because their values have no common scale, and those
+with more than 38 digits or with a scale outside 0 to the precision.
 """
 
 import re
@@ -11,6 +11,7 @@ from typing import Final
 from walreplay.errors import ValueFormatError
 from walreplay.types.base import DoesNotFit
 from walreplay.types.cursor import Cursor, malformed
+from walreplay.types.floats import finite
 
 MAX_PRECISION: Final = 38
 
@@ -55,6 +56,18 @@ def unscaled_from_text(text: str, precision: int, scale: int) -> int:
         raise DoesNotFit
     value = int(whole.lstrip("0") + fraction.ljust(scale, "0") or "0")
     return -value if sign else value
+
+
+def double_from_numeric(text: str) -> float:
+    """Read a numeric as the nearest double; NaN and the infinities are kept.
+
+    Raises:
+        DoesNotFit: the number is finite and beyond the largest double.
+        ValueFormatError: the text is no numeric.
+    """
+    if text not in _NOT_FINITE and _NUMERIC.fullmatch(text) is None:
+        raise ValueFormatError("a numeric is not in PostgreSQL's form")
+    return finite(float(text), text)
 
 
 def numeric_text(data: bytes) -> str:

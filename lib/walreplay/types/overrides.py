@@ -18,8 +18,8 @@ from walreplay.types.base import ColumnType, DoesNotFit, Family
 from walreplay.types.binary import bytes_from_text
 from walreplay.types.builtin import BUILTIN_TYPES
 from walreplay.types.datetime import days_from_text, micros_from_text
+from walreplay.types.floats import finite
 from walreplay.types.integers import LIMITS
-from walreplay.types.modes import finite
 from walreplay.types.numeric import unscaled_from_text
 from walreplay.types.vectors import floats_from_text
 

@@ -7,8 +7,8 @@ Arrow type, never another oid: the oid remains that of the values that are sent.
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, Literal
 
 import pyarrow as pa
 
@@ -16,12 +16,33 @@ from walreplay.types.base import ColumnType, Family
 from walreplay.types.builtin import BUILTIN_TYPES
 from walreplay.types.names import VECTORS, type_named
 from walreplay.types.numeric import MAX_PRECISION, precision_and_scale
-from walreplay.types.options import DEFAULT_OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from walreplay.types.options import BinaryMode, TypeOptions
+DecimalMode = Literal["precise", "string", "double"]
+
+
+@dataclass(frozen=True, slots=True)
+class TypeOptions:
+    """How the values of one table are read, as the configuration says.
+
+    Args:
+        decimal_handling_mode: the type for numeric, by Debezium's names: precise (decimal, or string if no decimal can
+            hold the values), string, or double (the nearest one).
+        overrides: (column, type name) for each column that is read as another type than its own.  They have priority
+            over the mode.
+    """
+
+    decimal_handling_mode: DecimalMode = "precise"
+    overrides: tuple[tuple[str, str], ...] = ()
+
+    def override_of(self, column: str) -> str | None:
+        """Return the name of the type as which a column is read; None if that is its own."""
+        return dict(self.overrides).get(column)
+
+
+DEFAULT_OPTIONS: Final = TypeOptions()
 
 NO_TYPMOD: Final = -1
 
@@ -43,12 +64,6 @@ _FAMILIES: Final[dict[str, tuple[Family, pa.DataType]]] = {
 }
 """The types that do not become strings, except numeric, which depends on its typmod."""
 
-_BYTEA_AS_TEXT: Final[dict[BinaryMode, Family]] = {
-    "base64": Family.BYTEA_AS_BASE64,
-    "base64-url-safe": Family.BYTEA_AS_BASE64_URL,
-    "hex": Family.BYTEA_AS_HEX,
-}
-
 
 def resolve(
     type_oid: int,
@@ -65,7 +80,7 @@ def resolve(
         typmod: its type modifier, -1 for none.
         type_names: (namespace, name) by oid, from Type messages; "" is pg_catalog.
         options: the table's; their overrides are ignored.
-        override: the name of the type as which the column is read, or None.  It has priority over the options' modes.
+        override: the name of the type as which the column is read, or None.  It has priority over the options' mode.
 
     Raises:
         ConfigError: the override is no type's name.
@@ -109,9 +124,6 @@ def _builtin(type_oid: int, typmod: int, options: TypeOptions) -> ColumnType:
         return ColumnType(arrow, Family.ARRAY, f"{element.postgres_name}[]", element, delimiter, type_oid, typmod)
     if builtin.name == "numeric":
         return _numeric(type_oid, typmod, options)
-    if builtin.name == "bytea" and options.binary_handling_mode != "bytes":
-        family = _BYTEA_AS_TEXT[options.binary_handling_mode]
-        return ColumnType(pa.string(), family, builtin.sql_name, oid=type_oid, typmod=typmod)
     if builtin.name in _FAMILIES:
         family, arrow = _FAMILIES[builtin.name]
         return ColumnType(arrow, family, builtin.sql_name, oid=type_oid, typmod=typmod)

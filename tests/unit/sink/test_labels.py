@@ -6,7 +6,7 @@ import pytest
 from walreplay.sink.convert import convert, is_widening, keeps_values
 from walreplay.sink.labels import as_sent, renamed_labels, with_labels
 from walreplay.types import resolve
-from walreplay.types.options import TypeOptions
+from walreplay.types.registry import TypeOptions
 from walreplay.types.stored import type_from_dict, type_to_dict
 
 NAMES = {70: ("shop", "mood"), 71: ("shop", "_mood"), 80: ("shop", "other")}

@@ -15,7 +15,6 @@ from walreplay.types import resolve
 from walreplay.types.arrays import elements_from_text
 from walreplay.types.datetime import days_from_text, micros_from_text
 from walreplay.types.floats import float_from_text
-from walreplay.types.options import TypeOptions
 
 SALT = b"pepper"
 UTC = pa.timestamp("us", "UTC")
@@ -95,13 +94,6 @@ def test_every_value_is_hashed_from_postgresqls_text(oid, typmod, array, texts):
     # A slice of a longer array has its own values.
     padded = pa.concat_arrays([array[:1], array, array[:1]])
     assert mask(padded.slice(len(array[:1]), len(array)), kind, None, SALT).to_pylist() == hashes
-
-
-def test_bytes_have_the_same_hash_however_they_are_written():
-    plain = mask(pa.array([b"\x00a"]), resolve(17, -1, {}), None, SALT)
-    for mode, text in (("hex", "0061"), ("base64", "AGE=")):
-        kind = resolve(17, -1, {}, options=TypeOptions(binary_handling_mode=mode))
-        assert mask(pa.array([text]), kind, None, SALT) == plain
 
 
 def text_of_value(value, oid, array_type):

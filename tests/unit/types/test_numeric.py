@@ -1,11 +1,13 @@
-"""numeric in binary format: digits to the base of 10,000."""
+"""numeric in binary format (digits to the base of 10,000), and as the nearest double."""
 
+import math
 from struct import pack
 
 import pytest
 
 from walreplay.errors import ValueFormatError
-from walreplay.types.numeric import numeric_text
+from walreplay.types import DoesNotFit
+from walreplay.types.numeric import double_from_numeric, numeric_text
 
 
 def numeric(*digits, weight=0, sign=0, scale=0):
@@ -46,3 +48,33 @@ def test_the_largest_numeric_has_131072_digits():
 def test_a_malformed_numeric_is_refused(data):
     with pytest.raises(ValueFormatError, match="numeric"):
         numeric_text(data)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("0.1", 0.1),
+        ("12345678901234567890.123", 12345678901234567000.0),
+        ("-Infinity", -math.inf),
+        ("Infinity", math.inf),
+        ("0." + "0" * 400 + "1", 0.0),
+        ("179769313486231570" + "0" * 291, 1.7976931348623157e308),
+    ],
+)
+def test_a_numeric_becomes_the_nearest_double(text, value):
+    assert double_from_numeric(text) == value
+
+
+def test_a_numeric_that_is_no_number_is_none_as_a_double_either():
+    assert math.isnan(double_from_numeric("NaN"))
+
+
+def test_a_numeric_beyond_all_doubles_does_not_fit():
+    with pytest.raises(DoesNotFit):
+        double_from_numeric("-1" + "0" * 400)
+
+
+@pytest.mark.parametrize("text", ["", "1e5", "inf", "1.", "+1", " 1"])
+def test_a_numeric_in_another_form_is_refused(text):
+    with pytest.raises(ValueFormatError):
+        double_from_numeric(text)

@@ -163,22 +163,6 @@ def test_numerics_become_what_the_decimal_handling_mode_says(mode, typmod, famil
     assert resolve(701, -1, {}, options=options) == resolve(701, -1, {})
 
 
-@pytest.mark.parametrize(
-    ("mode", "family"),
-    [
-        ("base64", Family.BYTEA_AS_BASE64),
-        ("base64-url-safe", Family.BYTEA_AS_BASE64_URL),
-        ("hex", Family.BYTEA_AS_HEX),
-    ],
-)
-def test_bytea_becomes_what_the_binary_handling_mode_says(mode, family):
-    options = TypeOptions(binary_handling_mode=mode)
-    found = resolve(17, -1, {}, options=options)
-    assert (found.family, found.arrow, found.oid) == (family, pa.string(), 17)
-    assert resolve(1001, -1, {}, options=options).element == found
-    assert resolve(70001, -1, {70001: ("", "bytea")}, options=options) == found
-
-
 def test_options_reach_a_domains_base_type():
     options = TypeOptions(decimal_handling_mode="double")
     assert resolve(70001, -1, {70001: ("", "numeric")}, options=options).arrow == pa.float64()
@@ -210,11 +194,10 @@ def test_an_override_that_says_what_is_so_anyway_changes_nothing(oid, typmod, ov
     assert resolve(oid, typmod, {}, override=override) == resolve(oid, typmod, {})
 
 
-def test_an_override_goes_before_the_modes():
-    options = TypeOptions(decimal_handling_mode="double", binary_handling_mode="hex")
+def test_an_override_goes_before_the_mode():
+    options = TypeOptions(decimal_handling_mode="double")
     assert resolve(1700, -1, {}, options=options, override="numeric(20,4)").arrow == pa.decimal128(20, 4)
     assert resolve(1700, -1, {}, options=options, override="numeric").arrow == pa.string()
-    assert resolve(17, -1, {}, options=options, override="bytea").arrow == pa.binary()
 
 
 def test_an_override_that_is_no_type_is_a_configuration_error():

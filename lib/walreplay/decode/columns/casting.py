@@ -16,7 +16,7 @@ from walreplay.decode.kernels import fixed as kernels_fixed
 from walreplay.decode.kernels.binary import NARROW_PRECISION
 from walreplay.types.base import ColumnType, Family, Rescued
 from walreplay.types.integers import LIMITS
-from walreplay.types.modes import double_from_numeric
+from walreplay.types.numeric import double_from_numeric
 
 if TYPE_CHECKING:
     from collections.abc import Callable

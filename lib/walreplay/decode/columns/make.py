@@ -10,14 +10,12 @@ import numpy as np
 
 from walreplay.decode.columns.base import Call, ColumnBuilder
 from walreplay.decode.columns.casting import numeric_as_double, overridden_decimal, overridden_integer, rounded
-from walreplay.decode.columns.encoded import encoded_bytea
 from walreplay.decode.columns.fixed import FixedBuilder, boolean, date, decimal, integer, timestamp
 from walreplay.decode.columns.floats import DOUBLE, SINGLE, FloatBuilder
 from walreplay.decode.columns.lists import ListBuilder, OverriddenListBuilder
 from walreplay.decode.columns.variable import VariableBuilder, bytea, string
 from walreplay.decode.columns.vectors import VectorBuilder
 from walreplay.decode.kernels import binary as kernels_binary
-from walreplay.decode.kernels import encode as kernels_encode
 from walreplay.decode.kernels import fixed as kernels_fixed
 from walreplay.decode.kernels import programs
 from walreplay.decode.kernels import text as kernels_text
@@ -145,10 +143,5 @@ _BUILDERS: Final[dict[Family, Callable[[ColumnType, Names], ColumnBuilder]]] = {
     Family.TIMESTAMPTZ: partial(timestamp, text=kernels_times.timestamps_with_zone, with_zone=True),
     Family.ARRAY: _array,
     Family.NUMERIC_AS_DOUBLE: numeric_as_double,
-    Family.BYTEA_AS_BASE64: partial(encoded_bytea, text=kernels_encode.base64_texts, alphabet=kernels_encode.BASE64),
-    Family.BYTEA_AS_BASE64_URL: partial(
-        encoded_bytea, text=kernels_encode.base64_texts, alphabet=kernels_encode.BASE64_URL
-    ),
-    Family.BYTEA_AS_HEX: partial(encoded_bytea, text=kernels_encode.hex_texts, alphabet=kernels_encode.HEX),
     Family.VECTOR: VectorBuilder,
 }

@@ -1,6 +1,5 @@
-"""The builders of what the configuration chose: modes and overrides; and of vectors."""
+"""The builders of what the configuration chose: the mode and overrides; and of vectors."""
 
-import base64
 import decimal
 import math
 import struct
@@ -12,15 +11,13 @@ from support.cells import convert, tile
 from walreplay.decode.columns import BINARY, make_builder
 from walreplay.errors import ValueFormatError
 from walreplay.types import DoesNotFit, Rescued, TypeOptions, resolve
-from walreplay.types.modes import encoded_from_bytea
 from walreplay.types.overrides import read_overridden
 from walreplay.types.vectors import floats_from_text
 
 BYTEA, INT8, INT4, TEXT, FLOAT8, NUMERIC, TIMESTAMP = 17, 20, 23, 25, 701, 1700, 1114
-BYTEAS, INT4S, TEXTS, NUMERICS = 1001, 1007, 1009, 1231
+INT4S, NUMERICS = 1007, 1231
 VECTOR = resolve(70001, -1, {70001: ("public", "vector")})
 DOUBLE = TypeOptions(decimal_handling_mode="double")
-BINARY_MODES = ("base64", "base64-url-safe", "hex")
 
 
 def in_binary(column_type, cells, names=None):
@@ -72,29 +69,6 @@ def test_a_malformed_numeric_is_refused_as_a_double_too():
     for text in ("1e5x", "abc", "1,5"):
         with pytest.raises(ValueFormatError, match="numeric"):
             convert(resolve(NUMERIC, -1, {}, options=DOUBLE), ["1", text])
-
-
-@pytest.mark.parametrize("mode", BINARY_MODES)
-def test_bytea_in_binary_becomes_text_too(mode):
-    column_type = resolve(BYTEA, -1, {}, options=TypeOptions(binary_handling_mode=mode))
-    cells = [b"\xde\xad\xbe\xef\xff", None, b"", b"ab", r"\xdeadbeefff"]
-    expected = [encoded_from_bytea(text, column_type.family) for text in (r"\xdeadbeefff", "", "ab")]
-    assert in_binary(column_type, cells) == ([expected[0], None, *expected[1:], expected[0]], [])
-
-
-@pytest.mark.parametrize("mode", BINARY_MODES)
-def test_escaped_bytea_and_arrays_of_bytea_become_text(mode):
-    options = TypeOptions(binary_handling_mode=mode)
-    expected = encoded_from_bytea(r"\xff41", resolve(BYTEA, -1, {}, options=options).family)
-    assert convert(resolve(BYTEA, -1, {}, options=options), [r"\377A"])[0].to_pylist() == [expected]
-    array, _ = convert(resolve(BYTEAS, -1, {}, options=options), [r'{"\\xff41",NULL,"\\377A"}', "{}"])
-    assert array.to_pylist() == [[expected, None, expected], []]
-
-
-def test_a_long_bytea_has_one_line():
-    data = bytes(range(256)) * 40
-    array, _ = convert(resolve(BYTEA, -1, {}, options=TypeOptions(binary_handling_mode="base64")), [f"\\x{data.hex()}"])
-    assert array[0].as_py() == base64.b64encode(data).decode()
 
 
 VECTOR_TEXTS = [

@@ -7,7 +7,7 @@ import pytest
 from support.binary_cells import Binary, Value, array, convert, tile
 from walreplay.decode.columns import UNCHANGED, make_builder
 from walreplay.errors import ValueFormatError
-from walreplay.types import Rescued, TypeOptions, resolve
+from walreplay.types import Rescued, resolve
 from walreplay.types.text import codec_of
 
 TEXT, INT4, NUMERIC, UUID, JSONB, XML, BYTEA, MONEY = 25, 23, 1700, 2950, 3802, 142, 17, 790
@@ -127,8 +127,3 @@ def test_null_unchanged_and_missing_tuples_are_null():
     for _ in range(2):
         assert builder.append(buf, offset, length, first, column) is None
     assert builder.finish().to_pylist() == ["é", None, None, None] * 2
-
-
-def test_bytea_that_became_a_string_has_no_encoding():
-    options = TypeOptions(binary_handling_mode="hex")
-    assert values(BYTEA, [Binary(b"\xe9"), rb"\xe9"], LATIN1, options=options) == ["e9", "e9"]
