@@ -15,19 +15,19 @@ PACKAGE = Path(walreplay.__file__).parent
 
 ROOMS = {
     "(top)": (3352, 20),
-    "cli": (1858, 12),
+    "cli": (1817, 11),
     "decode": (14637, 84),
-    "delta": (691, 3),
+    "delta": (700, 3),
     "loading": (1786, 10),
     "protocol": (2048, 10),
-    "settings": (1603, 11),
+    "settings": (1573, 11),
     "sink": (7893, 37),
     "spark": (20, 1),
     "spark/captures": (1316, 8),
-    "spark/checks": (1328, 9),
+    "spark/checks": (1333, 9),
     "spark/delta": (1616, 12),
     "spark/index": (2184, 10),
-    "spark/job": (4897, 21),
+    "spark/job": (4884, 21),
     "spark/ledger": (2490, 10),
     "spark/planning": (2470, 14),
     "spark/session": (1208, 11),
@@ -44,7 +44,7 @@ SLACK = 200
 """By so many lines a room may be below its limit before that has to follow."""
 
 LONG_FUNCTIONS = {
-    "cli/commands.py:backfill_command": 68,
+    "cli/commands.py:backfill_command": 66,
     "cli/commands.py:load_command": 103,
     "decode/files.py:scan_file": 74,
     "decode/scan.py:_summary": 62,
