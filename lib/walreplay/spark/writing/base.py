@@ -1,7 +1,7 @@
 """The one interface through which rows reach Delta tables.
 
 There are two ways: Spark's own statements (`walreplay.spark.writing.statements`), which work everywhere, and files that
-Python writes and Delta's own transaction commits (`walreplay.spark.writing.files`).  `walreplay.spark.writing.choice`
+Python writes and delta-rs commits (`walreplay.spark.writing.files`).  `walreplay.spark.writing.choice`
 chooses once for a target.  All other modules are given the writer, and do not ask which one it is.
 """
 
