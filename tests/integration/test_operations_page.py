@@ -7,6 +7,7 @@ import logging
 import re
 import shlex
 from collections.abc import Callable
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,9 +21,11 @@ from walreplay.cli import main
 from walreplay.delta.local import newest_version
 from walreplay.errors import TargetError
 from walreplay.protocol import messages as m
+from walreplay.report import RunReport
 from walreplay.sink.folders import MountedFolder
 from walreplay.spark.delta.target import TableName
 from walreplay.spark.delta.upkeep import files_of, purge, upkeep_session
+from walreplay.spark.ledger.metrics import lines_of, metrics_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
