@@ -126,11 +126,8 @@ def _assert_whole(mirror: SmallMirror, tmp_path: Path) -> None:
     assert mirror.rows() == mirror.expected(tmp_path / "expected")
     ledger = {
         name: mirror.spark.read.format("delta").load(str(mirror.ledger / name)).collect()
-        for name in ("runs", "transactions", "files", "metrics")
+        for name in ("runs", "transactions", "files")
     }
-    measured = [(row.run, row.table) for row in ledger["metrics"]]
-    assert len(measured) == len({*measured})
-    assert {run for run, _ in measured} == {row.run for row in ledger["runs"]}
     assert sorted(row.commit_lsn for row in ledger["transactions"]) == [100 * n for n in range(1, mirror.files + 1)]
     assert sum(row.transactions for row in ledger["runs"]) == mirror.files
     assert len({row.run for row in ledger["runs"]}) == len(ledger["runs"])

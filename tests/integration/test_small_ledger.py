@@ -86,5 +86,5 @@ def test_a_catalogs_ledger_is_kept_small_where_settings_are_refused(
     assert report.warnings == ()
     assert not maintained.has_failed
     found = {table.name: table.files for table in maintained.tables}
-    assert {found[f"ledger: {name}"] for name in ("runs", "files", "transactions", "metrics", "state")} == {1}
+    assert {found[f"ledger: {name}"] for name in ("runs", "files", "transactions", "state")} == {1}
     assert sorted(r.id for r in spark.table("s.t").select("id").collect()) == [1, 2]

@@ -262,11 +262,11 @@ class Rebuilding:
         """
         names: dict[int, set[str]] = {}
         parts: dict[str, tuple[str, str]] = {}
-        table = self.context.target.ledger("relations")
+        table = self.context.target.ledger("runs")
         with self.context.stage("read ledger"):
             if delta.exists(self.context.own, table):
                 rows = delta.read(self.context.own, table).where(f"run <= {state.run}")
-                for row in rows.select("oid", "namespace", "name").distinct().collect():
+                for row in rows.selectExpr("inline(relations)").select("oid", "namespace", "name").distinct().collect():
                     name = f"{row.namespace or 'pg_catalog'}.{row.name}"
                     names.setdefault(row.oid, set()).add(name)
                     parts[name] = (row.namespace or "pg_catalog", row.name)

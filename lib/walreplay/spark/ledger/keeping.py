@@ -20,7 +20,7 @@ from walreplay.spark.session import steps
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-HISTORY: Final = ("runs", "metrics", "files", "relations", "transactions", "messages")
+HISTORY: Final = ("runs", "files", "transactions", "messages")
 """The tables to which runs append."""
 
 OF_HISTORY: Final = {"delta.logRetentionDuration": "interval 7 days"}
@@ -90,13 +90,13 @@ def forget(
 ) -> None:
     """Remove the rows of runs that ended too long ago.
 
-    ``files`` and ``relations`` stay whole: what was read, and as what, is asked of them however old it is.
+    ``files`` stay whole: what was read is asked of them however old it is.
     """
     kept = first_kept(spark, target, keep_days, now)
     if kept is None:
         return
     _forget_runs(spark, target.ledger("runs"), kept, check_lock)
-    for name in ("metrics", "messages", "transactions"):
+    for name in ("messages", "transactions"):
         table = target.ledger(name)
         with ledger_errors(table.text):
             if not delta.exists(spark, table):
@@ -112,17 +112,16 @@ def forget(
 
 
 def _forget_runs(spark: SparkSession, table: TableName, kept: int, check_lock: Callable[[], None]) -> None:
-    """Remove runs, but for the rows that say which versions later runs have of tables that they have not written to."""
+    """Remove runs, but for the rows that later runs need: of tables that these have not written to, and of names."""
     with ledger_errors(table.text):
         runs = delta.read(spark, table)
-        if "kept_for_tables" not in runs.columns:
-            # The next run adds it.
-            return
         old = runs.where(f"run < {kept}").selectExpr("run", "inline(tables)")
         last = old.groupBy("oid").agg({"run": "max"}).collect()
         left = old.where("version IS NOT NULL").groupBy("oid").agg({"run": "max"}).collect()
         loads = runs.where(f"run < {kept} AND load IS NOT NULL").select("run", "run").collect()
-        needed = _listed(row[1] for row in (*last, *left, *loads))
+        named = runs.where(f"run < {kept}").selectExpr("run", "inline(relations)")
+        names = named.groupBy("oid", "namespace", "name").agg({"run": "max"}).select("oid", "max(run)").collect()
+        needed = _listed(row[1] for row in (*last, *left, *loads, *names))
         check_lock()
         marked = f"UPDATE {table.sql} SET kept_for_tables = true WHERE run IN ({needed}) AND kept_for_tables IS NULL"
         spark.sql(marked).collect()

@@ -2,7 +2,7 @@
 
 It is a set of Delta tables beside the mirror.  ``state`` (`walreplay.spark.ledger.state_table`) has one row,
 overwritten by every run.  A run begins by reading this row alone, so it costs the same after ten thousand other runs.
-``runs``, ``files`` and ``relations`` are history: appended to, but never read to begin a run.
+``runs`` and ``files`` are history: appended to, but never read to begin a run.
 
 A run is first ``planned`` (its plan is in ``state``, some tables may have its commit), then ``applied``.
 """
@@ -10,7 +10,6 @@ A run is first ``planned`` (its plan is in ``state``, some tables may have its c
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -26,8 +25,8 @@ from walreplay.spark.delta.storage import ledger_errors
 from walreplay.spark.delta.target import TableName, Target
 from walreplay.spark.ledger import lock
 from walreplay.spark.ledger.keeping import OF_HISTORY
-from walreplay.spark.ledger.metrics import METRICS, Rows, metrics_of
-from walreplay.spark.ledger.records import FILES, RELATIONS, RUNS, run_row
+from walreplay.spark.ledger.metrics import Rows, metrics_of
+from walreplay.spark.ledger.records import FILES, RUNS, run_row
 from walreplay.spark.ledger.state import (
     APPLIED,
     LOADING,
@@ -43,7 +42,7 @@ from walreplay.spark.ledger.state import (
 from walreplay.spark.ledger.state_table import StateTable
 from walreplay.spark.planning.registry import MirrorEntry
 from walreplay.spark.session import steps
-from walreplay.spark.session.isolation import has_own_sessions, own_session, session_with
+from walreplay.spark.session.isolation import own_session, session_with
 from walreplay.spark.session.naming import jobs_named
 from walreplay.spark.writing.base import TableWriter
 from walreplay.transactions.plan import Plan
@@ -353,31 +352,12 @@ class Ledger:
         *,
         resumed: bool,
     ) -> State:
-        upto_lsn, upto_commit_time = reached
         ended = state.ended(tables)
-        run = [run_row(state, ended, report, upto_lsn, upto_commit_time)]
-        # What a table's relation has changed in the table, with the version that the run has used last.
-        notes = {table.name: list(table.notes) for table in report.tables}
-        last = {r.qualified_name: r for r in announced}
-        relations = [
-            (
-                state.run,
-                r.oid,
-                r.namespace,
-                r.name,
-                r.replica_identity,
-                [(c.name, c.type_oid, c.typmod, c.key) for c in r.columns],
-                notes.get(r.qualified_name, []) if last[r.qualified_name] is r else [],
-            )
-            for r in announced
-        ]
         waiting = ended.resume.open_transactions if ended.resume is not None else ()
         assert ended.finished_at is not None
         self.recorded = metrics_of(report, state, ended.finished_at, [item.lsn for item in waiting])
-        history = [("runs", RUNS, run), ("metrics", METRICS, self.recorded), ("relations", RELATIONS, relations)]
-        # A shared session allows one statement at a time.
-        with ThreadPoolExecutor(len(history) if has_own_sessions(self._spark) else 1) as pool:
-            list(pool.map(lambda item: self._append(state, *item, resumed=resumed), history))
+        row = run_row(state, ended, report, reached, self.recorded[0], announced)
+        self._append(state, "runs", RUNS, [row], resumed=resumed)
         steps.reached("history recorded")
         self._state.write(ended)
         return ended

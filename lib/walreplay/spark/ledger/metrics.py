@@ -1,4 +1,4 @@
-"""What is measured of each run: one row a run and table, in the ledger's table ``metrics`` and as JSON lines.
+"""What is measured of each run: JSON lines, one a run and table.  The ledger's ``runs`` have the same.
 
 The names are those that docs/operations.md lists, and stay.  There are no values of cells.
 """
@@ -11,58 +11,32 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-import pyarrow as pa
-
 from walreplay.errors import TargetError
 from walreplay.lsn import format_lsn
-from walreplay.report import RunReport
-from walreplay.sink.merge import TIMESTAMP
+from walreplay.report import RunReport, TableReport
 from walreplay.spark.ledger.state import State, now
 from walreplay.spark.session.text_files import append_lines
 
-_PHASE: Final = pa.struct([("phase", pa.string()), ("seconds", pa.float64())])
+Rows = Sequence[Mapping[str, Any]]
 
-METRICS: Final = pa.schema(
-    [
-        ("run", pa.int64()),
-        ("source", pa.string()),
-        ("status", pa.string()),
-        ("started_at", TIMESTAMP),
-        ("finished_at", TIMESTAMP),
-        ("seconds", pa.float64()),
-        ("phases", pa.list_(_PHASE)),
-        ("files", pa.int64()),
-        ("bytes", pa.int64()),
-        ("transactions", pa.int64()),
-        ("changes", pa.int64()),
-        ("applied_lsn", pa.int64()),
-        ("applied_commit_ts", TIMESTAMP),
-        ("lag_seconds", pa.float64()),
-        ("lag_bytes", pa.int64()),
-        ("table", pa.string()),
-        ("oid", pa.int64()),
-        ("action", pa.string()),
-        ("table_bytes", pa.int64()),
-        ("table_changes", pa.int64()),
-        ("inserted", pa.int64()),
-        ("updated", pa.int64()),
-        ("deleted", pa.int64()),
-        ("version", pa.int64()),
-        ("table_seconds", pa.float64()),
-        ("writer", pa.string()),
-    ]
+OF_TABLE: Final = (
+    "table",
+    "oid",
+    "action",
+    "table_bytes",
+    "table_changes",
+    "inserted",
+    "updated",
+    "deleted",
+    "version",
+    "table_seconds",
+    "writer",
 )
-
-FIELDS: Final = ("target", *METRICS.names)
-"""The fields of a JSON line: also the target, to which a line in a file does not belong otherwise."""
-
-_OF_NO_TABLE: Final = (None,) * (len(METRICS.names) - METRICS.names.index("table"))
-
-Rows = Sequence[tuple[Any, ...]]
+"""The fields of a line that are a table's; null in that of a run without tables."""
 
 
 def metrics_of(report: RunReport, state: State | None, finished_at: datetime, behind: Iterable[int | None]) -> Rows:
-    """Give the rows of a run: one for each of its tables, or a single one without a table.
+    """Return the rows of a run: one for each of its tables, or a single one without a table.
 
     Args:
         report: its stages are those of this run.
@@ -72,58 +46,57 @@ def metrics_of(report: RunReport, state: State | None, finished_at: datetime, be
     applied = report.applied_lsn
     top = max((lsn for lsn in behind if lsn is not None), default=None)
     lag = None if report.applied_commit_ts is None else (finished_at - report.applied_commit_ts).total_seconds()
-    of_run = (
-        report.run,
-        None if state is None else state.source,
-        report.status,
-        None if state is None else state.started_at,
-        finished_at,
-        round(float(sum(report.stages.values())), 3),
-        [(name, round(seconds, 3)) for name, seconds in report.stages.items()],
-        report.files,
-        report.capture_bytes,
-        report.transactions,
-        report.changes,
-        applied,
-        report.applied_commit_ts,
-        None if lag is None else round(max(0.0, lag), 3),
-        None if applied is None else max(0, (top or 0) - applied),
+    of_run = {
+        "run": report.run,
+        "source": None if state is None else state.source,
+        "status": report.status,
+        "started_at": None if state is None else state.started_at,
+        "finished_at": finished_at,
+        "seconds": round(float(sum(report.stages.values())), 3),
+        "phases": {name: round(seconds, 3) for name, seconds in report.stages.items()},
+        "files": report.files,
+        "bytes": report.capture_bytes,
+        "transactions": report.transactions,
+        "changes": report.changes,
+        "applied_lsn": applied,
+        "applied_commit_ts": report.applied_commit_ts,
+        "lag_seconds": None if lag is None else round(max(0.0, lag), 3),
+        "lag_bytes": None if applied is None else max(0, (top or 0) - applied),
+    }
+    return [{**of_run, **_of(table)} for table in report.tables] or [{**of_run, **dict.fromkeys(OF_TABLE)}]
+
+
+def _of(table: TableReport) -> Mapping[str, Any]:
+    values = (
+        table.name,
+        table.oid,
+        table.action,
+        table.bytes,
+        table.changes,
+        table.inserted,
+        table.updated,
+        table.deleted,
+        table.version,
+        round(table.seconds, 3),
+        table.writer,
     )
-    rows = [
-        (
-            *of_run,
-            table.name,
-            table.oid,
-            table.action,
-            table.bytes,
-            table.changes,
-            table.inserted,
-            table.updated,
-            table.deleted,
-            table.version,
-            round(table.seconds, 3),
-            table.writer,
-        )
-        for table in report.tables
-    ]
-    return rows or [(*of_run, *_OF_NO_TABLE)]
+    return dict(zip(OF_TABLE, values, strict=True))
 
 
 def lines_of(target: str, rows: Rows) -> list[str]:
-    """Write rows as JSON: LSNs as ``X/X``, times in ISO form, phases as an object."""
-    return [json.dumps({"target": target, **_plain(dict(zip(METRICS.names, row, strict=True)))}) for row in rows]
+    """Write rows as JSON, each with its target: LSNs as ``X/X``, times in ISO form, phases as an object."""
+    return [json.dumps({"target": target, **_plain(row)}) for row in rows]
 
 
 def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
     found = {name: value.isoformat() if isinstance(value, datetime) else value for name, value in row.items()}
-    found["phases"] = dict(row["phases"])
     if row["applied_lsn"] is not None:
         found["applied_lsn"] = format_lsn(row["applied_lsn"])
     return found
 
 
 def tell(place: str | None, target: str, rows: Rows) -> str | None:
-    """Add rows to a file, or as a file to a folder; give a warning where that fails, as the run itself has not.
+    """Add rows to a file, or as a file to a folder; return a warning where that fails, as the run itself has not.
 
     Args:
         place: see `walreplay.spark.session.text_files.append_lines`; None for nowhere.
@@ -138,4 +111,4 @@ def tell(place: str | None, target: str, rows: Rows) -> str | None:
     return None
 
 
-__all__ = ["FIELDS", "METRICS", "Rows", "lines_of", "metrics_of", "tell"]
+__all__ = ["OF_TABLE", "Rows", "lines_of", "metrics_of", "tell"]

@@ -1,13 +1,14 @@
-"""The rows of the ledger's history: of runs, of the files that they read, and of the relations that they met."""
+"""The rows of the ledger's history: of runs with their tables and relations, and of the files that they read."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
 from walreplay.lsn import format_lsn, to_datetime
+from walreplay.protocol.messages import Relation
 from walreplay.report import RunReport
 from walreplay.sink.merge import TIMESTAMP
 from walreplay.spark.ledger.state import Load, State, at_work
@@ -34,15 +35,35 @@ _TABLE: Final = pa.struct(
         ("notes", pa.list_(pa.string())),
         ("writer", pa.string()),
         ("writer_reason", pa.string()),
+        ("bytes", pa.int64()),
+        ("seconds", pa.float64()),
     ]
 )
-# ``kept_for_tables``: the run is forgotten; later ones have tables that it was the last to write to.
+_COLUMN: Final = pa.struct(
+    [("name", pa.string()), ("type_oid", pa.int64()), ("typmod", pa.int64()), ("key", pa.bool_())],
+)
+_RELATION: Final = pa.struct(
+    [
+        ("oid", pa.int64()),
+        ("namespace", pa.string()),
+        ("name", pa.string()),
+        ("replica_identity", pa.string()),
+        ("columns", pa.list_(_COLUMN)),
+        ("changes", pa.list_(pa.string())),
+    ]
+)
+_PHASE: Final = pa.struct([("phase", pa.string()), ("seconds", pa.float64())])
+# ``kept_for_tables``: the run is forgotten; later ones have tables that it was the last to write to, or names.
+# ``relations``: the versions of relations that were announced; ``changes`` in columns are with the last one.
 # ``load``: the base load that the run has brought, as `Load` writes it; such a row is never removed.
 RUNS: Final = pa.schema(
     [
         ("run", pa.int64()),
+        ("source", pa.string()),
         ("started_at", TIMESTAMP),
         ("finished_at", TIMESTAMP),
+        ("seconds", pa.float64()),
+        ("phases", pa.list_(_PHASE)),
         ("captures", pa.string()),
         ("files", pa.int64()),
         ("bytes", pa.int64()),
@@ -50,7 +71,10 @@ RUNS: Final = pa.schema(
         ("changes", pa.int64()),
         ("applied_lsn", pa.int64()),
         ("applied_commit_ts", TIMESTAMP),
+        ("lag_seconds", pa.float64()),
+        ("lag_bytes", pa.int64()),
         ("tables", pa.list_(_TABLE)),
+        ("relations", pa.list_(_RELATION)),
         ("warnings", pa.list_(pa.string())),
         ("writer", pa.string()),
         ("kept_for_tables", pa.bool_()),
@@ -68,34 +92,33 @@ FILES: Final = pa.schema(
         ("stop", pa.int64()),
     ]
 )
-_COLUMN: Final = pa.struct(
-    [("name", pa.string()), ("type_oid", pa.int64()), ("typmod", pa.int64()), ("key", pa.bool_())],
-)
-RELATIONS: Final = pa.schema(
-    [
-        ("run", pa.int64()),
-        ("oid", pa.int64()),
-        ("namespace", pa.string()),
-        ("name", pa.string()),
-        ("replica_identity", pa.string()),
-        ("columns", pa.list_(_COLUMN)),
-        ("changes", pa.list_(pa.string())),
-    ]
-)
 
 
-def run_row(state: State, ended: State, report: RunReport, upto_lsn: int, upto_commit_time: int) -> tuple[Any, ...]:
-    """Give the row of a run that ends.
+def run_row(
+    state: State,
+    ended: State,
+    report: RunReport,
+    reached: tuple[int, int],
+    measured: Mapping[str, Any],
+    announced: Sequence[Relation],
+) -> tuple[Any, ...]:
+    """Return the row of a run that ends.
 
     Args:
         state: before its end, and ``ended`` behind it.
-        upto_lsn: what it has reached; below 0 for nothing.
+        reached: commit LSN and time of what it has reached; an LSN below 0 for nothing.
+        measured: what `metrics_of` returns of it.
+        announced: the relations that it has met, in their order.
     """
+    upto_lsn, upto_commit_time = reached
     load = state.load if state.rebuild is None else state.rebuild.load
     return (
         state.run,
+        state.source,
         state.started_at,
         ended.finished_at,
+        measured["seconds"],
+        list(measured["phases"].items()),
         state.captures,
         state.files,
         state.bytes,
@@ -103,6 +126,8 @@ def run_row(state: State, ended: State, report: RunReport, upto_lsn: int, upto_c
         report.changes,
         None if upto_lsn < 0 else upto_lsn,
         None if upto_lsn < 0 else to_datetime(upto_commit_time),
+        measured["lag_seconds"],
+        measured["lag_bytes"],
         [
             (
                 t.name,
@@ -122,9 +147,12 @@ def run_row(state: State, ended: State, report: RunReport, upto_lsn: int, upto_c
                 list(t.notes),
                 t.writer,
                 t.writer_reason or None,
+                t.bytes,
+                round(t.seconds, 3),
             )
             for t in report.tables
         ],
+        _relations(announced, report),
         list(report.warnings),
         report.writer,
         None,
@@ -132,9 +160,26 @@ def run_row(state: State, ended: State, report: RunReport, upto_lsn: int, upto_c
     )
 
 
+def _relations(announced: Sequence[Relation], report: RunReport) -> list[tuple[Any, ...]]:
+    """Return relations as `RUNS` has them, the last version of each with what it has changed in its table."""
+    notes = {table.name: list(table.notes) for table in report.tables}
+    last = {r.qualified_name: r for r in announced}
+    return [
+        (
+            r.oid,
+            r.namespace,
+            r.name,
+            r.replica_identity,
+            [(c.name, c.type_oid, c.typmod, c.key) for c in r.columns],
+            notes.get(r.qualified_name, []) if last[r.qualified_name] is r else [],
+        )
+        for r in announced
+    ]
+
+
 def told(runs: DataFrame) -> DataFrame:
-    """Leave out of the table ``runs`` the rows that are kept only for the versions of tables; see `RUNS`."""
-    return runs.where("kept_for_tables IS NULL") if "kept_for_tables" in runs.columns else runs
+    """Leave out of the table ``runs`` the rows that are kept only for what later runs need; see `RUNS`."""
+    return runs.where("kept_for_tables IS NULL")
 
 
 def loads_of(runs: DataFrame, state: State | None) -> list[tuple[int, Load]]:
@@ -175,4 +220,4 @@ def first_lsn(loads: Sequence[tuple[int, Load]], oid: int) -> int | None:
     return own[anew].at_lsn if own else None
 
 
-__all__ = ["FILES", "RELATIONS", "RUNS", "first_lsn", "loads_of", "run_row", "told", "unreadable"]
+__all__ = ["FILES", "RUNS", "first_lsn", "loads_of", "run_row", "told", "unreadable"]
