@@ -128,36 +128,19 @@ def run_row(
         None if upto_lsn < 0 else to_datetime(upto_commit_time),
         measured["lag_seconds"],
         measured["lag_bytes"],
-        [
-            (
-                t.name,
-                t.location,
-                t.action,
-                t.changes,
-                t.inserted,
-                t.updated,
-                t.deleted,
-                t.truncated,
-                t.version,
-                t.oid,
-                t.set_aside,
-                t.without_base,
-                t.deletes_without_row,
-                t.unknown,
-                list(t.notes),
-                t.writer,
-                t.writer_reason or None,
-                t.bytes,
-                round(t.seconds, 3),
-            )
-            for t in report.tables
-        ],
+        _tables(report),
         _relations(announced, report),
         list(report.warnings),
         report.writer,
         None,
         None if load is None else load.to_json(),
     )
+
+
+def _tables(report: RunReport) -> list[tuple[Any, ...]]:
+    """Return tables as `RUNS` has them: its names are those of `TableReport`."""
+    values = ([getattr(table, field.name) for field in _TABLE] for table in report.tables)
+    return [tuple(None if value == "" else value for value in row) for row in values]
 
 
 def _relations(announced: Sequence[Relation], report: RunReport) -> list[tuple[Any, ...]]:
