@@ -139,8 +139,13 @@ def run_row(
 
 def _tables(report: RunReport) -> list[tuple[Any, ...]]:
     """Return tables as `RUNS` has them: its names are those of `TableReport`."""
-    values = ([getattr(table, field.name) for field in _TABLE] for table in report.tables)
-    return [tuple(None if value == "" else value for value in row) for row in values]
+    return [tuple(_plain(getattr(table, field.name)) for field in _TABLE) for table in report.tables]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return list(value)
+    return None if value == "" else value
 
 
 def _relations(announced: Sequence[Relation], report: RunReport) -> list[tuple[Any, ...]]:
