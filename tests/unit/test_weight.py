@@ -28,7 +28,7 @@ ROOMS = {
     "spark/delta": (1616, 12),
     "spark/index": (2184, 10),
     "spark/job": (4884, 21),
-    "spark/ledger": (2470, 10),
+    "spark/ledger": (2475, 10),
     "spark/planning": (2470, 14),
     "spark/session": (1208, 11),
     "spark/staging": (1041, 6),
