@@ -35,16 +35,6 @@ _MOST_FILES: Final = 64
 
 OTHER_COLUMNS: Final = "its columns differ from the ledger's"
 
-_NOTHING: Final = (
-    "numTargetChangeFilesAdded",
-    "numTargetDeletionVectorsAdded",
-    "numTargetDeletionVectorsRemoved",
-    "numTargetDeletionVectorsUpdated",
-    "numTargetRowsNotMatchedBySourceDeleted",
-    "numTargetRowsNotMatchedBySourceUpdated",
-)
-"""Metrics that the history has of every MERGE, and that are 0 here."""
-
 
 class Rewrite:
     """A table that may be rewritten, as it was when it was opened.
@@ -99,11 +89,8 @@ class Rewrite:
         gone: list[TableFile] = (
             [self._table.files[number] for number in written.replaced or ()] if any(changed.values()) else []
         )
-        source_rows = sum(changed.values())
         metrics = {
-            # Delta 4.4 reads the first and shows the second.
-            "operationNumSourceRows": source_rows,
-            "numSourceRows": source_rows,
+            "numSourceRows": sum(changed.values()),
             "numOutputRows": sum(file.rows for file in written.files),
             "numTargetRowsCopied": counts["copied"] if gone else 0,
             **{f"numTargetRows{name.capitalize()}": count for name, count in changed.items()},
@@ -113,7 +100,6 @@ class Rewrite:
             "numTargetFilesRemoved": len(gone),
             "numTargetBytesAdded": sum(file.size for file in written.files),
             "numTargetBytesRemoved": sum(file.size for file in gone),
-            **dict.fromkeys(_NOTHING, 0),
         }
         try:
             version = self._table.commit(written.files, found.counted(merge), instead_of=gone, metrics=metrics)
