@@ -34,7 +34,7 @@ ROOMS = {
     "spark/staging": (1041, 6),
     "spark/tables": (1752, 10),
     "spark/workers": (2311, 15),
-    "spark/writing": (2970, 20),
+    "spark/writing": (2956, 20),
     "transactions": (3237, 25),
     "types": (3733, 37),
 }
