@@ -25,7 +25,7 @@ ROOMS = {
     "spark": (20, 1),
     "spark/captures": (1316, 8),
     "spark/checks": (1333, 9),
-    "spark/delta": (1616, 12),
+    "spark/delta": (1620, 12),
     "spark/index": (2184, 10),
     "spark/job": (4884, 21),
     "spark/ledger": (2475, 10),

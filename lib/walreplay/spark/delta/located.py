@@ -84,8 +84,12 @@ def tells(spark: SparkSession, parts: tuple[str, ...]) -> bool:
     """
     if parts[:1] == () or parts[0].lower() != _NAME or len(parts) not in {1, 2, 3} or not has_own_sessions(spark):
         return False
-    catalog = spark.conf.get(f"spark.sql.catalog.{_NAME}", "")
-    kind = spark.conf.get("spark.sql.catalogImplementation", "in-memory")
+    try:
+        catalog = spark.conf.get(f"spark.sql.catalog.{_NAME}", "")
+        kind = spark.conf.get("spark.sql.catalogImplementation", "in-memory")
+    except Exception:
+        # A platform may refuse to say.
+        return False
     factory = str(spark._jsc.hadoopConfiguration().get(_METASTORES) or _HIVE)
     return catalog == _CATALOG and kind in {"in-memory", "hive"} and factory.endswith(_HIVE)
 
