@@ -331,7 +331,10 @@ def test_a_log_tells_python_what_it_tells_delta(spark: SparkSession, tmp_path: P
     table = TableName(path=str(tmp_path / "a table"))
     schema = pa.schema([("n", pa.int64()), ("v", pa.string())])
     properties = {**DELETION_VECTORS, "delta.checkpointInterval": "4"}
-    append = begin_append(spark, table, schema, create=True, properties=properties)
+    # Spark alone creates a table with a feature.
+    empty = spark.createDataFrame([], "n BIGINT, v STRING")
+    delta.write(empty, table, "append", create=True, properties=properties)
+    append = begin_append(spark, table, schema, create=False)
     assert append is not None
     append.write_rows([(number, "v") for number in range(50)], schema)
     append.commit(delta.CommitId("test", 1))
