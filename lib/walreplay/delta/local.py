@@ -402,7 +402,8 @@ class LocalTable:
                     raise ConflictError(f"somebody else has committed version {version} of the table") from error
                 return newer.commit(added, commit, metrics=metrics, attempts=attempts - 1)
         _OPENED.drop(self.folder)
-        if version > 0 and version % _COMMITS_A_CHECKPOINT == 0:
+        interval = int(self.properties.get("delta.checkpointInterval", _COMMITS_A_CHECKPOINT))
+        if version > 0 and version % interval == 0:
             # Without it the table is right, and whoever reads it next takes longer.
             with suppress(NotReadError, OSError, DamagedLogError):
                 LocalTable.open(self.folder).checkpoint()
