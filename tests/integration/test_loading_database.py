@@ -68,8 +68,8 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
 def shop(server: Server) -> Server:
     """Give a test a database ``shop`` of its own, without the tables and slots of others."""
     server.database = "postgres"
+    server.drop_slots()
     server.execute(
-        "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots",
         "DROP DATABASE IF EXISTS shop WITH (FORCE)",
         "CREATE DATABASE shop TEMPLATE prepared",
     )

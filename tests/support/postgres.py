@@ -117,6 +117,18 @@ class Server:
         (row,) = self.rows(query, *parameters)
         return row[0]
 
+    def drop_slots(self, *names: str) -> None:
+        """Drop slots, or all if none is named, once their readers, which are gone or are ended here, have left them."""
+        of_them = "FROM pg_replication_slots WHERE (%(all)s OR slot_name = ANY(%(names)s))"
+        chosen = {"all": not names, "names": list(names)}
+        deadline = time.monotonic() + _PATIENCE
+        with self.connect() as connection:
+            readers = f"SELECT pg_terminate_backend(active_pid) {of_them} AND active".encode()
+            while connection.execute(readers, chosen).fetchall():
+                assert time.monotonic() < deadline, "somebody reads a slot all the time"
+                time.sleep(0.05)
+            connection.execute(f"SELECT pg_drop_replication_slot(slot_name) {of_them}".encode(), chosen)
+
     def lsn(self) -> int:
         """Give the LSN where the next change will be written."""
         return parse_lsn(self.value("SELECT pg_current_wal_insert_lsn()::text"))
@@ -152,7 +164,7 @@ class Server:
             if process.poll() is None:
                 process.kill()
                 process.wait()
-        self.execute(f"SELECT pg_drop_replication_slot('{slot}')")
+        self.drop_slots(slot)
 
     def receive(
         self, file: Path, slot: str, options: Mapping[str, str], *arguments: str, errors: Path
