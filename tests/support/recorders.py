@@ -275,8 +275,7 @@ class Walsender(Recorder):
 
     def lose(self) -> None:
         assert self._thread is not None
-        self._ending.set()
-        self._thread.join()
+        self.close()
         if "could not map" in self._failure:
             raise DecodingFailed(self._failure)
 
