@@ -246,10 +246,8 @@ def test_columns_are_as_in_the_source_or_a_warning_names_them(
             unequal = _unequal(spark, applied, way, source)
             warned = _warned((text for report in reports for text in report.warnings), table)
             assert unequal <= warned, way
-            # Beside a change of a type, the leaves of a partitioned table do not tell a constant default.
-            exact = _EXACT - {"not_null"} if table.endswith("root") else _EXACT
-            assert not unequal & exact
-            assert not warned & exact, way
+            assert not unequal & _EXACT
+            assert not warned & _EXACT, way
             # What is said is worth it.
             assert len(unequal) > len(warned) / 2
 
