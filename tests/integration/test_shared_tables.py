@@ -23,11 +23,14 @@ from support.stopped_run import StoppedError
 from walreplay.cli import main
 from walreplay.errors import ConfigError, TargetError
 from walreplay.protocol import messages as m
+from walreplay.spark.delta import statements
 from walreplay.spark.session import steps
 from walreplay.spark.tables import sharing
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+
+    from walreplay.spark.delta.target import TableName
 
 pytestmark = pytest.mark.integration
 
@@ -382,6 +385,37 @@ def test_sources_that_write_at_once_wait_for_nobody_and_lose_nothing(
     assert shards.versions() == shards.plain(9, "versions")
     assert shards.log() == shards.plain(9, "log")
     assert any(step.startswith("another source was faster") for step in seen)
+
+
+def test_a_column_that_another_source_widens_while_rows_are_appended_is_heeded(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Delta does not call that a conflict: the rows have the column's type of before."""
+    monkeypatch.setenv("WALREPLAY_COMMITS", "spark")
+    shards = Shards(spark, tmp_path, "eu", "us", outputs=["changelog"])
+    for name, kind in (("eu", INT4), ("us", INT8)):
+        shards.of[name].plain.append(PlainTable(9, ("id", "note"), "id"))
+        shards.of[name].write(relation(9, "items", {"id": kind, "note": TEXT}))
+    shards.of["eu"].write(m.Insert(9, row(1, "first")))
+    shards.apply(at_once=1)
+    like_table = statements.like_table
+    widened: list[TableName] = []
+
+    def between(frame: DataFrame, table: TableName) -> DataFrame:
+        rows = like_table(frame, table)
+        if not widened:
+            widened.append(table)
+            own = spark.newSession()
+            own.sql(f"ALTER TABLE {table.sql} SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')")
+            own.sql(f"ALTER TABLE {table.sql} ALTER COLUMN id TYPE BIGINT")
+        return rows
+
+    monkeypatch.setattr(statements, "like_table", between)
+    shards.of["eu"].write(m.Insert(9, row(2, "second")))
+    shards.of["us"].write(m.Insert(9, row(2**40, "third")))
+    shards.apply(at_once=1)
+    assert len(widened) == 1
+    assert shards.log() == shards.plain(9, "log")
 
 
 class _Told:

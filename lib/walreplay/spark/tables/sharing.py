@@ -51,7 +51,10 @@ _Result = TypeVar("_Result")
 _MOST: Final = 30
 """So often a table is brought up to date again, at most, because others have committed in between."""
 
-_IN_BETWEEN: Final = re.compile(r"\[DELTA_(CONCURRENT_|METADATA_CHANGED|PROTOCOL_CHANGED|SCHEMA_CHANGE)")
+_IN_BETWEEN: Final = re.compile(
+    r"\[DELTA_(CONCURRENT_|METADATA_CHANGED|PROTOCOL_CHANGED|SCHEMA_CHANGE|FAILED_TO_MERGE_FIELDS)"
+)
+"""The last one: rows have a column's type of before another source widened it."""
 
 _turns: Final[defaultdict[str, threading.Lock]] = defaultdict(threading.Lock)
 """By a table's place: in one process, one source writes to it at a time.  Between processes, Delta's commits decide."""
