@@ -237,25 +237,6 @@ def test_a_table_begun_anew_by_somebody_else_is_not_taken_for_the_one_in_memory(
 
 
 @pytest.mark.full
-def test_after_a_run_that_was_killed_behind_a_commit_checksums_are_written_again(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    schema, table = pa.schema([("n", pa.int64())]), _table(tmp_path / "t")
-    row = file_writer(spark, tmp_path).one_row(spark, table, schema)
-    assert row.create({"n": 1}, exists=False)
-    assert row.change({"n": 2}, N(1))
-    log = tmp_path / "t" / "_delta_log"
-    (log / f"{1:020}.crc").unlink()
-    delta.forget(spark, table)
-    for n in (2, 3, 4):
-        row = file_writer(spark, tmp_path).one_row(spark, table, schema)
-        assert row.read() == {"n": n}
-        assert row.change({"n": n + 1}, N(n))
-    names = sorted(file.name for file in log.iterdir() if not file.name.startswith("."))
-    assert f"{4:020}.crc" in names, names
-
-
-@pytest.mark.full
 def test_a_run_goes_on_where_spark_alone_has_worked_and_the_other_way_round(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
