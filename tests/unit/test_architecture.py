@@ -237,7 +237,6 @@ def test_executors_need_no_package_of_the_drivers():
     workers = sorted((PACKAGE / "spark" / "workers").glob("*.py"))
     modules = [
         "staging.tasks",
-        "writing.by_value",
         *(f"workers.{path.stem}" for path in workers if path.stem[0] != "_"),
     ]
     program = "; ".join(f"import walreplay.spark.{name}" for name in modules)

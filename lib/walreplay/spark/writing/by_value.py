@@ -6,30 +6,18 @@ the forms of two texts are equal, the target's text replaces the source's before
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from walreplay.sink.by_value import by_value
 from walreplay.spark.delta.sql_types import sql_schema
-from walreplay.spark.workers.process import spark_task
+from walreplay.spark.workers.compare import FORMED, TEXT, form_batches
 from walreplay.types.by_value import STRUCTURED, Form
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-_TEXT: Final = "text"
-_FORMED: Final = "form"
-
-
-@spark_task
-def form_batches(batches: Iterable[pa.RecordBatch], *, form: Form) -> Iterator[pa.RecordBatch]:
-    """Give each text with its form, which is the same for all texts of one value."""
-    for batch in batches:
-        texts = batch.column(0)
-        yield pa.RecordBatch.from_arrays([texts, by_value(texts, form)], names=[_TEXT, _FORMED])
 
 
 def formed(spark: SparkSession, query: str, form: Form, kind: pa.DataType, view: str) -> str:
@@ -40,7 +28,7 @@ def formed(spark: SparkSession, query: str, form: Form, kind: pa.DataType, view:
         kind: the type of the texts: strings, or lists of strings.
         view: the name for the view.
     """
-    schema = pa.schema([pa.field(_TEXT, kind), pa.field(_FORMED, kind)])
+    schema = pa.schema([pa.field(TEXT, kind), pa.field(FORMED, kind)])
     spark.sql(query).mapInArrow(partial(form_batches, form=form), sql_schema(schema)).createOrReplaceTempView(view)
     return view
 
@@ -80,22 +68,22 @@ def with_bases(
             continue
         there = formed(
             spark,
-            f"SELECT DISTINCT {place} AS {_TEXT} FROM {target} WHERE {place} IS NOT NULL",
+            f"SELECT DISTINCT {place} AS {TEXT} FROM {target} WHERE {place} IS NOT NULL",
             form,
             kind,
             f"walreplay_there_{k}",
         )
         here = formed(
             spark,
-            f"SELECT DISTINCT {column} AS {_TEXT} FROM {own} WHERE {column} IS NOT NULL",
+            f"SELECT DISTINCT {column} AS {TEXT} FROM {own} WHERE {column} IS NOT NULL",
             form,
             kind,
             f"walreplay_here_{k}",
         )
-        formed_there.append(f"m{k}.{_FORMED} AS v{k}")
-        formed_here.append(f"m{k}.{_FORMED} AS v{k}")
-        joins_there.append(f"JOIN {there} AS m{k} ON t.{place} = m{k}.{_TEXT}")
-        joins_here.append(f"LEFT JOIN {here} AS m{k} ON s.{column} = m{k}.{_TEXT}")
+        formed_there.append(f"m{k}.{FORMED} AS v{k}")
+        formed_here.append(f"m{k}.{FORMED} AS v{k}")
+        joins_there.append(f"JOIN {there} AS m{k} ON t.{place} = m{k}.{TEXT}")
+        joins_here.append(f"LEFT JOIN {here} AS m{k} ON s.{column} = m{k}.{TEXT}")
     numbers = range(len(keys))
     listed = ", ".join(f"v{k}" for k in numbers)
     texts = ", ".join(f"x{k}" for k, (_, _, _, form) in enumerate(keys) if form is not None)
@@ -116,4 +104,4 @@ def with_bases(
     )
 
 
-__all__ = ["form_batches", "formed", "may_differ", "with_bases"]
+__all__ = ["formed", "may_differ", "with_bases"]

@@ -2,33 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
 from pyspark.sql import functions as f
 
-from walreplay.sink.events import Identity
-from walreplay.sink.watched import continue_bases
 from walreplay.spark.delta.sql_types import sql_type
 from walreplay.spark.delta.target import quote
 from walreplay.spark.planning.table_run import Merge
-from walreplay.spark.workers.process import spark_task
+from walreplay.spark.workers.compare import continue_batches
 from walreplay.spark.writing.merge import image_of, match_moved, merged_rescued
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _SOURCE: Final = "walreplay_watched"
-
-
-@spark_task
-def continue_batches(
-    batches: Iterable[pa.RecordBatch], *, identity: Identity, names: Sequence[str], watched: Sequence[int]
-) -> Iterator[pa.RecordBatch]:
-    """Do what `walreplay.sink.watched.continue_bases` does, in a task."""
-    yield from continue_bases(batches, identity, names, watched)
 
 
 def with_continued(spark: SparkSession, kept: DataFrame, merge: Merge, open_rows: str) -> DataFrame:
@@ -71,7 +59,7 @@ def values_with_bases(merge: Merge) -> dict[str, str]:
 
 
 def _of_bases(merge: Merge) -> list[str]:
-    """Write the columns that `continue_bases` needs of the table's open versions."""
+    """Write the columns that `walreplay.sink.watched.continue_bases` needs of the table's open versions."""
     assert merge.watched is not None
     assert merge.metadata.history is not None
     rescued = merge.metadata.rescued_data
@@ -89,4 +77,4 @@ def _of_table(merge: Merge, number: int) -> str:
     return value if merge.metadata.share is None else f"CAST({value} AS {sql_type(merge.type_of(number).arrow)})"
 
 
-__all__ = ["continue_batches", "values_with_bases", "with_continued"]
+__all__ = ["values_with_bases", "with_continued"]
