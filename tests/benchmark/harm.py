@@ -1,6 +1,6 @@
 """Measure what becomes of harmed captures: ``make harm``, or ``harm.py --each 400 --seed 1 [NAME …]``.
 
-Writes the table in docs/sessions-and-gaps.md, and the captures that came out as they must not.
+Writes the table in docs/notes/damage.md, and the captures that came out as they must not.
 """
 
 from __future__ import annotations

@@ -134,7 +134,7 @@ def test_a_server_that_is_captured_as_the_page_says_is_mirrored(
         wait_for(lambda: holds(captures, b"the end".hex().encode()), captures.with_name("recorder.log"))
     assert_mirrored(spark, server, captures, tmp_path / "first", "orders")
 
-    # "From when on": of a table that was filled before its slot was made, a part is known alone.
+    # "Older rows": of a table that was filled before its slot was made, a part is known alone.
     later = captures.with_name("later")
     later.mkdir()
     later.chmod(0o777)

@@ -1,6 +1,6 @@
 """Captures that were harmed: what becomes of single flipped bits, of cuts, and of ranges that are doubled or missing.
 
-Every outcome but the last three is as it should be; the table in docs/sessions-and-gaps.md is made of them.
+Every outcome but the last three is as it should be; the table in docs/notes/damage.md is made of them.
 """
 
 from __future__ import annotations
