@@ -67,7 +67,10 @@ def schema_folder(spark: SparkSession, table: TableName) -> Folder | None:
         rows = spark.sql(f"DESCRIBE NAMESPACE {TableName(parts=table.parts[:-1]).sql}").collect()
     except AnalysisException:
         return None
-    return folder_of(spark, next((_path_of(row.info_value) for row in rows if row.info_name == "Location"), None))
+    # Of a schema it is a URI, as Hadoop writes it; of a table it is decoded.
+    return folder_of(
+        spark, next((_plain(unquote(row.info_value)) for row in rows if row.info_name == "Location"), None)
+    )
 
 
 def folder_of_new(spark: SparkSession, table: TableName) -> Folder | None:
@@ -108,12 +111,12 @@ def _location(spark: SparkSession, table: TableName) -> str | None:
     told = dict(_SAID.findall(rows[0].information)) if rows else {}
     if told.get("Provider", "").lower() != "delta" or told.get("Type") not in {"MANAGED", "EXTERNAL"}:
         return None
-    return _path_of(told["Location"]) if "Location" in told else None
+    return _plain(told["Location"]) if "Location" in told else None
 
 
-def _path_of(uri: str) -> str:
-    """Return a URI as Hadoop names the place, with nothing encoded."""
-    return unquote(uri)
+def _plain(location: str) -> str | None:
+    """Return a location that is the same whether somebody decodes it or not; None for any other, which Spark knows."""
+    return None if "%" in location else location
 
 
 __all__ = ["folder_at", "folder_of_new", "opened_at", "opened_in", "schema_folder", "tells"]
