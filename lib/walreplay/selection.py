@@ -230,35 +230,23 @@ def select(
     metadata = replace(metadata_of(settings, output, soft_deletes=soft_deletes), share=share)
     # What is changed together lies together in a mirror; a change log and a history grow by commit.
     clustering = () if not is_mirror else _first(table.cluster_by, settings.cluster_by)
-    columns_listed = {
-        "include_columns": table.include_columns or (),
-        "exclude_columns": table.exclude_columns or (),
-        "column_mask_hash": table.column_mask_hash or (),
-        "cluster_by": tuple(name for name in clustering if name not in metadata.names),
-    }
     tracked = _tracked(settings, table) if output is Output.HISTORY else None
     followed = {} if tracked is None or tracked.of_all_tables else {tracked.key: tracked.names}
-    warnings = _check_names(table, columns_listed, followed, relation, history, known or {})
+    clustered = tuple(name for name in clustering if name not in metadata.names)
+    warnings = _check_names(table, _listed(table, clustered), followed, relation, history, known or {})
     before = (version.qualified_name for version in history[: history.index(relation)])
     warnings += _check_renamed(settings, relation, dict.fromkeys(filter(None, (formerly, *before))))
-    numbers = tuple(n for n, column in enumerate(relation.columns) if table.wants_column(column.name))
     _check_key(table, sent or relation)
-    # A relation may have none by itself.
-    if not numbers and relation.columns:
-        raise ConfigError(
-            "no column is left of the table",
-            table=relation.qualified_name,
-            remedy="Correct include_columns or exclude_columns, or leave the table out with table_exclude_list",
-        )
+    numbers = _wanted_columns(table, relation)
     # Later versions may have renamed a column, which has the old name in this one.
     targets = names_of(settings, table, history[: history.index(relation) + 1], known, output=output)
-    sources = tuple(relation.columns[n].name for n in numbers)
+    own = {name: targets[name] for name in (relation.columns[n].name for n in numbers)}
     return Selection(
         namespace=table.destination[0],
         name=settings.output_name(table, output),
         columns=numbers,
-        sources=sources,
-        names=tuple(targets[name] for name in sources),
+        sources=tuple(own),
+        names=tuple(own.values()),
         masked=tuple(n for n in numbers if table.masks_column(relation.columns[n].name)),
         renames=table.renames,
         metadata=metadata,
@@ -270,15 +258,34 @@ def select(
         on_missing_row=_first(table.on_missing_row, settings.on_missing_row),
         keeps_changes=_first(table.history_changes, settings.history_changes) == "keep",
         tracked=tracked,
-        layout=Layout(
-            properties=settings.properties_of(table),
-            cluster_by=_clustering(table, clustering, metadata, relation, {name: targets[name] for name in sources}),
-        ),
+        layout=Layout(settings.properties_of(table), _clustering(table, clustering, metadata, relation, own)),
         given=tuple(targets.items()),
         # In a change log nothing is said of rows that were there.
-        missing=tuple(None if output is Output.CHANGELOG else table.added_default(name) for name in sources),
+        missing=tuple(None if output is Output.CHANGELOG else table.added_default(name) for name in own),
         warnings=tuple(warnings),
     )
+
+
+def _listed(table: TableSettings, clustering: Sequence[str]) -> dict[str, Sequence[str]]:
+    """Return the columns that keys of the configuration name, by key."""
+    return {
+        "include_columns": table.include_columns or (),
+        "exclude_columns": table.exclude_columns or (),
+        "column_mask_hash": table.column_mask_hash or (),
+        "cluster_by": clustering,
+    }
+
+
+def _wanted_columns(table: TableSettings, relation: Relation) -> tuple[int, ...]:
+    """Return the numbers of the columns that are wanted of a relation; a relation may have none by itself."""
+    numbers = tuple(n for n, column in enumerate(relation.columns) if table.wants_column(column.name))
+    if not numbers and relation.columns:
+        raise ConfigError(
+            "no column is left of the table",
+            table=relation.qualified_name,
+            remedy="Correct include_columns or exclude_columns, or leave the table out with table_exclude_list",
+        )
+    return numbers
 
 
 def metadata_of(settings: Settings, output: Output, *, soft_deletes: bool = False) -> MetadataNames:

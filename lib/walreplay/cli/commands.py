@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -35,6 +35,8 @@ from walreplay.console import Output
 from walreplay.errors import ConfigError
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
     from walreplay.settings import Settings
 
 app = typer.Typer(
@@ -56,6 +58,71 @@ def _root(
         raise typer.Exit
     if context.invoked_subcommand is None:
         Output().lines(context.get_help())
+
+
+UntilLsn = Annotated[str | None, typer.Option("--until-lsn", help="The last commit LSN that is wanted.", metavar="X/X")]
+UntilTime = Annotated[
+    str | None,
+    typer.Option("--until-time", help="The last commit time that is wanted; UTC if no zone is given.", metavar="TS"),
+]
+Tables = Annotated[
+    str | None,
+    typer.Option("--table", help="Only tables whose whole schema.table is this expression's.", metavar="RE"),
+]
+FromLsn = Annotated[str | None, typer.Option("--from-lsn", help="A change log's first commit LSN.", metavar="X/X")]
+FromPlace = Annotated[
+    str | None,
+    typer.Option("--from", help="Folder of what COPY has written, or jdbc:postgresql://host/db.", metavar="URI"),
+]
+FromTable = Annotated[
+    str | None, typer.Option("--from-table", help="Or a table that Spark knows, for --table.", metavar="NAME")
+]
+FromQuery = Annotated[
+    str | None, typer.Option("--from-query", help="Or a query for Spark, for --table.", metavar="SQL")
+]
+AtLsn = Annotated[
+    str | None, typer.Option("--at-lsn", help="The last commit LSN that is among the rows.", metavar="X/X")
+]
+ConsistentPoint = Annotated[
+    str | None,
+    typer.Option("--consistent-point", help="Or the LSN that a slot's snapshot came with.", metavar="X/X"),
+]
+Describe = Annotated[
+    str | None,
+    typer.Option("--describe", help="What describe.sql says of the tables.", metavar="FILE"),
+]
+OfTable = Annotated[str | None, typer.Option("--table", help="All rows are of this table.", metavar="SCHEMA.TABLE")]
+Publication = Annotated[
+    str | None, typer.Option("--publication", help="Of a database: whose tables are read.", metavar="NAME")
+]
+Snapshot = Annotated[
+    str | None, typer.Option("--snapshot", help="Of a database: an exported snapshot.", metavar="NAME")
+]
+Connections = Annotated[
+    int | None, typer.Option("--connections", help="Of a database: how many read at a time.", metavar="N")
+]
+CapturesPlace = Annotated[
+    str | None,
+    typer.Option("--captures", help="Where the captures lie or will lie, for a new target.", metavar="URI"),
+]
+Replace = Annotated[
+    bool, typer.Option("--replace", help="Make tables anew that are there, or give up an interrupted load.")
+]
+GiveUp = Annotated[
+    bool, typer.Option("--give-up", help="Only forget a load that was interrupted while it read its rows.")
+]
+CopyFormat = Annotated[
+    str | None, typer.Option("--format", help="text, csv or binary, if files do not tell.", metavar="NAME")
+]
+Delimiter = Annotated[str | None, typer.Option("--delimiter", help="As COPY was given it.", metavar="TEXT")]
+Null = Annotated[str | None, typer.Option("--null", help="As COPY was given it.", metavar="TEXT")]
+Quote = Annotated[str | None, typer.Option("--quote", help="As COPY was given it.", metavar="TEXT")]
+Escape = Annotated[str | None, typer.Option("--escape", help="As COPY was given it.", metavar="TEXT")]
+Header = Annotated[bool, typer.Option("--header", help="The first line has the columns' names.")]
+OfSource = Annotated[
+    str | None,
+    typer.Option("--source", help="The source of the configuration that has the rows.", metavar="NAME"),
+]
 
 
 @app.command("apply")
@@ -111,23 +178,11 @@ def backfill_command(
     config: Config = None,
     source: Sources = None,
     at_once: AtOnce = 1,
-    until_lsn: Annotated[
-        str | None, typer.Option("--until-lsn", help="The last commit LSN that is wanted.", metavar="X/X")
-    ] = None,
-    until_time: Annotated[
-        str | None,
-        typer.Option(
-            "--until-time", help="The last commit time that is wanted; UTC if no zone is given.", metavar="TS"
-        ),
-    ] = None,
-    table: Annotated[
-        str | None,
-        typer.Option("--table", help="Only tables whose whole schema.table is this expression's.", metavar="RE"),
-    ] = None,
+    until_lsn: UntilLsn = None,
+    until_time: UntilTime = None,
+    table: Tables = None,
     output: Outputs = None,
-    from_lsn: Annotated[
-        str | None, typer.Option("--from-lsn", help="A change log's first commit LSN.", metavar="X/X")
-    ] = None,
+    from_lsn: FromLsn = None,
     allow_gaps: AllowGaps = False,
     accept_changed_tables: AcceptChangedTables = False,
     dry_run: DryRun = False,
@@ -216,86 +271,42 @@ def rebuild_command(
 @app.command("load")
 def load_command(
     target: Target,
-    source: Annotated[
-        str | None,
-        typer.Option("--from", help="Folder of what COPY has written, or jdbc:postgresql://host/db.", metavar="URI"),
-    ] = None,
-    from_table: Annotated[
-        str | None, typer.Option("--from-table", help="Or a table that Spark knows, for --table.", metavar="NAME")
-    ] = None,
-    from_query: Annotated[
-        str | None, typer.Option("--from-query", help="Or a query for Spark, for --table.", metavar="SQL")
-    ] = None,
-    at_lsn: Annotated[
-        str | None, typer.Option("--at-lsn", help="The last commit LSN that is among the rows.", metavar="X/X")
-    ] = None,
-    consistent_point: Annotated[
-        str | None,
-        typer.Option("--consistent-point", help="Or the LSN that a slot's snapshot came with.", metavar="X/X"),
-    ] = None,
-    describe: Annotated[
-        str | None,
-        typer.Option("--describe", help="What describe.sql says of the tables.", metavar="FILE"),
-    ] = None,
-    table: Annotated[
-        str | None, typer.Option("--table", help="All rows are of this table.", metavar="SCHEMA.TABLE")
-    ] = None,
-    publication: Annotated[
-        str | None, typer.Option("--publication", help="Of a database: whose tables are read.", metavar="NAME")
-    ] = None,
-    snapshot: Annotated[
-        str | None, typer.Option("--snapshot", help="Of a database: an exported snapshot.", metavar="NAME")
-    ] = None,
-    connections: Annotated[
-        int | None, typer.Option("--connections", help="Of a database: how many read at a time.", metavar="N")
-    ] = None,
-    captures: Annotated[
-        str | None,
-        typer.Option("--captures", help="Where the captures lie or will lie, for a new target.", metavar="URI"),
-    ] = None,
-    replace: Annotated[
-        bool, typer.Option("--replace", help="Make tables anew that are there, or give up an interrupted load.")
-    ] = False,
-    give_up: Annotated[
-        bool, typer.Option("--give-up", help="Only forget a load that was interrupted while it read its rows.")
-    ] = False,
-    kind: Annotated[
-        str | None, typer.Option("--format", help="text, csv or binary, if files do not tell.", metavar="NAME")
-    ] = None,
-    delimiter: Annotated[str | None, typer.Option("--delimiter", help="As COPY was given it.", metavar="TEXT")] = None,
-    null: Annotated[str | None, typer.Option("--null", help="As COPY was given it.", metavar="TEXT")] = None,
-    quote: Annotated[str | None, typer.Option("--quote", help="As COPY was given it.", metavar="TEXT")] = None,
-    escape: Annotated[str | None, typer.Option("--escape", help="As COPY was given it.", metavar="TEXT")] = None,
-    header: Annotated[bool, typer.Option("--header", help="The first line has the columns' names.")] = False,
+    source: FromPlace = None,
+    from_table: FromTable = None,
+    from_query: FromQuery = None,
+    at_lsn: AtLsn = None,
+    consistent_point: ConsistentPoint = None,
+    describe: Describe = None,
+    table: OfTable = None,
+    publication: Publication = None,
+    snapshot: Snapshot = None,
+    connections: Connections = None,
+    captures: CapturesPlace = None,
+    replace: Replace = False,
+    give_up: GiveUp = False,
+    kind: CopyFormat = None,
+    delimiter: Delimiter = None,
+    null: Null = None,
+    quote: Quote = None,
+    escape: Escape = None,
+    header: Header = False,
     config: Config = None,
-    of_source: Annotated[
-        str | None,
-        typer.Option("--source", help="The source of the configuration that has the rows.", metavar="NAME"),
-    ] = None,
+    of_source: OfSource = None,
     as_json: Json = False,
     report_file: Report = None,
     quiet: Quiet = False,
     with_traceback: Traceback = False,
 ) -> None:
     """Give tables the rows that they had before the capture began."""
-    sources = sum(one is not None for one in (source, from_table, from_query))
-    if sources != (0 if give_up else 1):
-        raise ConfigError(
-            "it is not said where the rows are, or twice",
-            remedy="Give one of --from, --from-table and --from-query, or --give-up",
-        )
+    rows_of = _rows_of(source, from_table, from_query, give_up=give_up)
     settings = settings_of(configuration(config), of_source)
     if give_up:
         Output().line(asked(lambda spark: walreplay.give_up_load(spark, target, settings)))
         return
-
-    def rows(spark: Any) -> Any:
-        return spark.table(from_table) if from_table is not None else spark.sql(from_query)
-
     _, report = run(
         lambda spark, progress: walreplay.load(
             spark,
-            source if source is not None else rows(spark),
+            rows_of(spark),
             target,
             at_lsn,
             consistent_point=consistent_point,
@@ -318,6 +329,20 @@ def load_command(
         quiet=quiet,
     )
     print_report(report, write_report, Printing(as_json, report_file))
+
+
+def _rows_of(
+    place: str | None, table: str | None, query: str | None, *, give_up: bool
+) -> Callable[[SparkSession], str | DataFrame]:
+    """Return what finds the rows of a load: their place, or a DataFrame."""
+    if sum(one is not None for one in (place, table, query)) != (0 if give_up else 1):
+        raise ConfigError(
+            "it is not said where the rows are, or twice",
+            remedy="Give one of --from, --from-table and --from-query, or --give-up",
+        )
+    if place is not None:
+        return lambda _: place
+    return lambda spark: spark.table(table) if table is not None else spark.sql(str(query))
 
 
 @app.command("maintain")

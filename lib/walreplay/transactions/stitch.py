@@ -306,33 +306,12 @@ class Stitch:
             CaptureError: they are too few, or what seems to be unfinished at their end is damaged.
         """
         state = self._state
-        place = state.place
-        if place is None:
-            raise FramingError(
-                f"the capture's {len(state.tail):,} bytes are too few to tell what they are",
-                path=next(iter(state.seen), None),
-                offset=0,
-                remedy="Run again when the capture has grown; if it will not, it was truncated",
-            )
-        if state.tail and not state.ended:
-            path, offset = state.tail_at
-            refuse_leftover(state.tail, place.framing, state.codec, path=path, offset=offset)
+        place = _end_of(state)
         moved = state.layouts.moved if state.begun is None else state.layouts.moved[: state.begun.moved]
         resume = resume_at(state, place)
         if place.transaction is not None and place.transaction.gid is None:
             state.cut_begun()
-        if state.layouts.unread:
-            state.warnings.append(
-                f"{state.layouts.unread:,} messages with the prefix of announcements cannot be read: they are not of "
-                "announce.sql, or of a newer one"
-            )
-            state.layouts.unread = 0
-        for prefix in sorted(state.layouts.unasked):
-            state.warnings.append(
-                f"messages with the prefix {prefix!r} announce tables, and are not read, as the configuration has "
-                "another `announcements`, or none: see docs/announcements.md"
-            )
-        state.layouts.unasked.clear()
+        _warn_of_announcements(state)
         files = {
             path: (seen.length, seen.fingerprint, *state.scanned[path])
             for path, seen in state.seen.items()
@@ -370,6 +349,37 @@ class Stitch:
             partitions=tuple(state.partitions.of_run),
             top_time=state.resume.top_time if state.resume else None,
         )
+
+
+def _end_of(state: StitchState) -> Place:
+    """Return the place behind the last file; refuse too few bytes, and an unfinished message that is damaged."""
+    if state.place is None:
+        raise FramingError(
+            f"the capture's {len(state.tail):,} bytes are too few to tell what they are",
+            path=next(iter(state.seen), None),
+            offset=0,
+            remedy="Run again when the capture has grown; if it will not, it was truncated",
+        )
+    if state.tail and not state.ended:
+        path, offset = state.tail_at
+        refuse_leftover(state.tail, state.place.framing, state.codec, path=path, offset=offset)
+    return state.place
+
+
+def _warn_of_announcements(state: StitchState) -> None:
+    """Add warnings of announcements that were not read, once."""
+    if state.layouts.unread:
+        state.warnings.append(
+            f"{state.layouts.unread:,} messages with the prefix of announcements cannot be read: they are not of "
+            "announce.sql, or of a newer one"
+        )
+        state.layouts.unread = 0
+    for prefix in sorted(state.layouts.unasked):
+        state.warnings.append(
+            f"messages with the prefix {prefix!r} announce tables, and are not read, as the configuration has "
+            "another `announcements`, or none: see docs/announcements.md"
+        )
+    state.layouts.unasked.clear()
 
 
 __all__ = ["Rescan", "Stitch"]

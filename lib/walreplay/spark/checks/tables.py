@@ -92,14 +92,7 @@ def check_table(
         found = delta.schema_of(own, table)
         if found is None:
             if plan.before is not None and not resumed:
-                raise TargetError(
-                    "the table is gone, though the ledger has written to it: it was removed, or it was renamed by a "
-                    "run that the ledger does not know of any more",
-                    table=plan.name,
-                    path=table.text,
-                    remedy="Nothing was applied; bring back what is gone, or the ledger as it was; or "
-                    f"{made_again(plan.before)}",
-                )
+                raise _gone(plan.name, plan.before)
             return Found(False)
         shared = plan.metadata.share is not None
         if resumed:
@@ -124,6 +117,16 @@ def check_table(
         elif standing is None or not standing.ahead:
             _check_columns(own, plan, found)
     return Found(True, standing)
+
+
+def _gone(name: str, entry: MirrorEntry) -> TargetError:
+    return TargetError(
+        "the table is gone, though the ledger has written to it: it was removed, or it was renamed by a run that the "
+        "ledger does not know of any more",
+        table=name,
+        path=entry.table.text,
+        remedy=f"Nothing was applied; bring back what is gone, or the ledger as it was; or {made_again(entry)}",
+    )
 
 
 def check_begun(

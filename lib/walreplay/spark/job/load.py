@@ -106,20 +106,30 @@ def load(
         if isinstance(source, (str, os.PathLike)) and not str(source).startswith(SCHEME):
             check_places(str(source), place)
         context = RunContext.of(spark, place, chosen, progress, loads=True)
-        known = chosen.captures_uri if captures is None else str(captures)
-        named = chosen.source or (None if known is None else root_of(known))
         of_database = {"publication": publication, "snapshot": snapshot, "connections": connections}
         base = _base(context.own, source, lsn, options, table, of_database)
-        bringing = BaseLoad(context, base, lsn, described, named, anew=replace)
-        with context.at_work():
-            begun = bringing.begin()
-            if lsn >= begun.applied:
-                return bringing.bring(begun, began)
-            late = _late(bringing, begun)
-        wanted = Narrowed(tables="|".join(map(re.escape, sorted(late.only))))
-        report = Rebuilding(context, _captures_of(known, begun), wanted, late).run()
-        rows = sum(one.inserted for one in report.tables if output_of(one.oid or 0) is Output.MIRROR)
-        return replace_fields(report, status="loaded", captures=base.origin, files=0, capture_bytes=0, changes=rows)
+        known = chosen.captures_uri if captures is None else str(captures)
+        named = chosen.source or (None if known is None else root_of(known))
+        return _bring(BaseLoad(context, base, lsn, described, named, anew=replace), known, began)
+
+
+def _bring(load: BaseLoad, captures: str | None, began: float) -> RunReport:
+    """Bring the rows in one commit a table; behind what is applied, with the archive's changes since then."""
+    with load.context.at_work():
+        begun = load.begin()
+        if load.lsn >= begun.applied:
+            return load.bring(begun, began)
+        late = _late(load, begun)
+    report = _load_late(load.context, _captures_of(captures, begun), late)
+    return replace_fields(report, captures=load.base.origin)
+
+
+def _load_late(context: RunContext, captures: str, late: BaseStep) -> RunReport:
+    """Make the tables of a load beside, from the archive's changes behind it, and put them in place."""
+    wanted = Narrowed(tables="|".join(map(re.escape, sorted(late.only))))
+    report = Rebuilding(context, captures, wanted, late).run()
+    rows = sum(one.inserted for one in report.tables if output_of(one.oid or 0) is Output.MIRROR)
+    return replace_fields(report, status="loaded", files=0, capture_bytes=0, changes=rows)
 
 
 def _base(

@@ -200,16 +200,11 @@ def place(entries: Sequence[MirrorEntry], wanted: Sequence[Wanted], uses: Iterab
             continue
         if entry.name == one.name and has_place:
             notes[one.oid].insert(0, f"moved from {entry.table.text}")
-        of, to = None if entry.set_aside else entry.share, one.share if has_place else None
         if has_place:
             _check_share(entry, one)
-        if entry.table.place == refuge.place:
-            arriving.append(Move(one.oid, one.name, entry.table, destination, False, None, to))
-        elif destination.place not in places:
-            leaving.append(Move(one.oid, one.name, entry.table, destination, not has_place, of, to))
-        else:
-            leaving.append(Move(one.oid, entry.name, entry.table, refuge, True, of))
-            arriving.append(Move(one.oid, one.name, refuge, destination, False, None, to))
+        leaves, arrives = _moves_of(entry, one, destination, refuge, is_free=destination.place not in places)
+        leaving += leaves
+        arriving += arrives
     there = {entry.oid: entry.table.place for entry in entries if not entry.set_aside}
     return Placement(
         before={one.oid: known[one.oid] for one in wanted if one.oid in known} | found.heirs,
@@ -222,6 +217,27 @@ def place(entries: Sequence[MirrorEntry], wanted: Sequence[Wanted], uses: Iterab
         remade=tuple(one for one in _recreated(wanted, found) if found.anew[one.oid] in there),
         recognised=any(there.get(use.oid) == use.place for use in uses),
         notes={oid: tuple(texts) for oid, texts in notes.items() if texts},
+    )
+
+
+def _moves_of(
+    entry: MirrorEntry, one: Wanted, destination: TableName, refuge: TableName, *, is_free: bool
+) -> tuple[list[Move], list[Move]]:
+    """Return the moves of one table to its destination: those that leave a place, and those that arrive at theirs.
+
+    Args:
+        refuge: where the table is set aside, for good or until its destination is free.
+        is_free: nothing is at the destination before the run.
+    """
+    has_place = destination.place != refuge.place
+    of, to = None if entry.set_aside else entry.share, one.share if has_place else None
+    if entry.table.place == refuge.place:
+        return [], [Move(one.oid, one.name, entry.table, destination, False, None, to)]
+    if is_free:
+        return [Move(one.oid, one.name, entry.table, destination, not has_place, of, to)], []
+    return (
+        [Move(one.oid, entry.name, entry.table, refuge, True, of)],
+        [Move(one.oid, one.name, refuge, destination, False, None, to)],
     )
 
 

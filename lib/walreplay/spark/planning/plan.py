@@ -262,40 +262,13 @@ def _table(
 ) -> TablePlan:
     last = segments[-1][1]
     selection = last.selection
-    policy = Policy(
-        # Other sources may have the column still.
-        keep_dropped=selection.on_drop_column == "keep" or selection.metadata.share is not None,
-        renames=selection.renames,
-        infer_renames=settings.infer_renames,
-    )
     check_shared(selection.metadata.share, before, wanted.name)
-    shape = before.shape if before is not None else None
-    epochs: list[Epoch] = []
     notes: list[str] = list(dict.fromkeys(note for _, version in segments for note in version.notes))
+    epochs: list[Epoch] = []
     doubts: dict[str, None] = {}
-    base_lsn = None if before is None else before.base_lsn
-    announced = settings.announcements is not None
-    rest = with_whole_keys(segments, shape)
-    # Its old rows are another relation's.
-    anew = before is not None and before.oid != wanted.oid
-    while rest:
-        evolution = Evolution(shape, policy, anew=anew and not epochs)
-        taken: list[tuple[int, Version]] = []
-        ids: tuple[int, ...] = ()
-        while rest:
-            start, version = rest[0]
-            next_ids = evolution.ids_of(version.columns)
-            if taken and not _told_apart_alike(taken[-1][1], ids, version, next_ids):
-                break
-            ids = next_ids
-            if not evolution.anew or taken:
-                found = doubts_of(evolution.shape, version.columns, ids, base_lsn, announced=announced)
-                doubts.update(dict.fromkeys(found))
-            evolution.take(version.columns)
-            taken.append((start, version))
-            rest.pop(0)
-        epochs.append(_epoch(taken, rest[0][0] if rest else None, evolution, staged, selection.tracked))
-        shape = evolution.shape
+    for evolution, taken, end, doubted in _evolutions(wanted, segments, before, settings):
+        epochs.append(_epoch(taken, end, evolution, staged, selection.tracked))
+        doubts.update(dict.fromkeys(doubted))
         notes += [change.text for change in evolution.changes]
         notes += _fill_notes(evolution)
         check_marks(evolution, wanted.name, before)
@@ -331,6 +304,49 @@ def _table(
         comment=table_comment(last.relation, last.output, last.comment) if before is None or before.comment else "",
         doubts=tuple(doubts),
     )
+
+
+def _evolutions(
+    wanted: Wanted, segments: Sequence[tuple[int, Version]], before: MirrorEntry | None, settings: Settings
+) -> Iterator[tuple[Evolution, list[tuple[int, Version]], int | None, list[str]]]:
+    """Divide a table's versions into epochs: in each one, its rows are told apart alike.
+
+    Yields:
+        what becomes of the columns, the epoch's versions with their beginnings, the next epoch's beginning, and the
+        columns whose older rows may differ from the source's.
+    """
+    selection = segments[-1][1].selection
+    policy = Policy(
+        # Other sources may have the column still.
+        keep_dropped=selection.on_drop_column == "keep" or selection.metadata.share is not None,
+        renames=selection.renames,
+        infer_renames=settings.infer_renames,
+    )
+    shape = before.shape if before is not None else None
+    base_lsn = None if before is None else before.base_lsn
+    announced = settings.announcements is not None
+    rest = with_whole_keys(segments, shape)
+    # Its old rows are another relation's.
+    anew = before is not None and before.oid != wanted.oid
+    while rest:
+        evolution = Evolution(shape, policy, anew=anew)
+        anew = False
+        taken: list[tuple[int, Version]] = []
+        doubts: list[str] = []
+        ids: tuple[int, ...] = ()
+        while rest:
+            start, version = rest[0]
+            next_ids = evolution.ids_of(version.columns)
+            if taken and not _told_apart_alike(taken[-1][1], ids, version, next_ids):
+                break
+            ids = next_ids
+            if not evolution.anew or taken:
+                doubts += doubts_of(evolution.shape, version.columns, ids, base_lsn, announced=announced)
+            evolution.take(version.columns)
+            taken.append((start, version))
+            rest.pop(0)
+        yield evolution, taken, rest[0][0] if rest else None, doubts
+        shape = evolution.shape
 
 
 def _fill_notes(evolution: Evolution) -> Iterator[str]:

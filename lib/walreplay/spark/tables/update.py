@@ -60,42 +60,27 @@ def apply_table(
     done: delta.Commit | None = None
     ways: list[Written] = []
     depth = delta.WHOLE_HISTORY if run.resumed or plan.metadata.share is not None else len(plan.epochs) * SLOTS + 20
-    shared = plan.metadata.share is not None
+    exists = run.exists
     session = session_with(spark, delta.SMALL_STATE) if folded is None else nullcontext(folded.spark)
     with session as own, settings(own, _shuffled(own, run)):
-        exists = run.exists
-        for number, epoch in enumerate(plan.epochs):
+        for number in range(len(plan.epochs)):
             commit = run.step(number, MERGE)
-            truncated = plan.truncated and number == 0
             if run.resumed and not exists:
                 exists = delta.exists(own, plan.table)
             found = delta.find_commit(own, plan.table, commit, depth=depth) if run.may_have(commit) and exists else None
             if found is None:
-                if shared:
+                if plan.metadata.share is not None:
                     run = replace(run, appends=make_ready(own, writer, run, number))
                     exists = True
-                is_new = plan.before is None and not run.appends
-                overwrite = exists and number == 0 and (is_new or (truncated and not plan.soft_deletes))
-                if exists and number == 0:
-                    set_properties(own, writer, run)
-                    leave_clustering(own, run)
-                if exists and not overwrite:
-                    _alter(own, writer, run, number, epoch)
-                    if truncated:
-                        _mark_deleted(own, run, number)
-                delta.forget_version(own)
-                action, written = _commit(own, writer, staging, run, number, folded, exists=exists, overwrite=overwrite)
+                action, written = _apply_epoch(own, writer, staging, run, number, folded, exists=exists)
                 more = written.counts
-                if overwrite and _changes_types(run):
-                    delta.checkpoint(own, plan.table)
                 ways += [written] if written.way is not None else []
                 found = _made(own, run, commit, written, depth)
             else:
                 _check_form(run, number, found)
                 more = _counts_of(own, staging, run, number, found)
-            counts = (counts + more).against(found, more)
+            counts, exists = (counts + more).against(found, more), True
             done = found if done is None else done.joined(found)
-            exists = True
         set_layout(own, writer, run, ways[0].way if ways else None)
     assert done is not None
     return TableReport(
@@ -118,6 +103,35 @@ def apply_table(
         writer=_way_of(ways),
         writer_reason=next((written.reason for written in ways if written.reason), ""),
     )
+
+
+def _apply_epoch(
+    spark: SparkSession,
+    writer: TableWriter,
+    staging: Staging,
+    run: TableRun,
+    number: int,
+    folded: Folded | None,
+    *,
+    exists: bool,
+) -> tuple[Action, Written]:
+    """Change the table's columns for an epoch, and commit its rows."""
+    plan = run.plan
+    truncated = plan.truncated and number == 0
+    is_new = plan.before is None and not run.appends
+    overwrite = exists and number == 0 and (is_new or (truncated and not plan.soft_deletes))
+    if exists and number == 0:
+        set_properties(spark, writer, run)
+        leave_clustering(spark, run)
+    if exists and not overwrite:
+        _alter(spark, writer, run, number, plan.epochs[number])
+        if truncated:
+            _mark_deleted(spark, run, number)
+    delta.forget_version(spark)
+    action, written = _commit(spark, writer, staging, run, number, folded, exists=exists, overwrite=overwrite)
+    if overwrite and _changes_types(run):
+        delta.checkpoint(spark, plan.table)
+    return action, written
 
 
 def _way_of(ways: Sequence[Written]) -> Way | None:
