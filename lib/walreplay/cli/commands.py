@@ -35,8 +35,6 @@ from walreplay.console import Output
 from walreplay.errors import ConfigError
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
     from walreplay.settings import Settings
 
 app = typer.Typer(
@@ -331,10 +329,8 @@ def load_command(
     print_report(report, write_report, Printing(as_json, report_file))
 
 
-def _rows_of(
-    place: str | None, table: str | None, query: str | None, *, give_up: bool
-) -> Callable[[SparkSession], str | DataFrame]:
-    """Return what finds the rows of a load: their place, or a DataFrame."""
+def _rows_of(place: str | None, table: str | None, query: str | None, *, give_up: bool) -> Callable[[Any], Any]:
+    """Return what finds the rows of a load in a session: their place, or a DataFrame."""
     if sum(one is not None for one in (place, table, query)) != (0 if give_up else 1):
         raise ConfigError(
             "it is not said where the rows are, or twice",
