@@ -19,7 +19,7 @@ from walreplay.decode.sessions.starts import may_begin
 from walreplay.decode.summary import FileScan, Part, Summary
 from walreplay.decode.until import Until, end_scan
 from walreplay.errors import CaptureError, FramingChange, NotACapture, WalReplayError
-from walreplay.protocol.compression import Plain, plain
+from walreplay.protocol.compression import plain
 from walreplay.protocol.framing import PGCOPY_SIGNATURE, Framing
 from walreplay.protocol.opening import RECOGNISABLE_BYTES
 from walreplay.types.text import UTF8
@@ -45,7 +45,6 @@ def scan_file(
     gap: bool = False,
     known_length: int = 0,
     codec: str = UTF8,
-    opened: Plain | None = None,
     before: str = "",
     until: Until | None = None,
 ) -> FileScan:
@@ -64,7 +63,6 @@ def scan_file(
         gap: bytes are missing in front of the file.  A session begins at the first boundary where one can begin.
         known_length: how many bytes of the file an earlier run has read.
         codec: the encoding of names, from `walreplay.types.text.codec_of`.
-        opened: the decompressed content, if the caller has it.
         before: the path of the file before this one, for errors.
         until: where to end, if the place is known.
 
@@ -72,7 +70,7 @@ def scan_file(
         CaptureError: the start was known, and the bytes are wrong; it names file and offset.
     """
     try:
-        compression, data = plain(content) if opened is None else opened
+        compression, data = plain(content)
         scan = FileScan(path, len(content), len(data), compression, fingerprint(content, len(content)), codec=codec)
         if known_length:
             scan.known_fingerprint = fingerprint(content, known_length)

@@ -100,7 +100,6 @@ class Scanner(StreamWalker):
         self._items: list[Item] = []
         self._part: _Inner | None = None
         self._first_message: int | None = None
-        self._head_end: int | None = None
         self._partitions = PartitionFinder(lambda slot: int(self.kernel.slots.counts[slot].sum()))
 
     # What is told of the rare messages.
@@ -129,9 +128,7 @@ class Scanner(StreamWalker):
         self._rare[type(message).__name__] += 1
         state = self.kernel.state
         at = int(state[walk.PREVIOUS])
-        if isinstance(message, m.Commit):
-            self._head_end = int(state[walk.POS])
-        elif isinstance(message, m.Relation):
+        if isinstance(message, m.Relation):
             in_block = self.stream_xid is not None and self._part is not None
             known = self._part.relations if in_block and self._part is not None else self._relations
             known.append((offset, outside(message)))
@@ -362,7 +359,6 @@ class Scanner(StreamWalker):
             counts=counts,
             messages={name: count for name, count in {**hot, **self._rare}.items() if count},
             first_message=self._first_message,
-            whole_from=None if still_head else start if self._head_end is None else self._head_end,
             partitions=self._partitions.found(number),
             alone=self._partitions.alone(),
             leading=self._partitions.leading(),

@@ -273,10 +273,10 @@ def scan_each(spark: SparkSession, tasks: Mapping[str, ScanTask]) -> dict[str, F
         if error.path is None or error.path not in tasks:
             raise error
         found[error.path] = error
-    return {path: found[path] if path in found else vanished(path) for path in tasks}
+    return {path: found[path] if path in found else _vanished(path) for path in tasks}
 
 
-def vanished(path: str) -> CaptureError:
+def _vanished(path: str) -> CaptureError:
     """Give the error of a file that was listed and then not read."""
     return CaptureError(
         "the file was there when the run began, and has vanished since",

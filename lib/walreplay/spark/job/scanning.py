@@ -15,7 +15,6 @@ from walreplay.spark.captures.files import CaptureFile, scan_captures
 from walreplay.spark.index.archive import ArchiveIndex, Known
 from walreplay.spark.index.joining import HOLE_REMEDY, not_joined
 from walreplay.spark.index.recording import Recording
-from walreplay.spark.job.ahead import AheadScan
 from walreplay.spark.job.context import RunContext
 from walreplay.spark.job.reading import Reading
 from walreplay.spark.session import steps
@@ -56,7 +55,6 @@ class _Way:
     framing: Framing | None
     tasks: Mapping[str, ScanTask]
     known: Mapping[str, Known]
-    ahead: AheadScan | None
     scans: dict[str, FileScan] = field(default_factory=dict)
     failure: CaptureError | None = None
     behind_gaps: set[str] = field(default_factory=set)
@@ -94,12 +92,8 @@ class Scanning:
     records: ArchiveIndex | None = None
     _recording: Recording | None = None
 
-    def plan(self, reading: Reading, ahead: AheadScan | None = None) -> Plan:
-        """Scan the files in parallel and stitch them.
-
-        Args:
-            ahead: what decodes files with their scan.
-        """
+    def plan(self, reading: Reading) -> Plan:
+        """Scan the files in parallel and stitch them."""
         resume, settings = reading.resume, self.run.settings
         framing = None if settings.captures.framing == "auto" else Framing(settings.captures.framing)
         stitch = Stitch(
@@ -112,11 +106,7 @@ class Scanning:
         self._recording = None if self.records is None else Recording(self.records, stitch)
         with self.run.stage("scan", len(reading.files)):
             known = self._known(reading)
-            if known and ahead is not None:
-                # What is not scanned is not decoded ahead.
-                ahead.forget()
-                ahead = None
-            way = _Way(reading, stitch, framing, self._tasks(reading, framing), known, ahead)
+            way = _Way(reading, stitch, framing, self._tasks(reading, framing), known)
             for part in self._parts(reading, known):
                 self.run.progress.doing(f"reading {len(part):,} files")
                 self._read(way, part)
@@ -254,22 +244,17 @@ class Scanning:
             if self.until is None or error.path == way.first or error.path not in paths:
                 raise
             sound = {path: tasks[path] for path in paths[: paths.index(error.path)]}
-            if way.ahead is not None:
-                way.ahead.forget()
-                way.ahead = None
             return (self._scan_all(way, sound) if sound else {}), error
 
     def _scan_all(self, way: _Way, tasks: Mapping[str, ScanTask]) -> dict[str, FileScan]:
         resume, first = way.reading.resume, way.first
         try:
-            return scan_captures(self.run.own, tasks) if way.ahead is None else way.ahead.scan(tasks, resume)
+            return scan_captures(self.run.own, tasks)
         except CaptureError as error:
             if not self.run.settings.captures.allow_gaps or error.path != first or resume is None or tasks[first].start:
                 raise
             place = way.stitch.gap(first, error.problem)
             task = tasks[first]
-            if way.ahead is not None:
-                way.ahead.forget()
             way.behind_gaps.add(first)
             return scan_captures(
                 self.run.own,
@@ -283,8 +268,6 @@ class Scanning:
             guess: its scan before.
         """
         stitch, path = way.stitch, again.path
-        if way.ahead is not None:
-            way.ahead.drop(path)
         where = again.prefix, again.edges, again.origins
         task = ScanTask(
             way.framing,

@@ -17,7 +17,6 @@ from walreplay.decode.summary import FileScan
 from walreplay.decode.until import Until
 from walreplay.errors import CaptureError, WalReplayError, from_dict
 from walreplay.listing import map_file
-from walreplay.protocol.compression import Plain
 from walreplay.protocol.framing import Framing
 from walreplay.spark.workers.process import spark_task
 from walreplay.spark.workers.rows import SCAN
@@ -113,7 +112,7 @@ def scan_batches(batches: Iterable[pa.RecordBatch], *, tasks: Mapping[str, ScanT
         yield pa.RecordBatch.from_pylist(told, schema=SCAN)
 
 
-def scan_of(path: str, content: memoryview, task: ScanTask, opened: Plain | None = None) -> FileScan:
+def scan_of(path: str, content: memoryview, task: ScanTask) -> FileScan:
     """Scan a file with a task's parameters."""
     scan = scan_file(
         path,
@@ -128,7 +127,6 @@ def scan_of(path: str, content: memoryview, task: ScanTask, opened: Plain | None
         gap=task.gap,
         known_length=task.known_length,
         codec=task.codec,
-        opened=opened,
         before=task.before,
         until=task.until,
     )
