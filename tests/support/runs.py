@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from walreplay.decode.files import scan_file
+from walreplay.decode.files import ScanTask, scan_file
 from walreplay.decode.until import Until
 from walreplay.protocol.framing import Framing
 from walreplay.transactions.plan import Plan, Resume
@@ -83,52 +83,15 @@ def plan_run(
         if number == 0 and resume is not None:
             known = resume.length if name == resume.path else 0
             start = resume.offset if name == resume.path else 0
-            scan = scan_file(
-                name,
-                content,
-                framing=framing,
-                place=resume.place,
-                start=start,
-                known_length=known,
-                codec=codec,
-                until=until,
-            )
+            task = ScanTask(framing, resume.place, start, known_length=known, codec=codec, until=until)
+            scan = scan_file(name, content, task)
             assert not known or scan.known_fingerprint == resume.fingerprint
             stitch.add_exact(scan)
         elif number == 0 or not guessing:
-            place, tail = stitch.place, stitch.tail
-            scan = scan_file(
-                name,
-                content,
-                framing=framing,
-                place=place,
-                first=place is None,
-                prefix=tail,
-                edges=stitch.edges,
-                origins=stitch.origins,
-                codec=codec,
-                until=until,
-            )
-            stitch.add_exact(scan)
-        else:
-            scan = scan_file(name, content, framing=framing, codec=codec)
-            again = stitch.add(scan)
-            if again is not None:
-                rescans += 1
-                first = again.place is None
-                scan = scan_file(
-                    name,
-                    content,
-                    framing=framing,
-                    place=again.place,
-                    first=first,
-                    prefix=again.prefix,
-                    edges=again.edges,
-                    origins=again.origins,
-                    codec=codec,
-                    until=until,
-                )
-                stitch.add_exact(scan)
+            stitch.add_exact(scan_file(name, content, stitch.next_scan(framing, codec)))
+        elif not stitch.add(scan_file(name, content, ScanTask(framing, codec=codec))):
+            rescans += 1
+            stitch.add_exact(scan_file(name, content, stitch.next_scan(framing, codec)))
     plan = stitch.plan()
     stored_plan = plan_from_json(plan_to_json(plan))
     assert stored_plan == plan

@@ -312,17 +312,11 @@ class Scanner(StreamWalker):
         head_changes, head_commit = self._head or (int(state[walk.ORDINAL]) if still_head else 0, None)
         counts = self._counts()
         ordinary = int(state[walk.TRANSACTIONS])
-        commits, events = list(self._committed), list(self._events)
-        if head_commit is not None:
-            commits.append(head_commit)
-        if state[walk.FIRST_LSN] != walk.NO_LSN:
-            commits.append((int(state[walk.FIRST_LSN]), int(state[walk.FIRST_COMMIT_TS])))
-        if ordinary:
-            commits.append((int(state[walk.LAST_LSN]), int(state[walk.LAST_COMMIT_TS])))
+        commits = self._commits(head_commit)
         first, last = (min(commits), max(commits)) if commits else ((None, None), (None, None))
         is_open = state[walk.TXN] == walk.OPEN and self.gid is None
         begins = state[walk.BEGIN_AT] != walk.NO_OFFSET
-        events.extend(lsn for lsn, _ in commits)
+        events = [*self._events, *(lsn for lsn, _ in commits)]
         if is_open and begins:
             events.append(int(state[walk.LSN]))
         hot = {
@@ -366,6 +360,17 @@ class Scanner(StreamWalker):
             trailing_partitions=seeming,
             announced=tuple(self._told),
         )
+
+    def _commits(self, head: tuple[int, int] | None) -> list[tuple[int, int]]:
+        """Return commit LSN and time of the head, of the first and the last ordinary transaction, and of all others."""
+        state, commits = self.kernel.state, list(self._committed)
+        if head is not None:
+            commits.append(head)
+        if state[walk.FIRST_LSN] != walk.NO_LSN:
+            commits.append((int(state[walk.FIRST_LSN]), int(state[walk.FIRST_COMMIT_TS])))
+        if state[walk.TRANSACTIONS]:
+            commits.append((int(state[walk.LAST_LSN]), int(state[walk.LAST_COMMIT_TS])))
+        return commits
 
     def _counts(self) -> dict[int, Counts]:
         counts: dict[int, Counts] = {}

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from walreplay.decode.files import ScanTask
 from walreplay.errors import CaptureError
 from walreplay.spark.captures.files import scan_each
-from walreplay.spark.workers.scan import ScanTask
 
 PATHS = ("file:/captures/1.bin", "file:/captures/2.bin")
 

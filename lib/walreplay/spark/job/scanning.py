@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from walreplay.decode.files import ScanTask
 from walreplay.decode.summary import FileScan
 from walreplay.decode.until import Until
 from walreplay.errors import CaptureError, FramingChange, NotACapture, OrderError, TargetError, ValueFormatError
@@ -19,9 +20,8 @@ from walreplay.spark.job.context import RunContext
 from walreplay.spark.job.reading import Reading
 from walreplay.spark.session import steps
 from walreplay.spark.session.session import local_cores
-from walreplay.spark.workers.scan import ScanTask
 from walreplay.transactions.plan import Plan, Resume
-from walreplay.transactions.stitch import Rescan, Stitch
+from walreplay.transactions.stitch import Stitch
 from walreplay.transactions.twins import TwinError
 
 _NOT_JOINED_REMEDY: Final = (
@@ -177,16 +177,16 @@ class Scanning:
         is_open = stitch.is_open
         if recording is not None:
             recording.look(stitch)
-        again = None
+        is_joined = True
         if known is not None:
-            again = self._join_known(known, stitch)
+            is_joined = self._join_known(known, stitch)
         elif file.path == way.first:
             stitch.add_exact(scan)
         else:
-            again = stitch.add(scan)
-        if again is not None:
-            scan = self._rescan(way, again, scan)
-        if recording is not None and (known is None or again is not None) and way.is_read_as_a_whole(file, scan):
+            is_joined = stitch.add(scan)
+        if not is_joined:
+            scan = self._rescan(way, scan)
+        if recording is not None and (known is None or not is_joined) and way.is_read_as_a_whole(file, scan):
             recording.take(stitch, file, scan)
         if file.path in self.holes and not is_open:
             # If an open transaction or message continues here, nothing is missing.
@@ -225,11 +225,10 @@ class Scanning:
             self.run.warnings.append(f"{error}; the files are scanned")
             return {}
 
-    def _join_known(self, known: Known, stitch: Stitch) -> Rescan | None:
-        """Add a file that the index knows to the stream; give a `Rescan` instead if it has to be read for that."""
-        if self.until is not None and self.until.is_passed_in(known.scan.parts):
-            return Rescan(known.scan.path, stitch.place, stitch.tail, stitch.edges, stitch.origins, stitch.last_path)
-        return known.join(stitch)
+    def _join_known(self, known: Known, stitch: Stitch) -> bool:
+        """Add a file that the index knows to the stream; return False if it has to be read for that."""
+        is_last = self.until is not None and self.until.is_passed_in(known.scan.parts)
+        return not is_last and known.join(stitch)
 
     def _scan(self, way: _Way, tasks: Mapping[str, ScanTask]) -> tuple[dict[str, FileScan], CaptureError | None]:
         """Scan files.  The run's first one begins at a known place, and may not fit what was read before.
@@ -261,24 +260,14 @@ class Scanning:
                 {**tasks, first: ScanTask(task.framing, place, gap=True, codec=task.codec, until=self.until)},
             )
 
-    def _rescan(self, way: _Way, again: Rescan, guess: FileScan) -> FileScan:
+    def _rescan(self, way: _Way, guess: FileScan) -> FileScan:
         """Scan a file from the place where the stitch stands, and add it.
 
         Args:
             guess: its scan before.
         """
-        stitch, path = way.stitch, again.path
-        where = again.prefix, again.edges, again.origins
-        task = ScanTask(
-            way.framing,
-            again.place,
-            0,
-            again.place is None,
-            *where,
-            codec=self.run.settings.source_codec,
-            before=again.before,
-            until=self.until,
-        )
+        stitch, path = way.stitch, guess.path
+        task = stitch.next_scan(way.framing, self.run.settings.source_codec)
         try:
             scan = scan_captures(self.run.own, {path: task})[path]
             stitch.add_exact(scan)
