@@ -12,7 +12,7 @@ make are those of `walreplay.transactions.open_transactions`.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from walreplay.decode.announcements import Layouts
@@ -25,7 +25,6 @@ from walreplay.decode.summary import Block, Body, FileScan, Part
 from walreplay.decode.unfinished import Unfinished
 from walreplay.decode.until import Until
 from walreplay.errors import FramingError
-from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
 from walreplay.transactions.decisions import decide
 from walreplay.transactions.deferral import add_block, add_body
@@ -100,16 +99,6 @@ class Stitch:
     def is_ended(self) -> bool:
         """Whether the next transaction is one that is too late for the run."""
         return self._state.ended
-
-    @property
-    def relations(self) -> tuple[m.Relation, ...]:
-        """The relation versions in force."""
-        return self._state.versions.relations
-
-    @property
-    def types(self) -> Mapping[int, m.Type]:
-        """The types that Type messages have announced, by oid."""
-        return self._state.versions.types
 
     @property
     def edges(self) -> tuple[int, ...]:
@@ -359,7 +348,7 @@ class Stitch:
             resent=state.resent,
             announced=tuple(state.versions.announced),
             before=state.resume.relations if state.resume else (),
-            types=tuple(self.types.values()),
+            types=tuple(self._state.versions.types.values()),
             decided=tuple(state.decided),
             torn=torn,
             warnings=(

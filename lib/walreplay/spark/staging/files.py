@@ -26,7 +26,6 @@ from walreplay.spark.delta.sql_types import sql_schema
 from walreplay.spark.session.isolation import settings
 from walreplay.spark.staging.base import Rows, StagedRows, Staging, together
 from walreplay.spark.staging.tasks import (
-    TOLD_APART,
     WRITTEN,
     Shares,
     as_they_are,
@@ -138,7 +137,7 @@ class FileStaging(Staging):
             return []
         found = pa.Table.from_batches(self._found)
         self._found = []
-        return [Total(**row) for row in summed(found, TOLD_APART).to_pylist()]
+        return [Total(**row) for row in summed(found).to_pylist()]
 
     def _places(self, spark: SparkSession, table: int) -> list[tuple[int, int]]:
         wanted = Wanted(table, least_bucket=NO_BUCKET)

@@ -66,7 +66,7 @@ def stage_into_file(batches: Iterable[pa.RecordBatch], *, work: Work, folder: Fo
         yield pa.RecordBatch.from_pylist([row], schema=WRITTEN)
 
 
-TOLD_APART: Final = ("table", "relation", "info")
+_KEYS: Final = ("table", "relation", "info")
 _SUMS: Final = (
     ("rows", "sum"),
     ("size", "sum"),
@@ -79,14 +79,14 @@ _SUMS: Final = (
 def _totals(index: pa.Table) -> pa.Table:
     """Sum up what the rows say of themselves (`Total`)."""
     sequence = index.column("sequence")
-    return summed(index.append_column("first", sequence).append_column("last", sequence), TOLD_APART)
+    return summed(index.append_column("first", sequence).append_column("last", sequence))
 
 
-def summed(totals: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """Add totals up that have the same keys (see `TOLD_APART`)."""
-    found = totals.group_by(list(keys), use_threads=False).aggregate(list(_SUMS))
-    return found.select([*keys, *(f"{name}_{how}" for name, how in _SUMS)]).rename_columns(
-        [*keys, *(name for name, _ in _SUMS)]
+def summed(totals: pa.Table) -> pa.Table:
+    """Add totals up that have the same table, relation version and ``info``."""
+    found = totals.group_by(list(_KEYS), use_threads=False).aggregate(list(_SUMS))
+    return found.select([*_KEYS, *(f"{name}_{how}" for name, how in _SUMS)]).rename_columns(
+        [*_KEYS, *(name for name, _ in _SUMS)]
     )
 
 
