@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from walreplay.changes import known_framing
-from walreplay.decode.files import scan_file
+from walreplay.decode.files import ScanTask, scan_file
 from walreplay.decode.place import Place
 from walreplay.decode.recognition import too_few
 from walreplay.decode.sessions.foreign_files import told_for_paths
@@ -113,18 +113,9 @@ def _scan(
     path: str, content: memoryview, framing: Framing | None, place: Place | None, unfinished: Unfinished, codec: str
 ) -> FileScan:
     try:
-        return scan_file(
-            path,
-            content,
-            framing=framing,
-            place=place,
-            first=place is None,
-            prefix=unfinished.data,
-            edges=unfinished.edges,
-            origins=unfinished.origins,
-            codec=codec,
-            before=unfinished.last_path,
-        )
+        behind = unfinished.data, unfinished.edges, unfinished.origins
+        task = ScanTask(framing, place, 0, place is None, *behind, codec=codec, before=unfinished.last_path)
+        return scan_file(path, content, task)
     except CaptureError as error:
         if isinstance(error, (NotACapture, FramingChange)):
             told_for_paths(error, "--framing")
@@ -132,8 +123,10 @@ def _scan(
             # Valid messages come before it, so the file does begin a stream.
             raise
         # A file from the middle of a stream may begin inside a message.
-        scan = scan_file(path, content, framing=framing, codec=codec) if place is None and not unfinished.size else None
-        if scan is None or not scan.parts:
+        if place is not None or unfinished.size:
+            raise
+        scan = scan_file(path, content, ScanTask(framing, codec=codec))
+        if not scan.parts:
             raise
         return scan
 

@@ -7,7 +7,7 @@ The floor of a run is to bring the captures' bytes into Python workers that look
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -24,26 +24,17 @@ from walreplay.spark.captures import files as source
 from walreplay.spark.captures.files import ONE_FILE_A_BATCH, list_captures, read_files
 from walreplay.spark.delta.sql_types import sql_schema
 from walreplay.spark.delta.target import Target
-from walreplay.spark.job.ahead import AheadScan
-from walreplay.spark.job.applying import Applying
-from walreplay.spark.job.applying import Work as ToApply
 from walreplay.spark.job.context import RunContext
 from walreplay.spark.job.reading import Reading
 from walreplay.spark.job.scanning import Scanning
 from walreplay.spark.job.shares import buckets_of
-from walreplay.spark.ledger.state import State
 from walreplay.spark.planning.versions import Catalogue
 from walreplay.spark.session.isolation import settings
 from walreplay.spark.session.session import build_session
-from walreplay.spark.staging.base import Staged, decoding
-from walreplay.spark.staging.by_spark import TableStaging
 from walreplay.spark.workers.decode import DecodeTask, decode_batches, decoder_of
-from walreplay.spark.workers.rows import SCANS_TABLE, STAGE, Scanned, Work
+from walreplay.spark.workers.rows import STAGE
 from walreplay.spark.workers.scan import capture_files
-from walreplay.transactions.ahead import Confirmation
-from walreplay.transactions.plan import Plan
 from walreplay.transactions.planned import PlannedBytes
-from walreplay.transactions.stitch import Stitch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -118,70 +109,6 @@ def decode_stage(spark: SparkSession, captures: Path, *, folded: bool) -> None:
         frame.write.format("noop").mode("overwrite").save()
 
 
-class _Nowhere(TableStaging):
-    """Stages nothing: it gives what is told of the scans alone, and what is decoded goes to Spark's null sink."""
-
-    def scan(self, spark: SparkSession, paths: Sequence[str], work: Work) -> list[Scanned]:
-        frame = read_files(spark, paths, 0).mapInArrow(work, sql_schema(STAGE))
-        with settings(spark, ONE_FILE_A_BATCH):
-            rows = frame.where(f"table = {SCANS_TABLE}").select(*Scanned._fields).collect()
-        return [Scanned(*row) for row in rows]
-
-    def decode(self, spark: SparkSession, task: DecodeTask, confirmed: Confirmation | None = None) -> dict[int, Staged]:
-        for rows, work in decoding(spark, task, confirmed):
-            with settings(spark, ONE_FILE_A_BATCH):
-                rows.mapInArrow(work, sql_schema(STAGE)).write.format("noop").mode("overwrite").save()
-        return {}
-
-
-class _Unfolded(_Nowhere):
-    """Leaves out the fold of what is decoded with the scan."""
-
-    def scan(self, spark: SparkSession, paths: Sequence[str], work: Work) -> list[Scanned]:
-
-        def unfolded(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            from unittest.mock import patch
-
-            from walreplay.spark.workers import ahead
-
-            def rows(planned, steps, task, content):  # type: ignore[no-untyped-def]
-                decoder = decoder_of(steps[0].place.framing, task)
-                for step in steps:
-                    for _ in planned.decode(decoder, step, task.versions, task.types):
-                        pass
-                for _ in decoder.rest():
-                    pass
-                return ()
-
-            with patch.object(ahead, "staged_rows", rows):
-                yield from work(batches)
-
-        return super().scan(spark, paths, unfolded)
-
-
-def decode_ahead_stage(spark: SparkSession, captures: Path, *, folded: bool) -> None:
-    """Scan and decode files whose bytes come from Spark as a run does, and write nothing.
-
-    Args:
-        folded: what is decoded is folded by file, too.
-    """
-    target = Target.parse(str(captures / "none"))
-    run = _run(spark, target)
-    files = list_captures(run.own, str(captures), run.settings.captures)
-    reading = Reading(tuple(files), 0, None)
-    staging = (_Nowhere if folded else _Unfolded)(target.ledger("staging"))
-    # Nobody else is at work.
-    buckets = buckets_of(reading.size)
-    ahead = AheadScan(run.own, staging, run.settings, (), buckets, Stitch(None), lambda: None)
-    plan = Scanning(run, {}).plan(reading, ahead)
-    work = ToApply(plan, reading.size, None, _never, ahead=ahead)
-    Applying(run, str(captures), staging)._stage(work, Catalogue.of(plan, run.settings, ()), {})
-
-
-def _never(plan: Plan, run: int) -> State:
-    raise AssertionError("nothing is written down")
-
-
 def _row_counts(task: DecodeTask) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Give a function that decodes whole files to batches of changes, of which it tells the rows."""
 
@@ -204,7 +131,7 @@ def _stage(spark: SparkSession, kind: str, captures: Path, runs: int) -> list[Ti
     def through_spark(*, folded: bool) -> None:
         # As if the files lay in an object store: workers do not map them, but get their bytes from Spark.
         with patch.object(source, "LOCAL_SCHEME", "none:"):
-            decode_ahead_stage(spark, captures, folded=folded)
+            decode_stage(spark, captures, folded=folded)
 
     sides = {
         f"{kind} transport alone": lambda: transport(spark, captures),

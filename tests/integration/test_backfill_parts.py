@@ -10,12 +10,12 @@ import pytest
 
 import walreplay
 from support.small_mirror import INT4, INT8, TEXT, SmallMirror, relation, row, rows_of
+from walreplay.decode.files import ScanTask
 from walreplay.decode.summary import FileScan
 from walreplay.errors import ConfigError, TargetError
 from walreplay.protocol import messages as m
 from walreplay.spark.captures.files import scan_captures
 from walreplay.spark.job import apply, scanning
-from walreplay.spark.workers.scan import ScanTask
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

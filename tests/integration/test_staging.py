@@ -59,7 +59,7 @@ def _parts(frame: DataFrame) -> list[int]:
 
 def test_a_small_row_in_front_does_not_bring_large_ones_into_one_part(spark: SparkSession, target: Target) -> None:
     staging = TableStaging(target.ledger("staging"))
-    staging._write(_staged_rows(spark), "overwrite")
+    staging._write(_staged_rows(spark))
     parts = _parts(staging._frame(spark))
     assert sum(parts) > (_COUNT - 1) * _LARGE
     assert max(parts) <= _MOST
@@ -68,9 +68,7 @@ def test_a_small_row_in_front_does_not_bring_large_ones_into_one_part(spark: Spa
 def test_of_many_tables_only_the_folder_of_the_one_that_is_read_is_listed(spark: SparkSession, tmp_path: Path) -> None:
     staging = TableStaging(Target.parse(str(tmp_path)).ledger("staging"))
     # Some tables have negative numbers: what is no table of the source.
-    staging._write(
-        _staged_rows(spark).selectExpr("* EXCEPT (table)", "CAST(sequence % 3 - 1 AS INT) AS table"), "overwrite"
-    )
+    staging._write(_staged_rows(spark).selectExpr("* EXCEPT (table)", "CAST(sequence % 3 - 1 AS INT) AS table"))
     staging._sizes.update({-1: 1, 0: 1, 1: 1})
     for table in (-1, 0, 1):
         found = staging._of_table(spark, table)

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from property.test_until import played, wishes
 from support.runs import Files, plan_run
@@ -27,28 +26,19 @@ from walreplay.spark.workers.fold import HistoryTask
 from walreplay.spark.workers.rows import PARTS, USES_TABLE
 from walreplay.task_settings import TaskSettings
 from walreplay.transactions.plan import Plan
-from walreplay.transactions.planned import PlannedBytes
 from walreplay.transactions.stored import resume_to_json
 
 
-def staged(plan: Plan, files: Files, *, apart: bool) -> list[dict[str, Any]]:
-    """Stage a plan's rows as those of histories.
-
-    Args:
-        apart: each step is decoded by a task of its own, as what is left of a file that was decoded with its scan.
-    """
+def staged(plan: Plan, files: Files) -> list[dict[str, Any]]:
+    """Stage a plan's rows as those of histories."""
     relations = dict.fromkeys((*plan.relations, *plan.versions))
     assigned = {}
     for number, one in enumerate(relations):
         to = Assignment(number, number, identity_of(one, None), Shown(one, tuple(range(len(one.columns)))))
         assigned[one] = Assigned(number, tuple(column_types(one, {})), history=to)
     task = DecodeTask({}, plan.versions, plan.type_versions, assigned, {}, TaskSettings(), buckets=2)
-    rows = []
-    for file in plan.files:
-        for steps in [[step] for step in file.steps] if apart else [file.steps] if file.steps else []:
-            content = memoryview(files[file.path])
-            rows += staged_rows(PlannedBytes.of(file, content), steps, task, None)
-    return rows
+    read = [file for file in plan.files if file.steps]
+    return [row for file in read for row in staged_rows(file, memoryview(files[file.path]), task)]
 
 
 def times(rows: list[dict[str, Any]], axis: Axis) -> Iterator[tuple[int, int]]:
@@ -71,8 +61,8 @@ def axis_of(plan: Plan, rows: list[dict[str, Any]], before: int) -> Axis:
     return Axis.of(before, told, decided)
 
 
-@given(captures, wishes, st.booleans())
-def test_the_time_of_a_change_is_that_of_the_cut_it_belongs_to(drawn: Drawn, chosen: Any, apart: bool) -> None:
+@given(captures, wishes)
+def test_the_time_of_a_change_is_that_of_the_cut_it_belongs_to(drawn: Drawn, chosen: Any) -> None:
     files, state, ends = played(drawn, chosen)
     tops = accumulate((one.commit_time + POSTGRES_EPOCH_UNIX_MICROS for one in state.transactions), max)
     expected = dict(zip((one.commit_lsn for one in state.transactions), tops, strict=True))
@@ -83,7 +73,7 @@ def test_the_time_of_a_change_is_that_of_the_cut_it_belongs_to(drawn: Drawn, cho
             if planned is None:
                 continue
             stored = resume_to_json(planned.plan.resume)
-            rows = staged(planned.ahead if guessing else planned.plan, files, apart=apart)
+            rows = staged(planned.plan, files)
             axis = axis_of(planned.plan, rows, before)
             for lsn, time in times(rows, axis):
                 # A copy of a transaction is decoded only to be compared.

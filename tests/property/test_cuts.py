@@ -89,7 +89,6 @@ def check_same(name: str, runs: list[tuple[Files, Planned]], *, tile_bytes: int 
     plan, rows = whole(name)
     got = joined([rows_of(planned.plan, files, tile_bytes=tile_bytes) for files, planned in runs])
     assert got == rows
-    assert joined([rows_of(planned.ahead, files, tile_bytes=tile_bytes) for files, planned in runs]) == rows
     last = runs[-1][1].plan
     assert (last.upto_lsn, last.upto_commit_time) == (plan.upto_lsn, plan.upto_commit_time)
     assert last.resume.place == plan.resume.place
@@ -375,5 +374,4 @@ def test_a_killed_recorder_may_leave_equal_files(name: str, data: st.DataObject)
     runs = list(plan_runs([dict(list(files.items())[:first]), files]))
     plan, rows = whole(name)
     assert joined([rows_of(planned.plan, files) for files, planned in runs]) == rows
-    assert joined([rows_of(planned.ahead, files) for files, planned in runs]) == rows
     assert sum(planned.plan.transactions for _, planned in runs) == plan.transactions

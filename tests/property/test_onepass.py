@@ -71,13 +71,13 @@ def in_one_pass(files: Files, tile_bytes: int | None) -> Rows | str:
 
 def how_far(files: Files, tile_bytes: int | None) -> str:
     """Say whether one pass reads everything, some of it, or nothing."""
-    one_pass = OnePass(None, tile_bytes=tile_bytes)
+    one_pass, batches = OnePass(None, tile_bytes=tile_bytes), 0
     try:
         for content in files.values():
             for _ in one_pass.read(content):
-                pass
+                batches += 1
     except NotPlain:
-        return "some" if one_pass.given else "nothing"
+        return "some" if batches else "nothing"
     return "all"
 
 

@@ -55,8 +55,6 @@ def _check(
     config: dict[str, Any],
     ends: Sequence[int],
     back: Sequence[int],
-    *,
-    ahead: bool,
 ) -> None:
     server, settings = Server(), Settings.from_mapping(config)
     for how, commits, steps in history:
@@ -66,25 +64,25 @@ def _check(
     for way in ([], range(len(pieces)), ends):
         mirror = Mirror(settings)
         for files in grouped(pieces, way):
-            mirror.run(files, ahead=ahead)
+            mirror.run(files)
         assert mirror.places == right, list(way)
 
 
-@given(histories, configurations, st.lists(st.integers(1, 20), max_size=3), st.booleans())
-@example([("ordinary", True, _BOTH), *_ROTATED, ("ordinary", True, [("truncate", "red")])], {}, [], False)
-@example([("ordinary", True, [*_BOTH, _SWAP, *_BOTH, _SWAP, *_BOTH, ("truncate", "red")])], {}, [], False)
-@example([("ordinary", True, _BOTH), ("far", True, [_SWAP, *_BOTH])], {"origins": {"exclude": ["far"]}}, [], True)
-@example([("ordinary", True, _BOTH), ("streamed", True, [("savepoint",), _SWAP, *_BOTH, ("undo",)])], {}, [], False)
-@example([("ordinary", True, _BOTH), ("prepared", False, [_SWAP, *_BOTH])], {}, [], False)
-@example([("streamed", True, [*_BOTH, ("savepoint",), _SWAP, *_BOTH, ("undo",), *_BOTH[::-1]])], {}, [], False)
+@given(histories, configurations, st.lists(st.integers(1, 20), max_size=3))
+@example([("ordinary", True, _BOTH), *_ROTATED, ("ordinary", True, [("truncate", "red")])], {}, [])
+@example([("ordinary", True, [*_BOTH, _SWAP, *_BOTH, _SWAP, *_BOTH, ("truncate", "red")])], {}, [])
+@example([("ordinary", True, _BOTH), ("far", True, [_SWAP, *_BOTH])], {"origins": {"exclude": ["far"]}}, [])
+@example([("ordinary", True, _BOTH), ("streamed", True, [("savepoint",), _SWAP, *_BOTH, ("undo",)])], {}, [])
+@example([("ordinary", True, _BOTH), ("prepared", False, [_SWAP, *_BOTH])], {}, [])
+@example([("streamed", True, [*_BOTH, ("savepoint",), _SWAP, *_BOTH, ("undo",), *_BOTH[::-1]])], {}, [])
 def test_whoever_was_used_last_under_a_name_has_it_wherever_runs_end(
-    history: list[tuple[str, bool, list[Step]]], config: dict[str, Any], ends: list[int], ahead: bool
+    history: list[tuple[str, bool, list[Step]]], config: dict[str, Any], ends: list[int]
 ) -> None:
-    _check(history, config, ends, [], ahead=ahead)
+    _check(history, config, ends, [])
 
 
 @given(histories, configurations, st.lists(st.integers(0, 4), min_size=1, max_size=4), st.lists(st.integers(1, 20)))
 def test_transactions_that_come_again_do_not_pass_names_back(
     history: list[tuple[str, bool, list[Step]]], config: dict[str, Any], back: list[int], ends: list[int]
 ) -> None:
-    _check(history, config, ends, back, ahead=False)
+    _check(history, config, ends, back)

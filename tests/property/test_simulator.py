@@ -119,8 +119,7 @@ def check(capture: Capture, *, guessing: bool, forced: bool) -> str:
     try:
         for files, planned in plan_runs(capture.stages, guessing=guessing, framing=framing):
             done = sum(map(len, files.values()))
-            # Where a scan begins at a guess, a file's rows may be decoded with it.
-            for name, rows in decoded(planned.ahead if guessing else planned.plan, files).items():
+            for name, rows in decoded(planned.plan, files).items():
                 applied.setdefault(name, []).extend(rows)
             decided = check_run(capture, done, applied, planned.plan)
     except (AssertionError, CaptureError) as error:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
+from walreplay.decode.files import ScanTask
 from walreplay.decode.summary import FileScan
 from walreplay.errors import CaptureError, TruncatedMessage, WalReplayError
 from walreplay.lsn import to_datetime
@@ -23,7 +24,7 @@ from walreplay.spark.index.archive import Indexed, Known
 from walreplay.spark.index.facts import FileFacts
 from walreplay.spark.index.joining import Joined, Joining
 from walreplay.spark.index.stored import pack, unpack
-from walreplay.spark.workers.scan import ScanTask, scan_of
+from walreplay.spark.workers.scan import scan_of
 
 _CHANGES = {m.Insert: 0, m.Update: 1, m.Delete: 2}
 

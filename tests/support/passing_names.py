@@ -317,16 +317,12 @@ class Mirror:
     entries: tuple[MirrorEntry, ...] = ()
     stored: str | None = None
 
-    def run(self, files: Mapping[str, bytes], *, ahead: bool) -> None:
-        """Apply what is new.
-
-        Args:
-            ahead: files are decoded with their scan where that can be.
-        """
+    def run(self, files: Mapping[str, bytes]) -> None:
+        """Apply what is new."""
         planned = plan_run(files, self.stored, wants_origin=self.settings.wants_origin)
         if planned is None:
             return
-        plan = planned.ahead if ahead else planned.plan
+        plan = planned.plan
         catalogue = Catalogue.of(plan, self.settings, self.entries)
         skips = self.settings.skips("t")
         truncates = {} if skips else {item.oid: (item.lsn, item.ordinal) for item in plan.truncates}

@@ -1,25 +1,19 @@
 """Runs over capture files in memory: which files a run reads and what it plans, without Spark.
 
 It decides as `walreplay.spark.job.apply` does: files in the order of their names, the newest of which may have grown
-since; the first is scanned from where the last run ended, the others from a guess.  As where bytes come from Spark,
-files are decoded with their scan where that can be, and what holds of it is told from the plan.
+since; the first is scanned from where the last run ended, the others from a guess.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 
-from walreplay.decode.files import scan_file
-from walreplay.decode.place import Place
-from walreplay.decode.summary import FileScan
+from walreplay.decode.files import ScanTask, scan_file
 from walreplay.decode.until import Until
-from walreplay.protocol.compression import plain
 from walreplay.protocol.framing import Framing
-from walreplay.transactions.ahead import Confirmation, DecodedAhead, Guess, place_ahead, stretch_ahead
-from walreplay.transactions.plan import FilePlan, Plan, Resume, Step
-from walreplay.transactions.schedule import sequence_of
+from walreplay.transactions.plan import Plan, Resume
 from walreplay.transactions.stitch import Stitch
 from walreplay.transactions.stored import plan_from_json, plan_to_json, resume_from_json, resume_to_json
 from walreplay.types.text import UTF8
@@ -47,60 +41,10 @@ def grown_to(files: Files, size: int) -> dict[str, bytes]:
 
 @dataclass(frozen=True)
 class Planned:
-    """A run's plan, as it is after it was stored, and how many guesses did not hold.
-
-    Attributes:
-        ahead: the plan as it is carried out where files are decoded with their scan.
-        held: those whose rows hold.
-    """
+    """A run's plan, as it is after it was stored, and how many guesses did not hold."""
 
     plan: Plan
     rescans: int
-    ahead: Plan
-    held: frozenset[str]
-
-
-class _Ahead:
-    """The files that would be decoded with their scan."""
-
-    def __init__(self, stitch: Stitch, resume: Resume | None) -> None:
-        self._guess = None if resume is None else Guess.at(stitch)
-        self._found: dict[str, tuple[DecodedAhead, Step]] = {}
-
-    def take(self, number: int, scan: FileScan, content: bytes, stitch: Stitch, place: Place | None) -> None:
-        """Take a file's first scan; the stitch has it already where it is the stream's first file."""
-        if self._guess is None:
-            self._guess = Guess.at(stitch)
-        guess = self._guess
-        scan.ahead = stretch_ahead(scan, plain(content).data, guess)
-        if scan.ahead is None:
-            return
-        step = Step(sequence_of(number), scan.ahead.start, scan.ahead.stop, place_ahead(scan, place))
-        self._found[scan.path] = DecodedAhead(number, scan, guess), step
-
-    def drop(self, name: str) -> None:
-        self._found.pop(name, None)
-
-    def carried_out(self, plan: Plan) -> tuple[Plan, frozenset[str]]:
-        """Put into a plan what was decoded in place of what it says of these files."""
-        confirmation = Confirmation(plan, [file for file, _ in self._found.values()])
-        versions, types = list(confirmation.versions), list(confirmation.types)
-        rest = {file.path: file.steps for file in confirmation.rest}
-
-        def as_decoded(file: FilePlan) -> FilePlan:
-            if file.path not in confirmation.held:
-                return file
-            decoded, step = self._found[file.path]
-            relations = tuple(range(len(versions), len(versions) + len(decoded.guess.relations)))
-            known = tuple(range(len(types), len(types) + len(decoded.guess.types)))
-            versions.extend(decoded.guess.relations)
-            types.extend(decoded.guess.types)
-            steps = (*rest.get(file.path, ()), replace(step, relations=relations, types=known))
-            return replace(file, steps=tuple(sorted(steps, key=lambda step: step.sequence)))
-
-        files = tuple(map(as_decoded, plan.files))
-        plan = replace(plan, files=files, versions=tuple(versions), type_versions=tuple(types))
-        return plan, frozenset(confirmation.held)
 
 
 def plan_run(
@@ -132,7 +76,6 @@ def plan_run(
         return None
     stitch = Stitch(resume, wants_origin=wants_origin, until=until)
     rescans = 0
-    ahead = _Ahead(stitch, resume)
     for number, name in enumerate(reading):
         if stitch.is_ended:
             break
@@ -140,61 +83,19 @@ def plan_run(
         if number == 0 and resume is not None:
             known = resume.length if name == resume.path else 0
             start = resume.offset if name == resume.path else 0
-            scan = scan_file(
-                name,
-                content,
-                framing=framing,
-                place=resume.place,
-                start=start,
-                known_length=known,
-                codec=codec,
-                until=until,
-            )
+            task = ScanTask(framing, resume.place, start, known_length=known, codec=codec, until=until)
+            scan = scan_file(name, content, task)
             assert not known or scan.known_fingerprint == resume.fingerprint
             stitch.add_exact(scan)
-            ahead.take(number, scan, content, stitch, resume.place)
         elif number == 0 or not guessing:
-            place, tail = stitch.place, stitch.tail
-            scan = scan_file(
-                name,
-                content,
-                framing=framing,
-                place=place,
-                first=place is None,
-                prefix=tail,
-                edges=stitch.edges,
-                origins=stitch.origins,
-                codec=codec,
-                until=until,
-            )
-            stitch.add_exact(scan)
-            if number == 0:
-                ahead.take(number, scan, content, stitch, None)
-        else:
-            scan = scan_file(name, content, framing=framing, codec=codec)
-            ahead.take(number, scan, content, stitch, None)
-            again = stitch.add(scan)
-            if again is not None:
-                rescans += 1
-                ahead.drop(name)
-                first = again.place is None
-                scan = scan_file(
-                    name,
-                    content,
-                    framing=framing,
-                    place=again.place,
-                    first=first,
-                    prefix=again.prefix,
-                    edges=again.edges,
-                    origins=again.origins,
-                    codec=codec,
-                    until=until,
-                )
-                stitch.add_exact(scan)
+            stitch.add_exact(scan_file(name, content, stitch.next_scan(framing, codec)))
+        elif not stitch.add(scan_file(name, content, ScanTask(framing, codec=codec))):
+            rescans += 1
+            stitch.add_exact(scan_file(name, content, stitch.next_scan(framing, codec)))
     plan = stitch.plan()
     stored_plan = plan_from_json(plan_to_json(plan))
     assert stored_plan == plan
-    return Planned(stored_plan, rescans, *ahead.carried_out(plan))
+    return Planned(stored_plan, rescans)
 
 
 def what_is_new(files: Files, resume: Resume | None) -> list[str]:

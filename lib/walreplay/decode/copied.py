@@ -83,7 +83,7 @@ class CopiedRows:
             length = np.ascontiguousarray(length.reshape(-1, width)[:, self._order]).reshape(-1)
         first = np.arange(cells.rows, dtype=np.int32) * np.int32(count)
         try:
-            self._columns.append_cells(cells.buf, offset, length, first)
+            self._columns.append(cells.buf, offset, length, first)
         except ValueFormatError as error:
             if error.offset is not None:
                 error.offset += cells.base

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from walreplay.decode.place import Place
@@ -19,7 +20,7 @@ from walreplay.decode.sessions.starts import may_begin
 from walreplay.decode.summary import FileScan, Part, Summary
 from walreplay.decode.until import Until, end_scan
 from walreplay.errors import CaptureError, FramingChange, NotACapture, WalReplayError
-from walreplay.protocol.compression import Plain, plain
+from walreplay.protocol.compression import plain
 from walreplay.protocol.framing import PGCOPY_SIGNATURE, Framing
 from walreplay.protocol.opening import RECOGNISABLE_BYTES
 from walreplay.types.text import UTF8
@@ -31,29 +32,11 @@ _ONE_OF_THEM: Final = (
 )
 
 
-def scan_file(
-    path: str,
-    content: bytes | memoryview,
-    *,
-    framing: Framing | None = None,
-    place: Place | None = None,
-    start: int = 0,
-    first: bool = False,
-    prefix: bytes = b"",
-    edges: tuple[int, ...] = (),
-    origins: tuple[tuple[str, int], ...] = (),
-    gap: bool = False,
-    known_length: int = 0,
-    codec: str = UTF8,
-    opened: Plain | None = None,
-    before: str = "",
-    until: Until | None = None,
-) -> FileScan:
-    """Summarise a file, from a known place or from a guessed boundary.
+@dataclass(frozen=True, slots=True)
+class ScanTask:
+    """How a file is scanned.
 
-    Args:
-        path: the file's, for errors.
-        content: the file's bytes as stored.
+    Attributes:
         framing: the stream's; None if it is not known.
         place: the place in the stream at ``start``; None guesses a boundary.
         start: the offset in the decompressed bytes at which to begin.
@@ -64,48 +47,90 @@ def scan_file(
         gap: bytes are missing in front of the file.  A session begins at the first boundary where one can begin.
         known_length: how many bytes of the file an earlier run has read.
         codec: the encoding of names, from `walreplay.types.text.codec_of`.
-        opened: the decompressed content, if the caller has it.
         before: the path of the file before this one, for errors.
         until: where to end, if the place is known.
+        length: the file's bytes, where they were listed.
+    """
+
+    framing: Framing | None = None
+    place: Place | None = None
+    start: int = 0
+    first: bool = False
+    prefix: bytes = b""
+    edges: tuple[int, ...] = ()
+    origins: tuple[tuple[str, int], ...] = ()
+    gap: bool = False
+    known_length: int = 0
+    codec: str = UTF8
+    before: str = ""
+    until: Until | None = None
+    length: int = 0
+
+
+def scan_file(path: str, content: bytes | memoryview, task: ScanTask) -> FileScan:
+    """Summarise a file, from a known place or from a guessed boundary.
+
+    Args:
+        path: the file's, for errors.
+        content: the file's bytes as stored.
 
     Raises:
         CaptureError: the start was known, and the bytes are wrong; it names file and offset.
     """
     try:
-        compression, data = plain(content) if opened is None else opened
-        scan = FileScan(path, len(content), len(data), compression, fingerprint(content, len(content)), codec=codec)
-        if known_length:
-            scan.known_fingerprint = fingerprint(content, known_length)
-        if first and place is None:
-            framing = framing or framing_at_start(data, codec, prefix=prefix, before=before, compression=compression)
-            if framing is None:
-                scan.tail = prefix + bytes(data)
+        compression, data = plain(content)
+        size = len(content)
+        scan = FileScan(path, size, len(data), compression, fingerprint(content, size), codec=task.codec)
+        if task.known_length:
+            scan.known_fingerprint = fingerprint(content, task.known_length)
+        place = task.place
+        if task.first and place is None:
+            place = _begin_stream(scan, data, task)
+            if place is None:
+                scan.tail = task.prefix + bytes(data)
                 return scan
-            refuse_text(data, prefix, compression)
-            scan.framing, place = framing, Place(framing)
         if place is None:
-            _scan_guessed(scan, data, framing)
+            _scan_guessed(scan, data, task.framing)
             return scan
-        if gap:
+        if task.gap:
             _scan_behind_gap(scan, data, place)
         else:
-            try:
-                _scan_in_place(scan, data, place, start, prefix, edges, before)
-            except (FramingChange, NotACapture):
-                raise
-            except WalReplayError as error:
-                if prefix:
-                    # The damaged bytes lie in an earlier file, not in this one.
-                    of = origins[0] if origins else (path, 0)
-                    refuse_leftover(prefix, place.framing, codec, path=of[0], offset=of[1])
-                    _tell_place(error, len(prefix), edges, (*origins, (path, 0)) if origins else ())
-                raise
-        if until is not None:
-            end_scan(scan, data, place, prefix, until)
+            _scan_in_place(scan, data, place, task)
+        if task.until is not None:
+            end_scan(scan, data, place, task.prefix, task.until)
     except WalReplayError as error:
         error.at(path=path)
         raise
     return scan
+
+
+def _begin_stream(scan: FileScan, data: memoryview, task: ScanTask) -> Place | None:
+    """Return the place at the beginning of a stream; None if the bytes are too few to recognise the framing."""
+    prefix, compression = task.prefix, scan.compression
+    framing = task.framing or framing_at_start(
+        data, task.codec, prefix=prefix, before=task.before, compression=compression
+    )
+    if framing is None:
+        return None
+    refuse_text(data, prefix, compression)
+    scan.framing = framing
+    return Place(framing)
+
+
+def _scan_in_place(scan: FileScan, data: memoryview, place: Place, task: ScanTask) -> None:
+    """Scan a file from a known place; an error names the file that has the damaged bytes."""
+    try:
+        _scan_own(scan, data, place, task)
+    except (FramingChange, NotACapture):
+        raise
+    except WalReplayError as error:
+        if task.prefix:
+            # The damaged bytes may lie in an earlier file.
+            path, offset = task.origins[0] if task.origins else (scan.path, 0)
+            refuse_leftover(task.prefix, place.framing, task.codec, path=path, offset=offset)
+            origins = (*task.origins, (scan.path, 0)) if task.origins else ()
+            _tell_place(error, len(task.prefix), task.edges, origins)
+        raise
 
 
 def _tell_place(
@@ -138,19 +163,19 @@ def across_files(paths: Sequence[str]) -> str:
     return f"The message that begins here goes on in {named}: {_ONE_OF_THEM}"
 
 
-def _scan_in_place(
-    scan: FileScan, data: memoryview, place: Place, start: int, prefix: bytes, edges: tuple[int, ...], before: str
-) -> None:
+def _scan_own(scan: FileScan, data: memoryview, place: Place, task: ScanTask) -> None:
     """Scan a file from a known place; if that fails because the file is of another kind, say so."""
-    error = None
+    error, before = None, task.before
     try:
-        _scan_exact(scan, data, place, start, prefix, edges)
+        _scan_exact(scan, data, place, task)
     except CaptureError as problem:
         error = problem
     nothing_read = all(part.data is not None or part.summary.stop == part.summary.start for part in scan.parts)
     # A file that continues a message may begin inside a value, and then a small file may look like anything.
-    is_doubtful = error is not None and len(data) >= RECOGNISABLE_BYTES if prefix else error is not None or nothing_read
-    if before and start == 0 and len(data) and is_doubtful:
+    is_doubtful = (
+        error is not None and len(data) >= RECOGNISABLE_BYTES if task.prefix else error is not None or nothing_read
+    )
+    if before and task.start == 0 and len(data) and is_doubtful:
         found = stranger(data, scan.compression, place.framing, before=before, codec=scan.codec)
         if found is not None:
             raise found
@@ -158,9 +183,8 @@ def _scan_in_place(
         raise error
 
 
-def _scan_exact(
-    scan: FileScan, data: memoryview, place: Place, start: int, prefix: bytes, edges: tuple[int, ...]
-) -> None:
+def _scan_exact(scan: FileScan, data: memoryview, place: Place, task: ScanTask) -> None:
+    start, prefix, edges = task.start, task.prefix, task.edges
     scan.head = b""
     if not (prefix and may_begin(data, place.framing)):
         try:
@@ -238,4 +262,4 @@ def _scan_behind_gap(scan: FileScan, data: memoryview, place: Place) -> None:
     scan.tail = bytes(data[found[-1].stop :])
 
 
-__all__ = ["across_files", "scan_file"]
+__all__ = ["ScanTask", "across_files", "scan_file"]

@@ -52,16 +52,6 @@ class TupleColumns:
     def append(
         self,
         buf: NDArray[np.uint8],
-        tile: Tile,
-        first: NDArray[np.int32],
-        builders: Sequence[tuple[int, ColumnBuilder]] | None = None,
-    ) -> None:
-        """Append rows to all columns, or to some."""
-        self.append_cells(buf, tile.offset, tile.length, first, builders)
-
-    def append_cells(
-        self,
-        buf: NDArray[np.uint8],
         offset: NDArray[np.int32],
         length: NDArray[np.int32],
         first: NDArray[np.int32],
@@ -319,7 +309,7 @@ class RelationRows:
         program = self.program
         start, rows = int(program[words.SETTLED]), self.rows
         first = self._firsts[0][: rows - start]
-        self.columns.append(buf, tile, first, self._others)
+        self.columns.append(buf, tile.offset, tile.length, first, self._others)
         for number, builder in self._placed:
             flags = words.HEAD + number * words.COLUMN + words.FLAGS
             bad = missed[missed[:, 0] == number, 1] if len(missed) else missed[:, 1]
@@ -335,7 +325,7 @@ class RelationRows:
         if befores:
             if self._before is None:
                 self._before = TupleColumns(self.relation, self.types, self.names, self.codec)
-            self._before.append(buf, tile, self._firsts[1][:befores])
+            self._before.append(buf, tile.offset, tile.length, self._firsts[1][:befores])
             self._before_rows.append(self._pending_before[:befores].copy())
         self._settle(rows)
 

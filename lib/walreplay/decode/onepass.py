@@ -13,7 +13,6 @@ Commit.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -85,11 +84,6 @@ class OnePass:
     @property
     def _is_sound(self) -> bool:
         return self._walker is None or self._walker.is_sound
-
-    @property
-    def given(self) -> Counter[int]:
-        """How many rows were given of each relation, by its oid."""
-        return self._waiting.given
 
     @property
     def first_needed(self) -> int:

@@ -100,7 +100,6 @@ class Scanner(StreamWalker):
         self._items: list[Item] = []
         self._part: _Inner | None = None
         self._first_message: int | None = None
-        self._head_end: int | None = None
         self._partitions = PartitionFinder(lambda slot: int(self.kernel.slots.counts[slot].sum()))
 
     # What is told of the rare messages.
@@ -129,9 +128,7 @@ class Scanner(StreamWalker):
         self._rare[type(message).__name__] += 1
         state = self.kernel.state
         at = int(state[walk.PREVIOUS])
-        if isinstance(message, m.Commit):
-            self._head_end = int(state[walk.POS])
-        elif isinstance(message, m.Relation):
+        if isinstance(message, m.Relation):
             in_block = self.stream_xid is not None and self._part is not None
             known = self._part.relations if in_block and self._part is not None else self._relations
             known.append((offset, outside(message)))
@@ -315,17 +312,11 @@ class Scanner(StreamWalker):
         head_changes, head_commit = self._head or (int(state[walk.ORDINAL]) if still_head else 0, None)
         counts = self._counts()
         ordinary = int(state[walk.TRANSACTIONS])
-        commits, events = list(self._committed), list(self._events)
-        if head_commit is not None:
-            commits.append(head_commit)
-        if state[walk.FIRST_LSN] != walk.NO_LSN:
-            commits.append((int(state[walk.FIRST_LSN]), int(state[walk.FIRST_COMMIT_TS])))
-        if ordinary:
-            commits.append((int(state[walk.LAST_LSN]), int(state[walk.LAST_COMMIT_TS])))
+        commits = self._commits(head_commit)
         first, last = (min(commits), max(commits)) if commits else ((None, None), (None, None))
         is_open = state[walk.TXN] == walk.OPEN and self.gid is None
         begins = state[walk.BEGIN_AT] != walk.NO_OFFSET
-        events.extend(lsn for lsn, _ in commits)
+        events = [*self._events, *(lsn for lsn, _ in commits)]
         if is_open and begins:
             events.append(int(state[walk.LSN]))
         hot = {
@@ -362,7 +353,6 @@ class Scanner(StreamWalker):
             counts=counts,
             messages={name: count for name, count in {**hot, **self._rare}.items() if count},
             first_message=self._first_message,
-            whole_from=None if still_head else start if self._head_end is None else self._head_end,
             partitions=self._partitions.found(number),
             alone=self._partitions.alone(),
             leading=self._partitions.leading(),
@@ -370,6 +360,17 @@ class Scanner(StreamWalker):
             trailing_partitions=seeming,
             announced=tuple(self._told),
         )
+
+    def _commits(self, head: tuple[int, int] | None) -> list[tuple[int, int]]:
+        """Return commit LSN and time of the head, of the first and the last ordinary transaction, and of all others."""
+        state, commits = self.kernel.state, list(self._committed)
+        if head is not None:
+            commits.append(head)
+        if state[walk.FIRST_LSN] != walk.NO_LSN:
+            commits.append((int(state[walk.FIRST_LSN]), int(state[walk.FIRST_COMMIT_TS])))
+        if state[walk.TRANSACTIONS]:
+            commits.append((int(state[walk.LAST_LSN]), int(state[walk.LAST_COMMIT_TS])))
+        return commits
 
     def _counts(self) -> dict[int, Counts]:
         counts: dict[int, Counts] = {}

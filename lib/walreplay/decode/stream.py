@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final, TypeGuard
 
 import numpy as np
 
@@ -249,8 +249,47 @@ class StreamWalker(WalkState):
         if isinstance(message, m.Commit):
             self._take_head_commit(message)
             return True
-        loose = isinstance(message, m.Message) and not message.transactional
-        if loose and where in (Where.TRANSACTION, Where.PREPARED):
+        if not self._may_stand(message, where, offset):
+            return False
+        if isinstance(message, (m.StreamCommit, m.CommitPrepared)):
+            return self._take_decision(message, offset)
+        if where is Where.UNKNOWN and (_is_loose(message) or isinstance(message, BETWEEN)):
+            if self.kernel.state[walk.ORDINAL] > 0:
+                # A transaction that ends otherwise than by a Commit: the guess does not know which.
+                raise OrderError(f"a {type(message).__name__} message stands {where.value}", offset=offset)
+            self.kernel.state[walk.TXN] = walk.IDLE
+        if isinstance(message, m.Type):
+            self._type_oids.add(message.oid)
+        elif isinstance(message, m.Relation):
+            self._take_relation(self.told(message), offset)
+        elif isinstance(message, m.Truncate) and not self._is_aborted(message.xid):
+            self._take_truncate(message, offset)
+        elif _is_loose(message):
+            self.news = message.lsn > self._message_lsn
+            self._message_lsn = max(message.lsn, self._message_lsn)
+        elif isinstance(message, m.Origin):
+            self._set_origin(message.name)
+        elif isinstance(message, m.BeginPrepare):
+            self._open(message.prepare_lsn, message.prepare_time, message.xid, 0)
+            self.kernel.state[walk.BEGIN_AT] = self.kernel.state[walk.POS]
+            self.gid = message.gid
+            self._enter(self.inner_relations(message.xid))
+        elif isinstance(message, m.Prepare) and where is Where.PREPARED:
+            return self._take_prepare(message, offset)
+        elif isinstance(message, m.StreamStart):
+            if message.first_segment:
+                self.open_streams.begin(message.xid, int(self.kernel.state[walk.POS]))
+            self._check_not_lost(message.xid, offset)
+            self._enter_stream(message.xid, self.inner_relations(message.xid))
+        elif isinstance(message, m.StreamStop):
+            self.kernel.state[walk.STREAM] = 0
+            self.stream_xid = None
+            self._leave(keep=False)
+        return True
+
+    def _may_stand(self, message: m.AnyMessage, where: Where, offset: int) -> bool:
+        """Check that a message is legal where it stands; False when a new session begins with it."""
+        if _is_loose(message) and where in (Where.TRANSACTION, Where.PREPARED):
             return self._outside_only(offset)
         if not isinstance(message, LEGAL[where]) or (
             where is Where.OUTSIDE and isinstance(message, m.Message) and message.transactional
@@ -262,48 +301,20 @@ class StreamWalker(WalkState):
             raise MalformedMessage(NO_TIME, offset=offset, remedy=DAMAGED)
         if isinstance(message, (m.StreamCommit, m.StreamPrepare)):
             self._check_not_lost(message.xid, offset)
-        if isinstance(message, (m.StreamCommit, m.CommitPrepared)):
-            return self._take_decision(message, offset)
-        if where is Where.UNKNOWN and (loose or isinstance(message, BETWEEN)):
-            if self.kernel.state[walk.ORDINAL] > 0:
-                # A transaction that ends otherwise than by a Commit: the guess does not know which.
-                raise OrderError(f"a {type(message).__name__} message stands {where.value}", offset=offset)
-            self.kernel.state[walk.TXN] = walk.IDLE
-        if isinstance(message, m.Type):
-            self._type_oids.add(message.oid)
-        elif isinstance(message, m.Relation):
-            self._take_relation(self.told(message), offset)
-        elif isinstance(message, m.Truncate) and not self._is_aborted(message.xid):
-            self._take_truncate(message, offset)
-        elif isinstance(message, m.Message) and not message.transactional:
-            self.news = message.lsn > self._message_lsn
-            self._message_lsn = max(message.lsn, self._message_lsn)
-        elif isinstance(message, m.Origin):
-            self._set_origin(message.name)
-        elif isinstance(message, m.BeginPrepare):
-            self._open(message.prepare_lsn, message.prepare_time, message.xid, 0)
-            self.kernel.state[walk.BEGIN_AT] = self.kernel.state[walk.POS]
-            self.gid = message.gid
-            self._enter(self.inner_relations(message.xid))
-        elif isinstance(message, m.Prepare) and where is Where.PREPARED:
-            if (message.gid, message.xid) != (self.gid, self.kernel.state[walk.XID]):
-                # An empty transaction is prepared by a Prepare alone; a session may begin with it.  But one with this
-                # very LSN is what was begun, and damage has changed its gid or its xid.
-                if message.prepare_lsn != self.kernel.state[walk.LSN] and self._breaks():
-                    return False
-                raise OrderError("the Prepare is not that of the transaction that is open", offset=offset)
-            self.kernel.state[walk.TXN] = walk.IDLE
-            self.gid = None
-            self._leave(keep=True)
-        elif isinstance(message, m.StreamStart):
-            if message.first_segment:
-                self.open_streams.begin(message.xid, int(self.kernel.state[walk.POS]))
-            self._check_not_lost(message.xid, offset)
-            self._enter_stream(message.xid, self.inner_relations(message.xid))
-        elif isinstance(message, m.StreamStop):
-            self.kernel.state[walk.STREAM] = 0
-            self.stream_xid = None
-            self._leave(keep=False)
+        return True
+
+    def _take_prepare(self, message: m.Prepare, offset: int) -> bool:
+        """Take the end of the prepared transaction that is open."""
+        state = self.kernel.state
+        if (message.gid, message.xid) != (self.gid, state[walk.XID]):
+            # An empty transaction is prepared by a Prepare alone; a session may begin with it.  But one with this very
+            # LSN is what was begun, and damage has changed its gid or its xid.
+            if message.prepare_lsn != state[walk.LSN] and self._breaks():
+                return False
+            raise OrderError("the Prepare is not that of the transaction that is open", offset=offset)
+        state[walk.TXN] = walk.IDLE
+        self.gid = None
+        self._leave(keep=True)
         return True
 
     def _check_not_lost(self, xid: int, offset: int) -> None:
@@ -383,6 +394,11 @@ class StreamWalker(WalkState):
         state = self.kernel.state
         at = int(state[walk.POS] if outcome is Outcome.BAD_FRAME else state[walk.MESSAGE])
         return problem(outcome, self._view, at, self.framing, last_lsn=int(state[walk.LAST_LSN]))
+
+
+def _is_loose(message: m.AnyMessage) -> TypeGuard[m.Message]:
+    """Return whether a message is a logical one that belongs to no transaction."""
+    return isinstance(message, m.Message) and not message.transactional
 
 
 def outside(message: m.Relation) -> m.Relation:

@@ -243,8 +243,6 @@ class Summary:
         counts: the numbers of row changes, by relation oid.
         messages: the numbers of the rare messages, by name.
         first_message: the LSN of the first logical message that belongs to no transaction.
-        whole_from: the offset from which on all ordinary transactions are known completely: the start, or the end of
-            the head.  None if the stretch ends before it is known whether there is a head.
         partitions: partitions that are announced after their roots.
         alone: the oids of relations whose last announcement had no root in front; they are no partitions any more.
         leading: the relation that is announced before anything else; it may be a partition whose root comes before.
@@ -277,7 +275,6 @@ class Summary:
     counts: dict[int, Counts] = field(default_factory=dict)
     messages: dict[str, int] = field(default_factory=dict)
     first_message: int | None = None
-    whole_from: int | None = None
     partitions: tuple[Partition, ...] = ()
     alone: frozenset[int] = frozenset()
     leading: m.Relation | None = None
@@ -320,21 +317,6 @@ class Stretch:
     torn: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Ahead:
-    """The part of a file that was decoded with its scan, on a guess of what is in force (`transactions.ahead`).
-
-    Attributes:
-        start, stop: the offsets of the whole ordinary transactions that were decoded.
-        head, tail: the stretch's bytes before and after them.
-    """
-
-    start: int
-    stop: int
-    head: bytes
-    tail: bytes
-
-
 @dataclass(slots=True)
 class FileScan:
     """The result of scanning one file, as it comes from an executor.
@@ -352,7 +334,6 @@ class FileScan:
         known_fingerprint: the fingerprint of the part of the file that an earlier run has read.
         framing: the stream's, if it was recognised at its beginning.
         codec: the encoding of names.
-        ahead: the part that was decoded with the scan; None if there is none.
         ended: the scan ends in front of a transaction that is too late (`walreplay.decode.until`), at ``size``.
     """
 
@@ -368,6 +349,5 @@ class FileScan:
     known_fingerprint: int = 0
     framing: Framing | None = None
     codec: str = UTF8
-    ahead: Ahead | None = None
     ended: bool = False
     checksum: int = 0

@@ -166,14 +166,12 @@ class Wanted:
         start: the first sequence number.
         stop: the sequence number after the last; None for no end.
         least_bucket: the lowest bucket.
-        void: rows with these values in the column ``ahead`` are left out.
     """
 
     table: int
     start: int = 0
     stop: int | None = None
     least_bucket: int = 0
-    void: tuple[int, ...] = ()
 
     def among(self, rows: pa.RecordBatch) -> NDArray[np.bool_]:
         """Say for each row of the table whether it is selected."""
@@ -182,8 +180,6 @@ class Wanted:
         found &= rows.column("bucket").to_numpy() >= self.least_bucket
         if self.stop is not None:
             found &= sequence < self.stop
-        if self.void:
-            found &= ~np.isin(rows.column("ahead").to_numpy(), self.void)
         return found
 
 

@@ -83,12 +83,12 @@ class PlannedBytes:
     """The planned bytes of a file.
 
     Args:
-        data: the file's bytes, decompressed; None if all steps contain their bytes (``Step.seam``).
+        data: the file's bytes, decompressed.
     """
 
-    def __init__(self, path: str, data: memoryview | None) -> None:
+    def __init__(self, path: str, data: memoryview) -> None:
         self.path = path
-        self._data = memoryview(b"") if data is None else data
+        self._data = data
 
     @classmethod
     def of(cls, file: FilePlan, content: bytes | memoryview) -> PlannedBytes:

@@ -33,18 +33,7 @@ def plan_files(
     for path in files:
         content = read(path)
         try:
-            scan = scan_file(
-                path,
-                content,
-                framing=framing,
-                place=stitch.place,
-                first=stitch.place is None,
-                prefix=stitch.tail,
-                edges=stitch.edges,
-                origins=stitch.origins,
-                codec=codec,
-                before=stitch.last_path,
-            )
+            scan = scan_file(path, content, stitch.next_scan(framing, codec))
         except (NotACapture, FramingChange) as error:
             raise told_for_paths(error, "`framing`") from None
         stitch.add_exact(scan)

@@ -21,7 +21,7 @@ _STEPS_A_FILE: Final = 1 << 22
 
 
 def sequence_of(file: int) -> int:
-    """Give the sequence number of the first stretch in a file's own bytes, which is known before anything is planned.
+    """Return the sequence number of the first stretch in a file's own bytes.
 
     The number before it belongs to the stretch that begins in front of the file.
 
@@ -78,15 +78,11 @@ class Commit:
 _T = TypeVar("_T", bound=Hashable)
 
 
-class Numbers(Generic[_T]):
-    """Number things; equal ones get the same number.
+class _Numbers(Generic[_T]):
+    """Number things; equal ones get the same number."""
 
-    Args:
-        known: things that already have a number: their position.
-    """
-
-    def __init__(self, known: Iterable[_T] = ()) -> None:
-        self._numbers = {item: number for number, item in enumerate(known)}
+    def __init__(self) -> None:
+        self._numbers: dict[_T, int] = {}
 
     def of(self, items: Iterable[_T]) -> tuple[int, ...]:
         """Give the numbers of some things."""
@@ -155,9 +151,9 @@ class Schedule:
         Args:
             scanned: length, fingerprint, start and stop of each file that the run has read, by path.
         """
-        versions: Numbers[m.Relation] = Numbers()
-        types: Numbers[m.Type] = Numbers()
-        layouts: Numbers[Layout] = Numbers()
+        versions: _Numbers[m.Relation] = _Numbers()
+        types: _Numbers[m.Type] = _Numbers()
+        layouts: _Numbers[Layout] = _Numbers()
         steps: dict[str, list[Step]] = {}
         files: dict[str, FilePlan] = {}
         first = {path: sequence_of(number) for number, path in enumerate(scanned)}

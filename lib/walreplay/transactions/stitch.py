@@ -1,8 +1,8 @@
 """Join the files' summaries into one stream, and plan what of it is applied.
 
 Files are scanned in parallel, each on a guess of where its first message begins.  Here the guesses are held against
-what is certain (`walreplay.decode.guesses`).  A file whose guess proves wrong is asked for again (`Rescan`), this time
-from its true place.
+what is certain (`walreplay.decode.guesses`).  A file whose guess proves wrong is scanned again, from its
+true place (`Stitch.next_scan`).
 
 What is known stands in one record (`walreplay.transactions.state.StitchState`), which always describes the end of the
 last file that was added, exactly; nothing in it rests on a guess.  The moves that streamed and prepared transactions
@@ -12,10 +12,11 @@ make are those of `walreplay.transactions.open_transactions`.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from walreplay.decode.announcements import Layouts
+from walreplay.decode.files import ScanTask
 from walreplay.decode.guesses import parts_of_guess
 from walreplay.decode.place import Place
 from walreplay.decode.sessions.frames import is_short_abort
@@ -24,7 +25,7 @@ from walreplay.decode.summary import Block, Body, FileScan, Part
 from walreplay.decode.unfinished import Unfinished
 from walreplay.decode.until import Until
 from walreplay.errors import FramingError
-from walreplay.protocol import messages as m
+from walreplay.protocol.framing import Framing
 from walreplay.transactions.decisions import decide
 from walreplay.transactions.deferral import add_block, add_body
 from walreplay.transactions.ending import resume_at, warnings_of
@@ -35,23 +36,7 @@ from walreplay.transactions.places import end_place, place_at
 from walreplay.transactions.plan import Plan, Resume
 from walreplay.transactions.state import Begun, StitchState
 from walreplay.transactions.walked import Walk
-
-
-@dataclass(frozen=True, slots=True)
-class Rescan:
-    """The wish to have a file scanned again from a known place, behind some unfinished bytes, to where the run ends.
-
-    No place means the start of the stream, of which so few bytes were seen that its framing is unknown.
-    ``edges`` are the places in the prefix at which files begin, ``origins`` the files of its parts, and where in them;
-    ``before`` is the file in front.
-    """
-
-    path: str
-    place: Place | None
-    prefix: bytes
-    edges: tuple[int, ...] = ()
-    origins: tuple[tuple[str, int], ...] = ()
-    before: str = ""
+from walreplay.types.text import UTF8
 
 
 def _wants_all(origin: str | None) -> bool:
@@ -116,24 +101,9 @@ class Stitch:
         return self._state.ended
 
     @property
-    def relations(self) -> tuple[m.Relation, ...]:
-        """The relation versions in force."""
-        return self._state.versions.relations
-
-    @property
-    def types(self) -> Mapping[int, m.Type]:
-        """The types that Type messages have announced, by oid."""
-        return self._state.versions.types
-
-    @property
     def edges(self) -> tuple[int, ...]:
         """Where files begin in the unfinished bytes."""
         return self._state.unfinished.edges
-
-    @property
-    def origins(self) -> tuple[tuple[str, int], ...]:
-        """The files that the unfinished bytes lie in, and where in each."""
-        return self._state.unfinished.origins
 
     @property
     def last_path(self) -> str:
@@ -143,6 +113,25 @@ class Stitch:
             return state.unfinished.last_path
         return state.resume.last_path if state.resume is not None else ""
 
+    def next_scan(self, framing: Framing | None = None, codec: str = UTF8) -> ScanTask:
+        """Return how the next file is scanned from where the last one ends, to where the run ends.
+
+        Args:
+            framing: the stream's; None to recognise it, where so few bytes were seen that it is unknown.
+        """
+        place = self.place
+        return ScanTask(
+            framing,
+            place,
+            first=place is None,
+            prefix=self.tail,
+            edges=self.edges,
+            origins=self._state.unfinished.origins,
+            codec=codec,
+            before=self.last_path,
+            until=self._until,
+        )
+
     def add_exact(self, scan: FileScan) -> None:
         """Add the next file, which was scanned from the place and the tail that this stitch stands at."""
         if self._state.place is None and scan.framing is not None:
@@ -150,18 +139,18 @@ class Stitch:
         # Without a part the file lies inside one message.
         self._join(scan, scan.parts)
 
-    def add(self, scan: FileScan) -> Rescan | None:
+    def add(self, scan: FileScan) -> bool:
         """Add the next file, which was scanned on a guess.
 
         Returns:
-            a `Rescan` instead, when that does not hold, or when the run ends in the file.
+            False if the guess is wrong, or if the run ends in the file: it has to be scanned by `next_scan`.
         """
         state = self._state
         parts = None if state.place is None else parts_of_guess(scan, state.place, state.tail)
         if parts is None or (self._until is not None and self._until.is_passed_in(parts)):
-            return Rescan(scan.path, state.place, state.tail, self.edges, self.origins, self.last_path)
+            return False
         self._join(scan, parts)
-        return None
+        return True
 
     # One file.
 
@@ -338,7 +327,7 @@ class Stitch:
             resent=state.resent,
             announced=tuple(state.versions.announced),
             before=state.resume.relations if state.resume else (),
-            types=tuple(self.types.values()),
+            types=tuple(self._state.versions.types.values()),
             decided=tuple(state.decided),
             torn=torn,
             warnings=(
@@ -382,4 +371,4 @@ def _warn_of_announcements(state: StitchState) -> None:
     state.layouts.unasked.clear()
 
 
-__all__ = ["Rescan", "Stitch"]
+__all__ = ["Stitch"]

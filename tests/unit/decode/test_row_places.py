@@ -88,10 +88,9 @@ def stream(transactions: int) -> list[m.AnyMessage]:
     return found
 
 
-@pytest.mark.parametrize("ahead", [False, True], ids=["by the plan", "with the scan"])
 @pytest.mark.parametrize("framing", [Framing.RAW, Framing.RECVLOGICAL, Framing.COPYDATA])
 def test_wherever_files_are_cut_a_message_begins_in_the_file_that_has_its_first_byte(
-    monkeypatch: pytest.MonkeyPatch, framing: Framing, ahead: bool
+    monkeypatch: pytest.MonkeyPatch, framing: Framing
 ) -> None:
     monkeypatch.setattr(gathered, "BATCH_ROWS", 4)
     data = frame(stream(12), framing)
@@ -104,17 +103,12 @@ def test_wherever_files_are_cut_a_message_begins_in_the_file_that_has_its_first_
         files = cut(data, starts[1:])
         names = list(files)
         ((_, planned),) = plan_runs([files], framing=framing)
-        plan = planned.ahead if ahead else planned.plan
-        held = planned.held if ahead else frozenset()
-        found = places_of(decode(plan, files, framing))
+        found = places_of(decode(planned.plan, files, framing))
         moved = []
         for lsn, ordinal, op, (origin, _, offset) in expected:
             number = offset // size
             moved.append((lsn, ordinal, op, (origin, names[number], offset - starts[number])))
-        if held:
-            assert set(found) <= set(moved)
-        else:
-            assert found == moved, size
+        assert found == moved, size
 
 
 def test_nobody_who_does_not_ask_is_told() -> None:

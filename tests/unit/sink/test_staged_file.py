@@ -14,20 +14,19 @@ from walreplay.sink import staged_file
 from walreplay.sink.folders import MountedFolder, StoreFolder
 from walreplay.sink.staged_file import Sharing, StagedFileWriter, Wanted, read_columns, read_rows
 
-_COLUMNS = ("table", "bucket", "sequence", "ahead", "size")
-Row = tuple[int, int, int, int, bytes]
+_COLUMNS = ("table", "bucket", "sequence", "size")
+Row = tuple[int, int, int, bytes]
 
 
 def _batch(rows: list[Row]) -> pa.RecordBatch:
-    """Give rows as they are staged: table, bucket, sequence, ahead and data."""
-    table, bucket, sequence, ahead, data = zip(*rows, strict=True)
+    """Give rows as they are staged: table, bucket, sequence and data."""
+    table, bucket, sequence, data = zip(*rows, strict=True)
     return pa.RecordBatch.from_pydict(
         {
             "table": pa.array(table, pa.int32()),
             "bucket": pa.array(bucket, pa.int32()),
             "sequence": pa.array(sequence, pa.int64()),
             "info": pa.array(["{}"] * len(rows)),
-            "ahead": pa.array(ahead, pa.int32()),
             "size": pa.array([len(value) for value in data], pa.int64()),
             "data": pa.array(data, pa.binary()),
         }
@@ -54,7 +53,6 @@ def rows() -> list[list[Row]]:
                 int(random.integers(-2, 2)),
                 int(random.integers(-1, 5)),
                 int(random.integers(0, 40)),
-                int(random.integers(-1, 3)),
                 random.bytes(int(random.integers(0, 50))),
             )
             for _ in range(60)
@@ -67,12 +65,11 @@ def _expected(rows: list[list[Row]], wanted: Wanted) -> list[tuple[int, int, byt
     return [
         (bucket, sequence, data)
         for file in rows
-        for table, bucket, sequence, ahead, data in file
+        for table, bucket, sequence, data in file
         if table == wanted.table
         and bucket >= wanted.least_bucket
         and sequence >= wanted.start
         and (wanted.stop is None or sequence < wanted.stop)
-        and ahead not in wanted.void
     ]
 
 
@@ -81,7 +78,7 @@ def test_more_files_than_a_process_may_have_open_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, far: bool
 ) -> None:
     monkeypatch.setattr(staged_file, "_MOST_OPEN", 3)
-    names = [_write(tmp_path, [(0, bucket, number, -1, b"%d" % number) for bucket in (0, 1)]) for number in range(10)]
+    names = [_write(tmp_path, [(0, bucket, number, b"%d" % number) for bucket in (0, 1)]) for number in range(10)]
     folder = FarFolder(str(tmp_path)) if far else MountedFolder(str(tmp_path))
     found = list(read_rows(folder, names, Wanted(0), (0, 1), Sharing.BY_BUCKET))
     assert found == [(bucket, number, b"%d" % number) for bucket in (0, 1) for number in range(10)]
@@ -91,7 +88,7 @@ def test_more_files_than_a_process_may_have_open_are_read(
 def test_what_is_read_ahead_in_a_store_is_kept_up_to_its_last_row(tmp_path: Path, sharing: Sharing) -> None:
     folder = StoreFolder("file", "", str(tmp_path), "LocalFileSystem", ())
     names: list[str] = []
-    rows = [[(0, number % 2, 10 * file + number, -1, b"%d" % number) for number in range(10)] for file in (0, 1)]
+    rows = [[(0, number % 2, 10 * file + number, b"%d" % number) for number in range(10)] for file in (0, 1)]
     for file in rows:
         with StagedFileWriter(folder) as writer:
             writer.add(_batch(file))
@@ -119,7 +116,7 @@ def test_small_files_of_a_store_are_not_all_in_memory(tmp_path: Path, monkeypatc
     folder, names = StoreFolder("file", "", str(tmp_path), "LocalFileSystem", ()), []
     for number in range(10):
         with StagedFileWriter(folder) as writer:
-            writer.add(_batch([(0, 0, number, -1, bytes(1000))]))
+            writer.add(_batch([(0, 0, number, bytes(1000))]))
             closed = writer.close()
         assert closed is not None
         names.append(closed[0])
@@ -136,7 +133,7 @@ def test_small_files_of_a_store_are_not_all_in_memory(tmp_path: Path, monkeypatc
 
 def test_an_index_of_many_rows_takes_little_memory(tmp_path: Path) -> None:
     # A batch of one row takes 7 kB.
-    row = _batch([(0, 0, 0, -1, b"")])
+    row = _batch([(0, 0, 0, b"")])
     with StagedFileWriter(MountedFolder(str(tmp_path))) as file:
         for _ in range(staged_file._BATCHES_AT_ONCE * 3 + 1):
             file.add(row)
@@ -158,8 +155,8 @@ class FarFolder(MountedFolder):
 @pytest.mark.parametrize("shares", [1, 3, 7])
 @pytest.mark.parametrize(
     "wanted",
-    [Wanted(1), Wanted(0, 10, 30), Wanted(-2, least_bucket=-1), Wanted(1, void=(0, 2)), Wanted(5)],
-    ids=["all", "between", "without buckets", "void", "none"],
+    [Wanted(1), Wanted(0, 10, 30), Wanted(-2, least_bucket=-1), Wanted(5)],
+    ids=["all", "between", "without buckets", "none"],
 )
 def test_each_wanted_row_is_in_one_share(
     tmp_path: Path,
@@ -199,7 +196,7 @@ def test_what_is_read_together_lies_together_in_a_store(
 ) -> None:
     monkeypatch.setattr(staged_file, "_MOST_WAITING", waiting)
     monkeypatch.setattr(staged_file, "_BETWEEN", 0)
-    rows = [(0, number % 5, number, -1, bytes([number]) * 100) for number in range(40)]
+    rows = [(0, number % 5, number, bytes([number]) * 100) for number in range(40)]
     name = _write(tmp_path, rows, kind=FarFolder)
     assert sorted(row[2][0] for row in _read_all(tmp_path, name)) == list(range(40))
     with closing(staged_file._Files(FarFolder(str(tmp_path)), [name])) as files:
@@ -216,8 +213,8 @@ def test_the_index_has_the_columns_of_each_table_but_the_data(tmp_path: Path, ro
     name = _write(tmp_path, rows[0])
     for table in range(-2, 3):
         wanted = Wanted(table, least_bucket=-1)
-        found = read_columns(MountedFolder(str(tmp_path)), name, wanted, ("bucket", "sequence", "ahead", "size"))
-        of_table = [(*row[1:4], len(row[4])) for row in rows[0] if row[0] == table]
+        found = read_columns(MountedFolder(str(tmp_path)), name, wanted, ("bucket", "sequence", "size"))
+        of_table = [(*row[1:3], len(row[3])) for row in rows[0] if row[0] == table]
         assert sorted(found) == sorted(of_table)
         assert [row[:2] for row in found] == sorted(row[:2] for row in of_table)
 
@@ -231,7 +228,7 @@ def test_a_file_of_no_rows_is_not_made(tmp_path: Path) -> None:
 def test_a_file_that_is_not_finished_is_thrown_away(tmp_path: Path) -> None:
     def write() -> None:
         with StagedFileWriter(MountedFolder(str(tmp_path))) as file:
-            file.add(_batch([(0, 0, 0, -1, b"x")]))
+            file.add(_batch([(0, 0, 0, b"x")]))
             assert len(list(tmp_path.iterdir())) == 1
             file.add(pa.RecordBatch.from_pydict({"table": [0]}))
 

@@ -17,7 +17,7 @@ from support.captures import case, cases
 from support.extent import further
 from support.simulator import play, seeded
 from support.stopped_run import StoppedError
-from walreplay.decode.files import scan_file
+from walreplay.decode.files import ScanTask, scan_file
 from walreplay.errors import CaptureError, OrderError
 from walreplay.spark.index import joining
 from walreplay.spark.index.facts import FileFacts
@@ -148,7 +148,7 @@ def test_what_stands_in_front_of_damage_is_kept() -> None:
 def test_a_scan_comes_back_as_it_was() -> None:
     for recorded in cases():
         data = b"".join(recorded.streams())
-        scan = scan_file("a", data, first=True, codec="utf-8" if recorded.name[:3] != "o00" else "")
+        scan = scan_file("a", data, ScanTask(first=True, codec="utf-8" if recorded.name[:3] != "o00" else ""))
         packed = pack(scan)
         assert packed is not None
         assert unpack(packed, "b") == replace(scan, path="b")
@@ -165,7 +165,7 @@ def test_nothing_but_a_scan_is_made_of_what_somebody_has_put_in_the_index(thing:
 
 
 def test_damaged_bytes_are_no_scan() -> None:
-    packed = pack(scan_file("a", PARTS["part000"], first=True))
+    packed = pack(scan_file("a", PARTS["part000"], ScanTask(first=True)))
     assert packed is not None
     chance = Random(1)
     assert unpack(b"", "a") is None
@@ -182,4 +182,4 @@ def test_the_format_is_raised_with_the_classes_that_are_kept() -> None:
         for kind in CLASSES
         if kind.__name__ != "Framing"
     ]
-    assert (FORMAT, zlib.crc32(repr(told).encode())) == (4, 935320549)
+    assert (FORMAT, zlib.crc32(repr(told).encode())) == (5, 109930125)

@@ -7,13 +7,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from walreplay.decode.files import ScanTask
 from walreplay.errors import EncodingMismatch, from_dict
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
 from walreplay.protocol.writer import frame
 from walreplay.spark.captures.files import tasks_for
 from walreplay.spark.workers import scan as workers
-from walreplay.spark.workers.scan import ScanTask, scan_batches
+from walreplay.spark.workers.scan import scan_batches
 from walreplay.types.text import codec_of
 
 MEGABYTE = 1 << 20

@@ -15,6 +15,7 @@ from support.captures import case
 from support.extent import further
 from support.runs import Files, cut, what_is_new
 from support.simulator import play, seeded
+from walreplay.decode.files import ScanTask
 from walreplay.decode.summary import FileScan
 from walreplay.decode.until import Until
 from walreplay.errors import CaptureError, TargetError
@@ -25,7 +26,7 @@ from walreplay.spark.index.facts import FileFacts
 from walreplay.spark.job import scanning
 from walreplay.spark.job.reading import Reading
 from walreplay.spark.job.scanning import Scanning
-from walreplay.spark.workers.scan import ScanTask, scan_of
+from walreplay.spark.workers.scan import scan_of
 from walreplay.transactions.plan import Plan
 from walreplay.transactions.stored import resume_from_json, resume_to_json
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -16,21 +15,15 @@ from walreplay.spark.staging.files import FileRows, FileStaging
 from walreplay.spark.staging.tasks import Shares, over_shares, stage_into_file
 from walreplay.spark.tables.shared_job import Together
 from walreplay.spark.workers.refusals import refusal_in
-from walreplay.spark.workers.rows import SCANS_TABLE, Scanned, Total, stage_batch, staged_row
+from walreplay.spark.workers.rows import Total, stage_batch, staged_row
 
-
-def _rows(ahead: int) -> list[dict[str, Any]]:
-    """Give what a file's decoding gives: of two tables, one of them in two versions, and the file's scan."""
-    return [
-        row | {"ahead": ahead}
-        for row in (
-            staged_row(0, 0, 5, "a", bucket=0, rows=3, data=b"one"),
-            staged_row(0, 0, 6, "a", bucket=1, rows=0, data=b"three"),
-            staged_row(0, 1, 7, "b", bucket=0, rows=2, data=b""),
-            staged_row(1, 2, 5, "a", rows=1),
-            staged_row(SCANS_TABLE, -1, ahead, "", data=b"scan"),
-        )
-    ]
+_ROWS = (
+    staged_row(0, 0, 5, "a", bucket=0, rows=3, data=b"one"),
+    staged_row(0, 0, 6, "a", bucket=1, rows=0, data=b"three"),
+    staged_row(0, 1, 7, "b", bucket=0, rows=2, data=b""),
+    staged_row(1, 2, 5, "a", rows=1),
+)
+"""What a file's decoding gives: of two tables, one of them in two versions."""
 
 
 def _work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -38,7 +31,7 @@ def _work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for number in batch.column("file").to_pylist():
             if number < 0:
                 raise RuntimeError("the file cannot be decoded")
-            for row in _rows(number):
+            for row in _ROWS:
                 yield stage_batch(row)
 
 
@@ -46,14 +39,14 @@ def _files(*numbers: int) -> Iterator[pa.RecordBatch]:
     yield from (pa.RecordBatch.from_pydict({"file": [number]}) for number in numbers)
 
 
-def _staged(folder: Path, *tasks: tuple[int, ...]) -> tuple[FileStaging, list[Scanned]]:
-    """Stage files by some tasks; give also what tasks tell of scans."""
-    staging, scans = FileStaging(MountedFolder(str(folder))), []
+def _staged(folder: Path, *tasks: tuple[int, ...]) -> FileStaging:
+    """Stage files by some tasks."""
+    staging = FileStaging(MountedFolder(str(folder)))
     for numbers in tasks:
         batches = stage_into_file(_files(*numbers), work=_work, folder=MountedFolder(str(folder)))
         told = [SimpleNamespace(**row) for batch in batches for row in batch.to_pylist()]
-        scans += staging._take(told)  # type: ignore[arg-type]
-    return staging, scans
+        staging._take(told)  # type: ignore[arg-type]
+    return staging
 
 
 def _shares(staging: FileStaging, wanted: Wanted, tasks: int) -> Shares:
@@ -61,9 +54,8 @@ def _shares(staging: FileStaging, wanted: Wanted, tasks: int) -> Shares:
 
 
 def test_a_task_writes_one_file_and_tells_what_its_rows_come_to(tmp_path: Path) -> None:
-    staging, scans = _staged(tmp_path, (0, 1), (2,))
+    staging = _staged(tmp_path, (0, 1), (2,))
     assert sorted(path.suffix for path in tmp_path.iterdir()) == [".staged", ".staged"]
-    assert scans == [Scanned(number, "", b"scan") for number in range(3)]
     totals = [
         Total(0, 0, "a", 3, 8, 5, 6),
         Total(0, 1, "b", 2, 0, 7, 7),
@@ -73,13 +65,11 @@ def test_a_task_writes_one_file_and_tells_what_its_rows_come_to(tmp_path: Path) 
     assert sorted(staging._totals(None)) == totals  # type: ignore[arg-type]
 
 
-def test_what_a_wrong_guess_has_staged_does_not_count(tmp_path: Path) -> None:
-    staging, _ = _staged(tmp_path, (0, 1), (2,))
-    staging._void = (1, 2)
-    assert [total.rows for total in sorted(staging._totals(None))] == [3, 2, 1]  # type: ignore[arg-type]
+def test_what_tasks_have_staged_is_found(tmp_path: Path) -> None:
+    staging = _staged(tmp_path, (0, 1), (2,))
     assert staging._places(None, 0) == [(5, 0), (6, 0), (7, 1)]  # type: ignore[arg-type]
-    shares = _shares(staging, Wanted(0, void=staging._void), 1)
-    assert [batch.to_pylist()[0]["data"] for batch in shares.of(0)] == [b"one", b"", b"three"]
+    shares = _shares(staging, Wanted(0, start=6), 1)
+    assert [batch.to_pylist()[0]["data"] for batch in shares.of(0)] == [b""] * 3 + [b"three"] * 3
 
 
 def test_a_task_that_fails_leaves_no_file(tmp_path: Path) -> None:
@@ -92,7 +82,7 @@ def test_clearing_leaves_nothing_behind_whoever_has_written_it(tmp_path: Path) -
     folder = tmp_path / "staging"
     (folder / "table=0").mkdir(parents=True)
     (folder / "table=0" / "part-0.parquet").touch()
-    staging, _ = _staged(folder, (0,))
+    staging = _staged(folder, (0,))
     staging.clear(None)  # type: ignore[arg-type]
     assert not folder.exists()
 
@@ -112,7 +102,7 @@ def _counted(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def test_a_task_works_on_its_shares_alone(tmp_path: Path) -> None:
-    staging, _ = _staged(tmp_path, (0, 1), (2,))
+    staging = _staged(tmp_path, (0, 1), (2,))
     shares = _shares(staging, Wanted(0), 2)
     numbers = pa.RecordBatch.from_pydict({"id": [0, 1]})
     found = [batch.to_pylist() for batch in over_shares([numbers], work=_counted, shares=shares)]

@@ -5,14 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import pytest
-
+from walreplay.decode.files import ScanTask
 from walreplay.errors import CaptureError
-from walreplay.settings import Settings
 from walreplay.spark.captures.files import scan_each
-from walreplay.spark.job.ahead import AheadScan
-from walreplay.spark.workers.scan import ScanTask
-from walreplay.transactions.stitch import Stitch
 
 PATHS = ("file:/captures/1.bin", "file:/captures/2.bin")
 
@@ -20,7 +15,7 @@ TASKS = {path: ScanTask(framing=None, first=path == PATHS[0]) for path in PATHS}
 
 
 class NoRows:
-    """A session whose jobs bring nothing of any file, and a staging that has nothing."""
+    """A session whose jobs bring nothing of any file."""
 
     def range(self, *_: int | None) -> NoRows:
         return self
@@ -32,9 +27,6 @@ class NoRows:
         return self
 
     def collect(self) -> Sequence[Any]:
-        return []
-
-    def scan(self, *_: Any) -> Sequence[Any]:
         return []
 
 
@@ -51,11 +43,3 @@ def test_each_file_that_a_scan_did_not_bring_is_named() -> None:
     assert list(found) == list(PATHS)
     for path, error in found.items():
         assert_told(error, path)
-
-
-def test_a_file_that_was_to_be_decoded_with_its_scan_is_named() -> None:
-    nothing: Any = NoRows()
-    scan = AheadScan(nothing, nothing, Settings(), (), 1, Stitch(None), lambda: None)
-    with pytest.raises(CaptureError) as caught:
-        scan.scan(TASKS, None)
-    assert_told(caught.value, PATHS[0])

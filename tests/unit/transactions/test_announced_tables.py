@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from walreplay.decode.decoder import Decoder
-from walreplay.decode.files import scan_file
+from walreplay.decode.files import ScanTask, scan_file
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
 from walreplay.protocol.writer import encode, frame
@@ -49,20 +49,11 @@ def runs(*archives, seen=lambda column: column.number):
             known[path] = content
             if at == 0 and resume is not None and not resume.done:
                 old = known[resume.path]
-                stitch.add_exact(scan_file(resume.path, old, place=resume.place, start=resume.offset))
+                stitch.add_exact(scan_file(resume.path, old, ScanTask(place=resume.place, start=resume.offset)))
             if resume is None and at == 0:
-                stitch.add_exact(scan_file(path, content, framing=Framing.RAW, first=True))
+                stitch.add_exact(scan_file(path, content, ScanTask(Framing.RAW, first=True)))
                 continue
-            scan = scan_file(
-                path,
-                content,
-                framing=Framing.RAW,
-                place=stitch.place,
-                prefix=stitch.tail,
-                edges=stitch.edges,
-                origins=stitch.origins,
-            )
-            stitch.add_exact(scan)
+            stitch.add_exact(scan_file(path, content, stitch.next_scan()))
         plan = plan_from_json(plan_to_json(stitch.plan()))
         assert plan.announcements == PREFIX
         decoder = Decoder(Framing.RAW, announcements=plan.announcements)
@@ -195,7 +186,7 @@ def test_a_prepared_transaction_announces_for_itself_until_it_commits():
 
 def test_without_a_prefix_nothing_is_read():
     stitch = Stitch(None)
-    stitch.add_exact(scan_file("0", raw(FIRST, CHANGE, LAST), first=True))
+    stitch.add_exact(scan_file("0", raw(FIRST, CHANGE, LAST), ScanTask(first=True)))
     plan = stitch.plan()
     assert [column.number for version in plan.versions for column in version.columns] == [0, 0] * len(plan.versions)
     assert not plan.layouts
@@ -315,7 +306,7 @@ def test_of_what_becomes_of_partitions_is_told(announced, expected):
     stitch = Stitch(None, announcements=PREFIX)
     # A copy that comes again tells nothing; nor does a transaction that is not whole.
     open_ = transaction(300, partition(290, 22, **ATTACHED))[:-1]
-    stitch.add_exact(scan_file("0", raw(first, second, first, second, open_), framing=Framing.RAW, first=True))
+    stitch.add_exact(scan_file("0", raw(first, second, first, second, open_), ScanTask(Framing.RAW, first=True)))
     told = [text for text in stitch.plan().warnings if "partition" in text]
     assert [text.partition("): ")[0] + ")" for text in told] == (
         [] if expected is None else [f"shop.t: a partition was {expected}"]
@@ -326,12 +317,12 @@ def test_of_a_root_that_is_dropped_with_its_partitions_nothing_is_told():
     first = transaction(100, partition(90, 9), TABLE, row(b"a"))
     attached = transaction(200, *(partition(101 + n, 20 + n, **ATTACHED) for n in range(6)))
     stitch = Stitch(None, announcements=PREFIX)
-    stitch.add_exact(scan_file("0", raw(first, attached), framing=Framing.RAW, first=True))
+    stitch.add_exact(scan_file("0", raw(first, attached), ScanTask(Framing.RAW, first=True)))
     (told,) = stitch.plan().warnings
     assert "shop.p23 (LSN 0/68) and 2 more: the rows" in told
     gone = transaction(300, *(partition(201 + oid, oid, dropped=True, columns=None) for oid in (*range(20, 26), 9)))
     stitch = Stitch(None, announcements=PREFIX)
-    stitch.add_exact(scan_file("0", raw(first, attached, gone), framing=Framing.RAW, first=True))
+    stitch.add_exact(scan_file("0", raw(first, attached, gone), ScanTask(Framing.RAW, first=True)))
     assert not stitch.plan().warnings
 
 
@@ -339,7 +330,7 @@ def test_of_a_root_that_is_dropped_with_its_partitions_nothing_is_told():
 def test_announcements_that_are_not_asked_for_are_told(prefix, expected):
     content = transaction(100, said(90, 2), said(91, 2), TABLE, row(b"a"), m.Message(True, 92, "mine", b"{}"))
     stitch = Stitch(None, announcements=prefix)
-    stitch.add_exact(scan_file("0", raw(content), framing=Framing.RAW, first=True))
+    stitch.add_exact(scan_file("0", raw(content), ScanTask(Framing.RAW, first=True)))
     warnings = stitch.plan().warnings
     assert len(warnings) == expected
     assert all(repr(PREFIX) in text and "`announcements`" in text for text in warnings)

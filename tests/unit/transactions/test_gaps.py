@@ -41,8 +41,7 @@ def stitched(name: str, *, allow_gaps: bool) -> Stitch:
     stitch = Stitch(None, allow_gaps=allow_gaps)
     for path, messages in (("a", (*FIRST, *before)), ("b", (*behind, *LAST))):
         data = frame(messages, Framing.RAW)
-        place, tail = stitch.place, stitch.tail
-        stitch.add_exact(scan_file(path, data, place=place, first=place is None, prefix=tail, framing=Framing.RAW))
+        stitch.add_exact(scan_file(path, data, stitch.next_scan(Framing.RAW)))
     return stitch
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from support.runs import plan_runs
 from walreplay.changes import plan_files
-from walreplay.decode.files import scan_file
+from walreplay.decode.files import ScanTask, scan_file
 from walreplay.errors import OrderError, UnknownRelation
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
@@ -55,8 +55,8 @@ def test_the_next_run_goes_on_at_the_open_transactions_begin(tmp_path):
     (path,) = files(tmp_path, head)
     before = plan_files([path])
     stitch = Stitch(before.resume)
-    stitch.add_exact(scan_file(path, head, place=before.resume.place, start=before.resume.offset))
-    assert stitch.add(scan_file("next", rest)) is None
+    stitch.add_exact(scan_file(path, head, ScanTask(place=before.resume.place, start=before.resume.offset)))
+    assert stitch.add(scan_file("next", rest, ScanTask()))
     plan = stitch.plan()
     assert (plan.after_lsn, plan.upto_lsn, plan.transactions) == (100, 300, 1)
     assert [(file.path, file.start) for file in plan.files] == [(path, before.resume.offset), ("next", 0)]
@@ -101,8 +101,8 @@ def test_a_truncate_counts_from_its_transactions_start_in_whatever_file(tmp_path
     data = raw(transaction(100, TABLE, row(b"1"), row(b"2"), m.Truncate((9,), 0), row(b"3")))
     cut = data.index(encode(m.Truncate((9,), 0)))
     stitch = Stitch(None)
-    stitch.add_exact(scan_file("a", data[:cut], first=True))
-    assert stitch.add(scan_file("b", data[cut:])) is None
+    stitch.add_exact(scan_file("a", data[:cut], ScanTask(first=True)))
+    assert stitch.add(scan_file("b", data[cut:], ScanTask()))
     assert [(t.lsn, t.ordinal) for t in stitch.plan().truncates] == [(100, 2)]
 
 
@@ -112,10 +112,9 @@ def test_a_transaction_that_began_in_the_second_of_two_tiny_files_is_found_again
     before = plan_files(files(tmp_path, data[:17], data[17:20], data[20:66]))
     assert (before.resume.path, before.resume.offset) == (str(tmp_path / "1.bin"), 2)
     stitch = Stitch(before.resume)
-    stitch.add_exact(scan_file("1", data[17:20], place=before.resume.place, start=2))
-    again = stitch.add(scan_file("2", data[20:]))
-    if again is not None:
-        stitch.add_exact(scan_file("2", data[20:], place=again.place, prefix=again.prefix))
+    stitch.add_exact(scan_file("1", data[17:20], ScanTask(place=before.resume.place, start=2)))
+    if not stitch.add(scan_file("2", data[20:], ScanTask())):
+        stitch.add_exact(scan_file("2", data[20:], stitch.next_scan()))
     assert stitch.plan().transactions == 1
 
 
@@ -176,10 +175,10 @@ def test_a_commit_of_another_transaction_is_refused(tmp_path):
 def test_a_guess_that_does_not_fit_the_file_before_is_asked_for_again(tmp_path):
     stitch = Stitch(None)
     first = raw([m.Begin(100, 1, 7), TABLE, row(b"1")])
-    stitch.add_exact(scan_file("a", first, first=True))
-    again = stitch.add(scan_file("b", raw(transaction(200, row(b"2")))))
-    assert again is not None
-    assert again.place == stitch.place
+    stitch.add_exact(scan_file("a", first, ScanTask(first=True)))
+    place = stitch.place
+    assert not stitch.add(scan_file("b", raw(transaction(200, row(b"2"))), ScanTask()))
+    assert stitch.next_scan().place == place
 
 
 def test_plans_outlive_their_json(tmp_path):

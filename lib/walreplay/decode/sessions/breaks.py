@@ -29,10 +29,10 @@ from walreplay.decode import walk
 from walreplay.decode.kernels.frames import FRAMING_CODES
 from walreplay.decode.place import Place
 from walreplay.decode.sessions.effort import Effort, GaveUp
-from walreplay.decode.sessions.frames import head_size
+from walreplay.decode.sessions.frames import head_size, starting_bytes
 from walreplay.decode.sessions.leftover import Leftover
 from walreplay.decode.sessions.readings import PROBE_BYTES, Reader, Reading, read_session
-from walreplay.decode.sessions.starts import LONGEST_START, may_wait, next_start, starting_bytes
+from walreplay.decode.sessions.starts import LONGEST_START, STARTERS, may_wait, next_start
 from walreplay.decode.sessions.torn_messages import bytes_to_look_at, content_of, end_without_newline, is_torn
 from walreplay.decode.sessions.transaction_ends import is_damaged_end, promised_lsn
 from walreplay.errors import CaptureError
@@ -153,7 +153,7 @@ class Explainer:
         self._known: dict[_Start, Explained | None] = {}
         self._readings = {} if readings is None else readings
         self._places: dict[tuple[_Start, int], Place] = {}
-        self._starting = np.isin(np.arange(256), list(starting_bytes(framing)))
+        self._starting = np.isin(np.arange(256), list(starting_bytes(framing, STARTERS)))
         self._own_ends: dict[int, int] = {}
         self._torn_starts: dict[int, tuple[int, int]] = {}
         """For bytes that begin at an offset: up to which end they may be torn, and from which end on they may not."""
@@ -200,9 +200,9 @@ class Explainer:
                 best = Explained(1 + found.breaks, low, begin)
         return best if best is not None and best.breaks < UNEXPLAINED else None
 
-    def fits(self, at: int) -> Explained | None:
-        """Explain the bytes from an offset on as sessions, the first of which begins at the offset."""
-        return self._explain(_Start(at, Place(self._framing)), 0)
+    def fits(self) -> Explained | None:
+        """Explain the bytes as sessions, the first of which begins with the first byte."""
+        return self._explain(_Start(0, Place(self._framing)), 0)
 
     def read(self, at: int, *, strict: bool = True) -> Reading:
         """Read the session that begins at an offset, as far as necessary to accept it."""

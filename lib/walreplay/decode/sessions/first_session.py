@@ -30,7 +30,7 @@ def framing_of(data: memoryview, codec: str = UTF8) -> Framing | None:
         explainer = Explainer(data, framing, codec, Effort(len(data) // len(Framing), LEAST // len(Framing)))
         explained = None
         try:
-            explained = explainer.fits(0)
+            explained = explainer.fits()
         except GaveUp:
             # The error behind the sound messages is reported later.
             if not explainer.has_read(0):

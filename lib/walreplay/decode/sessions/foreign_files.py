@@ -38,13 +38,13 @@ def may_become(data: bytes, codec: str = UTF8) -> bool:
         try:
             if at:
                 # A torn length alone proves nothing: a session has to follow it.
-                explained = Explainer(view, framing, codec, Effort(len(view))).fits(0)
+                explained = Explainer(view, framing, codec, Effort(len(view))).fits()
                 if explained is not None and explained.begin != WAIT:
                     return True
                 continue
             reading = _read(view, framing, codec)
             # Even so short a session may be torn, and another one follow.
-            if reading.error is None or reading.messages or Explainer(view, framing, codec, Effort(len(view))).fits(0):
+            if reading.error is None or reading.messages or Explainer(view, framing, codec, Effort(len(view))).fits():
                 return True
         except GaveUp:
             continue

@@ -11,7 +11,6 @@ from walreplay.decode.compile.parameters import BYTES, INT64
 from walreplay.decode.kernels.base import address_of, load_big_32, load_big_64, load_byte
 from walreplay.decode.kernels.frames import FRAMING_CODES, KEEPALIVE_AT, LENGTH, NO_FRAME, PGCOPY, WALSENDER, message_at
 from walreplay.decode.sessions.frames import head_size
-from walreplay.decode.sessions.frames import starting_bytes as starting_bytes_of
 from walreplay.protocol.framing import Framing
 
 LONGEST_START: Final = 300
@@ -26,11 +25,6 @@ def may_wait(data: memoryview, start: int, framing: Framing) -> bool:
     if len(data) - start < LONGEST_START:
         return True
     return data[start + head_size(framing, data, start, len(data))] == ord("M")
-
-
-def starting_bytes(framing: Framing) -> bytes:
-    """Give the bytes with which a session may begin."""
-    return starting_bytes_of(framing, STARTERS)
 
 
 @helper

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from walreplay.decode.files import ScanTask
 from walreplay.decode.summary import FileScan
 from walreplay.errors import CaptureError, ConfigError, WalReplayError, from_dict
 from walreplay.listing import escape_glob, refuse_endless, sort_key
@@ -24,7 +25,7 @@ from walreplay.spark.session.isolation import settings
 from walreplay.spark.session.places import one_name
 from walreplay.spark.session.session import local_cores
 from walreplay.spark.workers.rows import SCAN
-from walreplay.spark.workers.scan import LOCAL_SCHEME, ScanTask, scan_batches
+from walreplay.spark.workers.scan import LOCAL_SCHEME, scan_batches
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -199,8 +200,7 @@ def read_files(spark: SparkSession, paths: Sequence[str], size: int) -> DataFram
     if are_mapped(paths) or bucket is not None:
         numbers = number_files(spark, len(paths), tasks_for(len(paths), size, local_cores(spark)))
         return numbers if bucket is None else StoredFiles(numbers, bucket, tuple(paths))
-    frame = spark.read.format("binaryFile").load([escape_glob(path) for path in paths])
-    return frame.select("path", "content")
+    return spark.read.format("binaryFile").load([escape_glob(path) for path in paths]).select("path", "content")
 
 
 def are_mapped(paths: Iterable[str]) -> bool:
@@ -273,10 +273,10 @@ def scan_each(spark: SparkSession, tasks: Mapping[str, ScanTask]) -> dict[str, F
         if error.path is None or error.path not in tasks:
             raise error
         found[error.path] = error
-    return {path: found[path] if path in found else vanished(path) for path in tasks}
+    return {path: found[path] if path in found else _vanished(path) for path in tasks}
 
 
-def vanished(path: str) -> CaptureError:
+def _vanished(path: str) -> CaptureError:
     """Give the error of a file that was listed and then not read."""
     return CaptureError(
         "the file was there when the run began, and has vanished since",

@@ -40,7 +40,7 @@ from walreplay.spark.session.isolation import session_with
 from walreplay.spark.session.places import one_name
 from walreplay.spark.writing.base import Append
 from walreplay.spark.writing.choice import choose_writer
-from walreplay.transactions.stitch import Rescan, Stitch
+from walreplay.transactions.stitch import Stitch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -195,18 +195,18 @@ class Known:
     scan: FileScan
     at: str | None
 
-    def join(self, stitch: Stitch, *, gap: bool = False) -> Rescan | None:
-        """Add the file to the stream it is the next of; give a `Rescan` instead if it has to be read for that.
+    def join(self, stitch: Stitch, *, gap: bool = False) -> bool:
+        """Add the file to the stream it is the next of; return False if it has to be read for that.
 
         Args:
             gap: what is in front of it is lost; see `standing`.
         """
         if self.at is None and not gap:
             return stitch.add(self.scan)
-        if self.at == standing(stitch, gap=gap):
-            stitch.add_exact(self.scan)
-            return None
-        return Rescan(self.scan.path, stitch.place, stitch.tail, stitch.edges, stitch.origins, stitch.last_path)
+        if self.at != standing(stitch, gap=gap):
+            return False
+        stitch.add_exact(self.scan)
+        return True
 
 
 @dataclass(frozen=True, slots=True)

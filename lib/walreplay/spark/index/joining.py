@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from walreplay.decode.files import ScanTask
 from walreplay.decode.place import Place
 from walreplay.decode.summary import FileScan
 from walreplay.errors import (
@@ -30,8 +31,7 @@ from walreplay.spark.index.archive import ArchiveIndex, Known
 from walreplay.spark.index.facts import FileFacts
 from walreplay.spark.index.recording import Recording
 from walreplay.spark.session import steps
-from walreplay.spark.workers.scan import ScanTask
-from walreplay.transactions.stitch import Rescan, Stitch
+from walreplay.transactions.stitch import Stitch
 from walreplay.transactions.twins import TwinError
 
 if TYPE_CHECKING:
@@ -218,10 +218,8 @@ class Joining:
             raise
 
     def _add_to(self, stitch: Stitch, file: CaptureFile, known: Known | None, found: FileScan | None) -> FileScan:
-        again: Rescan | None
         if known is not None:
-            again = known.join(stitch, gap=self._lost)
-            if again is None:
+            if known.join(stitch, gap=self._lost):
                 self._lost = False
                 return known.scan
         elif self._lost:
@@ -231,18 +229,13 @@ class Joining:
             return found
         else:
             assert found is not None
-            again = stitch.add(found)
-            if again is None:
+            if stitch.add(found):
                 return found
         if self._lost:
             return self._behind_gap(stitch, file, None)
         self.read += [] if found is not None else [file]
-        where = again.prefix, again.edges, again.origins
-        task = ScanTask(
-            self._framing, again.place, 0, again.place is None, *where, codec=self._codec, before=again.before
-        )
         try:
-            scan = self._scan(file, task)
+            scan = self._scan(file, stitch.next_scan(self._framing, self._codec))
         except (NotACapture, FramingChange):
             raise
         except CaptureError as error:

@@ -28,7 +28,7 @@ from walreplay.decode.summary import (
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
 
-FORMAT: Final = 4
+FORMAT: Final = 5
 """To be raised with each change of these classes, or of what a scan finds: files are scanned again then."""
 
 CLASSES: Final = (
@@ -55,8 +55,7 @@ class _Unpickler(pickle.Unpickler):
 
 def pack(scan: FileScan) -> bytes | None:
     """Give a scan as bytes; None if they are too many to be kept."""
-    # What was decoded with it is the run's own.
-    data = pickle.dumps(replace(scan, ahead=None, known_fingerprint=0), 4)
+    data = pickle.dumps(replace(scan, known_fingerprint=0), 4)
     packed = zlib.compress(data, 1)
     return packed if len(packed) <= MOST_BYTES and len(data) <= _MOST_INFLATED else None
 

@@ -21,32 +21,29 @@ from walreplay.lsn import format_lsn, to_datetime
 from walreplay.progress import Progress
 from walreplay.report import RunReport
 from walreplay.settings import Settings, make_settings
-from walreplay.spark.captures.files import CaptureFile, are_mapped, list_captures, root_of
+from walreplay.spark.captures.files import CaptureFile, list_captures, root_of
 from walreplay.spark.checks.places import check_places
 from walreplay.spark.checks.set_back import newer_error
 from walreplay.spark.delta.reach import folder_of
 from walreplay.spark.delta.storage import catalog_errors
 from walreplay.spark.delta.target import Target
 from walreplay.spark.index.archive import ArchiveIndex, home_of, table_of
-from walreplay.spark.job.ahead import AheadScan
 from walreplay.spark.job.applying import Applying, Work, table_checks
 from walreplay.spark.job.context import RunContext
 from walreplay.spark.job.installing import Installing
 from walreplay.spark.job.reading import NewFiles, Reading
 from walreplay.spark.job.reports import joined, timed
 from walreplay.spark.job.scanning import Scanning
-from walreplay.spark.job.shares import buckets_of, run_bytes_of
+from walreplay.spark.job.shares import run_bytes_of
 from walreplay.spark.ledger.metrics import metrics_of
 from walreplay.spark.ledger.state import PLANNED, REBUILDING, State, now
 from walreplay.spark.ledger.transactions import refuse_gone
-from walreplay.spark.planning.registry import MirrorEntry
 from walreplay.spark.session import steps
 from walreplay.spark.session.failures import spark_errors
 from walreplay.spark.session.isolation import has_own_sessions
 from walreplay.spark.staging.base import Staging
 from walreplay.spark.tables.move import fence_of
 from walreplay.transactions.plan import Plan
-from walreplay.transactions.stitch import Stitch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -214,12 +211,10 @@ class Job:
     def _run(self, found: Found, state: State | None) -> tuple[State, RunReport] | Idle:
         """Do one run; give the ledger's state behind it, and its report, or why there is nothing to apply."""
         reading, new = found.reading, found.new
-        before = state.tables if state is not None else ()
         with self.run.staging() as staging, ThreadPoolExecutor(1) as beside:
-            ahead = self._scan_ahead(reading, before, staging)
             index, records = self._index(found), self._records(found)
             scanning = Scanning(self.run, new.holes, self.until, index, records=records)
-            plan = scanning.plan(reading, ahead)
+            plan = scanning.plan(reading)
             steps.reached("scanned")
             idle = self._idle(plan, found, state)
             if idle is not None:
@@ -244,8 +239,7 @@ class Job:
                     places=places,
                 )
 
-            work = Work(plan, reading.size, state, write_plan, ahead=ahead)
-            return self._applied(staging, work)
+            return self._applied(staging, Work(plan, reading.size, state, write_plan))
 
     def _index(self, found: Found) -> ArchiveIndex | None:
         """Give the archive's index, where reading it costs less than to scan the files."""
@@ -314,19 +308,6 @@ class Job:
                 remedy="Use another target; or, if the captures were moved, name the source in the configuration: "
                 f"source: {state.source}",
             )
-
-    def _scan_ahead(self, reading: Reading, before: Sequence[MirrorEntry], staging: Staging) -> AheadScan | None:
-        """Give the scan that also decodes; None for mounted files, which are mapped twice, or with announcements.
-
-        Args:
-            before: what the ledger knows of the tables that earlier runs have written to.
-        """
-        if are_mapped([file.path for file in reading.files]) or self.run.settings.announcements is not None:
-            # What an announcement says of the rows behind it is known once there is a plan.
-            return None
-        stitch = Stitch(reading.resume, wants_origin=self.run.settings.wants_origin)
-        buckets, check = buckets_of(reading.size), self.run.ledger.check_lock
-        return AheadScan(self.run.own, staging, self.run.settings, before, buckets, stitch, check)
 
     def _refuse_empty(self, plan: Plan) -> None:
         """Refuse to create a target from captures that hold no whole transaction and end inside one."""

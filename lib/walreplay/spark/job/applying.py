@@ -17,7 +17,6 @@ from walreplay.sink.axis import NO_AXIS, NO_TIME, Axis
 from walreplay.spark.checks.siblings import shared_by, taken_by
 from walreplay.spark.checks.tables import Found, TableChecks
 from walreplay.spark.delta import statements as delta
-from walreplay.spark.job.ahead import AheadScan
 from walreplay.spark.job.context import RunContext
 from walreplay.spark.job.reports import moved
 from walreplay.spark.job.shares import buckets_of, tasks_of
@@ -48,7 +47,6 @@ class Work:
         before: the ledger's state, of an interrupted run its own.
         begin: gives the run's state, in which the plan stands written under its number, with the places that it takes
             (`State.places`); called once the files have proved to be decodable.
-        ahead: what was decoded with the scan.
         resumed: the run was begun before; some tables may have its commit.
     """
 
@@ -56,7 +54,6 @@ class Work:
     size: int
     before: State | None
     begin: Callable[[Plan, int, tuple[str, ...]], State]
-    ahead: AheadScan | None = None
     resumed: bool = False
 
     @property
@@ -145,25 +142,23 @@ class Applying:
         return Decoded(plan, catalogue, staged, truncates, history, axis)
 
     def _stage(self, work: Work, catalogue: Catalogue, truncates: Mapping[int, tuple[int, int]]) -> dict[int, Staged]:
-        plan, ahead = work.plan, work.ahead
+        plan = work.plan
         files = {file.path: file for file in plan.files if file.steps}
         if not files:
             return {}
         with self.run.stage("decode"):
-            assignments = catalogue.assignments
-            confirmed = ahead.confirm(plan, assignments) if ahead is not None else None
             task = DecodeTask(
-                files=files if confirmed is None else {p: file for p, file in files.items() if p not in confirmed.held},
-                versions=plan.versions if confirmed is None else confirmed.versions,
-                types=plan.type_versions if confirmed is None else confirmed.types,
-                relations=assignments,
+                files=files,
+                versions=plan.versions,
+                types=plan.type_versions,
+                relations=catalogue.assignments,
                 truncates=truncates,
                 settings=self.run.settings.of_tasks,
                 buckets=buckets_of(work.size),
                 layouts=plan.layouts,
                 announcements=plan.announcements,
             )
-            return self.staging.decode(self.run.own, task, confirmed)
+            return self.staging.decode(self.run.own, task)
 
     def _prepare(self, work: Work, decoded: Decoded) -> Prepared:
         """Plan the tables, check them, write the plan down, and bring tables to their places."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from walreplay.decode.files import ScanTask
 from walreplay.decode.summary import FileScan
 from walreplay.decode.until import Until
 from walreplay.errors import CaptureError, FramingChange, NotACapture, OrderError, TargetError, ValueFormatError
@@ -15,14 +16,12 @@ from walreplay.spark.captures.files import CaptureFile, scan_captures
 from walreplay.spark.index.archive import ArchiveIndex, Known
 from walreplay.spark.index.joining import HOLE_REMEDY, not_joined
 from walreplay.spark.index.recording import Recording
-from walreplay.spark.job.ahead import AheadScan
 from walreplay.spark.job.context import RunContext
 from walreplay.spark.job.reading import Reading
 from walreplay.spark.session import steps
 from walreplay.spark.session.session import local_cores
-from walreplay.spark.workers.scan import ScanTask
 from walreplay.transactions.plan import Plan, Resume
-from walreplay.transactions.stitch import Rescan, Stitch
+from walreplay.transactions.stitch import Stitch
 from walreplay.transactions.twins import TwinError
 
 _NOT_JOINED_REMEDY: Final = (
@@ -56,7 +55,6 @@ class _Way:
     framing: Framing | None
     tasks: Mapping[str, ScanTask]
     known: Mapping[str, Known]
-    ahead: AheadScan | None
     scans: dict[str, FileScan] = field(default_factory=dict)
     failure: CaptureError | None = None
     behind_gaps: set[str] = field(default_factory=set)
@@ -94,12 +92,8 @@ class Scanning:
     records: ArchiveIndex | None = None
     _recording: Recording | None = None
 
-    def plan(self, reading: Reading, ahead: AheadScan | None = None) -> Plan:
-        """Scan the files in parallel and stitch them.
-
-        Args:
-            ahead: what decodes files with their scan.
-        """
+    def plan(self, reading: Reading) -> Plan:
+        """Scan the files in parallel and stitch them."""
         resume, settings = reading.resume, self.run.settings
         framing = None if settings.captures.framing == "auto" else Framing(settings.captures.framing)
         stitch = Stitch(
@@ -112,11 +106,7 @@ class Scanning:
         self._recording = None if self.records is None else Recording(self.records, stitch)
         with self.run.stage("scan", len(reading.files)):
             known = self._known(reading)
-            if known and ahead is not None:
-                # What is not scanned is not decoded ahead.
-                ahead.forget()
-                ahead = None
-            way = _Way(reading, stitch, framing, self._tasks(reading, framing), known, ahead)
+            way = _Way(reading, stitch, framing, self._tasks(reading, framing), known)
             for part in self._parts(reading, known):
                 self.run.progress.doing(f"reading {len(part):,} files")
                 self._read(way, part)
@@ -187,16 +177,16 @@ class Scanning:
         is_open = stitch.is_open
         if recording is not None:
             recording.look(stitch)
-        again = None
+        is_joined = True
         if known is not None:
-            again = self._join_known(known, stitch)
+            is_joined = self._join_known(known, stitch)
         elif file.path == way.first:
             stitch.add_exact(scan)
         else:
-            again = stitch.add(scan)
-        if again is not None:
-            scan = self._rescan(way, again, scan)
-        if recording is not None and (known is None or again is not None) and way.is_read_as_a_whole(file, scan):
+            is_joined = stitch.add(scan)
+        if not is_joined:
+            scan = self._rescan(way, scan)
+        if recording is not None and (known is None or not is_joined) and way.is_read_as_a_whole(file, scan):
             recording.take(stitch, file, scan)
         if file.path in self.holes and not is_open:
             # If an open transaction or message continues here, nothing is missing.
@@ -235,11 +225,10 @@ class Scanning:
             self.run.warnings.append(f"{error}; the files are scanned")
             return {}
 
-    def _join_known(self, known: Known, stitch: Stitch) -> Rescan | None:
-        """Add a file that the index knows to the stream; give a `Rescan` instead if it has to be read for that."""
-        if self.until is not None and self.until.is_passed_in(known.scan.parts):
-            return Rescan(known.scan.path, stitch.place, stitch.tail, stitch.edges, stitch.origins, stitch.last_path)
-        return known.join(stitch)
+    def _join_known(self, known: Known, stitch: Stitch) -> bool:
+        """Add a file that the index knows to the stream; return False if it has to be read for that."""
+        is_last = self.until is not None and self.until.is_passed_in(known.scan.parts)
+        return not is_last and known.join(stitch)
 
     def _scan(self, way: _Way, tasks: Mapping[str, ScanTask]) -> tuple[dict[str, FileScan], CaptureError | None]:
         """Scan files.  The run's first one begins at a known place, and may not fit what was read before.
@@ -254,48 +243,31 @@ class Scanning:
             if self.until is None or error.path == way.first or error.path not in paths:
                 raise
             sound = {path: tasks[path] for path in paths[: paths.index(error.path)]}
-            if way.ahead is not None:
-                way.ahead.forget()
-                way.ahead = None
             return (self._scan_all(way, sound) if sound else {}), error
 
     def _scan_all(self, way: _Way, tasks: Mapping[str, ScanTask]) -> dict[str, FileScan]:
         resume, first = way.reading.resume, way.first
         try:
-            return scan_captures(self.run.own, tasks) if way.ahead is None else way.ahead.scan(tasks, resume)
+            return scan_captures(self.run.own, tasks)
         except CaptureError as error:
             if not self.run.settings.captures.allow_gaps or error.path != first or resume is None or tasks[first].start:
                 raise
             place = way.stitch.gap(first, error.problem)
             task = tasks[first]
-            if way.ahead is not None:
-                way.ahead.forget()
             way.behind_gaps.add(first)
             return scan_captures(
                 self.run.own,
                 {**tasks, first: ScanTask(task.framing, place, gap=True, codec=task.codec, until=self.until)},
             )
 
-    def _rescan(self, way: _Way, again: Rescan, guess: FileScan) -> FileScan:
+    def _rescan(self, way: _Way, guess: FileScan) -> FileScan:
         """Scan a file from the place where the stitch stands, and add it.
 
         Args:
             guess: its scan before.
         """
-        stitch, path = way.stitch, again.path
-        if way.ahead is not None:
-            way.ahead.drop(path)
-        where = again.prefix, again.edges, again.origins
-        task = ScanTask(
-            way.framing,
-            again.place,
-            0,
-            again.place is None,
-            *where,
-            codec=self.run.settings.source_codec,
-            before=again.before,
-            until=self.until,
-        )
+        stitch, path = way.stitch, guess.path
+        task = stitch.next_scan(way.framing, self.run.settings.source_codec)
         try:
             scan = scan_captures(self.run.own, {path: task})[path]
             stitch.add_exact(scan)

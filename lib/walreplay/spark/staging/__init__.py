@@ -5,6 +5,6 @@ Spark's tables (`by_spark`), until the run ends.  Both have one interface.
 
 Entry point: `base.Staging`.
 
-Uses: captures, delta, delta, session, sink, transactions, workers.
+Uses: captures, delta, delta, session, sink, workers.
 Used by: checks, job, ledger, planning, tables, writing.
 """

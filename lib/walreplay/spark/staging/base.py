@@ -20,13 +20,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 import pyarrow as pa
 
 from walreplay.errors import from_dict
-from walreplay.spark.captures.files import files_a_batch, number_files, read_files
+from walreplay.spark.captures.files import files_a_batch, read_files
 from walreplay.spark.delta.sql_types import sql_schema
-from walreplay.spark.workers.decode import DecodeTask, decode_batches, decode_carried
+from walreplay.spark.workers.decode import DecodeTask, decode_batches
 from walreplay.spark.workers.fold import FoldTask, link_batches, route_batches
 from walreplay.spark.workers.records import unpack_batches
-from walreplay.spark.workers.rows import ERROR_TABLE, ROUTE, USES_TABLE, Scanned, Total, Work, links_table
-from walreplay.transactions.ahead import Confirmation
+from walreplay.spark.workers.rows import ERROR_TABLE, ROUTE, USES_TABLE, Total, Work, links_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -129,31 +128,12 @@ class StagedRows:
     tasks: int
 
 
-def decoding(spark: SparkSession, task: DecodeTask, confirmed: Confirmation | None = None) -> list[tuple[Rows, Work]]:
-    """Give the input and the work of a decode by a plan, which results in rows to be staged.
-
-    Args:
-        confirmed: what holds of files that were decoded ahead.  They are not in the task; the rest of them is decoded
-            here.
-    """
-    works: list[tuple[Rows, Work]] = []
-    if task.files:
-        files = read_files(spark, list(task.files), sum(file.length for file in task.files.values()))
-        works.append((files, partial(decode_batches, task=task)))
-    if confirmed is not None and confirmed.rest:
-        carried = replace(task, files={file.path: file for file in confirmed.rest})
-        # However many files they are of, these are few bytes (`MOST_CARRIED_IN_ALL`).
-        works.append((number_files(spark, len(confirmed.rest)), partial(decode_carried, task=carried)))
-    return works
-
-
 class Staging(ABC):
     """The staged events of a run."""
 
     def __init__(self) -> None:
         self._written = self._decoded = False
         self._sizes: Counter[int] = Counter()
-        self._void: tuple[int, ...] = ()
         self._uses: tuple[int, ...] = ()
         self._tops: tuple[tuple[int, int], ...] = ()
 
@@ -180,31 +160,16 @@ class Staging(ABC):
         """The sequence of each unit of a file (see `workers.decode`), and the greatest commit time in it."""
         return self._tops
 
-    def scan(self, spark: SparkSession, paths: Sequence[str], work: Work) -> Sequence[Scanned]:
-        """Scan files in parallel and stage what is decoded ahead; give the rows of `SCANS_TABLE`.
-
-        Rows of earlier calls may be among them.
-
-        Args:
-            work: what a task does with its files.
-        """
-        return self._stage(spark, [(read_files(spark, paths, 0), work)], files_a_batch(paths), scans=True)
-
-    def decode(self, spark: SparkSession, task: DecodeTask, confirmed: Confirmation | None = None) -> dict[int, Staged]:
-        """Decode files in parallel and stage their events (see `decoding`); give what each table has.
+    def decode(self, spark: SparkSession, task: DecodeTask) -> dict[int, Staged]:
+        """Decode files in parallel and stage their events; return what each table has.
 
         Raises:
             WalReplayError: the error of the first file, in the stream's order, that has one.
         """
-        if confirmed is None:
-            self._written = False
-        else:
-            self._void = tuple(confirmed.void)
-        works = decoding(spark, task, confirmed)
-        if works:
-            self._stage(spark, works, files_a_batch(task.files))
+        files = read_files(spark, list(task.files), sum(file.length for file in task.files.values()))
+        staged = self.take(spark, [(files, partial(decode_batches, task=task))], files_a_batch(task.files))
         self._decoded = True
-        return self._gathered(spark)
+        return staged
 
     def take(
         self,
@@ -213,7 +178,7 @@ class Staging(ABC):
         values: Mapping[str, str],
         tasks: int | None = None,
     ) -> dict[int, Staged]:
-        """Stage the rows of some works alone; give what each table has.
+        """Stage the rows of some works, and nothing else; return what each table has.
 
         Args:
             values: settings for the job.
@@ -222,12 +187,7 @@ class Staging(ABC):
         Raises:
             WalReplayError: the first error that a row of `ERROR_TABLE` tells.
         """
-        self._written = False
-        self._stage(spark, works, values, tasks=tasks)
-        return self._gathered(spark)
-
-    def _gathered(self, spark: SparkSession) -> dict[int, Staged]:
-        """Give what each table has of all that is staged."""
+        self._stage(spark, works, values, tasks)
         totals = self._totals(spark)
         for total in totals:
             self._sizes[total.table] += total.size
@@ -282,15 +242,12 @@ class Staging(ABC):
         spark: SparkSession,
         works: Sequence[tuple[Rows, Work]],
         values: Mapping[str, str],
-        *,
-        scans: bool = False,
-        tasks: int | None = None,
-    ) -> Sequence[Scanned]:
-        """Stage the results of whole files: the first call replaces what an earlier run left, later ones add.
+        tasks: int | None,
+    ) -> None:
+        """Stage the results of whole files in place of what an earlier run left.
 
         Args:
             values: settings for the job.
-            scans: there are rows of `SCANS_TABLE`, which are given back.
             tasks: how many are at work at a time, if that is limited.
         """
 

@@ -11,7 +11,7 @@ from walreplay.spark.delta.sql_types import sql_schema
 from walreplay.spark.delta.target import TableName
 from walreplay.spark.session.isolation import settings
 from walreplay.spark.staging.base import Rows, StagedRows, Staging, by_bucket, together
-from walreplay.spark.workers.rows import NO_BUCKET, SCANS_TABLE, STAGE, Scanned, Total, Work
+from walreplay.spark.workers.rows import NO_BUCKET, STAGE, Total, Work
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -49,7 +49,7 @@ class TableStaging(Staging):
         self._written = False
         if self._table.path is not None:
             # No way to delete a folder works on every platform; an empty overwrite empties it.
-            self._write(spark.createDataFrame([], sql_schema(STAGE)).coalesce(1), "overwrite")
+            self._write(spark.createDataFrame([], sql_schema(STAGE)).coalesce(1))
         else:
             spark.sql(f"DROP TABLE IF EXISTS {self._table.sql}")
 
@@ -58,31 +58,24 @@ class TableStaging(Staging):
         spark: SparkSession,
         works: Sequence[tuple[Rows, Work]],
         values: Mapping[str, str],
-        *,
-        scans: bool = False,
-        tasks: int | None = None,
-    ) -> list[Scanned]:
+        tasks: int | None,
+    ) -> None:
         frames = [rows.mapInArrow(work, sql_schema(STAGE)) for rows, work in works]
         frame = together(frames, tasks)
-        mode = "append" if self._written else "overwrite"
         self._written = True
         with settings(spark, values):
-            self._write(frame, mode)
-        if not scans:
-            return []
-        rows = self._of_table(spark, SCANS_TABLE).select(*Scanned._fields).collect()
-        return [Scanned(*row) for row in rows]
+            self._write(frame)
 
-    def _write(self, frame: DataFrame, mode: str) -> None:
+    def _write(self, frame: DataFrame) -> None:
         if self._table.path is not None:
             # Whatever the session says of overwriting: of an earlier run's tables nothing may stay.
-            writer = frame.write.mode(mode).options(partitionOverwriteMode="static", **_FEW_LARGE_ROWS)
+            writer = frame.write.mode("overwrite").options(partitionOverwriteMode="static", **_FEW_LARGE_ROWS)
             writer = writer.partitionBy("table")
             writer.parquet(self._table.path)
         else:
             # A catalog's tables do not take these as options.
             with settings(frame.sparkSession, _FEW_LARGE_ROWS):
-                delta.write(frame, self._table, mode, create=mode == "overwrite")
+                delta.write(frame, self._table, "overwrite", create=True)
 
     def _totals(self, spark: SparkSession) -> list[Total]:
         from pyspark.sql import functions as f
@@ -119,16 +112,12 @@ class TableStaging(Staging):
 
     def _frame(self, spark: SparkSession) -> DataFrame:
         if self._table.path is not None:
-            return self._valid(spark.read.schema(sql_schema(STAGE)).parquet(escape_glob(self._table.path)))
-        return self._valid(spark.read.table(self._table.sql))
+            return spark.read.schema(sql_schema(STAGE)).parquet(escape_glob(self._table.path))
+        return spark.read.table(self._table.sql)
 
     def _of_table(self, spark: SparkSession, table: int) -> DataFrame:
-        if self._table.path is None or not (self.has(table) or table == SCANS_TABLE):
+        if self._table.path is None or not self.has(table):
             return self._frame(spark).where(f"table = {table}")
         # Only its own folder is listed: of more than 32 Spark lists each by a task, and would do so for every table.
         reader = spark.read.schema(sql_schema(STAGE)).option("basePath", self._table.path)
-        return self._valid(reader.parquet(f"{escape_glob(self._table.path)}/table={table}"))
-
-    def _valid(self, frame: DataFrame) -> DataFrame:
-        """Leave out rows that were decoded ahead by a guess that proved wrong."""
-        return frame.where(f"ahead NOT IN ({', '.join(map(str, self._void))})") if self._void else frame
+        return reader.parquet(f"{escape_glob(self._table.path)}/table={table}")

@@ -26,7 +26,6 @@ from walreplay.spark.delta.sql_types import sql_schema
 from walreplay.spark.session.isolation import settings
 from walreplay.spark.staging.base import Rows, StagedRows, Staging, together
 from walreplay.spark.staging.tasks import (
-    TOLD_APART,
     WRITTEN,
     Shares,
     as_they_are,
@@ -36,7 +35,7 @@ from walreplay.spark.staging.tasks import (
     summed,
 )
 from walreplay.spark.workers.refusals import refusals_told
-from walreplay.spark.workers.rows import NO_BUCKET, ROUTE, Scanned, Total, Work
+from walreplay.spark.workers.rows import NO_BUCKET, ROUTE, Total, Work
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -88,7 +87,7 @@ class FileStaging(Staging):
     def staged(self, spark: SparkSession, table: int) -> Rows:
         """Give what was staged under a table's number, as `walreplay.spark.workers.records.unpack_batches` takes it."""
         tasks = 1 + self._sizes[table] // _BYTES_A_TASK
-        return self._rows(spark, Wanted(table, least_bucket=NO_BUCKET, void=self._void), tasks, Sharing.IN_TURN)
+        return self._rows(spark, Wanted(table, least_bucket=NO_BUCKET), tasks, Sharing.IN_TURN)
 
     def clear(self, spark: SparkSession | None = None) -> None:
         """Delete the staged events."""
@@ -113,12 +112,9 @@ class FileStaging(Staging):
         spark: SparkSession,
         works: Sequence[tuple[Rows, Work]],
         values: Mapping[str, str],
-        *,
-        scans: bool = False,
-        tasks: int | None = None,
-    ) -> list[Scanned]:
-        if not self._written:
-            self._clear_before()
+        tasks: int | None,
+    ) -> None:
+        self._clear_before()
         self._written = True
         frames = [
             rows.mapInArrow(partial(stage_into_file, work=work, folder=self._folder), sql_schema(WRITTEN))
@@ -126,30 +122,25 @@ class FileStaging(Staging):
         ]
         frame = together(frames, tasks)
         with settings(spark, {**delta.FEW_ROWS, **values}), refusals_told():
-            told = frame.collect()
-        return self._take(told)
+            self._take(frame.collect())
 
-    def _take(self, told: Sequence[Row]) -> list[Scanned]:
-        """Take in what tasks return (see `stage_into_file`); give the rows of scans."""
-        for row in told:
-            if row.name is not None:
-                totals = batch_from_ipc(row.totals)
-                self._found.append(totals)
-                for table in pc.unique(totals.column("table")).to_pylist():
-                    self._names.setdefault(table, []).append(row.name)
-        return [Scanned(row.ahead, row.info, row.data) for row in told if row.name is None]
+    def _take(self, written: Sequence[Row]) -> None:
+        """Take in the names and totals of the files that tasks have written (see `stage_into_file`)."""
+        for row in written:
+            totals = batch_from_ipc(row.totals)
+            self._found.append(totals)
+            for table in pc.unique(totals.column("table")).to_pylist():
+                self._names.setdefault(table, []).append(row.name)
 
     def _totals(self, spark: SparkSession) -> list[Total]:
         if not self._found:
             return []
         found = pa.Table.from_batches(self._found)
         self._found = []
-        if self._void:
-            found = found.filter(pc.invert(pc.is_in(found.column("ahead"), pa.array(self._void, pa.int32()))))
-        return [Total(**row) for row in summed(found, TOLD_APART).to_pylist()]
+        return [Total(**row) for row in summed(found).to_pylist()]
 
     def _places(self, spark: SparkSession, table: int) -> list[tuple[int, int]]:
-        wanted = Wanted(table, least_bucket=NO_BUCKET, void=self._void)
+        wanted = Wanted(table, least_bucket=NO_BUCKET)
         columns = ("sequence", "relation")
         found = (read_columns(self._folder, name, wanted, columns) for name in self._names.get(table, ()))
         return sorted(set(chain.from_iterable(found)))
@@ -167,7 +158,7 @@ class FileStaging(Staging):
         return self._rows(spark, self._wanted(rows, least_bucket=NO_BUCKET), 1, Sharing.TOGETHER)
 
     def _wanted(self, rows: StagedRows, *, least_bucket: int) -> Wanted:
-        return Wanted(rows.table, rows.start, rows.stop, least_bucket, self._void)
+        return Wanted(rows.table, rows.start, rows.stop, least_bucket)
 
     def _rows(self, spark: SparkSession, wanted: Wanted, tasks: int, sharing: Sharing) -> FileRows:
         names = tuple(self._names.get(wanted.table, ()))

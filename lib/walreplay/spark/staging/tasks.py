@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 
@@ -18,18 +18,15 @@ from walreplay.sink.folders import Folder, MountedFolder, reason_of
 from walreplay.sink.staged_file import Sharing, StagedFileWriter, Wanted, read_rows
 from walreplay.spark.workers.process import spark_task
 from walreplay.spark.workers.refusals import refusal_text
-from walreplay.spark.workers.rows import SCANS_TABLE, Scanned, Work, route_batch
+from walreplay.spark.workers.rows import Work, route_batch
 
 WRITTEN: Final = pa.schema(
     [
         ("name", pa.string()),
         ("totals", pa.binary()),
-        ("ahead", pa.int32()),
-        ("info", pa.string()),
-        ("data", pa.binary()),
     ]
 )
-"""A row for each file that was scanned (see `Scanned`), then one for the file that was written."""
+"""The file that a task has written."""
 
 
 @contextmanager
@@ -57,28 +54,19 @@ def refused(problem: str, error: OSError, folder: Folder) -> TargetError:
 
 @spark_task
 def stage_into_file(batches: Iterable[pa.RecordBatch], *, work: Work, folder: Folder) -> Iterator[pa.RecordBatch]:
-    """Write the rows of some work to a file in the folder; give the rows of scans, and the totals of all."""
+    """Write the rows of some work to a file in the folder; return its name, and the totals."""
     with _refusing("cannot be written", folder), StagedFileWriter(folder) as file:
         for rows in work(batches):
-            scans = rows.column("table").to_numpy() == SCANS_TABLE
-            if scans.any():
-                told = rows.filter(pa.array(scans)).select(list(Scanned._fields))
-                yield from (_written(row) for row in told.to_pylist())
-                rows = rows.filter(pa.array(~scans))
-            if rows.num_rows:
-                file.add(rows)
+            file.add(rows)
         closed = file.close()
     if closed is not None:
         name, index = closed
         (totals,) = _totals(index).combine_chunks().to_batches()
-        yield _written({"name": name, "totals": batch_to_ipc(totals).to_pybytes()})
+        row = {"name": name, "totals": batch_to_ipc(totals).to_pybytes()}
+        yield pa.RecordBatch.from_pylist([row], schema=WRITTEN)
 
 
-def _written(row: dict[str, Any]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist([row], schema=WRITTEN)
-
-
-TOLD_APART: Final = ("table", "relation", "info")
+_KEYS: Final = ("table", "relation", "info")
 _SUMS: Final = (
     ("rows", "sum"),
     ("size", "sum"),
@@ -89,16 +77,16 @@ _SUMS: Final = (
 
 
 def _totals(index: pa.Table) -> pa.Table:
-    """Sum up what the rows say of themselves: `Total`, for each value of ``ahead``."""
+    """Sum up what the rows say of themselves (`Total`)."""
     sequence = index.column("sequence")
-    return summed(index.append_column("first", sequence).append_column("last", sequence), ["ahead", *TOLD_APART])
+    return summed(index.append_column("first", sequence).append_column("last", sequence))
 
 
-def summed(totals: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """Add totals up that have the same keys (see `TOLD_APART`)."""
-    found = totals.group_by(list(keys), use_threads=False).aggregate(list(_SUMS))
-    return found.select([*keys, *(f"{name}_{how}" for name, how in _SUMS)]).rename_columns(
-        [*keys, *(name for name, _ in _SUMS)]
+def summed(totals: pa.Table) -> pa.Table:
+    """Add totals up that have the same table, relation version and ``info``."""
+    found = totals.group_by(list(_KEYS), use_threads=False).aggregate(list(_SUMS))
+    return found.select([*_KEYS, *(f"{name}_{how}" for name, how in _SUMS)]).rename_columns(
+        [*_KEYS, *(name for name, _ in _SUMS)]
     )
 
 

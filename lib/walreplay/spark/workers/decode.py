@@ -144,23 +144,9 @@ def decode_batches(batches: Iterable[pa.RecordBatch], *, task: DecodeTask) -> It
             yield from _decoded(task.files[path], memoryview(content), task)
 
 
-@spark_task
-def decode_carried(batches: Iterable[pa.RecordBatch], *, task: DecodeTask) -> Iterator[pa.RecordBatch]:
-    """Decode steps that bring their bytes with them, in the same way as `decode_batches`.
-
-    Args:
-        batches: of numbers of the task's files.
-    """
-    plans = list(task.files.values())
-    for batch in batches:
-        for number in batch.column("file").to_pylist():
-            yield from _decoded(plans[number], None, task)
-
-
-def _decoded(plan: FilePlan, content: memoryview | None, task: DecodeTask) -> Iterator[pa.RecordBatch]:
+def _decoded(plan: FilePlan, content: memoryview, task: DecodeTask) -> Iterator[pa.RecordBatch]:
     try:
-        planned = PlannedBytes(plan.path, None) if content is None else PlannedBytes.of(plan, content)
-        for row in staged_rows(planned, plan.steps, task, content):
+        for row in staged_rows(plan, content, task):
             yield stage_batch(row)
     except WalReplayError as problem:
         yield _failed(plan, problem)
@@ -222,14 +208,13 @@ def decoder_of(framing: Framing, task: DecodeTask) -> Decoder:
     )
 
 
-def staged_rows(
-    planned: PlannedBytes, steps: Sequence[Step], task: DecodeTask, content: memoryview | None
-) -> Iterator[dict[str, Any]]:
-    """Decode steps of one file, fold each table's changes, and give the rows to be staged.
+def staged_rows(plan: FilePlan, content: memoryview, task: DecodeTask) -> Iterator[dict[str, Any]]:
+    """Decode a file, fold each table's changes, and return the rows to be staged.
 
     Args:
-        content: the file as stored, if it was read; its pages are released once they are no longer needed.
+        content: the file as stored; its pages are released once they are no longer needed.
     """
+    planned, steps = PlannedBytes.of(plan, content), plan.steps
     decoder = decoder_of(steps[0].place.framing, task)
     recorded: list[Recorded] = []
     messages: list[LogicalMessage] = []
@@ -244,7 +229,7 @@ def staged_rows(
             messages += told
         for batch in decoder.rest():
             yield from taken.take(batch)
-        if content is not None and unit is units[-1]:
+        if unit is units[-1]:
             # Folding needs the memory.  Earlier, the next unit would only read the pages again.
             release_pages(content)
         recorded += taken.recorded

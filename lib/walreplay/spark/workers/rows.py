@@ -17,7 +17,6 @@ STAGE: Final = pa.schema(
         ("sequence", pa.int64()),
         ("rows", pa.int64()),
         ("info", pa.string()),
-        ("ahead", pa.int32()),
         ("size", pa.int64()),
         ("data", pa.binary()),
     ]
@@ -31,14 +30,9 @@ MESSAGES_TABLE: Final = -3
 
 PARTS_TABLE: Final = -4
 
-SCANS_TABLE: Final = -5
-
-USES_TABLE: Final = -6
+USES_TABLE: Final = -5
 """The table numbers of staged rows that hold an error, or what the ledger keeps of transactions (whole ones, and parts
-of such whose others lie elsewhere) and messages, or files' scans, or (as ``info``) which relation versions are used."""
-
-BY_PLAN: Final = -1
-"""What staged rows have as ``ahead`` that were decoded by a plan; others have the number of their file."""
+of such whose others lie elsewhere) and messages, or (as ``info``) which relation versions are used."""
 
 NO_BUCKET: Final = -1
 """The bucket of staged rows that only say of a relation version that a truncate has used it."""
@@ -106,14 +100,6 @@ class Total(NamedTuple):
     last: int
 
 
-class Scanned(NamedTuple):
-    """A staged row of `SCANS_TABLE`."""
-
-    ahead: int
-    info: str
-    data: bytes
-
-
 Work: TypeAlias = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 """What a task does."""
 
@@ -143,7 +129,7 @@ def staged_row(
     data: bytes | pa.Buffer = b"",
 ) -> dict[str, Any]:
     """Give the values of a staged row."""
-    values = (table, relation, bucket, sequence, rows, info, BY_PLAN, len(data), data)
+    values = (table, relation, bucket, sequence, rows, info, len(data), data)
     return dict(zip(STAGE.names, values, strict=True))
 
 

@@ -6,22 +6,16 @@ import json
 import pickle
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
 
-from walreplay.decode.files import scan_file
-from walreplay.decode.place import Place
+from walreplay.decode.files import ScanTask, scan_file
 from walreplay.decode.summary import FileScan
-from walreplay.decode.until import Until
 from walreplay.errors import CaptureError, WalReplayError, from_dict
 from walreplay.listing import map_file
-from walreplay.protocol.compression import Plain
-from walreplay.protocol.framing import Framing
 from walreplay.spark.workers.process import spark_task
 from walreplay.spark.workers.rows import SCAN
-from walreplay.types.text import UTF8
 
 LOCAL_SCHEME: Final = "file:"
 
@@ -29,29 +23,6 @@ _SCANS_A_BATCH: Final = 256
 
 _BYTES_A_BATCH: Final = 1 << 20
 """Scans are told some at a time: each batch costs Spark as much as the scan of a small file."""
-
-
-@dataclass(frozen=True, slots=True)
-class ScanTask:
-    """How one file is scanned; see `walreplay.decode.files.scan_file`.
-
-    Attributes:
-        length: the file's bytes, where they were listed.
-    """
-
-    framing: Framing | None
-    place: Place | None = None
-    start: int = 0
-    first: bool = False
-    prefix: bytes = b""
-    edges: tuple[int, ...] = ()
-    origins: tuple[tuple[str, int], ...] = ()
-    gap: bool = False
-    known_length: int = 0
-    codec: str = UTF8
-    length: int = 0
-    before: str = ""
-    until: Until | None = None
 
 
 def capture_files(
@@ -113,25 +84,9 @@ def scan_batches(batches: Iterable[pa.RecordBatch], *, tasks: Mapping[str, ScanT
         yield pa.RecordBatch.from_pylist(told, schema=SCAN)
 
 
-def scan_of(path: str, content: memoryview, task: ScanTask, opened: Plain | None = None) -> FileScan:
-    """Scan a file with a task's parameters."""
-    scan = scan_file(
-        path,
-        content,
-        framing=task.framing,
-        place=task.place,
-        start=task.start,
-        first=task.first,
-        prefix=task.prefix,
-        edges=task.edges,
-        origins=task.origins,
-        gap=task.gap,
-        known_length=task.known_length,
-        codec=task.codec,
-        opened=opened,
-        before=task.before,
-        until=task.until,
-    )
+def scan_of(path: str, content: memoryview, task: ScanTask) -> FileScan:
+    """Scan a file for a run; a scan of the whole file has its checksum."""
+    scan = scan_file(path, content, task)
     if not task.start:
         scan.checksum = zlib.crc32(content)
     return scan
