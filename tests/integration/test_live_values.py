@@ -16,7 +16,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from support.cells import tile
+from support.binary_cells import tile
 from support.postgres import running_server, server_versions
 from support.random_values import (
     PGVECTOR_SAMPLES,

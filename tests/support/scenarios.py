@@ -11,15 +11,12 @@ from typing import TYPE_CHECKING, Any
 import walreplay
 from support.postgres import Server
 from support.truth import (
-    COMMIT_LSN,
-    COMMIT_TS,
+    Beyond,
     SourceTable,
-    arrow_table,
-    expected_fields,
+    mirror_difference,
     mirror_tables,
     read_mirror,
-    row_difference,
-    row_images,
+    read_table,
 )
 
 if TYPE_CHECKING:
@@ -131,20 +128,8 @@ class Applied:
 
 
 def table_difference(spark: SparkSession, location: Path, source: SourceTable, kept: Sequence[str] = ()) -> str | None:
-    """Compare a mirror table with a source's, but for columns that the mirror alone has."""
-    frame = read_mirror(spark, location)
-    found = [(field.name, field.dataType.simpleString()) for field in frame.schema.fields]
-    missing = set(kept) - {name for name, _ in found}
-    if missing:
-        return f"{source.qualified_name}: the columns {sorted(missing)} were not kept"
-    fields = [(name, kind) for name, kind in found if name not in kept]
-    if fields != expected_fields(source):
-        return f"{source.qualified_name}: the columns are\n    {fields}\n  not\n    {expected_fields(source)}"
-    table = frame.toArrow()
-    for name in (COMMIT_LSN, COMMIT_TS):
-        if table.column(name).null_count:
-            return f"{source.qualified_name}: {table.column(name).null_count} rows have no {name}"
-    return row_difference(source, row_images(source, table), row_images(source, arrow_table(source)))
+    """Describe how a mirror table differs from a source's, but for columns that the mirror alone has."""
+    return mirror_difference(read_table(spark, location), source, Beyond(kept={source.qualified_name: kept}))
 
 
 def apply_in_one_run(
