@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.batches import listed
 from support.captures import case
 from support.extent import examples, further
 from support.runs import Files, Planned, cut, grown_to, plan_run, plan_runs
@@ -54,18 +55,8 @@ def rows_of(plan: Plan, files: Files, *, tile_bytes: int | None = None) -> Rows:
     """Give each relation's row changes in their order, with all that the batches say of them."""
     found: Rows = {}
     for batch in decode_plan(plan, files.__getitem__, tile_bytes=tile_bytes):
-        unchanged = {name: mask.to_pylist() for name, mask in batch.unchanged.items()}
-        rescued = batch.rescued.to_pylist() if batch.rescued is not None else [None] * batch.data.num_rows
-        before: dict[int, Any] = {}
-        if batch.before is not None:
-            texts = batch.before_rescued.to_pylist() if batch.before_rescued is not None else None
-            for number, row in enumerate(batch.before.to_pylist()):
-                before[row.pop("__row")] = (row, texts[number] if texts else None)
-        rows = found.setdefault(batch.relation.qualified_name, [])
-        for number, row in enumerate(batch.data.to_pylist()):
-            kept = sorted(name for name, mask in unchanged.items() if mask[number])
-            where = (row["__commit_lsn"], row["__ordinal"])
-            rows.append((where, repr((row, kept, rescued[number], before.get(number), batch.relation))))
+        rows = [(where, f"{text} {batch.relation}") for where, text in listed(batch)]
+        found.setdefault(batch.relation.qualified_name, []).extend(rows)
     for name, rows in found.items():
         places = [row[0] for row in rows]
         assert places == sorted(places), f"{name} is out of order"
