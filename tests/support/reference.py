@@ -10,6 +10,7 @@ is known by commit LSN, xid and commit time, and has to hold the same changes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -151,7 +152,11 @@ def replay(streams: Iterable[bytes], framing: Framing) -> Replay:
     """
     replayed = Replay()
     for stream in streams:
-        replayed.session(stream, framing)
+        replayed.begin_session()
+        # A session may end inside a message; what is whole before it counts.
+        with suppress(TruncatedMessage):
+            for _, message in read_stream(stream, framing=framing):
+                replayed.session.read(message)
     return replayed
 
 
@@ -161,32 +166,70 @@ def replay_of(recorded: Case) -> Replay:
 
 
 @dataclass
-class _Open:
+class Open:
     """A transaction whose end has not come yet: its changes, each with its subtransaction and its relations.
 
     Attributes:
         begin: what announced it.
         relations: what was announced inside, if it is streamed.
+        prepare_lsn: once it is prepared.
     """
 
     begin: m.Begin | m.BeginPrepare | m.StreamStart
     relations: dict[int, m.Relation] = field(default_factory=dict)
     changes: list[tuple[int | None, Change, tuple[m.Relation, ...]]] = field(default_factory=list)
+    prepare_lsn: int | None = None
 
 
-class Replay:
+class Transactions:
+    """Transactions of the sessions read so far.
+
+    Attributes:
+        session: the one that is read.
+        applied: the committed transactions in their order, each with the hash of its changes.
+        prepared: the completed Prepares that are not decided, by xid and gid.
+        messages: the logical messages outside of transactions.
+    """
+
+    def __init__(self) -> None:
+        self.session = Session(self)
+        self.applied: dict[Identity, int] = {}
+        self.prepared: dict[tuple[int, str], Open] = {}
+        self.messages: list[m.Message] = []
+        self._newest = 0
+
+    def begin_session(self) -> None:
+        """Begin another session: what the one before has left open is void."""
+        self.session = Session(self)
+
+    def commit(self, transaction: Open | None, identity: Identity) -> None:
+        """Apply a transaction unless it is known; None stands for one whose changes came in no session."""
+        changes = [] if transaction is None else transaction.changes
+        digest = hash(tuple(replace(change, xid=None) for _, change, _ in changes))
+        if identity in self.applied:
+            assert transaction is None or self.applied[identity] == digest, f"two copies of {identity} differ"
+            return
+        # A session sends a late transaction, of which nothing is left, only if it has begun to stream it.
+        assert not changes or identity[0] >= self._newest, f"{identity} comes too late"
+        self._newest = max(self._newest, identity[0])
+        self.applied[identity] = digest
+        for ordinal, (_, change, relations) in enumerate(changes):
+            self.apply(change, relations, identity, ordinal)
+
+    def apply(self, change: Change, relations: tuple[m.Relation, ...], identity: Identity, ordinal: int) -> None:
+        """Take a change of a committed transaction."""
+
+
+class Replay(Transactions):
     """Sessions replayed so far.
 
     Attributes:
         tables: by OID; those that a committed transaction has changed.
-        applied: the committed transactions in their order, each with the hash of its changes.
-        prepared: the completed Prepares that are not decided, by xid and gid.
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self.tables: dict[int, ReplayedTable] = {}
-        self.applied: dict[Identity, int] = {}
-        self.prepared: dict[tuple[int, str], _Open] = {}
 
     def by_name(self) -> dict[str, ReplayedTable]:
         """Return the tables by ``schema.table``."""
@@ -198,7 +241,7 @@ class Replay:
         Args:
             lsn: the commit as of which; None for the last one.
         """
-        at = max((known[0] for known in self._newest()), default=0) if lsn is None else lsn
+        at = self._newest if lsn is None else lsn
         tables = {name: table for name, table in self.by_name().items() if (table.first_lsn or 0) <= at}
         return [
             replace(source, rows=tables[source.qualified_name].held_at(at))
@@ -206,163 +249,136 @@ class Replay:
             if source.qualified_name in tables
         ]
 
-    def session(self, stream: bytes, framing: Framing) -> None:
-        """Apply one session; it may end anywhere."""
-        session = _Session(self)
-        for message in _until_torn(stream, framing):
-            session.read(message)
-
-    def commit(self, transaction: _Open | None, identity: Identity) -> None:
-        """Apply a transaction unless it is known; None stands for one whose changes came in no session."""
-        changes = [] if transaction is None else transaction.changes
-        digest = hash(tuple(replace(change, xid=None) for _, change, _ in changes))
-        if identity in self.applied:
-            assert transaction is None or self.applied[identity] == digest, f"two copies of {identity} differ"
-            return
+    def apply(self, change: Change, relations: tuple[m.Relation, ...], identity: Identity, ordinal: int) -> None:
         lsn, _, time = identity
-        if lsn < max((known[0] for known in self._newest()), default=0):
-            # A session sends a transaction of which nothing is left only if it has begun to stream it.
-            assert not changes, f"{identity} comes too late"
-            return
-        self.applied[identity] = digest
-        for _, change, relations in changes:
-            self._apply(change, relations, lsn, time)
-
-    def _newest(self) -> Iterable[Identity]:
-        return [next(reversed(self.applied))] if self.applied else []
-
-    def _apply(self, change: Change, relations: tuple[m.Relation, ...], lsn: int, time: int) -> None:
         for relation in relations:
             table = self.tables.setdefault(relation.oid, ReplayedTable(relation))
             table.announce(relation)
             table.apply(change, lsn, time)
 
 
-class _Session:
+class Session:
     """One connection's messages; a new one knows no relation and no stream of the one before."""
 
-    def __init__(self, replayed: Replay) -> None:
-        self._replayed = replayed
+    def __init__(self, known: Transactions) -> None:
+        self.streams: dict[int, Open] = {}
+        self.current: Open | None = None  # an ordinary transaction, or the stream whose block is open
+        self._known = known
         self._relations: dict[int, m.Relation] = {}
-        self._streams: dict[int, _Open] = {}
-        self._current: _Open | None = None  # an ordinary transaction, or the stream whose block is open
 
     def read(self, message: m.AnyMessage) -> None:
         """Take the next message."""
         _READERS[type(message)](self, message)
 
     def begin(self, message: m.Begin | m.BeginPrepare) -> None:
-        assert self._current is None
-        self._current = _Open(message)
+        assert self.current is None
+        self.current = Open(message)
 
     def stream_start(self, message: m.StreamStart) -> None:
-        assert self._current is None
-        assert message.first_segment or message.xid in self._streams
+        assert self.current is None
+        assert message.first_segment or message.xid in self.streams
         if message.first_segment:
-            self._streams[message.xid] = _Open(message)
-        self._current = self._streams[message.xid]
+            self.streams[message.xid] = Open(message)
+        self.current = self.streams[message.xid]
 
     def stream_stop(self, message: m.StreamStop) -> None:
-        assert self._current is not None
-        assert isinstance(self._current.begin, m.StreamStart)
-        self._current = None
+        assert self.current is not None
+        assert isinstance(self.current.begin, m.StreamStart)
+        self.current = None
 
     def announce(self, message: m.Relation) -> None:
-        if self._current is not None and isinstance(self._current.begin, m.StreamStart):
-            self._current.relations[message.oid] = message
+        if self.current is not None and isinstance(self.current.begin, m.StreamStart):
+            self.current.relations[message.oid] = message
         else:
             self._relations[message.oid] = message
 
     def change(self, message: Change) -> None:
-        assert self._current is not None
+        assert self.current is not None
         oids = message.relation_oids if isinstance(message, m.Truncate) else (message.relation_oid,)
-        known = {**self._relations, **self._current.relations}
-        self._current.changes.append((message.xid, message, tuple(known[oid] for oid in oids)))
+        known = {**self._relations, **self.current.relations}
+        self.current.changes.append((message.xid, message, tuple(known[oid] for oid in oids)))
 
     def commit(self, message: m.Commit) -> None:
         begin = self._end(m.Begin)
         assert begin.begin.final_lsn == message.commit_lsn
-        self._replayed.commit(begin, (message.commit_lsn, begin.begin.xid, message.commit_time))
+        self._known.commit(begin, (message.commit_lsn, begin.begin.xid, message.commit_time))
 
     def stream_commit(self, message: m.StreamCommit) -> None:
-        assert self._current is None
-        stream = self._streams.pop(message.xid)
+        assert self.current is None
+        stream = self.streams.pop(message.xid)
         self._relations.update(stream.relations)
-        self._replayed.commit(stream, (message.commit_lsn, message.xid, message.commit_time))
+        self._known.commit(stream, (message.commit_lsn, message.xid, message.commit_time))
 
     def stream_abort(self, message: m.StreamAbort) -> None:
-        assert self._current is None
-        stream = self._streams.get(message.xid)
+        assert self.current is None
+        stream = self.streams.get(message.xid)
         if stream is None:
             # PostgreSQL 18 forgets a transaction that it finds aborted, but tells of its subtransactions' aborts.
             return
         if message.subxid == message.xid:
-            del self._streams[message.xid]
+            del self.streams[message.xid]
         else:
             stream.changes = [change for change in stream.changes if change[0] != message.subxid]
 
     def prepare(self, message: m.Prepare) -> None:
-        if self._current is None:
+        if self.current is None:
             # So is a transaction sent of which nothing is to be sent.
             fields = (message.prepare_lsn, message.end_lsn, message.prepare_time, message.xid, message.gid)
             self.begin(m.BeginPrepare(*fields))
         begin = self._end(m.BeginPrepare)
         assert (begin.begin.xid, begin.begin.gid) == (message.xid, message.gid)
-        self._replayed.prepared[message.xid, message.gid] = begin
+        self._known.prepared[message.xid, message.gid] = replace(begin, prepare_lsn=message.prepare_lsn)
 
     def stream_prepare(self, message: m.StreamPrepare) -> None:
-        assert self._current is None
-        self._replayed.prepared[message.xid, message.gid] = self._streams.pop(message.xid)
+        assert self.current is None
+        stream = replace(self.streams.pop(message.xid), prepare_lsn=message.prepare_lsn)
+        self._known.prepared[message.xid, message.gid] = stream
 
     def commit_prepared(self, message: m.CommitPrepared) -> None:
-        assert self._current is None
-        transaction = self._replayed.prepared.pop((message.xid, message.gid), None)
-        self._replayed.commit(transaction, (message.commit_lsn, message.xid, message.commit_time))
+        assert self.current is None
+        transaction = self._known.prepared.pop((message.xid, message.gid), None)
+        self._known.commit(transaction, (message.commit_lsn, message.xid, message.commit_time))
 
     def rollback_prepared(self, message: m.RollbackPrepared) -> None:
-        assert self._current is None
-        self._replayed.prepared.pop((message.xid, message.gid), None)
+        assert self.current is None
+        self._known.prepared.pop((message.xid, message.gid), None)
+
+    def logical(self, message: m.Message) -> None:
+        assert (self.current is not None) == message.transactional
+        if not message.transactional:
+            self._known.messages.append(message)
 
     def nothing(self, message: m.AnyMessage) -> None:
         pass
 
     def _end(self, kind: type[m.Begin | m.BeginPrepare]) -> Any:
-        ended, self._current = self._current, None
+        ended, self.current = self.current, None
         assert ended is not None
         assert isinstance(ended.begin, kind)
         return ended
 
 
-_READERS: Mapping[type, Callable[[_Session, Any], None]] = {
-    m.Begin: _Session.begin,
-    m.Commit: _Session.commit,
-    m.Origin: _Session.nothing,
-    m.Message: _Session.nothing,
-    m.Type: _Session.nothing,
-    m.Relation: _Session.announce,
-    m.Insert: _Session.change,
-    m.Update: _Session.change,
-    m.Delete: _Session.change,
-    m.Truncate: _Session.change,
-    m.StreamStart: _Session.stream_start,
-    m.StreamStop: _Session.stream_stop,
-    m.StreamCommit: _Session.stream_commit,
-    m.StreamAbort: _Session.stream_abort,
-    m.BeginPrepare: _Session.begin,
-    m.Prepare: _Session.prepare,
-    m.StreamPrepare: _Session.stream_prepare,
-    m.CommitPrepared: _Session.commit_prepared,
-    m.RollbackPrepared: _Session.rollback_prepared,
+_READERS: Mapping[type, Callable[[Session, Any], None]] = {
+    m.Begin: Session.begin,
+    m.Commit: Session.commit,
+    m.Origin: Session.nothing,
+    m.Message: Session.logical,
+    m.Type: Session.nothing,
+    m.Relation: Session.announce,
+    m.Insert: Session.change,
+    m.Update: Session.change,
+    m.Delete: Session.change,
+    m.Truncate: Session.change,
+    m.StreamStart: Session.stream_start,
+    m.StreamStop: Session.stream_stop,
+    m.StreamCommit: Session.stream_commit,
+    m.StreamAbort: Session.stream_abort,
+    m.BeginPrepare: Session.begin,
+    m.Prepare: Session.prepare,
+    m.StreamPrepare: Session.stream_prepare,
+    m.CommitPrepared: Session.commit_prepared,
+    m.RollbackPrepared: Session.rollback_prepared,
 }
-
-
-def _until_torn(stream: bytes, framing: Framing) -> Iterable[m.AnyMessage]:
-    """A session may end inside a message; what is whole before it counts."""
-    try:
-        for _, message in read_stream(stream, framing=framing):
-            yield message
-    except TruncatedMessage:
-        return
 
 
 def _named(change: m.Update | m.Delete) -> m.TupleData:
