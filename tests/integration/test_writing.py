@@ -184,34 +184,6 @@ def test_statements_take_what_tasks_have_staged_in_files(
     assert not (tmp_path / "t" / "_walreplay" / "staging").exists()
 
 
-@pytest.mark.full
-def test_a_ledger_whose_runs_do_not_say_how_they_wrote_is_read_and_goes_on(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    captures, target = tmp_path / "captures", tmp_path / "mirror"
-    captures.mkdir()
-    recorded = case("o04")
-    written: list[str | None] = []
-    for number, file in enumerate(recorded.files[:4]):
-        if number == 2:
-            runs = Target.parse(str(target)).ledger("runs").sql
-            # A ledger's tables had column mapping then.
-            spark.sql(f"ALTER TABLE {runs} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")
-            told = "writer, tables.element.writer, tables.element.writer_reason"
-            spark.sql(f"ALTER TABLE {runs} DROP COLUMNS ({told})")
-            written = [None] * number
-            assert [run.writer for run in walreplay.status(spark, target).runs] == written
-        monkeypatch.setenv("WALREPLAY_COMMITS", "spark" if number % 2 else "")
-        (captures / file.name).write_bytes(file.read_bytes())
-        report = walreplay.apply(spark, captures=captures, target=target)
-        written.append(report.writer)
-        assert [run.writer for run in walreplay.status(spark, target).runs] == written
-    assert written == [None, None, "files", "statements"]
-    ledger = delta.read(spark, Target.parse(str(target)).ledger("runs")).selectExpr("run", "inline(tables)")
-    found = {(row.run, row.writer) for row in ledger.where("changes > 0").collect()}
-    assert found == {(number, way) for number, way in enumerate(written, 1)}
-
-
 def test_a_report_says_which_tables_go_another_way_and_why(spark: SparkSession, tmp_path: Path) -> None:
     mirror = SmallMirror(spark, tmp_path)
     columns = {"id": INT4, "a": TEXT}
