@@ -167,7 +167,7 @@ def test_a_keyed_table_is_what_its_changes_make_it(table: Table, data: st.DataOb
 
 
 @pytest.mark.parametrize("table", MULTISETS, ids=str)
-@settings(max_examples=examples(25))
+@settings(max_examples=examples(75))
 @given(st.data())
 def test_equal_rows_stay_as_many_as_they_are(table: Table, data: st.DataObject) -> None:
     check(table, data.draw(ops(table)), data.draw(deliveries))

@@ -31,7 +31,9 @@ MOOD = 90_000
 NAMES = {MOOD: ("public", "mood")}
 
 PLAIN = st.characters(exclude_characters="\0", codec="utf-8")
-TEXT = st.text(PLAIN, max_size=24).map(lambda text: Value(text, text.encode()))
+TEXT = (st.text(PLAIN, max_size=24) | st.sampled_from(["x" * 16, "y" * 17, "größe" * 9, "z" * 32, "w" * 300])).map(
+    lambda text: Value(text, text.encode())
+)
 LABEL = st.text(st.characters(exclude_categories=["C"]), max_size=24).map(lambda text: Value(text, text.encode()))
 
 
