@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -18,9 +18,6 @@ from walreplay.lsn import POSTGRES_EPOCH_UNIX_MICROS
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
 from walreplay.protocol.writer import frame
-
-if TYPE_CHECKING:
-    pass
 
 pytestmark = pytest.mark.integration
 

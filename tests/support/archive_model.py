@@ -12,7 +12,7 @@ from itertools import accumulate
 
 from support.reference import Transactions
 from walreplay.decode.summary import FileScan
-from walreplay.errors import CaptureError, TruncatedMessage, WalReplayError
+from walreplay.errors import TruncatedMessage, WalReplayError
 from walreplay.lsn import to_datetime
 from walreplay.progress import NoProgress
 from walreplay.protocol import messages as m
@@ -241,6 +241,3 @@ class _Joining(Joining):
 
 def facts_of(joined: Iterable[Joined]) -> Counter[FileFacts]:
     return Counter(one.facts for one in joined if one.facts is not None)
-
-
-__all__ = ["CaptureError", "MemoryArchive", "MemoryIndex", "difference", "facts_of", "walk"]

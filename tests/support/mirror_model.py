@@ -250,6 +250,3 @@ def _rescuable(kind: pa.DataType) -> bool:
 def _same(one: Any, other: Any) -> bool:
     """Compare exactly, -0 and 0 are two; a NaN equals itself."""
     return repr(one) == repr(other)
-
-
-__all__ = ["MergeConflict", "MirrorModel", "TargetRow", "image"]

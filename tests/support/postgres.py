@@ -186,7 +186,7 @@ class Server:
                 SourceColumn(*row) for row in connection.execute(_COLUMNS, {"schema": schema, "table": name}).fetchall()
             ]
             key = [row[0] for row in connection.execute(_IDENTITY, {"schema": schema, "table": name}).fetchall()]
-            for setting in _TEXT_SETTINGS:
+            for setting in TEXT_SETTINGS:
                 connection.execute(setting)
             query = sql.SQL(r"COPY (SELECT * FROM {}) TO STDOUT (FORMAT csv, HEADER, NULL '\N', FORCE_QUOTE *)").format(
                 sql.Identifier(schema, name)
@@ -280,7 +280,7 @@ _SETTINGS = {
 
 _EVERY_SECOND = ("--status-interval", "1", "--fsync-interval", "1")
 
-_TEXT_SETTINGS = (
+TEXT_SETTINGS = (
     "SET TimeZone = 'UTC'",
     "SET DateStyle = 'ISO, YMD'",
     "SET IntervalStyle = 'postgres'",

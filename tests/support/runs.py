@@ -54,7 +54,7 @@ def grown_to(files: Files, size: int) -> dict[str, bytes]:
 
 @dataclass(frozen=True)
 class Planned:
-    """A run's plan, as it is after it was stored, and how many guesses did not hold.
+    """A run's plan, as it is after it was stored.
 
     Attributes:
         ahead: the plan as it is carried out where files are decoded with their scan.
@@ -62,7 +62,6 @@ class Planned:
     """
 
     plan: Plan
-    rescans: int
     ahead: Plan
     held: frozenset[str]
 
@@ -138,7 +137,6 @@ def plan_run(
     if not reading:
         return None
     stitch = Stitch(resume, wants_origin=wants_origin, until=until)
-    rescans = 0
     ahead = _Ahead(stitch, resume)
     for number, name in enumerate(reading):
         if stitch.is_ended:
@@ -182,7 +180,6 @@ def plan_run(
             ahead.take(number, scan, content, stitch, None)
             again = stitch.add(scan)
             if again is not None:
-                rescans += 1
                 ahead.drop(name)
                 first = again.place is None
                 scan = scan_file(
@@ -201,7 +198,7 @@ def plan_run(
     plan = stitch.plan()
     stored_plan = plan_from_json(plan_to_json(plan))
     assert stored_plan == plan
-    return Planned(stored_plan, rescans, *ahead.carried_out(plan))
+    return Planned(stored_plan, *ahead.carried_out(plan))
 
 
 def what_is_new(files: Files, resume: Resume | None) -> list[str]:

@@ -453,28 +453,6 @@ def _version(row: dict[str, Any], bases: dict[int, Version]) -> Version:
     return version
 
 
-__all__ = [
-    "ADD",
-    "DELETE",
-    "INSERT",
-    "MOVE",
-    "REMOVE",
-    "TRUNCATE",
-    "UPDATE",
-    "Change",
-    "Copies",
-    "Table",
-    "Version",
-    "build_marked",
-    "copies_of",
-    "emptied_of",
-    "fold",
-    "in_transactions",
-    "time_of",
-    "versions_of",
-]
-
-
 # Histories in files, which are written anew where versions end.
 
 _KINDS: Final = (pa.int64(),) * len(NAMES)
