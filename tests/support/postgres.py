@@ -129,6 +129,23 @@ class Server:
                 time.sleep(0.05)
             connection.execute(f"SELECT pg_drop_replication_slot(slot_name) {of_them}".encode(), chosen)
 
+    def make_slot(self, name: str, options: Mapping[str, str]) -> None:
+        """Make a slot for a plugin with options."""
+        two_phase = options.get("two_phase", "false")
+        self.execute(f"SELECT pg_create_logical_replication_slot('{name}', 'pgoutput', twophase => {two_phase})")
+
+    def copy_changes(
+        self, file: Path, slot: str, options: Mapping[str, str], *, how: str = "get", settings: Sequence[str] = ()
+    ) -> None:
+        """Copy what a slot has, a session of its own, into a file; ``how="peek"``: it comes once more."""
+        given = "".join(f", '{name}', '{value}'" for name, value in options.items())
+        query = f"SELECT * FROM pg_logical_slot_{how}_binary_changes('{slot}', NULL, NULL{given})"
+        with self.connect() as connection, connection.cursor() as cursor, file.open("wb") as into:
+            for setting in settings:
+                cursor.execute(setting.encode())
+            with cursor.copy(f"COPY ({query}) TO STDOUT (FORMAT binary)".encode()) as copy:
+                into.writelines(copy)
+
     def lsn(self) -> int:
         """Give the LSN where the next change will be written."""
         return parse_lsn(self.value("SELECT pg_current_wal_insert_lsn()::text"))
