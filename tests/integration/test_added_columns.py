@@ -12,7 +12,7 @@ import pytest
 
 from support.extent import further
 from support.postgres import running_server
-from support.scenarios import FILE_BY_FILE, ONE_RUN, Applied, Slot, apply_both
+from support.scenarios import FILE_BY_FILE, ONE_RUN, Applied, apply_both, files_of_parts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -71,11 +71,8 @@ def applied(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ap
     folder = tmp_path_factory.mktemp("added")
     with running_server() as server:
         server.execute(*_TABLES)
-        slot = Slot(server, folder, "everything")
-        for statements in (_ROWS, _CHANGES):
-            server.execute(*statements)
-            slot.take()
-        return apply_both(spark, slot.files, folder, server.source_tables("a"), _CONFIG)
+        files = files_of_parts(server, folder, _ROWS, _CHANGES)
+        return apply_both(spark, files, folder, server.source_tables("a"), _CONFIG)
 
 
 _WAYS = [ONE_RUN, FILE_BY_FILE]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from support.postgres import running_server
-from support.scenarios import FILE_BY_FILE, ONE_RUN, Applied, Slot, apply_file_by_file, apply_in_one_run
+from support.scenarios import FILE_BY_FILE, ONE_RUN, Applied, apply_file_by_file, apply_in_one_run, files_of_parts
 from support.small_mirror import INT4, TEXT, SmallMirror, relation, row
 from walreplay.protocol import messages as m
 
@@ -88,15 +88,12 @@ def applied(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ap
     folder = tmp_path_factory.mktemp("defaults")
     with running_server() as server:
         server.execute(*_TABLES)
-        slot = Slot(server, folder, "everything")
-        for statements in (_BEFORE, _CHANGES):
-            server.execute(*statements)
-            slot.take()
+        files = files_of_parts(server, folder, _BEFORE, _CHANGES)
         sources = {source.qualified_name: source for source in server.source_tables("d")}
-    steps, step_reports = apply_file_by_file(spark, slot.files, folder / "steps", _CONFIG)
+    steps, step_reports = apply_file_by_file(spark, files, folder / "steps", _CONFIG)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("WALREPLAY_COMMITS", "spark")
-        whole, whole_reports = apply_in_one_run(spark, slot.files, folder / "whole", _MASKED)
+        whole, whole_reports = apply_in_one_run(spark, files, folder / "whole", _MASKED)
     return Applied(sources, {ONE_RUN: whole, FILE_BY_FILE: steps}, {ONE_RUN: whole_reports, FILE_BY_FILE: step_reports})
 
 

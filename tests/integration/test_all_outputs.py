@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +13,9 @@ import walreplay
 from support.captures import Case, case
 from support.change_model import assert_logs_changes, comparable, folded
 from support.extent import further
-from support.history_model import Truth, assert_is_history, history, versions
-from support.moments import applied_at, assert_holds, moments, outputs_at, third_of
+from support.history_model import assert_is_history, history, versions
+from support.moments import assert_holds, last_before, moments, outputs_at, third_of
+from support.reference import replay_of
 from support.truth import assert_equal, read_tables, source_tables
 
 if TYPE_CHECKING:
@@ -74,11 +75,12 @@ def test_all_outputs_hold_what_the_source_held(
 ) -> None:
     recorded = case(name)
     captures, parts, whole = str(recorded.folder), tmp_path / "parts", tmp_path / "whole"
-    ends = [end for end in moments(recorded, _MOMENTS) if applied_at(recorded, end)]
+    replayed = replay_of(recorded)
+    ends = [end for end in moments(recorded, _MOMENTS) if last_before(replayed, end)]
     assert ends
     for end in ends:
         report = walreplay.backfill(spark, captures, parts, {**ALL, "run_bytes": third_of(recorded)}, **end)
-        assert report.applied_lsn == max(lsn for lsn, _, _ in applied_at(recorded, end))
+        assert report.applied_lsn == last_before(replayed, end)
         assert_holds(spark, parts, recorded, end)
     walreplay.apply(spark, captures, parts, ALL)
     targets = [parts]
@@ -92,19 +94,14 @@ def test_all_outputs_hold_what_the_source_held(
         assert found["mirror"].keys() == found["history"].keys() == found["changelog"].keys()
         if name not in _NOT_AS_SENT:
             _assert_logs(spark, target, recorded)
-    _assert_histories(spark, targets, recorded)
-
-
-def _assert_histories(spark: SparkSession, targets: Sequence[Path], recorded: Case) -> None:
-    """Check the histories of a target, and that others are the same, however their runs were cut."""
     first, *others = (
         {name: history(spark, location) for name, location in outputs_at(target)["history"].items()}
         for target in targets
     )
-    assert_is_history(first, Truth.of(recorded, _CUTS))
+    assert_is_history(first, recorded, replayed, _CUTS)
     for other in others:
-        for name, table in other.items():
-            assert versions(table) == versions(first[name]), name
+        for name_, table in other.items():
+            assert versions(table) == versions(first[name_]), name_
 
 
 def _assert_logs(spark: SparkSession, target: Path, recorded: Case) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support.postgres import running_server
-from support.scenarios import Slot, apply_both, apply_in_one_run
+from support.scenarios import apply_both, apply_in_one_run, files_of_parts
 from support.truth import mirror_tables, read_mirror
 
 if TYPE_CHECKING:
@@ -83,12 +83,8 @@ _CHANGES = (
 def test_the_first_announcement_comes_with_a_change(spark: SparkSession, tmp_path: Path) -> None:
     with running_server() as server:
         server.execute(*_TABLES, _SCRIPT.read_text(), "SELECT walreplay.announce_all()")
-        slot = Slot(server, tmp_path, "everything", options={"messages": "on"})
-        server.execute(*_BEFORE)
-        slot.take()
-        server.execute(*_CHANGES)
-        slot.take()
-        applied = apply_both(spark, slot.files, tmp_path, server.source_tables("public"), _CONFIG)
+        files = files_of_parts(server, tmp_path, _BEFORE, _CHANGES, messages="on")
+        applied = apply_both(spark, files, tmp_path, server.source_tables("public"), _CONFIG)
     for reports in applied.reports.values():
         for name in ("whole", "fewer", "again"):
             told = _told(reports, f"public.{name}")

@@ -144,38 +144,6 @@ def test_unchanged_columns_go_by_the_name_that_they_have_now(mirror: SmallMirror
 # What it is called, and when it is there.
 
 
-@pytest.mark.full
-def test_switched_on_later_it_begins_with_that_run_and_says_so(mirror: SmallMirror) -> None:
-    orders = relation(1, "orders", {"id": INT4, "note": TEXT})
-    mirror.apply(orders, m.Insert(1, row(1, "a")))
-    report = mirror.apply(orders, m.Insert(1, row(2, "b")), **BOTH)
-    assert "begins with this run" in _notes(report, "s.orders (changelog)")
-    off = mirror.apply(m.Insert(1, row(3, "c")))
-    assert "its changelog is switched off" in _notes(off, "s.orders")
-    again = mirror.apply(m.Insert(1, row(4, "d")), **BOTH)
-    assert "after it was switched off" in _notes(again, "s.orders (changelog)")
-    quiet = mirror.apply(m.Insert(1, row(5, "e")), **BOTH)
-    assert not _notes(quiet, "s.orders (changelog)")
-    assert [one["id"] for one in logged(mirror.spark, mirror.location("orders__changes"))] == [2, 4, 5]
-
-
-def _notes(report: walreplay.RunReport, name: str) -> str:
-    (found,) = [one for one in report.tables if one.name == name]
-    return "; ".join(found.notes)
-
-
-@pytest.mark.full
-def test_a_mirror_that_lacks_changes_is_not_switched_on_again(mirror: SmallMirror) -> None:
-    orders = relation(1, "orders", {"id": INT4, "note": TEXT})
-    mirror.apply(orders, m.Insert(1, row(1, "a")), **BOTH)
-    mirror.apply(m.Insert(1, row(2, "b")), outputs=["changelog"])
-    mirror.write(m.Insert(1, row(3, "c")))
-    with pytest.raises(ConfigError, match="lacks what has changed"):
-        mirror.apply(**BOTH)
-    mirror.apply(outputs=["changelog"])
-    assert len(logged(mirror.spark, mirror.location("orders__changes"))) == 3
-
-
 def test_a_table_that_has_its_name_is_refused_and_without_a_mirror_there_is_a_change_log_alone(
     mirror: SmallMirror,
 ) -> None:
@@ -192,17 +160,6 @@ def test_a_table_that_has_its_name_is_refused_and_without_a_mirror_there_is_a_ch
     found = logged(mirror.spark, mirror.location("log of orders"))
     assert [(one["__op"], one["note"], one["__before"]) for one in found] == [("c", "a", None), ("u", "b", None)]
     assert [one["id"] for one in logged(mirror.spark, mirror.location("log of orders__changes"))] == [2]
-
-
-@pytest.mark.full
-def test_a_renamed_table_takes_its_change_log_along_and_one_made_anew_begins_another(mirror: SmallMirror) -> None:
-    mirror.apply(relation(1, "a", {"id": INT4}), m.Insert(1, row(1)), **BOTH)
-    mirror.apply(relation(1, "b", {"id": INT4}), m.Insert(1, row(2)), **BOTH)
-    assert not mirror.location("a__changes").exists()
-    assert [one["id"] for one in logged(mirror.spark, mirror.location("b__changes"))] == [1, 2]
-    report = mirror.apply(relation(9, "b", {"id": INT4}), m.Insert(9, row(3)), **BOTH)
-    assert [one["id"] for one in logged(mirror.spark, mirror.location("b__changes"))] == [3]
-    assert {one.name for one in report.tables if one.set_aside} == {"s.b", "s.b (changelog)"}
 
 
 def test_what_is_left_out_and_masked_in_the_mirror_is_so_in_the_change_log(mirror: SmallMirror) -> None:

@@ -15,7 +15,6 @@ from support.readers import READERS, rows_of
 from support.small_mirror import INT4, INT8, TEXT, SmallMirror, row
 from support.stopped_run import StoppedError
 from walreplay.protocol import messages as m
-from walreplay.spark.planning import plan, table_run, versions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -221,23 +220,3 @@ def _logged(location: Path) -> tuple[str, dict[str, Any]]:
 def _actions(location: Path) -> Iterator[dict[str, Any]]:
     for path in sorted(Path(location, "_delta_log").glob("*.json")):
         yield from map(json.loads, path.read_text().splitlines())
-
-
-@pytest.mark.full
-def test_a_table_of_an_earlier_version_goes_on_to_say_nothing_but_of_new_columns(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mirror = SmallMirror(spark, tmp_path)
-    with monkeypatch.context() as earlier:
-        earlier.setattr(plan, "table_comment", lambda *_: "")
-        earlier.setattr(versions, "column_comments", lambda relation, *_: [""] * len(relation.columns))
-        earlier.setattr(table_run, "metadata_comments", lambda metadata: dict.fromkeys(_OURS, ""))
-        mirror.apply(_relation(1, "t", {"id": INT4, "a": (_VARCHAR, 24)}), m.Insert(1, row(1, "x")))
-    mirror.apply(_relation(1, "t", {"id": INT4, "a": (_VARCHAR, 44)}), m.Insert(1, row(2, "x")))
-    nothing = dict.fromkeys(["id", "a", *_OURS])
-    assert _described(mirror, mirror.location("t")) == (None, nothing)
-    assert len(mirror.history("t")) == 2
-    mirror.spark.sql(f"ALTER TABLE delta.`{mirror.location('t')}` ALTER COLUMN id COMMENT 'mine'")
-    columns: Columns = {"id": INT4, "a": (_VARCHAR, 44), "b": TEXT}
-    mirror.apply(_relation(1, "t", columns), m.Insert(1, row(3, "x", "y")))
-    assert _described(mirror, mirror.location("t")) == (None, {**nothing, "id": "mine", "b": "text"})

@@ -343,41 +343,34 @@ def applied(spark: SparkSession, recorded: Recorded, tmp_path_factory: pytest.Te
     return replace(found, targets={**found.targets, _BINARY: target}, reports={**found.reports, _BINARY: reports})
 
 
-# Unchanged TOAST values.
+_MIRRORED = {
+    "an unchanged toast value is never overwritten by a placeholder": ("c.toast",),
+    "an unchanged toast value under identity full is taken from the old row": ("c.toast_full",),
+    "a null in a key tuple is not a null value": ("c.toast_key",),
+    "rows with other columns unchanged go through one merge": ("c.mixed",),
+    "a key deleted and inserted again in a batch is one row": ("c.again",),
+    "an update of a key leaves no old row": ("c.moved",),
+    "a delete on a compound key takes its one row": ("c.compound",),
+    "keys swapped in one statement keep their rows": ("c.swapped",),
+    "identity full flags all columns and equal rows stay as many": ("c.bag", "c.nothing"),
+    "a truncate empties its tables and the run goes on": ("c.truncated", "c.truncated_too"),
+    "columns of a prepared transaction that rolls back never come": ("c.prepared",),
+    "a stream sent again has nothing of what was rolled back meanwhile": ("c.resent",),
+}
+"""What holds where some tables are, at the end, what the source has."""
 
 
-def test_an_unchanged_toast_value_is_never_overwritten_by_a_placeholder(spark: SparkSession, applied: Applied) -> None:
-    applied.assert_mirrored(spark, "c.toast")
-
-
-def test_an_unchanged_toast_value_under_identity_full_is_taken_from_the_old_row(
-    spark: SparkSession, applied: Applied
-) -> None:
-    applied.assert_mirrored(spark, "c.toast_full")
-
-
-def test_a_null_in_a_key_tuple_is_not_a_null_value(spark: SparkSession, applied: Applied) -> None:
-    applied.assert_mirrored(spark, "c.toast_key")
-
-
-def test_rows_with_other_columns_unchanged_go_through_one_merge(spark: SparkSession, applied: Applied) -> None:
-    applied.assert_mirrored(spark, "c.mixed")
+@pytest.mark.parametrize("tables", _MIRRORED.values(), ids=_MIRRORED)
+def test_rows_are_the_sources(spark: SparkSession, applied: Applied, tables: tuple[str, ...]) -> None:
+    applied.assert_mirrored(spark, *tables)
 
 
 # Keys and their order.
 
 
-def test_a_key_deleted_and_inserted_again_in_a_batch_is_one_row(spark: SparkSession, applied: Applied) -> None:
-    applied.assert_mirrored(spark, "c.again")
-
-
 def test_insert_delete_and_insert_of_a_key_keep_the_last(spark: SparkSession, applied: Applied) -> None:
     for way in _WAYS:
         assert (9, "second") in applied.rows(spark, way, "c.again", "id", "v")
-
-
-def test_an_update_of_a_key_leaves_no_old_row(spark: SparkSession, applied: Applied) -> None:
-    applied.assert_mirrored(spark, "c.moved")
 
 
 def test_interleaved_transactions_count_in_the_order_of_their_commits(spark: SparkSession, applied: Applied) -> None:
@@ -401,30 +394,11 @@ def test_a_later_commit_with_an_older_time_wins(spark: SparkSession, applied: Ap
         ]
 
 
-def test_a_delete_on_a_compound_key_takes_its_one_row(spark: SparkSession, applied: Applied) -> None:
-    applied.assert_mirrored(spark, "c.compound")
-
-
-def test_keys_swapped_in_one_statement_keep_their_rows(spark: SparkSession, applied: Applied) -> None:
-    applied.assert_mirrored(spark, "c.swapped")
-
-
-def test_identity_full_flags_all_columns_and_equal_rows_stay_as_many(spark: SparkSession, applied: Applied) -> None:
-    applied.assert_mirrored(spark, "c.bag", "c.nothing")
-
-
 def test_many_changes_of_a_row_meet_its_row_in_the_table_once(spark: SparkSession, applied: Applied) -> None:
     applied.assert_mirrored(spark, "c.hot")
     assert applied.total(ONE_RUN, "c.hot", "changes") > 100
     (detail,) = spark.sql(f"DESCRIBE DETAIL delta.`{applied.location(ONE_RUN, 'c.hot')}`").collect()
     assert detail["numFiles"] == 1
-
-
-# Truncates.
-
-
-def test_a_truncate_empties_its_tables_and_the_run_goes_on(spark: SparkSession, applied: Applied) -> None:
-    applied.assert_mirrored(spark, "c.truncated", "c.truncated_too")
 
 
 # Values.
@@ -519,19 +493,6 @@ def test_a_row_that_comes_back_into_a_row_filter_has_values_that_nobody_knows(
             (3, True, None),
         ]
         assert applied.total(way, "f.filtered", "unknown") == 1
-
-
-# Streams and prepared transactions.
-
-
-def test_columns_of_a_prepared_transaction_that_rolls_back_never_come(spark: SparkSession, applied: Applied) -> None:
-    applied.assert_mirrored(spark, "c.prepared")
-
-
-def test_a_stream_sent_again_has_nothing_of_what_was_rolled_back_meanwhile(
-    spark: SparkSession, applied: Applied
-) -> None:
-    applied.assert_mirrored(spark, "c.resent")
 
 
 # Slots.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +12,7 @@ import walreplay
 from support.captures import case
 from support.killed_run import run_until_killed
 from support.reference import replay
-from support.truth import arrow_table, row_difference, row_images, source_tables
+from support.truth import content_difference, source_tables
 from walreplay.cli import main
 from walreplay.errors import TargetError
 
@@ -32,13 +31,10 @@ def _assert_holds(spark: SparkSession, cut: walreplay.Cut, data: bytes) -> None:
     """Read every table by the statement that the cut gives, and compare it with what these bytes make of it."""
     recorded = case(_RECORDED)
     replayed = replay([data], recorded.framing)
-    assert {table.name for table in cut.tables} == set(replayed)
-    sources = {source.qualified_name: source for source in source_tables(recorded)}
+    sources = {source.qualified_name: source for source in replayed.sources(source_tables(recorded))}
+    assert {table.name for table in cut.tables} == set(sources)
     for table in cut.tables:
-        rows = [row.values for row in replayed[table.name].rows]
-        source = replace(sources[table.name], rows=rows)
-        actual = row_images(source, spark.sql(table.sql).toArrow())
-        difference = row_difference(source, actual, row_images(source, arrow_table(source)))
+        difference = content_difference(sources[table.name], spark.sql(table.sql).toArrow())
         assert difference is None, f"run {cut.run}: {difference}"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -13,14 +13,10 @@ from support.extent import further
 from support.history_model import as_of_time, history
 from support.small_mirror import INT4, INT8, TEXT, SmallMirror, relation, row
 from support.stopped_run import StoppedError
-from walreplay.errors import ConfigError
 from walreplay.lsn import POSTGRES_EPOCH_UNIX_MICROS
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
 from walreplay.protocol.writer import frame
-
-if TYPE_CHECKING:
-    pass
 
 pytestmark = pytest.mark.integration
 
@@ -253,20 +249,6 @@ def test_what_has_ended_is_not_touched_again(mirror: SmallMirror) -> None:
     files = {Path(path).name for path in mirror.spark.read.format("delta").load(str(location)).inputFiles()}
     assert ended <= files
     assert [one[2:4] for one in spans(mirror, "t__history", "id", "note")] == [(100, 200)] * 5 + [(300, 400)] * 2
-
-
-@pytest.mark.full
-def test_a_history_that_lacks_changes_is_not_switched_on_again(mirror: SmallMirror) -> None:
-    t = relation(1, "t", {"id": INT4})
-    mirror.apply(t, m.Insert(1, row(1)))
-    report = mirror.apply(m.Update(1, row(1)), **BOTH)
-    (found,) = [one for one in report.tables if one.name == "s.t (history)"]
-    assert "begins with this run" in "; ".join(found.notes)
-    assert spans(mirror, "t__history", "id") == [(1, 200, None, "u")]
-    mirror.apply(m.Insert(1, row(2)))
-    mirror.write(m.Insert(1, row(3)))
-    with pytest.raises(ConfigError, match="the history is switched on again, but lacks"):
-        mirror.apply(**BOTH)
 
 
 @pytest.mark.full

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import walreplay
-from support.at_work import at_work
 from support.postgres import running_server
 from support.truth import assert_tables_equal, mirror_tables
-from support.workload import PUBLICATION, PUBLISH, SCHEMAS, SETUP, run_workload
+from support.workload import PUBLICATION, PUBLISH, SCHEMAS, SETUP, at_work, run_workload
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

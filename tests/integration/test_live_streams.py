@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +15,7 @@ import walreplay
 from support.captures import Case
 from support.extent import further
 from support.postgres import server_versions
-from support.reference import Replay
+from support.reference import Replay, replay, replay_of
 from support.sessions import (
     CRASHED,
     LOST,
@@ -26,13 +25,11 @@ from support.sessions import (
     TERMINATED,
     TORN,
     Break,
+    Recording,
     Scenario,
-    difference,
     record,
-    replayed_case,
-    replayed_sources,
 )
-from support.truth import assert_tables_equal
+from support.truth import assert_tables_equal, replay_difference
 from walreplay.protocol.framing import Framing
 
 if TYPE_CHECKING:
@@ -123,48 +120,48 @@ _CHOSEN = {name: it for name, it in SCENARIOS.items() if name in _QUICK or os.en
 
 
 @pytest.fixture(scope="module", params=further(_CHOSEN.values()), ids=_CHOSEN.keys())
-def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
+def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Recording:
     """Each scenario, recorded once."""
     scenario: Scenario = replace(request.param, transactions=2, rows=200)
     return record(scenario, tmp_path_factory.mktemp("recorded") / "case")
 
 
-def test_the_recording_is_complete(recorded: Case) -> None:
-    replayed = replayed_case(recorded)
-    assert difference(recorded, replayed) is None
-    scenario, tags = recorded.info["scenario"], Counter(recorded.info["tags"])
+def test_the_recording_is_complete(recorded: Recording) -> None:
+    replayed = replay_of(recorded.case)
+    assert replay_difference(recorded.tables, replayed) is None
+    scenario, tags = recorded.scenario, recorded.tags()
     assert tags["S"] > 0
     assert tags["A(sub)"] > 0
-    assert len(recorded.info["session_starts"]) > sum(item["ending"] != ROTATED for item in scenario["breaks"])
-    if scenario["two_phase"]:
+    assert len(recorded.case.streams()) > sum(item.ending != ROTATED for item in scenario.breaks)
+    if scenario.two_phase:
         assert tags["K"] > 0
-        assert tags["p"] > 0 or not scenario["undecided"]
-        assert scenario["undecided"] == ("undecided" in [gid for _, gid in replayed.prepared])
+        assert tags["p"] > 0 or not scenario.undecided
+        assert scenario.undecided == ("undecided" in [gid for _, gid in replayed.prepared])
 
 
 @pytest.mark.integration
-def test_a_live_source_is_mirrored_in_one_run(spark: SparkSession, recorded: Case, tmp_path: Path) -> None:
-    walreplay.apply(spark, captures=str(recorded.folder), target=str(tmp_path))
-    assert_tables_equal(spark, tmp_path, replayed_sources(recorded, replayed_case(recorded)))
+def test_a_live_source_is_mirrored_in_one_run(spark: SparkSession, recorded: Recording, tmp_path: Path) -> None:
+    walreplay.apply(spark, captures=str(recorded.case.folder), target=str(tmp_path))
+    assert_tables_equal(spark, tmp_path, replay_of(recorded.case).sources(recorded.tables))
 
 
 @pytest.mark.full
 @pytest.mark.integration
-def test_a_live_source_is_mirrored_file_by_file(spark: SparkSession, recorded: Case, tmp_path: Path) -> None:
+def test_a_live_source_is_mirrored_file_by_file(spark: SparkSession, recorded: Recording, tmp_path: Path) -> None:
     captures, target = tmp_path / "captures", tmp_path / "mirror"
     captures.mkdir()
-    for number, file in enumerate(recorded.files, start=1):
+    for number, file in enumerate(recorded.case.files, start=1):
         shutil.copy(file, captures)
         walreplay.apply(spark, captures=str(captures), target=str(target))
-        replayed = _replayed_until(recorded, recorded.files[:number])
-        assert_tables_equal(spark, target, replayed_sources(recorded, replayed))
+        replayed = _replayed_until(recorded.case, recorded.case.files[:number])
+        assert_tables_equal(spark, target, replayed.sources(recorded.tables))
 
 
 def _replayed_until(case: Case, files: Sequence[Path]) -> Replay:
     """Replay what the first files hold of the sessions."""
     left = sum(file.stat().st_size for file in files)
-    replayed = Replay()
+    streams = []
     for stream in case.streams():
-        replayed.session(stream[:left], case.framing)
+        streams.append(stream[:left])
         left = max(0, left - len(stream))
-    return replayed
+    return replay(streams, case.framing)

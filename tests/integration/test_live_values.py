@@ -16,8 +16,8 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from support.cells import tile
-from support.postgres import running_server, server_versions
+from support.binary_cells import tile
+from support.postgres import TEXT_SETTINGS, running_server, server_versions
 from support.random_values import (
     PGVECTOR_SAMPLES,
     SAMPLES,
@@ -54,14 +54,7 @@ _WITHOUT_VALUES = {
 }
 """The types that no values are drawn of, nor of their arrays, and why."""
 
-_SETTINGS = (
-    "SET TimeZone = 'UTC'",
-    "SET DateStyle = 'ISO, YMD'",
-    "SET IntervalStyle = 'postgres'",
-    "SET bytea_output = 'hex'",
-    "SET extra_float_digits = 1",
-    "SET lc_monetary = 'C'",
-)
+_SETTINGS = (*TEXT_SETTINGS, "SET lc_monetary = 'C'")
 
 _PREPARED = (
     # A server built without libxml takes no xml in, but sends and writes what is there.

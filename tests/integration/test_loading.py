@@ -11,6 +11,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import walreplay
-from support.at_work import at_work
 from support.base_copies import snapshot
 from support.extent import further
 from support.pages import block, with_places
@@ -27,9 +27,10 @@ from support.postgres import Server, running_server
 from support.small_mirror import INT4, TEXT, SmallMirror, relation, row
 from support.stopped_run import StoppedError
 from support.truth import Beyond, assert_tables_equal
-from support.workload import PUBLICATION, PUBLISH, SCHEMAS, SETUP, run_workload
+from support.workload import PUBLICATION, PUBLISH, SCHEMAS, SETUP, at_work, run_workload
 from walreplay.cli.program import main
 from walreplay.errors import CaptureError, ConfigError, MissingRow, TargetError
+from walreplay.loading.description import Description, write_description
 from walreplay.lsn import parse_lsn
 from walreplay.protocol import messages as m
 from walreplay.scripts import copy_scripts
@@ -114,27 +115,10 @@ def described(tmp_path: Path) -> Path:
 
 
 def lines_of(table: str, schema: str = "s", oid: int = 9, **types: int) -> str:
-    """Give what ``describe.sql`` writes of a table with a key and one more column, or others."""
-    columns = {"id": INT4, **(types or {"note": TEXT})}
-    return "".join(
-        json.dumps(
-            {
-                "schema": schema,
-                "table": table,
-                "oid": oid,
-                "replica_identity": "d",
-                "attnum": number,
-                "column": name,
-                "type_oid": kind,
-                "typmod": (9 << 16 | 1) + 4 if kind == NUMERIC else -1,
-                "key": name == "id",
-                "type_schema": "pg_catalog",
-                "type_name": "x",
-            }
-        )
-        + "\n"
-        for number, (name, kind) in enumerate(columns.items(), start=1)
-    )
+    """Describe a table with a key and one more column, or others; a numeric has one decimal."""
+    one = relation(oid, table, {"id": INT4, **(types or {"note": TEXT})}, schema=schema)
+    columns = (replace(c, typmod=(9 << 16 | 1) + 4) if c.type_oid == NUMERIC else c for c in one.columns)
+    return write_description([replace(one, columns=tuple(columns))], Description.of((), ()))
 
 
 def test_one_lsn_has_to_be_given(mirror, base, described):

@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import walreplay
-from support.at_work import at_work
 from support.base_copies import snapshot
 from support.extent import further
 from support.pages import block, with_places
 from support.postgres import Server, on_tcp, running_server, server_versions
 from support.truth import Beyond, assert_tables_equal
-from support.workload import SCHEMAS, SETUP, run_workload
+from support.workload import SCHEMAS, SETUP, at_work, run_workload
 from walreplay.cli.program import main
 from walreplay.errors import CaptureError, ConfigError, SparkFailure
 from walreplay.loading import database

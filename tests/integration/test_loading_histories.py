@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from support.history_model import as_of_lsn, as_of_time, history
 from support.small_mirror import INT4, TEXT, SmallMirror, relation, row
 from support.stopped_run import StoppedError
 from walreplay.errors import TargetError
+from walreplay.loading.description import Description, write_description
 from walreplay.lsn import POSTGRES_EPOCH_UNIX_MICROS
 from walreplay.protocol import messages as m
 
@@ -24,28 +24,6 @@ COLUMNS = {"id": INT4, "note": TEXT}
 ITEMS, BAG = relation(9, "items", COLUMNS), relation(10, "bag", COLUMNS, "f")
 
 
-def described(*relations: m.Relation) -> str:
-    """Give what ``describe.sql`` writes."""
-    lines = [
-        {
-            "schema": one.namespace,
-            "table": one.name,
-            "oid": one.oid,
-            "replica_identity": one.replica_identity,
-            "attnum": number,
-            "column": column.name,
-            "type_oid": column.type_oid,
-            "typmod": -1,
-            "key": column.key,
-            "type_schema": "pg_catalog",
-            "type_name": "x",
-        }
-        for one in relations
-        for number, column in enumerate(one.columns, start=1)
-    ]
-    return "".join(json.dumps(line) + "\n" for line in lines)
-
-
 class Base:
     """A folder of copies, and what loads them with histories."""
 
@@ -54,7 +32,7 @@ class Base:
         self.folder = folder / "base"
         self.folder.mkdir()
         self.description = folder / "tables.jsonl"
-        self.description.write_text(described(ITEMS, BAG))
+        self.description.write_text(write_description([ITEMS, BAG], Description.of((), ())))
 
     def write(self, items: Sequence[str], bag: Sequence[str]) -> None:
         # Several files are several parts.

@@ -211,19 +211,6 @@ def test_a_state_that_is_too_long_for_a_statement_is_written_all_the_same(
 
 
 @pytest.mark.full
-def test_a_ledger_from_before_there_was_a_lock_gets_one(spark: SparkSession, tmp_path: Path, captures: Path) -> None:
-    target = tmp_path / "mirror"
-    walreplay.apply(spark, captures=captures, target=target)
-    state = Target.parse(str(target)).ledger("state").sql
-    # A ledger's tables had column mapping then.
-    spark.sql(f"ALTER TABLE {state} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")
-    spark.sql(f"ALTER TABLE {state} DROP COLUMN holder")
-    _more(captures)
-    assert walreplay.apply(spark, captures=captures, target=target).run == 2
-    assert _state(spark, target)[1] is None
-
-
-@pytest.mark.full
 def test_a_lock_that_others_change_all_the_time_is_left_to_them_and_can_be_had_later(
     spark: SparkSession, tmp_path: Path, captures: Path, monkeypatch: pytest.MonkeyPatch, no_beats: None
 ) -> None:

@@ -11,10 +11,9 @@ import pytest
 
 import walreplay
 from support.extent import further
+from support.small_mirror import INT4, TEXT, SmallMirror, relation, row
 from walreplay.errors import MissingRow
 from walreplay.protocol import messages as m
-from walreplay.protocol.framing import Framing
-from walreplay.protocol.writer import frame
 from walreplay.spark.session import steps
 from walreplay.spark.writing import files as writing_files
 
@@ -23,60 +22,29 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.integration, pytest.mark.full]
 
-_INT4, _TEXT = 23, 25
 _NAMES = {9: "keyed", 10: "truncated", 11: "whole", 12: "new", 13: "new_whole"}
 _KEYED, _TRUNCATED, _WHOLE, _NEW, _NEW_WHOLE = _NAMES
 
 
 def _relation(oid: int) -> m.Relation:
-    is_whole = "whole" in _NAMES[oid]
-    columns = (m.Column("id", _INT4, -1, True), m.Column("v", _TEXT, -1, is_whole))
-    return m.Relation(oid, "s", _NAMES[oid], "f" if is_whole else "d", columns)
+    return relation(oid, _NAMES[oid], {"id": INT4, "v": TEXT}, "f" if "whole" in _NAMES[oid] else "d")
 
 
-def _row(id_: int, text: str) -> m.TupleData:
-    return m.TupleData((m.Cell("t", b"%d" % id_), m.Cell("t", text.encode())))
-
-
-def _key(id_: int) -> m.TupleData:
-    return m.TupleData((m.Cell("t", b"%d" % id_), m.NULL_CELL))
-
-
-class _Mirror:
-    def __init__(self, spark: SparkSession, folder: Path) -> None:
-        self.spark = spark
-        self.captures, self.target = folder / "captures", folder / "mirror"
-        self.captures.mkdir(parents=True)
-        self.runs = 0
-
-    def record(self, *changes: m.AnyMessage, origin: str | None = None) -> None:
-        self.runs += 1
-        lsn = 100 * self.runs
-        messages = [m.Begin(lsn, lsn, self.runs)]
-        if origin is not None:
-            messages.append(m.Origin(lsn, origin))
-        messages += [*changes, m.Commit(0, lsn, lsn + 8, lsn)]
-        (self.captures / f"{self.runs:03}.bin").write_bytes(frame(messages, Framing.RAW))
-
-    def apply(self, **config: Any) -> walreplay.RunReport:
-        return walreplay.apply(self.spark, captures=self.captures, target=self.target, config=config or None)
-
-    def rows(self, name: str) -> list[tuple[Any, ...]]:
-        location = self.target / "s" / name
-        if not (location / "_delta_log").exists():
-            return []
-        found = self.spark.read.format("delta").load(str(location)).select("id", "v")
-        return sorted((row.id, row.v) for row in found.collect())
+def _rows(mirror: SmallMirror, name: str) -> list[tuple[Any, ...]]:
+    if not (mirror.location(name) / "_delta_log").exists():
+        return []
+    found = mirror.spark.read.format("delta").load(str(mirror.location(name))).select("id", "v")
+    return sorted((row.id, row.v) for row in found.collect())
 
 
 def _rows_of(oid: int) -> list[m.AnyMessage]:
-    return [_relation(oid), *(m.Insert(oid, _row(n, "first")) for n in range(3))]
+    return [_relation(oid), *(m.Insert(oid, row(n, "first")) for n in range(3))]
 
 
 def _lost_of(oid: int) -> list[m.AnyMessage]:
     if "whole" in _NAMES[oid]:
-        return [m.Delete(oid, old=_row(1, "first")), m.Delete(oid, old=_row(8, "lost"))]
-    return [m.Update(oid, _row(1, "later")), m.Update(oid, _row(7, "lost")), m.Delete(oid, key=_key(8))]
+        return [m.Delete(oid, old=row(1, "first")), m.Delete(oid, old=row(8, "lost"))]
+    return [m.Update(oid, row(1, "later")), m.Update(oid, row(7, "lost")), m.Delete(oid, key=row(8, None))]
 
 
 _FIRST = [message for oid in (_KEYED, _TRUNCATED, _WHOLE) for message in _rows_of(oid)]
@@ -105,29 +73,29 @@ def test_rows_that_are_not_there_stop_the_run_or_are_a_warning_with_their_count(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     _go(monkeypatch, way)
-    mirror = _Mirror(spark, tmp_path)
-    mirror.record(*_FIRST)
+    mirror = SmallMirror(spark, tmp_path)
+    mirror.write(*_FIRST)
     assert mirror.apply(on_missing_row="stop").warnings == ()
-    before = {name: mirror.rows(name) for name in _NAMES.values()}
-    mirror.record(*_SECOND)
+    before = {name: _rows(mirror, name) for name in _NAMES.values()}
+    mirror.write(*_SECOND)
     for _ in range(2):
         # Another run without another setting stops again, where the first did.
         with pytest.raises(MissingRow, match="1 to be deleted") as stopped:
             mirror.apply(on_missing_row="stop")
         assert "on_missing_row: warn" in (stopped.value.remedy or "")
-        assert {name: mirror.rows(name) for name in _NAMES.values()} == before
+        assert {name: _rows(mirror, name) for name in _NAMES.values()} == before
     _assert_told(mirror.apply(on_missing_row="warn"), mirror)
 
 
-def _assert_told(report: walreplay.RunReport, mirror: _Mirror) -> None:
+def _assert_told(report: walreplay.RunReport, mirror: SmallMirror) -> None:
     for name in _NAMES.values():
         (warning,) = [warning for warning in report.warnings if warning.startswith(f"s.{name}: ")]
         assert "Likely reasons" in warning
         if "whole" in name:
-            assert mirror.rows(name) == [(0, "first"), (2, "first")]
+            assert _rows(mirror, name) == [(0, "first"), (2, "first")]
             assert "1 row is not in the table though changed: 1 to be deleted" in warning
         else:
-            assert mirror.rows(name) == [(0, "first"), (1, "later"), (2, "first"), (7, "lost")]
+            assert _rows(mirror, name) == [(0, "first"), (1, "later"), (2, "first"), (7, "lost")]
             assert "2 rows are not in the table though changed: 1 to be updated, 1 to be deleted" in warning
 
 
@@ -140,10 +108,10 @@ def test_a_run_that_goes_on_for_one_that_was_killed_tells_what_that_one_did_not_
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     _go(monkeypatch, way)
-    mirror = _Mirror(spark, tmp_path)
-    mirror.record(*_FIRST)
+    mirror = SmallMirror(spark, tmp_path)
+    mirror.write(*_FIRST)
     mirror.apply()
-    mirror.record(*_SECOND)
+    mirror.write(*_SECOND)
     applied = itertools.count(1)
 
     def on_step(name: str) -> None:
@@ -159,15 +127,15 @@ def test_a_run_that_goes_on_for_one_that_was_killed_tells_what_that_one_did_not_
 
 
 def test_one_table_may_stop_where_others_warn(spark: SparkSession, tmp_path: Path) -> None:
-    mirror = _Mirror(spark, tmp_path)
+    mirror = SmallMirror(spark, tmp_path)
     own = {"table": {"source_schema": "s", "source_table": "new", "on_missing_row": "stop"}}
-    mirror.record(*_rows_of(_NEW), *_lost_of(_NEW), _relation(_KEYED), m.Update(_KEYED, _row(5, "lost")))
+    mirror.write(*_rows_of(_NEW), *_lost_of(_NEW), _relation(_KEYED), m.Update(_KEYED, row(5, "lost")))
     with pytest.raises(MissingRow) as stopped:
         mirror.apply(objects=[own])
     assert stopped.value.table == "s.new"
     assert mirror.apply().status == "applied"
-    assert mirror.rows("keyed") == [(5, "lost")]
-    assert mirror.rows("new") == [(0, "first"), (1, "later"), (2, "first"), (7, "lost")]
+    assert _rows(mirror, "keyed") == [(5, "lost")]
+    assert _rows(mirror, "new") == [(0, "first"), (1, "later"), (2, "first"), (7, "lost")]
 
 
 @pytest.mark.parametrize(
@@ -178,9 +146,9 @@ def test_one_table_may_stop_where_others_warn(spark: SparkSession, tmp_path: Pat
 def test_nothing_is_told_of_rows_that_the_configuration_leaves_out(
     spark: SparkSession, tmp_path: Path, config: Mapping[str, Any], origin: str | None
 ) -> None:
-    mirror = _Mirror(spark, tmp_path)
-    mirror.record(*_rows_of(_KEYED), origin=origin)
-    mirror.record(_relation(_KEYED), m.Update(_KEYED, _row(1, "later")))
+    mirror = SmallMirror(spark, tmp_path)
+    mirror.write(*([m.Origin(100, origin)] if origin else []), *_rows_of(_KEYED))
+    mirror.write(_relation(_KEYED), m.Update(_KEYED, row(1, "later")))
     report = mirror.apply(**config)
     (table,) = report.tables
     assert (table.without_base, report.warnings) == (1, ())

@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import walreplay
 from support.extent import further
+from support.small_mirror import INT4, TEXT, SmallMirror, relation, row
 from support.truth import mirror_tables
 from walreplay.errors import TargetError
 from walreplay.protocol import messages as m
-from walreplay.protocol.framing import Framing
-from walreplay.protocol.writer import frame
 from walreplay.spark.delta import statements as delta
 from walreplay.spark.delta.target import TableName
 from walreplay.spark.planning.placement import Move
@@ -28,21 +26,6 @@ pytestmark = [pytest.mark.integration, pytest.mark.full]
 
 _LENGTH = 8192
 _SAME_MOMENT = 1_700_000_000_000_000_000
-
-
-def _relation(oid: int, name: str, identity: str) -> m.Relation:
-    columns = (m.Column("id", 23, -1, True), m.Column("v", 25, -1, identity == "f"))
-    return m.Relation(oid, "s", name, identity, columns)
-
-
-def _row(number: int, text: str) -> m.TupleData:
-    return m.TupleData((m.Cell("t", b"%d" % number), m.Cell("t", text.encode())))
-
-
-def _write(folder: Path, name: str, lsn: int, *messages: m.AnyMessage) -> None:
-    folder.mkdir(exist_ok=True)
-    session = [m.Begin(lsn, lsn, 7), *messages, m.Commit(0, lsn, lsn + 8, lsn)]
-    (folder / name).write_bytes(frame(session, Framing.RAW))
 
 
 def _look_alike(target: Path) -> None:
@@ -64,13 +47,15 @@ def test_tables_that_trade_places_are_not_taken_for_each_other(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writes: str
 ) -> None:
     monkeypatch.setenv("WALREPLAY_COMMITS", writes)
-    captures, target = tmp_path / "captures", tmp_path / "mirror"
+    mirror = SmallMirror(spark, tmp_path)
+    target = Path(mirror.target)
     kinds = {"d": (1, 2), "f": (3, 4)}
     names = {oid: f"{kind}_{place}" for kind, oids in kinds.items() for oid, place in zip(oids, "ab", strict=True)}
-    relations = [_relation(oid, names[oid], kind) for kind, oids in kinds.items() for oid in oids]
-    rows = [m.Insert(oid, _row(number, f"{oid}.{number}")) for oid in names for number in range(3)]
-    _write(captures, "1.bin", 100, *relations, *rows)
-    walreplay.apply(spark, captures=captures, target=target)
+    relations = [
+        relation(oid, names[oid], {"id": INT4, "v": TEXT}, kind) for kind, oids in kinds.items() for oid in oids
+    ]
+    rows = [m.Insert(oid, row(number, f"{oid}.{number}")) for oid in names for number in range(3)]
+    mirror.apply(*relations, *rows)
     _look_alike(target)
     # Of some Delta has the state in mind, of the others what their commits have told alone.
     for name, folder in mirror_tables(target).items():
@@ -79,12 +64,12 @@ def test_tables_that_trade_places_are_not_taken_for_each_other(
 
     swapped = {1: names[2], 2: names[1], 3: names[4], 4: names[3]}
     changes = [
-        m.Update(oid, _row(1, "changed"), old=_row(1, f"{oid}.1") if oid in kinds["f"] else None) for oid in swapped
+        m.Update(oid, row(1, "changed"), old=row(1, f"{oid}.1") if oid in kinds["f"] else None) for oid in swapped
     ]
-    renamed = [_relation(oid, swapped[oid], kind) for kind, oids in kinds.items() for oid in oids]
-    _write(captures, "2.bin", 200, *renamed, *changes)
-    report = walreplay.apply(spark, captures=captures, target=target)
-    assert not report.warnings
+    renamed = [
+        relation(oid, swapped[oid], {"id": INT4, "v": TEXT}, kind) for kind, oids in kinds.items() for oid in oids
+    ]
+    assert not mirror.apply(*renamed, *changes).warnings
 
     tables = mirror_tables(target)
     for oid, name in swapped.items():

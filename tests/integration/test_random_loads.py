@@ -10,7 +10,7 @@ import os
 import random
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,6 +23,7 @@ from support.history_model import as_of_lsn
 from support.killed_run import run_until_killed
 from support.postgres import Server, on_tcp, running_server, server_versions
 from support.publications import PUBLISHER, Published, copied_rows, sent_tables
+from support.scenarios import Slot
 from support.small_mirror import forget
 from support.stopped_run import StoppedError
 from support.truth import arrow_table, mirror_tables, row_difference, row_images, rows_of_csv
@@ -77,8 +78,6 @@ _PUBLISHED: Final = (
     ),
 )
 
-_SLOT: Final = "captured"
-
 
 @pytest.fixture(scope="module")
 def servers() -> Iterator[list[Server]]:
@@ -98,8 +97,7 @@ class Source:
     server: Server
     one: Published
     chance: random.Random
-    folder: Path
-    files: list[Path] = field(default_factory=list)
+    slot: Slot
 
     def change(self) -> None:
         """Make some transactions."""
@@ -127,21 +125,6 @@ class Source:
                     chance.randrange(1, 6),
                 )
             )
-
-    def capture(self) -> None:
-        """Copy what the slot has to send into the next file."""
-        told = {"proto_version": "1", **self.one.options, "publication_names": self.one.option}
-        said = "".join(f", '{name}', '{value}'" for name, value in told.items())
-        query = f"SELECT * FROM pg_logical_slot_get_binary_changes('{_SLOT}', NULL, NULL{said})"
-        self.files.append(self.folder / f"{len(self.files)}.bin")
-        with (
-            self.server.connect() as connection,
-            connection.cursor() as cursor,
-            self.files[-1].open("wb") as file,
-            cursor.copy(f"COPY ({query}) TO STDOUT (FORMAT binary)".encode()) as copy,
-        ):
-            for piece in copy:
-                file.write(piece)
 
     def held(self, seen: Snapshot) -> Held:
         """Read what the published tables hold in a snapshot."""
@@ -296,10 +279,9 @@ def test_a_load_that_is_killed_at_random_ends_as_its_source_is(
     server.execute("DROP DATABASE IF EXISTS example WITH (FORCE)", "CREATE DATABASE example")
     server.database = "example"
     server.execute(*_SETUP, *one.made_by)
-    source = Source(server, one, chance, tmp_path)
     try:
-        server.execute(f"SELECT pg_create_logical_replication_slot('{_SLOT}', 'pgoutput')")
-        _run(spark, source, way, tmp_path)
+        slot = Slot(server, tmp_path / "sent", one.option, options=one.options)
+        _run(spark, Source(server, one, chance, slot), way, tmp_path)
     finally:
         server.execute("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE NOT active")
         forget(spark)
@@ -319,18 +301,18 @@ def _run(spark: SparkSession, source: Source, way: str, folder: Path) -> None:
 
         for _ in range(2):
             source.change()
-            source.capture()
+            source.slot.take()
         base = copied(0)
         source.change()
-        source.capture()
+        source.slot.take()
         with snapshot(server, "middle") as middle:
             at_middle = source.held(middle)
         source.change()
-        source.capture()
+        source.slot.take()
 
         # The load comes before the first apply, or later, also behind its LSN.
-        shown = iter(source.files)
-        for _ in range(chance.randrange(len(source.files) + 1)):
+        shown = iter(source.slot.files)
+        for _ in range(chance.randrange(len(source.slot.files) + 1)):
             file = next(shown)
             (mirror.captures / file.name).hardlink_to(file)
         if chance.random() < 0.7:
@@ -352,8 +334,8 @@ def _run(spark: SparkSession, source: Source, way: str, folder: Path) -> None:
                 base = copied(number)
         assert is_loaded or mirror.load(base, anew=anew)
         source.change()
-        source.capture()
-        for file in (*shown, source.files[-1]):
+        source.slot.take()
+        for file in (*shown, source.slot.files[-1]):
             if not (mirror.captures / file.name).exists():
                 (mirror.captures / file.name).hardlink_to(file)
         mirror.apply()

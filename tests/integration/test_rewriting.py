@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +13,10 @@ import pytest
 import walreplay
 from support.captures import case
 from support.extent import further
+from support.small_mirror import INT4, TEXT, SmallMirror, relation, row
 from support.truth import assert_mirror_equals
 from support.writing import begin_append, opened
 from walreplay.protocol import messages as m
-from walreplay.protocol.framing import Framing
-from walreplay.protocol.writer import frame
 from walreplay.sink.features import DELETION_VECTORS
 from walreplay.spark.delta import statements as delta
 from walreplay.spark.delta.target import TableName
@@ -29,62 +28,31 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.integration
 
-_INT4, _TEXT, _FLOAT8 = 23, 25, 701
+FLOAT8 = 701
+
+_T = relation(9, "t", {"id": INT4, "v": TEXT})
 
 
-def _relation(key: int = _INT4) -> m.Relation:
-    return m.Relation(9, "s", "t", "d", (m.Column("id", key, -1, True), m.Column("v", _TEXT, -1, False)))
+def _rows(mirror: SmallMirror) -> list[tuple[Any, ...]]:
+    found = mirror.spark.read.format("delta").load(str(mirror.location("t"))).select("id", "v")
+    return sorted((row.id, row.v) for row in found.collect())
 
 
-def _row(id_: int, text: str) -> m.TupleData:
-    return m.TupleData((m.Cell("t", b"%d" % id_), m.Cell("t", text.encode())))
+def _newest(mirror: SmallMirror) -> tuple[str, bool, Mapping[str, str]]:
+    """Return the last commit's operation, whether it says on what it has matched rows, and its counts."""
+    (newest,) = mirror.spark.sql(f"DESCRIBE HISTORY delta.`{mirror.location('t')}` LIMIT 1").collect()
+    return newest.operation, newest.operationParameters.get("predicate", "[]") != "[]", newest.operationMetrics
 
 
-def _key(id_: int) -> m.TupleData:
-    return m.TupleData((m.Cell("t", b"%d" % id_), m.NULL_CELL))
-
-
-class _Mirror:
-    """A mirror of one table, to which changes are applied run by run."""
-
-    def __init__(self, spark: SparkSession, folder: Path) -> None:
-        self.spark = spark
-        self.captures, self.target = folder / "captures", folder / "mirror"
-        self.captures.mkdir(parents=True)
-        self.runs = 0
-
-    def apply(self, *changes: m.AnyMessage, **config: Any) -> walreplay.TableReport:
-        self.runs += 1
-        lsn = 100 * self.runs
-        messages = [m.Begin(lsn, lsn, self.runs), *changes, m.Commit(0, lsn, lsn + 8, lsn)]
-        (self.captures / f"{self.runs:03}.bin").write_bytes(frame(messages, Framing.RAW))
-        report = walreplay.apply(self.spark, captures=self.captures, target=self.target, config=config)
-        (table,) = report.tables
-        return table
-
-    @property
-    def location(self) -> Path:
-        return self.target / "s" / "t"
-
-    def rows(self) -> list[tuple[Any, ...]]:
-        found = self.spark.read.format("delta").load(str(self.location)).select("id", "v")
-        return sorted((row.id, row.v) for row in found.collect())
-
-    def newest(self) -> tuple[str, bool, Mapping[str, str]]:
-        """Give the last commit's operation, whether it says on what it has matched rows, and its counts."""
-        (newest,) = self.spark.sql(f"DESCRIBE HISTORY delta.`{self.location}` LIMIT 1").collect()
-        return newest.operation, newest.operationParameters.get("predicate", "[]") != "[]", newest.operationMetrics
-
-
-_FIRST = (_relation(), *(m.Insert(9, _row(number, "first")) for number in range(10)))
+_FIRST = (_T, *(m.Insert(9, row(number, "first")) for number in range(10)))
 _LATER = (
-    m.Update(9, _row(1, "later")),
-    m.Update(9, _row(2, "later")),
-    m.Delete(9, key=_key(3)),
-    m.Insert(9, _row(20, "new")),
+    m.Update(9, row(1, "later")),
+    m.Update(9, row(2, "later")),
+    m.Delete(9, key=row(3, None)),
+    m.Insert(9, row(20, "new")),
     # Of rows that are not there.
-    m.Update(9, _row(30, "lost")),
-    m.Delete(9, key=_key(31)),
+    m.Update(9, row(30, "lost")),
+    m.Delete(9, key=row(31, None)),
 )
 _ROWS = [(0, "first"), (1, "later"), (2, "later"), *((n, "first") for n in range(4, 10)), (20, "new"), (30, "lost")]
 _COUNTED = ("Inserted", "Updated", "Deleted", "MatchedUpdated", "MatchedDeleted", "Copied")
@@ -101,11 +69,11 @@ def test_rows_counts_and_history_are_those_of_a_merge(
     for name in ("anew", "merged"):
         if name == "merged":
             _only_merges(monkeypatch)
-        mirror = _Mirror(spark, tmp_path / name)
+        mirror = SmallMirror(spark, tmp_path / name)
         mirror.apply(*_FIRST)
-        table = mirror.apply(_relation(), *_LATER)
-        assert mirror.rows() == _ROWS
-        operation, has_predicate, metrics = mirror.newest()
+        (table,) = mirror.apply(_T, *_LATER).tables
+        assert _rows(mirror) == _ROWS
+        operation, has_predicate, metrics = _newest(mirror)
         assert has_predicate == (name == "merged")
         counts = [metrics[f"numTargetRows{kind}"] for kind in _COUNTED]
         told = (table.action, table.inserted, table.updated, table.deleted, table.without_base)
@@ -117,130 +85,16 @@ def test_rows_counts_and_history_are_those_of_a_merge(
 
 
 def test_a_table_that_loses_all_its_rows_and_one_that_loses_none(spark: SparkSession, tmp_path: Path) -> None:
-    mirror = _Mirror(spark, tmp_path)
+    mirror = SmallMirror(spark, tmp_path)
     mirror.apply(*_FIRST)
-    mirror.apply(_relation(), *(m.Delete(9, key=_key(number)) for number in range(10)))
-    assert mirror.rows() == []
-    table = mirror.apply(_relation(), m.Delete(9, key=_key(5)))
+    mirror.apply(_T, *(m.Delete(9, key=row(number, None)) for number in range(10)))
+    assert _rows(mirror) == []
+    (table,) = mirror.apply(_T, m.Delete(9, key=row(5, None))).tables
     assert (table.deleted, table.deletes_without_row) == (0, 1)
     assert table.version == 2
-    mirror.apply(_relation(), m.Insert(9, _row(1, "again")))
-    assert mirror.rows() == [(1, "again")]
-    assert mirror.newest()[:2] == ("WRITE", False)
-
-
-def _kinds() -> dict[str, tuple[m.Relation, m.Relation, list[m.AnyMessage], list[m.AnyMessage], list[Any]]]:
-    """Give tables by what is not plain in them: before and in the second run, the changes of both, and its rows."""
-
-    def table(number: int, name: str, identity: str = "d", *more: m.Column) -> m.Relation:
-        key = identity == "d"
-        return m.Relation(
-            number, "s", name, identity, (m.Column("id", _INT4, -1, key), m.Column("v", _TEXT, -1, False), *more)
-        )
-
-    def row(id_: int | None, *texts: str) -> m.TupleData:
-        number = m.NULL_CELL if id_ is None else m.Cell("t", b"%d" % id_)
-        return m.TupleData((number, *(m.Cell("t", text.encode()) for text in texts)))
-
-    moved, copies, wider, by_hand = (
-        table(11, "moved"),
-        table(12, "copies", "f"),
-        table(13, "wider"),
-        table(14, "by_hand", "f"),
-    )
-    added = table(13, "wider", "d", m.Column("w", _TEXT, -1, False))
-
-    def inserts(relation: m.Relation, *rows: m.TupleData) -> list[m.AnyMessage]:
-        return [m.Insert(relation.oid, one) for one in rows]
-
-    three = [row(number, "first") for number in (1, 2, 3)]
-    return {
-        # Two rows swap their keys, one is deleted where another comes.
-        "moved": (
-            moved,
-            moved,
-            inserts(moved, *three),
-            [
-                m.Update(11, row(9, "one"), key=_key(1)),
-                m.Update(11, row(1, "two"), key=_key(2)),
-                m.Update(11, row(2, "one"), key=_key(9)),
-                m.Delete(11, key=_key(3)),
-                m.Insert(11, row(3, "again")),
-                m.Update(11, row(8, "lost"), key=_key(7)),
-            ],
-            [(1, "two"), (2, "one"), (3, "again"), (8, "lost")],
-        ),
-        "copies": (
-            copies,
-            copies,
-            inserts(copies, *three, row(None, "first"), row(2, "first"), row(2, "first")),
-            [
-                m.Delete(12, old=row(2, "first")),
-                m.Delete(12, old=row(2, "first")),
-                m.Delete(12, old=row(1, "first")),
-                m.Update(12, row(None, "later"), old=row(None, "first")),
-                m.Insert(12, row(3, "first")),
-                m.Delete(12, old=row(5, "lost")),
-            ],
-            [(None, "later"), (2, "first"), (3, "first"), (3, "first")],
-        ),
-        "wider": (
-            wider,
-            added,
-            inserts(wider, *three),
-            [
-                m.Update(13, row(1, "later", "new")),
-                m.Insert(13, row(4, "first", "new")),
-                m.Delete(13, key=m.TupleData((*_key(3).cells, m.NULL_CELL))),
-            ],
-            [(1, "later"), (2, "first"), (4, "first")],
-        ),
-        "by_hand": (
-            by_hand,
-            by_hand,
-            inserts(by_hand, row(1, "first"), row(2, "first"), row(None, "first")),
-            [
-                m.Update(14, row(1, "later"), old=row(1, "first")),
-                m.Delete(14, old=row(2, "first")),
-                m.Update(14, row(None, "later"), old=row(None, "first")),
-                m.Insert(14, row(5, "first")),
-            ],
-            [(None, "later"), (1, "later"), (5, "first")],
-        ),
-    }
-
-
-def test_what_is_not_plain_comes_out_as_by_a_merge(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Keys that change, rows without a key, a column that is added, a configured key with NULL."""
-    kinds, found = _kinds(), []
-    for way in ("anew", "merged"):
-        if way == "merged":
-            _only_merges(monkeypatch)
-        captures, target = tmp_path / way / "captures", tmp_path / way / "mirror"
-        captures.mkdir(parents=True)
-        for lsn in (100, 200):
-            said = [
-                message
-                for before, after, first, later, _ in kinds.values()
-                for message in ((before, *first) if lsn == 100 else (after, *later))
-            ]
-            messages = [m.Begin(lsn, lsn, lsn), *said, m.Commit(0, lsn, lsn + 8, lsn)]
-            (captures / f"{lsn}.bin").write_bytes(frame(messages, Framing.RAW))
-            config = {"objects": [{"table": {"source_schema": "s", "source_table": "by_hand", "keys": ["id"]}}]}
-            report = walreplay.apply(spark, captures=captures, target=target, config=config)
-        lost = {table.name: (table.without_base, table.deletes_without_row) for table in report.tables}
-        assert lost == {"s.moved": (0, 1), "s.copies": (0, 1), "s.wider": (0, 0), "s.by_hand": (0, 0)}
-        writers = {table.name: (table.writer, table.writer_reason) for table in report.tables}
-        assert {writer for writer, _ in writers.values()} == {"files" if way == "anew" else "statements"}, writers
-        rows = {}
-        for name, (*_, wanted) in kinds.items():
-            frame_ = spark.read.format("delta").load(str(target / "s" / name)).drop("__commit_ts")
-            rows[name] = sorted(map(tuple, frame_.collect()), key=repr)
-            assert sorted((row[:2] for row in rows[name]), key=repr) == sorted(wanted, key=repr)
-        found.append(rows)
-    assert found[0] == found[1]
+    mirror.apply(_T, m.Insert(9, row(1, "again")))
+    assert _rows(mirror) == [(1, "again")]
+    assert _newest(mirror)[:2] == ("WRITE", False)
 
 
 @pytest.mark.parametrize("name", further(["o03", "o04", "o26"], but=("o04",)))
@@ -259,70 +113,61 @@ def test_a_merge_makes_the_same_tables(
     assert_mirror_equals(spark, target, recorded)
 
 
-@pytest.mark.full
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "SET TBLPROPERTIES (delta.enableChangeDataFeed = true)",
-        "SET TBLPROPERTIES (delta.enableChangeDataFeed = 'TRUE')",
-        "SET TBLPROPERTIES (delta.enableRowTracking = true)",
-        "ADD CONSTRAINT positive CHECK (id >= 0)",
-        "CLUSTER BY (id)",
-    ],
-)
-def test_what_a_table_asks_for_is_left_to_a_merge(spark: SparkSession, tmp_path: Path, statement: str) -> None:
-    mirror = _Mirror(spark, tmp_path)
-    mirror.apply(*_FIRST)
-    spark.sql(f"ALTER TABLE delta.`{mirror.location}` {statement}")
-    mirror.apply(_relation(), *_LATER)
-    assert mirror.rows() == _ROWS
-    assert mirror.newest()[:2] == ("MERGE", True)
+def _altered(change: str) -> Callable[[SmallMirror, pytest.MonkeyPatch], None]:
+    return lambda mirror, _: mirror.spark.sql(f"ALTER TABLE delta.`{mirror.location('t')}` {change}")
 
 
-def test_rows_that_are_marked_as_deleted_are_left_to_a_merge(spark: SparkSession, tmp_path: Path) -> None:
-    mirror = _Mirror(spark, tmp_path)
-    mirror.apply(*_FIRST)
-    marking = "'delta.enableDeletionVectors' = 'true'"
-    spark.sql(f"ALTER TABLE delta.`{mirror.location}` SET TBLPROPERTIES ({marking})")
-    spark.sql(f"DELETE FROM delta.`{mirror.location}` WHERE id = 9")
-    mirror.apply(_relation(), *_LATER, accept_changed_tables=True)
-    assert mirror.rows() == [row for row in _ROWS if row[0] != 9]
-    assert mirror.newest()[:2] == ("MERGE", True)
+def _with_marked_rows(mirror: SmallMirror, _: pytest.MonkeyPatch) -> None:
+    _altered("SET TBLPROPERTIES (delta.enableDeletionVectors = true)")(mirror, _)
+    mirror.spark.sql(f"DELETE FROM delta.`{mirror.location('t')}` WHERE id = 9")
 
 
-def test_keys_whose_bytes_say_too_little_are_left_to_a_merge(spark: SparkSession, tmp_path: Path) -> None:
-    mirror = _Mirror(spark, tmp_path)
-    mirror.apply(_relation(_FLOAT8), *_FIRST[1:])
-    mirror.apply(_relation(_FLOAT8), *_LATER)
-    assert mirror.rows() == _ROWS
-    assert mirror.newest()[:2] == ("MERGE", True)
-
-
-def test_a_large_table_is_left_to_a_merge(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _large(_: SmallMirror, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("walreplay.spark.writing.rewrite._MOST_BYTES", 1000)
-    mirror = _Mirror(spark, tmp_path)
-    mirror.apply(*_FIRST)
-    mirror.apply(_relation(), *_LATER)
-    assert mirror.rows() == _ROWS
-    assert mirror.newest()[:2] == ("MERGE", True)
+
+
+_LEFT = {
+    "a change data feed": _altered("SET TBLPROPERTIES (delta.enableChangeDataFeed = true)"),
+    "a change data feed, in capitals": _altered("SET TBLPROPERTIES (delta.enableChangeDataFeed = 'TRUE')"),
+    "row tracking": _altered("SET TBLPROPERTIES (delta.enableRowTracking = true)"),
+    "a constraint": _altered("ADD CONSTRAINT positive CHECK (id >= 0)"),
+    "clustering": _altered("CLUSTER BY (id)"),
+    "rows that are marked as deleted": _with_marked_rows,
+    "many bytes": _large,
+    "keys whose bytes say too little": None,
+}
+
+
+@pytest.mark.parametrize("why", further(_LEFT, but=("rows that are marked as deleted", "many bytes")))
+def test_what_is_left_to_a_merge(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    mirror, prepare = SmallMirror(spark, tmp_path), _LEFT[why]
+    table = _T if prepare else relation(9, "t", {"id": FLOAT8, "v": TEXT})
+    mirror.apply(table, *_FIRST[1:])
+    if prepare is not None:
+        prepare(mirror, monkeypatch)
+    mirror.apply(table, *_LATER, **({"accept_changed_tables": True} if prepare is _with_marked_rows else {}))
+    assert _rows(mirror) == [row for row in _ROWS if row[0] != 9 or prepare is not _with_marked_rows]
+    assert _newest(mirror)[:2] == ("MERGE", True)
 
 
 def test_what_somebody_does_to_the_table_meanwhile_is_not_undone(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    mirror = _Mirror(spark, tmp_path)
+    mirror = SmallMirror(spark, tmp_path)
     mirror.apply(*_FIRST)
     commit = Rewrite.commit
 
     def late(self: Rewrite, *args: Any) -> Any:
-        spark.sql(f"OPTIMIZE delta.`{mirror.location}`")
-        spark.sql(f"INSERT INTO delta.`{mirror.location}` (id, v) VALUES (99, 'of somebody')")
+        spark.sql(f"OPTIMIZE delta.`{mirror.location('t')}`")
+        spark.sql(f"INSERT INTO delta.`{mirror.location('t')}` (id, v) VALUES (99, 'of somebody')")
         return commit(self, *args)
 
     monkeypatch.setattr(Rewrite, "commit", late)
-    mirror.apply(_relation(), *_LATER)
-    assert mirror.rows() == [*_ROWS, (99, "of somebody")]
-    assert mirror.newest()[:2] == ("MERGE", True)
+    mirror.apply(_T, *_LATER)
+    assert _rows(mirror) == [*_ROWS, (99, "of somebody")]
+    assert _newest(mirror)[:2] == ("MERGE", True)
 
 
 @pytest.mark.full

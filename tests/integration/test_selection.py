@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,13 +16,14 @@ from support.scenarios import (
     FILE_BY_FILE,
     ONE_RUN,
     Applied,
-    Slot,
+    Recorded,
     apply_both,
     apply_file_by_file,
     apply_in_one_run,
+    files_of_parts,
 )
 from support.small_mirror import INT4, TEXT, SmallMirror, relation, row
-from support.truth import SourceTable, mirror_tables, read_mirror
+from support.truth import mirror_tables, read_mirror
 from walreplay.errors import ConfigError, WalReplayError
 from walreplay.protocol import messages as m
 
@@ -112,22 +113,13 @@ _CONFIG: Mapping[str, Any] = {
 }
 
 
-@dataclass(frozen=True)
-class Recorded:
-    files: Sequence[Path]
-    sources: Sequence[SourceTable]
-
-
 @pytest.fixture(scope="module", params=chosen_versions())
 def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     """A shop's tables and their changes, recorded once."""
     with running_server(request.param) as server:
         server.execute(*_TABLES)
-        slot = Slot(server, tmp_path_factory.mktemp("recorded"), "everything")
-        for statements in (_ROWS, _CHANGES):
-            server.execute(*statements)
-            slot.take()
-        return Recorded(slot.files, server.source_tables("shop"))
+        files = files_of_parts(server, tmp_path_factory.mktemp("recorded"), _ROWS, _CHANGES)
+        return Recorded(files, server.source_tables("shop"))
 
 
 @pytest.fixture(scope="module")

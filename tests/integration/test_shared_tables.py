@@ -64,7 +64,7 @@ def test_each_source_has_its_own_rows_of_a_table(shards: Shards) -> None:
     table = {"source_schema": "s", "source_table": "items", "outputs": ["mirror", "history", "changelog"]}
     shards.config["objects"] = [{"table": table}]
     for name, one in shards.of.items():
-        one.plain.append(PlainTable(9, ("id", "note"), "id"))
+        one.plain.append(PlainTable(ITEMS))
         one.write(ITEMS, PAIRS, *(m.Insert(9, row(n, name)) for n in range(3)), *(m.Insert(8, row(1, "x")),) * 2)
     reports = shards.apply(at_once=2)
     assert {table.action for report in reports.values() for table in report.tables} == {"created"}
@@ -366,8 +366,9 @@ def test_sources_that_write_at_once_wait_for_nobody_and_lose_nothing(
         for name, one in shards.of.items():
             columns = wide.get(name, {"id": INT4, "note": TEXT, "other": INT4})
             values = [None] * (len(columns) - 2)
-            one.plain.append(PlainTable(9, tuple(columns), "id"))
-            one.write(relation(9, "items", columns), *(m.Insert(9, row(n, name, *values)) for n in range(4)))
+            items = relation(9, "items", columns)
+            one.plain.append(PlainTable(items))
+            one.write(items, *(m.Insert(9, row(n, name, *values)) for n in range(4)))
         shards.apply(at_once=3)
         for turn in range(2):
             for name, one in shards.of.items():
@@ -394,8 +395,9 @@ def test_a_column_that_another_source_widens_while_rows_are_appended_is_heeded(
     monkeypatch.setenv("WALREPLAY_COMMITS", "spark")
     shards = Shards(spark, tmp_path, "eu", "us", outputs=["changelog"])
     for name, kind in (("eu", INT4), ("us", INT8)):
-        shards.of[name].plain.append(PlainTable(9, ("id", "note"), "id"))
-        shards.of[name].write(relation(9, "items", {"id": kind, "note": TEXT}))
+        items = relation(9, "items", {"id": kind, "note": TEXT})
+        shards.of[name].plain.append(PlainTable(items))
+        shards.of[name].write(items)
     shards.of["eu"].write(m.Insert(9, row(1, "first")))
     shards.apply(at_once=1)
     like_table = statements.like_table

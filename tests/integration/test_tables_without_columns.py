@@ -13,8 +13,13 @@ import walreplay
 from support.extent import further
 from support.fault_cases import fault_case, sources_of
 from support.postgres import chosen_versions, running_server
-from support.scenarios import Slot, apply_file_by_file, apply_in_one_run
-from support.truth import ADDED_COLUMNS, arrow_table, mirror_tables, read_mirror, row_difference, row_images
+from support.scenarios import apply_file_by_file, apply_in_one_run, files_of_parts
+from support.truth import (
+    ADDED_COLUMNS,
+    content_difference,
+    mirror_tables,
+    read_mirror,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -103,12 +108,9 @@ def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     """Such tables, recorded in three files."""
     with running_server(request.param) as server:
         server.execute(*_BEGINNING)
-        slot = Slot(server, tmp_path_factory.mktemp("recorded"), "everything")
-        for part in _PARTS:
-            server.execute(*part)
-            slot.take()
+        files = files_of_parts(server, tmp_path_factory.mktemp("recorded"), *_PARTS)
         tables = ("moment", "exchanged", "later", *_WHOLE)
-        return Recorded(slot.files, {table: server.rows(f"SELECT * FROM s.{table}") for table in tables})
+        return Recorded(files, {table: server.rows(f"SELECT * FROM s.{table}") for table in tables})
 
 
 def _rows(spark: SparkSession, target: Path, table: str) -> tuple[list[str], list[tuple[Any, ...]]]:
@@ -167,4 +169,4 @@ def test_the_capture_that_was_refused_is_applied(spark: SparkSession, tmp_path: 
     assert read_mirror(spark, target / "public" / "nocols").count() == 1
     (other,) = sources_of("table_without_columns")
     found = read_mirror(spark, target / "public" / "other").toArrow()
-    assert row_difference(other, row_images(other, found), row_images(other, arrow_table(other))) is None
+    assert content_difference(other, found) is None

@@ -147,9 +147,6 @@ def test_no_row_is_skipped_by_a_files_statistics(spark: SparkSession, tmp_path: 
             assert table.where(getattr(table[name], comparison)(literal)).count() >= 1
 
 
-_PROPERTY = "ALTER TABLE {} SET TBLPROPERTIES ('delta.enableRowTracking' = 'true')"
-
-
 @pytest.mark.parametrize(
     "statement",
     [
@@ -168,28 +165,6 @@ def test_a_table_that_asks_for_more_is_written_to_by_spark(spark: SparkSession, 
         spark.sql(part.format(table.sql))
     wanted = pa.schema([_SCHEMA.field("i4"), _SCHEMA.field("short")])
     assert begin_append(spark, table, wanted, create=False) is None
-
-
-@pytest.mark.full
-def test_an_added_property_that_is_not_known_asks_for_more(spark: SparkSession, tmp_path: Path) -> None:
-    table = _table(tmp_path / "t")
-    _appended(spark, tmp_path / "t")
-    assert opened(spark, table) is not None
-    spark.sql(_PROPERTY.format(table.sql))
-    assert opened(spark, table) is None
-
-
-def test_a_row_is_written_in_place_of_the_one_that_is_known_alone(spark: SparkSession, tmp_path: Path) -> None:
-    """Where another has changed it, it is read again."""
-    table, schema = _table(tmp_path / "t"), pa.schema([("n", pa.int64())])
-    one, other = (file_writer(spark, tmp_path).one_row(spark, table, schema) for _ in range(2))
-    assert one.create({"n": 1}, exists=False)
-    assert other.read() == {"n": 1}
-    assert one.change({"n": 2}, N(1))
-    assert not other.change({"n": 3}, N(1))
-    assert other.change({"n": 4}, N(2))
-    operations = [entry["commitInfo"]["operation"] for entry in _log(tmp_path / "t") if "commitInfo" in entry]
-    assert operations == ["CREATE TABLE", "WRITE", "WRITE"]
 
 
 def test_a_row_that_spark_has_written_is_read(spark: SparkSession, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.cells import convert as built
+from support.binary_cells import convert as built
 from support.extent import examples
 from walreplay.sink.convert import convert, is_widening, text_of
 from walreplay.sink.reading import read_texts

@@ -12,11 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.batches import listed
 from support.captures import case
 from support.extent import examples, further
 from support.runs import Files, Planned, cut, grown_to, plan_run, plan_runs
 from walreplay.changes import decode_plan
-from walreplay.errors import FramingError, OrderError, TruncatedMessage, WalReplayError
+from walreplay.errors import FramingError, WalReplayError
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
 from walreplay.protocol.opening import RECOGNISABLE_BYTES
@@ -54,18 +55,8 @@ def rows_of(plan: Plan, files: Files, *, tile_bytes: int | None = None) -> Rows:
     """Give each relation's row changes in their order, with all that the batches say of them."""
     found: Rows = {}
     for batch in decode_plan(plan, files.__getitem__, tile_bytes=tile_bytes):
-        unchanged = {name: mask.to_pylist() for name, mask in batch.unchanged.items()}
-        rescued = batch.rescued.to_pylist() if batch.rescued is not None else [None] * batch.data.num_rows
-        before: dict[int, Any] = {}
-        if batch.before is not None:
-            texts = batch.before_rescued.to_pylist() if batch.before_rescued is not None else None
-            for number, row in enumerate(batch.before.to_pylist()):
-                before[row.pop("__row")] = (row, texts[number] if texts else None)
-        rows = found.setdefault(batch.relation.qualified_name, [])
-        for number, row in enumerate(batch.data.to_pylist()):
-            kept = sorted(name for name, mask in unchanged.items() if mask[number])
-            where = (row["__commit_lsn"], row["__ordinal"])
-            rows.append((where, repr((row, kept, rescued[number], before.get(number), batch.relation))))
+        rows = [(where, f"{text} {batch.relation}") for where, text in listed(batch)]
+        found.setdefault(batch.relation.qualified_name, []).extend(rows)
     for name, rows in found.items():
         places = [row[0] for row in rows]
         assert places == sorted(places), f"{name} is out of order"
@@ -235,61 +226,6 @@ def marks(data: bytes, at: int, message: m.AnyMessage) -> Iterator[int]:
     elif isinstance(message, m.Message):
         length = at + 10 + len(message.prefix.encode()) + 1
         yield from range(length, length + 4)
-
-
-SESSIONS = ["o18", "o19", "o26"]
-"""Streams, two-phase transactions, and a consumer that reconnects."""
-
-
-@cache
-def sessions(name: str, framing: Framing) -> tuple[bytes, ...]:
-    """Give a capture's sessions in a framing; torn messages at their ends are lost but for a few bytes."""
-    recorded = case(name)
-    parts = []
-    for data in recorded.streams():
-        found: list[m.AnyMessage] = []
-        try:
-            for _, message in read_stream(data, framing=recorded.framing):
-                found.append(message)
-        except TruncatedMessage:
-            pass
-        parts.append(frame(found, framing))
-    return tuple(parts)
-
-
-@pytest.mark.parametrize("framing", Framing)
-@pytest.mark.parametrize("name", further(SESSIONS, but=("o18",)))
-def test_every_framing_gives_the_same_rows(name: str, framing: Framing) -> None:
-    recorded = case(name)
-    files = {f"{number}": path.read_bytes() for number, path in enumerate(recorded.files)}
-    ((_, planned),) = plan_runs([files])
-    expected = rows_of(planned.plan, files)
-    for parts in (sessions(name, framing), (b"".join(sessions(name, framing)),)):
-        written = {f"{number}": data for number, data in enumerate(parts)}
-        ((_, again),) = plan_runs([written])
-        assert rows_of(again.plan, written) == expected
-        assert again.plan.transactions == planned.plan.transactions == recorded.info["transactions_committed"]
-
-
-@pytest.mark.parametrize("framing", Framing)
-@settings(max_examples=examples(20))
-@given(data=st.data())
-def test_a_session_that_is_torn_anywhere_comes_again_whole(framing: Framing, data: st.DataObject) -> None:
-    """The capture is torn at some byte; then the consumer starts anew, from the slot's beginning."""
-    (whole_bytes,) = sessions("o18", framing)
-    at = data.draw(st.integers(0, len(whole_bytes)), label="torn at")
-    files = {"a": whole_bytes[:at], "b": whole_bytes}
-    if data.draw(st.booleans(), label="in one file") and framing is not Framing.PGCOPY:
-        files = {"a": whole_bytes[:at] + whole_bytes}
-    ((_, expected),) = plan_runs([{"a": whole_bytes}])
-    try:
-        ((_, planned),) = plan_runs([files])
-    except OrderError as error:
-        if "two ways" not in str(error):
-            raise
-        return
-    assert rows_of(planned.plan, files) == rows_of(expected.plan, {"a": whole_bytes})
-    assert planned.plan.transactions == expected.plan.transactions
 
 
 @cache

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.batches import listed
 from support.captures import case
 from support.extent import examples, further
 from support.framings import NEW, Form
@@ -37,10 +38,7 @@ def rows_of(runs: Iterator[tuple[Files, Any]]) -> Rows:
     found: Rows = {}
     for files, planned in runs:
         for batch in decode_plan(planned.plan, files.__getitem__):
-            unchanged = {name: mask.to_pylist() for name, mask in batch.unchanged.items()}
-            rows = found.setdefault(batch.relation.qualified_name, [])
-            for number, row in enumerate(batch.data.to_pylist()):
-                rows.append(repr((row, sorted(name for name, mask in unchanged.items() if mask[number]))))
+            found.setdefault(batch.relation.qualified_name, []).extend(text for _, text in listed(batch))
     return found
 
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from random import Random
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
+from support.batches import listed
 from support.captures import case
 from support.extent import examples, further
 from support.runs import Files, cut
 from support.simulator import play, seeded
-from walreplay.changes import ChangeBatch, decode_files, decode_plan, plan_files
+from walreplay.changes import decode_files, decode_plan, plan_files
 from walreplay.decode import gathered, onepass
 from walreplay.decode.onepass import OnePass
 from walreplay.decode.plain_walker import NotPlain
@@ -31,28 +32,12 @@ def a_short_reach(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(readings, "FAR", 64)
 
 
-def listed(batch: ChangeBatch) -> list[str]:
-    """Write each row with all that the batch says of it."""
-    rows: list[dict[str, Any]] = batch.data.to_pylist()
-    unchanged = {name: mask.to_pylist() for name, mask in batch.unchanged.items()}
-    rescued = batch.rescued.to_pylist() if batch.rescued is not None else [None] * len(rows)
-    before: dict[int, Any] = {}
-    if batch.before is not None:
-        texts = batch.before_rescued.to_pylist() if batch.before_rescued is not None else [None] * len(rows)
-        for row, text in zip(batch.before.to_pylist(), texts, strict=False):
-            before[row.pop("__row")] = row, text
-    return [
-        repr((row, sorted(name for name in unchanged if unchanged[name][at]), rescued[at], before.get(at)))
-        for at, row in enumerate(rows)
-    ]
-
-
 def planned(files: Files, tile_bytes: int | None) -> Rows | str:
     """Give each relation's rows by a plan of all files, or what is wrong."""
     read, found = files.__getitem__, Rows()
     try:
         for batch in decode_plan(plan_files(list(files), read=read), read, tile_bytes=tile_bytes):
-            found.setdefault(batch.relation.oid, []).extend(listed(batch))
+            found.setdefault(batch.relation.oid, []).extend(text for _, text in listed(batch))
     except WalReplayError as error:
         return str(error)
     return found
@@ -63,7 +48,7 @@ def in_one_pass(files: Files, tile_bytes: int | None) -> Rows | str:
     found = Rows()
     try:
         for batch in decode_files(list(files), files.__getitem__, tile_bytes=tile_bytes):
-            found.setdefault(batch.relation.oid, []).extend(listed(batch))
+            found.setdefault(batch.relation.oid, []).extend(text for _, text in listed(batch))
     except WalReplayError as error:
         return str(error)
     return found

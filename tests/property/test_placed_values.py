@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections import defaultdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,19 +11,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.binary_cells import (
-    DAY,
-    INT32_MAX,
-    INT64_MAX,
-    NOT_FINITE,
-    Binary,
-    Cell,
-    Value,
-    convert,
-    date,
-    numeric,
-    timestamp,
-)
+from property.test_values_binary import MOOD, SCALARS, numerics
+from support.binary_cells import NOT_FINITE, Binary, Cell, Value, convert
 from walreplay.changes import read_changes
 from walreplay.decode.rescued import read_rescued
 from walreplay.protocol import messages as m
@@ -41,69 +29,16 @@ class _Kind(NamedTuple):
     values: st.SearchStrategy[Value]
 
 
-def _integers(oid: int, code: str) -> _Kind:
-    limit = 1 << (8 * struct.calcsize(code) - 1)
-    numbers = st.one_of(st.integers(-limit, limit - 1), st.integers(-99, 99), st.sampled_from([-limit, limit - 1]))
-    return _Kind(oid, -1, numbers.map(lambda number: Value(str(number), struct.pack(code, number))))
-
-
-def _floats(oid: int, width: int) -> _Kind:
-    code = "!f" if width == 32 else "!d"
-    short = st.sampled_from([0.0, -0.0, 0.5, -1.25, 1e20, 1e-20, 16777217.0, 123456.75])
-    numbers = st.one_of(st.floats(width=width), short)  # type: ignore[call-overload]
-
-    def value(number: float) -> Value:
-        text = "NaN" if number != number else repr(number).replace("inf", "Infinity").removesuffix(".0")
-        return Value(text, struct.pack(code, number))
-
-    return _Kind(oid, -1, numbers.map(value))
-
-
-def _numerics(precision: int, scale: int) -> _Kind:
-    digits = st.one_of(st.integers(0, 10**precision - 1), st.integers(0, 999))
-    finite = st.builds(numeric, st.sampled_from([1, -1]), digits, st.just(scale))
-    return _Kind(1700, (precision << 16 | scale) + 4, st.one_of(finite, finite, finite, st.sampled_from(NOT_FINITE)))
-
-
-_FIRST_DAY, _LAST_DAY = -730_119, 2_921_939
-"""0001-01-01 and 9999-12-31, from 2000-01-01."""
-_DAYS = st.one_of(
-    st.integers(_FIRST_DAY, _LAST_DAY),
-    st.sampled_from([_FIRST_DAY, _FIRST_DAY - 1, _LAST_DAY, _LAST_DAY + 1, INT32_MAX, -INT32_MAX - 1, -10_957]),
-)
-_MICROS = st.one_of(
-    st.integers(_FIRST_DAY * DAY, (_LAST_DAY + 1) * DAY - 1),
-    st.integers(0, 10_000).map(lambda seconds: seconds * 1_000_000),
-    st.sampled_from([_FIRST_DAY * DAY - 1, (_LAST_DAY + 1) * DAY, INT64_MAX, -INT64_MAX - 1]),
-)
-_TEXTS = st.one_of(
-    st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=40),
-    st.sampled_from(["", "x" * 16, "y" * 17, "größe" * 9, "z" * 32, "w" * 300]),
-)
-
-
-def _uuid(data: bytes) -> Value:
-    text = data.hex()
-    return Value("-".join([text[:8], text[8:12], text[12:16], text[16:20], text[20:]]), data)
-
-
 _KINDS = {
-    "boolean": _Kind(16, -1, st.booleans().map(lambda value: Value("t" if value else "f", bytes([value])))),
-    "smallint": _integers(21, "!h"),
-    "integer": _integers(23, "!i"),
-    "bigint": _integers(20, "!q"),
-    "real": _floats(700, 32),
-    "double": _floats(701, 64),
-    "numeric(9,2)": _numerics(9, 2),
-    "numeric(18,0)": _numerics(18, 0),
-    "numeric(30,9)": _numerics(30, 9),
-    "date": _Kind(1082, -1, _DAYS.map(date)),
-    "timestamp": _Kind(1114, -1, _MICROS.map(timestamp)),
-    "timestamptz": _Kind(1184, -1, _MICROS.map(lambda micros: timestamp(micros, "+00"))),
-    "text": _Kind(25, -1, _TEXTS.map(lambda text: Value(text, text.encode()))),
-    "uuid": _Kind(2950, -1, st.binary(min_size=16, max_size=16).map(_uuid)),
-    "jsonb": _Kind(3802, -1, st.integers().map(lambda one: Value(f'{{"a": {one}}}', b'\1{"a": %d}' % one))),
-    "bytea": _Kind(17, -1, st.binary(max_size=9).map(lambda data: Value("\\x" + data.hex(), data))),
+    **{resolve(oid, -1, {}).postgres_name: _Kind(oid, -1, SCALARS[oid]) for oid in SCALARS if oid < MOOD},
+    **{
+        f"numeric({precision},{scale})": _Kind(
+            1700,
+            (precision << 16 | scale) + 4,
+            st.one_of(numerics(precision, scale), numerics(precision, scale), st.sampled_from(NOT_FINITE)),
+        )
+        for precision, scale in ((9, 2), (18, 0), (30, 9))
+    },
 }
 
 _ZONED = {
@@ -120,7 +55,7 @@ _ZONED = {
 def _cell(draw: st.DrawFn, name: str) -> Cell:
     if draw(st.integers(0, 7)) == 0:
         return None
-    if name == "timestamptz" and draw(st.integers(0, 3)) == 0:
+    if _KINDS[name].oid == 1184 and draw(st.integers(0, 3)) == 0:
         return draw(st.sampled_from(list(_ZONED)))
     value = draw(_KINDS[name].values)
     return Binary(value.binary) if draw(st.integers(0, 2)) == 0 else value.text

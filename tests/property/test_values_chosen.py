@@ -1,15 +1,11 @@
 """What the configuration chose (the mode and overrides), and vectors: the builders agree with the exact readers."""
 
-import decimal
-import struct
-
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.cells import convert
+from support.binary_cells import convert, held, singles
 from walreplay.types import DoesNotFit, TypeOptions, resolve
 from walreplay.types.numeric import double_from_numeric
 from walreplay.types.overrides import read_overridden
@@ -17,24 +13,6 @@ from walreplay.types.overrides import read_overridden
 NUMERIC = 1700
 VECTOR = resolve(70001, -1, {70001: ("public", "vector")})
 DOUBLE = TypeOptions(decimal_handling_mode="double")
-
-
-def held(array):
-    """Give the values as the column holds them."""
-    if pa.types.is_decimal(array.type):
-        with decimal.localcontext(decimal.Context(prec=60)):
-            return [None if value is None else int(value.scaleb(array.type.scale)) for value in array.to_pylist()]
-    if pa.types.is_boolean(array.type):
-        array = array.cast(pa.int8())
-    if pa.types.is_date(array.type):
-        array = array.cast(pa.int32())
-    if pa.types.is_timestamp(array.type):
-        array = array.cast(pa.int64())
-    return array.to_pylist()
-
-
-def singles(*numbers):
-    return [None if number is None else struct.unpack("f", struct.pack("f", number))[0] for number in numbers]
 
 
 numerics = st.one_of(

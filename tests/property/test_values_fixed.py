@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.cells import convert
+from support.binary_cells import convert
 from support.extent import examples
 from walreplay.types import DoesNotFit, resolve
 from walreplay.types.numeric import unscaled_from_text

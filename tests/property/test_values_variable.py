@@ -1,9 +1,9 @@
-"""Text, bytea and arrays against Python's own, and every builder against arbitrary bytes."""
+"""Text, bytea and arrays against Python's own."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.cells import convert
+from support.binary_cells import convert
 from support.extent import examples
 from walreplay.errors import ValueFormatError
 from walreplay.types import DoesNotFit, resolve
@@ -11,30 +11,6 @@ from walreplay.types.arrays import elements_from_text
 from walreplay.types.text import decode_text
 
 BYTEA, TEXT, INT4S, TEXTS = 17, 25, 1007, 1009
-OIDS = [
-    16,
-    17,
-    20,
-    21,
-    23,
-    25,
-    26,
-    700,
-    701,
-    1082,
-    1114,
-    1184,
-    1700,
-    1000,
-    1001,
-    1007,
-    1009,
-    1182,
-    1185,
-    1231,
-]
-NUMERIC_5_2 = (5 << 16 | 2) + 4
-
 few = settings(max_examples=examples(100), deadline=None)
 postgres_text = st.text(st.characters(exclude_characters="\0", codec="utf-8"))
 
@@ -117,21 +93,3 @@ def test_the_kernel_and_the_exact_reader_of_arrays_agree(text):
     except ValueFormatError:
         found = ValueFormatError
     assert found == expected
-
-
-@settings(max_examples=examples(300), deadline=None)
-@given(
-    st.sampled_from(OIDS),
-    st.sampled_from([-1, NUMERIC_5_2]),
-    st.lists(st.binary(max_size=40) | st.text('0123456789-:.+ {}",\\xtfNaInBC', max_size=30), max_size=4),
-)
-def test_any_bytes_give_a_value_or_a_rescued_text_or_a_format_error(oid, typmod, cells):
-    try:
-        array, rescued = convert(resolve(oid, typmod, {}), cells)
-    except ValueFormatError as error:
-        refused_at = error.offset
-    else:
-        refused_at = 0
-        nulls = [row for row, valid in enumerate(array.is_valid().to_pylist()) if not valid]
-        assert nulls == [misfit.row for misfit in rescued]
-    assert refused_at in range(sum(map(len, cells)) + 1)

@@ -10,9 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
+from support.reference import Transactions
 from walreplay.decode.files import ScanTask
 from walreplay.decode.summary import FileScan
-from walreplay.errors import CaptureError, TruncatedMessage, WalReplayError
+from walreplay.errors import TruncatedMessage, WalReplayError
 from walreplay.lsn import to_datetime
 from walreplay.progress import NoProgress
 from walreplay.protocol import messages as m
@@ -98,27 +99,23 @@ def walk(files: Mapping[str, bytes], streams: Sequence[bytes], framing: Framing)
     return found
 
 
-class _Walker:
+class _Walker(Transactions):
     def __init__(self) -> None:
-        self._ordinary: tuple[int, int] | None = None
-        self._body: tuple[int, str, int] | None = None
-        self._streams: set[int] = set()
-        self._prepared: dict[tuple[str, int], int] = {}
+        super().__init__()
         self._names: dict[int, tuple[str, str]] = {}
 
     @property
     def open(self) -> set[tuple[str, int, str | None, int | None]]:
-        found: set[tuple[str, int, str | None, int | None]] = {("streamed", xid, None, None) for xid in self._streams}
-        found |= {("prepared", xid, gid, lsn) for (gid, xid), lsn in self._prepared.items()}
-        if self._ordinary is not None:
-            found.add(("ordinary", self._ordinary[0], None, self._ordinary[1]))
-        if self._body is not None:
-            found.add(("prepared", *self._body))
+        found: set[tuple[str, int, str | None, int | None]] = {
+            ("streamed", xid, None, None) for xid in self.session.streams
+        }
+        found |= {("prepared", xid, gid, one.prepare_lsn) for (xid, gid), one in self.prepared.items()}
+        begin = None if self.session.current is None else self.session.current.begin
+        if isinstance(begin, m.Begin):
+            found.add(("ordinary", begin.xid, None, begin.final_lsn))
+        elif isinstance(begin, m.BeginPrepare):
+            found.add(("prepared", begin.xid, begin.gid, begin.prepare_lsn))
         return found
-
-    def begin_session(self) -> None:
-        self._ordinary = self._body = None
-        self._streams.clear()
 
     def take(self, message: m.AnyMessage, walked: Walked) -> None:
         if isinstance(message, m.Relation):
@@ -128,29 +125,10 @@ class _Walker:
         elif isinstance(message, m.Truncate):
             for oid in message.relation_oids:
                 walked.counts.setdefault(oid, [0, 0, 0, 0])[3] += 1
-        self._follow(message)
+        self.session.read(message)
         if isinstance(message, (m.Commit, m.StreamCommit, m.CommitPrepared)):
             walked.commits.append((message.commit_lsn, message.commit_time))
         walked.names = {oid: self._names[oid] for oid in walked.counts if oid in self._names}
-
-    def _follow(self, message: m.AnyMessage) -> None:
-        if isinstance(message, m.Begin):
-            self._ordinary = (message.xid, message.final_lsn)
-        elif isinstance(message, m.Commit):
-            self._ordinary = None
-        elif isinstance(message, m.StreamStart):
-            self._streams.add(message.xid)
-        elif (isinstance(message, m.StreamAbort) and message.xid == message.subxid) or isinstance(
-            message, (m.StreamCommit, m.StreamPrepare)
-        ):
-            self._streams.discard(message.xid)
-        if isinstance(message, m.BeginPrepare):
-            self._body = (message.xid, message.gid, message.prepare_lsn)
-        elif isinstance(message, (m.Prepare, m.StreamPrepare)):
-            self._body = None
-            self._prepared[message.gid, message.xid] = message.prepare_lsn
-        elif isinstance(message, (m.CommitPrepared, m.RollbackPrepared)):
-            self._prepared.pop((message.gid, message.xid), None)
 
 
 def difference(facts: FileFacts, walked: Walked) -> str | None:
@@ -264,6 +242,3 @@ class _Joining(Joining):
 
 def facts_of(joined: Iterable[Joined]) -> Counter[FileFacts]:
     return Counter(one.facts for one in joined if one.facts is not None)
-
-
-__all__ = ["CaptureError", "MemoryArchive", "MemoryIndex", "difference", "facts_of", "walk"]

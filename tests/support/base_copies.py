@@ -13,16 +13,8 @@ from typing import Any
 import psycopg
 from psycopg import pq, sql
 
-from support.postgres import Server
+from support.postgres import TEXT_SETTINGS, Server
 from walreplay.scripts import script
-
-_TEXTS = (
-    "SET TimeZone = 'UTC'",
-    "SET DateStyle = 'ISO, YMD'",
-    "SET IntervalStyle = 'postgres'",
-    "SET bytea_output = 'hex'",
-    "SET extra_float_digits = 3",
-)
 
 
 @dataclass(frozen=True)
@@ -62,7 +54,7 @@ class Snapshot:
         with self.server.connect() as connection, connection.transaction():
             connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
             connection.execute(f"SET TRANSACTION SNAPSHOT '{self.name}'".encode())
-            for setting in _TEXTS:
+            for setting in TEXT_SETTINGS:
                 connection.execute(setting.encode())
             self._describe(connection, described)
             names = connection.execute(
@@ -81,13 +73,12 @@ class Snapshot:
 
 
 @contextmanager
-def snapshot(server: Server, slot: str = "base", *, temporary: bool = True) -> Iterator[Snapshot]:
+def snapshot(server: Server, slot: str = "base") -> Iterator[Snapshot]:
     """Make a slot, and keep the snapshot that it exports until the block ends."""
     target = f"host={server.home} port={server.port} user=postgres dbname={server.database} replication=database"
     connection = pq.PGconn.connect(target.encode())
     try:
-        kind = "TEMPORARY " if temporary else ""
-        result = connection.exec_(f'CREATE_REPLICATION_SLOT "{slot}" {kind}LOGICAL pgoutput'.encode())
+        result = connection.exec_(f'CREATE_REPLICATION_SLOT "{slot}" TEMPORARY LOGICAL pgoutput'.encode())
         assert result.status == pq.ExecStatus.TUPLES_OK, connection.error_message
         values = {
             (result.fname(n) or b"").decode(): (result.get_value(0, n) or b"").decode() for n in range(result.nfields)

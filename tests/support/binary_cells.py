@@ -6,16 +6,17 @@ Nothing here is shared with walreplay's own readers and writers.
 from __future__ import annotations
 
 import datetime
+import decimal
 import struct
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
 from walreplay.decode.columns import BINARY, NULL, make_builder
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from numpy.typing import NDArray
 
     from walreplay.types import ColumnType, Rescued
@@ -161,3 +162,25 @@ def quoted(element: str | bytes) -> str:
     if text and text.upper() != "NULL" and not set(text) & set('"\\{}, \t\n\v\f\r'):
         return text
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+# What comes out.
+
+
+def held(array: pa.Array) -> list[Any]:
+    """Return the values as the column holds them: decimals unscaled, and days, times and booleans as integers."""
+    if pa.types.is_decimal(array.type):
+        with decimal.localcontext(decimal.Context(prec=60)):
+            return [None if value is None else int(value.scaleb(array.type.scale)) for value in array.to_pylist()]
+    if pa.types.is_boolean(array.type):
+        array = array.cast(pa.int8())
+    if pa.types.is_date(array.type):
+        array = array.cast(pa.int32())
+    if pa.types.is_timestamp(array.type):
+        array = array.cast(pa.int64())
+    return list(array.to_pylist())
+
+
+def singles(*numbers: float | None) -> list[float | None]:
+    """Round numbers to single precision."""
+    return [None if number is None else struct.unpack("f", struct.pack("f", number))[0] for number in numbers]

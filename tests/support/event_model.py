@@ -16,7 +16,7 @@ import pyarrow as pa
 from walreplay.sink.events import ADD, REMOVE, Events, Identity, Mode, concat, from_ipc, image_hashes, rejoin, to_ipc
 from walreplay.sink.fold import DELETE, EXPECTED, INSERT, MOVE, UPDATE
 from walreplay.sink.merge import fold_events, rows_to_merge
-from walreplay.sink.routes import Routes, components, links_of, route, split
+from walreplay.sink.routes import NO_ROUTES, Routes, components, links_of, route, split
 
 NAMES: Final = ("key", "a", "b")
 KEYED: Final = Identity(Mode.KEYED, (0,))
@@ -107,32 +107,35 @@ def rows_by_stages(
         again: files (by number) whose fold is folded once more.
     """
     edges = [0, *sorted(min(cut, len(events)) for cut in cuts), len(events)]
-    links: list[Routes] = []
-    staged: dict[int, dict[int, list[Events]]] = {}
+    files: list[Events] = []
     for number, (start, stop) in enumerate(pairwise(edges)):
         if start == stop:
             continue
         folded = fold_events(build(events[start:stop]), KEYED, NAMES, buckets=buckets)
-        if number in again:
-            folded = fold_events(folded, KEYED, NAMES, buckets=buckets)
-        found = links_of(folded, KEYED, NAMES)
+        files.append(fold_events(folded, KEYED, NAMES, buckets=buckets) if number in again else folded)
+    return [row for part in brought_together(files, KEYED, buckets) for row in _rows(part)]
+
+
+def brought_together(files: Iterable[Events], identity: Identity, buckets: int) -> Iterator[Events]:
+    """Bring the events of files to the buckets where they meet, as tasks do."""
+    links: list[Routes] = []
+    parts: dict[int, dict[int, list[Events]]] = {}
+    for number, events in enumerate(files):
+        found = links_of(events, identity, NAMES)
         if found is not None:
             links.append(Routes.from_ipc(found.to_ipc()))
-        for bucket, part in split(folded, KEYED, NAMES, buckets):
-            staged.setdefault(bucket, {}).setdefault(number, []).append(from_ipc(to_ipc(part)))
+        for bucket, part in split(events, identity, NAMES, buckets):
+            parts.setdefault(bucket, {}).setdefault(number, []).append(from_ipc(to_ipc(part)))
     routes = dict(components(links).split(buckets))
     routed: dict[int, dict[int, list[Events]]] = {}
-    for bucket, files in staged.items():
+    for bucket, of_files in parts.items():
         # In another order than they were made in.
-        for number in sorted(files, reverse=True):
-            for part in files[number]:
-                none = components([])
-                for to, some in route(part, KEYED, NAMES, routes.get(bucket, none), buckets):
-                    routed.setdefault(to, {}).setdefault(number, []).append(from_ipc(to_ipc(some)))
-    rows: list[dict[str, Any]] = []
-    for files in routed.values():
-        rows += _rows(concat([rejoin(files[number]) for number in sorted(files)]))
-    return rows
+        for number in sorted(of_files, reverse=True):
+            for part in of_files[number]:
+                for to, moved in route(part, identity, NAMES, routes.get(bucket, NO_ROUTES), buckets):
+                    routed.setdefault(to, {}).setdefault(number, []).append(from_ipc(to_ipc(moved)))
+    for of_files in routed.values():
+        yield concat([rejoin(of_files[number]) for number in sorted(of_files)])
 
 
 def _rows(events: Events) -> Iterator[dict[str, Any]]:

@@ -16,6 +16,7 @@ from typing import Any, Final
 import pyarrow as pa
 from hypothesis import strategies as st
 
+from support.reference import ReplayedTable, Version
 from walreplay.protocol import messages as m
 
 OID: Final = 4711
@@ -232,75 +233,13 @@ def ops(table: Table, *, truncates: bool = True) -> st.SearchStrategy[list[Op]]:
     return st.lists(op, min_size=8, max_size=40)
 
 
-@dataclass
-class TrueRow:
-    """A row, and the transaction that wrote it last."""
-
-    texts: list[Text]
-    lsn: int
-
-
-class Mirror:
-    """What a mirror table is to hold: each message's change, one after the other; exact keys or images name rows.
-
-    Attributes:
-        missed: of a multiset: deletes that found no row.
-    """
-
-    def __init__(self, table: Table) -> None:
-        self.table = table
-        self.rows: list[TrueRow] = []
-        self.missed = 0
-
-    def apply(self, message: m.AnyMessage, lsn: int) -> None:
-        """Do what a message says."""
-        if isinstance(message, m.Truncate):
-            self.rows.clear()
-        elif isinstance(message, m.Insert):
-            self._put(TrueRow(_texts_of(message.new), lsn))
-        elif isinstance(message, m.Delete):
-            self._take(message.old or message.key)
-        elif isinstance(message, m.Update):
-            texts = _texts_of(message.new)
-            before = self._take(message.old or message.key or message.new)
-            for number, cell in enumerate(message.new.cells):
-                if cell.kind == "u":
-                    old = (message.old or message.key or message.new).cells[number]
-                    sent = old.value.decode() if old.kind == "t" and old.value is not None else None
-                    texts[number] = sent or (before.texts[number] if before is not None else None)
-            self._put(TrueRow(texts, lsn))
-
-    def _put(self, row: TrueRow) -> None:
-        if self.table.key:
-            self.rows = [one for one in self.rows if self._key(one.texts) != self._key(row.texts)]
-        self.rows.append(row)
-
-    def _take(self, old: m.TupleData | None) -> TrueRow | None:
-        assert old is not None
-        texts = _texts_of(old)
-        # Of equal rows the newest one goes.
-        for row in reversed(self.rows):
-            if self._key(row.texts) == self._key(texts):
-                self.rows.remove(row)
-                return row
-        self.missed += 1
-        return None
-
-    def _key(self, texts: Sequence[Text]) -> list[Text]:
-        return [texts[number] for number in self.table.key or range(len(texts))]
-
-
-def _texts_of(row: m.TupleData) -> list[Text]:
-    return [cell.value.decode() if cell.value is not None else None for cell in row.cells]
-
-
 class History:
     """Play operations: messages come out, rows change."""
 
     def __init__(self, table: Table) -> None:
         self.table = table
-        self.rows: list[TrueRow] = []
-        self.mirror = Mirror(table)
+        self.rows: list[Version] = []
+        self.mirror = ReplayedTable(table.relation, table.key or None, partial=True)
         self.messages: list[m.AnyMessage] = []
         self.lsn = 100
         self._open = False
@@ -323,6 +262,9 @@ class History:
             self.messages.append(m.Commit(0, self.lsn, self.lsn + 8, self._time))
             self._open = False
 
+    def _written(self, texts: list[Text]) -> Version:
+        return Version(texts, self.lsn, self._time)
+
     @property
     def _time(self) -> int:
         # Commit times are no order.
@@ -339,7 +281,7 @@ class History:
         if relation is None:
             if sent not in self.table.publishes:
                 return
-            self.mirror.apply(message, self.lsn)
+            self.mirror.apply(message, self.lsn, self._time)
         if relation is None:
             relation = next(one for one in self.table.relations if one.replica_identity == self._identity)
         if relation.oid not in self._announced:
@@ -376,13 +318,13 @@ class History:
 
     def _add(self, texts: list[Text], op: Op) -> None:
         self._send(m.Insert(OID, _tuple(texts)))
-        self.rows.append(TrueRow(texts, self.lsn))
+        self.rows.append(self._written(texts))
 
     def _texts_with_key_of(self, at: int, op: Op) -> list[Text]:
         """Make values for a row that keeps another's key."""
         texts = self._texts(op)
         for number in self.table.key:
-            texts[number] = self.rows[at].texts[number]
+            texts[number] = self.rows[at].values[number]
         return texts
 
     def _update(self, op: Op) -> None:
@@ -407,7 +349,7 @@ class History:
         at = self._pick(op)
         if at is None:
             return
-        texts = self.rows.pop(at).texts
+        texts = self.rows.pop(at).values
         if self._identity == "f":
             self._send(m.Delete(OID, old=_tuple(texts)))
         else:
@@ -419,17 +361,17 @@ class History:
             return
         one = op.row % len(self.rows)
         two = (one + 1) % len(self.rows)
-        free = list(self.rows[one].texts)
+        free = list(self.rows[one].values)
         self._set_key(free, op)
         if self._holder(free) is not None:
             return
-        keys = [[row.texts[number] for number in self.table.key] for row in (self.rows[one], self.rows[two])]
+        keys = [[row.values[number] for number in self.table.key] for row in (self.rows[one], self.rows[two])]
         self._rekey(one, [free[number] for number in self.table.key], op)
         self._rekey(two, keys[0], op)
         self._rekey(one, keys[1], op)
 
     def _rekey(self, at: int, key: Sequence[Text], op: Op) -> None:
-        texts = list(self.rows[at].texts)
+        texts = list(self.rows[at].values)
         for number, text in zip(self.table.key, key, strict=True):
             texts[number] = text
         self._change(at, texts, op)
@@ -448,12 +390,12 @@ class History:
         at = self._pick(op)
         if at is None:
             return
-        moved, texts = list(self.rows[at].texts), self._texts(op)
+        moved, texts = list(self.rows[at].values), self._texts(op)
         self._set_key(moved, op)
         if self._holder(moved) is not None:
             return
         for number in self.table.key:
-            texts[number] = self.rows[at].texts[number]
+            texts[number] = self.rows[at].values[number]
         self._change(at, moved, replace(op, long=-1))
         self._add(texts, op)
 
@@ -482,11 +424,11 @@ class History:
         self._set_key(free, op)
         if self._holder(free) not in (None, one):
             return
-        self._change(one, list(self.rows[two].texts), replace(op, long=0))
+        self._change(one, list(self.rows[two].values), replace(op, long=0))
         self._change(one, free, replace(op, long=0))
 
     def _key_of(self, at: int) -> list[Text]:
-        return [self.rows[at].texts[number] for number in self.table.key]
+        return [self.rows[at].values[number] for number in self.table.key]
 
     def _filter(self, op: Op) -> None:
         """Let a row leave the filter and come back."""
@@ -494,13 +436,13 @@ class History:
         if at is None:
             return
         row = self.rows[at]
-        self._send(m.Delete(OID, key=self._key_tuple(row.texts)))
-        cells = list(_tuple(row.texts).cells)
+        self._send(m.Delete(OID, key=self._key_tuple(row.values)))
+        cells = list(_tuple(row.values).cells)
         for number, kind in enumerate(self.table.kinds):
-            if kind.long and op.long >> number & 1 and row.texts[number] is not None and number not in self.table.key:
+            if kind.long and op.long >> number & 1 and row.values[number] is not None and number not in self.table.key:
                 cells[number] = m.UNCHANGED_CELL
         self._send(m.Insert(OID, m.TupleData(tuple(cells))))
-        row.lsn = self.lsn
+        self.rows[self.rows.index(row)] = self._written(row.values)
 
     # What they are made of.
 
@@ -529,7 +471,7 @@ class History:
         if not self.table.key:
             return None
         key = self._index_key(texts)
-        return next((at for at, row in enumerate(self.rows) if self._index_key(row.texts) == key), None)
+        return next((at for at, row in enumerate(self.rows) if self._index_key(row.values) == key), None)
 
     def _index_key(self, texts: Sequence[Text]) -> list[Text]:
         return [
@@ -543,22 +485,22 @@ class History:
         cells = list(_tuple(texts).cells)
         long_key = False
         for number, kind in enumerate(table.kinds):
-            if not (kind.long and op.long >> number & 1) or row.texts[number] is None:
+            if not (kind.long and op.long >> number & 1) or row.values[number] is None:
                 continue
-            if number in table.key and texts[number] != row.texts[number]:
+            if number in table.key and texts[number] != row.values[number]:
                 continue
             cells[number] = m.UNCHANGED_CELL
-            texts[number] = row.texts[number]
+            texts[number] = row.values[number]
             long_key |= number in table.key
         new = m.TupleData(tuple(cells))
-        changed = any(texts[number] != row.texts[number] for number in table.key)
+        changed = any(texts[number] != row.values[number] for number in table.key)
         if self._identity == "f":
-            self._send(m.Update(OID, new, old=_tuple(row.texts)))
+            self._send(m.Update(OID, new, old=_tuple(row.values)))
         elif changed or long_key:
-            self._send(m.Update(OID, new, key=self._key_tuple(row.texts)))
+            self._send(m.Update(OID, new, key=self._key_tuple(row.values)))
         else:
             self._send(m.Update(OID, new))
-        self.rows[at] = TrueRow(texts, self.lsn)
+        self.rows[at] = self._written(texts)
 
     def _key_tuple(self, texts: Sequence[Text]) -> m.TupleData:
         key = self.table.key

@@ -12,16 +12,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from support.runs import Files
+from support.runs import Files, staged_rows
 from walreplay.decode.change_batch import column_types
 from walreplay.protocol.messages import Relation
 from walreplay.sink.events import Identity, Mode
 from walreplay.sink.projection import Projection
 from walreplay.sink.showing import Shown
-from walreplay.spark.workers.decode import Assigned, Assignment, DecodeTask, decode_batches
+from walreplay.spark.workers.decode import Assigned, Assignment
 from walreplay.spark.workers.fold import FoldTask, fold_batches, link_batches, route_batches
-from walreplay.spark.workers.rows import ERROR_TABLE, NO_BUCKET, links_table
-from walreplay.task_settings import TaskSettings
+from walreplay.spark.workers.rows import NO_BUCKET, links_table
 from walreplay.transactions.plan import Plan
 from walreplay.types.base import ColumnType, Family
 
@@ -91,35 +90,20 @@ class MirrorModel:
         truncates: dict[int, tuple[int, int]],
         buckets: int,
     ) -> list[Row]:
-        task = DecodeTask(
-            files={file.path: file for file in plan.files if file.steps},
-            versions=plan.versions,
-            types=plan.type_versions,
-            relations={
-                relation: Assigned(
-                    number,
-                    tuple(column_types(relation, {})),
-                    Assignment(
-                        table=0,
-                        relation=number,
-                        identity=self.identity,
-                        shown=Shown(self.sent.get(relation, relation), tuple(range(len(relation.columns)))),
-                    ),
-                )
-                for number, relation in enumerate(relations)
-            },
-            truncates=truncates,
-            settings=TaskSettings(),
-            buckets=buckets,
-        )
-        batches = [
-            pa.RecordBatch.from_pydict({"path": [file.path], "content": pa.array([files[file.path]], pa.binary())})
-            for file in plan.files
-            if file.steps
-        ]
-        staged = [row for batch in decode_batches(batches, task=task) for row in batch.to_pylist()]
-        for row in staged:
-            assert row["table"] != ERROR_TABLE, row["info"]
+        assigned = {
+            relation: Assigned(
+                number,
+                tuple(column_types(relation, {})),
+                Assignment(
+                    table=0,
+                    relation=number,
+                    identity=self.identity,
+                    shown=Shown(self.sent.get(relation, relation), tuple(range(len(relation.columns)))),
+                ),
+            )
+            for number, relation in enumerate(relations)
+        }
+        staged = staged_rows(plan, files, assigned, truncates=truncates, buckets=buckets)
         return [row for row in staged if row["table"] >= 0 or row["table"] == links_table(0)]
 
     def _fold(self, everything: list[Row], buckets: int) -> tuple[list[Row], list[int], bool, bool]:
@@ -266,6 +250,3 @@ def _rescuable(kind: pa.DataType) -> bool:
 def _same(one: Any, other: Any) -> bool:
     """Compare exactly, -0 and 0 are two; a NaN equals itself."""
     return repr(one) == repr(other)
-
-
-__all__ = ["MergeConflict", "MirrorModel", "TargetRow", "image"]

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from support.captures import Case
-from support.reference import Identity, Replay, replay
+from support.reference import Replay, replay_of
 from support.truth import assert_equal, mirror_tables, read_tables, source_tables
-from walreplay.lsn import POSTGRES_EPOCH, format_lsn
+from walreplay.lsn import POSTGRES_EPOCH, format_lsn, parse_lsn
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,9 +30,7 @@ def outputs_at(target: Path) -> Mapping[str, dict[str, Path]]:
 
 def moments(recorded: Case, count: int) -> list[dict[str, Any]]:
     """Choose ends for a backfill, half of them LSNs, in an order in which one target can reach them."""
-    known = Replay()
-    for stream in recorded.streams():
-        known.session(stream, recorded.framing)
+    known = replay_of(recorded)
     chosen = random.Random(recorded.name)
     found: list[dict[str, Any]] = []
     for lsn, _, time in chosen.sample(list(known.applied), min(count, len(known.applied))):
@@ -41,31 +38,25 @@ def moments(recorded: Case, count: int) -> list[dict[str, Any]]:
             found.append({"until_time": POSTGRES_EPOCH + timedelta(microseconds=time + chosen.choice([-1, 0, 1]))})
         else:
             found.append({"until_lsn": format_lsn(lsn + chosen.choice([-1, 0, 1]))})
-    return sorted(found, key=lambda end: len(applied_at(recorded, end)))
+    return sorted(found, key=lambda end: last_before(known, end))
 
 
-def too_late(end: dict[str, Any]) -> Callable[[Identity], bool]:
-    if "until_time" in end:
-        return lambda one: POSTGRES_EPOCH + timedelta(microseconds=one[2]) > end["until_time"]
-    high, low = (int(part, 16) for part in end["until_lsn"].split("/"))
-    return lambda one: one[0] > high << 32 | low
-
-
-def applied_at(recorded: Case, end: dict[str, Any]) -> list[Identity]:
-    replayed = Replay(too_late(end))
-    for stream in recorded.streams():
-        replayed.session(stream, recorded.framing)
-    return list(replayed.applied)
+def last_before(replayed: Replay, end: dict[str, Any]) -> int:
+    """Return the commit LSN that a run with an end applies last: nothing is applied from the first later one on."""
+    last = 0
+    for lsn, _, time in replayed.applied:
+        if "until_time" in end and POSTGRES_EPOCH + timedelta(microseconds=time) > end["until_time"]:
+            break
+        if "until_lsn" in end and lsn > parse_lsn(end["until_lsn"]):
+            break
+        last = lsn
+    return last
 
 
 def assert_holds(spark: SparkSession, target: Path, recorded: Case, end: dict[str, Any]) -> None:
     """Compare a target with what a replay, row by row, gives at an end."""
-    tables = replay(recorded.streams(), recorded.framing, too_late(end))
-    sources = [
-        replace(source, rows=[list(one.values) for one in tables[source.qualified_name].rows])
-        for source in source_tables(recorded)
-        if source.qualified_name in tables
-    ]
+    replayed = replay_of(recorded)
+    sources = replayed.sources(source_tables(recorded), last_before(replayed, end))
     assert_equal(read_tables(spark, outputs_at(target)["mirror"]), sources)
 
 

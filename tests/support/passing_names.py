@@ -10,9 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import pyarrow as pa
-
-from support.runs import plan_run
+from support.runs import plan_run, staged_rows
 from walreplay.protocol import messages as m
 from walreplay.protocol.writer import encode
 from walreplay.settings import Settings
@@ -22,8 +20,7 @@ from walreplay.spark.planning.plan import RunPlan, plan_tables
 from walreplay.spark.planning.registry import MirrorEntry
 from walreplay.spark.planning.versions import Catalogue
 from walreplay.spark.staging.base import Rows, Staged, StagedRows, Staging
-from walreplay.spark.workers.decode import DecodeTask, decode_batches
-from walreplay.spark.workers.rows import ERROR_TABLE, Total
+from walreplay.spark.workers.rows import Total
 from walreplay.transactions.stored import resume_to_json
 
 SCHEMA = "n"
@@ -270,8 +267,6 @@ class InMemory(Staging):
 
     def of(self, rows: Sequence[Mapping[str, Any]]) -> dict[int, Staged]:
         """Sum up what decoding has staged."""
-        for row in rows:
-            assert row["table"] != ERROR_TABLE, row["info"]
         self._rows = rows
         return self._summarise(None, self._totals(None))  # type: ignore[arg-type]
 
@@ -326,22 +321,16 @@ class Mirror:
         catalogue = Catalogue.of(plan, self.settings, self.entries)
         skips = self.settings.skips("t")
         truncates = {} if skips else {item.oid: (item.lsn, item.ordinal) for item in plan.truncates}
-        decoded = {file.path: file for file in plan.files if file.steps}
-        task = DecodeTask(
-            files=decoded,
-            versions=plan.versions,
-            types=plan.type_versions,
-            relations=catalogue.assignments,
-            truncates=truncates,
+        rows = staged_rows(
+            plan,
+            files,
+            catalogue.assignments,
             settings=self.settings.of_tasks,
+            truncates=truncates,
             buckets=2,
         )
-        batches = [
-            pa.RecordBatch.from_pydict({"path": [path], "content": pa.array([files[path]], pa.binary())})
-            for path in decoded
-        ]
         staging = InMemory()
-        staged = staging.of([row for batch in decode_batches(batches, task=task) for row in batch.to_pylist()])
+        staged = staging.of(rows)
         truncated = tuple(truncates)
         self._take(plan_tables(catalogue, staged, staging.uses, truncated, self.entries, self.settings, self.target))
         self.stored = resume_to_json(planned.plan.resume)

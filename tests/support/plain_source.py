@@ -1,4 +1,4 @@
-"""What one source makes of a table, in the plainest form: its changes are played one by one.
+"""What one source makes of a table: its mirror, its history and its change log, as texts.
 
 Rows are texts: the values that are not NULL, each with its column's name in front.
 """
@@ -6,110 +6,78 @@ Rows are texts: the values that are not NULL, each with its column's name in fro
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from support.reference import ReplayedTable, Value, Version
 from walreplay.protocol import messages as m
-
-Row = dict[str, str]
 
 
 def text_of(values: Mapping[str, Any]) -> str:
-    """Give a row as a text."""
+    """Return a row as a text."""
     return " ".join(f"{name}={value}" for name, value in sorted(values.items()) if value is not None)
 
 
-@dataclass(eq=False)
-class PlainVersion:
-    """A version of a row; ``start`` and ``end`` are commit LSNs."""
+class PlainTable(ReplayedTable):
+    """A table of one source; ``log`` has a text for each change, in their order."""
 
-    row: Row
-    start: int
-    op: str
-    end: int | None = None
+    def __init__(self, relation: m.Relation) -> None:
+        super().__init__(relation)
+        self.log: list[str] = []
 
     @property
-    def text(self) -> str:
-        return f"{self.start}-{self.end} {self.op}: {text_of(self.row)}"
-
-
-@dataclass
-class PlainTable:
-    """A table of one source.
-
-    Attributes:
-        columns: their names; ``key`` is one of them, or None where equal rows are copies.
-        open: the versions that are there now.
-        log: a text for each change, in their order.
-    """
-
-    oid: int
-    columns: Sequence[str]
-    key: str | None = None
-    open: list[PlainVersion] = field(default_factory=list)
-    ended: list[PlainVersion] = field(default_factory=list)
-    log: list[str] = field(default_factory=list)
+    def oid(self) -> int:
+        return self.relation.oid
 
     @property
-    def rows(self) -> list[str]:
+    def names(self) -> list[str]:
+        return [column.name for column in self.relation.columns]
+
+    @property
+    def held(self) -> list[str]:
         """The rows that are there now, in an order."""
-        return sorted(text_of(one.row) for one in self.open)
+        return self.texts(row.values for row in self.rows)
 
     @property
     def versions(self) -> list[str]:
         """All versions, in an order."""
-        return sorted(one.text for one in (*self.open, *self.ended))
 
-    def held_at(self, lsn: int) -> list[str]:
-        """Give the rows as of an LSN."""
-        seen = (one for one in (*self.open, *self.ended) if one.start <= lsn and (one.end is None or one.end > lsn))
-        return sorted(text_of(one.row) for one in seen)
+        def text(one: Version) -> str:
+            return f"{one.commit_lsn}-{one.end} {one.op}: {self._text(one.values)}"
 
-    def play(self, lsn: int, change: m.AnyMessage) -> None:
-        """Make a change, if it is one of this table."""
-        match change:
-            case m.Truncate(oids) if self.oid in oids:
-                self._log(lsn, "t", {}, None, ())
-                for one in list(self.open):
-                    self._end(one, lsn)
-            case m.Insert(self.oid, new):
-                self._log(lsn, "c", self._row(new), None, ())
-                self.open.append(PlainVersion(self._row(new), lsn, "c"))
-            case m.Update(self.oid):
-                old = change.key or change.old
-                kept = [n for n, cell in zip(self.columns, change.new.cells, strict=True) if cell.kind == "u"]
-                row = self._row(change.new)
-                self._log(lsn, "u", row, None if old is None else self._row(old), kept)
-                before = self._find(row if old is None else self._row(old))
-                self._end(before, lsn)
-                row |= {name: before.row[name] for name in kept if name in before.row}
-                self.open.append(PlainVersion(row, lsn, "u"))
-            case m.Delete(self.oid):
-                old = self._row(change.key or change.old)
-                self._log(lsn, "d", old, old, ())
-                self._end(self._find(old), lsn)
-            case _:
-                pass
+        return sorted(text(one) for one in (*self.rows, *self.ended))
 
-    def _row(self, data: m.TupleData) -> Row:
-        cells = zip(self.columns, data.cells, strict=True)
-        return {name: cell.value.decode() for name, cell in cells if cell.value is not None}
+    def texts(self, rows: Iterable[Sequence[Value]]) -> list[str]:
+        """Return rows as texts, in an order."""
+        return sorted(map(self._text, rows))
 
-    def _find(self, old: Row) -> PlainVersion:
-        """Give the row that is meant: of copies, the newest."""
-        names = (self.key,) if self.key else self.columns
-        return [one for one in self.open if all(one.row.get(name) == old.get(name) for name in names)][-1]
+    def play(self, lsn: int, message: m.AnyMessage) -> None:
+        """Take a message, if it is about this table."""
+        if isinstance(message, m.Relation) and message.oid == self.oid:
+            self.announce(message)
+        elif isinstance(message, m.Truncate) and self.oid in message.relation_oids:
+            self.log.append(f"{lsn} t:  |  | ")
+            self.apply(message, lsn, lsn)
+        elif isinstance(message, (m.Insert, m.Update, m.Delete)) and message.relation_oid == self.oid:
+            self._log(lsn, message)
+            self.apply(message, lsn, lsn)
 
-    def _end(self, one: PlainVersion, lsn: int) -> None:
-        self.open.remove(one)
-        one.end = lsn
-        if one.start != lsn:
-            self.ended.append(one)
+    def _log(self, lsn: int, change: m.RowChange) -> None:
+        old = None if isinstance(change, m.Insert) else change.key or change.old
+        new = old if isinstance(change, m.Delete) else change.new
+        assert new is not None
+        kept = [name for name, cell in zip(self.names, new.cells, strict=True) if cell.kind == "u"]
+        op = {m.Insert: "c", m.Update: "u", m.Delete: "d"}[type(change)]
+        before = "" if old is None else self._text(_values(old))
+        self.log.append(f"{lsn} {op}: {self._text(_values(new))} | {before} | {','.join(kept)}")
 
-    def _log(self, lsn: int, op: str, row: Row, before: Row | None, kept: Sequence[str]) -> None:
-        old = "" if before is None else text_of(before)
-        self.log.append(f"{lsn} {op}: {text_of(row)} | {old} | {','.join(kept)}")
+    def _text(self, values: Sequence[Value]) -> str:
+        return text_of(dict(zip(self.names, values, strict=False)))
+
+
+def _values(data: m.TupleData) -> list[Value]:
+    return [None if cell.value is None else cell.value.decode() for cell in data.cells]
 
 
 @dataclass
@@ -128,20 +96,19 @@ class Changing:
         table, chance = self.table, self.chance
         if chance.random() < 0.2:
             yield m.Truncate((table.oid,), 0)
-        elif table.key is None:
+        elif table.relation.replica_identity == "f":
             yield from self._of_copies(count)
-            return
         else:
             yield from self._of_rows(count)
 
     def _cells(self, *values: Any) -> m.TupleData:
-        more = (None,) * (len(self.table.columns) - len(values))
+        more = (None,) * (len(self.table.names) - len(values))
         cells = (m.NULL_CELL if one is None else m.Cell("t", str(one).encode()) for one in (*values, *more))
         return m.TupleData(tuple(cells))
 
     def _of_rows(self, count: int) -> Iterator[m.AnyMessage]:
         oid, chance = self.table.oid, self.chance
-        there = {int(one.row["id"]) for one in self.table.open}
+        there = {int(one.values[0] or "") for one in self.table.rows}
         keys = chance.sample(range(8), min(count * 2, 8))
         for key, other in zip(keys[::2], keys[1::2], strict=True):
             value = chance.choice("abcd")
@@ -159,9 +126,9 @@ class Changing:
 
     def _of_copies(self, count: int) -> Iterator[m.AnyMessage]:
         oid, chance = self.table.oid, self.chance
-        gone = chance.sample(self.table.open, min(count, len(self.table.open)))
-        for one in gone:
-            old = self._cells(*(one.row.get(name) for name in self.table.columns))
+        rows = self.table.rows
+        for one in chance.sample(rows, min(count, len(rows))):
+            old = self._cells(*one.values)
             if chance.random() < 0.5:
                 yield m.Delete(oid, old=old)
             else:

@@ -129,6 +129,23 @@ class Server:
                 time.sleep(0.05)
             connection.execute(f"SELECT pg_drop_replication_slot(slot_name) {of_them}".encode(), chosen)
 
+    def make_slot(self, name: str, options: Mapping[str, str]) -> None:
+        """Make a slot for a plugin with options."""
+        two_phase = options.get("two_phase", "false")
+        self.execute(f"SELECT pg_create_logical_replication_slot('{name}', 'pgoutput', twophase => {two_phase})")
+
+    def copy_changes(
+        self, file: Path, slot: str, options: Mapping[str, str], *, how: str = "get", settings: Sequence[str] = ()
+    ) -> None:
+        """Copy what a slot has, a session of its own, into a file; ``how="peek"``: it comes once more."""
+        given = "".join(f", '{name}', '{value}'" for name, value in options.items())
+        query = f"SELECT * FROM pg_logical_slot_{how}_binary_changes('{slot}', NULL, NULL{given})"
+        with self.connect() as connection, connection.cursor() as cursor, file.open("wb") as into:
+            for setting in settings:
+                cursor.execute(setting.encode())
+            with cursor.copy(f"COPY ({query}) TO STDOUT (FORMAT binary)".encode()) as copy:
+                into.writelines(copy)
+
     def lsn(self) -> int:
         """Give the LSN where the next change will be written."""
         return parse_lsn(self.value("SELECT pg_current_wal_insert_lsn()::text"))
@@ -186,7 +203,7 @@ class Server:
                 SourceColumn(*row) for row in connection.execute(_COLUMNS, {"schema": schema, "table": name}).fetchall()
             ]
             key = [row[0] for row in connection.execute(_IDENTITY, {"schema": schema, "table": name}).fetchall()]
-            for setting in _TEXT_SETTINGS:
+            for setting in TEXT_SETTINGS:
                 connection.execute(setting)
             query = sql.SQL(r"COPY (SELECT * FROM {}) TO STDOUT (FORMAT csv, HEADER, NULL '\N', FORCE_QUOTE *)").format(
                 sql.Identifier(schema, name)
@@ -280,7 +297,7 @@ _SETTINGS = {
 
 _EVERY_SECOND = ("--status-interval", "1", "--fsync-interval", "1")
 
-_TEXT_SETTINGS = (
+TEXT_SETTINGS = (
     "SET TimeZone = 'UTC'",
     "SET DateStyle = 'ISO, YMD'",
     "SET IntervalStyle = 'postgres'",

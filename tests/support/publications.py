@@ -20,7 +20,7 @@ from psycopg import sql
 from support.hostile_names import NAMES, SUFFIXED
 from support.postgres import Server
 from support.truth import SourceTable
-from support.workload import SETUP, run_workload
+from support.workload import SETUP, meanwhile, run_workload
 from walreplay.lsn import format_lsn
 from walreplay.names import fold
 
@@ -390,26 +390,15 @@ def work(server: Server, seed: int, *, unsent: bool = False) -> None:
 @contextmanager
 def working(server: Server, seed: int) -> Iterator[None]:
     """Have the tables changed while the block runs."""
-    ending = threading.Event()
-    failures: list[BaseException] = []
+    chance = random.Random(seed)
 
-    def keep_on() -> None:
-        chance = random.Random(seed)
-        try:
-            while not ending.is_set():
-                change(server, chance)
-                run_workload(server, transactions=20, connections=2, seed=chance.randrange(99), pause=lambda: None)
-        except BaseException as error:
-            failures.append(error)
+    def keep_on(ending: threading.Event) -> None:
+        while not ending.is_set():
+            change(server, chance)
+            run_workload(server, transactions=20, connections=2, seed=chance.randrange(99), pause=lambda: None)
 
-    thread = threading.Thread(target=keep_on)
-    thread.start()
-    try:
+    with meanwhile(keep_on):
         yield
-    finally:
-        ending.set()
-        thread.join()
-    assert not failures, failures
 
 
 @contextmanager

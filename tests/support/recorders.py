@@ -57,8 +57,7 @@ class Recorder(ABC):
         self.starts: list[tuple[int, int]] = []
         self._folder = folder
         self._growing = folder / "growing"
-        two_phase = options.get("two_phase", "false")
-        server.execute(f"SELECT pg_create_logical_replication_slot('{SLOT}', 'pgoutput', twophase => {two_phase})")
+        server.make_slot(SLOT, options)
 
     @abstractmethod
     def begin(self) -> None:
@@ -380,19 +379,10 @@ class CopyOut(Recorder):
 
     def _copy(self, how: str) -> None:
         self._mark()
-        options = "".join(f", '{name}', '{value}'" for name, value in self.options.items())
-        changes = f"pg_logical_slot_{how}_binary_changes('{SLOT}', NULL, NULL{options})"
-        with (
-            self.server.connect() as connection,
-            connection.cursor() as cursor,
-            cursor.copy(f"COPY (SELECT * FROM {changes}) TO STDOUT (FORMAT binary)".encode()) as copy,
-            self._growing.open("wb") as file,
-        ):
-            try:
-                for piece in copy:
-                    file.write(piece)
-            except psycopg.Error as error:
-                raise DecodingFailed(str(error)) from error
+        try:
+            self.server.copy_changes(self._growing, SLOT, self.options, how=how)
+        except psycopg.Error as error:
+            raise DecodingFailed(str(error)) from error
         self.next_file()
 
 

@@ -1,8 +1,7 @@
 """Replays messages row by row into plain lists: what a capture means, with nothing done for speed.
 
-It is written from the protocol's documents alone, on top of the scalar reader, to show that the truth and the
-live harness are right, and to give what the truth's CSV does not have: the commit that wrote a row last.
-Text values only, and no relation that changes its columns.
+It is written from the protocol's documents alone, on top of the scalar reader.  What the tables hold now, what they
+held behind each commit, and which commit wrote a row last all follow from it.  Text values only.
 
 What a session leaves open is void at its end; completed Prepares alone outlive it.  A transaction that comes again
 is known by commit LSN, xid and commit time, and has to hold the same changes.
@@ -10,14 +9,19 @@ is known by commit LSN, xid and commit time, and has to hold the same changes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from walreplay.errors import TruncatedMessage
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
 from walreplay.protocol.reader import read_stream
+
+if TYPE_CHECKING:
+    from support.captures import Case
+    from support.truth import SourceTable
 
 Value = str | None
 Change = m.RowChange | m.Truncate
@@ -25,324 +29,369 @@ Identity = tuple[int, int, int]
 """Commit LSN, xid and commit time."""
 
 
-@dataclass(slots=True)
-class ReplayedRow:
-    """A row and the transaction that wrote it last (commit time in µs since 2000-01-01)."""
+@dataclass(slots=True, eq=False)
+class Version:
+    """A version of a row, and the transaction that wrote it (commit time in µs since 2000-01-01).
+
+    Attributes:
+        op: how it came: c(reate) or u(pdate).
+        end: the commit LSN of the transaction that ended it.
+    """
 
     values: list[Value]
     commit_lsn: int
     commit_time: int
+    op: str = "c"
+    end: int | None = None
 
 
 class ReplayedTable:
-    """A relation's rows, in no order that means anything, found by the image of their replica identity."""
+    """A table's rows, in no order that means anything, and the versions that they had before.
 
-    def __init__(self, relation: m.Relation) -> None:
+    Args:
+        key: the places of the columns that tell rows apart; None for those of the replica identity.
+        partial: not all changes are sent: the row that a change names may be missing (``missed`` counts them), and
+            another may have the key of a new one, which then goes.
+    """
+
+    def __init__(self, relation: m.Relation, key: Sequence[int] | None = None, *, partial: bool = False) -> None:
         self.relation = relation
-        self._rows: dict[int, ReplayedRow] = {}
-        self._numbers: dict[tuple[Value, ...], list[int]] = {}
-        self._next = 0
+        self.first_lsn: int | None = None
+        self.ended: list[Version] = []
+        self.missed = 0
+        self._key, self._partial = key, partial
+        self._open: dict[tuple[Value, ...], list[Version]] = {}
 
     @property
-    def rows(self) -> list[ReplayedRow]:
+    def rows(self) -> list[Version]:
         """The rows."""
-        return list(self._rows.values())
+        return [row for rows in self._open.values() for row in rows]
 
     @property
-    def key(self) -> list[int]:
-        """The places of the replica identity's columns; all of them, if it is full."""
+    def key(self) -> Sequence[int]:
+        """The places of the columns that tell rows apart; all of them, if the replica identity is full."""
+        if self._key is not None:
+            return self._key
         return [place for place, column in enumerate(self.relation.columns) if column.key]
 
+    def held_at(self, lsn: int) -> list[list[Value]]:
+        """Return the rows as of a commit LSN."""
+        return [
+            one.values
+            for one in (*self.ended, *self.rows)
+            if one.commit_lsn <= lsn and (one.end is None or one.end > lsn)
+        ]
+
     def announce(self, relation: m.Relation) -> None:
-        """Take over another version of the relation, which must not have other columns."""
+        """Take over another version of the relation, which may only have more columns at its end."""
         if relation.columns == self.relation.columns:
             self.relation = relation
             return
-        if [c.name for c in relation.columns] != [c.name for c in self.relation.columns]:
-            raise NotImplementedError("a relation that changes its columns")
-        self.relation, self._numbers = relation, {}
-        for number, row in self._rows.items():
-            self._numbers.setdefault(self._image(row.values), []).append(number)
+        known = [column.name for column in self.relation.columns]
+        if [column.name for column in relation.columns][: len(known)] != known:
+            raise NotImplementedError("a relation that drops or renames columns")
+        self.relation, rows, self._open = relation, self.rows, {}
+        for row in rows:
+            row.values += [None] * (len(relation.columns) - len(known))
+            self._open.setdefault(self._image(row.values), []).append(row)
 
-    def truncate(self) -> None:
-        """Forget all rows."""
-        self._rows.clear()
-        self._numbers.clear()
-
-    def apply(self, change: m.RowChange, lsn: int, time: int) -> None:
-        """Insert, update or delete one row."""
-        if isinstance(change, m.Insert):
-            number, known = self._next, None
-            self._next += 1
-        else:
-            number = self._take(change)
-            known = self._rows[number].values
-        if isinstance(change, m.Delete):
-            del self._rows[number]
+    def apply(self, change: Change, lsn: int, time: int) -> None:
+        """Make a change."""
+        if self.first_lsn is None:
+            self.first_lsn = lsn
+        if isinstance(change, m.Truncate):
+            for row in self.rows:
+                self._end(row, lsn)
+            self._open.clear()
             return
-        values = [
-            _text(cell, None if known is None else known[i], hidden=known is None)
-            for i, cell in enumerate(change.new.cells)
-        ]
-        self._rows[number] = ReplayedRow(values, lsn, time)
-        self._numbers.setdefault(self._image(values), []).append(number)
+        named = None if isinstance(change, m.Insert) else _named(change)
+        known = None if named is None else self._take(change, named, lsn)
+        if isinstance(change, m.Delete):
+            return
+        values = [_text(cell) if cell.kind != "u" else None for cell in change.new.cells]
+        for place, cell in enumerate(change.new.cells):
+            if cell.kind == "u":
+                assert self._partial or known is not None
+                sent = named is not None and named.cells[place].kind == "t"
+                values[place] = _text(named.cells[place]) if sent else known and known.values[place]
+        image = self._image(values)
+        if self._partial and self._key is not None:
+            for row in self._open.pop(image, ()):
+                self._end(row, lsn)
+        op = "c" if isinstance(change, m.Insert) else "u"
+        self._open.setdefault(image, []).append(Version(values, lsn, time, op))
 
-    def _take(self, change: m.Update | m.Delete) -> int:
-        """Find the row that a change is about, by its old image or its key, and take it out of the index."""
-        named = change.old or change.key or change.new  # type: ignore[union-attr]
-        assert (change.old is not None) == (self.relation.replica_identity == "f")
-        image = tuple(_text(named.cells[place], None, hidden=change.old is None) for place in self.key)
-        numbers = self._numbers.get(image)
-        assert numbers, f"{self.relation.qualified_name}: a change names a row that is not there"
-        number = numbers.pop(0)
-        if not numbers:
-            del self._numbers[image]
-        return number
+    def _take(self, change: m.RowChange, named: m.TupleData, lsn: int) -> Version | None:
+        """Find the row that a change is about, and end it: of equal rows the newest."""
+        assert self._partial or (change.old is not None) == (self.relation.replica_identity == "f")
+        image = tuple(_text(named.cells[place]) for place in self.key)
+        rows = self._open.get(image)
+        if not rows:
+            assert self._partial, f"{self.relation.qualified_name}: a change names a row that is not there"
+            self.missed += 1
+            return None
+        row = rows.pop()
+        if not rows:
+            del self._open[image]
+        self._end(row, lsn)
+        return row
+
+    def _end(self, row: Version, lsn: int) -> None:
+        row.end = lsn
+        if row.commit_lsn != lsn:
+            self.ended.append(row)
 
     def _image(self, values: list[Value]) -> tuple[Value, ...]:
         return tuple(values[place] for place in self.key)
 
 
-def replay(
-    streams: Iterable[bytes], framing: Framing, is_too_late: Callable[[Identity], bool] = lambda _: False
-) -> dict[str, ReplayedTable]:
-    """Apply whole sessions, one after the other; give the tables by ``schema.table``.
+def replay(streams: Iterable[bytes], framing: Framing) -> Replay:
+    """Apply whole sessions, one after the other.
 
     Only committed transactions count, each once, however often the sessions repeat it.
-
-    Args:
-        is_too_late: nothing counts from the first transaction on of which this is true.
     """
-    replayed = Replay(is_too_late)
+    replayed = Replay()
     for stream in streams:
-        replayed.session(stream, framing)
-    return replayed.by_name()
+        replayed.begin_session()
+        # A session may end inside a message; what is whole before it counts.
+        with suppress(TruncatedMessage):
+            for _, message in read_stream(stream, framing=framing):
+                replayed.session.read(message)
+    return replayed
+
+
+def replay_of(recorded: Case) -> Replay:
+    """Replay all sessions of a recorded capture."""
+    return replay(recorded.streams(), recorded.framing)
 
 
 @dataclass
-class _Open:
+class Open:
     """A transaction whose end has not come yet: its changes, each with its subtransaction and its relations.
 
     Attributes:
         begin: what announced it.
         relations: what was announced inside, if it is streamed.
+        prepare_lsn: once it is prepared.
     """
 
     begin: m.Begin | m.BeginPrepare | m.StreamStart
     relations: dict[int, m.Relation] = field(default_factory=dict)
     changes: list[tuple[int | None, Change, tuple[m.Relation, ...]]] = field(default_factory=list)
+    prepare_lsn: int | None = None
 
 
-class Replay:
-    """Sessions replayed so far.
+class Transactions:
+    """Transactions of the sessions read so far.
 
     Attributes:
-        tables: by OID; those that a committed transaction has changed.
+        session: the one that is read.
         applied: the committed transactions in their order, each with the hash of its changes.
-        resent: how many transactions came again.
         prepared: the completed Prepares that are not decided, by xid and gid.
-        unprepared: the Commit Prepared messages without a Prepare: of empty transactions, or in a file that is missing.
-        aborts_of_nothing: how many Stream Aborts named a transaction that their session had not streamed.
-        empty_and_late: how many transactions without changes came for the first time behind later ones.
-        left_open: for each session the xids of what was open at its end.
+        messages: the logical messages outside of transactions.
     """
 
-    def __init__(self, is_too_late: Callable[[Identity], bool] = lambda _: False) -> None:
-        self._is_too_late, self._ended = is_too_late, False
-        self.tables: dict[int, ReplayedTable] = {}
+    def __init__(self) -> None:
+        self.session = Session(self)
         self.applied: dict[Identity, int] = {}
-        self.resent = 0
-        self.prepared: dict[tuple[int, str], _Open] = {}
-        self.unprepared: list[m.CommitPrepared] = []
-        self.aborts_of_nothing = 0
-        self.empty_and_late = 0
-        self.left_open: list[list[int]] = []
+        self.prepared: dict[tuple[int, str], Open] = {}
+        self.messages: list[m.Message] = []
+        self._newest = 0
 
-    def by_name(self) -> dict[str, ReplayedTable]:
-        """Give the tables by ``schema.table``."""
-        return {table.relation.qualified_name: table for table in self.tables.values()}
+    def begin_session(self) -> None:
+        """Begin another session: what the one before has left open is void."""
+        self.session = Session(self)
 
-    def session(self, stream: bytes, framing: Framing) -> None:
-        """Apply one session; it may end anywhere."""
-        session = _Session(self)
-        for message in _until_torn(stream, framing):
-            session.read(message)
-        self.left_open.append(session.open_xids())
-
-    def commit(self, transaction: _Open | None, identity: Identity) -> None:
+    def commit(self, transaction: Open | None, identity: Identity) -> None:
         """Apply a transaction unless it is known; None stands for one whose changes came in no session."""
         changes = [] if transaction is None else transaction.changes
         digest = hash(tuple(replace(change, xid=None) for _, change, _ in changes))
         if identity in self.applied:
             assert transaction is None or self.applied[identity] == digest, f"two copies of {identity} differ"
-            self.resent += 1
             return
-        self._ended = self._ended or self._is_too_late(identity)
-        if self._ended:
-            return
-        lsn, _, time = identity
-        if lsn < max((known[0] for known in self._newest()), default=0):
-            # A session sends a transaction of which nothing is left only if it has begun to stream it.
-            assert not changes, f"{identity} comes too late"
-            self.empty_and_late += 1
-            return
+        # A session sends a late transaction, of which nothing is left, only if it has begun to stream it.
+        assert not changes or identity[0] >= self._newest, f"{identity} comes too late"
+        self._newest = max(self._newest, identity[0])
         self.applied[identity] = digest
-        for _, change, relations in changes:
-            self._apply(change, relations, lsn, time)
+        for ordinal, (_, change, relations) in enumerate(changes):
+            self.apply(change, relations, identity, ordinal)
 
-    def _newest(self) -> Iterable[Identity]:
-        return [next(reversed(self.applied))] if self.applied else []
+    def apply(self, change: Change, relations: tuple[m.Relation, ...], identity: Identity, ordinal: int) -> None:
+        """Take a change of a committed transaction."""
 
-    def _apply(self, change: Change, relations: tuple[m.Relation, ...], lsn: int, time: int) -> None:
+
+class Replay(Transactions):
+    """Sessions replayed so far.
+
+    Attributes:
+        tables: by OID; those that a committed transaction has changed.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tables: dict[int, ReplayedTable] = {}
+
+    def by_name(self) -> dict[str, ReplayedTable]:
+        """Return the tables by ``schema.table``."""
+        return {table.relation.qualified_name: table for table in self.tables.values()}
+
+    def sources(self, sources: Iterable[SourceTable], lsn: int | None = None) -> list[SourceTable]:
+        """Return those of a source's tables that a committed transaction has changed, with the rows of this replay.
+
+        Args:
+            lsn: the commit as of which; None for the last one.
+        """
+        at = self._newest if lsn is None else lsn
+        tables = {name: table for name, table in self.by_name().items() if (table.first_lsn or 0) <= at}
+        return [
+            replace(source, rows=tables[source.qualified_name].held_at(at))
+            for source in sources
+            if source.qualified_name in tables
+        ]
+
+    def apply(self, change: Change, relations: tuple[m.Relation, ...], identity: Identity, ordinal: int) -> None:
+        lsn, _, time = identity
         for relation in relations:
-            self.tables.setdefault(relation.oid, ReplayedTable(relation)).announce(relation)
-            if isinstance(change, m.Truncate):
-                self.tables[relation.oid].truncate()
-            else:
-                self.tables[relation.oid].apply(change, lsn, time)
+            table = self.tables.setdefault(relation.oid, ReplayedTable(relation))
+            table.announce(relation)
+            table.apply(change, lsn, time)
 
 
-class _Session:
+class Session:
     """One connection's messages; a new one knows no relation and no stream of the one before."""
 
-    def __init__(self, replayed: Replay) -> None:
-        self._replayed = replayed
+    def __init__(self, known: Transactions) -> None:
+        self.streams: dict[int, Open] = {}
+        self.current: Open | None = None  # an ordinary transaction, or the stream whose block is open
+        self._known = known
         self._relations: dict[int, m.Relation] = {}
-        self._streams: dict[int, _Open] = {}
-        self._current: _Open | None = None  # an ordinary transaction, or the stream whose block is open
 
     def read(self, message: m.AnyMessage) -> None:
         """Take the next message."""
         _READERS[type(message)](self, message)
 
-    def open_xids(self) -> list[int]:
-        """Name what is open."""
-        current = [] if self._current is None else [self._current.begin.xid]
-        return list(dict.fromkeys([*current, *self._streams]))
-
     def begin(self, message: m.Begin | m.BeginPrepare) -> None:
-        assert self._current is None
-        self._current = _Open(message)
+        assert self.current is None
+        self.current = Open(message)
 
     def stream_start(self, message: m.StreamStart) -> None:
-        assert self._current is None
-        assert message.first_segment or message.xid in self._streams
+        assert self.current is None
+        assert message.first_segment or message.xid in self.streams
         if message.first_segment:
-            self._streams[message.xid] = _Open(message)
-        self._current = self._streams[message.xid]
+            self.streams[message.xid] = Open(message)
+        self.current = self.streams[message.xid]
 
     def stream_stop(self, message: m.StreamStop) -> None:
-        assert self._current is not None
-        assert isinstance(self._current.begin, m.StreamStart)
-        self._current = None
+        assert self.current is not None
+        assert isinstance(self.current.begin, m.StreamStart)
+        self.current = None
 
     def announce(self, message: m.Relation) -> None:
-        if self._current is not None and isinstance(self._current.begin, m.StreamStart):
-            self._current.relations[message.oid] = message
+        if self.current is not None and isinstance(self.current.begin, m.StreamStart):
+            self.current.relations[message.oid] = message
         else:
             self._relations[message.oid] = message
 
     def change(self, message: Change) -> None:
-        assert self._current is not None
+        assert self.current is not None
         oids = message.relation_oids if isinstance(message, m.Truncate) else (message.relation_oid,)
-        known = {**self._relations, **self._current.relations}
-        self._current.changes.append((message.xid, message, tuple(known[oid] for oid in oids)))
+        known = {**self._relations, **self.current.relations}
+        self.current.changes.append((message.xid, message, tuple(known[oid] for oid in oids)))
 
     def commit(self, message: m.Commit) -> None:
         begin = self._end(m.Begin)
         assert begin.begin.final_lsn == message.commit_lsn
-        self._replayed.commit(begin, (message.commit_lsn, begin.begin.xid, message.commit_time))
+        self._known.commit(begin, (message.commit_lsn, begin.begin.xid, message.commit_time))
 
     def stream_commit(self, message: m.StreamCommit) -> None:
-        assert self._current is None
-        stream = self._streams.pop(message.xid)
+        assert self.current is None
+        stream = self.streams.pop(message.xid)
         self._relations.update(stream.relations)
-        self._replayed.commit(stream, (message.commit_lsn, message.xid, message.commit_time))
+        self._known.commit(stream, (message.commit_lsn, message.xid, message.commit_time))
 
     def stream_abort(self, message: m.StreamAbort) -> None:
-        assert self._current is None
-        stream = self._streams.get(message.xid)
+        assert self.current is None
+        stream = self.streams.get(message.xid)
         if stream is None:
             # PostgreSQL 18 forgets a transaction that it finds aborted, but tells of its subtransactions' aborts.
-            self._replayed.aborts_of_nothing += 1
-        elif message.subxid == message.xid:
-            del self._streams[message.xid]
+            return
+        if message.subxid == message.xid:
+            del self.streams[message.xid]
         else:
             stream.changes = [change for change in stream.changes if change[0] != message.subxid]
 
     def prepare(self, message: m.Prepare) -> None:
-        if self._current is None:
+        if self.current is None:
             # So is a transaction sent of which nothing is to be sent.
             fields = (message.prepare_lsn, message.end_lsn, message.prepare_time, message.xid, message.gid)
             self.begin(m.BeginPrepare(*fields))
         begin = self._end(m.BeginPrepare)
         assert (begin.begin.xid, begin.begin.gid) == (message.xid, message.gid)
-        self._replayed.prepared[message.xid, message.gid] = begin
+        self._known.prepared[message.xid, message.gid] = replace(begin, prepare_lsn=message.prepare_lsn)
 
     def stream_prepare(self, message: m.StreamPrepare) -> None:
-        assert self._current is None
-        self._replayed.prepared[message.xid, message.gid] = self._streams.pop(message.xid)
+        assert self.current is None
+        stream = replace(self.streams.pop(message.xid), prepare_lsn=message.prepare_lsn)
+        self._known.prepared[message.xid, message.gid] = stream
 
     def commit_prepared(self, message: m.CommitPrepared) -> None:
-        assert self._current is None
-        transaction = self._replayed.prepared.pop((message.xid, message.gid), None)
-        identity = (message.commit_lsn, message.xid, message.commit_time)
-        if transaction is None and identity not in self._replayed.applied:
-            self._replayed.unprepared.append(message)
-        self._replayed.commit(transaction, identity)
+        assert self.current is None
+        transaction = self._known.prepared.pop((message.xid, message.gid), None)
+        self._known.commit(transaction, (message.commit_lsn, message.xid, message.commit_time))
 
     def rollback_prepared(self, message: m.RollbackPrepared) -> None:
-        assert self._current is None
-        self._replayed.prepared.pop((message.xid, message.gid), None)
+        assert self.current is None
+        self._known.prepared.pop((message.xid, message.gid), None)
+
+    def logical(self, message: m.Message) -> None:
+        assert (self.current is not None) == message.transactional
+        if not message.transactional:
+            self._known.messages.append(message)
 
     def nothing(self, message: m.AnyMessage) -> None:
         pass
 
     def _end(self, kind: type[m.Begin | m.BeginPrepare]) -> Any:
-        ended, self._current = self._current, None
+        ended, self.current = self.current, None
         assert ended is not None
         assert isinstance(ended.begin, kind)
         return ended
 
 
-_READERS: Mapping[type, Callable[[_Session, Any], None]] = {
-    m.Begin: _Session.begin,
-    m.Commit: _Session.commit,
-    m.Origin: _Session.nothing,
-    m.Message: _Session.nothing,
-    m.Type: _Session.nothing,
-    m.Relation: _Session.announce,
-    m.Insert: _Session.change,
-    m.Update: _Session.change,
-    m.Delete: _Session.change,
-    m.Truncate: _Session.change,
-    m.StreamStart: _Session.stream_start,
-    m.StreamStop: _Session.stream_stop,
-    m.StreamCommit: _Session.stream_commit,
-    m.StreamAbort: _Session.stream_abort,
-    m.BeginPrepare: _Session.begin,
-    m.Prepare: _Session.prepare,
-    m.StreamPrepare: _Session.stream_prepare,
-    m.CommitPrepared: _Session.commit_prepared,
-    m.RollbackPrepared: _Session.rollback_prepared,
+_READERS: Mapping[type, Callable[[Session, Any], None]] = {
+    m.Begin: Session.begin,
+    m.Commit: Session.commit,
+    m.Origin: Session.nothing,
+    m.Message: Session.logical,
+    m.Type: Session.nothing,
+    m.Relation: Session.announce,
+    m.Insert: Session.change,
+    m.Update: Session.change,
+    m.Delete: Session.change,
+    m.Truncate: Session.change,
+    m.StreamStart: Session.stream_start,
+    m.StreamStop: Session.stream_stop,
+    m.StreamCommit: Session.stream_commit,
+    m.StreamAbort: Session.stream_abort,
+    m.BeginPrepare: Session.begin,
+    m.Prepare: Session.prepare,
+    m.StreamPrepare: Session.stream_prepare,
+    m.CommitPrepared: Session.commit_prepared,
+    m.RollbackPrepared: Session.rollback_prepared,
 }
 
 
-def _until_torn(stream: bytes, framing: Framing) -> Iterable[m.AnyMessage]:
-    """A session may end inside a message; what is whole before it counts."""
-    try:
-        for _, message in read_stream(stream, framing=framing):
-            yield message
-    except TruncatedMessage:
-        return
+def _named(change: m.Update | m.Delete) -> m.TupleData:
+    """Return what names the row that a change is about: its old image, its key, or the new row's."""
+    found = change.old or change.key or getattr(change, "new", None)
+    assert found is not None
+    return found
 
 
-def _text(cell: m.Cell, known: Value, *, hidden: bool = False) -> Value:
+def _text(cell: m.Cell) -> Value:
     if cell.kind == "t":
         assert cell.value is not None
         return cell.value.decode()
-    if cell.kind == "u" and not hidden:
-        return known
     if cell.kind == "n":
         return None
     raise NotImplementedError(f"a cell of kind {cell.kind}")

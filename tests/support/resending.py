@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from struct import pack
 from typing import Final, TypeVar
 
+from support.framings import Form
 from walreplay.protocol import messages as m
-from walreplay.protocol.framing import COPYDATA_HEADER, KEEPALIVE, XLOGDATA, Framing
+from walreplay.protocol.framing import Framing, Keepalive
 from walreplay.protocol.reader import is_streaming_after, read_stream
 from walreplay.protocol.writer import encode, frame
 
@@ -143,20 +144,14 @@ def framed(messages: Iterable[m.AnyMessage], framing: Framing) -> bytes:
     """Put a session into bytes; as a walsender does it, where that is the framing: with LSNs, times and keepalives."""
     if framing is not Framing.COPYDATA:
         return frame(list(messages), framing)
-    lsn, time = 0x1BD_1CC0, 800_000_000_000_000
-    data = bytearray(_keepalive(lsn, time))
+    form, lsn, time = Form(framing), 0x1BD_1CC0, 800_000_000_000_000
+    data = bytearray(form.wrap_keepalive(Keepalive(lsn, time, False)))
     for number, message in enumerate(messages):
         lsn, time = lsn + 24, time + 977
-        body = XLOGDATA.pack(ord("w"), lsn, lsn, time) + encode(message)
-        data += COPYDATA_HEADER.pack(ord("d"), 4 + len(body)) + body
+        data += form.wrap(encode(message), lsn=lsn, time=time)
         if number % 11 == 10:
-            data += _keepalive(lsn, time)
+            data += form.wrap_keepalive(Keepalive(lsn, time, False))
     return bytes(data)
-
-
-def _keepalive(lsn: int, time: int) -> bytes:
-    body = KEEPALIVE.pack(ord("k"), lsn, time, 0)
-    return COPYDATA_HEADER.pack(ord("d"), 4 + len(body)) + body
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
 
 from walreplay.decode.files import ScanTask, scan_file
 from walreplay.decode.until import Until
 from walreplay.protocol.framing import Framing
+from walreplay.protocol.messages import Relation
+from walreplay.spark.workers.decode import Assigned, DecodeTask, decode_batches
+from walreplay.spark.workers.rows import ERROR_TABLE
+from walreplay.task_settings import TaskSettings
 from walreplay.transactions.plan import Plan, Resume
 from walreplay.transactions.stitch import Stitch
 from walreplay.transactions.stored import plan_from_json, plan_to_json, resume_from_json, resume_to_json
@@ -123,3 +130,38 @@ def plan_runs(
         if planned is not None:
             yield files, planned
             stored = resume_to_json(planned.plan.resume)
+
+
+def staged(
+    plan: Plan,
+    files: Files,
+    relations: Mapping[Relation, Assigned],
+    *,
+    settings: TaskSettings | None = None,
+    truncates: Mapping[int, tuple[int, int]] | None = None,
+    buckets: int = 1,
+) -> list[pa.RecordBatch]:
+    """Decode a plan as the tasks of a run do, and return what they stage.
+
+    Args:
+        truncates: by oid, LSN and ordinal of the last one.
+    """
+    task = DecodeTask(
+        files={file.path: file for file in plan.files if file.steps},
+        versions=plan.versions,
+        types=plan.type_versions,
+        relations=relations,
+        truncates=truncates or {},
+        settings=settings or TaskSettings(),
+        buckets=buckets,
+    )
+    contents = [pa.RecordBatch.from_pylist([{"path": path, "content": files[path]}]) for path in task.files]
+    return list(decode_batches(contents, task=task))
+
+
+def staged_rows(*arguments: Any, **options: Any) -> list[dict[str, Any]]:
+    """Return the rows that `staged` gives, none of which is an error."""
+    rows = [row for batch in staged(*arguments, **options) for row in batch.to_pylist()]
+    for row in rows:
+        assert row["table"] != ERROR_TABLE, row["info"]
+    return rows

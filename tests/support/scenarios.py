@@ -11,15 +11,12 @@ from typing import TYPE_CHECKING, Any
 import walreplay
 from support.postgres import Server
 from support.truth import (
-    COMMIT_LSN,
-    COMMIT_TS,
+    Beyond,
     SourceTable,
-    arrow_table,
-    expected_fields,
+    mirror_difference,
     mirror_tables,
     read_mirror,
-    row_difference,
-    row_images,
+    read_table,
 )
 
 if TYPE_CHECKING:
@@ -54,22 +51,32 @@ class Slot:
         self._folder = folder
         self._settings = list(settings)
         self._options = {"proto_version": "1", "publication_names": publication, **(options or {})}
-        two_phase = self._options.get("two_phase", "false")
         folder.mkdir(parents=True, exist_ok=True)
-        server.execute(f"SELECT pg_create_logical_replication_slot('{name}', 'pgoutput', twophase => {two_phase})")
+        server.make_slot(name, self._options)
 
     def take(self, *, how: str = "get", settings: Sequence[str] = ()) -> Path:
         """Copy what has come since the last time into the next file; ``how="peek"``: it comes once more."""
-        options = "".join(f", '{name}', '{value}'" for name, value in self._options.items())
-        query = f"SELECT * FROM pg_logical_slot_{how}_binary_changes('{self.name}', NULL, NULL{options})"
         file = self._folder / f"{len(self.files) + 1:03}.bin"
-        with self._server.connect() as connection, connection.cursor() as cursor:
-            for setting in (*self._settings, *settings):
-                cursor.execute(setting.encode())
-            with cursor.copy(f"COPY ({query}) TO STDOUT (FORMAT binary)".encode()) as copy:
-                file.write_bytes(b"".join(bytes(piece) for piece in copy))
+        self._server.copy_changes(file, self.name, self._options, how=how, settings=(*self._settings, *settings))
         self.files.append(file)
         return file
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A course of events: its files, and the source's tables at the end."""
+
+    files: Sequence[Path]
+    sources: Sequence[SourceTable]
+
+
+def files_of_parts(server: Server, folder: Path, *parts: Sequence[str], **options: str) -> Sequence[Path]:
+    """Execute each part of a script, and copy what it changes of everything into a file of its own."""
+    slot = Slot(server, folder, "everything", options=options)
+    for statements in parts:
+        server.execute(*statements)
+        slot.take()
+    return slot.files
 
 
 @dataclass(frozen=True)
@@ -131,20 +138,8 @@ class Applied:
 
 
 def table_difference(spark: SparkSession, location: Path, source: SourceTable, kept: Sequence[str] = ()) -> str | None:
-    """Compare a mirror table with a source's, but for columns that the mirror alone has."""
-    frame = read_mirror(spark, location)
-    found = [(field.name, field.dataType.simpleString()) for field in frame.schema.fields]
-    missing = set(kept) - {name for name, _ in found}
-    if missing:
-        return f"{source.qualified_name}: the columns {sorted(missing)} were not kept"
-    fields = [(name, kind) for name, kind in found if name not in kept]
-    if fields != expected_fields(source):
-        return f"{source.qualified_name}: the columns are\n    {fields}\n  not\n    {expected_fields(source)}"
-    table = frame.toArrow()
-    for name in (COMMIT_LSN, COMMIT_TS):
-        if table.column(name).null_count:
-            return f"{source.qualified_name}: {table.column(name).null_count} rows have no {name}"
-    return row_difference(source, row_images(source, table), row_images(source, arrow_table(source)))
+    """Describe how a mirror table differs from a source's, but for columns that the mirror alone has."""
+    return mirror_difference(read_table(spark, location), source, Beyond(kept={source.qualified_name: kept}))
 
 
 def apply_in_one_run(

@@ -10,11 +10,11 @@ a plain random number generator can make them too, which is much faster.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from random import Random
-from typing import Any, Final
+from typing import Final
 
 from hypothesis import strategies as st
 
@@ -109,43 +109,6 @@ def seeded(seed: int) -> Drawn:
         _split(random.randbytes(CUT_BYTES * random.randint(0, 5)), CUT_BYTES),
         _split(random.randbytes(RUN_BYTES * random.randint(0, 2)), RUN_BYTES),
     )
-
-
-def smaller(drawn: Drawn, fails: Callable[[Drawn], bool], *, attempts: int = 2000) -> Drawn:
-    """Look for a smaller capture that fails too, as Hypothesis would: for those that were made from a seed."""
-    left = attempts
-    again = True
-    while again and left > 0:
-        again = False
-        for candidate in _candidates(drawn):
-            left -= 1
-            if left < 0:
-                break
-            if fails(candidate):
-                drawn, again = candidate, True
-                break
-    return drawn
-
-
-def _candidates(drawn: Drawn) -> Iterator[Drawn]:
-    """Give smaller captures, those that take out most first."""
-    for name in ("steps", "cuts", "runs"):
-        records: tuple[bytes, ...] = getattr(drawn, name)
-        fewer: dict[str, Any]
-        width = len(records)
-        while width:
-            for at in range(0, len(records), width):
-                fewer = {name: records[:at] + records[at + width :]}
-                yield replace(drawn, **fewer)
-            width //= 2
-    for at, value in enumerate(drawn.options):
-        if value:
-            yield replace(drawn, options=drawn.options[:at] + b"\0" + drawn.options[at + 1 :])
-    for number, step in enumerate(drawn.steps):
-        for at, value in enumerate(step):
-            if value and at:
-                record = step[:at] + b"\0" + step[at + 1 :]
-                yield replace(drawn, steps=(*drawn.steps[:number], record, *drawn.steps[number + 1 :]))
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,8 @@ from support.captures import Case
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from support.reference import Replay
+
 COMMIT_LSN = "__commit_lsn"
 COMMIT_TS = "__commit_ts"
 RESCUED = "_rescued_data"
@@ -354,11 +356,6 @@ def read_array(text: str, delimiter: str = ",") -> list[str | None]:
 # Tables.
 
 
-def expected_table(case: Case, table: str) -> pa.Table:
-    """Give what the mirror of ``schema.table`` holds: the source's columns and ``_rescued_data``."""
-    return arrow_table(source_table(case, table))
-
-
 def arrow_table(source: SourceTable, rows: Iterable[Row] | None = None) -> pa.Table:
     """Convert a table's rows (or others of the same columns) by the types of its columns."""
     rows = source.rows if rows is None else list(rows)
@@ -403,12 +400,14 @@ class Actual:
 def read_tables(spark: SparkSession, locations: Mapping[str, Path]) -> dict[str, Actual]:
     """Read whole Delta tables by Spark, two at a time: most of it is planning, which takes one core."""
 
-    def read(location: Path) -> Actual:
-        frame = read_mirror(spark, location)
-        return Actual([(field.name, field.dataType.simpleString()) for field in frame.schema.fields], frame.toArrow())
-
     with ThreadPoolExecutor(2) as pool:
-        return dict(zip(locations, pool.map(read, locations.values()), strict=True))
+        return dict(zip(locations, pool.map(lambda one: read_table(spark, one), locations.values()), strict=True))
+
+
+def read_table(spark: SparkSession, location: Path) -> Actual:
+    """Read a whole Delta table by Spark."""
+    frame = read_mirror(spark, location)
+    return Actual([(field.name, field.dataType.simpleString()) for field in frame.schema.fields], frame.toArrow())
 
 
 # Comparison.
@@ -507,6 +506,21 @@ def row_difference(source: SourceTable, actual: Sequence[Image], expected: Seque
     return "\n".join(lines)
 
 
+def content_difference(source: SourceTable, actual: pa.Table) -> str | None:
+    """Describe how a table with the source's columns and ``_rescued_data`` differs from the source's."""
+    return row_difference(source, row_images(source, actual), row_images(source, arrow_table(source)))
+
+
+def replay_difference(sources: Sequence[SourceTable], replayed: Replay) -> str | None:
+    """Describe how a replay differs from the source's tables; one that no transaction has changed is empty."""
+    held = {table.qualified_name: table.rows for table in replayed.sources(sources)}
+    for source in sources:
+        found = content_difference(source, arrow_table(source, held.get(source.qualified_name, [])))
+        if found is not None:
+            return found
+    return None
+
+
 def _short(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 120 else f"{text[:100]}… ({len(text)} characters)"
@@ -590,6 +604,8 @@ def mirror_difference(actual: Actual, source: SourceTable, beyond: Beyond = NOTH
     Of what the CSV cannot know only this is checked: every row has a commit LSN and a commit time.
     """
     kept = beyond.kept.get(source.qualified_name, ())
+    if missing := {*kept} - {name for name, _ in actual.fields}:
+        return f"{source.qualified_name}: the columns {sorted(missing)} were not kept"
     fields = [field for field in actual.fields if field[0] not in kept]
     if fields != expected_fields(source):
         return f"{source.qualified_name}: the columns are\n    {fields}\n  and should be\n    {expected_fields(source)}"

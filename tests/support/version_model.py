@@ -17,7 +17,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from support.event_model import ADD, DELETE, INSERT, KEYED, MOVE, NAMES, REMOVE, UPDATE, Event, Values, build
+from support.event_model import (
+    ADD,
+    DELETE,
+    INSERT,
+    KEYED,
+    MOVE,
+    NAMES,
+    REMOVE,
+    UPDATE,
+    Event,
+    Values,
+    brought_together,
+    build,
+)
 from walreplay.decode.rescued import rescued_json
 from walreplay.sink.data_files import FileColumn
 from walreplay.sink.events import (
@@ -26,15 +39,10 @@ from walreplay.sink.events import (
     Identity,
     Marks,
     Mode,
-    concat,
-    from_ipc,
     image_hashes,
-    rejoin,
-    to_ipc,
 )
 from walreplay.sink.folders import MountedFolder
 from walreplay.sink.rewriting import rewrite
-from walreplay.sink.routes import NO_ROUTES, Routes, components, links_of, route, split
 from walreplay.sink.small_table import Before, Images, Keys, Versions
 from walreplay.sink.versions import Emptied, settled_versions, version_rows, version_schema
 from walreplay.sink.watched import continue_bases
@@ -310,26 +318,9 @@ class Table:
 
 
 def staged(files: Iterable[Sequence[Change]], identity: Identity, buckets: int) -> Iterator[Events]:
-    """Bring the events of files to the buckets where they meet, as tasks do."""
-    links: list[Routes] = []
-    parts: dict[int, dict[int, list[Events]]] = {}
-    for number, changes in enumerate(files):
-        events = build_marked([change for change in changes if change.action != TRUNCATE], identity)
-        if not events.rows:
-            continue
-        found = links_of(events, identity, NAMES)
-        if found is not None:
-            links.append(found)
-        for bucket, part in split(events, identity, NAMES, buckets):
-            parts.setdefault(bucket, {}).setdefault(number, []).append(from_ipc(to_ipc(part)))
-    routes = dict(components(links).split(buckets))
-    routed: dict[int, dict[int, list[Events]]] = {}
-    for bucket, of_files in parts.items():
-        for number, part in ((number, part) for number, some in of_files.items() for part in some):
-            for to, moved in route(part, identity, NAMES, routes.get(bucket, NO_ROUTES), buckets):
-                routed.setdefault(to, {}).setdefault(number, []).append(from_ipc(to_ipc(moved)))
-    for of_files in routed.values():
-        yield concat([rejoin(of_files[number]) for number in sorted(of_files)])
+    """Bring the changes of files to the buckets where they meet."""
+    built = (build_marked([one for one in changes if one.action != TRUNCATE], identity) for changes in files)
+    return brought_together([events for events in built if events.rows], identity, buckets)
 
 
 def emptied_of(changes: Iterable[Change]) -> Emptied:
@@ -460,28 +451,6 @@ def _version(row: dict[str, Any], bases: dict[int, Version]) -> Version:
     assert row["start_at"] == (time_of(version.start) if row["opens"] else None)
     assert row["end_at"] == (version.ends[1] if row["opens"] else None)
     return version
-
-
-__all__ = [
-    "ADD",
-    "DELETE",
-    "INSERT",
-    "MOVE",
-    "REMOVE",
-    "TRUNCATE",
-    "UPDATE",
-    "Change",
-    "Copies",
-    "Table",
-    "Version",
-    "build_marked",
-    "copies_of",
-    "emptied_of",
-    "fold",
-    "in_transactions",
-    "time_of",
-    "versions_of",
-]
 
 
 # Histories in files, which are written anew where versions end.

@@ -10,7 +10,8 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import psycopg
@@ -259,6 +260,35 @@ def run_workload(
             thread.join()
     if failures:
         raise failures[0]
+
+
+@contextmanager
+def meanwhile(work: Callable[[threading.Event], None]) -> Iterator[None]:
+    """Have something done while the block runs, and until it ends: it is told by an event that it may."""
+    ending, failures = threading.Event(), list[BaseException]()
+
+    def keep_on() -> None:
+        try:
+            work(ending)
+        except BaseException as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=keep_on)
+    thread.start()
+    try:
+        yield
+    finally:
+        ending.set()
+        thread.join()
+    assert not failures, failures
+
+
+@contextmanager
+def at_work(server: Server, seed: int) -> Iterator[None]:
+    """Have connections change the tables while the block runs, and for a while behind it."""
+    with meanwhile(lambda _: run_workload(server, transactions=800, seed=seed, pause=lambda: None)):
+        time.sleep(0.3)
+        yield
 
 
 def _wait(barrier: threading.Barrier) -> None:

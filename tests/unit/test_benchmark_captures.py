@@ -10,7 +10,7 @@ import pytest
 from benchmark.generate import Shape, write_capture
 from benchmark.peers import by_struct
 from benchmark.streamed import Expected, capture
-from support.reference import Replay, ReplayedTable
+from support.reference import ReplayedTable, replay
 from walreplay import read_changes
 from walreplay.decode.change_batch import OP
 from walreplay.protocol import messages as m
@@ -31,9 +31,7 @@ def test_a_huge_streamed_transaction_leaves_the_rows_that_its_maker_expects() ->
     expected: dict[str, Expected] = {}
     stream = b"".join(capture(_SIZE, expected, blocks=(100_000, 300_000)))
     assert _SIZE <= len(stream) < 1.1 * _SIZE
-    replayed = Replay()
-    replayed.session(stream, Framing.RECVLOGICAL)
-    assert replayed.left_open == [[]]
+    replayed = replay([stream], Framing.RECVLOGICAL)
     assert {name: _held(table) for name, table in replayed.by_name().items()} == expected
     assert all(table.count > 0 for table in expected.values())
 

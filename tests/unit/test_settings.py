@@ -238,6 +238,9 @@ def test_an_unknown_key_names_its_place_and_the_nearest_right_one(write, text, p
         assert part in str(caught.value)
 
 
+TABLE = "objects: [{{table: {{source_schema: a, source_table: b, {}}}}}]"
+
+
 @pytest.mark.parametrize(
     ("text", "part"),
     [
@@ -292,6 +295,16 @@ def test_an_unknown_key_names_its_place_and_the_nearest_right_one(write, text, p
         ("source: 2024-99-99", "not YAML"),
         ("source: &x [*x]", "an alias stands inside"),
         ("source: !!python/object/apply:os.getcwd []", "not YAML"),
+        ("decimal_handling_mode: exact", "decimal_handling_mode: must be 'precise', 'string' or 'double', not 'exact'"),
+        ("source_encoding: LATIN11", "source_encoding: 'LATIN11' is no encoding of PostgreSQL's. The nearest"),
+        ("source_encoding: SQL_ASCII", "Name the encoding that the text really has"),
+        (TABLE.format("type_overrides: {c: numric}"), "table.type_overrides.c: 'numric' is no type"),
+        (TABLE.format("type_overrides: {c: 'numeric(99,2)'}"), "table.type_overrides.c: 'numeric(99,2)' is not what"),
+        (TABLE.format("type_overrides: {c: 5}"), "table.type_overrides.c: must be text"),
+        (TABLE.format("type_overrides: {}"), "table.type_overrides: must not be empty"),
+        (TABLE.format("type_overrides: [c]"), "table.type_overrides: must be a mapping"),
+        (TABLE.format("type_override: {c: text}"), "The nearest key is 'type_overrides'"),
+        (TABLE.format("type_overrides: {c: text}, exclude_columns: [c]"), "'c' is in type_overrides, but in"),
     ],
 )
 def test_a_wrong_value_names_its_place_and_what_was_expected(write, text, part):
@@ -398,30 +411,6 @@ def test_an_override_holds_under_all_names_of_its_column(write):
 def test_the_sources_encoding_is_known_by_postgresqls_names(write):
     assert Settings().source_codec == "utf-8"
     assert load_settings(write(TYPES)).source_codec == "iso8859-1"
-
-
-TABLE = "objects: [{{table: {{source_schema: a, source_table: b, {}}}}}]"
-
-
-@pytest.mark.parametrize(
-    ("text", "part"),
-    [
-        ("decimal_handling_mode: exact", "decimal_handling_mode: must be 'precise', 'string' or 'double', not 'exact'"),
-        ("source_encoding: LATIN11", "source_encoding: 'LATIN11' is no encoding of PostgreSQL's. The nearest"),
-        ("source_encoding: SQL_ASCII", "Name the encoding that the text really has"),
-        (TABLE.format("type_overrides: {c: numric}"), "table.type_overrides.c: 'numric' is no type"),
-        (TABLE.format("type_overrides: {c: 'numeric(99,2)'}"), "table.type_overrides.c: 'numeric(99,2)' is not what"),
-        (TABLE.format("type_overrides: {c: 5}"), "table.type_overrides.c: must be text"),
-        (TABLE.format("type_overrides: {}"), "table.type_overrides: must not be empty"),
-        (TABLE.format("type_overrides: [c]"), "table.type_overrides: must be a mapping"),
-        (TABLE.format("type_override: {c: text}"), "The nearest key is 'type_overrides'"),
-        (TABLE.format("type_overrides: {c: text}, exclude_columns: [c]"), "'c' is in type_overrides, but in"),
-    ],
-)
-def test_a_wrong_type_or_encoding_names_its_place(write, text, part):
-    with pytest.raises(ConfigError) as caught:
-        load_settings(write(text))
-    assert part in str(caught.value)
 
 
 # What a table becomes.

@@ -1,35 +1,10 @@
-import pyarrow as pa
 import pytest
 
+from support.evolutions import TYPES, columns, evolve
 from walreplay.sink.column_changes import ChangeKind
 from walreplay.sink.evolution import OWN, Evolution, Policy, Source, SourceColumn, conversions
-from walreplay.types import resolve
-from walreplay.types.base import ColumnType, Family
 
-INT, BIGINT, TEXT, BYTEA = (resolve(oid, -1, {}) for oid in (23, 20, 25, 17))
-MOOD = resolve(70000, -1, {70000: ("public", "mood")})
-TYPES = {"int": INT, "bigint": BIGINT, "text": TEXT, "bytea": BYTEA, "mood": MOOD}
-MARK = SourceColumn(OWN, "__deleted", ColumnType(pa.bool_(), Family.BOOLEAN, "boolean"))
-
-
-def columns(text, *, marked=False):
-    """Read ``id note:text Id=Id__2``: integers by default, the mirror's name behind the sign."""
-    found = []
-    for item in text.split():
-        item, _, kind = item.partition(":")
-        name, _, target = item.partition("=")
-        found.append(SourceColumn(name, target or name, TYPES[kind or "int"]))
-    return [*found, MARK] if marked else found
-
-
-def evolve(*versions, policy=Policy(), marked=False, anew=False):  # noqa: B008
-    """Make a table of the first version, and go on with the others in another run."""
-    first = Evolution(None, policy)
-    first.take(columns(versions[0], marked=marked))
-    evolution = Evolution(first.shape, policy, anew=anew)
-    for version in versions[1:]:
-        evolution.take(columns(version, marked=marked))
-    return evolution
+INT, BIGINT, TEXT, BYTEA, MOOD = (TYPES[name] for name in ("int", "bigint", "text", "bytea", "mood"))
 
 
 def shape(evolution):

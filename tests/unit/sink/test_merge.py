@@ -109,6 +109,8 @@ def test_what_a_multiset_needs_is_counted_before_what_comes() -> None:
         (one,) = merged(concat(folded), COUNTED)
         assert (one["net"], one["needed"]) == (-1, 2)
     assert merged(fold_events(of(ADD, ADD, REMOVE, REMOVE), COUNTED, NAMES), COUNTED) == []
+    hot = fold_events(of(*[REMOVE, ADD] * 10_000), COUNTED, NAMES)
+    assert (hot.rows, hot.action.tolist(), hot.expected.tolist()) == (1, [0], [1])
 
 
 def test_a_key_that_is_not_unique_is_refused_by_its_table_alone() -> None:

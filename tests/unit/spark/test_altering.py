@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.evolutions import MARK, TYPES, columns, evolve
 from walreplay.errors import CaptureError
 from walreplay.names import column_names
 from walreplay.selection import log_metadata
 from walreplay.settings import Settings
 from walreplay.sink.convert import may_be_rescued
-from walreplay.sink.evolution import OWN, Evolution, Policy, SourceColumn
+from walreplay.sink.evolution import Evolution, Policy, SourceColumn
 from walreplay.sink.projection import Projection
 from walreplay.spark.delta.sql_types import sql_type
 from walreplay.spark.delta.target import TableName
@@ -29,46 +30,8 @@ from walreplay.spark.tables.alter import (
     touches_rescued,
 )
 from walreplay.spark.workers.refusals import refusal_in
-from walreplay.types import resolve
-from walreplay.types.base import ColumnType, Family
 
-KINDS = {
-    "smallint": (21, -1),
-    "int": (23, -1),
-    "bigint": (20, -1),
-    "text": (25, -1),
-    "mood": (70000, -1),
-    "char5": (1042, 9),
-    "char9": (1042, 13),
-    "date": (1082, -1),
-    "timestamp": (1114, -1),
-    "n52": (1700, (5 << 16 | 2) + 4),
-    "n83": (1700, (8 << 16 | 3) + 4),
-    "n63": (1700, (6 << 16 | 3) + 4),
-    "real": (700, -1),
-    "double": (701, -1),
-    "ints": (1007, -1),
-}
-TYPES = {name: resolve(oid, typmod, {70000: ("public", "mood")}) for name, (oid, typmod) in KINDS.items()}
 TABLE = TableName(path="/m/s/t")
-
-
-def columns(text):
-    found = []
-    for item in text.split():
-        item, _, kind = item.partition(":")
-        name, _, target = item.partition("=")
-        found.append(SourceColumn(name, target or name, TYPES[kind or "int"]))
-    return found
-
-
-def evolve(*versions, policy=Policy()):  # noqa: B008
-    first = Evolution(None, policy)
-    first.take(columns(versions[0]))
-    evolution = Evolution(first.shape, policy)
-    for version in versions[1:]:
-        evolution.take(columns(version))
-    return evolution
 
 
 def sql(evolution, there=None):
@@ -227,11 +190,10 @@ def test_statements_bring_the_table_to_its_shape_wherever_they_were_broken_off(v
     names = column_names([[name for name, _ in version] for version in versions])
     first = Evolution(None, Policy(keep_dropped=keep))
     sources = [[SourceColumn(name, names[name], TYPES[kind], kind) for name, kind in version] for version in versions]
-    mark = SourceColumn(OWN, "__deleted", ColumnType(pa.bool_(), Family.BOOLEAN, "boolean"))
-    first.take([replace(one, comment="") if is_old else one for one in [*sources[0], mark]])
+    first.take([replace(one, comment="") if is_old else one for one in [*sources[0], MARK]])
     evolution = Evolution(first.shape, first.policy)
     for source in sources[1:]:
-        evolution.take([*source, mark])
+        evolution.take([*source, MARK])
     table, expected = Columns(evolution.before), Columns(evolution.shape).columns
     # What somebody has some columns say, they go on to say.
     says = Columns(evolution.shape).says

@@ -5,12 +5,23 @@ from __future__ import annotations
 import re
 
 import pytest
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkValueError
 
-from support.thrown import Thrown
 from walreplay.errors import MalformedMessage, SparkFailure
 from walreplay.spark.session.failures import failure_of, spark_errors
+
+
+class Thrown(Py4JJavaError):
+    """An exception of Java's by its text, without a JVM to ask for it."""
+
+    def __init__(self, text: str) -> None:
+        Exception.__init__(self, text)
+        self._text = text
+
+    def __str__(self) -> str:
+        return self._text
+
 
 _STATE = (
     "An error occurred while calling o1087.sql.\n: org.apache.spark.sql.delta.DeltaIllegalStateException: "

@@ -10,7 +10,7 @@ import pytest
 from support.captures import Case, case
 from support.change_model import changes_of, comparable
 from support.extent import further
-from support.runs import plan_runs
+from support.runs import plan_runs, staged_rows
 from walreplay.changes import decode_plan
 from walreplay.outputs import COUNT, Output
 from walreplay.protocol.framing import Framing
@@ -22,8 +22,7 @@ from walreplay.sink.projection import Projection
 from walreplay.spark.delta.target import TableName
 from walreplay.spark.planning.registry import MirrorEntry
 from walreplay.spark.planning.versions import Catalogue
-from walreplay.spark.workers.decode import DecodeTask, decode_batches
-from walreplay.spark.workers.rows import ERROR_TABLE, NO_BUCKET
+from walreplay.spark.workers.rows import NO_BUCKET
 from walreplay.transactions.plan import Plan
 
 Row = dict[str, Any]
@@ -35,23 +34,9 @@ def planned(recorded: Case) -> tuple[Plan, dict[str, bytes]]:
     return found.plan, files
 
 
-def staged(plan: Plan, files: dict[str, bytes], catalogue: Catalogue, buckets: int = 3) -> list[Row]:
-    task = DecodeTask(
-        files={file.path: file for file in plan.files if file.steps},
-        versions=plan.versions,
-        types=plan.type_versions,
-        relations=catalogue.assignments,
-        truncates={item.oid: (item.lsn, item.ordinal) for item in plan.truncates},
-        settings=Settings().of_tasks,
-        buckets=buckets,
-    )
-    batches = [
-        pa.RecordBatch.from_pydict({"path": [path], "content": pa.array([files[path]], pa.binary())})
-        for path in task.files
-    ]
-    rows = [row for batch in decode_batches(batches, task=task) for row in batch.to_pylist()]
-    assert not [row["info"] for row in rows if row["table"] == ERROR_TABLE]
-    return rows
+def staged(plan: Plan, files: dict[str, bytes], catalogue: Catalogue) -> list[Row]:
+    truncates = {item.oid: (item.lsn, item.ordinal) for item in plan.truncates}
+    return staged_rows(plan, files, catalogue.assignments, truncates=truncates, buckets=3)
 
 
 def catalogue_of(plan: Plan, *outputs: str, base: int | None = None) -> Catalogue:

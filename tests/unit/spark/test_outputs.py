@@ -98,11 +98,14 @@ def test_what_has_missed_changes_says_so_when_it_goes_on_and_only_then():
     assert not any(GOES_ON in table.notes for table in again.tables)
 
 
-def test_a_mirror_that_has_missed_changes_is_refused():
-    entries = entries_of(relation("id*"), outputs=BOTH)
-    off = run_plan(relation("id*"), settings=configured(outputs=["changelog"]), entries=entries)
-    with pytest.raises(ConfigError, match="lacks what has changed"):
-        run_plan(relation("id*"), settings=configured(outputs=BOTH), entries=off.entries)
+@pytest.mark.parametrize(("paused", "meanwhile"), [("mirror", "changelog"), ("history", "mirror")])
+def test_a_mirror_or_a_history_that_has_missed_changes_is_refused(paused, meanwhile):
+    both = [paused, meanwhile]
+    off = run_plan(
+        relation("id*"), settings=configured(outputs=[meanwhile]), entries=entries_of(relation("id*"), outputs=both)
+    )
+    with pytest.raises(ConfigError, match=f"the {paused} is switched on again, but lacks what has changed"):
+        run_plan(relation("id*"), settings=configured(outputs=both), entries=off.entries)
 
 
 def test_a_version_without_columns_has_no_change_log_and_that_is_said():

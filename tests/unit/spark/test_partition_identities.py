@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from hypothesis import example, given
 from hypothesis import settings as examples
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 
 from support.captures import Case, load
 from support.mirror_model import MirrorModel
-from support.runs import cut, grown_to, plan_runs
+from support.runs import cut, grown_to, plan_runs, staged
 from support.truth import source_table
 from walreplay.changes import decode_plan, plan_files
 from walreplay.decode.partitions import Partition, as_sent
@@ -27,8 +26,6 @@ from walreplay.settings import Settings
 from walreplay.sink.events import Mode
 from walreplay.sink.intake import events_of
 from walreplay.spark.planning.versions import Catalogue
-from walreplay.spark.workers.decode import DecodeTask, decode_batches
-from walreplay.task_settings import TaskSettings
 from walreplay.transactions.plan import Plan
 
 FAULTS = Path(__file__).parents[2] / "faults"
@@ -113,20 +110,8 @@ def test_partitions_that_send_nothing_in_common_are_refused_by_name() -> None:
     catalogue = Catalogue.of(plan, Settings(), ())
     assignments = catalogue.assignments
     wanted = {relation: one for relation, one in assignments.items() if relation.name == DIFFERING}
-    task = DecodeTask(
-        files={file.path: file for file in plan.files},
-        versions=plan.versions,
-        types=plan.type_versions,
-        relations=wanted,
-        truncates={},
-        settings=TaskSettings(),
-        buckets=1,
-    )
-    batches = [
-        pa.RecordBatch.from_pydict({"path": [str(path)], "content": pa.array([path.read_bytes()], pa.binary())})
-        for path in case.files
-    ]
-    infos = [row["info"] for batch in decode_batches(batches, task=task) for row in batch.to_pylist()]
+    files = {str(path): path.read_bytes() for path in case.files}
+    infos = [info for batch in staged(plan, files, wanted) for info in batch.column("info").to_pylist()]
     (refused,) = [json.loads(info) for info in infos if "problem" in info]
     assert "p.full_keys_1: primary key (id, created); p.full_keys_2: index (code)" in refused["problem"]
     assert "table_exclude_list" in refused["remedy"]
@@ -272,17 +257,5 @@ def test_a_key_of_partitions_that_proves_not_unique_stops_the_run() -> None:
 
 
 def staged_infos(plan: Plan, files: Mapping[str, bytes]) -> list[str]:
-    task = DecodeTask(
-        files={file.path: file for file in plan.files},
-        versions=plan.versions,
-        types=plan.type_versions,
-        relations=Catalogue.of(plan, Settings(), ()).assignments,
-        truncates={},
-        settings=TaskSettings(),
-        buckets=1,
-    )
-    batches = [
-        pa.RecordBatch.from_pydict({"path": [name], "content": pa.array([content], pa.binary())})
-        for name, content in files.items()
-    ]
-    return [row["info"] for batch in decode_batches(batches, task=task) for row in batch.to_pylist()]
+    found = staged(plan, files, Catalogue.of(plan, Settings(), ()).assignments)
+    return [info for batch in found for info in batch.column("info").to_pylist()]

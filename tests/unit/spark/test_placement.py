@@ -56,27 +56,6 @@ def test_a_renamed_table_goes_along():
     assert found.notes == {1: ("renamed from s.a",)}
 
 
-@pytest.mark.parametrize("order", [1, -1])
-def test_two_tables_that_change_their_names_pass_by_each_other(order):
-    found = place([entry(1, "a"), entry(2, "b")][::order], [wanted(1, "b"), wanted(2, "a")][::order], TARGET)
-    leaving = [(1, "s/a", refuge(1)), (2, "s/b", refuge(2))]
-    arriving = [(1, refuge(1), "s/b"), (2, refuge(2), "s/a")]
-    assert moves(found) == [*leaving[::order], "*", *arriving[::order]]
-
-
-def test_a_table_whose_place_becomes_free_only_now_is_waited_for():
-    found = place([entry(1, "a"), entry(2, "b")], [wanted(1, "c"), wanted(2, "a")], TARGET)
-    assert moves(found) == [(1, "s/a", "s/c"), (2, "s/b", refuge(2)), "*", (2, refuge(2), "s/a")]
-
-
-@pytest.mark.parametrize("order", [1, -1])
-def test_a_new_table_takes_the_name_that_another_has_given_up(order):
-    found = place([entry(1, "t")], [wanted(1, "t_old"), wanted(2, "t")][::order], TARGET)
-    assert moves(found) == [(1, "s/t", "s/t_old"), "*"]
-    assert dict(found.before) == {1: entry(1, "t")}
-    assert found.notes == {1: ("renamed from s.t",)}
-
-
 def test_rows_of_a_table_that_was_made_anew_are_set_aside():
     found = place([entry(1, "t")], [wanted(2, "t")], TARGET)
     assert moves(found) == [(1, "s/t", refuge(1)), "*"]

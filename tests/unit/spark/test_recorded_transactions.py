@@ -6,14 +6,13 @@ from functools import reduce
 from operator import xor
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
+from support import runs
 from support.runs import cut, plan_run
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
 from walreplay.protocol.writer import frame
-from walreplay.spark.workers.decode import DecodeTask, decode_batches
 from walreplay.spark.workers.records import unpack_batches
 from walreplay.spark.workers.rows import PARTS_TABLE, TRANSACTION, TRANSACTIONS_TABLE
 from walreplay.task_settings import Origins, TaskSettings
@@ -40,18 +39,7 @@ def staged(*places: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     files = cut(b"".join(DATA), places)
     planned = plan_run(files, None)
     assert planned is not None
-    plan = planned.plan
-    task = DecodeTask(
-        {file.path: file for file in plan.files if file.steps},
-        plan.versions,
-        plan.type_versions,
-        relations={},
-        truncates={},
-        settings=TaskSettings(Origins(include=("elsewhere",))),
-        buckets=1,
-    )
-    contents = pa.RecordBatch.from_pylist([{"path": path, "content": files[path]} for path in task.files])
-    rows = list(decode_batches([contents], task=task))
+    rows = runs.staged(planned.plan, files, {}, settings=TaskSettings(Origins(include=("elsewhere",))))
     found = []
     for table in (TRANSACTIONS_TABLE, PARTS_TABLE):
         of_table = [row.select(["data"]) for row in rows if row.column("table")[0].as_py() == table]

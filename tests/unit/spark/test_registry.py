@@ -1,5 +1,4 @@
 import dataclasses
-import json
 import shlex
 
 import pyarrow as pa
@@ -38,18 +37,6 @@ def test_an_entry_is_read_as_it_was_written(table):
     shared = dataclasses.replace(entry, share=Share("__source", "eu"))
     assert MirrorEntry.from_json(shared.to_json()) == shared
     assert made_again(shared) == "apply to a new target"
-
-
-def test_an_entry_of_an_earlier_version_says_nothing():
-    entry = MirrorEntry(16384, "s.t", TableName("/m/s/t"), SHAPE, comment="PostgreSQL table s.t")
-    told = json.loads(entry.to_json())
-    del told["comment"]
-    del told["base_lsn"]
-    for column in told["columns"]:
-        del column["comment"]
-    found = MirrorEntry.from_json(json.dumps(told))
-    assert found.base_lsn is None
-    assert (found.comment, {column.comment for column in found.shape.columns}) == ("", {""})
 
 
 def test_a_shape_knows_what_the_source_still_has():

@@ -123,15 +123,6 @@ def test_keys_that_are_staged_differently_are_brought_together(versions, togethe
     assert epoch.converts_key is together
 
 
-def test_the_next_run_goes_on_where_the_last_one_ended():
-    first = run_plan(relation("id* note"), relation("id*"))
-    second = run_plan(relation("id*"), relation("id* Note"), entries=first.entries)
-    at_once = run_plan(relation("id* note"), relation("id*"), relation("id* Note"))
-    assert second.entries == at_once.entries
-    assert names(second.tables[0]) == ["id", "note", "Note__2"]
-    assert second.tables[0].before == first.entries[0]
-
-
 @pytest.mark.parametrize("drop", ["keep", "drop"])
 @pytest.mark.parametrize("cut", range(1, 6))
 def test_runs_may_end_anywhere(cut, drop):
@@ -153,14 +144,6 @@ def test_a_table_that_was_only_truncated_is_made():
     assert one(Used(relation("id*"), rows=0), truncated=[8]).truncated is False
 
 
-def test_entries_of_tables_without_changes_stay():
-    first = run_plan(relation("id*", oid=1), relation("id*", oid=2, name="u"))
-    second = run_plan(relation("id* note", oid=2, name="u"), entries=first.entries)
-    assert [entry.oid for entry in second.entries] == [1, 2]
-    assert second.entries[0] == first.entries[0]
-    assert run_plan(entries=first.entries).entries == first.entries
-
-
 @pytest.mark.parametrize("renamed_first", [True, False])
 def test_a_name_that_is_taken_over_within_a_run(renamed_first):
     first = run_plan(relation("id*", oid=1))
@@ -176,17 +159,6 @@ def test_the_later_of_two_tables_of_one_name_has_the_place():
     assert [(plan.oid, plan.set_aside) for plan in found.tables] == [(1, True), (2, False)]
     assert found.tables[0].table.text == "/mirror/_walreplay/set_aside_1"
     assert [entry.set_aside for entry in found.entries] == [True, False]
-
-
-def test_it_makes_no_difference_where_runs_end_as_a_name_is_passed_on():
-    displaced, own, passed = relation("id*", oid=1), relation("id*", oid=2, name="u"), relation("id*", oid=2)
-    uses = [displaced, own, passed, own]
-    at_once = run_plan(*uses)
-    entries = ()
-    for number, used in enumerate(uses):
-        entries = run_plan(used, entries=entries, before=uses[:number]).entries
-    assert at_once.entries == entries
-    assert [(entry.name, entry.set_aside) for entry in entries] == [("s.t", True), ("s.u", False)]
 
 
 def test_a_table_that_was_made_anew_may_go_on_with_the_old_rows_whatever_its_columns_order():

@@ -72,26 +72,64 @@ def runs(*archives, seen=lambda column: column.number):
     return found
 
 
-FIRST = transaction(100, said(90, 2), TABLE, row(b"a"))
-CHANGE = transaction(200, row(b"b"), said(190, 3), TABLE, row(b"c"))
-LAST = transaction(300, row(b"d"))
-EXPECTED = [("a", 2), ("b", 2), ("c", 3), ("d", 3)]
+MOOD = m.Type(70, "shop", "mood")
+MOODS = replace(TABLE, columns=(TABLE.columns[0], m.Column("note", 70, -1, False)))
+
+
+def labels(lsn, text, *, xid=None, of=()):
+    """Announce an enum, whose label 1 has a text."""
+    values = {"walreplay": 1, "type": 70, "array": 71, "schema": "shop", "name": "mood", "xids": list(of)}
+    return m.Message(True, lsn, PREFIX, json.dumps({**values, "labels": [[1, text], [2, "b"]]}).encode(), xid)
+
+
+def number_of(column):
+    return column.number
+
+
+def label_of(column):
+    """Give what was told of the label."""
+    return "".join(dict(column.labels).get(1, "a"))
 
 
 def raw(*parts):
     return frame([message for part in parts for message in part], Framing.RAW)
 
 
-def test_rows_have_the_numbers_that_were_announced_before_them():
-    assert runs([raw(FIRST, CHANGE, LAST)]) == EXPECTED
+def change(kind, **inside):
+    """Give a row, an announcement, and a row that it holds for; nothing is sent in front of that of a new label."""
+    xid = inside.get("xid")
+    if kind is label_of:
+        return [row(b"b", xid), labels(190, "x", **inside), row(b"c", xid)]
+    return [row(b"b", xid), said(190, 3, **inside), replace(TABLE, xid=xid), row(b"c", xid)]
 
 
-def test_it_makes_no_difference_where_files_and_runs_end():
-    data = raw(FIRST, CHANGE, LAST)
-    head = len(encode(m.Begin(100, 100, 7)))
-    for cut in range(head + 2, len(data), 7):
-        assert runs([data[:cut], data[cut:]]) == EXPECTED, cut
-        assert runs([data[:cut]], [data[cut:]]) == EXPECTED, cut
+FIRST = transaction(100, said(90, 2), TABLE, row(b"a"))
+CHANGE = transaction(200, *change(number_of))
+LAST = transaction(300, row(b"d"))
+EXPECTED = [("a", 2), ("b", 2), ("c", 3), ("d", 3)]
+
+KINDS = {
+    number_of: ([TABLE], FIRST, (2, 3)),
+    label_of: ([MOOD, MOODS], transaction(100, labels(90, "a"), MOOD, MOODS, row(b"a")), ("a", "ax")),
+}
+"""What announces the table, a first transaction, and what its rows and later ones have."""
+
+of_all_kinds = pytest.mark.parametrize("kind", KINDS, ids=["numbers of columns", "labels of enums"])
+
+
+def check(kind, data, expected, start):
+    """Apply bytes at once, and in two files and two runs that end anywhere behind a place."""
+    assert runs([data], seen=kind) == expected
+    for cut in range(start, len(data), 9):
+        assert runs([data[:cut], data[cut:]], seen=kind) == expected, cut
+        assert runs([data[:cut]], [data[cut:]], seen=kind) == expected, cut
+
+
+@of_all_kinds
+def test_rows_have_what_was_announced_before_them_wherever_files_and_runs_end(kind):
+    _, first, (old, new) = KINDS[kind]
+    data = raw(first, transaction(200, *change(kind)), LAST)
+    check(kind, data, [("a", old), ("b", old), ("c", new), ("d", new)], len(encode(m.Begin(100, 100, 7))) + 2)
 
 
 def test_a_copy_that_comes_again_changes_nothing():
@@ -113,28 +151,28 @@ def test_a_transaction_that_is_cut_off_has_announced_nothing_until_it_comes_agai
     assert runs(*([files] if ways == 1 else [files[:2], files[2:]])) == EXPECTED
 
 
-def test_a_streamed_transaction_announces_for_itself_until_it_commits():
-    streamed = [
-        m.StreamStart(8, True),
-        replace(TABLE, xid=8),
-        row(b"b", 8),
-        said(190, 3, xid=8, of=[8]),
-        replace(TABLE, xid=8),
-        row(b"c", 8),
-        m.StreamStop(),
-    ]
-    between = transaction(195, TABLE, row(b"x"))
+@of_all_kinds
+def test_a_streamed_transaction_announces_for_itself_until_it_commits(kind):
+    table, first, (old, new) = KINDS[kind]
+    inside = [replace(message, xid=8) for message in table]
+    streamed = [m.StreamStart(8, True), *inside, *change(kind, xid=8, of=[8]), m.StreamStop()]
+    between = transaction(195, row(b"x"))
     end = [m.StreamCommit(8, 0, 200, 208, 200)]
-    last = transaction(300, TABLE, row(b"d"))
-    expected = [("a", 2), ("x", 2), ("b", 2), ("c", 3), ("d", 3)]
-    data = raw(FIRST, streamed, between, end, last)
-    assert runs([data]) == expected
-    at = len(raw(FIRST, streamed))
-    assert runs([data[:at]], [data[at:]]) == expected
-    for cut in range(len(raw(FIRST)) + 2, len(data), 11):
-        assert runs([data[:cut], data[cut:]]) == expected, cut
-    aborted = [m.StreamAbort(8, 8)]
-    assert runs([raw(FIRST, streamed, aborted, last)]) == [("a", 2), ("d", 2)]
+    # A column's number comes with the relation.
+    last = transaction(300, *(table if kind is number_of else []), row(b"d"))
+    expected = [("a", old), ("x", old), ("b", old), ("c", new), ("d", new)]
+    check(kind, raw(first, streamed, between, end, last), expected, len(raw(first)) + 2)
+    undone = raw(first, streamed, [m.StreamAbort(8, 8)], last)
+    assert runs([undone], seen=kind) == [("a", old), ("d", old)]
+
+
+def test_labels_that_were_renamed_meanwhile_hold_behind_a_streamed_transaction():
+    table, first, _ = KINDS[label_of]
+    inside = [replace(message, xid=8) for message in table]
+    streamed = [m.StreamStart(8, True), *inside, row(b"b", 8), row(b"c", 8), m.StreamStop()]
+    rename, end = transaction(195, labels(190, "x")), [m.StreamCommit(8, 0, 200, 208, 200)]
+    bare = [message for message in first if message not in table and not isinstance(message, m.Insert)]
+    assert runs([raw(bare, streamed, rename, end, LAST)], seen=label_of)[-1] == ("d", "ax")
 
 
 def test_what_a_rolled_back_subtransaction_announced_is_forgotten():
@@ -161,27 +199,16 @@ def test_what_a_rolled_back_subtransaction_announced_is_forgotten():
     ]
 
 
-def test_a_prepared_transaction_announces_for_itself_until_it_commits():
-    prepared = [
-        m.BeginPrepare(200, 208, 200, 8, "g"),
-        row(b"b"),
-        said(190, 3),
-        TABLE,
-        row(b"c"),
-        m.Prepare(0, 200, 208, 200, 8, "g"),
-    ]
-    committed, rolled_back = (
-        m.CommitPrepared(0, 260, 268, 260, 8, "g"),
-        m.RollbackPrepared(0, 208, 268, 200, 260, 8, "g"),
-    )
+@of_all_kinds
+def test_a_prepared_transaction_announces_for_itself_until_it_commits(kind):
+    _, first, (old, new) = KINDS[kind]
+    prepared = [m.BeginPrepare(200, 208, 200, 8, "g"), *change(kind), m.Prepare(0, 200, 208, 200, 8, "g")]
     # Nothing announces the table again: what the transaction has said is in force.
-    data = raw(FIRST, prepared, [committed], transaction(300, row(b"d")))
-    assert runs([data]) == EXPECTED
-    for cut in range(len(raw(FIRST)) + 1, len(data), 9):
-        assert runs([data[:cut], data[cut:]]) == EXPECTED, cut
-        assert runs([data[:cut]], [data[cut:]]) == EXPECTED, cut
-    undone = raw(FIRST, prepared, [rolled_back], transaction(300, TABLE, row(b"d")))
-    assert runs([undone]) == [("a", 2), ("d", 2)]
+    data = raw(first, prepared, [m.CommitPrepared(0, 260, 268, 260, 8, "g")], LAST)
+    check(kind, data, [("a", old), ("b", old), ("c", new), ("d", new)], len(raw(first)) + 1)
+    again = transaction(300, *([TABLE] if kind is number_of else []), row(b"d"))
+    undone = raw(first, prepared, [m.RollbackPrepared(0, 208, 268, 200, 260, 8, "g")], again)
+    assert runs([undone], seen=kind) == [("a", old), ("d", old)]
 
 
 def test_without_a_prefix_nothing_is_read():
@@ -191,83 +218,6 @@ def test_without_a_prefix_nothing_is_read():
     assert [column.number for version in plan.versions for column in version.columns] == [0, 0] * len(plan.versions)
     assert not plan.layouts
     assert not plan.resume.layouts
-
-
-MOOD = m.Type(70, "shop", "mood")
-MOODS = replace(TABLE, columns=(TABLE.columns[0], m.Column("note", 70, -1, False)))
-
-
-def labels(lsn, text, *, xid=None, of=()):
-    """Announce an enum, whose label 1 has a text."""
-    values = {"walreplay": 1, "type": 70, "array": 71, "schema": "shop", "name": "mood", "xids": list(of)}
-    return m.Message(True, lsn, PREFIX, json.dumps({**values, "labels": [[1, text], [2, "b"]]}).encode(), xid)
-
-
-def texts(column):
-    """Give what was told of the label."""
-    return "".join(dict(column.labels).get(1, "a"))
-
-
-ENUM = transaction(100, labels(90, "a"), MOOD, MOODS, row(b"1"))
-# Nothing is sent in front of the row that has the new label.
-RENAME = transaction(200, row(b"2"), labels(190, "x"), row(b"3"))
-MORE = transaction(300, row(b"4"))
-LABELLED = [("1", "a"), ("2", "a"), ("3", "ax"), ("4", "ax")]
-
-
-def test_rows_have_the_labels_that_were_announced_before_them():
-    data = raw(ENUM, RENAME, MORE)
-    assert runs([data], seen=texts) == LABELLED
-    head = len(encode(m.Begin(100, 100, 7)))
-    for cut in range(head + 2, len(data), 7):
-        assert runs([data[:cut], data[cut:]], seen=texts) == LABELLED, cut
-        assert runs([data[:cut]], [data[cut:]], seen=texts) == LABELLED, cut
-
-
-def test_a_streamed_transaction_has_its_own_labels_until_it_commits():
-    streamed = [
-        m.StreamStart(8, True),
-        replace(MOOD, xid=8),
-        replace(MOODS, xid=8),
-        row(b"2", 8),
-        labels(190, "x", xid=8, of=[8]),
-        row(b"3", 8),
-        m.StreamStop(),
-    ]
-    between = transaction(195, row(b"between"))
-    end = [m.StreamCommit(8, 0, 200, 208, 200)]
-    data = raw(ENUM, streamed, between, end, MORE)
-    expected = [("1", "a"), ("between", "a"), ("2", "a"), ("3", "ax"), ("4", "ax")]
-    assert runs([data], seen=texts) == expected
-    for cut in range(len(raw(ENUM)) + 2, len(data), 11):
-        assert runs([data[:cut], data[cut:]], seen=texts) == expected, cut
-        assert runs([data[:cut]], [data[cut:]], seen=texts) == expected, cut
-    # What is rolled back was never said; a rename that committed meanwhile holds behind one that was open.
-    assert runs([raw(ENUM, streamed, [m.StreamAbort(8, 8)], MORE)], seen=texts) == [("1", "a"), ("4", "a")]
-    plain = [one for one in streamed if not isinstance(one, m.Message)]
-    last = runs([raw(ENUM[:2] + ENUM[-1:], plain, transaction(195, labels(190, "x")), end, MORE)], seen=texts)[-1]
-    assert last == ("4", "ax")
-
-
-def test_a_prepared_transaction_has_its_own_labels_until_it_commits():
-    prepared = [
-        m.BeginPrepare(200, 208, 200, 8, "g"),
-        row(b"2"),
-        labels(190, "x"),
-        row(b"3"),
-        m.Prepare(0, 200, 208, 200, 8, "g"),
-    ]
-    committed, rolled_back = (
-        m.CommitPrepared(0, 260, 268, 260, 8, "g"),
-        m.RollbackPrepared(0, 208, 268, 200, 260, 8, "g"),
-    )
-    data = raw(ENUM, prepared, [committed], MORE)
-    assert runs([data], seen=texts) == LABELLED
-    for cut in range(len(raw(ENUM)) + 1, len(data), 9):
-        assert runs([data[:cut], data[cut:]], seen=texts) == LABELLED, cut
-        assert runs([data[:cut]], [data[cut:]], seen=texts) == LABELLED, cut
-    undone = raw(ENUM, prepared, [rolled_back], MORE)
-    assert runs([undone], seen=texts) == [("1", "a"), ("4", "a")]
 
 
 def partition(lsn, oid, **changes):

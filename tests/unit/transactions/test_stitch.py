@@ -10,7 +10,6 @@ from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
 from walreplay.protocol.writer import encode, frame
 from walreplay.transactions.stitch import Stitch
-from walreplay.transactions.stored import plan_from_json, plan_to_json, resume_from_json, resume_to_json
 
 TABLE = m.Relation(9, "shop", "t", "d", (m.Column("id", 23, -1, True),))
 WIDE = replace(TABLE, columns=(*TABLE.columns, m.Column("note", 25, -1, False)))
@@ -49,61 +48,11 @@ def test_a_plan_goes_up_to_the_last_transaction_that_is_whole(tmp_path):
     assert "transaction 8 (commit LSN 0/12C) is open" in plan.warnings[0]
 
 
-def test_the_next_run_goes_on_at_the_open_transactions_begin(tmp_path):
-    head = raw([*transaction(100, TABLE, row(b"1")), m.Begin(300, 300, 8), row(b"3")])
-    rest = raw([row(b"4"), m.Commit(0, 300, 308, 300)])
-    (path,) = files(tmp_path, head)
-    before = plan_files([path])
-    stitch = Stitch(before.resume)
-    stitch.add_exact(scan_file(path, head, ScanTask(place=before.resume.place, start=before.resume.offset)))
-    assert stitch.add(scan_file("next", rest, ScanTask()))
-    plan = stitch.plan()
-    assert (plan.after_lsn, plan.upto_lsn, plan.transactions) == (100, 300, 1)
-    assert [(file.path, file.start) for file in plan.files] == [(path, before.resume.offset), ("next", 0)]
-    assert plan.files[1].steps[0].place.transaction.ordinal == 1
-
-
-def test_a_message_may_span_several_files(tmp_path):
-    data = raw(transaction(100, TABLE, row(b"x" * 100), row(b"2")))
-    at = data.index(b"x" * 100)
-    plan = plan_files(files(tmp_path, data[:at], data[at : at + 30], data[at + 30 : at + 60], data[at + 60 :]))
-    assert plan.transactions == 1
-    assert plan.torn is None
-
-
 def test_an_unfinished_message_is_told_with_its_place(tmp_path):
     data = raw([*transaction(100, TABLE, row(b"1"))]) + encode(m.Begin(200, 2, 8))[:10]
     plan = plan_files(files(tmp_path, data))
     assert plan.torn == (str(tmp_path / "0.bin"), len(data) - 10, 10)
     assert "unfinished message" in plan.warnings[0]
-
-
-def test_the_last_truncate_of_each_relation_counts(tmp_path):
-    changes = [row(b"1"), m.Truncate((9,), 0), row(b"2"), m.Truncate((9,), 0), row(b"3")]
-    plan = plan_files(files(tmp_path, raw(transaction(100, TABLE, *changes))))
-    assert [(t.oid, t.lsn, t.ordinal) for t in plan.truncates] == [(9, 100, 3)]
-
-
-def test_a_truncate_that_is_not_committed_does_not_count(tmp_path):
-    data = raw([*transaction(100, TABLE, row(b"1")), m.Begin(200, 2, 8), m.Truncate((9,), 0)])
-    assert plan_files(files(tmp_path, data)).truncates == ()
-
-
-@pytest.mark.parametrize("cut", [False, True], ids=["one file", "two files"])
-def test_a_truncate_that_is_not_committed_does_not_hide_the_one_before(tmp_path, cut):
-    head = raw(transaction(100, TABLE, row(b"1"), m.Truncate((9,), 0)))
-    rest = raw([m.Begin(200, 2, 8), row(b"2"), m.Truncate((9,), 0), m.Truncate((9,), 0)])
-    plan = plan_files(files(tmp_path, *([head, rest] if cut else [head + rest])))
-    assert [(t.oid, t.lsn, t.ordinal) for t in plan.truncates] == [(9, 100, 1)]
-
-
-def test_a_truncate_counts_from_its_transactions_start_in_whatever_file(tmp_path):
-    data = raw(transaction(100, TABLE, row(b"1"), row(b"2"), m.Truncate((9,), 0), row(b"3")))
-    cut = data.index(encode(m.Truncate((9,), 0)))
-    stitch = Stitch(None)
-    stitch.add_exact(scan_file("a", data[:cut], ScanTask(first=True)))
-    assert stitch.add(scan_file("b", data[cut:], ScanTask()))
-    assert [(t.lsn, t.ordinal) for t in stitch.plan().truncates] == [(100, 2)]
 
 
 def test_a_transaction_that_began_in_the_second_of_two_tiny_files_is_found_again(tmp_path):
@@ -129,13 +78,6 @@ def test_a_stream_may_begin_with_a_long_message(tmp_path):
     data = raw([LONG, *transaction(100, TABLE, row(b"1"))])
     assert plan_files(files(tmp_path, data)).transactions == 1
     assert plan_files(files(tmp_path, data[:10], data[10:])).transactions == 1
-
-
-def test_a_relation_announced_in_an_earlier_file_is_in_the_plan_of_a_later(tmp_path):
-    paths = files(tmp_path, raw(transaction(100, TABLE, row(b"1"))), raw(transaction(200, row(b"2"))))
-    plan = plan_files(paths)
-    relations = [[plan.versions[number] for number in file.steps[0].relations] for file in plan.files]
-    assert relations == [[], [TABLE]]
 
 
 @pytest.mark.parametrize("runs", [1, 2])
@@ -170,19 +112,3 @@ def test_a_commit_of_another_transaction_is_refused(tmp_path):
     paths = files(tmp_path, raw([m.Begin(100, 1, 7), TABLE, row(b"1")]), raw([row(b"2"), m.Commit(0, 300, 308, 1)]))
     with pytest.raises(OrderError, match="not that of the transaction that is open"):
         plan_files(paths)
-
-
-def test_a_guess_that_does_not_fit_the_file_before_is_asked_for_again(tmp_path):
-    stitch = Stitch(None)
-    first = raw([m.Begin(100, 1, 7), TABLE, row(b"1")])
-    stitch.add_exact(scan_file("a", first, ScanTask(first=True)))
-    place = stitch.place
-    assert not stitch.add(scan_file("b", raw(transaction(200, row(b"2"))), ScanTask()))
-    assert stitch.next_scan().place == place
-
-
-def test_plans_outlive_their_json(tmp_path):
-    data = raw([*transaction(100, TABLE, row("größe".encode()), m.Truncate((9,), 0)), m.Begin(300, 3, 8)])
-    plan = plan_files(files(tmp_path, data[:40], data[40:]))
-    assert plan_from_json(plan_to_json(plan)) == plan
-    assert resume_from_json(resume_to_json(plan.resume)) == plan.resume

@@ -4,7 +4,7 @@ import datetime
 
 import pytest
 
-from support.cells import convert
+from support.binary_cells import convert
 from walreplay.errors import ValueFormatError
 from walreplay.types import resolve
 

@@ -100,80 +100,144 @@ def test_formats_may_change_from_append_to_append(oid, typmod):
 
 @pytest.mark.parametrize(("oid", "typmod"), SAMPLES)
 def test_null_unchanged_and_missing_tuples_are_null(oid, typmod):
-    _, cell = sample(oid, typmod)
-    buf, offset, length, first, column = tile([cell] * 4)
-    length[1], length[2], first[3] = -1, UNCHANGED, -1
-    builder = make_builder(resolve(oid, typmod, NAMES), NAMES)
-    for _ in range(2):
-        assert builder.append(buf, offset, length, first, column) is None
-    array = builder.finish()
-    array.validate(full=True)
-    assert array.is_valid().to_pylist() == [True, False, False, False] * 2
+    for cell in sample(oid, typmod):
+        buf, offset, length, first, column = tile([cell] * 4)
+        length[1], length[2], first[3] = -1, UNCHANGED, -1
+        builder = make_builder(resolve(oid, typmod, NAMES), NAMES)
+        for _ in range(2):
+            assert builder.append(buf, offset, length, first, column) is None
+        array = builder.finish()
+        array.validate(full=True)
+        assert array.is_valid().to_pylist() == [True, False, False, False] * 2
+
+
+@pytest.mark.parametrize(("oid", "typmod"), SAMPLES)
+def test_a_column_without_nulls_has_no_bitmap(oid, typmod):
+    for cell in sample(oid, typmod):
+        array, _ = convert(resolve(oid, typmod, NAMES), [cell] * 3, NAMES)
+        assert array.null_count == 0
+        assert array.buffers()[0] is None
+
+
+@pytest.mark.parametrize(("oid", "typmod"), SAMPLES)
+def test_many_appends_equal_one(oid, typmod):
+    column_type = resolve(oid, typmod, NAMES)
+    cells = [*sample(oid, typmod), None] * 800
+    whole, _ = convert(column_type, cells, NAMES)
+    builder = make_builder(column_type, NAMES)
+    for start in range(0, len(cells), 700):
+        builder.append(*tile(cells[start : start + 700]))
+    assert builder.rows == len(cells)
+    assert builder.nbytes > 0
+    assert builder.finish().equals(whole)
+    assert (builder.rows, len(builder.finish())) == (0, 0)
+
+
+@pytest.mark.parametrize(("oid", "typmod"), SAMPLES)
+def test_a_finished_column_is_not_written_to_again(oid, typmod):
+    for cell in sample(oid, typmod):
+        builder = make_builder(resolve(oid, typmod, NAMES), NAMES)
+        builder.append(*tile([cell]))
+        array = builder.finish()
+        before = array.to_pylist()
+        builder.append(*tile([None, None, cell]))
+        builder.finish()
+        assert array.to_pylist() == before
 
 
 @pytest.mark.parametrize(("oid", "typmod"), SAMPLES)
 def test_where_a_cell_lies_makes_no_difference(oid, typmod):
     text, cell = sample(oid, typmod)
     column_type = resolve(oid, typmod, NAMES)
-    for lead in (b"", b"1", b"9" * 7, b"\xff" * 40):
-        array, rescued = convert(column_type, [cell], NAMES, lead=lead)
-        assert (array.to_pylist(), rescued) == (values(oid, [text], typmod), [])
+    for one in (text, cell):
+        for lead in (b"", b"1", b"9" * 7, b"\xff" * 40):
+            array, rescued = convert(column_type, [one], NAMES, lead=lead)
+            assert (array.to_pylist(), rescued) == (values(oid, [text], typmod), [])
 
 
 @pytest.mark.parametrize(("oid", "typmod"), SAMPLES)
 def test_rows_taken_back_leave_nothing(oid, typmod):
-    _, cell = sample(oid, typmod)
-    builder = make_builder(resolve(oid, typmod, NAMES), NAMES)
-    builder.append(*tile([cell, None]))
-    builder.truncate(1)
-    builder.append(*tile([cell]))
-    assert builder.finish().to_pylist() == values(oid, [cell, cell], typmod)
+    for cell in sample(oid, typmod):
+        builder = make_builder(resolve(oid, typmod, NAMES), NAMES)
+        builder.append(*tile([cell, None]))
+        builder.truncate(1)
+        builder.append(*tile([cell]))
+        whole, _ = convert(resolve(oid, typmod, NAMES), [cell, cell], NAMES)
+        assert builder.finish().equals(whole)
 
 
 @pytest.mark.parametrize(
     ("oid", "typmod", "bad"),
     [
-        (BOOL, -1, "0101"),
+        (BOOL, -1, binary("0101")),
+        (BOOL, -1, binary("")),
+        (INT2, -1, binary("00000001")),
+        (INT4, -1, binary("0001")),
+        (INT8, -1, binary("00000001")),
+        (OID, -1, binary("01")),
+        (FLOAT4, -1, binary("0000000000000000")),
+        (FLOAT8, -1, binary("00000000")),
+        (NUMERIC, NUMERIC_12_2, binary("0001 0000 0000 0002")),
+        (NUMERIC, NUMERIC_12_2, binary("0001 0000 0000 0002 2710")),
+        (NUMERIC, NUMERIC_12_2, binary("0001 0000 1000 0002 0001")),
+        (NUMERIC, NUMERIC_38_10, binary("0000 0000")),
+        (NUMERIC, -1, binary("0001 0000 0000 0000 2710")),
+        (DATE, -1, binary("0000000000002279")),
+        (TIMESTAMP, -1, binary("00002279")),
+        (TIMESTAMPTZ, -1, binary("")),
+        (INTERVAL, -1, binary("00")),
+        (CHAR, -1, binary("6161")),
+        (UUID, -1, binary("a0eebc999c0b4ef8bb6d6bb9bd380a")),
+        (JSONB, -1, binary("027b7d")),
+        (JSONB, -1, binary("")),
+        (TEXT, -1, binary("636166e9")),
+        (TEXT, -1, binary("6100")),
+        (INT4S, -1, binary("00000001 00000000 00000017 00000001 00000001 00000002 0001")),
+        (INT4S, -1, binary("00000001 00000000 00000014 00000001 00000001 00000008 0000000000000001")),
+        (INT4S, -1, binary("00000001 00000000 00000017 00000002 00000001 00000004 00000001")),
+        (INT4S, -1, binary("00000001 00000000 00000017 7fffffff 00000001")),
+        (INT4S, -1, binary("00000001 00000000 00000017")),
+        (INT4S, -1, binary("00000000 00000000 00000017 00")),
+        (TEXTS, -1, binary("00000001 00000000 00000019 00000001 00000001 00000001 ff")),
+        (BOOL, -1, "x"),
         (BOOL, -1, ""),
-        (INT2, -1, "00000001"),
-        (INT4, -1, "0001"),
-        (INT8, -1, "00000001"),
-        (OID, -1, "01"),
-        (FLOAT4, -1, "0000000000000000"),
-        (FLOAT8, -1, "00000000"),
-        (NUMERIC, NUMERIC_12_2, "0001 0000 0000 0002"),
-        (NUMERIC, NUMERIC_12_2, "0001 0000 0000 0002 2710"),
-        (NUMERIC, NUMERIC_12_2, "0001 0000 1000 0002 0001"),
-        (NUMERIC, NUMERIC_38_10, "0000 0000"),
-        (NUMERIC, -1, "0001 0000 0000 0000 2710"),
-        (DATE, -1, "0000000000002279"),
-        (TIMESTAMP, -1, "00002279"),
-        (TIMESTAMPTZ, -1, ""),
-        (INTERVAL, -1, "00"),
-        (CHAR, -1, "6161"),
-        (UUID, -1, "a0eebc999c0b4ef8bb6d6bb9bd380a"),
-        (JSONB, -1, "027b7d"),
-        (JSONB, -1, ""),
-        (TEXT, -1, "636166e9"),
-        (TEXT, -1, "6100"),
-        (INT4S, -1, "00000001 00000000 00000017 00000001 00000001 00000002 0001"),
-        (INT4S, -1, "00000001 00000000 00000014 00000001 00000001 00000008 0000000000000001"),
-        (INT4S, -1, "00000001 00000000 00000017 00000002 00000001 00000004 00000001"),
-        (INT4S, -1, "00000001 00000000 00000017 7fffffff 00000001"),
-        (INT4S, -1, "00000001 00000000 00000017"),
-        (INT4S, -1, "00000000 00000000 00000017 00"),
-        (TEXTS, -1, "00000001 00000000 00000019 00000001 00000001 00000001 ff"),
+        (INT2, -1, "40000"),
+        (INT4, -1, ""),
+        (INT4, -1, "-"),
+        (INT4, -1, "12x4"),
+        (INT8, -1, "9223372036854775999"),
+        (OID, -1, "-1"),
+        (FLOAT8, -1, "1.5.5"),
+        (FLOAT8, -1, "abc"),
+        (FLOAT4, -1, ""),
+        (NUMERIC, NUMERIC_12_2, "1:50"),
+        (NUMERIC, NUMERIC_38_10, "x.0123456789"),
+        (BYTEA, -1, r"\x0g"),
+        (BYTEA, -1, r"\x0"),
+        (BYTEA, -1, r"\x00112233445566gg"),
+        (DATE, -1, "02/29/2024"),
+        (TIMESTAMP, -1, "2024-02-29 12:34:56+00"),
+        (TIMESTAMPTZ, -1, "2024-02-29 12:34:56"),
+        (TEXT, -1, b"caf\xe9"),
+        (TEXT, -1, b"a\0"),
+        (INT4S, -1, "{1,x}"),
+        (INT4S, -1, "{1,2"),
+        (TEXTS, -1, b"{a,caf\xe9}"),
+        (DATES, -1, "{2024-01-01,01/02/2024}"),
     ],
 )
 def test_what_is_not_in_its_types_form_stops_at_its_place(oid, typmod, bad):
-    _, good = SAMPLES.get((oid, typmod)) or SAMPLES[INT4S, -1]
-    cells = [binary(good), None, binary(bad), binary(good)]
+    text, cell = sample(oid, typmod) if (oid, typmod) in SAMPLES else ("{}", binary("00000000 00000000 00000017"))
+    good = cell if isinstance(bad, Binary) else text
+    cells = [good, None, bad, good]
     builder = make_builder(resolve(oid, typmod, NAMES), NAMES)
     for _ in range(2):
         with pytest.raises(ValueFormatError) as caught:
             builder.append(*tile(cells, lead=b"head"))
-        assert caught.value.offset == 4 + len(cells[0])
+        assert caught.value.offset == 4 + len(good)
         assert builder.append(*tile(cells[:2])) is None
+    sent = bad if isinstance(bad, str) else bad.decode("latin-1")
+    assert len(sent) < 3 or sent not in str(caught.value)
 
 
 @pytest.mark.parametrize("oid", [INT4, NUMERIC, DATE, UUID, JSONB, INTERVAL, INT4S, TEXTS])

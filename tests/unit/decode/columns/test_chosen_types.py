@@ -1,14 +1,13 @@
 """The builders of what the configuration chose: the mode and overrides; and of vectors."""
 
-import decimal
 import math
 import struct
 
 import pyarrow as pa
 import pytest
 
-from support.cells import convert, tile
-from walreplay.decode.columns import BINARY, make_builder
+from support.binary_cells import Binary, convert, held, image, singles, tile
+from walreplay.decode.columns import make_builder
 from walreplay.errors import ValueFormatError
 from walreplay.types import DoesNotFit, Rescued, TypeOptions, resolve
 from walreplay.types.overrides import read_overridden
@@ -20,43 +19,11 @@ VECTOR = resolve(70001, -1, {70001: ("public", "vector")})
 DOUBLE = TypeOptions(decimal_handling_mode="double")
 
 
-def in_binary(column_type, cells, names=None):
-    """Convert cells that are bytes in binary format and texts in text format."""
-    buf, offset, length, first, column = tile(cells)
-    for at, cell in enumerate(cells):
-        if isinstance(cell, bytes):
-            length[at] = BINARY - len(cell)
-    builder = make_builder(column_type, names or {})
-    rescued = builder.append(buf, offset, length, first, column)
-    array = builder.finish()
-    array.validate(full=True)
-    return array.to_pylist(), rescued or []
-
-
-def held(array):
-    """Give the values as the column holds them."""
-    if pa.types.is_decimal(array.type):
-        with decimal.localcontext(decimal.Context(prec=60)):
-            return [None if value is None else int(value.scaleb(array.type.scale)) for value in array.to_pylist()]
-    if pa.types.is_boolean(array.type):
-        array = array.cast(pa.int8())
-    if pa.types.is_date(array.type):
-        array = array.cast(pa.int32())
-    if pa.types.is_timestamp(array.type):
-        array = array.cast(pa.int64())
-    return array.to_pylist()
-
-
-def singles(*numbers):
-    return [None if number is None else struct.unpack("f", struct.pack("f", number))[0] for number in numbers]
-
-
 def test_numerics_as_doubles_come_in_binary_too():
-    one_and_a_half = struct.pack("!hhHhhh", 2, 0, 0, 1, 1, 5000)
-    found = in_binary(
-        resolve(NUMERIC, -1, {}, options=DOUBLE), [one_and_a_half, "2.5", struct.pack("!hhHh", 0, 0, 0xC000, 0)]
-    )
-    assert repr(found) == "([1.5, 2.5, nan], [])"
+    one_and_a_half = Binary(struct.pack("!hhHhhh", 2, 0, 0, 1, 1, 5000))
+    nan = Binary(struct.pack("!hhHh", 0, 0, 0xC000, 0))
+    found = convert(resolve(NUMERIC, -1, {}, options=DOUBLE), [one_and_a_half, "2.5", nan])
+    assert image(found) == ("[1.5, 2.5, nan]", [])
 
 
 def test_arrays_of_numerics_become_arrays_of_doubles():
@@ -98,8 +65,9 @@ def test_vectors_are_what_the_reader_says():
 
 def test_vectors_come_in_binary_too():
     names = {70001: ("public", "vector")}
-    sent = struct.pack("!hhff", 2, 0, 0.1, -2.5)
-    assert in_binary(VECTOR, [sent, "[1]", sent], names) == ([singles(0.1, -2.5), [1.0], singles(0.1, -2.5)], [])
+    sent = Binary(struct.pack("!hhff", 2, 0, 0.1, -2.5))
+    array, rescued = convert(VECTOR, [sent, "[1]", sent], names)
+    assert (array.to_pylist(), rescued) == ([singles(0.1, -2.5), [1.0], singles(0.1, -2.5)], [])
 
 
 def test_many_appends_of_vectors_equal_one():
@@ -174,8 +142,8 @@ def test_text_that_is_read_as_an_array_is_rescued_where_it_is_none():
     ],
 )
 def test_an_overridden_value_in_binary_is_read_by_its_text(oid, override, cell, value):
-    found, rescued = in_binary(resolve(oid, -1, {}, override=override), [cell])
-    assert found == [value]
+    array, rescued = convert(resolve(oid, -1, {}, override=override), [Binary(cell)])
+    assert array.to_pylist() == [value]
     assert bool(rescued) == (value is None)
 
 
