@@ -15,7 +15,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from walreplay.console import Output
+from walreplay.console import Screen
 
 ENOUGH = 90.0
 MOST_SHOWN = 60
@@ -25,7 +25,7 @@ def main() -> None:
     """Print the table and the sum."""
     measured = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     enough = float(sys.argv[2]) if len(sys.argv) > 2 else ENOUGH
-    output = Output()
+    output = Screen()
     low = sorted(_below(measured["files"], enough), key=lambda row: float(row[1]))
     if low:
         output.table(("module", "%", "lines", "branches", "not reached"), low)

@@ -33,8 +33,8 @@ NEEDED = (
     "postgresql/copies.sql",
     "postgresql/describe.sql",
     "postgresql/kept.sql",
-    "spark/session/session.py",
-    "spark/session/log4j2-local.properties",
+    "session/session.py",
+    "session/log4j2-local.properties",
 )
 LIBRARY = f"decode/compile/{FOLDER}/{name()}"
 

@@ -21,23 +21,22 @@ import importlib
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from walreplay.archive.audit import AuditReport, audit
+    from walreplay.archive.building import IndexReport, index
     from walreplay.changes import ChangeBatch, read_changes
+    from walreplay.config import Configuration, Settings, source_settings
     from walreplay.errors import WalReplayError
+    from walreplay.job.apply import apply
+    from walreplay.job.as_of import AsOf, as_of
+    from walreplay.job.backfill import backfill, forecast
+    from walreplay.job.load import give_up_load, load
+    from walreplay.job.maintain import maintain
+    from walreplay.job.rebuild import rebuild
+    from walreplay.job.sources import apply_sources, sources_status
+    from walreplay.ledger.status import Cut, TargetStatus, status, versions_at
     from walreplay.report import Forecast, MaintenanceReport, RunReport, SourceReport, SourcesReport
-    from walreplay.settings import Configuration, Settings, source_settings
-    from walreplay.spark.captures.data_source import PgoutputDataSource
-    from walreplay.spark.index.audit import audit
-    from walreplay.spark.index.audited import AuditReport
-    from walreplay.spark.index.building import IndexReport, index
-    from walreplay.spark.job.apply import apply
-    from walreplay.spark.job.as_of import AsOf, as_of
-    from walreplay.spark.job.backfill import backfill, forecast
-    from walreplay.spark.job.by_source import apply_sources, sources_status
-    from walreplay.spark.job.load import give_up_load, load
-    from walreplay.spark.job.maintain import maintain
-    from walreplay.spark.job.rebuild import rebuild
-    from walreplay.spark.ledger.status import Cut, TargetStatus, status, versions_at
-    from walreplay.spark.session.package import package_zip
+    from walreplay.session.session import package_zip
+    from walreplay.spark.data_source import PgoutputDataSource
 
 __all__ = [
     "AsOf",
@@ -78,38 +77,38 @@ __all__ = [
 __version__ = "0.1.0"
 
 _HOMES: Final = {
-    "AsOf": "walreplay.spark.job.as_of",
-    "AuditReport": "walreplay.spark.index.audited",
+    "AsOf": "walreplay.job.as_of",
+    "AuditReport": "walreplay.archive.audit",
     "ChangeBatch": "walreplay.changes",
-    "Configuration": "walreplay.settings",
-    "Cut": "walreplay.spark.ledger.status",
+    "Configuration": "walreplay.config",
+    "Cut": "walreplay.ledger.status",
     "Forecast": "walreplay.report",
-    "IndexReport": "walreplay.spark.index.building",
+    "IndexReport": "walreplay.archive.building",
     "MaintenanceReport": "walreplay.report",
-    "PgoutputDataSource": "walreplay.spark.captures.data_source",
+    "PgoutputDataSource": "walreplay.spark.data_source",
     "RunReport": "walreplay.report",
-    "Settings": "walreplay.settings",
+    "Settings": "walreplay.config",
     "SourceReport": "walreplay.report",
     "SourcesReport": "walreplay.report",
-    "TargetStatus": "walreplay.spark.ledger.status",
+    "TargetStatus": "walreplay.ledger.status",
     "WalReplayError": "walreplay.errors",
-    "apply": "walreplay.spark.job.apply",
-    "apply_sources": "walreplay.spark.job.by_source",
-    "as_of": "walreplay.spark.job.as_of",
-    "audit": "walreplay.spark.index.audit",
-    "backfill": "walreplay.spark.job.backfill",
-    "forecast": "walreplay.spark.job.backfill",
-    "index": "walreplay.spark.index.building",
-    "give_up_load": "walreplay.spark.job.load",
-    "load": "walreplay.spark.job.load",
-    "maintain": "walreplay.spark.job.maintain",
-    "package_zip": "walreplay.spark.session.package",
+    "apply": "walreplay.job.apply",
+    "apply_sources": "walreplay.job.sources",
+    "as_of": "walreplay.job.as_of",
+    "audit": "walreplay.archive.audit",
+    "backfill": "walreplay.job.backfill",
+    "forecast": "walreplay.job.backfill",
+    "index": "walreplay.archive.building",
+    "give_up_load": "walreplay.job.load",
+    "load": "walreplay.job.load",
+    "maintain": "walreplay.job.maintain",
+    "package_zip": "walreplay.session.session",
     "read_changes": "walreplay.changes",
-    "rebuild": "walreplay.spark.job.rebuild",
-    "source_settings": "walreplay.settings",
-    "sources_status": "walreplay.spark.job.by_source",
-    "status": "walreplay.spark.ledger.status",
-    "versions_at": "walreplay.spark.ledger.status",
+    "rebuild": "walreplay.job.rebuild",
+    "source_settings": "walreplay.config",
+    "sources_status": "walreplay.job.sources",
+    "status": "walreplay.ledger.status",
+    "versions_at": "walreplay.ledger.status",
 }
 
 

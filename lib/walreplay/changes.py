@@ -6,13 +6,11 @@ import os
 from collections.abc import Iterator, Sequence
 
 from walreplay.decode.change_batch import ChangeBatch, behind
-from walreplay.decode.onepass import OnePass
-from walreplay.decode.plain_walker import NotPlain
+from walreplay.decode.onepass import NotPlain, OnePass
 from walreplay.errors import ConfigError
 from walreplay.listing import list_files, map_file
 from walreplay.protocol.framing import Framing
-from walreplay.transactions.planned import Read, decode_plan
-from walreplay.transactions.planning import plan_files
+from walreplay.stream.planned import Read, decode_plan, plan_files
 from walreplay.types.text import UTF8, codec_of
 
 __all__ = ["ChangeBatch", "decode_files", "decode_plan", "plan_files", "read_changes"]

@@ -25,8 +25,7 @@ from rich.progress import Progress as Bars
 from rich.table import Table
 from rich.text import Text
 
-from walreplay.log import LOGGER
-from walreplay.progress import NoProgress, Progress
+from walreplay.progress import LOGGER, NoProgress, Progress
 from walreplay.visible import visible, visible_json
 
 _UNITS: Final = ("bytes", "KiB", "MiB", "GiB", "TiB")
@@ -36,7 +35,7 @@ _LONGEST: Final = 6
 _TIME_UNITS: Final = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 
 
-class Output:
+class Screen:
     """Write to a stream, in a form that suits it.
 
     Args:
@@ -48,7 +47,7 @@ class Output:
         self._rich = Console(file=self._stream, highlight=False) if self._stream.isatty() else None
 
     @classmethod
-    def of_errors(cls) -> Output:
+    def of_errors(cls) -> Screen:
         """Write to standard error."""
         return cls(sys.stderr)
 
@@ -194,7 +193,7 @@ class LineProgress:
     """
 
     def __init__(self, stream: TextIO, silence: float = 10.0) -> None:
-        self._output = Output(stream)
+        self._output = Screen(stream)
         self._rate = Rate()
         self._lock = threading.Lock()
         self._silence = silence
@@ -303,7 +302,7 @@ class _LogLines(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         time_ = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(record.created))
-        Output.of_errors().line(f"{time_} {record.levelname} {record.getMessage()}")
+        Screen.of_errors().line(f"{time_} {record.levelname} {record.getMessage()}")
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from walreplay import decode
-from walreplay.console import Output
+from walreplay.console import Screen
 from walreplay.decode.compile import shared_library as kernel_library
 
 _DATA: Final = 2
@@ -95,11 +95,11 @@ def _compile_all(folder: Path) -> list[Path]:
     """Compile every kernel into an object file."""
     from llvmlite import binding
 
-    from walreplay import sink
+    from walreplay import fold
     from walreplay.decode.compile.kernel import Kernel
 
     # Whatever kernels there are.
-    for package in (decode, sink):
+    for package in (decode, fold):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             importlib.import_module(module.name)
     target = binding.Target.from_default_triple()
@@ -171,7 +171,7 @@ def main() -> None:
     """Build the library, and say what came of it."""
     path = build()
     what = "not built, as there is no C compiler or the processor is too old: numba will compile what is called"
-    Output.of_errors().line(str(path or what))
+    Screen.of_errors().line(str(path or what))
 
 
 if __name__ == "__main__":

@@ -8,11 +8,17 @@ Names are given in the order in which columns were created: version by version o
 the order of its columns, which is the order in which PostgreSQL created them.  So an added column never changes the
 name of another, and a longer history gives the same names as a shorter one.  A name is not given again, even if its
 column is gone: the table may still have it.
+
+What a source table becomes in the target: its mirror, and other tables that the same changes are written to.
+
+An output of a relation is planned like a relation of its own, with an oid that is derived from the relation's.  So
+its name, its moves, its columns and its commits are its own, and follow the same rules.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from enum import Enum
 from typing import Final
 
 from walreplay.errors import ConfigError
@@ -130,3 +136,47 @@ def renamed_columns(before: Sequence[str], after: Sequence[str], renames: Iterab
                 break
             old = previous.get(old)
     return found
+
+
+_BITS: Final = 32
+"""An oid of PostgreSQL's has so many."""
+
+
+class Output(str, Enum):
+    """An output, by the name that the configuration has for it."""
+
+    MIRROR = "mirror"
+    """The rows that the source has now."""
+    HISTORY = "history"
+    """Every version of each row, with the time from which and until which it held."""
+    CHANGELOG = "changelog"
+    """Every row change, one behind the other."""
+
+    @property
+    def number(self) -> int:
+        """Its number, which is part of what the ledger keeps."""
+        return _NUMBERS[self]
+
+    def oid_of(self, source: int) -> int:
+        """Give the oid that stands for the output of a source relation; the mirror's is the relation's own."""
+        return self.number << _BITS | source
+
+
+_NUMBERS: Final = {Output.MIRROR: 0, Output.HISTORY: 1, Output.CHANGELOG: 2}
+_OUTPUTS: Final = {number: output for output, number in _NUMBERS.items()}
+
+COUNT: Final = len(_NUMBERS)
+"""How many outputs a relation may have."""
+
+
+def source_oid(oid: int) -> int:
+    """Give the source relation's own oid."""
+    return oid & ((1 << _BITS) - 1)
+
+
+def output_of(oid: int) -> Output:
+    """Give the output that an oid stands for."""
+    return _OUTPUTS[oid >> _BITS]
+
+
+__all__ = ["COUNT", "Output", "output_of", "source_oid"]

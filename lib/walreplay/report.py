@@ -31,7 +31,7 @@ class TableReport:
             they are written with what is known of them.
         deletes_without_row: deletes whose rows the table did not have.
         unknown: rows with a value that was never sent; it is NULL.
-        oid: the source relation's; of another output one that is derived from it (`walreplay.outputs`).
+        oid: the source relation's; of another output one that is derived from it (`walreplay.names`).
         set_aside: another relation has the table's name; its rows are in the ledger.
         notes: what a person should know, such as schema changes.
         writer: how its rows were written; None where none were, or by a run that was interrupted.

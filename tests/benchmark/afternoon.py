@@ -22,8 +22,8 @@ from peers import by_struct
 
 from walreplay import apply
 from walreplay.protocol.framing import Framing
-from walreplay.spark.captures.files import INDEX_FOLDER
-from walreplay.spark.session.session import build_session
+from walreplay.session.session import build_session
+from walreplay.spark.captures import INDEX_FOLDER
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -19,22 +19,21 @@ from generate import MEGABYTE, Shape, write_accounts, write_files
 from measuring import Timing, compared, in_turn
 
 from walreplay import apply
-from walreplay.settings import make_settings
-from walreplay.spark.captures import files as source
-from walreplay.spark.captures.files import ONE_FILE_A_BATCH, list_captures, read_files
-from walreplay.spark.delta.sql_types import sql_schema
-from walreplay.spark.delta.target import Target
-from walreplay.spark.job.context import RunContext
-from walreplay.spark.job.reading import Reading
-from walreplay.spark.job.scanning import Scanning
-from walreplay.spark.job.shares import buckets_of
-from walreplay.spark.planning.versions import Catalogue
-from walreplay.spark.session.isolation import settings
-from walreplay.spark.session.session import build_session
+from walreplay.config import make_settings
+from walreplay.delta.statements import sql_schema
+from walreplay.delta.target import Target
+from walreplay.job.context import RunContext
+from walreplay.job.execution import buckets_of
+from walreplay.job.scanning import RunInput, Scanning
+from walreplay.session.isolation import settings
+from walreplay.session.session import build_session
+from walreplay.spark import captures as source
+from walreplay.spark.captures import ONE_FILE_A_BATCH, list_captures, read_files
 from walreplay.spark.workers.decode import DecodeTask, decode_batches, decoder_of
 from walreplay.spark.workers.rows import STAGE
 from walreplay.spark.workers.scan import capture_files
-from walreplay.transactions.planned import PlannedBytes
+from walreplay.stream.planned import PlannedBytes
+from walreplay.table.versions import Catalogue
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -90,7 +89,7 @@ def decode_stage(spark: SparkSession, captures: Path, *, folded: bool) -> None:
     target = Target.parse(str(captures / "none"))
     run = _run(spark, target)
     files = list_captures(run.own, str(captures), run.settings.captures)
-    plan = Scanning(run, {}).plan(Reading(tuple(files), 0, None))
+    plan = Scanning(run, {}).plan(RunInput(tuple(files), 0, None))
     task = DecodeTask(
         files={file.path: file for file in plan.files if file.steps},
         versions=plan.versions,

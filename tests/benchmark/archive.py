@@ -177,7 +177,7 @@ def _draw(timings: Sequence[Timing], charts: Path, slope: float, base: float) ->
 def _apply(captures: str, target: str, until: str | None = None) -> dict[str, Any]:
     """Apply captures in this process, the session up and warm, and say what that took."""
     from walreplay import apply, backfill
-    from walreplay.spark.session.session import build_session
+    from walreplay.session.session import build_session
 
     spark = build_session("walreplay bench")
     first = sorted(Path(captures).iterdir())[0]

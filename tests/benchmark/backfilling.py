@@ -9,7 +9,7 @@ from archive import FILE_BYTES, HEAP, watched
 from generate import MEGABYTE, write_archive
 from measuring import Timing, compared
 
-from walreplay.inspection import inspect_captures
+from walreplay.archive.messages import inspect_captures
 
 _GIGABYTE = 1000 * MEGABYTE
 

@@ -29,7 +29,7 @@ from support.environments import free_port
 from support.object_store import HADOOP, KEYS, ObjectStore, object_store
 from support.spark import spark_environment
 from walreplay import apply
-from walreplay.spark.session.session import build_session
+from walreplay.session.session import build_session
 
 _TESTS: Final = Path(__file__).parents[1]
 _FILE_BYTES: Final = 32 * MEGABYTE

@@ -14,7 +14,7 @@ from measuring import Timing
 from walreplay import apply
 from walreplay.protocol import messages as m
 from walreplay.protocol.writer import encode
-from walreplay.spark.session.session import build_session
+from walreplay.session.session import build_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,7 +11,7 @@ from generate import MEGABYTE, Shape, write_files
 from measuring import Timing, compared, in_turn
 
 from walreplay import apply
-from walreplay.spark.session.session import build_session
+from walreplay.session.session import build_session
 
 _FILES = 8
 _OUTPUTS = (["mirror"], ["mirror", "changelog"], ["mirror", "history"], ["mirror", "history", "changelog"])

@@ -379,7 +379,7 @@ def main() -> int:
     if arguments.check is None:
         write_capture(arguments.folder, arguments.size * MEGABYTE, arguments.files, seed=arguments.seed)
         return 0
-    from walreplay.spark.session.session import build_session
+    from walreplay.session.session import build_session
 
     differences = check(build_session("check"), arguments.check, read_expected(arguments.folder))
     print("\n".join(differences) or "as expected")

@@ -126,7 +126,7 @@ import sys
 from pathlib import Path
 import walreplay
 from support.object_store import ObjectStore
-from walreplay.spark.session.session import build_session
+from walreplay.session.session import build_session
 
 spark, (place, endpoint, *files) = build_session(), sys.argv[1:]
 store = ObjectStore(endpoint, Path("unused"))

@@ -175,9 +175,9 @@ def test_of_two_drivers_one_wins_and_nothing_is_lost_or_doubled(tmp_path: Path) 
 
 
 def _main() -> None:
-    from walreplay.spark.ledger import lock
-    from walreplay.spark.session import steps
-    from walreplay.spark.session.session import build_session
+    from walreplay.ledger import state as lock
+    from walreplay.session import steps
+    from walreplay.session.session import build_session
 
     lock.LEASE = timedelta(seconds=_LEASE)  # type: ignore[misc]
     lock.BEAT_SECONDS = _LEASE / 4  # type: ignore[misc]

@@ -13,9 +13,9 @@ from support.small_mirror import INT4, INT8, TEXT, SmallMirror, relation, row, r
 from walreplay.decode.files import ScanTask
 from walreplay.decode.summary import FileScan
 from walreplay.errors import ConfigError, TargetError
+from walreplay.job import apply, scanning
 from walreplay.protocol import messages as m
-from walreplay.spark.captures.files import scan_captures
-from walreplay.spark.job import apply, scanning
+from walreplay.spark.captures import scan_captures
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -19,7 +19,7 @@ from support.extent import further
 from support.truth import assert_mirror_equals, mirror_tables
 from walreplay.cli import main
 from walreplay.errors import CaptureError
-from walreplay.spark.captures import files as capture_files
+from walreplay.spark import captures as capture_files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,11 +12,10 @@ from support.captures import case
 from support.extent import further
 from support.postgres import cut
 from support.truth import assert_mirror_equals
-from walreplay.spark.job import applying
-from walreplay.spark.staging.base import Staging
-from walreplay.spark.staging.by_spark import TableStaging
-from walreplay.spark.staging.files import FileStaging
-from walreplay.spark.tables import update as mirror
+from walreplay.job import execution as applying
+from walreplay.spark.staged_rows import FileStaging, TableStaging
+from walreplay.spark.staging import Staging
+from walreplay.writing import update as mirror
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -18,18 +18,18 @@ from support.extent import further
 from support.small_mirror import INT4, TEXT, SmallMirror, relation, row
 from support.stopped_run import stopping
 from support.writing import N
+from walreplay.delta import located
+from walreplay.delta import statements as delta
+from walreplay.delta.commits import CommitId
 from walreplay.delta.local import LocalTable
+from walreplay.delta.target import TableName, Target
 from walreplay.errors import TargetError, WalReplayError
+from walreplay.ledger import state as lock
+from walreplay.ledger.state import Holder
 from walreplay.protocol import messages as m
-from walreplay.sink.lineage import CommitId
-from walreplay.spark.delta import located
-from walreplay.spark.delta import statements as delta
-from walreplay.spark.delta.target import TableName, Target
-from walreplay.spark.ledger import lock
-from walreplay.spark.ledger.lock import Holder
-from walreplay.spark.session import steps
-from walreplay.spark.session.isolation import own_session
-from walreplay.spark.writing.choice import choose_writer
+from walreplay.session import steps
+from walreplay.session.isolation import own_session
+from walreplay.writing.by_files import choose_writer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,8 +16,8 @@ from support.killed_run import run_until_killed
 from support.small_mirror import INT4, INT8, TEXT, SmallMirror, relation, row
 from support.stopped_run import StoppedError
 from walreplay.errors import ConfigError
+from walreplay.ledger.status import versions_at
 from walreplay.protocol import messages as m
-from walreplay.spark.ledger.status import versions_at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

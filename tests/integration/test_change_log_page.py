@@ -10,8 +10,8 @@ import yaml
 
 from support.pages import tagged
 from support.small_mirror import INT4, TEXT, SmallMirror, relation, row
+from walreplay.config import Settings
 from walreplay.protocol import messages as m
-from walreplay.settings import Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

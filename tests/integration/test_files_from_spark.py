@@ -12,7 +12,7 @@ from support.captures import case
 from support.extent import further
 from support.postgres import cut
 from support.truth import assert_mirror_equals
-from walreplay.spark.captures import files as source
+from walreplay.spark import captures as source
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,9 +15,9 @@ from support.small_mirror import INT4, relation, row
 from support.truth import mirror_tables
 from walreplay.cli import main
 from walreplay.errors import ConfigError, FramingChange, NotACapture, WalReplayError
+from walreplay.ledger.status import status
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
-from walreplay.spark.ledger.status import status
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,10 +10,10 @@ import yaml
 
 from support.pages import tagged
 from support.small_mirror import INT4, TEXT, SmallMirror, relation, row
-from walreplay.outputs import Output
+from walreplay.config import Settings
+from walreplay.config.selection import select
+from walreplay.names import Output
 from walreplay.protocol import messages as m
-from walreplay.selection import select
-from walreplay.settings import Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,8 +14,8 @@ from support.captures import Case, load
 from support.extent import further
 from support.truth import SourceTable, mirror_tables, read_mirror, source_tables
 from walreplay.errors import CaptureError
-from walreplay.spark.writing import files as writing_files
 from walreplay.types.by_value import Form, one_form
+from walreplay.writing import by_files as writing_files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -22,19 +22,19 @@ from support.captures import case
 from support.extent import further
 from support.small_mirror import INT4, TEXT, SmallMirror, relation, row
 from support.stopped_run import StoppedError
+from walreplay.archive import joining
+from walreplay.archive.facts import values_of
+from walreplay.archive.index import ArchiveIndex, home_of, table_of
 from walreplay.cli import main
+from walreplay.config import Settings
 from walreplay.errors import ConfigError, OrderError, TargetError
+from walreplay.job import apply
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
 from walreplay.protocol.writer import frame
-from walreplay.settings import Settings
-from walreplay.spark.captures import files as capture_files
-from walreplay.spark.captures.files import CaptureFile, list_captures
-from walreplay.spark.index import joining
-from walreplay.spark.index.archive import ArchiveIndex, home_of, table_of
-from walreplay.spark.index.facts import values_of
-from walreplay.spark.job import apply
-from walreplay.transactions.stitch import Stitch
+from walreplay.spark import captures as capture_files
+from walreplay.spark.captures import CaptureFile, list_captures
+from walreplay.stream.stitch import Stitch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -110,7 +110,7 @@ def test_the_table_has_what_a_plain_walk_finds_and_later_runs_need_not_read(
 
 
 def _assert_stitches_without_reading(spark: SparkSession, archive: Path) -> None:
-    """What `walreplay.spark.index` gives to others: the plan is the one that reading makes."""
+    """What `walreplay.archive` gives to others: the plan is the one that reading makes."""
     settings = Settings()
     files = list_captures(spark, str(archive), settings.captures)
     home = home_of(str(archive), files)

@@ -13,7 +13,7 @@ from support.killed_run import run_until_killed
 from support.small_mirror import INT4, TEXT, SmallMirror, forget, relation, row
 from walreplay.delta.local import LocalTable
 from walreplay.protocol import messages as m
-from walreplay.sink.folders import MountedFolder
+from walreplay.session.folders import MountedFolder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,7 +8,7 @@ import pytest
 
 from support.postgres import running_server, server_versions
 from walreplay import read_changes
-from walreplay.inspection import inspect_captures
+from walreplay.archive.messages import inspect_captures
 
 pytestmark = [pytest.mark.live, pytest.mark.full]
 

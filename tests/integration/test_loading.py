@@ -311,7 +311,7 @@ def test_what_is_no_value_stops_the_load_with_its_place(mirror, base, described)
 
 @pytest.mark.full
 def test_many_files_and_ranges_of_one_table_are_loaded(mirror, base, described, monkeypatch):
-    from walreplay.spark.captures import base_files
+    from walreplay.spark import base_rows as base_files
 
     monkeypatch.setattr(base_files, "_RANGE_BYTES", 1000)
     (base / "s.items.copy").write_text("".join(f"{n}\tline {n}\\n\n" for n in range(1000)))

@@ -27,7 +27,7 @@ from walreplay.loading import database
 from walreplay.lsn import parse_lsn
 from walreplay.protocol.messages import Column, Relation
 from walreplay.scripts import copy_scripts
-from walreplay.spark.captures import base_database
+from walreplay.spark import base_rows as base_database
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -350,7 +350,7 @@ def test_values_have_the_text_that_copy_writes_of_them(shop: Server) -> None:
         relation = Relation(1, "public", "texts", "d", tuple(Column(*row, False) for row in found))
         for statement in database.session_statements(None).split("; ")[1:]:
             connection.execute(statement.encode())
-        piece = database.Piece("public.texts", 1, "public", "texts", None, 0, 0)
+        piece = database.TablePiece("public.texts", 1, "public", "texts", None, 0, 0)
         read = connection.execute(f"SELECT * FROM {database.rows_query(piece, relation)}".encode()).fetchall()
         with connection.cursor() as cursor, cursor.copy("COPY texts TO STDOUT") as copy:
             copied = list(copy.rows())

@@ -19,12 +19,12 @@ import walreplay
 from support.base_copies import snapshot
 from support.extent import further
 from support.postgres import Server, on_tcp, running_server, server_versions
+from walreplay.delta.target import encode_name
 from walreplay.errors import CaptureError, ConfigError
 from walreplay.loading import database
 from walreplay.loading.description import read_description
 from walreplay.protocol.messages import Column, Relation
 from walreplay.scripts import copy_scripts, script
-from walreplay.spark.delta.target import encode_name
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -226,7 +226,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
 def test_the_columns_of_a_query_are_asked_for_without_a_snapshot(server: Server) -> None:
     """Spark asks for them in a session that has nothing set; its own question needs no Spark to be seen."""
     relation = Relation(1, "public", "kept", "d", (Column("id", 23, -1, True),))
-    piece = database.Piece("public.kept", 1, "public", "kept", 1, 0, 0, row_filter="(id > 1)")
+    piece = database.TablePiece("public.kept", 1, "public", "kept", 1, 0, 0, row_filter="(id > 1)")
     queries = [database.query_of(one) for one in (database.SERVER, database.PIECES, script("describe.sql"))]
     queries += [database.query_of(script("kept.sql")), database.rows_query(piece, relation)]
     for query in queries:

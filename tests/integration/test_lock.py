@@ -20,14 +20,15 @@ from support.captures import case
 from support.killed_run import run_until_killed
 from support.paused_run import OtherProcess
 from support.truth import assert_mirror_equals, table_versions
+from walreplay.delta import statements as delta
+from walreplay.delta.target import Target
 from walreplay.errors import CaptureError, TargetError
-from walreplay.spark.delta import statements as delta
-from walreplay.spark.delta.target import Target
-from walreplay.spark.ledger import lock, state_table
-from walreplay.spark.ledger.ledger import Ledger
-from walreplay.spark.ledger.lock import Holder
-from walreplay.spark.writing import row_statements
-from walreplay.spark.writing.choice import choose_writer
+from walreplay.ledger import state as lock
+from walreplay.ledger import state_table
+from walreplay.ledger.ledger import Ledger
+from walreplay.ledger.state import Holder
+from walreplay.writing import by_statements as row_statements
+from walreplay.writing.by_files import choose_writer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

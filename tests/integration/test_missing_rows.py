@@ -14,8 +14,8 @@ from support.extent import further
 from support.small_mirror import INT4, TEXT, SmallMirror, relation, row
 from walreplay.errors import MissingRow
 from walreplay.protocol import messages as m
-from walreplay.spark.session import steps
-from walreplay.spark.writing import files as writing_files
+from walreplay.session import steps
+from walreplay.writing import by_files as writing_files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,13 +11,13 @@ import pytest
 from support.extent import further
 from support.small_mirror import INT4, TEXT, SmallMirror, relation, row
 from support.truth import mirror_tables
+from walreplay.delta import statements as delta
+from walreplay.delta.target import TableName
 from walreplay.errors import TargetError
 from walreplay.protocol import messages as m
-from walreplay.spark.delta import statements as delta
-from walreplay.spark.delta.target import TableName
-from walreplay.spark.planning.placement import Move
-from walreplay.spark.tables.move import move
-from walreplay.spark.writing.statements import StatementWriter
+from walreplay.table.placement import Move
+from walreplay.writing.by_statements import StatementWriter
+from walreplay.writing.move import move
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

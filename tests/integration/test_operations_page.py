@@ -19,13 +19,13 @@ from support.small_mirror import INT4, TEXT, SmallMirror, relation, row
 from support.stopped_run import StoppedError
 from walreplay.cli import main
 from walreplay.delta.local import newest_version
+from walreplay.delta.target import TableName
+from walreplay.delta.upkeep import files_of, purge, upkeep_session
 from walreplay.errors import TargetError
+from walreplay.ledger.runs import lines_of, metrics_of
 from walreplay.protocol import messages as m
 from walreplay.report import RunReport
-from walreplay.sink.folders import MountedFolder
-from walreplay.spark.delta.target import TableName
-from walreplay.spark.delta.upkeep import files_of, purge, upkeep_session
-from walreplay.spark.ledger.metrics import lines_of, metrics_of
+from walreplay.session.folders import MountedFolder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -137,7 +137,7 @@ def test_a_target_is_maintained_by_what_its_tables_need(
     monkeypatch: pytest.MonkeyPatch,
     stop: Callable[[str], None],
 ) -> None:
-    monkeypatch.setattr("walreplay.sink.upkeep.LEAST", 2)
+    monkeypatch.setattr("walreplay.delta.upkeep.LEAST", 2)
     apply, maintain = block("docs/operations.md", "walreplay apply").text.splitlines()
     spark, config = mirror.spark, tmp_path / "walreplay.yaml"
     mirror.write(relation(1, "t", {"id": INT4, "v": TEXT}), m.Insert(1, row(1, "a")), m.Insert(1, row(2, "b")))

@@ -15,11 +15,11 @@ import walreplay
 from support.paused_run import OtherProcess
 from support.small_mirror import INT4, INT8, TEXT, SmallMirror, relation, row
 from support.truth import table_versions
+from walreplay.delta import statements as delta
+from walreplay.delta.target import Target
 from walreplay.errors import TargetError
+from walreplay.ledger.state import Holder
 from walreplay.protocol import messages as m
-from walreplay.spark.delta import statements as delta
-from walreplay.spark.delta.target import Target
-from walreplay.spark.ledger.lock import Holder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -29,7 +29,7 @@ from support.stopped_run import StoppedError
 from support.truth import arrow_table, mirror_tables, row_difference, row_images, rows_of_csv
 from walreplay.errors import WalReplayError
 from walreplay.lsn import parse_lsn
-from walreplay.spark.session import steps
+from walreplay.session import steps
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -16,13 +16,12 @@ from support.readers import COMPARED, IDS, KNOWN, READERS, duckdb_session, rows_
 from support.small_mirror import INT4, INT8, TEXT, SmallMirror, relation, row
 from support.truth import table_features
 from support.writing import opened
+from walreplay.delta.data_files import FileColumn
+from walreplay.delta.small_table import Before, Keys, read_rows
+from walreplay.delta.target import TableName
 from walreplay.protocol import messages as m
-from walreplay.sink.data_files import FileColumn
-from walreplay.sink.folders import MountedFolder
-from walreplay.sink.small_table import Before, Keys, read_rows
-from walreplay.spark.delta.target import TableName
-from walreplay.spark.tables import update
-from walreplay.spark.writing import rewrite
+from walreplay.session.folders import MountedFolder
+from walreplay.writing import rewrite, update
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -21,7 +21,7 @@ from support.truth import assert_mirror_equals, mirror_tables
 from walreplay.errors import ConfigError, OrderError, TargetError
 from walreplay.protocol import messages as m
 from walreplay.report import RunReport
-from walreplay.spark.session import steps
+from walreplay.session import steps
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

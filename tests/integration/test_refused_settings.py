@@ -16,9 +16,9 @@ from support.refusing_platform import refusing
 from support.small_mirror import INT4, TEXT, SmallMirror, relation, row
 from support.stopped_run import StoppedError
 from support.truth import assert_mirror_equals
+from walreplay.delta.commits import CommitId, in_statement, mark_of
 from walreplay.protocol import messages as m
-from walreplay.sink.lineage import CommitId, in_statement, mark_of
-from walreplay.spark.session import steps
+from walreplay.session import steps
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from walreplay.spark.session import text_files
+from walreplay.session import text_files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,12 +16,12 @@ from support.extent import further
 from support.small_mirror import INT4, TEXT, SmallMirror, relation, row
 from support.truth import assert_mirror_equals
 from support.writing import begin_append, opened
+from walreplay.delta import statements as delta
+from walreplay.delta.commits import DELETION_VECTORS
+from walreplay.delta.target import TableName
 from walreplay.protocol import messages as m
-from walreplay.sink.features import DELETION_VECTORS
-from walreplay.spark.delta import statements as delta
-from walreplay.spark.delta.target import TableName
-from walreplay.spark.writing import files as writing_files
-from walreplay.spark.writing.rewrite import Rewrite
+from walreplay.writing import by_files as writing_files
+from walreplay.writing.rewrite import Rewrite
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -123,7 +123,7 @@ def _with_marked_rows(mirror: SmallMirror, _: pytest.MonkeyPatch) -> None:
 
 
 def _large(_: SmallMirror, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("walreplay.spark.writing.rewrite._MOST_BYTES", 1000)
+    monkeypatch.setattr("walreplay.writing.rewrite._MOST_BYTES", 1000)
 
 
 _LEFT = {

@@ -16,9 +16,9 @@ import pytest
 from support.extent import further
 from support.small_mirror import INT4, TEXT, SmallMirror, forget, relation, row
 from walreplay.errors import TargetError
+from walreplay.ledger import state as lock
 from walreplay.protocol import messages as m
-from walreplay.spark.ledger import lock
-from walreplay.spark.session import steps
+from walreplay.session import steps
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -362,8 +362,8 @@ def test_a_run_that_ends_while_the_ledger_is_put_right_is_begun_again(
     mirror.spark.sql(re.sub(r"\d+$", lambda found: str(int(found[0]) + 1), statements[0]))
     _follow(mirror, _refused(mirror, "the table is newer", statements[0]))
 
-    from walreplay.spark.checks import tables as checks
-    from walreplay.spark.ledger.ledger import Ledger
+    from walreplay.job import target_check as checks
+    from walreplay.ledger.ledger import Ledger
 
     place = Ledger if after == "write_plan" else checks
     done = getattr(place, after)

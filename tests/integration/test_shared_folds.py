@@ -9,12 +9,12 @@ import pytest
 
 import walreplay
 from support.truth import mirror_tables
+from walreplay.job import execution as applying
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
 from walreplay.protocol.writer import frame
-from walreplay.spark.job import tables as applying
-from walreplay.spark.tables import fold as folding
-from walreplay.spark.tables.fold import fold_together
+from walreplay.writing import fold_job as folding
+from walreplay.writing.fold_job import fold_together
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

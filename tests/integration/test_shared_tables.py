@@ -21,16 +21,16 @@ from support.shards import Shards
 from support.small_mirror import INT4, INT8, TEXT, SmallMirror, forget, relation, row
 from support.stopped_run import StoppedError
 from walreplay.cli import main
+from walreplay.delta import statements
 from walreplay.errors import ConfigError, TargetError
 from walreplay.protocol import messages as m
-from walreplay.spark.delta import statements
-from walreplay.spark.session import steps
-from walreplay.spark.tables import sharing
+from walreplay.session import steps
+from walreplay.writing import shared_table as sharing
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from walreplay.spark.delta.target import TableName
+    from walreplay.delta.target import TableName
 
 pytestmark = pytest.mark.integration
 
@@ -88,7 +88,7 @@ def test_each_source_has_its_own_rows_of_a_table(shards: Shards) -> None:
 def test_a_table_that_one_source_has_maintained_is_gone_on_from_by_both(
     spark: SparkSession, shards: Shards, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("walreplay.sink.upkeep.LEAST", 2)
+    monkeypatch.setattr("walreplay.delta.upkeep.LEAST", 2)
     eu, us = shards.of.values()
     for name, one in shards.of.items():
         one.write(ITEMS, m.Insert(9, row(1, name)))

@@ -14,11 +14,11 @@ from support.refusing_platform import refusing
 from support.small_mirror import INT4, TEXT, SmallMirror, relation, row
 from support.stopped_run import StoppedError
 from walreplay.delta.local import LocalTable
+from walreplay.delta.target import Target
 from walreplay.errors import TargetError
+from walreplay.ledger.upkeep import forget
 from walreplay.protocol import messages as m
-from walreplay.sink.folders import MountedFolder
-from walreplay.spark.delta.target import Target
-from walreplay.spark.ledger.keeping import forget
+from walreplay.session.folders import MountedFolder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

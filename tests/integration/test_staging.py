@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from walreplay.spark.delta.sql_types import sql_schema
-from walreplay.spark.delta.target import Target
-from walreplay.spark.staging.by_spark import TableStaging
+from walreplay.delta.statements import sql_schema
+from walreplay.delta.target import Target
+from walreplay.spark.staged_rows import TableStaging
 from walreplay.spark.workers.rows import STAGE
 
 if TYPE_CHECKING:

@@ -13,11 +13,10 @@ from support.killed_run import run_until_killed
 from support.small_mirror import INT4, INT8, TEXT, SmallMirror, forget, relation, row
 from support.stopped_run import StoppedError
 from support.truth import table_features
+from walreplay.delta.commits import COLUMN_MAPPING, DELETION_VECTORS, TIMESTAMP_NTZ, TYPE_WIDENING
 from walreplay.errors import TargetError
 from walreplay.protocol import messages as m
-from walreplay.sink.features import COLUMN_MAPPING, DELETION_VECTORS, TIMESTAMP_NTZ, TYPE_WIDENING
-from walreplay.spark.tables import update
-from walreplay.spark.writing import rewrite
+from walreplay.writing import rewrite, update
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

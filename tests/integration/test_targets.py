@@ -13,7 +13,7 @@ import walreplay
 from support.captures import case
 from support.truth import assert_mirror_equals
 from walreplay.errors import OrderError, TargetError
-from walreplay.spark.ledger.status import status, versions_at
+from walreplay.ledger.status import status, versions_at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,7 +7,7 @@ import pytest
 from support.hostile_names import NAMES
 from support.postgres import chosen_versions, running_server
 from walreplay.types.builtin import BUILTIN_TYPES
-from walreplay.types.sql_names import quoted, type_written
+from walreplay.types.names import quoted, type_written
 
 pytestmark = pytest.mark.integration
 

@@ -28,12 +28,12 @@ from support.histories import (
     random_ops,
 )
 from support.truth import mirror_tables
-from walreplay.decode.rescued import rescued_json
+from walreplay.decode.change_batch import rescued_json
 from walreplay.lsn import parse_lsn
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
 from walreplay.protocol.writer import frame
-from walreplay.spark.writing.merge import rescued_json as as_sql
+from walreplay.writing.merge import rescued_json as as_sql
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

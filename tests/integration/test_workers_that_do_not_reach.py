@@ -9,8 +9,8 @@ import pytest
 
 from support.small_mirror import INT4, TEXT, SmallMirror, relation, row
 from walreplay.protocol import messages as m
-from walreplay.spark.delta.reach import _hadoop_settings, store_of
-from walreplay.spark.staging import reached
+from walreplay.session.reach import _hadoop_settings, store_of
+from walreplay.spark import staged_rows as reached
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,14 +16,14 @@ from support.extent import further
 from support.small_mirror import INT4, TEXT, SmallMirror, relation, row
 from support.truth import assert_mirror_equals
 from support.writing import WAYS, N, writer_of
+from walreplay.delta import statements as delta
+from walreplay.delta.statements import sql_schema
+from walreplay.delta.target import TableName, Target
 from walreplay.protocol import messages as m
 from walreplay.report import Way
-from walreplay.spark.delta import statements as delta
-from walreplay.spark.delta.sql_types import sql_schema
-from walreplay.spark.delta.target import TableName, Target
-from walreplay.spark.session.isolation import own_session
-from walreplay.spark.writing import row_statements
-from walreplay.spark.writing.base import Append, TableWriter
+from walreplay.session.isolation import own_session
+from walreplay.writing import by_statements as row_statements
+from walreplay.writing.writer import Append, TableWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -20,14 +20,14 @@ from support.captures import case
 from support.extent import further
 from support.truth import assert_mirror_equals
 from support.writing import N, begin_append, file_writer, opened
+from walreplay.delta import statements as delta
+from walreplay.delta.commits import DELETION_VECTORS
 from walreplay.delta.local import ConflictError
-from walreplay.sink.features import DELETION_VECTORS
-from walreplay.sink.folders import MountedFolder
-from walreplay.spark.delta import statements as delta
-from walreplay.spark.delta.sql_types import sql_schema, sql_type
-from walreplay.spark.delta.target import TableName
-from walreplay.spark.session.isolation import own_session
-from walreplay.spark.writing.one_row import FileRow
+from walreplay.delta.statements import sql_schema, sql_type
+from walreplay.delta.target import TableName
+from walreplay.session.folders import MountedFolder
+from walreplay.session.isolation import own_session
+from walreplay.writing.one_row import FileRow
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

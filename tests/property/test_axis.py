@@ -15,18 +15,17 @@ from property.test_until import played, wishes
 from support.runs import Files, plan_run
 from support.simulator import Drawn, captures
 from walreplay.decode.change_batch import column_types
+from walreplay.fold.events import from_ipc
+from walreplay.fold.masking import Shown
+from walreplay.fold.versions import NO_TIME, NOTHING_EMPTIED, Axis, Commits
+from walreplay.ledger.state import resume_to_json
 from walreplay.lsn import POSTGRES_EPOCH_UNIX_MICROS
-from walreplay.sink.axis import NO_TIME, Axis, Commits
-from walreplay.sink.events import from_ipc
-from walreplay.sink.showing import Shown
-from walreplay.sink.versions import NOTHING_EMPTIED
-from walreplay.spark.planning.versions import identity_of
 from walreplay.spark.workers.decode import Assigned, Assignment, DecodeTask, staged_rows
 from walreplay.spark.workers.fold import HistoryTask
 from walreplay.spark.workers.rows import PARTS, USES_TABLE
+from walreplay.stream.plan import Plan
+from walreplay.table.versions import identity_of
 from walreplay.task_settings import TaskSettings
-from walreplay.transactions.plan import Plan
-from walreplay.transactions.stored import resume_to_json
 
 
 def staged(plan: Plan, files: Files) -> list[dict[str, Any]]:

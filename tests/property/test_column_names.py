@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from support.batches import batch_of, row
 from support.hostile_names import NAMES
 from walreplay.decode.change_batch import METADATA_NAMES, ROW, ChangeBatch, field_names
+from walreplay.fold.events import Events, Identity, Mode, events_of
+from walreplay.fold.masking import Shown, show
 from walreplay.protocol import messages as m
-from walreplay.sink.events import Events, Identity, Mode
-from walreplay.sink.intake import events_of
-from walreplay.sink.showing import Shown, show
 from walreplay.types import resolve
 
 COLUMNS = 4

@@ -16,11 +16,10 @@ from hypothesis import strategies as st
 
 from support.binary_cells import convert as built
 from support.extent import examples
-from walreplay.sink.convert import convert, is_widening, text_of
-from walreplay.sink.reading import read_texts
-from walreplay.sink.rendering import output_of
+from walreplay.evolution.convert import convert, is_widening, text_of
+from walreplay.evolution.texts import output_of, read_texts
 from walreplay.types import ColumnType, resolve
-from walreplay.types.floats import double_text, single_text
+from walreplay.types.numbers import double_text, single_text
 
 few = settings(max_examples=examples(40), deadline=None)
 many = settings(max_examples=examples(200), deadline=None)

@@ -14,18 +14,10 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
+from walreplay.evolution.convert import keeps_values
+from walreplay.evolution.shapes import OWN, Evolution, MirrorColumn, Policy, SourceColumn, TableShape, conversions
+from walreplay.fold.change_log import Projection, project_columns
 from walreplay.names import column_names
-from walreplay.sink.convert import keeps_values
-from walreplay.sink.evolution import (
-    OWN,
-    Evolution,
-    MirrorColumn,
-    Policy,
-    SourceColumn,
-    TableShape,
-    conversions,
-)
-from walreplay.sink.projection import Projection, project_columns
 from walreplay.types import resolve
 from walreplay.types.base import ColumnType, Family
 

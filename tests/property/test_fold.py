@@ -30,11 +30,11 @@ from support.histories import (
 from support.mirror_model import MirrorModel, image
 from support.runs import cut, grown_to, plan_runs
 from walreplay.errors import CaptureError
+from walreplay.fold.events import Identity, Mode
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
 from walreplay.protocol.writer import frame
-from walreplay.sink.events import Identity, Mode
-from walreplay.spark.workers.refusals import refusal_in
+from walreplay.spark.workers.rows import refusal_in
 
 KEYED = [
     Table((INT4, TEXT, INTS), (0,), "d"),

@@ -19,13 +19,12 @@ from support.extent import examples, further
 from support.framings import NEW, Form
 from support.runs import Files, cut, grown_to, plan_runs
 from walreplay import read_changes
+from walreplay.archive.messages import inspect_captures, transcribe
 from walreplay.changes import decode_plan
 from walreplay.errors import OrderError
-from walreplay.inspection import inspect_captures
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing, Keepalive
 from walreplay.protocol.reader import read_stream
-from walreplay.transcript import transcribe
 
 CAPTURES: Final = ["o01", "o08", "o09", "o11", "o17", "o18", "o19", "o20", "o21"]
 """Captures of one session: text and binary, streamed, prepared, with logical messages and origins."""

@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 from support.extent import examples
 from walreplay.decode.announcements import Layouts
+from walreplay.evolution.shapes import Evolution, Policy, SourceColumn
+from walreplay.fold.change_log import Projection, project_columns
 from walreplay.protocol import messages as m
-from walreplay.sink.evolution import Evolution, Policy, SourceColumn
-from walreplay.sink.projection import Projection, project_columns
-from walreplay.spark.planning.labels import labelled
+from walreplay.table.versions import labelled
 from walreplay.types import resolve
-from walreplay.types.arrays import with_elements
-from walreplay.types.stored import type_from_dict, type_to_dict
+from walreplay.types.base import type_from_dict, type_to_dict
+from walreplay.types.composite import with_elements
 
 NAMES = {70: ("shop", "mood"), 71: ("shop", "_mood")}
 TEXTS = ["a", "b", "so so", 'q"\\', "NULL", "{}", "f"]

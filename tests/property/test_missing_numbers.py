@@ -10,7 +10,7 @@ from typing import Final
 from hypothesis import given
 from hypothesis import strategies as st
 
-from walreplay.numbering import missing_numbers
+from walreplay.listing import missing_numbers
 
 Name = Callable[[int], str]
 

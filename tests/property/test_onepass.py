@@ -16,8 +16,7 @@ from support.runs import Files, cut
 from support.simulator import play, seeded
 from walreplay.changes import decode_files, decode_plan, plan_files
 from walreplay.decode import gathered, onepass
-from walreplay.decode.onepass import OnePass
-from walreplay.decode.plain_walker import NotPlain
+from walreplay.decode.onepass import NotPlain, OnePass
 from walreplay.decode.sessions import readings
 from walreplay.errors import WalReplayError
 

@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from support.passing_names import NAMES, Mirror, Server, Step, expected, grouped, pieces_of
-from walreplay.settings import Settings
+from walreplay.config import Settings
 
 names = st.sampled_from(NAMES)
 writes = st.tuples(st.just("write"), names, st.sampled_from(["insert", "update", "delete"]))

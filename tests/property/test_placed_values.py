@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from property.test_values_binary import MOOD, SCALARS, numerics
 from support.binary_cells import NOT_FINITE, Binary, Cell, Value, convert
 from walreplay.changes import read_changes
-from walreplay.decode.rescued import read_rescued
+from walreplay.decode.change_batch import read_rescued
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
 from walreplay.protocol.writer import frame

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from walreplay.sink.evolution import TableShape
-from walreplay.spark.delta.target import TableName, Target
-from walreplay.spark.planning.placement import Move, Placement, RecreatePolicy, Use, Wanted, place
-from walreplay.spark.planning.registry import MirrorEntry
+from walreplay.delta.target import TableName, Target
+from walreplay.evolution.shapes import TableShape
+from walreplay.table.placement import Move, Placement, RecreatePolicy, Use, WantedRelation, place
+from walreplay.table.registry import MirrorEntry
 
 NAMES = ("a", "b", "c", "B")
 TARGETS = [Target.parse("/mirror"), Target.parse("main")]
@@ -41,7 +41,7 @@ class Mirror:
             dies: how many moves are made before the run dies, each time.
         """
         last = last_names(uses)
-        wanted = [Wanted(oid, name, self.target.table("s", name), self.policy) for oid, name in last.items()]
+        wanted = [WantedRelation(oid, name, self.target.table("s", name), self.policy) for oid, name in last.items()]
         used = [Use(oid, self.target.table("s", name).place) for oid, name in uses]
         placement = place(tuple(self.entries.values()), wanted, used, self.target)
         assert placement.moves == (*placement.leaving, *placement.arriving)

@@ -17,8 +17,8 @@ from support.messages import sessions
 from walreplay.errors import CaptureError
 from walreplay.protocol import messages as m
 from walreplay.protocol.compression import decompress
-from walreplay.protocol.detection import detect_framing
 from walreplay.protocol.framing import Framing, Keepalive
+from walreplay.protocol.opening import detect_framing
 from walreplay.protocol.reader import read_stream
 from walreplay.protocol.writer import encode, frame, reframe
 

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from walreplay.errors import ValueFormatError
-from walreplay.types.builtin import BUILTIN_TYPES
-from walreplay.types.extensions import EXTENSION_TEXTS, EXTENSION_TYPES
+from walreplay.types.builtin import BUILTIN_TYPES, EXTENSION_TEXTS, EXTENSION_TYPES
 from walreplay.types.rendering import NotRendered, render
 
 _BUILTIN = st.sampled_from(sorted(BUILTIN_TYPES))

@@ -15,13 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from walreplay.sink import small_table
-from walreplay.sink.data_files import FileColumn
-from walreplay.sink.events import Identity, Mode
-from walreplay.sink.folders import MountedFolder
-from walreplay.sink.merge import merge_schema
-from walreplay.sink.rewriting import rewrite
-from walreplay.sink.small_table import Before, Images, Keys
+from walreplay.delta import small_table
+from walreplay.delta.data_files import FileColumn
+from walreplay.delta.small_table import Before, Images, Keys, rewrite
+from walreplay.fold.events import Identity, Mode
+from walreplay.fold.net_changes import merge_schema
+from walreplay.session.folders import MountedFolder
 
 _KINDS: Final = (pa.int32(), pa.string(), pa.list_(pa.int32()), pa.bool_())
 """The key is the first two; the last says that a row is deleted, where deletes are soft."""

@@ -22,7 +22,7 @@ from support.simulator_server import UNCHANGED
 from walreplay.changes import ChangeBatch, decode_plan
 from walreplay.errors import CaptureError
 from walreplay.lsn import POSTGRES_EPOCH_UNIX_MICROS
-from walreplay.transactions.plan import Plan
+from walreplay.stream.plan import Plan
 
 _LONG: Final = int(os.environ.get("WALREPLAY_LONG") or 0)
 _SEED: Final = os.environ.get("WALREPLAY_SEED")

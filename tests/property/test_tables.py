@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from support.planned import BIGINT, INT, TEXT, Used, configured, run_plan
 from walreplay.errors import OrderError
+from walreplay.evolution.shapes import conversions
+from walreplay.fold.events import Mode
 from walreplay.protocol.messages import Column, Relation
-from walreplay.sink.events import Mode
-from walreplay.sink.evolution import conversions
 
 NAMES = ("a", "b", "A", "c")
 

@@ -12,9 +12,9 @@ from property.test_simulator import decoded, difference
 from support.runs import Files, plan_run
 from support.simulator import LEAST_BYTES, Drawn, captures, play
 from support.simulator_model import Rows, State, Transaction
-from walreplay.decode.until import Until
+from walreplay.decode.scan import Until
 from walreplay.errors import CaptureError
-from walreplay.transactions.stored import resume_to_json
+from walreplay.ledger.state import resume_to_json
 
 Wish = tuple[int, bool, int]
 """Which transaction an end is near (a number that wraps around), whether by its time, and how far from it."""

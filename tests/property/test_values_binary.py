@@ -25,7 +25,7 @@ from support.extent import examples
 from walreplay.errors import ValueFormatError
 from walreplay.types import resolve
 from walreplay.types.builtin import BUILTIN_TYPES
-from walreplay.types.numeric import numeric_text
+from walreplay.types.numbers import numeric_text
 
 MOOD = 90_000
 NAMES = {MOOD: ("public", "mood")}

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from support.binary_cells import convert, held, singles
 from walreplay.types import DoesNotFit, TypeOptions, resolve
-from walreplay.types.numeric import double_from_numeric
+from walreplay.types.numbers import double_from_numeric
 from walreplay.types.overrides import read_overridden
 
 NUMERIC = 1700

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from support.binary_cells import convert
 from support.extent import examples
 from walreplay.types import DoesNotFit, resolve
-from walreplay.types.numeric import unscaled_from_text
+from walreplay.types.numbers import unscaled_from_text
 
 BOOL, INT8, INT2, INT4, OID = 16, 20, 21, 23, 26
 FLOAT4, FLOAT8, DATE, TIMESTAMP, TIMESTAMPTZ, NUMERIC = 700, 701, 1082, 1114, 1184, 1700

@@ -7,7 +7,7 @@ from support.binary_cells import convert
 from support.extent import examples
 from walreplay.errors import ValueFormatError
 from walreplay.types import DoesNotFit, resolve
-from walreplay.types.arrays import elements_from_text
+from walreplay.types.composite import elements_from_text
 from walreplay.types.text import decode_text
 
 BYTEA, TEXT, INT4S, TEXTS = 17, 25, 1007, 1009

@@ -22,7 +22,7 @@ from support.version_model import (
     in_transactions,
     versions_of,
 )
-from walreplay.sink.events import Identity, Mode
+from walreplay.fold.events import Identity, Mode
 
 keys = st.integers(0, 5)
 pairs = st.tuples(st.booleans(), st.booleans())

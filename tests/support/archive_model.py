@@ -11,6 +11,10 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 from support.reference import Transactions
+from walreplay.archive.facts import FileFacts
+from walreplay.archive.index import Indexed, KnownScan, pack, unpack
+from walreplay.archive.joining import Joined, Joining
+from walreplay.config import Settings
 from walreplay.decode.files import ScanTask
 from walreplay.decode.summary import FileScan
 from walreplay.errors import TruncatedMessage, WalReplayError
@@ -19,12 +23,7 @@ from walreplay.progress import NoProgress
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
 from walreplay.protocol.reader import is_streaming_after, read_frames, read_message, read_unsized
-from walreplay.settings import Settings
-from walreplay.spark.captures.files import CaptureFile
-from walreplay.spark.index.archive import Indexed, Known
-from walreplay.spark.index.facts import FileFacts
-from walreplay.spark.index.joining import Joined, Joining
-from walreplay.spark.index.stored import pack, unpack
+from walreplay.spark.captures import CaptureFile
 from walreplay.spark.workers.scan import scan_of
 
 _CHANGES = {m.Insert: 0, m.Update: 1, m.Delete: 2}
@@ -169,14 +168,14 @@ class MemoryIndex:
     def sizes(self, files: Iterable[CaptureFile]) -> dict[str, int]:
         return {file.path: len(self.rows[file.path][1] or b"") for file in files if self._holds(file)}
 
-    def known(self, files: Iterable[CaptureFile]) -> dict[str, Known]:
+    def known(self, files: Iterable[CaptureFile]) -> dict[str, KnownScan]:
         found = {}
         for file in files:
             if self._holds(file):
                 _, packed, at = self.rows[file.path]
                 scan = unpack(packed or b"", file.path)
                 assert scan is not None
-                found[file.path] = Known(scan, at)
+                found[file.path] = KnownScan(scan, at)
         return found
 
     def add(self, files: Sequence[Indexed]) -> int:

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import walreplay
+from walreplay.archive.messages import transcribe
 from walreplay.decode.change_batch import ChangeBatch
-from walreplay.transcript import transcribe
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -13,10 +13,9 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from walreplay.sink.events import ADD, REMOVE, Events, Identity, Mode, concat, from_ipc, image_hashes, rejoin, to_ipc
-from walreplay.sink.fold import DELETE, EXPECTED, INSERT, MOVE, UPDATE
-from walreplay.sink.merge import fold_events, rows_to_merge
-from walreplay.sink.routes import NO_ROUTES, Routes, components, links_of, route, split
+from walreplay.fold.events import ADD, REMOVE, Events, Identity, Mode, concat, from_ipc, image_hashes, rejoin, to_ipc
+from walreplay.fold.net_changes import NO_ROUTES, Routes, components, fold_events, links_of, route, rows_to_merge, split
+from walreplay.fold.reducing import DELETE, EXPECTED, INSERT, MOVE, UPDATE
 
 NAMES: Final = ("key", "a", "b")
 KEYED: Final = Identity(Mode.KEYED, (0,))

@@ -6,7 +6,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from walreplay.sink.evolution import OWN, Evolution, Policy, SourceColumn
+from walreplay.evolution.shapes import OWN, Evolution, Policy, SourceColumn
 from walreplay.types import resolve
 from walreplay.types.base import ColumnType, Family
 

@@ -21,7 +21,7 @@ from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
 from walreplay.protocol.reader import read_stream
 from walreplay.protocol.writer import encode
-from walreplay.transactions.plan import Plan
+from walreplay.stream.plan import Plan
 
 REFUSED: Final = "refused"
 """With an error of walreplay's own that names file and offset; nothing is applied."""

@@ -87,7 +87,7 @@ def main(
 ) -> None:
     """Apply, or do what a command does, and die in the middle."""
     from walreplay import cli
-    from walreplay.spark.session import steps
+    from walreplay.session import steps
 
     number, _, later = count.partition("+")
     remaining = int(number)

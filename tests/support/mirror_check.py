@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from support.captures import case
 from support.truth import BEYOND, NOTHING, Actual, assert_equal, mirror_tables, read_tables, source_tables
-from walreplay.spark.delta import statements as delta
-from walreplay.spark.delta.target import Target
-from walreplay.spark.session.session import build_session
+from walreplay.delta import statements as delta
+from walreplay.delta.target import Target
+from walreplay.session.session import build_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

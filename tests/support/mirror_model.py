@@ -14,14 +14,14 @@ import pyarrow as pa
 
 from support.runs import Files, staged_rows
 from walreplay.decode.change_batch import column_types
+from walreplay.fold.change_log import Projection
+from walreplay.fold.events import Identity, Mode
+from walreplay.fold.masking import Shown
 from walreplay.protocol.messages import Relation
-from walreplay.sink.events import Identity, Mode
-from walreplay.sink.projection import Projection
-from walreplay.sink.showing import Shown
 from walreplay.spark.workers.decode import Assigned, Assignment
 from walreplay.spark.workers.fold import FoldTask, fold_batches, link_batches, route_batches
 from walreplay.spark.workers.rows import NO_BUCKET, links_table
-from walreplay.transactions.plan import Plan
+from walreplay.stream.plan import Plan
 from walreplay.types.base import ColumnType, Family
 
 Row = dict[str, Any]

@@ -1,6 +1,6 @@
 """Names that pass from table to table: histories, the bytes that a server would send of them, and runs over these.
 
-Runs do all that `walreplay.spark.job.apply` does but to write rows: files are scanned, stitched and decoded, tables are
+Runs do all that `walreplay.job.apply` does but to write rows: files are scanned, stitched and decoded, tables are
 placed and moved.  What is right says `expected`: the relation that was used last under a name has it.
 """
 
@@ -11,17 +11,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from support.runs import plan_run, staged_rows
+from walreplay.config import Settings
+from walreplay.delta.target import Target
+from walreplay.ledger.state import resume_to_json
 from walreplay.protocol import messages as m
 from walreplay.protocol.writer import encode
-from walreplay.settings import Settings
-from walreplay.spark.delta.target import Target
-from walreplay.spark.planning.placement import Move
-from walreplay.spark.planning.plan import RunPlan, plan_tables
-from walreplay.spark.planning.registry import MirrorEntry
-from walreplay.spark.planning.versions import Catalogue
-from walreplay.spark.staging.base import Rows, Staged, StagedRows, Staging
+from walreplay.spark.staging import Rows, Staged, StagedRows, Staging
 from walreplay.spark.workers.rows import Total
-from walreplay.transactions.stored import resume_to_json
+from walreplay.table.placement import Move
+from walreplay.table.plan import RunPlan, plan_tables
+from walreplay.table.registry import MirrorEntry
+from walreplay.table.versions import Catalogue
 
 SCHEMA = "n"
 NAMES = ("red", "green", "blue", "grey")

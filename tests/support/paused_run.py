@@ -104,8 +104,8 @@ def _wait_for(file: Path, process: subprocess.Popen[str] | None = None, folder: 
 def _run(captures: str, target: str, step: str, folder: str) -> int:
     """Apply, and wait in the middle."""
     import walreplay
-    from walreplay.spark.session import steps
-    from walreplay.spark.session.session import build_session
+    from walreplay.session import steps
+    from walreplay.session.session import build_session
 
     def on_step(name: str) -> None:
         if name.startswith(step):
@@ -124,7 +124,7 @@ def _run(captures: str, target: str, step: str, folder: str) -> int:
 
 def main() -> None:
     """Make the runs that are asked for."""
-    from walreplay.spark.ledger import lock
+    from walreplay.ledger import state as lock
 
     usual = lock.BEAT_SECONDS
     for line in sys.stdin:

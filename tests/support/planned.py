@@ -6,18 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from walreplay.config import Settings
 from walreplay.decode.announcements import Layout
-from walreplay.decode.place import Place
-from walreplay.outputs import Output
+from walreplay.decode.walk import Place
+from walreplay.delta.target import Target
+from walreplay.names import Output
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
-from walreplay.settings import Settings
-from walreplay.spark.delta.target import Target
-from walreplay.spark.planning.plan import RunPlan, plan_tables
-from walreplay.spark.planning.registry import MirrorEntry
-from walreplay.spark.planning.versions import Catalogue, Version
-from walreplay.spark.staging.base import Segment, Staged, StagedVersion
-from walreplay.transactions.plan import Plan, Resume
+from walreplay.spark.staging import Staged, StagedVersion, VersionSegment
+from walreplay.stream.plan import Plan, Resume
+from walreplay.table.plan import RunPlan, plan_tables
+from walreplay.table.registry import MirrorEntry
+from walreplay.table.versions import Catalogue, Version
 
 INT, BIGINT, TEXT, NUMERIC = 23, 20, 25, 1700
 MIRROR = Target.parse("/mirror")
@@ -97,7 +97,7 @@ def _stage(
     version: Version,
     sequence: int,
     versions: dict[int, dict[int, StagedVersion]],
-    segments: dict[int, list[Segment]],
+    segments: dict[int, list[VersionSegment]],
 ) -> None:
     tracked = item.tracked if version.output is Output.MIRROR else ()
     found = versions.setdefault(version.table, {})
@@ -112,7 +112,7 @@ def _stage(
     )
     places = segments.setdefault(version.table, [])
     if not places or places[-1].version != version.number:
-        places.append(Segment(sequence, version.number))
+        places.append(VersionSegment(sequence, version.number))
 
 
 def run_plan(
@@ -128,7 +128,7 @@ def run_plan(
     changes = [item if isinstance(item, Used) else Used(item) for item in used]
     catalogue = catalogue_of([item.relation for item in changes], settings, entries, before)
     versions: dict[int, dict[int, StagedVersion]] = {}
-    segments: dict[int, list[Segment]] = {}
+    segments: dict[int, list[VersionSegment]] = {}
     uses: list[int] = []
     for sequence, item in enumerate(changes):
         if item.relation in catalogue.versions:

@@ -11,7 +11,7 @@ import sys
 import walreplay
 from support.refusing_platform import refusing
 from support.stopped_run import StoppedError, stopping
-from walreplay.spark.session.session import build_session
+from walreplay.session.session import build_session
 
 
 def main(captures: str, target: str, step: str) -> None:

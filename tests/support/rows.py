@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from walreplay.decode import walk
-from walreplay.decode.place import Place
+from walreplay.decode.placing import Tile
 from walreplay.decode.stream import StreamWalker
-from walreplay.decode.tiles import Tile
+from walreplay.decode.walk import Place
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
 from walreplay.protocol.reader import read_stream

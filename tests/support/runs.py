@@ -1,6 +1,6 @@
 """Runs over capture files in memory: which files a run reads and what it plans, without Spark.
 
-It decides as `walreplay.spark.job.apply` does: files in the order of their names, the newest of which may have grown
+It decides as `walreplay.job.apply` does: files in the order of their names, the newest of which may have grown
 since; the first is scanned from where the last run ended, the others from a guess.
 """
 
@@ -14,15 +14,15 @@ from typing import Any
 import pyarrow as pa
 
 from walreplay.decode.files import ScanTask, scan_file
-from walreplay.decode.until import Until
+from walreplay.decode.scan import Until
+from walreplay.ledger.state import plan_from_json, plan_to_json, resume_from_json, resume_to_json
 from walreplay.protocol.framing import Framing
 from walreplay.protocol.messages import Relation
 from walreplay.spark.workers.decode import Assigned, DecodeTask, decode_batches
 from walreplay.spark.workers.rows import ERROR_TABLE
+from walreplay.stream.plan import Plan, Resume
+from walreplay.stream.stitch import Stitch
 from walreplay.task_settings import TaskSettings
-from walreplay.transactions.plan import Plan, Resume
-from walreplay.transactions.stitch import Stitch
-from walreplay.transactions.stored import plan_from_json, plan_to_json, resume_from_json, resume_to_json
 from walreplay.types.text import UTF8
 
 Files = Mapping[str, bytes]

@@ -68,7 +68,7 @@ def spark_environment(scratch: Path, java: str = READ_CLASSES) -> dict[str, str]
 
 def start_session(scratch: Path, java: str = READ_CLASSES) -> SparkSession:
     """Start the session that all tests of a run share; the memory and the master cannot change later."""
-    from walreplay.spark.session.session import build_session
+    from walreplay.session.session import build_session
 
     os.environ.update(spark_environment(scratch, java))
     return build_session("walreplay tests")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from walreplay.spark.session import steps
+from walreplay.session import steps
 
 
 class StoppedError(Exception):

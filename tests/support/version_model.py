@@ -31,21 +31,12 @@ from support.event_model import (
     brought_together,
     build,
 )
-from walreplay.decode.rescued import rescued_json
-from walreplay.sink.data_files import FileColumn
-from walreplay.sink.events import (
-    OPERATIONS,
-    Events,
-    Identity,
-    Marks,
-    Mode,
-    image_hashes,
-)
-from walreplay.sink.folders import MountedFolder
-from walreplay.sink.rewriting import rewrite
-from walreplay.sink.small_table import Before, Images, Keys, Versions
-from walreplay.sink.versions import Emptied, settled_versions, version_rows, version_schema
-from walreplay.sink.watched import continue_bases
+from walreplay.decode.change_batch import rescued_json
+from walreplay.delta.data_files import FileColumn
+from walreplay.delta.small_table import Before, Images, Keys, VersionMatch, rewrite
+from walreplay.fold.events import OPERATIONS, Events, Identity, Marks, Mode, image_hashes
+from walreplay.fold.versions import Emptied, continue_bases, settled_versions, version_rows, version_schema
+from walreplay.session.folders import MountedFolder
 
 TRUNCATE: Final = -1
 TRACKED: Final = (1, 2)
@@ -500,7 +491,7 @@ def written_anew(
         paths = [Path(folder, f"{number}.parquet") for number in range(len(parts))]
         for path, part in zip(paths, parts, strict=True):
             pq.write_table(pa.Table.from_pylist(list(map(_stored, part)), pa.schema(_STORED)), path)
-        which = Versions(how, *(_PLACE[name] for name in names), first)
+        which = VersionMatch(how, *(_PLACE[name] for name in names), first)
         found = rewrite(
             Before(MountedFolder("/"), tuple(map(str, paths)), columns, tuple(_STORED), _PLACE["rescued"], which),
             [batch],

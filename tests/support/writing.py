@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from walreplay.delta import statements as delta
 from walreplay.delta.local import LocalTable
+from walreplay.delta.target import TableName, Target
 from walreplay.report import Way
-from walreplay.spark.delta import statements as delta
-from walreplay.spark.delta.target import TableName, Target
-from walreplay.spark.writing.append import FileAppend
-from walreplay.spark.writing.base import TableWriter
-from walreplay.spark.writing.choice import choose_writer
-from walreplay.spark.writing.files import FileWriter
-from walreplay.spark.writing.statements import StatementWriter
+from walreplay.writing.by_files import FileAppend, FileWriter, choose_writer
+from walreplay.writing.by_statements import StatementWriter
+from walreplay.writing.writer import TableWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

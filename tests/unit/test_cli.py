@@ -15,11 +15,11 @@ from py4j.clientserver import ClientServer, JavaParameters, PythonParameters
 import walreplay
 from support.command import run_without
 from walreplay.cli import explain, main, run
-from walreplay.cli.results import write_report
-from walreplay.console import Output
+from walreplay.cli.printing import write_report
+from walreplay.console import Screen
 from walreplay.errors import CaptureError, ConfigError, MalformedMessage
+from walreplay.ledger.status import TableVersion
 from walreplay.report import Forecast, RunReport, TableForecast, TableReport
-from walreplay.spark.ledger.status import TableVersion
 
 CAPTURES = Path(__file__).parents[1] / "captures"
 CUT = CAPTURES / "o03_basic_split_bytes" / "capture"
@@ -64,13 +64,13 @@ def applied(monkeypatch):
 
     monkeypatch.setitem(
         sys.modules,
-        "walreplay.spark.session.session",
-        module("walreplay.spark.session.session", build_session=lambda progress: "spark"),
+        "walreplay.session.session",
+        module("walreplay.session.session", build_session=lambda progress: "spark"),
     )
     monkeypatch.setitem(
         sys.modules,
-        "walreplay.spark.delta.preview",
-        module("walreplay.spark.delta.preview", first_rows=lambda spark, location, limit: (["id"], [(location,)])),
+        "walreplay.delta.statements",
+        module("walreplay.delta.statements", first_rows=lambda spark, location, limit: (["id"], [(location,)])),
     )
     monkeypatch.setitem(vars(walreplay), "apply", apply)
     return calls
@@ -355,8 +355,8 @@ def inspected(monkeypatch):
     )  # fmt: skip
     monkeypatch.setitem(
         sys.modules,
-        "walreplay.inspection",
-        module("walreplay.inspection", inspect_captures=lambda paths, framing, **_: inspection),
+        "walreplay.archive.messages",
+        module("walreplay.archive.messages", inspect_captures=lambda paths, framing, **_: inspection),
     )
 
 
@@ -448,7 +448,7 @@ def test_status_prints_json_when_asked(known, capsys):
 )
 def test_a_report_says_how_rows_were_written(writer, told):
     stream = io.StringIO()
-    write_report(Output(stream), replace(REPORT, writer=writer))
+    write_report(Screen(stream), replace(REPORT, writer=writer))
     assert told in stream.getvalue()
     assert replace(REPORT, writer=writer).to_dict()["writer"] == writer
 
@@ -461,7 +461,7 @@ def test_a_report_names_the_tables_that_went_another_way_once_for_each_reason():
     few = [table("a", "its columns change"), table("b", "its columns change"), table("c", "", "files")]
     report = replace(REPORT, writer="files", tables=(*few, *many))
     stream = io.StringIO()
-    write_report(Output(stream), report)
+    write_report(Screen(stream), report)
     notes = [line for line in stream.getvalue().splitlines() if line.startswith("note: written")]
     assert notes == [
         "note: written by Spark's statements, as its columns change: s.a, s.b",
@@ -469,7 +469,7 @@ def test_a_report_names_the_tables_that_went_another_way_once_for_each_reason():
     ]
     # Where all go that way, the first line says so.
     stream = io.StringIO()
-    write_report(Output(stream), replace(report, writer="statements"))
+    write_report(Screen(stream), replace(report, writer="statements"))
     assert "note: written" not in stream.getvalue()
 
 
@@ -571,7 +571,7 @@ def test_rebuild_hands_over_what_it_is_told(monkeypatch, capsys):
         return RunReport(3, "rebuilt", "in", "/mirror", 2, 9, 0, 2, None, None, tables, (), 1.0, {})
 
     monkeypatch.setitem(vars(walreplay), "rebuild", rebuild)
-    monkeypatch.setattr("walreplay.spark.session.session.build_session", lambda **_: None)
+    monkeypatch.setattr("walreplay.session.session.build_session", lambda **_: None)
     arguments = ["rebuild", "--table", r"s\..*", "--captures", "in", "--target", "out", "--quiet"]
     assert main(arguments) == 0
     assert capsys.readouterr().out.startswith("run 3: 1 of 3 tables of /mirror made again from 2 files (9 bytes) in")
@@ -591,7 +591,7 @@ def test_a_dry_run_prints_what_would_be_done(monkeypatch, capsys):
         return Forecast("in", "out", 2, 7, 2048, 5, 16, NOON, (table,), 3, 12, 90.4, "the scan", ("careful",), 0.5)
 
     monkeypatch.setitem(vars(walreplay), "forecast", forecast)
-    monkeypatch.setattr("walreplay.spark.session.session.build_session", lambda **_: None)
+    monkeypatch.setattr("walreplay.session.session.build_session", lambda **_: None)
     assert main(["apply", "--captures", "in", "--target", "out", "--dry-run", "--quiet"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "5 transactions from 7 files (2.0 KiB) would be applied to out in 2 runs, by about 12 Spark tasks; nothing was "

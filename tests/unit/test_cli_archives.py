@@ -11,19 +11,11 @@ from pathlib import Path
 import pytest
 
 import walreplay
+from walreplay.archive.audit import AuditReport, NumberHole, Overlap, Problem, TableAudit, Torn, UnbrokenFiles
+from walreplay.archive.building import IndexReport
+from walreplay.archive.facts import Open
 from walreplay.cli import main
 from walreplay.errors import OrderError
-from walreplay.spark.index.audited import (
-    AuditReport,
-    NumberHole,
-    Overlap,
-    Problem,
-    Stretch,
-    TableAudit,
-    Torn,
-)
-from walreplay.spark.index.building import IndexReport
-from walreplay.spark.index.facts import Open
 
 NOON = datetime(2026, 1, 2, 12, 0, tzinfo=timezone.utc)
 
@@ -40,7 +32,7 @@ WHOLE = AuditReport(
     resent=0,
     changes=1234,
     sessions=1,
-    coverage=(Stretch("a.bin", "g.bin", 7, 105, 16, 32, NOON, NOON),),
+    coverage=(UnbrokenFiles("a.bin", "g.bin", 7, 105, 16, 32, NOON, NOON),),
     problems=(),
     holes=(),
     overlaps=(),
@@ -75,9 +67,9 @@ BROKEN = replace(
 @pytest.fixture
 def called(monkeypatch):
     calls = []
-    session = types.ModuleType("walreplay.spark.session.session")
+    session = types.ModuleType("walreplay.session.session")
     session.build_session = lambda progress: "spark"
-    monkeypatch.setitem(sys.modules, "walreplay.spark.session.session", session)
+    monkeypatch.setitem(sys.modules, "walreplay.session.session", session)
 
     def index(*arguments):
         calls.append(("index", *arguments[:3]))

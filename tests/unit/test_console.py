@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from walreplay.console import BarProgress, LineProgress, Output, Rate, age, guarded, size
+from walreplay.console import BarProgress, LineProgress, Rate, Screen, age, guarded, size
 
 
 class Terminal(io.StringIO):
@@ -48,7 +48,7 @@ def test_ages_are_written_for_people(span, text):
 
 def test_a_plain_table_is_aligned_and_cuts_nothing():
     stream = io.StringIO()
-    Output(stream).table(("name", "count"), [("x" * 200, 1), ("b", None), ("c", 1234567)])
+    Screen(stream).table(("name", "count"), [("x" * 200, 1), ("b", None), ("c", 1234567)])
     assert stream.getvalue().splitlines() == [
         f"{'name':200}      count",
         f"{'x' * 200}          1",
@@ -83,7 +83,7 @@ def shown(stream):
 def test_no_text_breaks_a_line_or_steers_the_terminal_or_is_markup(monkeypatch, kind, write):
     monkeypatch.setenv("COLUMNS", "200")
     stream = kind()
-    write(Output(stream))
+    write(Screen(stream))
     assert SHOWN in shown(stream)
     assert all(line.isprintable() for line in shown(stream).split("\n"))
 
@@ -91,7 +91,7 @@ def test_no_text_breaks_a_line_or_steers_the_terminal_or_is_markup(monkeypatch, 
 @pytest.mark.parametrize("kind", [io.StringIO, Terminal])
 def test_json_has_what_it_is_given_and_steers_no_terminal(kind):
     stream = kind()
-    Output(stream).json({HOSTILE: [HOSTILE]}, indent=2)
+    Screen(stream).json({HOSTILE: [HOSTILE]}, indent=2)
     assert json.loads(stream.getvalue()) == {HOSTILE: [HOSTILE]}
     assert all(line.isprintable() for line in shown(stream).split("\n"))
 
@@ -100,7 +100,7 @@ def test_json_has_what_it_is_given_and_steers_no_terminal(kind):
 def test_what_the_terminal_has_no_characters_for_is_written_out(encoding):
     raw = io.BytesIO()
     stream = io.TextIOWrapper(raw, encoding, write_through=True)
-    output = Output(stream)
+    output = Screen(stream)
     output.line("Größe 北京 🚀")
     output.table(("北京",), [("ß",)], title="🚀")
     output.json(["北京 🚀 é"])
@@ -113,7 +113,7 @@ def test_a_traceback_keeps_its_lines_and_nothing_steers_the_terminal(capsys):
     try:
         raise ValueError("\x1b[31m\u202e")
     except ValueError:
-        Output.of_errors().traceback()
+        Screen.of_errors().traceback()
     lines = capsys.readouterr().err.split("\n")
     assert lines[0] == "Traceback (most recent call last):"
     assert lines[-2] == "ValueError: \\x1b[31m\\u202e"
@@ -168,7 +168,7 @@ def test_a_bar_leaves_nothing_behind_and_may_be_ended_twice():
 
 def test_wide_characters_do_not_push_the_next_column():
     stream = io.StringIO()
-    Output(stream).table(("a", "b"), [("北京", "x"), ("abcd", "y")])
+    Screen(stream).table(("a", "b"), [("北京", "x"), ("abcd", "y")])
     assert stream.getvalue().splitlines() == ["a     b", "北京  x", "abcd  y"]
 
 

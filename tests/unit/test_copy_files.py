@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from walreplay.errors import CaptureError, ConfigError, NotSupported
 from walreplay.loading import copy_files
 from walreplay.loading.copy_files import range_of, read_cells
+from walreplay.loading.description import table_of
 from walreplay.loading.formats import BINARY, CSV, SIGNATURE, TEXT, CopyFormat, CopyOptions, header_of
-from walreplay.loading.sources import table_of
 
 Rows = list[list[bytes | None]]
 

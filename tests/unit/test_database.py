@@ -9,16 +9,17 @@ from pathlib import Path
 import pytest
 
 from walreplay.errors import CaptureError, ConfigError
-from walreplay.loading.address import credentials_of, read_address
 from walreplay.loading.database import (
-    Piece,
     Server,
+    TablePiece,
     check_blocks,
     check_kept,
     check_moment,
+    credentials_of,
     problem_of,
     query_of,
     ranges_of,
+    read_address,
     read_pieces,
     read_server,
     rows_at_a_time,
@@ -33,9 +34,9 @@ SERVER = Server(170_000, False, 0, 8192)
 MIB = 1 << 20
 
 
-def piece(**values: object) -> Piece:
+def piece(**values: object) -> TablePiece:
     known = {"table": "s.t", "oid": 7, "schema": "s", "name": "t", "blocks": 10, "size": 1, "rows": 1}
-    return Piece(**{**known, **values})  # type: ignore[arg-type]
+    return TablePiece(**{**known, **values})  # type: ignore[arg-type]
 
 
 # The address.
@@ -158,7 +159,7 @@ def line(**values: object) -> str:
     return json.dumps({**known, **values})
 
 
-def pieces(*lines: str, server: Server = SERVER, row_filters: dict[int, str] | None = None) -> tuple[Piece, ...]:
+def pieces(*lines: str, server: Server = SERVER, row_filters: dict[int, str] | None = None) -> tuple[TablePiece, ...]:
     return read_pieces(lines, server, {7: "s.t"}, row_filters or {})
 
 

@@ -13,7 +13,7 @@ from databricks.bundles.jobs import Job
 from typer.main import get_command
 
 from walreplay.cli.questions import app
-from walreplay.settings import load_configuration
+from walreplay.config import load_configuration
 
 _BUNDLE = Path(__file__).parents[2] / "conf" / "databricks"
 _JOBS = sorted(_BUNDLE.glob("resources/*.job.yml"))

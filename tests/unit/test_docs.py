@@ -65,7 +65,7 @@ def is_something(name: str) -> bool:
 
 
 def test_something_in_a_class_is_found_and_what_is_not_there_is_not() -> None:
-    names = ("decode.walk.Kernel", "spark.delta.target.Target.table", "spark.delta.target.Target.nothing", "nowhere.at")
+    names = ("decode.walk.WalkKernel", "delta.target.Target.table", "delta.target.Target.nothing", "nowhere.at")
     assert [is_something(name) for name in names] == [True, True, False, False]
 
 

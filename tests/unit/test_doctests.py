@@ -26,6 +26,8 @@ def test_the_examples_of_a_module_give_what_they_say(name: str, monkeypatch: pyt
 
 @pytest.mark.parametrize("name", ["read_changes", "inspect_captures", "parse_lsn", "format_lsn"])
 def test_what_a_reader_calls_first_has_an_example(name: str) -> None:
-    homes = [importlib.import_module(home) for home in ("walreplay.changes", "walreplay.inspection", "walreplay.lsn")]
+    homes = [
+        importlib.import_module(home) for home in ("walreplay.changes", "walreplay.archive.messages", "walreplay.lsn")
+    ]
     (found,) = {getattr(home, name) for home in homes if hasattr(home, name)}
     assert doctest.DocTestParser().get_examples(found.__doc__)

@@ -14,10 +14,9 @@ import pytest
 from support.captures import case
 from support.command import run_walreplay
 from walreplay import read_changes
+from walreplay.archive.messages import inspect_captures, transcribe
 from walreplay.errors import ConfigError
-from walreplay.inspection import inspect_captures
 from walreplay.listing import refuse_endless
-from walreplay.transcript import transcribe
 
 READERS: Final[dict[str, Callable[[Any], Any]]] = {
     "read_changes": lambda paths: list(read_changes(paths)),

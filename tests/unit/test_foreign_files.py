@@ -19,13 +19,12 @@ import pytest
 from support.captures import case
 from support.framings import FORMS, Form
 from walreplay import read_changes
+from walreplay.archive.messages import inspect_captures, transcribe
 from walreplay.cli import main
-from walreplay.decode.recognition import recognise
+from walreplay.decode.files import recognise
 from walreplay.errors import CaptureError, FramingChange, FramingError, NotACapture, WalReplayError
-from walreplay.inspection import inspect_captures
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import PGCOPY_SIGNATURE, Framing
-from walreplay.transcript import transcribe
 
 FAULTS: Final = Path(__file__).parent.parent / "faults"
 

@@ -9,8 +9,8 @@ from typing import Final
 import pytest
 
 from walreplay.cli import main
+from walreplay.config import load_settings
 from walreplay.errors import ConfigError
-from walreplay.settings import load_settings
 
 
 def laughs(levels: int, width: int = 10, *, merged: bool = False) -> str:

@@ -1,12 +1,11 @@
 import pytest
 
 from support.captures import case, cases
+from walreplay.archive.messages import inspect_captures, transcribe
 from walreplay.errors import MalformedMessage
-from walreplay.inspection import inspect_captures
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
 from walreplay.protocol.writer import frame
-from walreplay.transcript import transcribe
 
 _NAMES = {
     "B": "Begin",

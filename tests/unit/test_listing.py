@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from walreplay.config import OrderName
 from walreplay.errors import ConfigError
-from walreplay.listing import Order, list_files, map_file, natural_order, release_pages, sort_key
-from walreplay.numbering import Hole, missing_numbers
-from walreplay.settings import OrderName
+from walreplay.listing import Hole, Order, list_files, map_file, missing_numbers, natural_order, release_pages, sort_key
 
 
 def test_ten_comes_after_nine():

@@ -9,11 +9,11 @@ import sys
 import pytest
 
 from walreplay.cli import main
-from walreplay.log import LOGGER, log, with_ids
+from walreplay.progress import LOGGER, log, with_ids
 
 
 def test_nothing_is_written_by_default() -> None:
-    program = "from walreplay.log import log; log('phase', name='scan')"
+    program = "from walreplay.progress import log; log('phase', name='scan')"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("", "")
 

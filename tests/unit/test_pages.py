@@ -30,8 +30,8 @@ from support.pages import (
     tagged,
 )
 from walreplay.cli.questions import app
+from walreplay.config import Configuration, MetadataSettings, load_configuration, load_settings
 from walreplay.errors import ConfigError
-from walreplay.settings import Configuration, MetadataSettings, load_configuration, load_settings
 
 PACKAGE = Path(walreplay.__file__).parent
 TESTS = ROOT / "tests"

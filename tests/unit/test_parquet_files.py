@@ -13,8 +13,7 @@ import pytest
 
 from walreplay.decode.change_batch import ChangeBatch, column_types
 from walreplay.errors import CaptureError, ValueFormatError
-from walreplay.loading.parquet_files import columns_of, read_batches
-from walreplay.loading.typed_rows import TypedRows
+from walreplay.loading.typed_rows import TypedRows, columns_of, read_batches
 from walreplay.protocol.messages import Column, Relation
 
 INT4, TEXT, FLOAT4, FLOAT8, DATE = 23, 25, 700, 701, 1082

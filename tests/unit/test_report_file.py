@@ -8,7 +8,7 @@ import pytest
 
 from walreplay.cli import main
 from walreplay.errors import TargetError
-from walreplay.spark.session.text_files import write_text
+from walreplay.session.text_files import write_text
 
 _CAPTURES = Path(__file__).parents[1] / "captures"
 _CUT = str(_CAPTURES / "o03_basic_split_bytes" / "capture")

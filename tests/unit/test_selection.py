@@ -2,10 +2,10 @@ import pickle
 
 import pytest
 
+from walreplay.config import Settings
+from walreplay.config.selection import MetadataNames, check_destinations, key_columns, select, unmatched_tables
 from walreplay.errors import ConfigError
 from walreplay.protocol.messages import Column, Relation
-from walreplay.selection import MetadataNames, check_destinations, key_columns, select, unmatched_tables
-from walreplay.settings import Settings
 
 
 def relation(columns="id* name email", *, name="people", namespace="shop", identity="d", oid=9):

@@ -4,9 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from walreplay.errors import ConfigError
-from walreplay.outputs import Output
-from walreplay.settings import (
+from walreplay.config import (
     CaptureSettings,
     LedgerSettings,
     MetadataSettings,
@@ -16,7 +14,9 @@ from walreplay.settings import (
     load_settings,
     make_settings,
 )
-from walreplay.settings.narrowed import Narrowed, tables_named
+from walreplay.config.model import Narrowed, tables_named
+from walreplay.errors import ConfigError
+from walreplay.names import Output
 from walreplay.types import TypeOptions
 
 FULL = """

@@ -10,9 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from walreplay.errors import ConfigError, OrderError
-from walreplay.report import SourceReport, SourcesReport
-from walreplay.settings import (
+from walreplay.config import (
     Configuration,
     Settings,
     SourceSettings,
@@ -22,6 +20,8 @@ from walreplay.settings import (
     make_settings,
     source_settings,
 )
+from walreplay.errors import ConfigError, OrderError
+from walreplay.report import SourceReport, SourcesReport
 
 LAKE = """
 captures: {recursive: false, order: modified}

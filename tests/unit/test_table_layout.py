@@ -3,9 +3,9 @@
 import pytest
 
 from support.small_mirror import INT4, TEXT, relation
+from walreplay.config import make_settings
+from walreplay.config.selection import select
 from walreplay.errors import ConfigError
-from walreplay.selection import select
-from walreplay.settings import make_settings
 
 COLUMNS = {"id": INT4, "a": TEXT, "b": TEXT}
 T = relation(1, "t", COLUMNS)

@@ -7,7 +7,7 @@ error, 3 an audit that has found something, 130 interrupted.
 
 Entry points: `run` of an installed program, `main`.
 
-Uses: protocol, settings, spark.
+Uses: archive, config, delta, job, ledger, protocol, session.
 Used by: __main__.
 """
 

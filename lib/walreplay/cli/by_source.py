@@ -6,25 +6,26 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import walreplay
-from walreplay.cli.archives import write_audit, write_index
-from walreplay.cli.maintenance import write_maintenance
-from walreplay.cli.printing import Printing
-from walreplay.cli.results import (
+from walreplay.cli.printing import (
+    Printing,
     cut_to_dict,
     status_to_dict,
+    write_audit,
     write_cut,
+    write_index,
+    write_maintenance,
     write_report,
     write_status,
 )
 from walreplay.cli.running import asked, captures_given, print_rows, run
-from walreplay.console import Output
+from walreplay.console import Screen
 from walreplay.errors import ConfigError
 from walreplay.lsn import format_lsn
 
 if TYPE_CHECKING:
+    from walreplay.config import Configuration, Settings
+    from walreplay.ledger.status import TargetStatus
     from walreplay.report import MaintenanceReport, RunReport, SourceReport, SourcesReport
-    from walreplay.settings import Configuration, Settings
-    from walreplay.spark.ledger.status import TargetStatus
 
 _Result = TypeVar("_Result")
 
@@ -108,7 +109,7 @@ def _one_of(config: Configuration, names: Sequence[str] | None, what: str) -> Se
 
 def _named(names: Sequence[str] | None) -> Configuration:
     """Give a configuration of sources that are named alone."""
-    from walreplay.settings import Configuration
+    from walreplay.config import Configuration
 
     return Configuration.from_mapping({"sources": {name: {"captures": "."} for name in names or ()}})
 
@@ -139,7 +140,7 @@ def apply_by_source(
         quiet=quiet,
     )
 
-    def write(output: Output) -> None:
+    def write(output: Screen) -> None:
         for one in report.sources:
             _begin(output, one)
             if one.result is not None:
@@ -176,7 +177,7 @@ def look_by_source(
         raise ConfigError("--index is the index of one source's captures", remedy="Name the source, with --source")
 
     def look(spark: Any, progress: Any) -> SourcesReport[Any]:
-        from walreplay.spark.job.by_source import Source, each_source
+        from walreplay.job.sources import Source, each_source
 
         def work(source: Source) -> Any:
             if command == "index":
@@ -186,9 +187,9 @@ def look_by_source(
         return each_source(spark, config, work, sources=chosen, progress=progress)
 
     _, report = run(look, quiet=quiet)
-    write_one: Callable[[Output, Any], None] = write_index if command == "index" else write_audit
+    write_one: Callable[[Screen, Any], None] = write_index if command == "index" else write_audit
 
-    def write(output: Output) -> None:
+    def write(output: Screen) -> None:
         for one in report.sources:
             _begin(output, one)
             if one.result is not None:
@@ -221,7 +222,7 @@ def maintain_by_source(
     chosen = config.chosen(names)
 
     def look(spark: Any, progress: Any) -> SourcesReport[MaintenanceReport]:
-        from walreplay.spark.job.by_source import Source, each_source
+        from walreplay.job.sources import Source, each_source
 
         def work(source: Source) -> MaintenanceReport:
             settings, told = source.settings, source.progress
@@ -231,7 +232,7 @@ def maintain_by_source(
 
     _, report = run(look, quiet=quiet)
 
-    def write(output: Output) -> None:
+    def write(output: Screen) -> None:
         for one in report.sources:
             _begin(output, one)
             if one.result is not None:
@@ -261,7 +262,7 @@ def status_by_source(
         return
     report = asked(lambda spark: walreplay.sources_status(spark, target, config, sources=chosen))
 
-    def write(output: Output) -> None:
+    def write(output: Screen) -> None:
         for one in report.sources:
             _begin(output, one)
             if one.result is not None:
@@ -279,13 +280,13 @@ def _refuse_captures(captures: str | None, config: Configuration) -> None:
         config.single()
 
 
-def _begin(output: Output, one: SourceReport[_Result]) -> None:
+def _begin(output: Screen, one: SourceReport[_Result]) -> None:
     output.line(f"source {one.source}", style="bold")
     if one.error is not None:
         output.line(f"failed: {one.problem}", style="red")
 
 
-def _write_applied(output: Output, report: SourcesReport[RunReport]) -> None:
+def _write_applied(output: Screen, report: SourcesReport[RunReport]) -> None:
     rows: list[tuple[Any, ...]] = []
     for one in report.sources:
         done = one.result
@@ -299,7 +300,7 @@ def _write_applied(output: Output, report: SourcesReport[RunReport]) -> None:
     output.table(("source", "state", "files", "transactions", "changes", "tables", "LSN", "seconds"), rows)
 
 
-def _write_standing(output: Output, report: SourcesReport[TargetStatus | None]) -> None:
+def _write_standing(output: Screen, report: SourcesReport[TargetStatus | None]) -> None:
     rows: list[tuple[Any, ...]] = []
     for one in report.sources:
         found = one.result

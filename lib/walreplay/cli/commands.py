@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import walreplay
-from walreplay.cli.archives import write_forecast
 from walreplay.cli.by_source import apply_by_source, maintain_by_source, place_of, settings_of
-from walreplay.cli.maintenance import write_maintenance
-from walreplay.cli.options import (
+from walreplay.cli.printing import Printing, write_forecast, write_maintenance, write_report
+from walreplay.cli.running import (
     AcceptChangedTables,
     AllowGaps,
     AtOnce,
@@ -27,15 +26,17 @@ from walreplay.cli.options import (
     Sources,
     Target,
     Traceback,
+    asked,
+    configuration,
+    print_report,
+    print_with_rows,
+    run,
 )
-from walreplay.cli.printing import Printing
-from walreplay.cli.results import write_report
-from walreplay.cli.running import asked, configuration, print_report, print_with_rows, run
-from walreplay.console import Output
+from walreplay.console import Screen
 from walreplay.errors import ConfigError
 
 if TYPE_CHECKING:
-    from walreplay.settings import Settings
+    from walreplay.config import Settings
 
 app = typer.Typer(
     name="walreplay",
@@ -52,10 +53,10 @@ def _root(
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:
     if version:
-        Output().line(f"walreplay {walreplay.__version__}")
+        Screen().line(f"walreplay {walreplay.__version__}")
         raise typer.Exit
     if context.invoked_subcommand is None:
-        Output().lines(context.get_help())
+        Screen().lines(context.get_help())
 
 
 UntilLsn = Annotated[str | None, typer.Option("--until-lsn", help="The last commit LSN that is wanted.", metavar="X/X")]
@@ -193,7 +194,7 @@ def backfill_command(
 ) -> None:
     """Bring a target to what the source held at an LSN or at a time."""
     printing = Printing(as_json, report_file)
-    from walreplay.spark.job.moments import until_of
+    from walreplay.job.as_of import until_of
 
     until_of(until_lsn, until_time)  # said before Spark starts, if it cannot be read
     found = configuration(config, allow_gaps=allow_gaps, accept_changed_tables=accept_changed_tables)
@@ -299,7 +300,7 @@ def load_command(
     rows_of = _rows_of(source, from_table, from_query, give_up=give_up)
     settings = settings_of(configuration(config), of_source)
     if give_up:
-        Output().line(asked(lambda spark: walreplay.give_up_load(spark, target, settings)))
+        Screen().line(asked(lambda spark: walreplay.give_up_load(spark, target, settings)))
         return
     _, report = run(
         lambda spark, progress: walreplay.load(

@@ -1,13 +1,30 @@
-"""What a command prints: for people or as JSON, and the same JSON in a file if one is wanted."""
+"""What a command prints: for people or as JSON, and the same JSON in a file if one is wanted.
+
+What commands print: for people, or as values that JSON knows.
+
+What the command that maintains a target prints.
+
+What the commands print that look at an archive, or ahead.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
 
-from walreplay.console import Output
+from walreplay.console import Screen, age, size
+from walreplay.lsn import format_lsn
+
+if TYPE_CHECKING:
+    from walreplay.archive.audit import AuditReport
+    from walreplay.archive.building import IndexReport
+    from walreplay.archive.messages import Inspection
+    from walreplay.job.as_of import AsOf
+    from walreplay.ledger.status import Cut, TargetStatus
+    from walreplay.report import Forecast, MaintenanceReport, RunReport, TableMaintenance
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +40,7 @@ class Printing:
     as_json: bool = False
     report: str | None = None
 
-    def show(self, values: Mapping[str, Any], write: Callable[[Output], None]) -> None:
+    def show(self, values: Mapping[str, Any], write: Callable[[Screen], None]) -> None:
         """Print a result.
 
         Args:
@@ -33,15 +50,525 @@ class Printing:
         Raises:
             TargetError: the file cannot be written; the result is printed by then.
         """
-        output = Output()
+        output = Screen()
         if self.as_json:
             output.json(values, indent=2)
         else:
             write(output)
         if self.report is not None:
-            from walreplay.spark.session.text_files import write_text
+            from walreplay.session.text_files import write_text
 
             write_text(self.report, json.dumps(values, indent=2) + "\n")
 
 
-__all__ = ["Printing"]
+_WRITTEN: Final = {"files": ", written as files", "statements": ", written by Spark's statements"}
+_NAMED: Final = 5
+"""So many tables are named at most of those to which the same has happened."""
+
+_IDENTITIES: Final = {"d": "default", "n": "nothing", "f": "full", "i": "index"}
+
+
+def write_report(output: Screen, report: RunReport) -> None:
+    """Write what a run did."""
+    number = "" if report.run is None else f"run {report.run}: "
+    if report.status == "nothing new":
+        output.line(f"{number}nothing new in {report.captures} ({report.seconds:.1f} s)")
+    elif report.status == "loaded":
+        files = f"{_counted(report.files, 'file')} ({size(report.capture_bytes)})"
+        output.line(
+            f"{number}{_counted(report.changes, 'row')} from {files if report.files else report.captures} loaded into "
+            f"{report.target} in {report.seconds:.1f} s"
+            f"{_WRITTEN.get(report.writer or '', '')}"
+        )
+    elif report.status == "rebuilt":
+        made = sum(table.action != "unchanged" for table in report.tables)
+        output.line(
+            f"{number}{made:,} of {_counted(len(report.tables), 'table')} of {report.target} made again from "
+            f"{_counted(report.files, 'file')} ({size(report.capture_bytes)}) in {report.seconds:.1f} s"
+        )
+    else:
+        output.line(
+            f"{number}{_counted(report.transactions, 'transaction')}, {_counted(report.changes, 'row change')} from "
+            f"{_counted(report.files, 'file')} ({size(report.capture_bytes)}) applied to {report.target} "
+            f"in {report.seconds:.1f} s{_WRITTEN.get(report.writer or '', '')}"
+        )
+    if report.applied_lsn is not None:
+        output.line(f"applied up to LSN {format_lsn(report.applied_lsn)}{_committed(report.applied_commit_ts)}")
+    if report.tables:
+        output.line()
+        output.table(
+            ("table", "action", "changes", "inserted", "updated", "deleted", "version", "seconds"),
+            [
+                (
+                    table.name,
+                    f"{table.action}, truncated" if table.truncated else table.action,
+                    table.changes,
+                    table.inserted,
+                    table.updated,
+                    table.deleted,
+                    table.version,
+                    table.seconds,
+                )
+                for table in report.tables
+            ],
+        )
+    for table in report.tables:
+        for note in table.notes:
+            output.line(f"note: {table.name}: {note}")
+    for reason, names in _other_ways(report).items():
+        output.line(f"note: written by Spark's statements, as {reason}: {_listed(names)}")
+    for warning in report.warnings:
+        output.line(f"warning: {warning}", style="yellow")
+
+
+def _other_ways(report: RunReport) -> dict[str, list[str]]:
+    """Give the tables that were written by statements though the run writes files, by what the reason was."""
+    found: dict[str, list[str]] = {}
+    for table in report.tables:
+        if report.writer == "files" and table.writer == "statements":
+            found.setdefault(table.writer_reason, []).append(table.name)
+    return found
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - _NAMED
+    return ", ".join(names) if more <= 1 else f"{', '.join(names[:_NAMED])} and {more:,} more"
+
+
+def _counted(number: int, thing: str) -> str:
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
+def write_inspection(output: Screen, inspection: Inspection) -> None:
+    """Write what is in capture files."""
+    output.line(f"{inspection.transactions:,} transactions, {inspection.changes:,} row changes")
+    if inspection.first_lsn is not None and inspection.last_lsn is not None:
+        output.line(f"LSN     {format_lsn(inspection.first_lsn)} to {format_lsn(inspection.last_lsn)}")
+    if inspection.first_commit is not None and inspection.last_commit is not None:
+        output.line(f"commits {_time(inspection.first_commit)} to {_time(inspection.last_commit)}")
+    output.line()
+    output.table(
+        ("file", "framing", "compression", "bytes", "messages", "transactions", "note"),
+        [
+            (
+                file.path,
+                file.framing,
+                file.compression,
+                file.bytes,
+                file.messages,
+                file.transactions,
+                file.note,
+            )
+            for file in inspection.files
+        ],
+    )
+    output.line()
+    output.table(("message", "count"), sorted(inspection.messages.items(), key=lambda item: -item[1]))
+    if inspection.relations:
+        output.line()
+        output.table(
+            ("relation", "oid", "identity", "key", "columns", "inserts", "updates", "deletes", "truncates"),
+            [
+                (
+                    relation.name,
+                    str(relation.oid),
+                    _IDENTITIES.get(relation.replica_identity, relation.replica_identity),
+                    ", ".join(relation.key),
+                    relation.columns,
+                    relation.inserts,
+                    relation.updates,
+                    relation.deletes,
+                    relation.truncates,
+                )
+                for relation in inspection.relations
+            ],
+        )
+
+
+def inspection_to_dict(inspection: Inspection) -> dict[str, Any]:
+    """Give an inspection as values that JSON knows."""
+    files = ("path", "framing", "compression", "bytes", "messages", "transactions", "note")
+    relations = (
+        "name", "oid", "replica_identity", "columns", "key", "inserts", "updates", "deletes", "truncates",
+    )  # fmt: skip
+    return {
+        "files": _records(inspection.files, files),
+        "messages": dict(inspection.messages),
+        "transactions": inspection.transactions,
+        "changes": inspection.changes,
+        "relations": _records(inspection.relations, relations),
+        "first_lsn": _lsn(inspection.first_lsn),
+        "last_lsn": _lsn(inspection.last_lsn),
+        "first_commit": _iso(inspection.first_commit),
+        "last_commit": _iso(inspection.last_commit),
+    }
+
+
+def write_status(output: Screen, status: TargetStatus) -> None:
+    """Write what a target holds."""
+    if status.applied_lsn is None:
+        output.line(f"{status.target}: nothing has been applied yet")
+    else:
+        when = _committed(status.applied_commit_ts)
+        output.line(f"{status.target}: applied up to LSN {format_lsn(status.applied_lsn)}{when}")
+    if status.at_work is not None:
+        run = status.at_work
+        who = f"{run.user} on {run.host} (process {run.pid}, since {_time(run.since)})"
+        seen = f"its last sign of life was at {_time(run.beat)}"
+        if run.alive:
+            output.line(f"run {run.run} is at work: {who}; {seen}")
+        else:
+            output.line(f"run {run.run} was interrupted: {who}; {seen}. The next run takes over", style="yellow")
+    if status.runs:
+        output.line()
+        output.table(
+            ("run", "state", "started", "finished", "LSN", "files", "transactions", "changes", "tables", "written"),
+            [
+                (
+                    run.run,
+                    run.state,
+                    _time(run.started_at),
+                    _time(run.finished_at),
+                    _lsn(run.applied_lsn),
+                    run.files,
+                    run.transactions,
+                    run.changes,
+                    _count(run.tables),
+                    run.writer,
+                )
+                for run in status.runs
+            ],
+        )
+    if status.open_transactions:
+        output.line()
+        output.table(
+            ("open transaction", "xid", "gid", "LSN", "began in", "offset", "since", "age", "size", "segments"),
+            [
+                (
+                    item.kind,
+                    str(item.xid),
+                    item.gid,
+                    _lsn(item.lsn),
+                    item.began_at_file,
+                    item.offset,
+                    _time(item.since),
+                    None if item.age is None else age(item.age),
+                    size(item.bytes),
+                    item.segments,
+                )
+                for item in status.open_transactions
+            ],
+        )
+
+
+def status_to_dict(status: TargetStatus) -> dict[str, Any]:
+    """Give a target's status as values that JSON knows."""
+    runs = (
+        "run", "state", "started_at", "finished_at", "applied_lsn",
+        "files", "transactions", "changes", "tables", "writer",
+    )  # fmt: skip
+    at_work = ("run", "user", "host", "pid", "since", "beat", "alive")
+    open_transactions = (
+        "kind", "xid", "gid", "lsn", "began_at_file", "offset", "since", "age", "bytes", "segments",
+    )  # fmt: skip
+    return {
+        "target": status.target,
+        "applied_lsn": _lsn(status.applied_lsn),
+        "applied_commit_ts": _iso(status.applied_commit_ts),
+        "at_work": next(iter(_records([status.at_work] if status.at_work else [], at_work)), None),
+        "runs": _records(status.runs, runs),
+        "open_transactions": _records(status.open_transactions, open_transactions),
+    }
+
+
+def write_cut(output: Screen, cut: Cut) -> None:
+    """Write which version of each table belongs to a run, and how to read it."""
+    up_to = "nothing was applied yet"
+    if cut.applied_lsn is not None:
+        up_to = f"applied up to LSN {format_lsn(cut.applied_lsn)}{_committed(cut.applied_commit_ts)}"
+    output.line(f"{cut.target}, run {cut.run}: {up_to}")
+    if cut.tables:
+        output.line()
+        output.table(
+            ("table", "version", "location"), [(table.name, table.version, table.location) for table in cut.tables]
+        )
+        output.line()
+        for table in cut.tables:
+            output.line(f"-- {table.name}: {table.note}" if table.sql is None else f"{table.sql};")
+
+
+def cut_to_dict(cut: Cut) -> dict[str, Any]:
+    """Give a cut as values that JSON knows."""
+    return {
+        "target": cut.target,
+        "run": cut.run,
+        "applied_lsn": _lsn(cut.applied_lsn),
+        "applied_commit_ts": _iso(cut.applied_commit_ts),
+        "tables": _records(cut.tables, ("name", "version", "location", "sql", "note")),
+    }
+
+
+def write_as_of(output: Screen, found: AsOf) -> None:
+    """Write how each table is read as of a moment."""
+    lsn = "before every commit" if found.lsn is None else f"LSN {format_lsn(found.lsn)}"
+    output.line(f"{found.target} as of {lsn}" + ("" if found.time is None else f", at {found.time.isoformat(sep=' ')}"))
+    for table in found.tables:
+        output.line()
+        output.line(f"{table.name} ({table.output}){'' if table.exact else ', not exactly'}", style="bold")
+        if table.note:
+            output.line(f"-- {table.note}")
+        if table.sql is not None:
+            output.line(f"{table.sql};")
+
+
+def as_of_to_dict(found: AsOf) -> dict[str, Any]:
+    """Give the same as values that JSON knows."""
+    return {
+        "target": found.target,
+        "lsn": _lsn(found.lsn),
+        "time": _iso(found.time),
+        "tables": _records(found.tables, ("name", "output", "location", "sql", "exact", "note")),
+    }
+
+
+def _records(items: Iterable[Any], names: Sequence[str]) -> list[dict[str, Any]]:
+    return [{name: _plain(name, getattr(item, name)) for name in names} for item in items]
+
+
+def _plain(name: str, value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, timedelta):
+        return round(value.total_seconds())
+    return _lsn(value) if name.endswith("lsn") else value
+
+
+def _lsn(lsn: int | None) -> str | None:
+    return None if lsn is None else format_lsn(lsn)
+
+
+def _iso(time: datetime | None) -> str | None:
+    return None if time is None else time.isoformat()
+
+
+def _time(time: datetime | None) -> str | None:
+    return None if time is None else time.isoformat(sep=" ", timespec="seconds")
+
+
+def _committed(time: datetime | None) -> str:
+    return "" if time is None else f", committed at {_time(time)}"
+
+
+def _count(tables: Any) -> Any:
+    return tables if isinstance(tables, int) or tables is None else len(tables)
+
+
+def write_maintenance(output: Screen, report: MaintenanceReport) -> None:
+    """Write what a target's tables needed, and what was done; the tables that need nothing are counted alone."""
+    needing = [table for table in report.tables if table.actions or table.problem]
+    what = "would be maintained; nothing was written" if report.dry_run else "maintained"
+    output.line(f"{len(needing):,} of {len(report.tables):,} tables of {report.target} {what} ({report.seconds:.1f} s)")
+    if needing:
+        output.line()
+        output.table(
+            ("table", "files", "size", "what", "why", "removed", "added"),
+            [
+                (
+                    table.name,
+                    table.files,
+                    size(table.bytes),
+                    ", ".join(table.actions),
+                    "; ".join(table.reasons),
+                    _rewritten(table, table.files_removed),
+                    _rewritten(table, table.files_added),
+                )
+                for table in needing
+            ],
+        )
+    for table in report.tables:
+        if table.problem:
+            output.line(f"failed: {table.name}: {table.problem}", style="red")
+    for warning in report.warnings:
+        output.line(f"warning: {warning}", style="yellow")
+
+
+def _rewritten(table: TableMaintenance, count: int) -> int | None:
+    return count if table.done else None
+
+
+def write_index(output: Screen, report: IndexReport) -> None:
+    """Write what of an archive was indexed."""
+    output.line(
+        f"{_counted(report.files, 'file')} ({size(report.capture_bytes)}) in {report.index}; "
+        f"{_counted(report.files_read, 'file')} ({size(report.bytes_read)}) read for it in {report.seconds:.1f} s"
+    )
+    lsns = _lsns(report.first_lsn, report.last_lsn)
+    counts = f"{_counted(report.transactions, 'transaction')}, {_counted(report.changes, 'row change')}"
+    output.line(f"{counts}{lsns and f', LSN {lsns}'}")
+    for warning in report.warnings:
+        output.line(f"warning: {warning}", style="yellow")
+
+
+def write_forecast(output: Screen, report: Forecast) -> None:
+    """Write what a run would do."""
+    if not report.runs:
+        output.line(f"nothing new in {report.captures}")
+    else:
+        output.line(
+            f"{_counted(report.transactions, 'transaction')} from {_counted(report.files, 'file')} "
+            f"({size(report.capture_bytes)}) would be applied to {report.target} in {_counted(report.runs, 'run')}, "
+            f"by about {_counted(report.tasks, 'Spark task')}; nothing was written"
+        )
+    if report.applied_lsn is not None:
+        output.line(
+            f"it would be applied up to LSN {format_lsn(report.applied_lsn)}, {_time(report.applied_commit_ts)}"
+        )
+    if report.estimated_seconds is not None:
+        about = timedelta(seconds=max(1, round(report.estimated_seconds)))
+        output.line(f"it would take about {about}, to judge by {report.estimated_by}")
+    if report.tables:
+        output.line()
+        output.table(
+            ("table", "becomes", "inserts", "updates", "deletes", "truncates"),
+            [
+                (
+                    one.name,
+                    f"{', '.join(one.outputs)}{' (new)' if one.is_new else ''}",
+                    *(one.inserts, one.updates, one.deletes, one.truncates),
+                )
+                for one in report.tables
+            ],
+            title="row changes in the files",
+        )
+    if report.left_out:
+        output.line(f"{_counted(report.left_out, 'row change')} of tables that are not wanted")
+    for one in report.tables:
+        for change in one.changes:
+            output.line(f"note: {one.name}: {change}")
+    for warning in report.warnings:
+        output.line(f"warning: {warning}", style="yellow")
+
+
+def write_audit(output: Screen, report: AuditReport) -> None:
+    """Write what an archive holds, and what is wrong with it."""
+    output.line(
+        f"{report.captures}: {_counted(report.files, 'file')} ({size(report.capture_bytes)}), "
+        f"{_counted(report.transactions, 'transaction')}, {_counted(report.changes, 'row change')}, "
+        f"{_counted(report.sessions, 'session')}; {_counted(report.files_read, 'file')} read in {report.seconds:.1f} s"
+    )
+    if report.index is not None:
+        output.line(f"{_counted(report.as_indexed, 'file')} as indexed in {report.index}")
+    _write_coverage(output, report)
+    _write_faults(output, report)
+    _write_remarks(output, report)
+    _write_tables(output, report)
+    for warning in report.warnings:
+        output.line(f"warning: {warning}", style="yellow")
+    output.line()
+    if report.is_whole:
+        output.line("nothing is damaged or missing, as far as the files can tell")
+    else:
+        count = _counted(len(report.problems) + len(report.holes), "problem")
+        output.line(f"the archive is not whole: {count}, see above", style="red")
+
+
+def _write_coverage(output: Screen, report: AuditReport) -> None:
+    output.line()
+    output.table(
+        ("first file", "last file", "files", "transactions", "first LSN", "last LSN", "first commit", "last commit"),
+        [
+            (
+                one.first_file,
+                one.last_file,
+                one.files,
+                one.transactions,
+                _lsn(one.first_lsn),
+                _lsn(one.last_lsn),
+                _time(one.first_commit_ts),
+                _time(one.last_commit_ts),
+            )
+            for one in report.coverage
+        ],
+        title="coverage: each line without a gap",
+    )
+
+
+def _write_faults(output: Screen, report: AuditReport) -> None:
+    if report.problems:
+        output.line()
+        output.table(
+            ("problem", "file", "offset", "files", "what"),
+            [
+                (one.kind, one.file, one.offset, one.files, f"{one.table}: {one.problem}" if one.table else one.problem)
+                for one in report.problems
+            ],
+            title="damaged or missing",
+        )
+        for remedy in dict.fromkeys(one.remedy for one in report.problems if one.remedy):
+            kinds = dict.fromkeys(one.kind for one in report.problems if one.remedy == remedy)
+            output.line(f"{', '.join(kinds)}: {remedy}")
+    if report.holes:
+        output.line()
+        output.table(
+            ("between", "and", "missing", "such as"),
+            [(one.before, one.after, one.missing, one.example) for one in report.holes],
+            title="numbers that the files leave out",
+        )
+
+
+def _write_remarks(output: Screen, report: AuditReport) -> None:
+    if report.overlaps:
+        output.line()
+        compared = "compared with" if report.copies_compared else "not compared with"
+        output.table(
+            ("file", "transactions", "first LSN", "last LSN"),
+            [(one.file, one.transactions, _lsn(one.first_lsn), _lsn(one.last_lsn)) for one in report.overlaps],
+            title=f"sent again ({compared} their first copies)",
+        )
+    if report.torn:
+        output.line()
+        output.table(
+            ("file", "bytes"),
+            [(one.file, one.bytes) for one in report.torn],
+            title="torn messages, which a reconnect has left",
+        )
+    if report.open or report.unfinished_bytes:
+        output.line()
+        rows: list[tuple[Any, ...]] = [
+            (one.kind, str(one.xid), one.gid, _lsn(one.lsn), _time(one.since), one.file, one.offset)
+            for one in report.open
+        ]
+        if report.unfinished_bytes:
+            rows.append((f"message, {report.unfinished_bytes:,} bytes", "", None, None, None, "", None))
+        output.table(
+            ("open", "xid", "gid", "LSN", "since", "began in", "offset"), rows, title="not ended where the archive ends"
+        )
+
+
+def _write_tables(output: Screen, report: AuditReport) -> None:
+    if not report.tables:
+        return
+    output.line()
+    headers = ["table", "oid", "inserts", "updates", "deletes", "truncates", "first file", "last file", "older rows"]
+    rows = []
+    for one in report.tables:
+        base = f"truncated at {_lsn(one.truncated_lsn)}" if one.truncated_lsn is not None else one.base
+        row = [one.name, str(one.oid), one.inserts, one.updates, one.deletes, one.truncates]
+        row += [one.first_file, one.last_file, base]
+        if report.values_counted:
+            row += [one.decoded_rows, None if one.decoded_bytes is None else size(one.decoded_bytes)]
+        rows.append(row)
+    if report.values_counted:
+        headers += ["committed changes", "decoded"]
+    output.table(headers, rows, title="tables")
+    rescued = [(one.name, column, count) for one in report.tables for column, count in one.rescued.items()]
+    if rescued:
+        output.line()
+        output.table(("table", "column", "values"), rescued, title="values that go to _rescued_data")
+
+
+def _lsns(first: int | None, last: int | None) -> str:
+    return "" if first is None or last is None else f"{format_lsn(first)} to {format_lsn(last)}"
+
+
+__all__ = ["Printing", "write_maintenance"]

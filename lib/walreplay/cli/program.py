@@ -11,11 +11,11 @@ from typing import Final
 
 import typer
 
-from walreplay.cli.options import LOG_VARIABLE, TRACEBACK_VARIABLE
 from walreplay.cli.questions import app
-from walreplay.console import Output, drop_output, guarded, logged
+from walreplay.cli.running import LOG_VARIABLE, TRACEBACK_VARIABLE
+from walreplay.console import Screen, drop_output, guarded, logged
 from walreplay.errors import WalReplayError
-from walreplay.spark.session.failures import failure_of
+from walreplay.session.failures import failure_of
 
 # typer brings click along or has it inside, by version; both name the base of usage errors like this.
 _UsageError: Final = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
@@ -66,7 +66,7 @@ def _main(argv: Sequence[str] | None) -> int:
         if "--traceback" in arguments or os.environ.get(TRACEBACK_VARIABLE, "0") not in ("", "0"):
             # What Spark has thrown stands behind an error of ours.
             error.__suppress_context__ = False
-            Output.of_errors().traceback()
+            Screen.of_errors().traceback()
         text, code = explain(error)
         _say(f"error: {text}")
     return code if isinstance(code, int) else 0
@@ -99,4 +99,4 @@ def explain(error: Exception) -> tuple[str, int]:
 
 
 def _say(text: str) -> None:
-    Output.of_errors().line(text)
+    Screen.of_errors().line(text)

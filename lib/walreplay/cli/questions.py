@@ -11,10 +11,22 @@ from typing import Annotated, Final
 import typer
 
 import walreplay
-from walreplay.cli.archives import write_audit, write_index
 from walreplay.cli.by_source import look_by_source, place_of, settings_to_ask, status_by_source
 from walreplay.cli.commands import app
-from walreplay.cli.options import (
+from walreplay.cli.printing import (
+    Printing,
+    as_of_to_dict,
+    cut_to_dict,
+    inspection_to_dict,
+    status_to_dict,
+    write_as_of,
+    write_audit,
+    write_cut,
+    write_index,
+    write_inspection,
+    write_status,
+)
+from walreplay.cli.running import (
     AllowGaps,
     Captures,
     Config,
@@ -25,20 +37,12 @@ from walreplay.cli.options import (
     Sources,
     Target,
     Traceback,
+    asked,
+    configuration,
+    print_report,
+    run,
 )
-from walreplay.cli.printing import Printing
-from walreplay.cli.results import (
-    as_of_to_dict,
-    cut_to_dict,
-    inspection_to_dict,
-    status_to_dict,
-    write_as_of,
-    write_cut,
-    write_inspection,
-    write_status,
-)
-from walreplay.cli.running import asked, configuration, print_report, run
-from walreplay.console import Output
+from walreplay.console import Screen
 from walreplay.errors import ConfigError
 
 _NOT_WHOLE: Final = 3
@@ -131,9 +135,9 @@ def inspect_command(
     _check_framing(framing)
     if messages and report_file is not None:
         raise ConfigError("--report has no messages", remedy="Leave it out, or --messages")
-    output = Output()
+    output = Screen()
     if messages:
-        from walreplay.transcript import transcribe
+        from walreplay.archive.messages import transcribe
 
         path = None
         for line in transcribe(paths, framing, source_encoding=source_encoding):
@@ -151,7 +155,7 @@ def inspect_command(
                 output.line(path, style="bold")
             output.line(f"{line.offset:>12}  {line.message:<16}  {line.details}".rstrip())
         return
-    from walreplay.inspection import inspect_captures
+    from walreplay.archive.messages import inspect_captures
 
     inspection = inspect_captures(paths, framing, source_encoding=source_encoding)
     values = inspection_to_dict(inspection)
@@ -213,7 +217,7 @@ def sql_command(
     """List, print or copy the scripts for the source: SQL and shell.  Needs no Spark."""
     from walreplay.scripts import about, copy_scripts, script, script_names
 
-    output = Output()
+    output = Screen()
     if into is not None:
         if name is not None:
             raise ConfigError("all scripts are copied", remedy="Leave out the name, or --into")

@@ -1,19 +1,23 @@
-"""What all commands do: read the configuration, start Spark, work under the progress display, print."""
+"""What all commands do: read the configuration, start Spark, work under the progress display, print.
+
+Options that several commands have.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol, TypeVar
 
-from walreplay.cli.printing import Printing
-from walreplay.cli.results import write_report
-from walreplay.console import Output, progress_shown
+import typer
+
+from walreplay.cli.printing import Printing, write_report
+from walreplay.console import Screen, progress_shown
 from walreplay.errors import ConfigError
 
 if TYPE_CHECKING:
+    from walreplay.config import Configuration
     from walreplay.progress import Progress
     from walreplay.report import RunReport
-    from walreplay.settings import Configuration
 
 
 class _Dictable(Protocol):
@@ -27,7 +31,7 @@ _Answer = TypeVar("_Answer")
 
 def configuration(path: str | None, *, allow_gaps: bool = False, accept_changed_tables: bool = False) -> Configuration:
     """Read the configuration, with what the command line adds to it."""
-    from walreplay.settings import load_configuration
+    from walreplay.config import load_configuration
 
     found = load_configuration(path)
     if allow_gaps:
@@ -51,7 +55,7 @@ def run(work: Callable[[Any, Progress], _Result], *, quiet: bool) -> tuple[Any, 
     progress = progress_shown(quiet=quiet)
     try:
         progress.stage("start Spark", None)
-        from walreplay.spark.session.session import build_session
+        from walreplay.session.session import build_session
 
         spark = build_session(progress=progress)
         return spark, work(spark, progress)
@@ -61,12 +65,12 @@ def run(work: Callable[[Any, Progress], _Result], *, quiet: bool) -> tuple[Any, 
 
 def asked(question: Callable[[Any], _Answer]) -> _Answer:
     """Start Spark, and ask something of it without the progress display."""
-    from walreplay.spark.session.session import build_session
+    from walreplay.session.session import build_session
 
     return question(build_session(progress=progress_shown(quiet=False)))
 
 
-def print_report(report: _Report, write: Callable[[Output, _Report], None], printing: Printing) -> None:
+def print_report(report: _Report, write: Callable[[Screen, _Report], None], printing: Printing) -> None:
     """Print what a command has done."""
     printing.show(report.to_dict(), lambda output: write(output, report))
 
@@ -82,10 +86,66 @@ def print_rows(spark: Any, report: RunReport, show: int) -> None:
     """Print the first rows of each of a report's tables."""
     if not show:
         return
-    from walreplay.spark.delta.preview import first_rows
+    from walreplay.delta.statements import first_rows
 
-    output = Output()
+    output = Screen()
     for table in report.tables:
         columns, rows = first_rows(spark, table.location, show)
         output.line()
         output.table(columns, rows, title=table.name)
+
+
+TRACEBACK_VARIABLE: Final = "WALREPLAY_TRACEBACK"
+LOG_VARIABLE: Final = "WALREPLAY_LOG"
+
+Captures = Annotated[
+    str | None,
+    typer.Option("--captures", help="Folder of the capture files, if the configuration has no sources.", metavar="URI"),
+]
+Sources = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--source", help="Only this source of the configuration; several by several --source.", metavar="NAME"
+    ),
+]
+AtOnce = Annotated[int, typer.Option("--at-once", help="So many sources at the same time.", metavar="N", min=1)]
+Config = Annotated[str | None, typer.Option("--config", help="Configuration (YAML).", metavar="FILE")]
+Index = Annotated[
+    str | None,
+    typer.Option(
+        "--index",
+        help="The index's place; without it `index` uses _walreplay_index in the captures' folder, and `audit` none.",
+        metavar="URI|TABLE",
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Report = Annotated[
+    str | None,
+    typer.Option("--report", help="Write the result as JSON to this file, too (a path or URI).", metavar="FILE"),
+]
+Metrics = Annotated[
+    str | None,
+    typer.Option("--metrics", help="Add a JSON line for each run and table; a URI is a folder.", metavar="FILE"),
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
+Target = Annotated[
+    str,
+    typer.Option("--target", help="Folder of the Delta tables, or catalog[.schema].", metavar="URI|CATALOG[.SCHEMA]"),
+]
+Traceback = Annotated[
+    bool, typer.Option("--traceback", help=f"Show the Python traceback of an error (or set {TRACEBACK_VARIABLE}=1).")
+]
+AllowGaps = Annotated[
+    bool, typer.Option("--allow-gaps", help="Continue where something is missing; incomplete transactions are named.")
+]
+AcceptChangedTables = Annotated[
+    bool, typer.Option("--accept-changed-tables", help="Continue from tables that somebody else has changed.")
+]
+Outputs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--output", help="mirror, history or changelog; else all that the configuration wants.", metavar="NAME"
+    ),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and write nothing.")]
+Show = Annotated[int, typer.Option("--show", help="Print the first rows of each table.", metavar="ROWS", min=0)]

@@ -6,11 +6,11 @@ file, `decoder` decodes its rows.  Both walk over the messages with `stream`, wh
 Rooms inside: `sessions` (reconnects and torn messages), `columns` (builders, one module per family of types),
 `kernels` (what is compiled), `compile` (how it is compiled).
 
-It decodes what it is told to decode.  Which transactions are applied is decided in `walreplay.transactions`.
+It decodes what it is told to decode.  Which transactions are applied is decided in `walreplay.stream`.
 
 Entry points: `files.scan_file`, `decoder.Decoder`, `onepass.OnePass`; their results are defined in `summary` and
-`place`.
+`walk`.
 
 Uses: protocol, types.
-Used by: changes, inspection, kernel_build, loading, sink, spark, transactions, transcript.
+Used by: archive, changes, evolution, fold, job, kernel_build, loading, spark, stream, table.
 """

@@ -1,19 +1,126 @@
-"""Row changes of one relation version, as Arrow columns."""
+"""Row changes of one relation version, as Arrow columns.
+
+Where rows come from: the file and offset of each row's message, and its transaction's origin.
+
+The walk gives each row a word: the number of the origin in the upper half, and the message's offset in the walked bytes
+in the lower.  What these bytes are, a `Stretch` says.
+
+Values that their columns' types cannot hold: for each row a JSON object of column names and PostgreSQL's texts.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 
-from walreplay.decode.row_places import Places
+from walreplay.decode.placing import empty
 from walreplay.names import free_names
 from walreplay.protocol import messages as m
 from walreplay.types import ColumnType, resolve
 from walreplay.types.registry import DEFAULT_OPTIONS, TypeOptions
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+_HALF: Final = 32
+_OFFSET: Final = (1 << _HALF) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class WalkedBytes:
+    """Bytes that are walked.
+
+    Attributes:
+        path: the file that they lie in, from ``base`` on.  What lies before its start, below zero, lies in another one:
+            ``before`` names it, with the bytes' offset there.
+        base: None where all bytes lie in the other one.
+
+    A message whose frame begins in front of the file, and which itself begins in a file between that one and this, is
+    said to begin in the first of the three, behind its end.
+    """
+
+    path: str
+    base: int | None = 0
+    before: tuple[str, int] = ("", 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where rows come from; three columns of one length.
+
+    Attributes:
+        origin: the replication origin of the row's transaction, NULL for one made on the server itself.
+        path: the file that the row's message begins in, ``offset`` bytes (decompressed) from its start.
+    """
+
+    origin: pa.Array
+    path: pa.Array
+    offset: pa.Array
+
+    def slice(self, start: int, count: int) -> Places:
+        """Give some of the rows."""
+        return Places(*(column.slice(start, count) for column in (self.origin, self.path, self.offset)))
+
+
+class RowPlaces:
+    """The places of rows that are gathered.
+
+    Args:
+        origins: what the numbers of origins mean; it may grow.
+    """
+
+    def __init__(self, origins: Sequence[str | None]) -> None:
+        self._origins = origins
+        self._words = empty(0, np.int64)
+        self._stretches: list[tuple[int, WalkedBytes]] = []
+
+    @property
+    def address(self) -> int:
+        """Where the kernels write the words."""
+        return self._words.ctypes.data
+
+    def reserve(self, capacity: int, rows: int) -> None:
+        """Make room for so many rows, and keep the first ones."""
+        words, self._words = self._words, empty(capacity, np.int64)
+        self._words[:rows] = words[:rows]
+
+    def enter(self, row: int, stretch: WalkedBytes) -> None:
+        """Say what bytes the rows from one on are of."""
+        if not self._stretches or self._stretches[-1][1] != stretch:
+            self._stretches.append((row, stretch))
+
+    def finish(self, rows: int) -> Places:
+        """Give the places of the gathered rows, and begin anew."""
+        words = self._words[:rows].copy()
+        offsets, number = words & _OFFSET, np.zeros(rows, np.int32)
+        paths: dict[str, int] = {}
+        stops = [row for row, _ in self._stretches[1:]] + [rows]
+        for (start, stretch), stop in zip(self._stretches, stops, strict=True):
+            part = slice(start, stop)
+            found, base = offsets[part], stretch.base
+            in_front = np.full(len(found), True) if base is None else found + base < 0
+            path, at = stretch.before
+            number[part] = np.where(in_front, paths.setdefault(path, len(paths)), -1) if in_front.any() else -1
+            here = ~in_front
+            if here.any():
+                number[part][here] = paths.setdefault(stretch.path, len(paths))
+            offsets[part] = np.where(in_front, found + at, found + (base or 0))
+        self._stretches = [(0, self._stretches[-1][1])] if self._stretches else []
+        origin = (words >> _HALF).astype(np.int32)
+        named = pa.DictionaryArray.from_arrays
+        return Places(
+            named(pa.array(origin, mask=origin == 0), pa.array(self._origins, pa.string())),
+            named(pa.array(number), pa.array(list(paths), pa.string())),
+            pa.array(offsets),
+        )
+
 
 OP: Final = "__op"
 
@@ -169,3 +276,36 @@ def types_by_names(
 def type_names(types: Mapping[int, m.Type]) -> dict[int, tuple[str, str]]:
     """Give the (namespace, name) that Type messages announced, by oid."""
     return {oid: (type_.namespace, type_.name) for oid, type_ in types.items()}
+
+
+_ESCAPE: Final = re.compile(r"\\(?:u([0-9a-f]{4})|.)")
+
+
+def read_rescued(rescued: pa.Array) -> list[dict[str, str]]:
+    """Parse the objects of all rows; a row without one gets an empty dictionary."""
+    return [{} if text is None else json.loads(text) for text in rescued.to_pylist()]
+
+
+def rescued_json(values: Mapping[str, Any]) -> str:
+    """Write an object as Spark's `to_json` writes one with sorted names: equal objects have to be equal texts."""
+    text = json.dumps(values, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+    return _ESCAPE.sub(_in_capitals, text) if "\\u" in text else text
+
+
+def _in_capitals(escape: re.Match[str]) -> str:
+    return escape[0] if escape[1] is None else f"\\u{escape[1].upper()}"
+
+
+def rescued_array(rows: Iterable[Mapping[str, str]]) -> pa.Array:
+    """Write an object for each row, NULL for an empty one."""
+    return pa.array([rescued_json(values) if values else None for values in rows], pa.string())
+
+
+def spread(some: pa.Array, at: Sequence[int] | NDArray[np.int64], rows: int) -> pa.Array:
+    """Give a column of `rows` rows with the values `some` at the rows `at`, and NULL elsewhere."""
+    index = np.full(rows, -1, np.int64)
+    index[at] = np.arange(len(some))
+    return some.take(pa.array(index, mask=index < 0))
+
+
+__all__ = ["Places", "RowPlaces", "WalkedBytes"]

@@ -1,29 +1,28 @@
 """Decode stretches of a stream: rows as Arrow batches, one relation version each.
 
 On request it also gives what the ledger keeps: a record of each transaction, and logical messages.
+
+What has become of a transaction whose rows came before it was decided.
+
+What the ledger keeps of decoded stretches beside their rows: transactions, and logical messages.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from walreplay.decode import walk
 from walreplay.decode.announcements import Layout, Layouts
-from walreplay.decode.change_batch import ChangeBatch, type_names, types_by_names
-from walreplay.decode.fate import Fate
+from walreplay.decode.change_batch import ChangeBatch, RowPlaces, WalkedBytes, type_names, types_by_names
 from walreplay.decode.gathered import RelationRows
 from walreplay.decode.kernels import programs as words
-from walreplay.decode.place import Place
-from walreplay.decode.placing import Left, Placer
-from walreplay.decode.recorded import LogicalMessage, Recorded
-from walreplay.decode.row_places import RowPlaces, Stretch
-from walreplay.decode.stream import StreamWalker, outside
-from walreplay.decode.tiles import Tile
-from walreplay.decode.uses import Uses
-from walreplay.decode.walk import Records
+from walreplay.decode.placing import Left, Placer, Tile
+from walreplay.decode.stream import StreamWalker, Uses, outside
+from walreplay.decode.walk import Place, Records
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
 from walreplay.types import ColumnType
@@ -31,6 +30,61 @@ from walreplay.types.text import UTF8
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """How to decode a part of a streamed or prepared transaction, which is known to have committed.
+
+    Attributes:
+        ordinal: the ordinal of the part's first remaining row change.
+        aborted: the subtransactions that have rolled back, sorted.
+        applied: its rows are given.  Otherwise they are only compared with those of the first copy, or left out.
+        session: the number of the session in which it has committed.
+        resent: it is a copy of a transaction that is known already.
+    """
+
+    xid: int
+    gid: str | None
+    commit_lsn: int
+    commit_time: int
+    ordinal: int
+    aborted: tuple[int, ...]
+    applied: bool
+    session: int = 0
+    origin: str | None = None
+    resent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """Records of transactions, or of parts of transactions, that were decoded.
+
+    Attributes:
+        path: the file in which their Begins lie, at the offsets ``records.at``.
+        session: the number of the session in which they were sent.
+        origins: the origins to which the records refer by number.
+        ended: the transactions end in these bytes; those that also begin in them are complete.
+    """
+
+    records: Records
+    path: str
+    session: int
+    origins: tuple[str | None, ...]
+    ended: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class LogicalMessage:
+    """A logical message that was committed; the fields from ``commit_lsn`` on are None if it has no transaction."""
+
+    lsn: int
+    prefix: str
+    content: bytes = field(repr=False)
+    commit_lsn: int | None = None
+    commit_time: int | None = None
+    xid: int | None = None
+    ordinal: int | None = None
 
 
 TILE_BYTES: Final = 1 << 20
@@ -89,7 +143,7 @@ class Decoder(StreamWalker):
         self._layouts = Layouts()
         self._codec = codec
         self._placed = placed
-        self._stretch = Stretch("")
+        self._stretch = WalkedBytes("")
         self._column_types = column_types or {}
         self._skipped = np.array([_KIND_OF_OP[op] for op in sorted(skipped)], np.uint8)
         self._truncated: dict[m.Relation, None] = {}
@@ -154,7 +208,7 @@ class Decoder(StreamWalker):
         view = memoryview(data)[:stop]
         buf = np.frombuffer(view, np.uint8)
         self._path, self._base, self._before = path, base or 0, before
-        self._stretch = Stretch(path, base, before)
+        self._stretch = WalkedBytes(path, base, before)
         for tile in self.walk(view, start):
             yield from self.convert(buf, tile)
         self._uses.settle(self.kernel.slots)
@@ -189,7 +243,7 @@ class Decoder(StreamWalker):
         return taken
 
     def take_uses(self) -> list[m.Relation]:
-        """Give the relation versions that were used, in order, since the last call; see `walreplay.decode.uses`."""
+        """Give the relation versions that were used, in order, since the last call; see `walreplay.decode.stream`."""
         return self._uses.take()
 
     # Before a stretch: it has ordinary transactions, or it is a part of one deferred transaction.
@@ -476,3 +530,6 @@ class Decoder(StreamWalker):
 
 
 _ALL: Final = np.zeros(0, np.uint8)
+
+
+__all__ = ["Fate", "LogicalMessage", "Recorded"]

@@ -1,29 +1,141 @@
-"""Scan one file: from a guessed boundary, or from a known place behind the unfinished bytes of earlier files."""
+"""Scan one file: from a guessed boundary, or from a known place behind the unfinished bytes of earlier files.
+
+Recognise a stream's framing by its first bytes, and check it by reading a session in them.
+
+Check a file that was scanned from a guessed boundary against the place where the file before it ends.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
-from walreplay.decode.place import Place
-from walreplay.decode.recognition import framing_at_start, refuse_text
-from walreplay.decode.scan import HEAD_LIMIT, Scanner, fingerprint, parts_of, scan_through
-from walreplay.decode.sessions.first_session import first_session
-from walreplay.decode.sessions.foreign_files import stranger
-from walreplay.decode.sessions.leftover import refuse_leftover
-from walreplay.decode.sessions.parting import find_sessions
+from walreplay.decode.scan import HEAD_LIMIT, Scanner, Until, end_scan, fingerprint, parts_of, scan_through
+from walreplay.decode.sessions.breaks import is_framed_so
+from walreplay.decode.sessions.parting import find_sessions, first_session, framing_of, may_become, no_capture, stranger
 from walreplay.decode.sessions.readings import check_tail
-from walreplay.decode.sessions.resync import find_boundary, guess_framing
+from walreplay.decode.sessions.resync import find_boundary, guess_framing, refuse_leftover
 from walreplay.decode.sessions.starts import may_begin
-from walreplay.decode.summary import FileScan, Part, Summary
-from walreplay.decode.until import Until, end_scan
-from walreplay.errors import CaptureError, FramingChange, NotACapture, WalReplayError
+from walreplay.decode.summary import Block, FileScan, Part, Summary
+from walreplay.decode.walk import Place
+from walreplay.errors import CaptureError, FramingChange, FramingError, NotACapture, TruncatedMessage, WalReplayError
 from walreplay.protocol.compression import plain
 from walreplay.protocol.framing import PGCOPY_SIGNATURE, Framing
-from walreplay.protocol.opening import RECOGNISABLE_BYTES
-from walreplay.types.text import UTF8
+from walreplay.protocol.opening import HEAD_BYTES, RECOGNISABLE_BYTES, detect_framing, what_is
+from walreplay.types.text import UTF8, names_in
+
+
+def recognise(data: memoryview, codec: str = UTF8, *, prefix: bytes = b"") -> Framing | None:
+    """Recognise the framing of a stream by its first bytes; None if they fit none.
+
+    Args:
+        data: the bytes of its first file; they follow the ``prefix``.
+        codec: the encoding of names.
+
+    Raises:
+        TruncatedMessage: the bytes are too few.
+    """
+    head = prefix + bytes(data[:HEAD_BYTES])
+    if what_is(head) is not None:
+        return None
+    found = detect_framing(head, names=names_in(codec))
+    return confirmed(found, memoryview(prefix + bytes(data[:HEAD_LIMIT])), codec)
+
+
+def confirmed(found: Framing | None, beginning: memoryview, codec: str = UTF8) -> Framing | None:
+    """Give the framing in which a stream's first session can be read; None if there is none.
+
+    Args:
+        found: the framing that its very first bytes fit; None if they fit none.
+        beginning: its first `HEAD_LIMIT` bytes; so many, because its first message may be a long logical one.
+
+    Raises:
+        TruncatedMessage: the bytes are too few.
+    """
+    if found is not None and is_framed_so(beginning, found, codec):
+        return found
+    try:
+        return framing_of(beginning, codec) or found
+    except TruncatedMessage:
+        if found is None:
+            raise
+        return found
+
+
+def framing_at_start(
+    data: memoryview, codec: str, *, prefix: bytes = b"", before: str = "", compression: str | None = None
+) -> Framing | None:
+    """Recognise the framing of a stream whose first bytes end in a file; None if they are too few.
+
+    Args:
+        data: the file's bytes, decompressed.
+        codec: the encoding of names.
+        prefix: the bytes of the files before it, which were too few.
+        before: the path of the file before it.
+        compression: how the file was compressed, for the error.
+
+    Raises:
+        NotACapture: the file is no capture, or the one before it, which the error then names.
+    """
+    found = None
+    beginning = prefix + bytes(data[:HEAD_BYTES])
+    if beginning.startswith(PGCOPY_SIGNATURE):
+        # A COPY without rows is too short for the check below.
+        return Framing.PGCOPY
+    if len(beginning) < RECOGNISABLE_BYTES:
+        if not beginning or may_become(beginning, codec):
+            return None
+    else:
+        try:
+            found = recognise(data, codec, prefix=prefix)
+        except TruncatedMessage:
+            return None
+    if prefix and before and _begins_stream(data, prefix, found, codec):
+        raise no_capture(prefix).at(path=before)
+    if found is not None:
+        return found
+    raise no_capture(data, compression)
+
+
+def _begins_stream(data: memoryview, prefix: bytes, joined: Framing | None, codec: str) -> bool:
+    """Say whether a stream begins with a file itself, and not with the few bytes of the files before it.
+
+    Args:
+        joined: the framing of those bytes and the file together.
+    """
+    try:
+        alone = recognise(data, codec)
+    except TruncatedMessage:
+        return joined is None
+    if joined is None or alone is None:
+        return alone is not None
+    if alone is joined or not is_framed_so(data[:HEAD_LIMIT], alone, codec):
+        return False
+    return not is_framed_so(memoryview(prefix + bytes(data[:HEAD_LIMIT])), joined, codec)
+
+
+def refuse_text(data: memoryview, prefix: bytes, compression: str | None) -> None:
+    """Refuse bytes with which no stream begins, although a framing was configured.
+
+    Raises:
+        NotACapture: they look like text or another file format.
+    """
+    beginning = prefix + bytes(data[:HEAD_BYTES])
+    if len(beginning) >= RECOGNISABLE_BYTES and what_is(beginning) is not None:
+        raise no_capture(beginning, compression)
+
+
+def too_few(size: int, *, path: str | None) -> FramingError:
+    """Make the error for bytes that are too few to recognise their framing, when there are no more."""
+    return FramingError(
+        f"the {size:,} bytes are too few to tell what they are",
+        path=path,
+        offset=0,
+        remedy="Inspect it again when it has grown; if it will not, it was truncated, or is no capture",
+    )
+
 
 _NAMED: Final = 3
 """An error names so many of the files over which a message extends."""
@@ -262,4 +374,87 @@ def _scan_behind_gap(scan: FileScan, data: memoryview, place: Place) -> None:
     scan.tail = bytes(data[found[-1].stop :])
 
 
-__all__ = ["ScanTask", "across_files", "scan_file"]
+def parts_of_guess(scan: FileScan, place: Place, tail: bytes) -> tuple[Part, ...] | None:
+    """Give the parts of a file that was scanned on a guess; None if the guess is wrong or uncertain.
+
+    Together, the unfinished bytes of earlier files and those in front of the guessed start must be whole messages.  The
+    transaction that is open behind them must be the one that the file continues.
+
+    Args:
+        place: the place behind the last whole message of the file before.
+        tail: the unfinished bytes of earlier files, which follow it.
+    """
+    if not scan.parts or scan.head is None:
+        return None
+    (part,) = scan.parts
+    if part.summary.framing is not place.framing:
+        return None
+    if tail and may_begin(memoryview(scan.head), place.framing):
+        # The file may continue a message, or begin a session.  Only an exact scan tests both readings.
+        return None
+    seam = tail + scan.head
+    parts: tuple[Part, ...] = ()
+    if seam:
+        scanner = Scanner(place.framing, place=place, codec=scan.codec)
+        scanner.closed = True
+        try:
+            summary = scanner.scan(seam, 0)
+        except WalReplayError:
+            # An exact scan of the file will report the error with its place.
+            return None
+        if scanner.broke or summary.stop != len(seam) or summary.place is None or part.new_session:
+            return None
+        parts, place = (Part(summary, data=seam),), summary.place
+    if part.new_session and not place.begun:
+        # All files before it are empty, so that no session ends here.
+        part = replace(part, new_session=False)
+    if part.new_session:
+        place = place.new_session()
+    if not _continues(place, part.summary):
+        return None
+    if place.stream is not None:
+        part = replace(part, summary=_named(part.summary, place.stream))
+    return (*parts, part)
+
+
+def _continues(place: Place, summary: Summary) -> bool:
+    """Whether a guessed summary may follow a known place."""
+    open_ = place.transaction
+    inside = bool(summary.items) and isinstance(summary.items[0], Block) and summary.items[0].xid == -1
+    if inside != (place.stream is not None) or (open_ is not None and open_.gid is not None):
+        return False
+    if summary.first_message is not None and summary.first_message <= place.message_lsn:
+        return False
+    if summary.head_commit is not None:
+        return (
+            open_ is not None
+            and summary.head_commit == (open_.final_lsn, open_.commit_time)
+            and (open_.final_lsn > place.high_lsn)
+        )
+    if summary.head_changes and open_ is None:
+        return False
+    if summary.place is None:
+        return True
+    begins = summary.first_lsn
+    if summary.place.transaction is not None and begins is None:
+        begins = summary.place.transaction.final_lsn
+    return open_ is None and (begins is None or begins > max(place.last_lsn, place.high_lsn))
+
+
+def _named(summary: Summary, xid: int) -> Summary:
+    """Fill in the xid of the blocks that are open at a guessed start, which is known now."""
+    items = [replace(item, xid=xid) if isinstance(item, Block) and item.xid == -1 else item for item in summary.items]
+    return replace(summary, items=tuple(items))
+
+
+__all__ = [
+    "ScanTask",
+    "across_files",
+    "confirmed",
+    "framing_at_start",
+    "parts_of_guess",
+    "recognise",
+    "refuse_text",
+    "scan_file",
+    "too_few",
+]

@@ -2,28 +2,38 @@
 
 A tile is converted while it lies in the processor's cache, but its rows are appended to larger builders.  So a batch
 has a hundred thousand rows, not a tile's few thousand.
+
+The rows of a COPY, or of what is like one, gathered for the next batch: each is an insert, as of one LSN.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from walreplay.decode import placing, walk
-from walreplay.decode.change_batch import METADATA_NAMES, ROW, TIMESTAMP, ChangeBatch, field_names
+from walreplay.decode.change_batch import (
+    METADATA_NAMES,
+    ROW,
+    TIMESTAMP,
+    ChangeBatch,
+    RowPlaces,
+    WalkedBytes,
+    field_names,
+    rescued_array,
+    spread,
+)
 from walreplay.decode.columns.base import MOST_GROWTH, ColumnBuilder
 from walreplay.decode.columns.make import make_builder
 from walreplay.decode.columns.variable import TextBuilder
 from walreplay.decode.kernels import programs as words
-from walreplay.decode.memory import empty
-from walreplay.decode.rescued import rescued_array, spread
-from walreplay.decode.row_places import RowPlaces, Stretch
-from walreplay.decode.tiles import Tile
+from walreplay.decode.placing import Tile, empty
 from walreplay.errors import ValueFormatError
 from walreplay.protocol import messages as m
+from walreplay.protocol.messages import Relation
 from walreplay.types.base import ColumnType
 from walreplay.types.by_value import rescued_text
 
@@ -232,7 +242,7 @@ class RelationRows:
         self._capacity = capacity
         self._update_program()
 
-    def come_from(self, stretch: Stretch) -> None:
+    def come_from(self, stretch: WalkedBytes) -> None:
         """Say what bytes the next rows are of."""
         if self._places is not None:
             self._places.enter(self.rows, stretch)
@@ -375,3 +385,98 @@ class RelationRows:
         self._settle(0)
         self._update_program()
         return ChangeBatch(self.relation, data, unchanged, before, rescued, before_rescued, places)
+
+
+class Cells(NamedTuple):
+    """Rows that were taken apart.
+
+    Attributes:
+        buf: the bytes that the cells lie in.
+        offset, length: int32, row by row; lengths as in a tile: -1 for NULL, -3 and below for binary format.
+        rows: how many there are.
+        base: where ``buf`` begins in the file.
+    """
+
+    buf: NDArray[np.uint8]
+    offset: NDArray[np.int32]
+    length: NDArray[np.int32]
+    rows: int
+    base: int
+
+
+class CopiedRows:
+    """Gathers the rows of one relation version.
+
+    Args:
+        types: of the relation's columns.
+        names: of types by oid, from Type messages.
+        codec: what text is in; from `walreplay.types.text.codec_of`.
+        order: which of the cells' columns each of the relation's is; None if they are the same, and no more.
+        lsn: the commit LSN that all rows get.
+    """
+
+    def __init__(
+        self,
+        relation: Relation,
+        types: Sequence[ColumnType],
+        names: Mapping[int, tuple[str, str]],
+        codec: str,
+        order: Sequence[int] | None,
+        lsn: int,
+    ) -> None:
+        self.relation = relation
+        self._columns = TupleColumns(relation, types, names, codec)
+        self._order = None if order is None else np.array(order, np.int64)
+        self._lsn = lsn
+
+    @property
+    def rows(self) -> int:
+        """How many there are."""
+        return self._columns.rows
+
+    @property
+    def full(self) -> bool:
+        """Whether they are enough for a batch."""
+        return self.rows >= BATCH_ROWS or self._columns.nbytes >= BATCH_BYTES
+
+    def take(self, cells: Cells) -> None:
+        """Append rows.
+
+        Raises:
+            ValueFormatError: a value is not in its type's form; its offset is the cell's in the file.
+        """
+        offset, length, count = cells.offset, cells.length, len(self.relation.columns)
+        if self._order is not None:
+            width = len(offset) // cells.rows if cells.rows else 0
+            offset = np.ascontiguousarray(offset.reshape(-1, width)[:, self._order]).reshape(-1)
+            length = np.ascontiguousarray(length.reshape(-1, width)[:, self._order]).reshape(-1)
+        first = np.arange(cells.rows, dtype=np.int32) * np.int32(count)
+        try:
+            self._columns.append(cells.buf, offset, length, first)
+        except ValueFormatError as error:
+            if error.offset is not None:
+                error.offset += cells.base
+            raise
+
+    def finish(self) -> ChangeBatch:
+        """Give the batch, and begin anew.  When the rows were committed is not known: their commit time is NULL."""
+        rows = self.rows
+        return inserts_of(self.relation, *self._columns.finish(), rows, self._lsn)
+
+
+def inserts_of(
+    relation: Relation, columns: Sequence[pa.Array], rescued: pa.Array | None, rows: int, lsn: int
+) -> ChangeBatch:
+    """Give rows as inserts of a relation version, as of an LSN."""
+    metadata = [
+        pa.repeat("c", rows),
+        pa.array(np.full(rows, lsn, np.int64)),
+        pa.nulls(rows, TIMESTAMP),
+        pa.array(np.zeros(rows, np.int64)),
+        pa.array(np.zeros(rows, np.int64)),
+    ]
+    data = pa.RecordBatch.from_arrays([*metadata, *columns], names=[*METADATA_NAMES, *field_names(relation)])
+    return ChangeBatch(relation, data, rescued=rescued)
+
+
+__all__ = ["Cells", "CopiedRows", "inserts_of"]

@@ -1,6 +1,6 @@
 """Decode files in one pass, as long as their rows do not depend on later bytes.
 
-A plan of all files (`walreplay.transactions`) needs a pass of its own before the decode.  A single session of ordinary
+A plan of all files (`walreplay.stream`) needs a pass of its own before the decode.  A single session of ordinary
 transactions (Begin to Commit) needs no plan: each transaction is complete by itself, and is decoded where it lies.
 Anything else ends the pass with `NotPlain`: streamed and prepared transactions, another session, logical messages
 (whose content can be anything), and errors.  Then a plan is made, and the rows that were already given are skipped.
@@ -8,28 +8,203 @@ Anything else ends the pass with `NotPlain`: streamed and prepared transactions,
 A transaction is not held in memory completely: the pass also ends if its batches take `MOST_WAITING` bytes before its
 Commit.
 
-`walreplay.decode.waiting` says which rows are given, and when.
+`walreplay.decode.onepass` says which rows are given, and when.
+
+Batches that wait until their rows are final, and the numbers of rows that were given.
+
+A torn message may only be noticed later, and then change how bytes before it are read.
+
+Invariants
+----------
+- Rows are given once their transaction's Commit was read and no torn message can reach back to it: either the file has
+  ended, or the walk is further than the search for a torn message ever goes back (`readings.FAR` bytes from the last
+  whole message, and from there to the beginning of the message before that).
+- The given rows of a relation are the first rows that a plan would give of it.  Unless there was an error in a value,
+  all rows up to one commit LSN can be given (`WaitingRows.rest`) before a plan takes over, which then skips them.
+
+The decoder for `walreplay.decode.onepass`: it accepts one session of ordinary transactions, and nothing else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Final
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import ClassVar, Final
 
+import numpy as np
+
+from walreplay.decode import walk
 from walreplay.decode.change_batch import ChangeBatch
-from walreplay.decode.decoder import TILE_BYTES
-from walreplay.decode.place import Place
-from walreplay.decode.plain_walker import NotPlain, PlainWalker
-from walreplay.decode.recognition import confirmed
+from walreplay.decode.decoder import TILE_BYTES, Decoder
+from walreplay.decode.files import confirmed
 from walreplay.decode.scan import HEAD_LIMIT
-from walreplay.decode.sessions.leftover import refuse_leftover
+from walreplay.decode.sessions import readings
 from walreplay.decode.sessions.readings import check_tail
+from walreplay.decode.sessions.resync import refuse_leftover
 from walreplay.decode.sessions.starts import may_begin
-from walreplay.decode.waiting import WaitingRows
+from walreplay.decode.walk import Place
 from walreplay.errors import WalReplayError
+from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
 from walreplay.protocol.opening import RECOGNISABLE_BYTES, Opened, open_file
 from walreplay.types.text import UTF8, names_in
+
+_TILES_BACK: Final = 2
+"""So many tiles have to end after a row, because each has at least one message."""
+
+
+class WaitingRows:
+    """Waiting batches, in stream order.
+
+    Attributes:
+        given: the number of rows that were given, by relation oid.
+        final: transactions up to this commit LSN are final.
+        size: the size of the waiting batches in bytes.
+    """
+
+    def __init__(self) -> None:
+        self.given: Counter[int] = Counter()
+        self.final = walk.NO_LSN
+        self.size = 0
+        self._batches: deque[ChangeBatch] = deque()
+        self._ended: deque[tuple[int, int]] = deque()
+        """Where tiles end in the file, and the commit LSN of the last complete transaction there."""
+
+    def add(self, batches: list[ChangeBatch]) -> None:
+        """Add batches."""
+        self._batches += batches
+        self.size += sum(batch.data.nbytes for batch in batches)
+
+    def end_tile(self, position: int, last_at: int, last_lsn: int) -> None:
+        """Note how far a file was read.
+
+        Args:
+            position: where the tile ends.
+            last_at: where the last whole message begins.
+            last_lsn: the commit LSN of the last complete transaction.
+        """
+        self._ended.append((position, last_lsn))
+        while len(self._ended) > _TILES_BACK and self._ended[_TILES_BACK][0] <= last_at - readings.FAR:
+            self.final = self._ended.popleft()[1]
+
+    def end_file(self, last_lsn: int) -> None:
+        """Note that a file was read to its end."""
+        self.final = last_lsn
+        self._ended.clear()
+
+    def ready(self) -> Iterator[ChangeBatch]:
+        """Give the batches that are final."""
+        while self._batches and _last_lsn(self._batches[0]) <= self.final:
+            batch = self._batches.popleft()
+            self.size -= batch.data.nbytes
+            yield self._give(batch)
+
+    def rest(self, gathered: Iterable[ChangeBatch]) -> Iterator[ChangeBatch]:
+        """Give the remaining rows up to `final`, from the waiting batches and from the gathered ones."""
+        for batch in (*self._batches, *gathered):
+            rows = _rows_up_to(batch, self.final)
+            if rows:
+                yield self._give(batch.slice(0, rows))
+
+    def known_rows(self, *, all_given: bool) -> Callable[[ChangeBatch], int]:
+        """Give a function that says how many of a batch's first rows were given.
+
+        It has to be called with the batches of a plan, in their order.
+
+        Args:
+            all_given: all rows up to `final` were given, by `rest`.
+        """
+        if all_given:
+            return partial(_rows_up_to, lsn=self.final)
+        return partial(_first_rows, left=self.given.copy())
+
+    def _give(self, batch: ChangeBatch) -> ChangeBatch:
+        self.given[batch.relation.oid] += batch.data.num_rows
+        return batch
+
+
+def _first_rows(batch: ChangeBatch, left: Counter[int]) -> int:
+    """Count a batch's rows that were given; ``left`` has the numbers of given rows that are not counted yet, by oid."""
+    known: int = min(batch.data.num_rows, left[batch.relation.oid])
+    left[batch.relation.oid] -= known
+    return known
+
+
+def _rows_up_to(batch: ChangeBatch, lsn: int) -> int:
+    return int(np.searchsorted(batch.commit_lsns.to_numpy(), lsn, side="right"))
+
+
+def _last_lsn(batch: ChangeBatch) -> int:
+    lsns = batch.commit_lsns
+    return int(lsns[len(lsns) - 1].as_py())
+
+
+_PLAIN: Final = (m.Relation, m.Type, m.Origin, m.Truncate)
+
+
+class NotPlain(Exception):
+    """The files have something that only a plan of all files can decode."""
+
+
+class PlainWalker(Decoder):
+    """Decode bytes in their order, as long as their rows do not depend on later bytes.
+
+    Attributes:
+        is_sound: all gathered rows are complete; False after an error in a value.
+    """
+
+    breaks: ClassVar[bool] = True
+    is_sound = True
+
+    def on_message(self, message: m.AnyMessage, offset: int) -> None:
+        """Refuse messages that need a plan."""
+        if not isinstance(message, _PLAIN) or self.doubtful_at is not None:
+            raise NotPlain
+        super().on_message(message, offset)
+
+    def rows_of(
+        self, data: memoryview, place: Place, start: int, stop_at: int | None = None
+    ) -> Iterator[list[ChangeBatch]]:
+        """Walk over whole messages; for each tile, give the batches that it has filled.
+
+        Args:
+            place: the place in the stream at ``start``.
+            stop_at: stop at the first boundary at or after this offset.
+
+        Raises:
+            NotPlain: a plan is needed.
+        """
+        self.start(place, self.relations)
+        buf = np.frombuffer(data, np.uint8)
+        for tile in self.walk(data, start, stop_at):
+            self.is_sound = False
+            full = list(self.convert(buf, tile))
+            self.is_sound = True
+            yield full
+        if self.broke:
+            raise NotPlain
+
+    @property
+    def last_lsn(self) -> int:
+        """The commit LSN of the last complete transaction."""
+        return int(self.kernel.state[walk.LAST_LSN])
+
+    @property
+    def last_at(self) -> int:
+        """The offset of the last whole message."""
+        return int(self.kernel.state[walk.PREVIOUS])
+
+    @property
+    def is_between(self) -> bool:
+        """Whether no transaction is open."""
+        return bool(self.kernel.state[walk.TXN] == walk.IDLE)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the open transaction has its Begin in these bytes."""
+        return bool(self.kernel.state[walk.BEGIN_AT] != walk.NO_OFFSET)
+
 
 MOST_WAITING: Final = 256 << 20
 """So many bytes of batches may wait for their Commit."""
@@ -152,4 +327,4 @@ class OnePass:
         return opened, self._walker, Place(self._framing)
 
 
-__all__ = ["MOST_WAITING", "OnePass"]
+__all__ = ["MOST_WAITING", "NotPlain", "OnePass", "PlainWalker", "WaitingRows"]

@@ -13,22 +13,22 @@ Invariants
   ``BINARY - length`` bytes.
 - An update's cell that is unchanged TOAST but stands in the old tuple is filled from there (the key column under
   replica identity default, any column under replica identity full).
+
+Everything that has to be known to continue in the middle of a stream.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from walreplay.decode.kernels import outcomes
+from walreplay.decode.kernels import frames as outcomes
 from walreplay.decode.kernels.frames import FRAMING_CODES
 from walreplay.decode.kernels.walk import ARRAYS, COLUMNS, digest_row, walk_messages
-from walreplay.decode.memory import empty
-from walreplay.decode.placing import Placer
-from walreplay.decode.tiles import Tile
+from walreplay.decode.placing import Placer, Tile, empty
 from walreplay.protocol.framing import Framing
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ MAX_COLUMNS: Final = 1664
 
 
 class Outcome(IntEnum):
-    """Why the kernel came back; `walreplay.decode.kernels.outcomes` says what each means."""
+    """Why the kernel came back; `walreplay.decode.kernels.frames` says what each means."""
 
     DONE = outcomes.DONE
     TILE = outcomes.TILE
@@ -343,7 +343,7 @@ _NO_ARRAYS: Final = _Arrays(0, 0)
 _NO_RECORDS: Final = Records.empty(0)
 
 
-class Kernel:
+class WalkKernel:
     """The compiled walk over one buffer, with its arrays and its state.
 
     Attributes:
@@ -484,3 +484,60 @@ class Kernel:
         arrays.place[at] = self.state[ORIGIN] << 32 | self.state[MESSAGE]
         arrays.new[at] = arrays.old[at] = -1
         self.state[CHANGES] = at + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """A transaction that is open at a place of the stream, between its Begin (or Begin Prepare) and its end.
+
+    Attributes:
+        final_lsn: the commit LSN, which its Begin names; for a transaction that is being prepared, the prepare LSN.
+        commit_time: the commit time (or prepare time) in microseconds since 2000-01-01.
+        ordinal: the ordinal of its next row change.
+        gid: the gid if it is being prepared; otherwise None.
+    """
+
+    final_lsn: int
+    commit_time: int
+    xid: int
+    ordinal: int
+    gid: str | None = None
+    origin: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Everything that has to be known to continue at a message's boundary.
+
+    Attributes:
+        transaction: the open transaction; None between transactions.
+        stream: the xid of the streamed block in which the place lies; None outside of blocks.
+        last_lsn: the commit LSN of the session's last transaction, -1 at the session's start.  They rise in a session.
+        high_lsn: the highest commit LSN of all sessions.  A transaction up to it is a copy.
+        message_lsn: the LSN of the last logical message that belongs to no transaction.
+        begun: the session has had a message before this place.
+        session: the number of sessions before this one.
+    """
+
+    framing: Framing
+    transaction: Transaction | None = None
+    stream: int | None = None
+    last_lsn: int = NO_LSN
+    last_commit_time: int = 0
+    high_lsn: int = NO_LSN
+    high_commit_time: int = 0
+    message_lsn: int = NO_LSN
+    begun: bool = False
+    session: int = 0
+
+    def new_session(self) -> Place:
+        """Give the place at which the next session begins, if this session ends here."""
+        return replace(
+            self,
+            transaction=None,
+            stream=None,
+            last_lsn=NO_LSN,
+            last_commit_time=0,
+            begun=False,
+            session=self.session + 1,
+        )

@@ -1,18 +1,245 @@
-"""The state of a walk: the open transaction, the relation versions in force, the numbers of origins."""
+"""The state of a walk: the open transaction, the relation versions in force, the numbers of origins.
+
+Recognise repeated Relation messages by their bytes, without reading them again.
+
+A streamed transaction announces every relation that it uses, mostly with the same message as an earlier one.  Equal
+bytes are the same message with the same length.
+
+The streamed transactions that are open in a walk, and those that an earlier session has left behind.
+
+Which messages are allowed where in a stream, and the errors for those that are not.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Final, NamedTuple
 
 from walreplay.decode import walk
-from walreplay.decode.announced import Announced
-from walreplay.decode.open_streams import OpenStreams
-from walreplay.decode.place import Place, Transaction
-from walreplay.decode.rules import Where
-from walreplay.decode.walk import Kernel
+from walreplay.decode.walk import Outcome, Place, Transaction, WalkKernel
+from walreplay.errors import CaptureError, FramingError, MalformedMessage, OrderError
+from walreplay.lsn import format_lsn
 from walreplay.protocol import messages as m
-from walreplay.protocol.framing import Framing
+from walreplay.protocol.framing import PGCOPY_HEADER, PGCOPY_SIGNATURE, PGCOPY_TRAILER, Framing
+from walreplay.protocol.reader import Names, read_message
 from walreplay.types.text import UTF8, names_in
+
+_TAG: Final = ord(m.Relation.tag)
+
+
+class Announced:
+    """The last Relation message of each relation, by the bytes of its oid.
+
+    Args:
+        names: see `read_message`.
+    """
+
+    def __init__(self, names: Names) -> None:
+        self._names = names
+        self._last: dict[bytes, tuple[bytes, m.Relation]] = {}
+
+    def read_message(self, data: memoryview, offset: int, *, streaming: bool) -> tuple[m.AnyMessage, int]:
+        """Read the message at an offset as `walreplay.protocol.reader.read_message` does."""
+        if data[offset] != _TAG:
+            return read_message(data, offset, streaming=streaming, names=self._names)
+        # In a streamed block the message begins with an xid, which differs between transactions.
+        body = offset + (5 if streaming else 1)
+        last = self._last.get(bytes(data[body : body + 4]))
+        if last is not None:
+            said, relation = last
+            end = body + len(said)
+            if data[body:end] == said:
+                xid = int.from_bytes(data[offset + 1 : body], "big") if streaming else None
+                return replace(relation, xid=xid), end
+        message, end = read_message(data, offset, streaming=streaming, names=self._names)
+        assert isinstance(message, m.Relation)
+        self._last[bytes(data[body : body + 4])] = bytes(data[body:end]), message
+        return message, end
+
+
+@dataclass(slots=True)
+class _Stream:
+    """A streamed transaction: the offset at which it begins, and the oids of the relations that it has announced."""
+
+    at: int
+    announced: set[int] = field(default_factory=set)
+
+
+class OpenStreams:
+    """The streamed transactions that were walked from their start, in the order in which they have begun.
+
+    A session sends streamed transactions from their start.  So if one begins a second time, a new session has begun
+    before.  Then the transactions that had begun before it also have to begin again; until then they are *lost*.
+
+    Attributes:
+        restarted_at: the first start of the transaction that was the last to begin a second time; None if none was.
+    """
+
+    def __init__(self) -> None:
+        self._open: dict[int, _Stream] = {}
+        self._lost: dict[int, _Stream] = {}
+        self.restarted_at: int | None = None
+
+    def begin(self, xid: int, at: int) -> None:
+        """Note that a stream begins at an offset."""
+        if xid in self._open:
+            # Streams in front of it have begun earlier; those that have begun again stand behind it.
+            while (first := next(iter(self._open))) != xid:
+                self._lost[first] = self._open.pop(first)
+            self.restarted_at = self._open.pop(xid).at
+        elif xid in self._lost:
+            self.restarted_at = self._lost.pop(xid).at
+        self._open[xid] = _Stream(at)
+
+    def is_lost(self, xid: int) -> bool:
+        """Say whether a stream has to begin again before it can continue."""
+        return xid in self._lost
+
+    def announced(self, xid: int | None) -> set[int] | None:
+        """Give the set of the oids that an open stream has announced; None if its start was not walked.
+
+        The caller adds to the set what the stream announces.
+        """
+        stream = None if xid is None else self._open.get(xid)
+        return None if stream is None else stream.announced
+
+    def end(self, xid: int) -> set[int] | None:
+        """End a stream; give the oids that it has announced, or None if its start was not walked."""
+        stream = self._open.pop(xid, None)
+        return None if stream is None else stream.announced
+
+
+DAMAGED: Final = "The file is damaged or is no pgoutput capture; fetch it from its source again"
+
+NO_TIME: Final = "the transaction's time lies outside of the years 1 to 9999"
+
+PROBLEMS: Final = {
+    Outcome.BAD_TUPLE_TAG: (MalformedMessage, "the row change names a kind of tuple that does not exist"),
+    Outcome.BAD_CELL: (MalformedMessage, "a value of the row change is neither n, u, t nor b"),
+    Outcome.BAD_LENGTH: (MalformedMessage, "a value of the row change has an impossible length"),
+    Outcome.BAD_COLUMN_COUNT: (
+        MalformedMessage,
+        "the row change has another number of columns than its Relation message",
+    ),
+    Outcome.BAD_FRAME: (FramingError, "no {framing} frame begins here"),
+    Outcome.OVERRUN: (FramingError, "the message needs more bytes than its {framing} frame holds"),
+    Outcome.UNDERRUN: (FramingError, "the {framing} frame holds more bytes than its message"),
+    Outcome.NO_NEWLINE: (FramingError, "the message is not followed by a newline"),
+    Outcome.OUTSIDE_TRANSACTION: (OrderError, "a {tag} message stands outside of any transaction"),
+    Outcome.BEGIN_INSIDE: (OrderError, "a transaction begins before the one before it has ended"),
+    Outcome.COMMIT_MISMATCH: (OrderError, "the Commit is not that of the transaction that is open"),
+    Outcome.NUL_IN_TEXT: (MalformedMessage, "a text value holds a NUL byte, which PostgreSQL's never do"),
+    Outcome.NO_TIME: (MalformedMessage, NO_TIME),
+    Outcome.NOT_AFTER_LAST: (OrderError, "the transaction's commit LSN is not behind the one before it"),
+}
+
+BARE: Final = (Framing.RAW, Framing.WALSENDER)
+"""Framings in which neither a length nor a newline shows where a message ends."""
+
+NEW_SESSION: Final = (Outcome.BEGIN_INSIDE, Outcome.NOT_AFTER_LAST)
+
+
+class Where(Enum):
+    """The part of the stream in which a message stands, as error texts name it."""
+
+    OUTSIDE = "outside of any transaction"
+    TRANSACTION = "inside a transaction"
+    PREPARED = "inside a transaction that is being prepared"
+    STREAM = "inside a streamed block"
+    UNKNOWN = "behind a guessed start"
+
+
+_ANYWHERE: Final = (m.Message, m.Relation, m.Type)
+
+BETWEEN: Final = (
+    m.StreamStart,
+    m.StreamCommit,
+    m.StreamAbort,
+    m.StreamPrepare,
+    m.BeginPrepare,
+    m.Prepare,
+    m.CommitPrepared,
+    m.RollbackPrepared,
+)
+
+LEGAL: Final[dict[Where, tuple[type, ...]]] = {
+    Where.OUTSIDE: (*_ANYWHERE, *BETWEEN),
+    Where.TRANSACTION: (*_ANYWHERE, m.Origin, m.Truncate),
+    Where.PREPARED: (*_ANYWHERE, m.Origin, m.Truncate, m.Prepare),
+    Where.STREAM: (*_ANYWHERE, m.Origin, m.Truncate, m.StreamStop),
+    Where.UNKNOWN: (*_ANYWHERE, m.Origin, m.Truncate, *BETWEEN),
+}
+"""Which of the rare messages are allowed where; the kernel checks the frequent ones."""
+
+STARTERS: Final = (m.StreamStart, m.StreamAbort, m.BeginPrepare, m.Prepare, m.CommitPrepared, m.RollbackPrepared)
+"""Messages with which a session may begin, besides Begin: one where it is not allowed shows that a session begins."""
+
+
+def problem(outcome: Outcome, view: memoryview, at: int, framing: Framing, *, last_lsn: int) -> CaptureError:
+    """Make the error for an outcome of the kernel.
+
+    Args:
+        view: the bytes.
+        at: the offset of the wrong frame or message.
+        last_lsn: the commit LSN of the session's transaction before it.
+    """
+    if outcome is Outcome.NOT_AFTER_LAST:
+        return not_after_last(int.from_bytes(view[at + 1 : at + 9], "big"), last_lsn, at)
+    kind, text = PROBLEMS[outcome]
+    return kind(text.format(framing=framing.value, tag=chr(view[at])), offset=at, remedy=DAMAGED)
+
+
+def not_after_last(lsn: int, last_lsn: int, offset: int) -> OrderError:
+    """Make the error for a transaction whose commit LSN is not higher than that of the one before it."""
+    return OrderError(
+        f"transaction {format_lsn(lsn)} is not behind {format_lsn(last_lsn)}, the one before it",
+        offset=offset,
+        remedy="Files out of order, or another slot's files; "
+        "name files so that they sort by time and keep one slot's files in one folder",
+    )
+
+
+def is_of_no_transaction(view: memoryview, at: int, limit: int) -> bool:
+    """Say whether a logical message inside a streamed block belongs to no transaction, and therefore has no xid."""
+    if view[at] != ord("M") or limit - at < 6 or view[at + 1] != 0:
+        return False
+    # A transaction's message in a block has an xid, and the flag for a transactional message.
+    return view[at + 5] != 1 or not any(view[at + 1 : at + 5])
+
+
+class PgcopyMark(NamedTuple):
+    """A header or a trailer of PGCOPY."""
+
+    size: int
+    begins_copy: bool
+
+
+def time_of(message: m.AnyMessage) -> int:
+    """Give the time in a message that ends or prepares a transaction; 0 for other messages."""
+    if isinstance(message, (m.BeginPrepare, m.Prepare, m.StreamPrepare)):
+        return message.prepare_time
+    return message.commit_time if isinstance(message, (m.StreamCommit, m.CommitPrepared)) else 0
+
+
+def pgcopy_mark(view: memoryview, at: int) -> PgcopyMark | None:
+    """Measure the header or trailer of a PGCOPY at an offset; None if the bytes end inside it.
+
+    Raises:
+        FramingError: neither stands there.
+    """
+    here = len(view) - at
+    if view[at] == 0xFF:
+        return None if here < PGCOPY_TRAILER.size else PgcopyMark(PGCOPY_TRAILER.size, begins_copy=False)
+    head = bytes(view[at : at + len(PGCOPY_SIGNATURE)])
+    if not PGCOPY_SIGNATURE.startswith(head):
+        raise FramingError("no pgcopy frame begins here", offset=at, remedy=DAMAGED)
+    if here < PGCOPY_HEADER.size:
+        return None
+    extension = int.from_bytes(view[at + PGCOPY_HEADER.size - 4 : at + PGCOPY_HEADER.size], "big")
+    size = PGCOPY_HEADER.size + extension
+    return None if here < size else PgcopyMark(size, begins_copy=True)
 
 
 class WalkState:
@@ -44,7 +271,7 @@ class WalkState:
     ) -> None:
         self.framing = framing
         self._announced = Announced(names_in(codec))
-        self.kernel = Kernel(framing, tile_bytes=tile_bytes)
+        self.kernel = WalkKernel(framing, tile_bytes=tile_bytes)
         self.origins: list[str | None] = [None]
         self._origin_numbers: dict[str | None, int] = {None: 0}
         self.start(place, relations, streaming=streaming)
@@ -205,3 +432,6 @@ class WalkState:
         state = self.kernel.state
         state[walk.HIGH_LSN] = max(lsn, int(state[walk.HIGH_LSN]))
         state[walk.LAST_LSN], state[walk.LAST_COMMIT_TS] = lsn, time
+
+
+__all__ = ["Announced"]

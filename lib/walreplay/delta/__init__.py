@@ -1,10 +1,10 @@
-"""Delta tables that Python reads and commits to by itself, by delta-rs and without Spark.
+"""Delta tables: by delta-rs and without Spark (`local`), and by Spark's statements (`statements`).
 
-Nothing here knows what a row means.  Tables that delta-rs does not write, and places that the driver does not reach,
-are left to Spark's statements (`walreplay.spark.writing.statements`).
+`target` names tables and places, `data_files` writes Parquet with Delta's statistics, `small_table` writes a small
+table anew with folded rows in it, `staged_file` holds events until they are folded.  What rows mean is not known here.
 
-Entry points: `local.LocalTable`, `local.newest_version`.
+Entry points: `local.LocalTable`, `statements`, `target.Target`.
 
-Uses: sink.
-Used by: spark.
+Uses: evolution, fold, session, types.
+Used by: archive, cli, job, ledger, spark, table, writing.
 """

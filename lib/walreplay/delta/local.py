@@ -24,12 +24,11 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Sc
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
 
+from walreplay.delta.commits import FEATURE, CommitId, LoggedCommit, mark_of, needed_by
+from walreplay.delta.data_files import DataFile, FileColumn, indexed_count
 from walreplay.delta.stores import storage_of
-from walreplay.sink.comments import comment_in
-from walreplay.sink.data_files import DataFile, FileColumn, indexed_count
-from walreplay.sink.features import FEATURE, needed_by
-from walreplay.sink.folders import Folder, Listed, MountedFolder
-from walreplay.sink.lineage import CommitId, LoggedCommit, mark_of
+from walreplay.evolution.comments import comment_in
+from walreplay.session.folders import Folder, Listed, MountedFolder
 
 LOG: Final = "_delta_log"
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from walreplay.sink.folders import Folder, MountedFolder, StoreFolder
+from walreplay.session.folders import Folder, MountedFolder, StoreFolder
 
 _MISREAD: Final = re.compile(r"[%\x00-\x1f\x7f]")
 

@@ -1,9 +1,9 @@
 """Base loads: the rows that tables had before the capture began, without Spark.
 
 Entry points: `copy_files.read_cells` (rows of COPY taken apart), `typed_rows` (rows in Arrow's columns),
-`description.read_description` (what the tables are), `sources` (which file is which table's), `database` (what is asked
+`description.read_description` (what the tables are, and which file is which table's), `database` (what is asked
 of PostgreSQL, where Spark reads it).
 
 Uses: decode, protocol, types.
-Used by: spark.
+Used by: job, ledger, spark.
 """

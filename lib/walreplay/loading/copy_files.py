@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from walreplay.decode.copied import Cells
+from walreplay.decode.gathered import Cells
 from walreplay.decode.kernels import copy as kernels
 from walreplay.errors import CaptureError, NotSupported
 from walreplay.loading.formats import SIGNATURE, CopyFormat

@@ -2,6 +2,8 @@
 
 A column of strings holds what PostgreSQL writes of its type, and is read as a file of COPY is: what the table's column
 cannot hold is rescued.  A column of another type has to be the table's, or to convert to it exactly.
+
+Files of Parquet: their columns go by name, and their rows are `walreplay.loading.typed_rows`.
 """
 
 from __future__ import annotations
@@ -13,9 +15,10 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from walreplay.decode.change_batch import ChangeBatch
-from walreplay.decode.copied import Cells, CopiedRows, inserts_of
+from walreplay.decode.gathered import Cells, CopiedRows, inserts_of
 from walreplay.errors import CaptureError, ValueFormatError
 from walreplay.protocol.messages import Relation
 from walreplay.types.base import ColumnType
@@ -23,6 +26,7 @@ from walreplay.types.text import UTF8
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
 
 _MOST_BYTES: Final = 1 << 30
 """The cells of a batch lie in one array, in which places have 31 bits."""
@@ -179,4 +183,35 @@ def _class_of(kind: pa.DataType) -> str:
     return str(kind)
 
 
-__all__ = ["TypedRows", "order_of"]
+ENDING = ".parquet"
+
+_ROWS = 1 << 16
+
+
+def read_batches(content: bytes | memoryview | pa.Buffer, rows: TypedRows) -> Iterator[ChangeBatch]:
+    """Give a file's rows as inserts.
+
+    Raises:
+        CaptureError: it is no Parquet, or a column does not fit (see `TypedRows.inserts`).
+    """
+    try:
+        file = pq.ParquetFile(pa.BufferReader(content))
+        for batch in file.iter_batches(batch_size=_ROWS):
+            yield from rows.inserts(batch)
+    except (pa.ArrowInvalid, OSError):
+        raise CaptureError("the file is damaged, or is no Parquet", path=rows.path, remedy="Write it again") from None
+
+
+def columns_of(content: bytes | memoryview | pa.Buffer, path: str) -> list[str]:
+    """Give the names of a file's columns.
+
+    Raises:
+        CaptureError: it is no Parquet.
+    """
+    try:
+        return list(pq.ParquetFile(pa.BufferReader(content)).schema_arrow.names)
+    except (pa.ArrowInvalid, OSError):
+        raise CaptureError("the file is damaged, or is no Parquet", path=path, remedy="Write it again") from None
+
+
+__all__ = ["ENDING", "TypedRows", "columns_of", "order_of", "read_batches"]

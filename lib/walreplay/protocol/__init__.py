@@ -6,11 +6,10 @@ needs them.
 Entry points: `messages`, `read_stream`, `Framing`, `detect_framing`, `decompress`; `frame` writes captures for tests.
 
 Uses: nothing.
-Used by: changes, cli, decode, inspection, loading, selection, sink, spark, transactions, transcript, types.
+Used by: archive, changes, cli, config, decode, evolution, fold, job, ledger, loading, spark, stream, table, types.
 """
 
 from walreplay.protocol.compression import decompress, detect_compression
-from walreplay.protocol.detection import detect_framing
 from walreplay.protocol.framing import Framing, Keepalive, read_copydata, read_pgcopy
 from walreplay.protocol.messages import (
     AnyMessage,
@@ -37,6 +36,7 @@ from walreplay.protocol.messages import (
     Type,
     Update,
 )
+from walreplay.protocol.opening import detect_framing
 from walreplay.protocol.reader import is_streaming_after, read_message, read_stream
 from walreplay.protocol.writer import encode, frame, reframe
 

@@ -1,14 +1,174 @@
-"""Open a file as it is stored: the bytes that the stream has, and what their first ones say of it."""
+"""Open a file as it is stored: the bytes that the stream has, and what their first ones say of it.
+
+Detect a file's framing from its first bytes.
+
+Name the kind of a file that is no pgoutput capture, as far as its first bytes show it.
+"""
 
 from __future__ import annotations
 
+import itertools
+import re
 from typing import Final, NamedTuple
 
+from walreplay.errors import CaptureError, TruncatedMessage
 from walreplay.protocol.compression import plain
-from walreplay.protocol.detection import detect_framing
-from walreplay.protocol.foreign import HEAD_BYTES, what_is
-from walreplay.protocol.framing import Framing
-from walreplay.protocol.reader import Names
+from walreplay.protocol.framing import COPYDATA_HEADER, KEEPALIVE, PGCOPY_SIGNATURE, Framing
+from walreplay.protocol.reader import Names, names_in_utf8, read_stream
+
+FRAMING_ORDER: Final = (
+    Framing.PGCOPY,
+    Framing.COPYDATA,
+    Framing.LENGTH,
+    Framing.LENGTH_SELF,
+    Framing.LENGTH_LE,
+    Framing.LENGTH_SELF_LE,
+    Framing.WALSENDER,
+    Framing.RECVLOGICAL,
+    Framing.RAW,
+)
+"""How they are tried: what says most of itself first, as a message inside a frame looks like one without."""
+
+_DETECT_MESSAGES: Final = 16
+"""So many messages at a file's head must be sound for its framing to be believed."""
+
+
+def detect_framing(head: bytes, *, names: Names = names_in_utf8) -> Framing | None:
+    """Recognise the framing of a file that begins where a session does.
+
+    Args:
+        head: the file's first bytes (decompressed), with the first message whole and one byte more.  A single
+            message with nothing behind it counts as raw.
+        names: see `read_message`.
+
+    Returns:
+        None when no framing fits, or the head is too short to tell.
+    """
+    if head.startswith(PGCOPY_SIGNATURE):
+        return Framing.PGCOPY
+    # No message has the tag d, w or k, and none begins with a newline; so hardly a head fits two of these.
+    return next((framing for framing in FRAMING_ORDER[1:] if _fits(head, framing, names)), None)
+
+
+def _begins_with_keepalives(head: bytes, framing: Framing) -> bool:
+    if framing is Framing.COPYDATA:
+        return len(head) > COPYDATA_HEADER.size
+    # No text begins so, and no LSN is that large.
+    return framing is Framing.WALSENDER and head[:2] == b"k\0" and len(head) > KEEPALIVE.size
+
+
+def _fits(head: bytes, framing: Framing, names: Names) -> bool:
+    """Say whether a head begins with sound messages, or keepalives, in a framing, and nothing behind refutes it."""
+    begins = _begins_with_keepalives(head, framing)
+    try:
+        for _ in itertools.islice(read_stream(head, framing=framing, names=names), _DETECT_MESSAGES):
+            begins = True
+    except TruncatedMessage:
+        return begins
+    except CaptureError:
+        return False
+    return begins
+
+
+HEAD_BYTES: Final = 4096
+"""So many of a file's first bytes are looked at."""
+
+_TEXT_BYTES: Final = 512
+"""Every stream has a NUL among so many of its first bytes: the first of an LSN, or what ends a name."""
+
+_CONTROL: Final = frozenset(range(32)) - frozenset(b"\t\n\v\f\r\x1b") | {127}
+
+_MAGIC: Final = (
+    (b"PAR1", "a Parquet file"),
+    (b"Obj\x01", "an Avro file"),
+    (b"ORC", "an ORC file"),
+    (b"ARROW1", "an Arrow file"),
+    (b"PGDMP", "a dump by pg_dump in its custom format"),
+    (b"PK\x03\x04", "a ZIP archive"),
+    (b"7z\xbc\xaf\x27\x1c", "a 7-Zip archive"),
+    (b"\xfd7zXZ\x00", "data compressed with xz, which is not undone here"),
+    (b"\x1f\x9d", "data compressed with compress, which is not undone here"),
+    (b"\xff\x06\x00\x00sNaPpY", "data compressed with snappy, which is not undone here"),
+    (b"\x89LZO", "data compressed with lzop, which is not undone here"),
+    (b"\x1f\x8b\x08", "data compressed with gzip once more"),
+    (b"\x28\xb5\x2f\xfd", "data compressed with zstd once more"),
+    (b"\x04\x22\x4d\x18", "data compressed with lz4 once more"),
+    (b"BZh", "data compressed with bz2 once more"),
+    (b"SQLite format 3\x00", "an SQLite database"),
+    (b"%PDF-", "a PDF document"),
+    (b"\x89PNG", "a picture"),
+    (b"\xff\xd8\xff", "a picture"),
+    (b"\x7fELF", "a program"),
+    (b"MZ", "a program"),
+    (b"\xff\xfe", "text in UTF-16, as PowerShell's > makes of any program's output"),
+    (b"\xfe\xff", "text in UTF-16"),
+)
+_TAR: Final = (257, b"ustar")
+
+_JSON: Final = re.compile(r"\s*[\[{]\s*(?:[\"\[{\]}]|$)")
+_JSON_KINDS: Final = (
+    (re.compile(r'"(?:change|nextlsn)"\s*:|"action"\s*:\s*"[BCIUDTM]"'), "JSON by the plugin wal2json"),
+    (re.compile(r'"(?:payload|before|after)"\s*:'), "JSON as Debezium writes it"),
+)
+_TEXT_KINDS: Final = (
+    (re.compile(r"(?:BEGIN(?: \d+)?\s*\n|COMMIT(?: \d+)?|table \S+\.\S+: )"), "text by the plugin test_decoding"),
+    (re.compile(r"--\n-- PostgreSQL database (?:cluster )?dump"), "a dump by pg_dump as SQL"),
+    (
+        re.compile(r"(?s).{0,300}?\\x[0-9a-fA-F]{8}"),
+        "binary data printed as hexadecimal text, as psql and COPY in text do",
+    ),
+    (re.compile(r"[0-9a-fA-F\s]{32,}$"), "hexadecimal text"),
+    (re.compile(r"(?:Qg|Uw|Yg|TQ|Ug|ZA|UEdDT1BZ|dw|aw|AAAA)[A-Za-z0-9+/\s]{30,}={0,2}\s*$"), "base64 text"),
+    (re.compile(r"\s*<(?:\?xml|!DOCTYPE|html)", re.IGNORECASE), "XML or HTML"),
+)
+_DO: Final = {
+    "text by the plugin test_decoding": "Record with --plugin=pgoutput",
+    "JSON by the plugin wal2json": "Record with --plugin=pgoutput",
+    "binary data printed as hexadecimal text, as psql and COPY in text do": "Record with COPY ... (FORMAT binary)",
+}
+
+
+def what_is(data: bytes | memoryview) -> str | None:
+    """Say what some bytes are at whose first no stream of pgoutput begins; None where they may be one, or anything.
+
+    Args:
+        data: of the file, its first `HEAD_BYTES`, decompressed.
+    """
+    head = bytes(data[:HEAD_BYTES])
+    if head[_TAR[0] : _TAR[0] + len(_TAR[1])] == _TAR[1]:
+        return "a tar archive"
+    found = next((name for magic, name in _MAGIC if head.startswith(magic)), None)
+    if found is None and _is_wal_segment(head):
+        return "a segment of PostgreSQL's WAL, which holds no logical messages"
+    if found is None and is_text(head):
+        return _kind_of_text(head)
+    return found
+
+
+def is_text(data: bytes | memoryview) -> bool:
+    """Say whether the first bytes are text, as no stream's are."""
+    return len(data) > 0 and _CONTROL.isdisjoint(bytes(data[:_TEXT_BYTES]))
+
+
+def remedy_for(what: str | None) -> str | None:
+    """Give what to do about a file that may have been meant to be a capture; None where nothing is known."""
+    return _DO.get(what or "")
+
+
+def _kind_of_text(head: bytes) -> str:
+    text = head.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace")
+    if _JSON.match(text):
+        return next((name for pattern, name in _JSON_KINDS if pattern.search(text)), "JSON")
+    return next((name for pattern, name in _TEXT_KINDS if pattern.match(text)), "text")
+
+
+def _is_wal_segment(head: bytes) -> bool:
+    """Look at the header of a WAL page: a magic number, flags, a timeline, and the page's address."""
+    if len(head) < 24 or head[1] != 0xD1:
+        return False
+    flags, timeline = int.from_bytes(head[2:4], "little"), int.from_bytes(head[4:8], "little")
+    return flags < 16 and 0 < timeline < 1 << 20 and int.from_bytes(head[8:16], "little") % 8192 == 0
+
 
 RECOGNISABLE_BYTES: Final = 64
 """A stream cut before this many bytes may not show its framing yet; it goes on in the next file."""
@@ -49,4 +209,4 @@ def open_file(content: bytes | memoryview, names: Names | None = None) -> Opened
     return opened._replace(framing=detect_framing(bytes(opened.data[:HEAD_BYTES]), names=names))
 
 
-__all__ = ["RECOGNISABLE_BYTES", "Opened", "open_file"]
+__all__ = ["HEAD_BYTES", "RECOGNISABLE_BYTES", "Opened", "is_text", "open_file", "remedy_for", "what_is"]

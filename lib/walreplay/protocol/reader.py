@@ -13,7 +13,7 @@ from struct import Struct
 from typing import Any, Final, TypeAlias
 
 from walreplay.errors import EncodingMismatch, FramingError, MalformedMessage, TruncatedMessage, UnknownMessage
-from walreplay.protocol import layouts
+from walreplay.protocol import messages as layouts
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import (
     KEEPALIVE,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from walreplay.protocol import layouts
+from walreplay.protocol import messages as layouts
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import (
     COPYDATA_HEADER,

@@ -6,7 +6,8 @@ converts whole columns, and calls these readers for the few values that its kern
 Entry point: `resolve`, from a type's oid to a `ColumnType`.
 
 Uses: protocol.
-Used by: changes, decode, inspection, loading, settings, sink, spark, task_settings, transactions, transcript.
+Used by: archive, changes, config, decode, delta, evolution, fold, loading, spark, stream, table, task_settings,
+writing.
 """
 
 from walreplay.types.base import ColumnType, DoesNotFit, Family, Rescued

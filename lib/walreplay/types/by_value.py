@@ -20,14 +20,11 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from walreplay.errors import ValueFormatError
-from walreplay.types.arrays import with_elements
 from walreplay.types.base import ColumnType, Family
-from walreplay.types.binary import bytea_text, bytes_from_text, escaped_text
-from walreplay.types.builtin import BUILTIN_TYPES
-from walreplay.types.datetime import in_utc
-from walreplay.types.extensions import EXTENSION_TEXTS, EXTENSION_TYPES
-from walreplay.types.interval import parts_text
-from walreplay.types.interval_styles import interval_from_text, interval_texts
+from walreplay.types.builtin import BUILTIN_TYPES, EXTENSION_TEXTS, EXTENSION_TYPES
+from walreplay.types.composite import with_elements
+from walreplay.types.datetime import in_utc, interval_from_text, interval_texts, parts_text
+from walreplay.types.strings import bytea_text, bytes_from_text, escaped_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable

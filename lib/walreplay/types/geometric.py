@@ -6,7 +6,7 @@ from struct import Struct
 from typing import Final
 
 from walreplay.types.cursor import Cursor, malformed, unpack
-from walreplay.types.floats import double_text
+from walreplay.types.numbers import double_text
 
 _POINT: Final = Struct("!dd")
 _LINE: Final = Struct("!ddd")

@@ -13,15 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from walreplay.errors import ValueFormatError
-from walreplay.types.arrays import elements_from_text
 from walreplay.types.base import ColumnType, DoesNotFit, Family
-from walreplay.types.binary import bytes_from_text
 from walreplay.types.builtin import BUILTIN_TYPES
+from walreplay.types.composite import elements_from_text, floats_from_text
 from walreplay.types.datetime import days_from_text, micros_from_text
-from walreplay.types.floats import finite
-from walreplay.types.integers import LIMITS
-from walreplay.types.numeric import unscaled_from_text
-from walreplay.types.vectors import floats_from_text
+from walreplay.types.numbers import LIMITS, finite, unscaled_from_text
+from walreplay.types.strings import bytes_from_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,7 +15,7 @@ import pyarrow as pa
 from walreplay.types.base import ColumnType, Family
 from walreplay.types.builtin import BUILTIN_TYPES
 from walreplay.types.names import VECTORS, type_named
-from walreplay.types.numeric import MAX_PRECISION, precision_and_scale
+from walreplay.types.numbers import MAX_PRECISION, precision_and_scale
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

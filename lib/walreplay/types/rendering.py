@@ -16,18 +16,29 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from walreplay.errors import ValueFormatError
-from walreplay.types.abstime import abstime_text, reltime_text, tinterval_text
-from walreplay.types.arrays import BinaryArray, array_from_binary, array_text, number_list_text
-from walreplay.types.binary import bytea_text
-from walreplay.types.bits import bits_text
-from walreplay.types.boolean import boolean_text
-from walreplay.types.builtin import BUILTIN_TYPES
-from walreplay.types.char import char_text
-from walreplay.types.composite import composite_text, fields_from_binary
+from walreplay.types.builtin import BUILTIN_TYPES, EXTENSION_TEXTS, EXTENSION_TYPES
+from walreplay.types.composite import (
+    BinaryArray,
+    array_from_binary,
+    array_text,
+    composite_text,
+    fields_from_binary,
+    multirange_text,
+    number_list_text,
+    range_text,
+)
 from walreplay.types.cursor import malformed
-from walreplay.types.datetime import date_text, time_text, timestamp_text, timestamptz_text, timetz_text
-from walreplay.types.extensions import EXTENSION_TEXTS, EXTENSION_TYPES
-from walreplay.types.floats import float4_text, float8_text
+from walreplay.types.datetime import (
+    abstime_text,
+    date_text,
+    interval_text,
+    reltime_text,
+    time_text,
+    timestamp_text,
+    timestamptz_text,
+    timetz_text,
+    tinterval_text,
+)
 from walreplay.types.geometric import (
     box_text,
     circle_text,
@@ -37,7 +48,11 @@ from walreplay.types.geometric import (
     point_text,
     polygon_text,
 )
-from walreplay.types.identifiers import (
+from walreplay.types.network import (
+    cidr_text,
+    inet_text,
+    macaddr8_text,
+    macaddr_text,
     pg_lsn_text,
     regclass_text,
     snapshot_text,
@@ -46,16 +61,19 @@ from walreplay.types.identifiers import (
     uuid_text,
     xid8_text,
 )
-from walreplay.types.integers import int2_text, int4_text, int8_text
-from walreplay.types.interval import interval_text
-from walreplay.types.json import jsonb_text, jsonpath_text
-from walreplay.types.money import money_text
-from walreplay.types.network import cidr_text, inet_text, macaddr8_text, macaddr_text
-from walreplay.types.numeric import numeric_text
-from walreplay.types.ranges import multirange_text, range_text
+from walreplay.types.numbers import (
+    boolean_text,
+    float4_text,
+    float8_text,
+    int2_text,
+    int4_text,
+    int8_text,
+    money_text,
+    numeric_text,
+)
+from walreplay.types.strings import bits_text, bytea_text, char_text, jsonb_text, jsonpath_text, xml_text
 from walreplay.types.text import UTF8, decode_text
 from walreplay.types.textsearch import tsquery_text, tsvector_text
-from walreplay.types.xml import xml_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

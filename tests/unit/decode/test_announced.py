@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from walreplay.decode.announced import Announced
+from walreplay.decode.walk_state import Announced
 from walreplay.errors import TruncatedMessage
 from walreplay.protocol import messages as m
 from walreplay.protocol.reader import names_in_utf8, read_message

@@ -12,7 +12,7 @@ from walreplay.changes import decode_plan, read_changes
 from walreplay.decode import gathered
 from walreplay.decode.change_batch import ChangeBatch
 from walreplay.decode.decoder import Decoder
-from walreplay.decode.place import Place
+from walreplay.decode.walk import Place
 from walreplay.errors import MalformedMessage, ValueFormatError
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing

@@ -2,7 +2,7 @@
 
 import pytest
 
-from walreplay.decode.casts import casts_exactly
+from walreplay.decode.announcements import casts_exactly
 
 
 def numeric(digits, scale):

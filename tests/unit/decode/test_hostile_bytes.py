@@ -15,8 +15,8 @@ import pytest
 from support.captures import case
 from support.framings import FORMS, Form
 from support.harm import REFUSED, RIGHT, Harm, Whole, apply, cut
+from walreplay.archive.messages import inspect_captures
 from walreplay.errors import CaptureError, MalformedMessage
-from walreplay.inspection import inspect_captures
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
 from walreplay.protocol.reader import read_stream

@@ -17,7 +17,7 @@ import pytest
 
 import walreplay
 import walreplay.decode
-import walreplay.sink
+import walreplay.fold
 from support.captures import case
 from support.zipped import PACKAGE, zip_package
 from walreplay.decode import walk
@@ -111,7 +111,7 @@ def test_who_asks_for_numba_gets_it() -> None:
 
 @needs_library
 def test_every_kernel_is_in_the_library() -> None:
-    for package in (walreplay.decode, walreplay.sink):
+    for package in (walreplay.decode, walreplay.fold):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             # What needs numba is for where there is no library.
             if not module.name.endswith(("compile.cache", "compile.compiler")):

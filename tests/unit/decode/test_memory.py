@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from walreplay.decode import memory
+from walreplay.decode import placing as memory
 
 
 @pytest.fixture(autouse=True)

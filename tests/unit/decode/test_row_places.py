@@ -10,6 +10,7 @@ from support.captures import case
 from support.change_model import CHANGED
 from support.extent import further
 from support.runs import cut, plan_runs
+from walreplay.archive.messages import transcribe
 from walreplay.decode import gathered
 from walreplay.decode.change_batch import ChangeBatch
 from walreplay.decode.decoder import Decoder
@@ -17,9 +18,8 @@ from walreplay.protocol import messages as m
 from walreplay.protocol.compression import plain
 from walreplay.protocol.framing import Framing
 from walreplay.protocol.writer import frame
-from walreplay.transactions.plan import Plan
-from walreplay.transactions.planned import PlannedBytes
-from walreplay.transcript import transcribe
+from walreplay.stream.plan import Plan
+from walreplay.stream.planned import PlannedBytes
 
 Place = tuple[str | None, str, int]
 

@@ -6,7 +6,7 @@ import pytest
 from support.captures import case, cases
 from support.rows import rows_by_reader, rows_by_walk
 from walreplay.decode import walk
-from walreplay.decode.walk import Kernel, Outcome, RelationSlots
+from walreplay.decode.walk import Outcome, RelationSlots, WalkKernel
 from walreplay.protocol.framing import Framing
 from walreplay.protocol.writer import reframe
 
@@ -46,7 +46,7 @@ def test_more_relations_than_a_table_holds_make_it_grow():
 
 
 def test_a_kernel_without_tiles_keeps_no_arrays():
-    assert len(Kernel(Framing.RAW)._arrays.offset) == 0
+    assert len(WalkKernel(Framing.RAW)._arrays.offset) == 0
 
 
 def _outcome_of_text(text: bytes, around: int) -> Outcome:
@@ -54,7 +54,7 @@ def _outcome_of_text(text: bytes, around: int) -> Outcome:
     message = b"I" + struct.pack(">IcHcI", 7, b"N", 1, b"t", len(text)) + text
     before = 16
     data = np.frombuffer(bytes([around]) * before + message + bytes([around]) * 48, np.uint8)
-    kernel = Kernel(Framing.RAW)
+    kernel = WalkKernel(Framing.RAW)
     kernel.slots.add(7, 1)
     kernel.state[walk.POS], kernel.state[walk.TXN] = before, walk.OPEN
     end = before + len(message)

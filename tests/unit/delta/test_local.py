@@ -12,6 +12,8 @@ from deltalake import DeltaTable, Field
 from deltalake.exceptions import CommitFailedError
 from deltalake.schema import PrimitiveType
 
+from walreplay.delta.commits import CommitId
+from walreplay.delta.data_files import DataFile, DataFileWriter
 from walreplay.delta.local import (
     LOG,
     ConflictError,
@@ -22,9 +24,7 @@ from walreplay.delta.local import (
     newest_version,
     sole_file,
 )
-from walreplay.sink.data_files import DataFile, DataFileWriter
-from walreplay.sink.folders import MountedFolder
-from walreplay.sink.lineage import CommitId
+from walreplay.session.folders import MountedFolder
 
 COLUMNS = pa.schema(
     [

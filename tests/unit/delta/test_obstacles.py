@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from walreplay.delta.local import LOG, LocalTable, NotReadError
-from walreplay.sink.folders import MountedFolder
+from walreplay.session.folders import MountedFolder
 
 _COLUMN = {"name": "id", "type": "long", "nullable": True, "metadata": {}}
 

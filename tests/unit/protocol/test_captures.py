@@ -9,8 +9,8 @@ import pytest
 from support.captures import Case, case, cases
 from walreplay.protocol import messages as m
 from walreplay.protocol.compression import detect_compression
-from walreplay.protocol.detection import detect_framing
 from walreplay.protocol.framing import Framing, Keepalive, read_copydata
+from walreplay.protocol.opening import detect_framing
 from walreplay.protocol.reader import read_stream
 from walreplay.protocol.writer import encode, reframe
 

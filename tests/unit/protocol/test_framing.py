@@ -9,8 +9,8 @@ import pytest
 from walreplay.errors import CaptureError, FramingError, NotSupported, TruncatedMessage
 from walreplay.protocol import messages as m
 from walreplay.protocol.compression import decompress, detect_compression
-from walreplay.protocol.detection import detect_framing
 from walreplay.protocol.framing import CopyRow, Framing, Keepalive, XLogData, read_copydata, read_pgcopy
+from walreplay.protocol.opening import detect_framing
 from walreplay.protocol.reader import read_stream
 from walreplay.protocol.writer import encode, frame
 

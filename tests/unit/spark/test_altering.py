@@ -10,16 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.evolutions import MARK, TYPES, columns, evolve
+from walreplay.config import Settings
+from walreplay.config.selection import log_metadata
+from walreplay.delta.statements import sql_type
+from walreplay.delta.target import TableName
 from walreplay.errors import CaptureError
+from walreplay.evolution.convert import may_be_rescued
+from walreplay.evolution.shapes import Evolution, Policy, SourceColumn
+from walreplay.fold.change_log import Projection
 from walreplay.names import column_names
-from walreplay.selection import log_metadata
-from walreplay.settings import Settings
-from walreplay.sink.convert import may_be_rescued
-from walreplay.sink.evolution import Evolution, Policy, SourceColumn
-from walreplay.sink.projection import Projection
-from walreplay.spark.delta.sql_types import sql_type
-from walreplay.spark.delta.target import TableName
-from walreplay.spark.tables.alter import (
+from walreplay.spark.workers.rows import refusal_in
+from walreplay.writing.alter import (
     RewriteTask,
     _Level,
     _levels,
@@ -29,7 +30,6 @@ from walreplay.spark.tables.alter import (
     rewrite_batches,
     touches_rescued,
 )
-from walreplay.spark.workers.refusals import refusal_in
 
 TABLE = TableName(path="/m/s/t")
 

@@ -1,7 +1,7 @@
 import pyarrow as pa
 import pytest
 
-from walreplay.spark.delta.sql_types import sql_schema, sql_type
+from walreplay.delta.statements import sql_schema, sql_type
 from walreplay.types import resolve
 from walreplay.types.builtin import BUILTIN_TYPES
 

@@ -12,9 +12,8 @@ from support.captures import case, cases
 from support.extent import further
 from support.fault_cases import FAULTS
 from support.simulator import play, seeded
+from walreplay.archive.audit import Findings, Problem
 from walreplay.listing import natural_order
-from walreplay.spark.index.audit import Findings
-from walreplay.spark.index.audited import Problem
 
 Parts = dict[str, bytes]
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from walreplay.config import Configuration
+from walreplay.delta.target import Target, encode_for_catalog, encode_name
 from walreplay.errors import ConfigError, OrderError
-from walreplay.settings import Configuration
-from walreplay.spark.checks.places import check_apart
-from walreplay.spark.delta.target import Target, encode_for_catalog, encode_name
-from walreplay.spark.job.by_source import Source, each_source
+from walreplay.job.source_check import check_apart
+from walreplay.job.sources import Source, each_source
 
 SHARED: Any = object()
 """A session that no other can be made of, as Spark Connect's."""

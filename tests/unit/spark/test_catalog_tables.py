@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from walreplay.spark.delta import creation
-from walreplay.spark.delta.target import Target
+from walreplay.delta import statements as creation
+from walreplay.delta.target import Target
 
 
 @pytest.mark.parametrize("schemas", [[], ["`main`.`shop`"]], ids=["none", "its own"])

@@ -4,13 +4,13 @@ import pytest
 
 from support.planned import INT, TEXT, catalogue_of, configured, mirrors, relation
 from walreplay.decode.announcements import Layout, LayoutColumn
+from walreplay.delta.target import TableName
 from walreplay.errors import ConfigError
+from walreplay.evolution.shapes import OWN, TableShape
+from walreplay.fold.events import Identity, Mode
 from walreplay.protocol import messages as m
-from walreplay.sink.events import Identity, Mode
-from walreplay.sink.evolution import OWN, TableShape
-from walreplay.spark.delta.target import TableName
-from walreplay.spark.planning.registry import MirrorEntry
-from walreplay.spark.planning.versions import check_distinct, identity_of, ignores_key
+from walreplay.table.registry import MirrorEntry
+from walreplay.table.versions import check_distinct, identity_of, ignores_key
 
 
 @pytest.mark.parametrize(

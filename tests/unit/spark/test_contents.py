@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from walreplay.sink.folders import StoreFolder
+from walreplay.session.folders import StoreFolder
 from walreplay.spark.workers import contents
 from walreplay.spark.workers.contents import StoredFile, with_contents
 

@@ -7,13 +7,12 @@ from datetime import timedelta
 
 import pytest
 
+from walreplay.delta.target import Target
 from walreplay.errors import OrderError
-from walreplay.sink.evolution import TableShape
-from walreplay.spark.delta.target import Target
-from walreplay.spark.planning.placement import Placement, Use, Wanted, place
-from walreplay.spark.planning.registry import MirrorEntry
-from walreplay.spark.planning.same_server import check_followed, is_in_doubt, warnings_of
-from walreplay.transactions.followed import Followed
+from walreplay.evolution.shapes import TableShape
+from walreplay.stream.duplicates import Followed
+from walreplay.table.placement import Placement, Use, WantedRelation, check_followed, is_in_doubt, place, warnings_of
+from walreplay.table.registry import MirrorEntry
 
 TARGET = Target.parse("/m")
 DAY = timedelta(days=1)
@@ -24,7 +23,7 @@ def remade(count: int, *, of: int = 5, policy: str = "replace", said: bool = Fal
     tables = [TARGET.table("s", f"t{number}") for number in range(of)]
     entries = [MirrorEntry(number, f"s.t{number}", table, TableShape()) for number, table in enumerate(tables)]
     wanted = [
-        Wanted(number + (0 if number < known else 100), f"s.t{number}", tables[number], policy, said=said)  # type: ignore[arg-type]
+        WantedRelation(number + (0 if number < known else 100), f"s.t{number}", tables[number], policy, said=said)  # type: ignore[arg-type]
         for number in range(known + count)
     ]
     uses: Sequence[Use] = [Use(one.oid, one.table.place) for one in wanted]

@@ -11,7 +11,7 @@ import pytest
 
 from support.pages import ROOT
 from walreplay.errors import ConfigError
-from walreplay.spark.session import delta_jars
+from walreplay.session import session as delta_jars
 
 _SPARK = "io/delta/delta-spark_4.2_2.13/4.4.0/delta-spark_4.2_2.13-4.4.0.jar"
 _STORAGE = "io/delta/delta-storage/4.4.0/delta-storage-4.4.0.jar"

@@ -3,8 +3,8 @@
 import pyarrow as pa
 import pytest
 
-from walreplay.sink.evolution import OWN, Evolution, Policy, SourceColumn
-from walreplay.spark.planning.doubts import doubts_of
+from walreplay.evolution.shapes import OWN, Evolution, Policy, SourceColumn
+from walreplay.table.column_checks import doubts_of
 from walreplay.types.base import ColumnType, Family
 
 INT = ColumnType(pa.int32(), Family.INT32, "integer", oid=23)

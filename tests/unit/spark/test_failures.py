@@ -9,7 +9,7 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkValueError
 
 from walreplay.errors import MalformedMessage, SparkFailure
-from walreplay.spark.session.failures import failure_of, spark_errors
+from walreplay.session.failures import failure_of, spark_errors
 
 
 class Thrown(Py4JJavaError):

@@ -17,11 +17,11 @@ from support.captures import case, cases
 from support.extent import further
 from support.simulator import play, seeded
 from support.stopped_run import StoppedError
+from walreplay.archive import joining
+from walreplay.archive.facts import FileFacts
+from walreplay.archive.index import CLASSES, FORMAT, pack, unpack
 from walreplay.decode.files import ScanTask, scan_file
 from walreplay.errors import CaptureError, OrderError
-from walreplay.spark.index import joining
-from walreplay.spark.index.facts import FileFacts
-from walreplay.spark.index.stored import CLASSES, FORMAT, pack, unpack
 
 NAMES = [one.name for one in cases()]
 QUICK = [name for name in NAMES if name[:3] in ("o01", "o06", "o18", "o19", "o26")]

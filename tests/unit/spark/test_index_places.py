@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from walreplay.archive.index import home_of, name_below, table_of
 from walreplay.errors import ConfigError
-from walreplay.spark.captures.files import CaptureFile
-from walreplay.spark.index.archive import home_of, name_below, table_of
+from walreplay.spark.captures import CaptureFile
 
 
 def files(*paths: str) -> list[CaptureFile]:

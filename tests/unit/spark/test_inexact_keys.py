@@ -3,12 +3,12 @@
 import pytest
 
 from walreplay.changes import plan_files
+from walreplay.config import Settings
 from walreplay.errors import ConfigError
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
 from walreplay.protocol.writer import frame
-from walreplay.settings import Settings
-from walreplay.spark.planning.versions import Catalogue
+from walreplay.table.versions import Catalogue
 
 INT4, TEXT, NUMERIC, NUMERICS = 23, 25, 1700, 1231
 

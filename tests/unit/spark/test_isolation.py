@@ -1,6 +1,6 @@
 from pyspark.logger import PySparkLogger
 
-from walreplay.spark.session.isolation import quiet_queries
+from walreplay.session.isolation import quiet_queries
 
 
 def test_pyspark_does_not_log_the_errors_that_it_raises_while_a_run_goes_on(capfd):

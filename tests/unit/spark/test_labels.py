@@ -6,13 +6,12 @@ from dataclasses import dataclass, replace
 import pytest
 
 from walreplay.decode.announcements import Layouts
+from walreplay.evolution.convert import renamed_labels
+from walreplay.evolution.shapes import MirrorColumn, SourceColumn, TableShape
+from walreplay.fold.change_log import hashed
+from walreplay.fold.events import Identity, Mode
 from walreplay.protocol import messages as m
-from walreplay.sink.events import Identity, Mode
-from walreplay.sink.evolution import MirrorColumn, SourceColumn, TableShape
-from walreplay.sink.labels import renamed_labels
-from walreplay.sink.projection import hashed
-from walreplay.spark.planning.labels import labelled
-from walreplay.spark.planning.whole_keys import with_whole_keys
+from walreplay.table.versions import labelled, with_whole_keys
 from walreplay.types import resolve
 
 NAMES = {70: ("shop", "mood"), 71: ("shop", "_mood")}

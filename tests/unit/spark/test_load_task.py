@@ -12,11 +12,10 @@ import pytest
 
 from support.planned import catalogue_of, configured, relation
 from walreplay.decode.change_batch import type_names
+from walreplay.fold.events import OPERATIONS, from_ipc
 from walreplay.loading.formats import CopyOptions
-from walreplay.outputs import COUNT, Output
-from walreplay.sink.events import OPERATIONS, from_ipc
-from walreplay.spark.workers.load import LoadPart, LoadTask, load_batches
-from walreplay.spark.workers.load_rows import RowsTask, load_rows
+from walreplay.names import COUNT, Output
+from walreplay.spark.workers.load import LoadPart, LoadTask, RowsTask, load_batches, load_rows
 from walreplay.spark.workers.rows import ERROR_TABLE
 
 TOP = 1234

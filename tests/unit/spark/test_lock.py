@@ -7,8 +7,8 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from walreplay.spark.ledger import lock
-from walreplay.spark.ledger.lock import LEASE, Heartbeat, Holder, why_dead
+from walreplay.ledger import state as lock
+from walreplay.ledger.state import LEASE, Heartbeat, Holder, why_dead
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells which process a process id means")
 

@@ -12,18 +12,17 @@ from support.change_model import changes_of, comparable
 from support.extent import further
 from support.runs import plan_runs, staged_rows
 from walreplay.changes import decode_plan
-from walreplay.outputs import COUNT, Output
+from walreplay.config import Settings
+from walreplay.delta.target import TableName
+from walreplay.evolution.shapes import TableShape
+from walreplay.fold.change_log import LogTask, Projection, log_batches
+from walreplay.fold.events import from_ipc
+from walreplay.names import COUNT, Output
 from walreplay.protocol.framing import Framing
-from walreplay.settings import Settings
-from walreplay.sink.change_log import LogTask, log_batches
-from walreplay.sink.events import from_ipc
-from walreplay.sink.evolution import TableShape
-from walreplay.sink.projection import Projection
-from walreplay.spark.delta.target import TableName
-from walreplay.spark.planning.registry import MirrorEntry
-from walreplay.spark.planning.versions import Catalogue
 from walreplay.spark.workers.rows import NO_BUCKET
-from walreplay.transactions.plan import Plan
+from walreplay.stream.plan import Plan
+from walreplay.table.registry import MirrorEntry
+from walreplay.table.versions import Catalogue
 
 Row = dict[str, Any]
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from walreplay.errors import TargetError
+from walreplay.ledger.runs import lines_of, metrics_of, tell
+from walreplay.ledger.state import State
 from walreplay.report import RunReport, TableReport
-from walreplay.spark.ledger.metrics import lines_of, metrics_of, tell
-from walreplay.spark.ledger.state import State
-from walreplay.spark.session.text_files import append_lines
+from walreplay.session.text_files import append_lines
 
 NOON = datetime(2026, 11, 26, 12, tzinfo=timezone.utc)
 
@@ -101,9 +101,7 @@ def test_lines_are_added_to_a_file_and_put_into_a_folder(tmp_path: Path) -> None
 
 def test_a_uri_is_a_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[tuple[str, str]] = []
-    monkeypatch.setattr(
-        "walreplay.spark.session.text_files.write_text", lambda place, text, _: written.append((place, text))
-    )
+    monkeypatch.setattr("walreplay.session.text_files.write_text", lambda place, text, _: written.append((place, text)))
     append_lines("s3a://bucket/metrics", ["a", "b"], "run.jsonl")
     assert written == [("s3a://bucket/metrics/run.jsonl", "a\nb\n")]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from walreplay.spark.session.naming import jobs_named
+from walreplay.session.naming import jobs_named
 
 
 class Context:

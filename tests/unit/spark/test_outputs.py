@@ -6,10 +6,10 @@ import pytest
 
 from support.planned import Used, catalogue_of, configured, relation, run_plan
 from walreplay.errors import ConfigError
-from walreplay.outputs import Output, output_of, source_oid
-from walreplay.sink.events import Mode
-from walreplay.spark.planning.registry import MirrorEntry
-from walreplay.spark.planning.switched import BEGINS, GOES_ON
+from walreplay.fold.events import Mode
+from walreplay.names import Output, output_of, source_oid
+from walreplay.table.placement import BEGINS, GOES_ON
+from walreplay.table.registry import MirrorEntry
 
 BOTH = ["mirror", "changelog"]
 LOG = Output.CHANGELOG.oid_of(9)

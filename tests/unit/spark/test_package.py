@@ -17,7 +17,7 @@ from support.captures import case
 from support.command import run_without
 from walreplay.decode.compile.kernel import LIBRARY
 from walreplay.errors import ConfigError
-from walreplay.spark.session.package import give_package
+from walreplay.session.session import give_package
 
 _READ = """
 import json, sys
@@ -75,7 +75,7 @@ def test_the_zip_holds_no_leftovers_and_is_the_same_each_time(tmp_path: Path) ->
     one, other = (Path(walreplay.package_zip(tmp_path / name)) for name in ("a.zip", "b.zip"))
     assert one.read_bytes() == other.read_bytes()
     names = zipfile.ZipFile(one).namelist()
-    assert "walreplay/spark/session/delta_jars.lock" in names
+    assert "walreplay/session/delta_jars.lock" in names
     assert not [name for name in names if "__pycache__" in name or name.startswith("/")]
 
 
@@ -101,4 +101,4 @@ def test_all_can_be_imported_with_sparks_client_alone() -> None:
     """pyspark-client has neither pyspark.core nor py4j, and pyspark knows it by that."""
     done = run_without("pyspark.core py4j delta grpc", _IMPORT_ALL)
     assert done.returncode == 0, done.stderr[-2000:]
-    assert "walreplay.spark.job.apply" in done.stdout.split()
+    assert "walreplay.job.apply" in done.stdout.split()

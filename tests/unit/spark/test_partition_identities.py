@@ -17,16 +17,15 @@ from support.mirror_model import MirrorModel
 from support.runs import cut, grown_to, plan_runs, staged
 from support.truth import source_table
 from walreplay.changes import decode_plan, plan_files
+from walreplay.config import Settings
 from walreplay.decode.partitions import Partition, as_sent
 from walreplay.errors import CaptureError
+from walreplay.fold.events import Mode, events_of
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
 from walreplay.protocol.writer import frame
-from walreplay.settings import Settings
-from walreplay.sink.events import Mode
-from walreplay.sink.intake import events_of
-from walreplay.spark.planning.versions import Catalogue
-from walreplay.transactions.plan import Plan
+from walreplay.stream.plan import Plan
+from walreplay.table.versions import Catalogue
 
 FAULTS = Path(__file__).parents[2] / "faults"
 

@@ -1,11 +1,11 @@
 import pytest
 
+from walreplay.delta.target import Target
 from walreplay.errors import OrderError
-from walreplay.sink.evolution import TableShape
-from walreplay.spark.delta.target import Target
-from walreplay.spark.planning import placement
-from walreplay.spark.planning.placement import Move, Use, Wanted
-from walreplay.spark.planning.registry import MirrorEntry
+from walreplay.evolution.shapes import TableShape
+from walreplay.table import placement
+from walreplay.table.placement import Move, Use, WantedRelation
+from walreplay.table.registry import MirrorEntry
 
 TARGET = Target.parse("/m")
 
@@ -16,7 +16,7 @@ def entry(oid, name, *, aside=False, at=None):
 
 
 def wanted(oid, name, on_recreate="replace", target=TARGET):
-    return Wanted(oid, f"s.{name}", target.table("s", name), on_recreate)
+    return WantedRelation(oid, f"s.{name}", target.table("s", name), on_recreate)
 
 
 def place(entries, wanted, target, uses=None):
@@ -157,7 +157,7 @@ def test_a_table_that_others_have_made_way_for_in_the_same_run_was_not_made_anew
 
 
 def unwritten(oid, name, on_recreate="replace"):
-    return Wanted(oid, f"s.{name}", TARGET.table("s", name), on_recreate, written=False)
+    return WantedRelation(oid, f"s.{name}", TARGET.table("s", name), on_recreate, written=False)
 
 
 def test_a_table_whose_rows_are_all_left_out_goes_along_with_its_name():

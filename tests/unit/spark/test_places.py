@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from walreplay.delta.target import Target
 from walreplay.errors import ConfigError
-from walreplay.spark.captures.files import name_in, root_of
-from walreplay.spark.checks.places import check_places
-from walreplay.spark.delta.target import Target
-from walreplay.spark.session.places import mounted_path, one_name
+from walreplay.job.source_check import check_places
+from walreplay.session.isolation import mounted_path, one_name
+from walreplay.spark.captures import name_in, root_of
 
 VOLUME = ("/Volumes/main/cdc/a", "dbfs:/Volumes/main/cdc/a", "file:/Volumes/main/cdc/a", "dbfs:///Volumes/main/cdc/a")
 """One place."""

@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 
 from walreplay.errors import SparkFailure
-from walreplay.sink import folders
-from walreplay.sink.folders import MountedFolder, StoreFolder
-from walreplay.spark.delta import reach
-from walreplay.spark.delta.reach import store_of
+from walreplay.session import folders, reach
+from walreplay.session.folders import MountedFolder, StoreFolder
+from walreplay.session.reach import store_of
 
 _PROVIDER = "fs.s3a.aws.credentials.provider"
 _HADOOP = "org.apache.hadoop.fs.s3a."

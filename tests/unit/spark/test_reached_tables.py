@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from walreplay.sink.folders import Folder, MountedFolder, StoreFolder
-from walreplay.spark.delta.target import TableName, Target
-from walreplay.spark.staging import reached
-from walreplay.spark.staging.reached import ReachedCatalog
+from walreplay.delta.target import TableName, Target
+from walreplay.session.folders import Folder, MountedFolder, StoreFolder
+from walreplay.spark import staged_rows as reached
+from walreplay.spark.staged_rows import ReachedCatalog
 
 
 @pytest.fixture

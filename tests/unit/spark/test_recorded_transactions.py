@@ -13,8 +13,7 @@ from support.runs import cut, plan_run
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
 from walreplay.protocol.writer import frame
-from walreplay.spark.workers.records import unpack_batches
-from walreplay.spark.workers.rows import PARTS_TABLE, TRANSACTION, TRANSACTIONS_TABLE
+from walreplay.spark.workers.rows import PARTS_TABLE, TRANSACTION, TRANSACTIONS_TABLE, unpack_batches
 from walreplay.task_settings import Origins, TaskSettings
 
 RELATION = m.Relation(9, "s", "t", "d", (m.Column("id", 23, -1, True),))

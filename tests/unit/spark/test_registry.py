@@ -4,13 +4,13 @@ import shlex
 import pyarrow as pa
 import pytest
 
-from walreplay.outputs import Output
-from walreplay.selection import Layout, Share
-from walreplay.settings.narrowed import Narrowed, tables_named
-from walreplay.sink.evolution import OWN, MirrorColumn, TableShape
-from walreplay.spark.delta.target import TableName, Target
-from walreplay.spark.ledger.state import Rebuild, Replacement
-from walreplay.spark.planning.registry import MirrorEntry, made_again
+from walreplay.config.model import Narrowed, tables_named
+from walreplay.config.selection import Share, TableLayout
+from walreplay.delta.target import TableName, Target
+from walreplay.evolution.shapes import OWN, MirrorColumn, TableShape
+from walreplay.ledger.state import Rebuild, Replacement
+from walreplay.names import Output
+from walreplay.table.registry import MirrorEntry, made_again
 from walreplay.types import resolve
 from walreplay.types.base import ColumnType, Family
 
@@ -46,7 +46,7 @@ def test_a_shape_knows_what_the_source_still_has():
 @pytest.mark.parametrize("target", [Target.parse("/data/mirror"), Target.parse("main.raw")])
 def test_a_rebuild_is_read_as_it_was_written_wherever_its_folder_is_then(target):
     def told(place):
-        entry = MirrorEntry(9, "s.o'", place.table("s", "o'"), SHAPE, layout=Layout((("a", "b"),), ("id",)))
+        entry = MirrorEntry(9, "s.o'", place.table("s", "o'"), SHAPE, layout=TableLayout((("a", "b"),), ("id",)))
         return Rebuild("an id", "0f", (Replacement(place.side("0f").table("s", "o'"), entry, 7),))
 
     elsewhere = Target.parse("/moved/to") if target.root is not None else target

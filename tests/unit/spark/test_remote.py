@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from walreplay.errors import ConfigError, SparkFailure
-from walreplay.spark.session import remote
+from walreplay.session import session as remote
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,7 @@ from walreplay.errors import EncodingMismatch, from_dict
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
 from walreplay.protocol.writer import frame
-from walreplay.spark.captures.files import tasks_for
+from walreplay.spark.captures import tasks_for
 from walreplay.spark.workers import scan as workers
 from walreplay.spark.workers.scan import scan_batches
 from walreplay.types.text import codec_of

@@ -15,20 +15,19 @@ from support.captures import case
 from support.extent import further
 from support.runs import Files, cut, what_is_new
 from support.simulator import play, seeded
+from walreplay.archive.facts import FileFacts
+from walreplay.config import Settings
 from walreplay.decode.files import ScanTask
+from walreplay.decode.scan import Until
 from walreplay.decode.summary import FileScan
-from walreplay.decode.until import Until
 from walreplay.errors import CaptureError, TargetError
+from walreplay.job import scanning
+from walreplay.job.scanning import RunInput, Scanning
+from walreplay.ledger.state import resume_from_json, resume_to_json
 from walreplay.progress import NoProgress
-from walreplay.settings import Settings
-from walreplay.spark.captures.files import CaptureFile
-from walreplay.spark.index.facts import FileFacts
-from walreplay.spark.job import scanning
-from walreplay.spark.job.reading import Reading
-from walreplay.spark.job.scanning import Scanning
+from walreplay.spark.captures import CaptureFile
 from walreplay.spark.workers.scan import scan_of
-from walreplay.transactions.plan import Plan
-from walreplay.transactions.stored import resume_from_json, resume_to_json
+from walreplay.stream.plan import Plan
 
 
 @dataclass
@@ -55,7 +54,7 @@ class Runs:
         if not names:
             return None
         first = resume.offset if resume is not None and names[0] == resume.path else 0
-        reading = Reading(tuple(CaptureFile(name, *2 * (len(files[name]),)) for name in names), first, resume)
+        reading = RunInput(tuple(CaptureFile(name, *2 * (len(files[name]),)) for name in names), first, resume)
 
         def scan(_: object, tasks: Mapping[str, ScanTask]) -> dict[str, FileScan]:
             self.jobs.append(list(tasks))

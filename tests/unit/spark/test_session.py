@@ -3,7 +3,7 @@ from types import SimpleNamespace
 import pytest
 
 from walreplay.errors import ConfigError
-from walreplay.spark.session import session
+from walreplay.session import session
 
 
 @pytest.fixture(autouse=True)

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from walreplay.delta.commits import CommitId, RunId, Standing
+from walreplay.delta.target import TableName
 from walreplay.errors import TargetError
-from walreplay.sink.lineage import CommitId, RunId, Standing
-from walreplay.spark.checks.set_back import MAX_STATEMENTS, Ahead, check_ahead
-from walreplay.spark.delta.target import TableName
+from walreplay.job.table_check import MAX_STATEMENTS, NewerTable, check_ahead
 
 _KNOWN, _REACHED = 100, 300
 
@@ -20,7 +20,7 @@ _PLAN = SimpleNamespace(after_lsn=_KNOWN, upto_lsn=_REACHED, transactions=2, res
 
 def _ahead(name="t", *, upto=_REACHED, applied=3, known=True, shared=False):
     commit = CommitId("ours", 2 << 16, RunId("lost", upto, applied), 1)
-    return Ahead(name, TableName(path=f"/m/s/{name}"), Standing(2, 1, ahead=(commit,)), known, shared)
+    return NewerTable(name, TableName(path=f"/m/s/{name}"), Standing(2, 1, ahead=(commit,)), known, shared)
 
 
 def _refused(*ahead):

@@ -11,18 +11,18 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
+from walreplay.config import Settings
+from walreplay.config.selection import MetadataNames, Share, metadata_of
+from walreplay.delta.commits import CommitId
+from walreplay.delta.target import Target
 from walreplay.errors import ConfigError, TargetError
-from walreplay.outputs import Output
-from walreplay.selection import MetadataNames, Share, metadata_of
-from walreplay.settings import Settings
-from walreplay.sink.evolution import Evolution, Policy, SourceColumn, TableShape
-from walreplay.sink.lineage import CommitId
-from walreplay.spark.delta.target import Target
-from walreplay.spark.planning import placement
-from walreplay.spark.planning.placement import Use, Wanted
-from walreplay.spark.planning.registry import MirrorEntry
-from walreplay.spark.planning.sharing import (
-    Column,
+from walreplay.evolution.shapes import Evolution, Policy, SourceColumn, TableShape
+from walreplay.names import Output
+from walreplay.table import placement
+from walreplay.table.placement import Use, WantedRelation
+from walreplay.table.registry import MirrorEntry
+from walreplay.table.sharing import (
+    TableColumn,
     check_output,
     check_own_columns,
     columns_in,
@@ -30,10 +30,10 @@ from walreplay.spark.planning.sharing import (
     needed,
     with_needed,
 )
-from walreplay.spark.planning.table_run import is_own, table_schema
-from walreplay.spark.tables import sharing
-from walreplay.spark.tables.sharing import in_turn, moves_values
+from walreplay.table.table_run import is_own, table_schema
 from walreplay.types import resolve
+from walreplay.writing import shared_table as sharing
+from walreplay.writing.shared_table import in_turn, moves_values
 
 EU = Share("__source", "eu")
 TARGET = Target.parse("/m")
@@ -60,7 +60,7 @@ def entry(name, share=EU, *, aside=False):
 
 def place(known, oid, name, share=EU):
     table = TARGET.table("s", name)
-    wanted = Wanted(oid, f"s.{name}", table, share=share)
+    wanted = WantedRelation(oid, f"s.{name}", table, share=share)
     return placement.place([known], [wanted], [Use(oid, table.place)], TARGET).moves
 
 
@@ -69,8 +69,8 @@ def test_what_a_table_needs_is_what_it_lacks():
     there = columns_there(StructType([StructField(*one) for one in kinds.items()]))
     kinds = {"ID": pa.int32(), "note": pa.int32(), "n": pa.int16(), "id": pa.int64(), "x": pa.bool_()}
     found = needed(there, columns_in(pa.schema(list(kinds.items()))))
-    assert found.added == (Column("x", "BOOLEAN"),)
-    assert found.widened == (Column("id", "BIGINT"),)
+    assert found.added == (TableColumn("x", "BOOLEAN"),)
+    assert found.widened == (TableColumn("id", "BIGINT"),)
     assert [(one.wanted.text, one.there.text) for one in found.conflicts] == [("ID", "id"), ("note", "note")]
     assert [one[:2] for one in with_needed(there, found)] == [
         ("__source", "string"),
@@ -91,7 +91,7 @@ def test_old_rows_of_a_change_log_have_the_fields_of_all_sources():
     assert [one.sql for one in found.added] == ["`x``y`", "`__before`.`x``y`"]
     assert [(one.text, one.kind) for one in found.widened] == [("id", "BIGINT"), ("__before.id", "BIGINT")]
     assert not needed(with_needed(there, found), wanted).any
-    (conflict,) = needed(there, [Column("A, B", "STRING", "__before")]).conflicts
+    (conflict,) = needed(there, [TableColumn("A, B", "STRING", "__before")]).conflicts
     assert (conflict.wanted.text, conflict.there.text) == ("__before.A, B", "__before.a, b")
 
 
@@ -109,7 +109,7 @@ def test_a_table_that_others_have_made_has_all_that_is_said_of_rows():
     there = columns_in(table_schema(plan(log).epochs[0].shape, plan(log).metadata))
     check_own_columns(plan(log), there)
     # A table whose columns have come later has them.
-    check_own_columns(plan(log), [*there, Column("b", "int"), Column("b", "int", names.before)])
+    check_own_columns(plan(log), [*there, TableColumn("b", "int"), TableColumn("b", "int", names.before)])
     with pytest.raises(ConfigError, match=f"lacks what the source's rows would have [(]{names.op}, {names.xid}[)]"):
         check_own_columns(plan(log), [one for one in there if one.name not in (names.op, names.xid)])
     with pytest.raises(ConfigError, match=f"[(]{names.before}[)]"):

@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
+from walreplay.config import CaptureSettings
 from walreplay.errors import ConfigError
-from walreplay.settings import CaptureSettings
-from walreplay.spark.captures.files import _refuse_unread_names
+from walreplay.spark.captures import _refuse_unread_names
 
 
 @pytest.mark.parametrize("name", [b"\xff.bin", b"ab\xc3", b"\x1b[31m\xff", "\xe9".encode("latin-1")])

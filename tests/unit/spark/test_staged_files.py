@@ -9,13 +9,12 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 
-from walreplay.sink.folders import MountedFolder
-from walreplay.sink.staged_file import Sharing, Wanted
-from walreplay.spark.staging.files import FileRows, FileStaging
-from walreplay.spark.staging.tasks import Shares, over_shares, stage_into_file
-from walreplay.spark.tables.shared_job import Together
-from walreplay.spark.workers.refusals import refusal_in
-from walreplay.spark.workers.rows import Total, stage_batch, staged_row
+from walreplay.delta.staged_file import Sharing, Wanted
+from walreplay.session.folders import MountedFolder
+from walreplay.spark.staged_rows import FileRows, FileStaging
+from walreplay.spark.staging_tasks import Shares, over_shares, stage_into_file
+from walreplay.spark.workers.rows import Total, refusal_in, stage_batch, staged_row
+from walreplay.writing.fold_job import Together
 
 _ROWS = (
     staged_row(0, 0, 5, "a", bucket=0, rows=3, data=b"one"),

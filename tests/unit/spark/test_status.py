@@ -1,7 +1,7 @@
 import pytest
 
-from walreplay.spark.delta.target import Target
-from walreplay.spark.ledger.status import _table_version, spans
+from walreplay.delta.target import Target
+from walreplay.ledger.status import _table_version, spans
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ import os
 
 import pytest
 
+from walreplay.delta.target import ledger_errors, storage_errors
 from walreplay.errors import CaptureError, TargetError
-from walreplay.spark.delta.storage import ledger_errors, storage_errors
 
 
 class OfSpark(Exception):

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from support.tasks_here import TasksHere
-from walreplay.sink.folders import StoreFolder
-from walreplay.spark.captures import stored
+from walreplay.session.folders import StoreFolder
+from walreplay.spark import captures as stored
 
 
 class _Cluster(TasksHere):

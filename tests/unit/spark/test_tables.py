@@ -3,10 +3,10 @@ from dataclasses import replace
 import pytest
 
 from support.planned import BIGINT, TEXT, Used, configured, relation, run_plan
+from walreplay.delta.target import Target
 from walreplay.errors import ConfigError, OrderError
-from walreplay.sink.events import Mode
-from walreplay.sink.evolution import OWN
-from walreplay.spark.delta.target import Target
+from walreplay.evolution.shapes import OWN
+from walreplay.fold.events import Mode
 
 
 def one(*used, **options):

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from walreplay.delta.target import Target, encode_for_catalog, encode_name, quote
 from walreplay.errors import ConfigError
-from walreplay.spark.delta.target import Target, encode_for_catalog, encode_name, quote
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,11 @@ import pytest
 
 from support.planned import Used, run_plan
 from support.small_mirror import INT4, TEXT, relation
+from walreplay.config import Settings
 from walreplay.errors import ConfigError
 from walreplay.protocol import messages as m
-from walreplay.settings import Settings
-from walreplay.spark.planning.plan import TablePlan
-from walreplay.spark.planning.registry import MirrorEntry
+from walreplay.table.plan import TablePlan
+from walreplay.table.registry import MirrorEntry
 
 LIST, EXCEPT = "track_history_column_list", "track_history_except_column_list"
 

@@ -11,11 +11,10 @@ import pyarrow as pa
 import pytest
 
 from support.tasks_here import TasksHere
-from walreplay.sink.folders import MountedFolder
-from walreplay.spark.delta.target import Target
-from walreplay.spark.staging.files import FileStaging
-from walreplay.spark.staging.reached import ReachedStaging
-from walreplay.spark.writing.statements import StatementWriter
+from walreplay.delta.target import Target
+from walreplay.session.folders import MountedFolder
+from walreplay.spark.staged_rows import FileStaging, ReachedStaging
+from walreplay.writing.by_statements import StatementWriter
 
 
 class _Client(TasksHere):

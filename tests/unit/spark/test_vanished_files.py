@@ -7,7 +7,7 @@ from typing import Any
 
 from walreplay.decode.files import ScanTask
 from walreplay.errors import CaptureError
-from walreplay.spark.captures.files import scan_each
+from walreplay.spark.captures import scan_each
 
 PATHS = ("file:/captures/1.bin", "file:/captures/2.bin")
 

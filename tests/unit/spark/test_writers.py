@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from walreplay.sink.events import Mode
+from walreplay.fold.events import Mode
 from walreplay.spark.workers import write as writers
 from walreplay.spark.workers.write import _FINAL
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from walreplay.types.base import ColumnType
 from walreplay.types.by_value import Form, form_of, one_form, rescued_text
-from walreplay.types.interval_styles import interval_from_text, interval_texts
+from walreplay.types.datetime import interval_from_text, interval_texts
 from walreplay.types.registry import resolve
 
 SAME = {

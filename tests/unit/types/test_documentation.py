@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from walreplay.spark.delta.sql_types import sql_type
+from walreplay.delta.statements import sql_type
 from walreplay.types import resolve
 from walreplay.types.builtin import BUILTIN_TYPES
 from walreplay.types.documentation import BEGIN, END, delta_name, describe, documented_types, main, renewed

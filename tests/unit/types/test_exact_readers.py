@@ -4,13 +4,10 @@ import pytest
 
 from walreplay.errors import ValueFormatError
 from walreplay.types import DoesNotFit, Family
-from walreplay.types.arrays import elements_from_text
-from walreplay.types.binary import bytes_from_text
-from walreplay.types.boolean import boolean_from_text
+from walreplay.types.composite import elements_from_text
 from walreplay.types.datetime import days_from_text, micros_from_text
-from walreplay.types.floats import float_from_text
-from walreplay.types.integers import integer_from_text
-from walreplay.types.numeric import unscaled_from_text
+from walreplay.types.numbers import boolean_from_text, float_from_text, integer_from_text, unscaled_from_text
+from walreplay.types.strings import bytes_from_text
 from walreplay.types.text import decode_text
 
 

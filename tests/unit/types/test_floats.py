@@ -5,7 +5,7 @@ from struct import pack
 import pytest
 
 from walreplay.errors import ValueFormatError
-from walreplay.types.floats import float4_text, float8_text
+from walreplay.types.numbers import float4_text, float8_text
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,7 @@ from struct import pack
 import pytest
 
 from walreplay.errors import ValueFormatError
-from walreplay.types.abstime import abstime_text, reltime_text, tinterval_text
-from walreplay.types.interval import interval_text
+from walreplay.types.datetime import abstime_text, interval_text, reltime_text, tinterval_text
 
 SECOND = 1_000_000
 

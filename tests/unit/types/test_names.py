@@ -3,7 +3,7 @@ import pytest
 from walreplay.errors import ConfigError
 from walreplay.types.builtin import BUILTIN_TYPES
 from walreplay.types.names import type_named
-from walreplay.types.numeric import precision_and_scale
+from walreplay.types.numbers import precision_and_scale
 
 
 @pytest.mark.parametrize(

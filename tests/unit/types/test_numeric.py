@@ -7,7 +7,7 @@ import pytest
 
 from walreplay.errors import ValueFormatError
 from walreplay.types import DoesNotFit
-from walreplay.types.numeric import double_from_numeric, numeric_text
+from walreplay.types.numbers import double_from_numeric, numeric_text
 
 
 def numeric(*digits, weight=0, sign=0, scale=0):

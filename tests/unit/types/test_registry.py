@@ -6,7 +6,7 @@ import pytest
 from walreplay.errors import ConfigError
 from walreplay.types import Family, TypeOptions, resolve
 from walreplay.types.builtin import BUILTIN_TYPES
-from walreplay.types.numeric import precision_and_scale
+from walreplay.types.numbers import precision_and_scale
 
 
 def numeric_typmod(precision: int, scale: int) -> int:

@@ -5,11 +5,11 @@ from struct import pack
 import pytest
 
 from walreplay.errors import ValueFormatError
-from walreplay.types.binary import bytea_text
-from walreplay.types.bits import bits_text
-from walreplay.types.boolean import boolean_text
-from walreplay.types.char import char_text
-from walreplay.types.identifiers import (
+from walreplay.types.network import (
+    cidr_text,
+    inet_text,
+    macaddr8_text,
+    macaddr_text,
     pg_lsn_text,
     regclass_text,
     snapshot_text,
@@ -18,11 +18,8 @@ from walreplay.types.identifiers import (
     uuid_text,
     xid8_text,
 )
-from walreplay.types.integers import int2_text, int4_text, int8_text
-from walreplay.types.json import jsonb_text, jsonpath_text
-from walreplay.types.money import money_text
-from walreplay.types.network import cidr_text, inet_text, macaddr8_text, macaddr_text
-from walreplay.types.xml import xml_text
+from walreplay.types.numbers import boolean_text, int2_text, int4_text, int8_text, money_text
+from walreplay.types.strings import bits_text, bytea_text, char_text, jsonb_text, jsonpath_text, xml_text
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from walreplay.types.builtin import BUILTIN_TYPES
+from walreplay.types.names import quoted, relation_name, type_written
 from walreplay.types.registry import resolve
-from walreplay.types.sql_names import quoted, relation_name, type_written
 
 _NAMES = {
     50001: ("shop", "mood"),

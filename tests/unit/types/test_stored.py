@@ -3,10 +3,10 @@ from dataclasses import replace
 
 import pytest
 
-from walreplay.sink.masking import masked_type
+from walreplay.fold.masking import masked_type
 from walreplay.types import resolve
+from walreplay.types.base import type_from_dict, type_to_dict
 from walreplay.types.builtin import BUILTIN_TYPES
-from walreplay.types.stored import type_from_dict, type_to_dict
 
 KNOWN = [
     *(resolve(oid, -1, {}) for oid in BUILTIN_TYPES),

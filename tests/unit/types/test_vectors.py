@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from walreplay.types import DoesNotFit
-from walreplay.types.vectors import floats_from_text
+from walreplay.types.composite import floats_from_text
 
 
 def single(value: float) -> float:

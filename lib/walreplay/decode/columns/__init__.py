@@ -12,11 +12,10 @@ Invariants: the first `rows` entries of the outputs are final; an append that ra
 Entry point: `make_builder`.
 
 Uses: compile, decode, kernels, types.
-Used by: decode, sink.
+Used by: decode, evolution.
 """
 
-from walreplay.decode.columns.base import ColumnBuilder
-from walreplay.decode.columns.cells import BINARY, NULL, UNCHANGED
+from walreplay.decode.columns.base import BINARY, NULL, UNCHANGED, ColumnBuilder
 from walreplay.decode.columns.make import make_builder
 
 __all__ = ["BINARY", "NULL", "UNCHANGED", "ColumnBuilder", "make_builder"]

@@ -1,4 +1,9 @@
-"""The base of all builders: rows are appended to arrays that grow geometrically, and handed to Arrow."""
+"""The base of all builders: rows are appended to arrays that grow geometrically, and handed to Arrow.
+
+Convert tiles from another encoding to UTF-8; all cells of a column are decoded at once.
+
+The cells of a column: where they lie in a tile, and how single ones are read.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +13,226 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from walreplay.decode.columns.cells import Tile
-from walreplay.decode.columns.transcoding import in_utf8
-from walreplay.decode.memory import empty
-from walreplay.types.rendering import render
-from walreplay.types.text import UTF8
+from walreplay.decode.kernels import text as kernels_text
+from walreplay.decode.placing import empty
+from walreplay.errors import NotSupported, ValueFormatError
+from walreplay.types.base import DoesNotFit, Rescued
+from walreplay.types.rendering import NotRendered, render
+from walreplay.types.text import UTF8, decode, decode_text, transcode
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from numpy.typing import NDArray
 
-    from walreplay.decode.columns.cells import Bytes, Cells, Names
     from walreplay.decode.compile.kernel import Kernel
     from walreplay.decode.placing import Placing
-    from walreplay.types.base import ColumnType, Rescued
+    from walreplay.types.base import ColumnType
+
+    Bytes = NDArray[np.uint8]
+
+    Cells = NDArray[np.int32]
+
+    Names = Mapping[int, tuple[str, str]]
+
+
+NULL: Final = -1
+UNCHANGED: Final = -2
+BINARY: Final = -3
+"""A cell length of this or below means binary format, with ``BINARY - length`` bytes."""
+
+MAX_DATA_BYTES: Final = 2**31 - 1
+"""The offsets of Arrow's string, binary and list have 32 bits; finish a builder before its nbytes reach this."""
+
+
+class CellTile:
+    """The cells of one append.
+
+    Args:
+        buf, offset, length, first, column: see `ColumnBuilder.append`.
+        written: gives the text of a value in binary format.
+        places: the offset of each cell in the capture, for errors; None if that is ``offset``.
+    """
+
+    __slots__ = ("buf", "column", "first", "length", "offset", "places", "written")
+
+    def __init__(
+        self,
+        buf: Bytes,
+        offset: Cells,
+        length: Cells,
+        first: Cells,
+        column: int,
+        written: Callable[[bytes], str],
+        places: Cells | None = None,
+    ) -> None:
+        self.buf = buf
+        self.offset = offset
+        self.length = length
+        self.first = first
+        self.column = column
+        self.written = written
+        self.places = places
+
+    @property
+    def arguments(self) -> tuple[Bytes, Cells, Cells, Cells, int]:
+        """The first arguments of every kernel."""
+        return self.buf, self.offset, self.length, self.first, self.column
+
+    @property
+    def size(self) -> int:
+        """The number of rows."""
+        return self.first.size
+
+    def of_rows(self, first: Cells) -> CellTile:
+        """Give the same tile for other rows, by their first cells."""
+        return CellTile(self.buf, self.offset, self.length, first, self.column, self.written, self.places)
+
+    def place(self, row: int) -> int:
+        """Give the offset of a row's cell in the capture."""
+        places = self.offset if self.places is None else self.places
+        return int(places[self.first[row] + self.column])
+
+    def sent_length(self, row: int) -> int:
+        """Give the length of a row's cell, which must exist; `BINARY` and below for binary format."""
+        return int(self.length[self.first[row] + self.column])
+
+    def data(self, row: int) -> bytes:
+        """Give the bytes of a row's value, which must exist."""
+        start = int(self.offset[self.first[row] + self.column])
+        size = self.sent_length(row)
+        return self.buf[start : start + (size if size >= 0 else BINARY - size)].tobytes()
+
+    def text(self, row: int) -> str:
+        """Give the text of a row's value, which must exist.
+
+        Raises:
+            NotRendered: the value is in binary format and cannot be written as text.
+        """
+        data = self.data(row)
+        try:
+            return self.written(data) if self.sent_length(row) <= BINARY else decode_text(data)
+        except ValueFormatError as error:
+            raise error.at(offset=self.place(row)) from None
+
+    def _utf8(self, row: int, codec: str) -> bytes:
+        try:
+            return self.data(row) if codec == UTF8 else transcode(self.data(row), codec)
+        except ValueFormatError as error:
+            raise error.at(offset=self.place(row)) from None
+
+    def rescued(self, row: int) -> Rescued:
+        """Give a row's value as a rescued value."""
+        try:
+            return Rescued(row, self.text(row))
+        except NotRendered:
+            return Rescued(row, f"\\x{self.data(row).hex()}")
+
+    def read(self, row: int, reader: Callable[[str], Any]) -> Any:
+        """Read a row's value with an exact reader.
+
+        Raises:
+            DoesNotFit: the type cannot hold the value; the exception has its text.
+            ValueFormatError: the value is not in the type's form; the error has its offset.
+        """
+        text = self.text(row)
+        try:
+            return reader(text)
+        except DoesNotFit:
+            raise DoesNotFit(text) from None
+        except ValueFormatError as error:
+            raise error.at(offset=self.place(row)) from None
+
+    def is_ascii(self) -> bool:
+        """Say whether the bytes of all cells, of both formats, are ASCII, and so the same text in every encoding."""
+        return not kernels_text.has_high(*self.arguments)
+
+    def has_binary(self) -> bool:
+        """Say whether any cell is in binary format."""
+        return bool(kernels_text.count_binary(self.length, self.first, self.column))
+
+    def as_text(self, codec: str = UTF8) -> tuple[CellTile, list[Rescued]]:
+        """Convert all cells to text in UTF-8; give the new tile, and the values that have no text.
+
+        Args:
+            codec: the encoding of the cells in text format.
+        """
+        rescued = []
+        parts: list[bytes] = []
+        places = np.zeros(self.size, dtype=np.int32)
+        length = np.full(self.size, NULL, dtype=np.int32)
+        for row in np.flatnonzero(self.first >= 0).tolist():
+            size = self.sent_length(row)
+            if size in (NULL, UNCHANGED):
+                continue
+            places[row] = self.place(row)
+            if size >= 0:
+                text = self._utf8(row, codec)
+            else:
+                try:
+                    text = self.text(row).encode()
+                except NotRendered:
+                    rescued.append(self.rescued(row))
+                    continue
+            parts.append(text)
+            length[row] = len(text)
+        ends = np.cumsum(np.maximum(length, 0), dtype=np.int64)
+        if self.size and ends[-1] > MAX_DATA_BYTES:
+            raise NotSupported("one column of one batch holds more than 2 GiB")
+        offset = (ends - np.maximum(length, 0)).astype(np.int32)
+        buf = np.frombuffer(b"".join(parts), dtype=np.uint8)
+        first = np.arange(self.size, dtype=np.int32)
+        return CellTile(buf, offset, length, first, 0, self.written, places), rescued
+
+
+def in_utf8(tile: CellTile, codec: str) -> tuple[CellTile, list[Rescued]]:
+    """Convert a tile's cells to text in UTF-8; give the new tile, and the values that have no text.
+
+    Raises:
+        ValueFormatError: a cell is not in the encoding, or contains a NUL.
+    """
+    if not tile.has_binary():
+        found = _decoded(tile, codec)
+        if found is not None:
+            return found, []
+    # One by one, because a value in binary format may be anything, and an error needs its offset.
+    return tile.as_text(codec)
+
+
+def _decoded(tile: CellTile, codec: str) -> CellTile | None:
+    """Decode cells in text format; None if one of them cannot be decoded."""
+    joined, valid = _joined(tile)
+    try:
+        data = decode(joined.tobytes(), codec).encode()
+    except UnicodeDecodeError:
+        return None
+    buf = np.frombuffer(data, dtype=np.uint8)
+    ends = np.flatnonzero(buf == 0)
+    if ends.size != tile.size or len(data) > MAX_DATA_BYTES:
+        return None
+    ends = ends.astype(np.int32)
+    offset = np.zeros(tile.size, dtype=np.int32)
+    offset[1:] = ends[:-1] + 1
+    length = np.where(valid == 0, NULL, ends - offset).astype(np.int32)
+    places = np.zeros(tile.size, dtype=np.int32)
+    has_cell = tile.first >= 0
+    places[has_cell] = tile.offset[tile.first[has_cell] + tile.column]
+    return CellTile(buf, offset, length, np.arange(tile.size, dtype=np.int32), 0, tile.written, places)
+
+
+def _joined(tile: CellTile) -> tuple[Bytes, Bytes]:
+    """Join the valid cells with a NUL after each; give the bytes, and which cells are valid.
+
+    In none of the encodings is a NUL part of another character.  So if a cell ends in the middle of a character, or
+    contains a NUL, the decoded text has a NUL too few or too many.
+    """
+    total = kernels_text.total_length(tile.length, tile.first, tile.column)
+    data: Bytes = np.empty(total + kernels_text.SLACK, dtype=np.uint8)
+    ends: Cells = np.zeros(tile.size + 1, dtype=np.int32)
+    valid: Bytes = np.empty(tile.size, dtype=np.uint8)
+    kernels_text.texts(*tile.arguments, ends, valid, data, 0, 0)
+    return np.insert(data[: ends[-1]], ends[1:], 0), valid
+
 
 MIN_ROWS: Final = 16
 
@@ -107,7 +319,7 @@ class ColumnBuilder(ABC):
         """Give the addresses of a placed column: its values (or texts' ends), validity and text data; and that size."""
         raise NotImplementedError
 
-    def finish_placed(self, tile: Tile, missed: Cells, flags: int) -> list[Rescued]:
+    def finish_placed(self, tile: CellTile, missed: Cells, flags: int) -> list[Rescued]:
         """Complete the rows that the kernel has placed behind `rows`; give the values that the type cannot hold.
 
         Args:
@@ -117,9 +329,9 @@ class ColumnBuilder(ABC):
         """
         raise NotImplementedError
 
-    def tile(self, buf: Bytes, offset: Cells, length: Cells, first: Cells, column: int) -> Tile:
+    def tile(self, buf: Bytes, offset: Cells, length: Cells, first: Cells, column: int) -> CellTile:
         """Make a tile of some rows' cells; see `append`."""
-        return Tile(buf, offset, length, first, column, self._written)
+        return CellTile(buf, offset, length, first, column, self._written)
 
     def _written(self, data: bytes) -> str:
         """Give PostgreSQL's text of a value in binary format."""
@@ -143,7 +355,7 @@ class ColumnBuilder(ABC):
         self.rows = rows
 
     @abstractmethod
-    def _convert(self, tile: Tile) -> list[Rescued]:
+    def _convert(self, tile: CellTile) -> list[Rescued]:
         """Write the tile's rows after the first `rows`; there is room for them."""
 
     @abstractmethod

@@ -1,34 +1,49 @@
-"""Columns of values of a fixed width: booleans, integers, decimals, dates and times."""
+"""Columns of values of a fixed width: booleans, integers, decimals, dates and times.
+
+Columns of real and double precision.
+
+Columns of numbers that are read from the text of another type: overrides, and numerics as doubles.
+"""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from walreplay.decode.columns.base import Call, ColumnBuilder, resized
+from walreplay.decode.columns.base import BINARY, Call, ColumnBuilder, resized
+from walreplay.decode.columns.variable import plain_texts
 from walreplay.decode.kernels import binary as kernels_binary
 from walreplay.decode.kernels import fixed as kernels_fixed
+from walreplay.decode.kernels import fixed as kernels_times
 from walreplay.decode.kernels import programs
-from walreplay.decode.kernels import times as kernels_times
 from walreplay.decode.kernels.binary import NARROW_PRECISION
 from walreplay.decode.placing import Placing
+from walreplay.errors import ValueFormatError
 from walreplay.lsn import POSTGRES_EPOCH_UNIX_MICROS
 from walreplay.types.base import ColumnType, DoesNotFit, Family, Rescued
-from walreplay.types.boolean import boolean_from_text
 from walreplay.types.datetime import FIRST_DAY, FIRST_MICRO, LAST_DAY, LAST_MICRO, days_from_text, micros_from_text
-from walreplay.types.integers import LIMITS, integer_from_text
-from walreplay.types.numeric import unscaled_from_text
+from walreplay.types.numbers import (
+    LIMITS,
+    boolean_from_text,
+    double_from_numeric,
+    float_from_text,
+    integer_from_text,
+    unscaled_from_text,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
 
-    from walreplay.decode.columns.cells import Cells, Names, Tile
+    from walreplay.decode.columns.base import Cells, CellTile, Names
     from walreplay.decode.compile.kernel import Kernel
+
 
 _PLACED: Final = {
     Family.INT16: programs.INT16,
@@ -80,7 +95,7 @@ class FixedBuilder(ColumnBuilder):
         """The size of the collected values in bytes, about as in Arrow."""
         return self.rows * self._WORDS * self._values.itemsize + self.rows // 8
 
-    def _convert(self, tile: Tile) -> list[Rescued]:
+    def _convert(self, tile: CellTile) -> list[Rescued]:
         misses = np.empty(tile.size, dtype=np.int32)
         outputs = (self._values[self.rows * self._WORDS :], self._valid[self.rows :], misses)
         if self._only_binary and self._binary is not None:
@@ -101,11 +116,11 @@ class FixedBuilder(ColumnBuilder):
         """Give the addresses of the values and the validity."""
         return self._values.ctypes.data, self._valid.ctypes.data, 0, 0
 
-    def finish_placed(self, tile: Tile, missed: Cells, flags: int) -> list[Rescued]:
+    def finish_placed(self, tile: CellTile, missed: Cells, flags: int) -> list[Rescued]:
         """Read the values in another form."""
         return self._read_exactly(tile, missed)
 
-    def _read_exactly(self, tile: Tile, misses: Cells) -> list[Rescued]:
+    def _read_exactly(self, tile: CellTile, misses: Cells) -> list[Rescued]:
         rescued = []
         for row in misses.tolist():
             try:
@@ -233,4 +248,145 @@ def timestamp(column_type: ColumnType, names: Names, *, text: Kernel, with_zone:
         binary=_whole_numbers(kernels_binary.whole_numbers_64, 8, low, high, POSTGRES_EPOCH_UNIX_MICROS),
         reader=partial(micros_from_text, with_zone=with_zone),
         placing=Placing(programs.TIMESTAMPTZ if with_zone else programs.TIMESTAMP, FIRST_MICRO, LAST_MICRO),
+    )
+
+
+SINGLE: Final = (23,)
+DOUBLE: Final = (52,)
+"""The number of bits of a double's fraction, a parameter of the kernels."""
+
+
+class FloatBuilder(FixedBuilder):
+    """real and double precision; values that the kernels leave are read by pyarrow's cast, which is exact, too."""
+
+    def __init__(self, column_type: ColumnType, names: Names, **rest: Any) -> None:
+        super().__init__(column_type, names, reader=float_from_text, **rest)
+        self._texts = plain_texts()
+
+    def _read_exactly(self, tile: CellTile, misses: Cells) -> list[Rescued]:
+        if not misses.size:
+            return []
+        rest = tile.of_rows(tile.first[misses])
+        for row in np.flatnonzero(rest.length[rest.first + rest.column] <= BINARY).tolist():
+            # The kernel reads every valid float in binary format.
+            rest.read(row, self._reader)
+            raise ValueFormatError("a floating-point number has another size than its type", offset=rest.place(row))
+        self._texts.truncate(0)
+        self._texts.append(*rest.arguments)
+        try:
+            numbers = pc.cast(self._texts._arrow(rest.size, None), self.column_type.arrow)
+        except pa.ArrowInvalid:
+            for row in range(rest.size):
+                # The value in a wrong form is looked for, not one that the type cannot hold.
+                with suppress(DoesNotFit):
+                    rest.read(row, self._reader)
+            raise
+        values = np.frombuffer(numbers.buffers()[1], self._values.dtype, rest.size)
+        self._values[self.rows + misses] = values
+        self._valid[self.rows + misses] = 1
+        return [self._beyond(rest, row, misses) for row in self._beyonds(rest, values)]
+
+    def _beyonds(self, rest: CellTile, values: NDArray[Any]) -> list[int]:
+        """Give the rows whose text is a finite number, but beyond the type's largest.
+
+        PostgreSQL 11 and older write so few digits that the largest numbers are rounded up beyond the limit.
+        """
+        rows = np.flatnonzero(np.isinf(values)).tolist()
+        return [row for row in rows if not rest.text(row).lstrip("-").lower().startswith("inf")]
+
+    def _beyond(self, rest: CellTile, row: int, misses: Cells) -> Rescued:
+        at = int(misses[row])
+        self._values[self.rows + at] = 0
+        self._valid[self.rows + at] = 0
+        return Rescued(at, rest.text(row))
+
+
+_USUAL_NUMBER: Final = r"^-?[0-9]+(\.[0-9]+)?$"
+_USUAL_DIGITS: Final = {Family.INT16: 4, Family.INT32: 9, Family.INT64: 18, Family.UNSIGNED: 9}
+"""Any number with so many digits is within the limits of the type."""
+
+
+class CastingBuilder(FixedBuilder):
+    """Numbers from the text of any type: pyarrow casts texts in a usual form that the kernel leaves.
+
+    Args:
+        column_type: see `ColumnBuilder`.
+        names: see `ColumnBuilder`.
+        usual: a regular expression for texts that pyarrow reads like the exact reader.
+    """
+
+    def __init__(self, column_type: ColumnType, names: Names, *, usual: str, **rest: Any) -> None:
+        super().__init__(column_type, names, binary=None, **rest)
+        self._usual = usual
+        self._texts = plain_texts()
+
+    def _read_exactly(self, tile: CellTile, misses: Cells) -> list[Rescued]:
+        if not misses.size:
+            return []
+        self._texts.truncate(0)
+        self._texts.append(*tile.of_rows(tile.first[misses]).arguments)
+        texts = self._texts._arrow(misses.size, None)
+        usual = pc.match_substring_regex(texts, self._usual)
+        numbers = pc.cast(self._trimmed(pc.if_else(usual, texts, "0")), self.column_type.arrow)
+        values = np.frombuffer(numbers.buffers()[1], self._values.dtype)[: misses.size * self._WORDS]
+        values = values.reshape(misses.size, self._WORDS)
+        exact = usual.to_numpy(zero_copy_only=False)
+        if self._values.dtype.kind == "f":
+            exact &= np.isfinite(values[:, 0])
+        self._values.reshape(-1, self._WORDS)[self.rows + misses[exact]] = values[exact]
+        self._valid[self.rows + misses[exact]] = 1
+        return super()._read_exactly(tile, misses[~exact])
+
+    def _trimmed(self, texts: pa.Array) -> pa.Array:
+        # Arrow's integers have no decimal point.
+        return pc.replace_substring_regex(texts, r"\.0+$", "") if self._values.dtype.kind == "i" else texts
+
+
+class CastingDecimalBuilder(CastingBuilder, DecimalBuilder):
+    """Decimals in the text of any type."""
+
+
+def rounded(column_type: ColumnType, names: Names, reader: Callable[[str], float]) -> ColumnBuilder:
+    """Give the builder for floats that are rounded from their text."""
+    if column_type.arrow == pa.float32():
+        dtype, text = np.float32, Call(kernels_fixed.floats_32, SINGLE)
+    else:
+        dtype, text = np.float64, Call(kernels_fixed.floats_64, DOUBLE)
+    return CastingBuilder(column_type, names, dtype=dtype, text=text, reader=reader, usual=_USUAL_NUMBER)
+
+
+def numeric_as_double(column_type: ColumnType, names: Names) -> ColumnBuilder:
+    """Give the builder for numerics as the nearest doubles."""
+    return rounded(column_type, names, double_from_numeric)
+
+
+def overridden_integer(column_type: ColumnType, names: Names, reader: Callable[[str], int]) -> ColumnBuilder:
+    """Give the builder for integers from the text of any type."""
+    dtypes = {Family.INT16: np.int16, Family.INT32: np.int32}
+    texts = {Family.INT16: kernels_fixed.integers_16, Family.INT32: kernels_fixed.integers_32}
+    family = column_type.family
+    sign = "" if family == Family.UNSIGNED else "-?"
+    return CastingBuilder(
+        column_type,
+        names,
+        dtype=dtypes.get(family, np.int64),
+        text=Call(texts.get(family, kernels_fixed.integers_64), LIMITS[family]),
+        reader=reader,
+        usual=rf"^{sign}[0-9]{{1,{_USUAL_DIGITS[family]}}}(\.0+)?$",
+    )
+
+
+def overridden_decimal(column_type: ColumnType, names: Names, reader: Callable[[str], int]) -> ColumnBuilder:
+    """Give the builder for decimals from the text of any type."""
+    precision, scale = column_type.arrow.precision, column_type.arrow.scale
+    whole = rf"[0-9]{{1,{precision - scale}}}" if precision > scale else "0"
+    fraction = rf"(\.[0-9]{{1,{scale}}})?" if scale else ""
+    narrow = precision <= NARROW_PRECISION
+    return CastingDecimalBuilder(
+        column_type,
+        names,
+        dtype=np.uint64,
+        text=Call(kernels_fixed.decimals_narrow if narrow else kernels_fixed.decimals_wide, (precision, scale)),
+        reader=reader,
+        usual=f"^-?{whole}{fraction}$",
     )

@@ -9,28 +9,45 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from walreplay.decode.columns.base import Call, ColumnBuilder
-from walreplay.decode.columns.casting import numeric_as_double, overridden_decimal, overridden_integer, rounded
-from walreplay.decode.columns.fixed import FixedBuilder, boolean, date, decimal, integer, timestamp
-from walreplay.decode.columns.floats import DOUBLE, SINGLE, FloatBuilder
-from walreplay.decode.columns.lists import ListBuilder, OverriddenListBuilder
-from walreplay.decode.columns.variable import VariableBuilder, bytea, string
-from walreplay.decode.columns.vectors import VectorBuilder
+from walreplay.decode.columns.fixed import (
+    DOUBLE,
+    SINGLE,
+    FixedBuilder,
+    FloatBuilder,
+    boolean,
+    date,
+    decimal,
+    integer,
+    numeric_as_double,
+    overridden_decimal,
+    overridden_integer,
+    rounded,
+    timestamp,
+)
+from walreplay.decode.columns.variable import (
+    ListBuilder,
+    OverriddenListBuilder,
+    VariableBuilder,
+    VectorBuilder,
+    bytea,
+    string,
+)
 from walreplay.decode.kernels import binary as kernels_binary
 from walreplay.decode.kernels import fixed as kernels_fixed
+from walreplay.decode.kernels import fixed as kernels_times
 from walreplay.decode.kernels import programs
 from walreplay.decode.kernels import text as kernels_text
-from walreplay.decode.kernels import times as kernels_times
 from walreplay.decode.placing import Placing
 from walreplay.types.base import ColumnType, Family
 from walreplay.types.builtin import BUILTIN_TYPES
-from walreplay.types.integers import LIMITS
+from walreplay.types.numbers import LIMITS
 from walreplay.types.overrides import read_overridden
 from walreplay.types.text import UTF8
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from walreplay.decode.columns.cells import Names
+    from walreplay.decode.columns.base import Names
 
 _NO_NAMES: Final[Names] = MappingProxyType({})
 

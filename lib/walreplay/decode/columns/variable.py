@@ -1,25 +1,40 @@
-"""Columns of values of any length: text, which is checked to be UTF-8, and bytea."""
+"""Columns of values of any length: text, which is checked to be UTF-8, and bytea.
+
+Columns of arrays of one dimension.
+
+Columns of pgvector's vectors.
+"""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from walreplay.decode.columns.base import MOST_GROWTH, Call, ColumnBuilder, resized
-from walreplay.decode.columns.cells import BINARY, MAX_DATA_BYTES
-from walreplay.decode.kernels import binary_texts as kernels_texts
-from walreplay.decode.kernels import outcomes
+from walreplay.decode.columns.base import (
+    BINARY,
+    MAX_DATA_BYTES,
+    MIN_ROWS,
+    MOST_GROWTH,
+    NULL,
+    Call,
+    ColumnBuilder,
+    resized,
+)
+from walreplay.decode.kernels import binary as kernels_texts
+from walreplay.decode.kernels import frames as outcomes
 from walreplay.decode.kernels import text as kernels_text
 from walreplay.decode.kernels.programs import TEXT, TEXT_ONLY
 from walreplay.decode.placing import Placing
 from walreplay.errors import NotSupported, ValueFormatError
 from walreplay.types.base import ColumnType, DoesNotFit, Family, Rescued
-from walreplay.types.binary import bytes_from_text
-from walreplay.types.builtin import BUILTIN_TYPES
-from walreplay.types.extensions import EXTENSION_TEXTS, EXTENSION_TYPES
+from walreplay.types.builtin import BUILTIN_TYPES, EXTENSION_TEXTS, EXTENSION_TYPES
+from walreplay.types.composite import VECTOR_FORM, elements_from_text
 from walreplay.types.rendering import NotRendered
+from walreplay.types.strings import bytes_from_text
 from walreplay.types.text import HAS_NUL, NOT_UTF8, NOT_UTF8_REMEDY
 
 if TYPE_CHECKING:
@@ -27,7 +42,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from walreplay.decode.columns.cells import Bytes, Cells, Names, Tile
+    from walreplay.decode.columns.base import Bytes, Cells, CellTile, Names
+
 
 _MIN_DATA: Final = 256
 
@@ -63,10 +79,10 @@ class VariableBuilder(ColumnBuilder):
         """The size of the collected values in bytes, about as in Arrow."""
         return int(self._ends[self.rows]) + 4 * self.rows + self.rows // 8
 
-    def _convert(self, tile: Tile) -> list[Rescued]:
+    def _convert(self, tile: CellTile) -> list[Rescued]:
         return self._gather(tile, self._binary)
 
-    def _gather(self, tile: Tile, binary: Call | None) -> list[Rescued]:
+    def _gather(self, tile: CellTile, binary: Call | None) -> list[Rescued]:
         rescued = []
         call = self._text
         row = 0
@@ -91,7 +107,7 @@ class VariableBuilder(ColumnBuilder):
                 row += 1
         return rescued
 
-    def _append_exactly(self, tile: Tile, row: int) -> Rescued | None:
+    def _append_exactly(self, tile: CellTile, row: int) -> Rescued | None:
         """Append one value that the kernels did not read; give it if the type cannot hold it."""
         at = self.rows + row
         used = int(self._ends[at])
@@ -143,27 +159,27 @@ class VariableBuilder(ColumnBuilder):
 class TextBuilder(VariableBuilder):
     """Text: the kernels gather it, and then all gathered text is checked at once."""
 
-    def _convert(self, tile: Tile) -> list[Rescued]:
+    def _convert(self, tile: CellTile) -> list[Rescued]:
         rescued = super()._convert(tile)
         fault = self._fault(tile)
         if fault is not None:
             raise fault
         return rescued
 
-    def finish_placed(self, tile: Tile, missed: Cells, flags: int) -> list[Rescued]:
+    def finish_placed(self, tile: CellTile, missed: Cells, flags: int) -> list[Rescued]:
         """Refuse values that are no text."""
         fault = self._fault_by(tile, flags) if flags else None
         if fault is not None:
             raise fault
         return []
 
-    def _fault(self, tile: Tile) -> ValueFormatError | None:
+    def _fault(self, tile: CellTile) -> ValueFormatError | None:
         """Check the text that the kernels have gathered; give the error for the first fault."""
         start, end = self.rows, self.rows + tile.size
         flags = kernels_text.text_flags(self._data, self._words, int(self._ends[start]), int(self._ends[end]))
         return self._fault_by(tile, flags)
 
-    def _fault_by(self, tile: Tile, flags: int) -> ValueFormatError | None:
+    def _fault_by(self, tile: CellTile, flags: int) -> ValueFormatError | None:
         start, end = self.rows, self.rows + tile.size
         if flags & outcomes.HAS_NUL:
             place = int(self._ends[start]) + int(np.argmin(self._data[self._ends[start] : self._ends[end]]))
@@ -182,7 +198,7 @@ class TextBuilder(VariableBuilder):
 class LabelBuilder(TextBuilder):
     """A user-defined type: if all bytes are text (as an enum's labels), they are kept; otherwise each value is read."""
 
-    def _convert(self, tile: Tile) -> list[Rescued]:
+    def _convert(self, tile: CellTile) -> list[Rescued]:
         # Usually everything is text, and checking all of it at once is faster than checking each value.
         rescued = self._gather(tile, self._binary)
         start, end = (int(self._ends[row]) for row in (self.rows, self.rows + tile.size))
@@ -255,3 +271,193 @@ def plain_texts() -> VariableBuilder:
     """Give a builder that gathers text without checking it."""
     text = ColumnType(pa.string(), Family.STRING, "text")
     return VariableBuilder(text, {}, text=Call(kernels_text.texts), binary=None, reader=str.encode)
+
+
+class ListBuilder(ColumnBuilder):
+    """Arrays of one dimension.  Their elements have a builder of their own, to which they are one tile.
+
+    Args:
+        column_type: see `ColumnBuilder`.
+        names: see `ColumnBuilder`.
+        elements: the elements' builder.
+        binary: the kernel that divides arrays; None if arrays in binary format are converted to text first.
+    """
+
+    def __init__(self, column_type: ColumnType, names: Names, elements: ColumnBuilder, binary: Call | None) -> None:
+        super().__init__(column_type, names, binary)
+        self._element_oid = elements.column_type.oid
+        self._elements = elements
+        self._ends: Cells = np.zeros(1, dtype=np.int32)
+
+    @property
+    def nbytes(self) -> int:
+        """The size of the collected values in bytes, about as in Arrow."""
+        return self._elements.nbytes + 4 * self.rows + self.rows // 8
+
+    def truncate(self, rows: int) -> None:
+        """Remove all rows after the first `rows`."""
+        self._elements.truncate(int(self._ends[rows]))
+        super().truncate(rows)
+
+    def _convert(self, tile: CellTile) -> list[Rescued]:
+        rescued = self._convert_elements(tile)
+        if not rescued:
+            return []
+        # Arrays with an element that does not fit must leave no elements, so all are converted again without them.
+        rest = tile.first.copy()
+        for misfit in rescued:
+            rest[misfit.row] = NULL
+        self._convert_elements(tile.of_rows(rest))
+        return rescued
+
+    def _convert_elements(self, tile: CellTile) -> list[Rescued]:
+        at = self.rows
+        base = int(self._ends[at])
+        self._elements.truncate(base)
+        parts = _ArrayParts(tile, ord(self.column_type.delimiter), self._element_oid)
+        rescued = [self._misfit(tile, row) for row in parts.misses.tolist()]
+        try:
+            misfits = self._elements.append(
+                parts.text, parts.offset, parts.length, np.arange(parts.elements, dtype=np.int32), 0
+            )
+        except ValueFormatError as error:
+            element = int(np.searchsorted(parts.offset, error.offset or 0))
+            row = parts.row_of(element)
+            raise ValueFormatError(
+                f"in an array, {error.problem}", offset=tile.place(row), remedy=error.remedy
+            ) from None
+        known = {misfit.row for misfit in rescued}
+        for row in sorted({parts.row_of(misfit.row) for misfit in misfits or ()} - known):
+            rescued.append(tile.rescued(row))
+        stop = at + tile.size
+        np.add(parts.counts, base, out=self._ends[at + 1 : stop + 1])
+        self._valid[at:stop] = parts.valid
+        return sorted(rescued, key=lambda misfit: misfit.row)
+
+    def _misfit(self, tile: CellTile, row: int) -> Rescued:
+        try:
+            tile.read(row, partial(elements_from_text, delimiter=self.column_type.delimiter))
+        except (DoesNotFit, NotRendered):
+            return tile.rescued(row)
+        raise ValueFormatError("an array is not in PostgreSQL's form", offset=tile.place(row))
+
+    def _grow(self, capacity: int) -> None:
+        self._ends = resized(self._ends, capacity + 1, self.rows + 1)
+        self._ends[0] = 0
+        self._valid = resized(self._valid, capacity, self.rows)
+
+    def _arrow(self, rows: int, validity: pa.Buffer | None) -> pa.Array:
+        ends = pa.py_buffer(self._ends[: rows + 1])
+        children = [self._elements.finish()]
+        return pa.Array.from_buffers(self.column_type.arrow, rows, [validity, ends], children=children)
+
+
+class OverriddenListBuilder(ListBuilder):
+    """Text that an override reads as an array; other texts are rescued."""
+
+    def _misfit(self, tile: CellTile, row: int) -> Rescued:
+        return tile.rescued(row)
+
+
+class _ArrayParts:
+    """The elements of a tile's arrays, as a tile of their own."""
+
+    def __init__(self, tile: CellTile, delimiter: int, element_oid: int) -> None:
+        total = kernels_text.total_length(tile.length, tile.first, tile.column)
+        bound = total // 2 + tile.size
+        self.text = np.empty(total + 32, dtype=np.uint8)
+        self.offset = np.empty(bound, dtype=np.int32)
+        self.length = np.empty(bound, dtype=np.int32)
+        self.counts = np.empty(tile.size, dtype=np.int32)
+        self.valid = np.empty(tile.size, dtype=np.uint8)
+        misses = np.empty(tile.size + 1, dtype=np.int32)
+        self.elements = kernels_text.array_elements(
+            *tile.arguments,
+            delimiter,
+            element_oid,
+            self.text,
+            self.offset,
+            self.length,
+            self.counts,
+            self.valid,
+            misses,
+        )
+        self.offset = self.offset[: self.elements]
+        self.length = self.length[: self.elements]
+        self.misses = misses[1 : misses[0] + 1]
+
+    def row_of(self, element: int) -> int:
+        """Give the row that an element belongs to."""
+        return int(np.searchsorted(self.counts, element, side="right"))
+
+
+class VectorBuilder(ColumnBuilder):
+    """pgvector's vector and halfvec; pyarrow rounds each element directly from its text."""
+
+    def __init__(self, column_type: ColumnType, names: Names) -> None:
+        super().__init__(column_type, names, None)
+        self._texts = plain_texts()
+        self._ends: Cells = np.zeros(1, dtype=np.int32)
+        self._values: NDArray[np.float32] = np.empty(0, dtype=np.float32)
+
+    @property
+    def nbytes(self) -> int:
+        """The size of the collected values in bytes, about as in Arrow."""
+        return 4 * int(self._ends[self.rows]) + 4 * self.rows + self.rows // 8
+
+    def _convert(self, tile: CellTile) -> list[Rescued]:
+        self._texts.truncate(0)
+        self._texts.append(*tile.arguments)
+        texts = self._texts._arrow(tile.size, None)
+        valid = self._texts._valid[: tile.size].astype(np.bool_)
+        readable = valid & pc.match_substring_regex(texts, VECTOR_FORM).to_numpy(zero_copy_only=False)
+        filled = readable & (pc.binary_length(texts).to_numpy() > len("[]"))
+        counts = np.zeros(tile.size, dtype=np.int64)
+        elements, counts[filled] = _vector_elements(texts.filter(pa.array(filled)))
+        numbers = pc.cast(elements, pa.float32()).to_numpy()
+        finite = np.isfinite(numbers)
+        if not finite.all():
+            row_of = np.repeat(np.arange(tile.size), counts)
+            beyond = np.unique(row_of[~finite])
+            numbers = numbers[~np.isin(row_of, beyond)]
+            counts[beyond] = 0
+            readable[beyond] = False
+        self._append(counts, numbers)
+        self._valid[self.rows : self.rows + tile.size] = readable
+        return [tile.rescued(row) for row in np.flatnonzero(valid & ~readable).tolist()]
+
+    def _append(self, counts: NDArray[np.int64], numbers: NDArray[np.float32]) -> None:
+        used = int(self._ends[self.rows])
+        total = used + numbers.size
+        if total > MAX_DATA_BYTES // 4:
+            raise NotSupported("one column of one batch holds more than 2 GiB")
+        if total > self._values.size:
+            self._values = resized(self._values, max(MIN_ROWS, total, 2 * self._values.size), used)
+        self._values[used:total] = numbers
+        self._ends[self.rows + 1 : self.rows + 1 + counts.size] = used + np.cumsum(counts)
+
+    def _grow(self, capacity: int) -> None:
+        self._ends = resized(self._ends, capacity + 1, self.rows + 1)
+        self._ends[0] = 0
+        self._values = resized(self._values, self._values.size, int(self._ends[self.rows]))
+        self._valid = resized(self._valid, capacity, self.rows)
+
+    def _arrow(self, rows: int, validity: pa.Buffer | None) -> pa.Array:
+        size = int(self._ends[rows])
+        values = pa.Array.from_buffers(pa.float32(), size, [None, pa.py_buffer(self._values[:size])])
+        ends = pa.py_buffer(self._ends[: rows + 1])
+        return pa.Array.from_buffers(self.column_type.arrow, rows, [validity, ends], children=[values])
+
+
+def _vector_elements(vectors: pa.Array) -> tuple[pa.Array, NDArray[np.int64]]:
+    """Give the texts of the elements of all vectors, none of which may be empty, and the number in each vector."""
+    ends = np.frombuffer(vectors.buffers()[1], np.int32)[: len(vectors) + 1].astype(np.int64)
+    data = np.frombuffer(vectors.buffers()[2] or b"", np.uint8)[ends[0] : ends[-1]]
+    is_end = (data == ord(",")) | (data == ord("]"))
+    element_ends = np.flatnonzero(is_end)
+    counts = np.diff(np.searchsorted(element_ends, ends - ends[0]))
+    offsets = np.zeros(element_ends.size + 1, dtype=np.int32)
+    # Minus the marks: each vector has an opening bracket, each element a comma or a closing bracket behind it.
+    offsets[1:] = element_ends - np.arange(element_ends.size) - np.repeat(np.arange(1, len(vectors) + 1), counts)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data[~(is_end | (data == ord("[")))])]
+    return pa.Array.from_buffers(pa.string(), element_ends.size, buffers), counts

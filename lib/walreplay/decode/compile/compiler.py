@@ -1,24 +1,85 @@
-"""Compile kernels with numba: at run time if there is no library of them, and to build that library."""
+"""Compile kernels with numba: at run time if there is no library of them, and to build that library.
 
+A place for compiled kernels when the package is imported from a zip, as by ``--py-files``.
+
+numba keeps compiled functions by the path of their source.  Spark gives every application a copy of the zip at a path
+of its own, so each worker of each application would compile again, for a quarter of a minute.  Here they are kept by
+the zip's content.
+"""
 # numba has no types.
-# mypy: disable-error-code="no-untyped-call"
+# mypy: disable-error-code="no-untyped-call, attr-defined, comparison-overlap, arg-type"
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
+from zipimport import zipimporter
 
 import numba
 from llvmlite import ir
 from numba import types
+from numba.core import caching
 from numba.extending import intrinsic
 
-from walreplay.decode.compile import cache as kernel_cache
 from walreplay.decode.compile.parameters import Array, Parameter
+from walreplay.decode.compile.shared_library import cache_folders, digest_of_sources
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-kernel_cache.install()
+
+_PACKAGE = __name__.partition(".")[0]
+
+
+class ZipContentLocator(caching._SourceFileBackedLocatorMixin, caching._CacheLocator):
+    """Give a folder for the kernels of one version of the package, whatever the path of its zip."""
+
+    def __init__(self, py_func: Callable[..., Any], py_file: str, archive: str, folder: Path) -> None:
+        self._py_file = py_file
+        self._lineno = py_func.__code__.co_firstlineno
+        self._digest = digest_of_sources()
+        module = Path(py_file).relative_to(archive).with_suffix("")
+        self._cache_path = str(folder / self._digest / ".".join(module.parts))
+
+    def get_cache_path(self) -> str:
+        """Give the folder."""
+        return self._cache_path
+
+    def get_source_stamp(self) -> str:
+        """Give a stamp that changes when the source does."""
+        return self._digest
+
+    @classmethod
+    def from_function(cls, py_func: Callable[..., Any], py_file: str) -> ZipContentLocator | None:
+        """Give the locator for a function of this package in a zip; None for others, or if no folder is writable."""
+        archive = _archive()
+        if archive is None or not py_file.startswith(archive):
+            return None
+        for folder in cache_folders():
+            locator = cls(py_func, py_file, archive, folder)
+            try:
+                locator.ensure_cache_path()
+            except OSError:
+                continue
+            return locator
+        return None
+
+
+def _archive() -> str | None:
+    """Give the path of the zip from which the package was imported; None if it was not."""
+    loader = getattr(sys.modules[_PACKAGE], "__loader__", None)
+    return loader.archive if isinstance(loader, zipimporter) else None
+
+
+def install() -> None:
+    """Make numba ask this locator before its own ones."""
+    known = caching.CacheImpl._locator_classes
+    if ZipContentLocator not in known:
+        known.insert(0, ZipContentLocator)
+
+
+install()
 
 
 def type_of(parameter: Parameter) -> Any:
@@ -63,4 +124,16 @@ def instruction(function: Callable[..., Any]) -> Any:
     return intrinsic(function)
 
 
-__all__ = ["compile_kernel", "compiled", "helper", "instruction", "ir", "routine", "signature_of", "type_of", "types"]
+__all__ = [
+    "ZipContentLocator",
+    "compile_kernel",
+    "compiled",
+    "helper",
+    "install",
+    "instruction",
+    "ir",
+    "routine",
+    "signature_of",
+    "type_of",
+    "types",
+]

@@ -3,6 +3,8 @@
 Its name contains the machine and a digest of the sources, so that a library for other ones is never loaded.  It needs
 neither Python nor numba.  It reads arrays by their layout in memory, which is the same in every CPython and numpy
 (`is_usable` checks it).
+
+Folders for compiled code when the package is imported from a zip.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import os
 import platform
 import sys
 import sysconfig
+import tempfile
 from contextlib import suppress
 from functools import lru_cache
 from importlib import resources
@@ -20,17 +23,42 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
-from walreplay.decode.compile.folders import cache_folders
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from importlib.abc import Traversable
+
+
+_NAME = __name__.partition(".")[0]
+
+
+def cache_folders() -> Iterator[Path]:
+    """Give the folders in which compiled code may be kept, best first."""
+    configured = os.environ.get("NUMBA_CACHE_DIR")
+    if configured:
+        yield Path(configured)
+    with suppress(RuntimeError):  # the user may have no home directory
+        yield Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", _NAME)
+    shared = Path(tempfile.gettempdir(), f"{_NAME}-{_user()}")
+    # Code that is found there is run, so nobody else may be able to write there.
+    shared.mkdir(mode=0o700, exist_ok=True)
+    if _is_own(shared):
+        yield shared
+
+
+def _user() -> str:
+    return str(os.getuid()) if hasattr(os, "getuid") else os.environ.get("USERNAME", "user")
+
+
+def _is_own(folder: Path) -> bool:
+    found = folder.lstat()
+    return not hasattr(os, "getuid") or (found.st_uid == os.getuid() and not found.st_mode & 0o022)
+
 
 FOLDER: Final = "prebuilt"
 """The folder of the library, beside this module."""
 
 _PACKAGE: Final = "walreplay"
-_SOURCES: Final = ("decode", "protocol", "sink", "types")
+_SOURCES: Final = ("decode", "fold", "protocol", "types")
 """The parts of the package with kernels, or with constants that kernels use."""
 
 PROCESSOR: Final = {"x86_64": "x86-64-v3"}.get(platform.machine(), "generic")
@@ -117,4 +145,4 @@ def _extracted(file: Traversable) -> Path | None:
     return None
 
 
-__all__ = ["CHOICE", "FOLDER", "PROCESSOR", "digest_of_sources", "is_usable", "load", "name"]
+__all__ = ["CHOICE", "FOLDER", "PROCESSOR", "cache_folders", "digest_of_sources", "is_usable", "load", "name"]

@@ -2,8 +2,12 @@
 
 A framing is known by its code (`FRAMING_CODES`); those with a length in front of each message have `LENGTH` set, and
 two more bits say how it is written.
-"""
 
+What a Begin may say: the walk's checks of its commit LSN and its commit time.
+
+Why the walk comes back, and how it stands to transactions: numbers that kernels and Python share.
+"""
+# numba has no types.
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
 from __future__ import annotations
@@ -13,8 +17,10 @@ from typing import Final
 import numpy as np
 
 from walreplay.decode.compile.kernel import helper
-from walreplay.decode.kernels.base import load_big_16, load_big_32, load_big_64, load_byte
+from walreplay.decode.kernels.base import load_big_16, load_big_32, load_big_64, load_byte, load_int64, store_64
+from walreplay.lsn import POSTGRES_EPOCH_UNIX_MICROS
 from walreplay.protocol.framing import Framing
+from walreplay.types.datetime import FIRST_MICRO, LAST_MICRO
 
 PGCOPY: Final = 3
 WALSENDER: Final = 4
@@ -173,9 +179,84 @@ def message_at(base, p, end, framing):
     return a if size_fits(tag, size) else np.int64(NO_FRAME)
 
 
+IDLE: Final = 0
+OPEN: Final = 1
+UNKNOWN_HEAD: Final = 2
+"""The walk's start was guessed: it may lie in a transaction, until a message says so or says not."""
+
+DONE: Final = 0
+TILE: Final = 1
+"""The tile is walked, or its arrays are full."""
+INCOMPLETE: Final = 2
+"""The bytes end inside of the message at ``state[POS]``."""
+EVENT: Final = 3
+"""A message for Python stands at ``state[MESSAGE]``, up to ``state[LIMIT]`` at most."""
+NEW_RELATION: Final = 4
+"""A row names the relation ``state[ARGUMENT]``, which has no slot."""
+HEAD_COMMIT: Final = 5
+"""The Commit of a transaction whose Begin lies before the bytes; its place is ``state[MESSAGE]``."""
+RUNS: Final = 6
+"""The arrays that count a streamed block's rows by xid are full."""
+BAD_TUPLE_TAG: Final = 11
+BAD_CELL: Final = 12
+BAD_LENGTH: Final = 13
+BAD_COLUMN_COUNT: Final = 14
+BAD_FRAME: Final = 15
+OVERRUN: Final = 16
+UNDERRUN: Final = 17
+NO_NEWLINE: Final = 18
+OUTSIDE_TRANSACTION: Final = 19
+BEGIN_INSIDE: Final = 20
+COMMIT_MISMATCH: Final = 21
+NOT_AFTER_LAST: Final = 22
+NUL_IN_TEXT: Final = 23
+NOT_PLACED: Final = 24
+"""The row at ``state[POS]`` cannot be placed yet; the placer knows why."""
+NO_TIME: Final = 25
+BEHIND: Final = 26
+"""The transaction that begins at ``state[POS]`` commits behind where the walk is to stop."""
+
+HAS_NUL: Final = 1
+HAS_HIGH: Final = 2
+"""What is found in the bytes of texts: a NUL, and one that is none of ASCII."""
+
+
+EARLIEST: Final = FIRST_MICRO - POSTGRES_EPOCH_UNIX_MICROS
+LATEST: Final = LAST_MICRO - POSTGRES_EPOCH_UNIX_MICROS
+"""The first and the last time of the years 1 to 9999, which a timestamp can hold: microseconds since 2000."""
+
+_TOP_TIME: Final = 8 * 33
+_STOP_LSN: Final = 8 * 34
+_STOP_TIME: Final = 8 * 35
+"""Where these words of the walk's state lie, see `walreplay.decode.walk`."""
+
+
+@helper
+def outcome_of_begin(at, last_lsn, state):
+    """Say what a whole Begin leads to: `DONE`, or why the walk stops in front of it.
+
+    Args:
+        at: the address of its tag.
+        last_lsn: the commit LSN of the session's last transaction.
+        state: the address of the walk's state.
+    """
+    lsn, time = load_big_64(at + 1), load_big_64(at + 9)
+    if lsn <= last_lsn:
+        return np.int64(NOT_AFTER_LAST)
+    if time < EARLIEST or time > LATEST:
+        return np.int64(NO_TIME)
+    if lsn > load_int64(state + _STOP_LSN) or time > load_int64(state + _STOP_TIME):
+        return np.int64(BEHIND)
+    if time > load_int64(state + _TOP_TIME):
+        store_64(state + _TOP_TIME, time)
+    return np.int64(DONE)
+
+
 __all__ = [
+    "EARLIEST",
     "FRAMING_CODES",
     "KEEPALIVE_AT",
+    "LATEST",
     "LENGTH",
     "NO_FRAME",
     "PGCOPY",
@@ -184,6 +265,7 @@ __all__ = [
     "copy_row_head",
     "length_at",
     "message_at",
+    "outcome_of_begin",
     "row_frame",
     "size_fits",
 ]

@@ -26,7 +26,7 @@ from walreplay.decode.kernels.base import (
 )
 from walreplay.decode.kernels.binary import BINARY
 from walreplay.decode.kernels.fixed import MISS, text_cell
-from walreplay.decode.kernels.outcomes import HAS_HIGH, HAS_NUL
+from walreplay.decode.kernels.frames import HAS_HIGH, HAS_NUL
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -20,7 +20,7 @@ IDLE                  Insert, Update, Delete   OUTSIDE_TRANSACTION
 any                   any other                EVENT: Python takes it (`walreplay.decode.stream`)
 ====================  =======================  ===============================================================
 
-The messages are those of PostgreSQL's documentation, "Logical Replication Message Formats" (`protocol.layouts`).
+The messages are those of PostgreSQL's documentation, "Logical Replication Message Formats" (`protocol.messages`).
 
 Three things can be made of the rows (`want`): nothing, arrays that say where they lie (`ARRAYS`), or values in their
 columns (`COLUMNS`, by `walreplay.decode.kernels.place`).
@@ -45,16 +45,7 @@ from walreplay.decode.kernels.base import (
     store_32,
     store_64,
 )
-from walreplay.decode.kernels.begins import outcome_of_begin
 from walreplay.decode.kernels.frames import (
-    LENGTH,
-    PGCOPY,
-    WALSENDER,
-    copy_row_fits,
-    copy_row_head,
-    length_at,
-)
-from walreplay.decode.kernels.outcomes import (
     BAD_FRAME,
     BAD_TUPLE_TAG,
     BEGIN_INSIDE,
@@ -64,16 +55,23 @@ from walreplay.decode.kernels.outcomes import (
     HEAD_COMMIT,
     IDLE,
     INCOMPLETE,
+    LENGTH,
     NEW_RELATION,
     NO_NEWLINE,
     NOT_PLACED,
     OPEN,
     OUTSIDE_TRANSACTION,
     OVERRUN,
+    PGCOPY,
     RUNS,
     TILE,
     UNDERRUN,
     UNKNOWN_HEAD,
+    WALSENDER,
+    copy_row_fits,
+    copy_row_head,
+    length_at,
+    outcome_of_begin,
 )
 from walreplay.decode.kernels.place import forget_tried, may_place, note_before, place_cells, take_row
 from walreplay.decode.kernels.programs import (
@@ -87,8 +85,7 @@ from walreplay.decode.kernels.programs import (
     get,
     put,
 )
-from walreplay.decode.kernels.rows import count_row, place_rows_ahead, skip_rows_ahead, slot_of
-from walreplay.decode.kernels.tuples import digest_of, walk_tuple
+from walreplay.decode.kernels.rows import count_row, digest_of, place_rows_ahead, skip_rows_ahead, slot_of, walk_tuple
 
 ARRAYS: Final = 1
 COLUMNS: Final = 2

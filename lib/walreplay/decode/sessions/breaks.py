@@ -27,14 +27,18 @@ import numpy as np
 
 from walreplay.decode import walk
 from walreplay.decode.kernels.frames import FRAMING_CODES
-from walreplay.decode.place import Place
-from walreplay.decode.sessions.effort import Effort, GaveUp
-from walreplay.decode.sessions.frames import head_size, starting_bytes
-from walreplay.decode.sessions.leftover import Leftover
-from walreplay.decode.sessions.readings import PROBE_BYTES, Reader, Reading, read_session
-from walreplay.decode.sessions.starts import LONGEST_START, STARTERS, may_wait, next_start
-from walreplay.decode.sessions.torn_messages import bytes_to_look_at, content_of, end_without_newline, is_torn
-from walreplay.decode.sessions.transaction_ends import is_damaged_end, promised_lsn
+from walreplay.decode.sessions.readings import PROBE_BYTES, Effort, GaveUp, Reader, Reading, read_session
+from walreplay.decode.sessions.resync import Leftover
+from walreplay.decode.sessions.starts import LONGEST_START, STARTERS, head_size, may_wait, next_start, starting_bytes_of
+from walreplay.decode.sessions.torn_messages import (
+    bytes_to_look_at,
+    content_of,
+    end_without_newline,
+    is_damaged_end,
+    is_torn,
+    promised_lsn,
+)
+from walreplay.decode.walk import Place
 from walreplay.errors import CaptureError
 from walreplay.protocol.framing import Framing
 from walreplay.types.text import UTF8
@@ -153,7 +157,7 @@ class Explainer:
         self._known: dict[_Start, Explained | None] = {}
         self._readings = {} if readings is None else readings
         self._places: dict[tuple[_Start, int], Place] = {}
-        self._starting = np.isin(np.arange(256), list(starting_bytes(framing, STARTERS)))
+        self._starting = np.isin(np.arange(256), list(starting_bytes_of(framing, STARTERS)))
         self._own_ends: dict[int, int] = {}
         self._torn_starts: dict[int, tuple[int, int]] = {}
         """For bytes that begin at an offset: up to which end they may be torn, and from which end on they may not."""

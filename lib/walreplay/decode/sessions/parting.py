@@ -1,20 +1,39 @@
-"""Divide a buffer into the sessions in which its bytes were sent."""
+"""Divide a buffer into the sessions in which its bytes were sent.
+
+Find a stream's framing, or the start of its first session, if its first bytes do not show it.
+
+Recognise files that do not belong to a stream, and make errors that name them and say what they are.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Final
 
+import numpy as np
+
 from walreplay.decode import walk
-from walreplay.decode.place import Place
+from walreplay.decode.kernels.frames import FRAMING_CODES
 from walreplay.decode.scan import Scanner
-from walreplay.decode.sessions.breaks import SOUND_MESSAGES, WAIT, Ahead, Explained, Explainer
-from walreplay.decode.sessions.effort import Effort, GaveUp
-from walreplay.decode.sessions.readings import Reading, check_tail
-from walreplay.decode.sessions.starts import may_begin
+from walreplay.decode.sessions.breaks import (
+    MOST_CANDIDATES,
+    SOUND_MESSAGES,
+    UNEXPLAINED,
+    WAIT,
+    Ahead,
+    Explained,
+    Explainer,
+    is_framed_so,
+)
+from walreplay.decode.sessions.readings import LEAST, Effort, GaveUp, Reading, check_tail, read_session
+from walreplay.decode.sessions.resync import guess_framing
+from walreplay.decode.sessions.starts import may_begin, next_start
 from walreplay.decode.summary import Stretch
-from walreplay.errors import CaptureError, OrderError
-from walreplay.types.text import UTF8
+from walreplay.decode.walk import Place
+from walreplay.errors import CaptureError, FramingChange, NotACapture, OrderError, TruncatedMessage
+from walreplay.protocol.framing import LENGTH_SIZE, Framing
+from walreplay.protocol.opening import FRAMING_ORDER, HEAD_BYTES, detect_framing, remedy_for, what_is
+from walreplay.types.text import UTF8, names_in
 
 _SESSIONS: Final = 1_000
 
@@ -220,3 +239,195 @@ def _is_two(data: memoryview, stretch: Stretch, edge: int, explainer: Explainer)
         return False
     open_, first = before.place.transaction, reading.first_event
     return open_ is None or first is None or first <= open_.final_lsn
+
+
+def framing_of(data: memoryview, codec: str = UTF8) -> Framing | None:
+    """Recognise the framing of a stream whose first session ends early, or that is damaged at its beginning.
+
+    It is the framing in which the fewest sessions explain the bytes.  If they are explained in none, it is the one with
+    the most sound messages.  None if no framing has any.
+
+    Raises:
+        TruncatedMessage: the bytes are too few.
+    """
+    ranked: list[tuple[int, int, Framing]] = []
+    waiting: list[tuple[int, Framing]] = []
+    begun = False
+    for framing in FRAMING_ORDER:
+        explainer = Explainer(data, framing, codec, Effort(len(data) // len(Framing), LEAST // len(Framing)))
+        explained = None
+        try:
+            explained = explainer.fits()
+        except GaveUp:
+            # The error behind the sound messages is reported later.
+            if not explainer.has_read(0):
+                continue
+        reading = explainer.read(0)
+        messages = reading.messages
+        begun = begun or messages > 0
+        is_torn_only = explained is not None and bool(explained.breaks) and explained.begin == WAIT
+        if is_torn_only and framing.length_field is not None and not messages:
+            # Any bytes may be the torn beginning of a length.
+            continue
+        if reading.waits or is_torn_only:
+            waiting.append((explained.breaks if explained is not None and messages else UNEXPLAINED, framing))
+        elif explained is not None:
+            ranked.append((explained.breaks, -messages, framing))
+        elif messages > 1 or (messages and not explainer.begins_with_abort):
+            ranked.append((UNEXPLAINED, -messages, framing))
+    if begun:
+        # If bytes begin with a sound message in one framing, they are not a torn length in another.
+        ranked = [rank for rank in ranked if rank[1] or rank[2].length_field is None]
+    best = min(ranked, key=lambda rank: rank[:2], default=None)
+    if waiting and (best is None or best[0] >= UNEXPLAINED or min(waiting)[0] < best[0]):
+        if len(waiting) > 1:
+            raise TruncatedMessage("the bytes are too few to tell their framing", offset=0)
+        return waiting[0][1]
+    return best[2] if best is not None else None
+
+
+def first_session(data: memoryview, framing: Framing, codec: str = UTF8) -> int | None:
+    """Find where the first session behind a gap begins.
+
+    Returns:
+        the first offset from which on the buffer can be read as a session that announces its relations; None if more
+        bytes are needed.
+
+    Raises:
+        OrderError: the search was given up, because too many offsets look like a session's start.
+    """
+    buf, at = np.frombuffer(data, np.uint8), 0
+    explainer = Explainer(data, framing, codec, Effort(len(data)))
+    for _ in range(MOST_CANDIDATES):
+        at = int(next_start(buf, at, len(data), FRAMING_CODES[framing]))
+        if at >= len(data):
+            break
+        try:
+            reading = explainer.read(at, strict=False)
+        except GaveUp:
+            raise OrderError(
+                "no session is found to begin behind the gap, among too many places that look like one's beginning",
+                offset=at,
+                remedy="Cut off what stands in front of the first whole message",
+            ) from None
+        if reading.stop > at and (reading.error is None or reading.messages >= SOUND_MESSAGES):
+            return at
+        at += 1
+    return None
+
+
+_LOOKED_AT: Final = 1 << 20
+_TELLING_BYTES: Final = 9
+"""So many bytes show whether a frame may begin with them.  Those behind may be torn off, and other bytes follow."""
+
+_BY_PATTERN: Final = "out by `captures: pattern`"
+_LEAVE_OUT: Final = f"Leave the file {_BY_PATTERN}"
+_NAME_IT: Final = f"{_LEAVE_OUT}, or name its framing by `captures: framing`"
+
+
+def may_become(data: bytes, codec: str = UTF8) -> bool:
+    """Say whether a few bytes may be the beginning of a stream, in any framing."""
+    first, view = np.frombuffer(data[:_TELLING_BYTES], np.uint8), memoryview(data)
+    for framing in FRAMING_ORDER:
+        at = int(next_start(first, 0, len(first), FRAMING_CODES[framing]))
+        if at > (LENGTH_SIZE if framing.length_field is not None else 0):
+            continue
+        try:
+            if at:
+                # A torn length alone proves nothing: a session has to follow it.
+                explained = Explainer(view, framing, codec, Effort(len(view))).fits()
+                if explained is not None and explained.begin != WAIT:
+                    return True
+                continue
+            reading = _read(view, framing, codec)
+            # Even so short a session may be torn, and another one follow.
+            if reading.error is None or reading.messages or Explainer(view, framing, codec, Effort(len(view))).fits():
+                return True
+        except GaveUp:
+            continue
+    return False
+
+
+def no_capture(data: bytes | memoryview, compression: str | None = None) -> NotACapture:
+    """Make the error for a file that is no capture; it says what the file seems to be."""
+    what = what_is(data)
+    if what is None:
+        known = ", ".join(framing.value for framing in Framing)
+        return NotACapture(
+            f"no pgoutput capture: the bytes fit none of the framings {known}", offset=0, remedy=_NAME_IT
+        )
+    packed = f", compressed with {compression}" if compression else ""
+    instead = remedy_for(what)
+    return NotACapture(
+        f"no pgoutput capture, but {what}{packed}",
+        offset=0,
+        remedy=_LEAVE_OUT if instead is None else f"{instead}, or leave the file {_BY_PATTERN}",
+    )
+
+
+def stranger(
+    data: memoryview, compression: str | None, framing: Framing, *, before: str, codec: str = UTF8
+) -> NotACapture | FramingChange | None:
+    """Make the error for a file that does not continue its stream; None if it might.
+
+    Args:
+        data: the file's bytes, decompressed.
+        compression: how the file is compressed; None if it is not.
+        framing: the stream's.
+        before: the path of the file before it.
+        codec: the encoding of names.
+    """
+    view = data[:_LOOKED_AT]
+    if what_is(view[:HEAD_BYTES]) is not None:
+        # A file may begin inside a value, and look like anything there.
+        if guess_framing(view, codec=codec) is not None:
+            return None
+        error = no_capture(data, compression)
+        error.remedy = f"{error.remedy}; if it is a part of a capture, one in front of it is missing"
+        return error
+    found = detect_framing(bytes(view[:HEAD_BYTES]), names=names_in(codec))
+    if found in (None, framing) or not _is_plain(view, found, codec):
+        return None
+    return FramingChange(
+        f"the file's framing is {found.value}, and that of {before} before it is {framing.value}",
+        offset=0,
+        remedy="A stream has one framing. Apply the files up to there first, leaving the others out by "
+        f"`captures: pattern`; then these, with a pattern of their own and `captures: framing: {found.value}`",
+    )
+
+
+def told_for_paths(error: NotACapture | FramingChange, option: str) -> NotACapture | FramingChange:
+    """Adapt an error's remedy for callers who give paths and have no configuration file.
+
+    Args:
+        option: the name of the option for the framing.
+    """
+    if isinstance(error, FramingChange):
+        error.remedy = "A stream has one framing: give the files of one at a time"
+    elif error.remedy is not None:
+        error.remedy = error.remedy.replace(_BY_PATTERN, "out of the paths").replace("`captures: framing`", option)
+    return error
+
+
+def _is_plain(data: memoryview, framing: Framing, codec: str) -> bool:
+    """Say whether bytes can be read in a framing to their end, or far enough to be beyond doubt."""
+    if is_framed_so(data, framing, codec):
+        return True
+    try:
+        reading = _read(data, framing, codec)
+    except GaveUp:
+        return False
+    return reading.error is None and reading.messages > 1
+
+
+def _read(data: memoryview, framing: Framing, codec: str) -> Reading:
+    """Read bytes from a stream's beginning to their end.
+
+    Raises:
+        GaveUp: it takes too much work.
+    """
+    effort = Effort(len(data))
+    return read_session(data, 0, Place(framing), strict=False, stop_at=len(data), effort=effort, codec=codec)
+
+
+__all__ = ["may_become", "no_capture", "stranger", "told_for_paths"]

@@ -2,6 +2,14 @@
 
 Nothing marks a session's beginning.  But its first message has to be one with which a session may begin, it has to
 announce its relations and streamed transactions itself, and the messages that follow have to be valid.
+
+A walk that is paid from a budget, for readings that are only tried.
+
+A limit for the work of finding sessions in bytes that cannot be read in one go.
+
+Reading itself goes once over the bytes.  A search that tries several readings pays for each from a budget that grows
+with the number of bytes, and gives up when it is used up.  Otherwise hostile bytes could keep it busy for ever, because
+a message may be torn, and a session may begin, at every offset.
 """
 
 from __future__ import annotations
@@ -15,19 +23,87 @@ import numpy as np
 
 from walreplay.decode import walk
 from walreplay.decode.kernels.frames import FRAMING_CODES
-from walreplay.decode.place import Place
-from walreplay.decode.sessions.effort import Effort, GaveUp
-from walreplay.decode.sessions.frames import frame_at
-from walreplay.decode.sessions.paid_walk import PaidWalker
-from walreplay.decode.sessions.starts import LONGEST_START, next_start
-from walreplay.decode.sessions.swallowed import refuse_swallowed
-from walreplay.decode.sessions.torn_messages import content_of, read_framed
+from walreplay.decode.sessions.starts import LONGEST_START, frame_at, next_start
+from walreplay.decode.sessions.torn_messages import content_of, read_framed, refuse_swallowed
+from walreplay.decode.stream import StreamWalker
+from walreplay.decode.walk import Place
 from walreplay.errors import CaptureError, MalformedMessage, OrderError, TruncatedMessage
 from walreplay.protocol import messages as m
 from walreplay.types.text import UTF8, names_in
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+
+LEAST: Final = 40_000
+"""The budget for any bytes, in units of about five microseconds."""
+
+BYTES_A_UNIT: Final = 16
+"""For so many bytes the budget has another unit."""
+
+READING: Final = 8
+"""The price of beginning to read at an offset, in units."""
+
+LOOKING: Final = 4
+"""The price of looking at one message, in units."""
+
+_BYTES_WALKED: Final = 1 << 13
+_BYTES_COMPARED: Final = 1 << 6
+
+
+class GaveUp(Exception):
+    """The budget is used up."""
+
+
+class Effort:
+    """A budget.
+
+    Args:
+        size: the number of bytes that are searched.
+        least: the units for any number of bytes.
+    """
+
+    def __init__(self, size: int, least: int = LEAST) -> None:
+        self.all = least + size // BYTES_A_UNIT
+        self.left = self.all
+
+    def spend(self, units: int) -> None:
+        """Pay for work.
+
+        Raises:
+            GaveUp: there are not so many units left.
+        """
+        self.left -= units
+        if self.left < 0:
+            raise GaveUp
+
+    def spend_on_message(self, size: int) -> None:
+        """Pay for looking at one message of so many bytes."""
+        self.spend(LOOKING + min(size, 1 << 20) // _BYTES_COMPARED)
+
+    def note_walked(self, size: int) -> None:
+        """Pay for bytes that a kernel has walked over.  This does not raise; the next `spend` may."""
+        self.left -= size // _BYTES_WALKED
+
+
+class PaidWalker(StreamWalker):
+    """Walk over messages, and pay for the bytes; subclasses set ``_effort``, the budget."""
+
+    _effort: Effort
+
+    def advance(self, data: bytes | memoryview, start: int, stop_at: int | None = None) -> None:
+        """Walk over whole messages, from ``start`` up to the first boundary at or after ``stop_at``.
+
+        Raises:
+            CaptureError: a message is not valid.
+            GaveUp: the budget is used up.
+        """
+        self._effort.spend(READING)
+        try:
+            for _ in self.walk(data, start, stop_at):
+                pass
+        finally:
+            self._effort.note_walked(self.position - start)
 
 
 PROBE_BYTES: Final = 1 << 20
@@ -290,3 +366,6 @@ def _check_logical(
         if reader.position > at and (not error or reader.kernel.state[walk.MESSAGES] > 1):
             raise MalformedMessage("a session begins in the head of the Message", offset=stop)
         at = int(next_start(buf, at + 1, end, code))
+
+
+__all__ = ["Effort", "GaveUp", "PaidWalker"]

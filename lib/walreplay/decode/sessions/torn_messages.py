@@ -1,14 +1,22 @@
-"""Read one message as far as its bytes go, to decide whether they are the beginning of a message."""
+"""Read one message as far as its bytes go, to decide whether they are the beginning of a message.
+
+Find out which transaction a torn or damaged message began or ended.
+
+Refuse an unfinished message that contains the end of its own transaction: a length in it is damaged.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+from struct import Struct
 from typing import Final
 
 from walreplay.decode import walk
-from walreplay.decode.place import Place
-from walreplay.decode.sessions.frames import Frame, frame_at, head_size
-from walreplay.decode.sessions.starts import LONGEST_START, STARTERS
+from walreplay.decode.sessions.starts import LONGEST_START, STARTERS, Frame, frame_at, head_size
+from walreplay.decode.walk import Place, Transaction
 from walreplay.errors import CaptureError, MalformedMessage, TruncatedMessage
+from walreplay.protocol import messages as m
 from walreplay.protocol.framing import NEWLINE, Framing
 from walreplay.protocol.reader import Names, read_message
 from walreplay.types.text import UTF8, names_in
@@ -153,3 +161,136 @@ def content_of(data: memoryview, begin: int, end: int, place: Place) -> tuple[in
     if nul < 0 or content > end:
         return None
     return content, content + int.from_bytes(data[content - 4 : content], "big")
+
+
+_COMMIT: Final = Struct("!QQq")  # commit_lsn, end_lsn, commit_time
+
+
+def is_damaged_end(data: memoryview, at: int, place: Place, codec: str = UTF8) -> bool:
+    """Say whether the message at an offset is the end of the open transaction, but either it or the Begin is damaged.
+
+    A Commit with another LSN is the transaction's if the time is: torn messages can only look like that if they contain
+    a Begin, whose LSN then stands as the Commit's end LSN.  A Prepare is the transaction's if its LSN and time are, and
+    its xid or its gid.
+    """
+    begin, open_ = at + head_size(place.framing, data, at, len(data)), place.transaction
+    if open_ is None:
+        return False
+    if open_.gid is not None:
+        return _is_damaged_prepare(data, at, begin, replace(place, transaction=None), open_, codec)
+    if bytes(data[begin : begin + 2]) != b"C\0" or begin + 26 > len(data):
+        return False
+    lsn, end_lsn, time = _COMMIT.unpack_from(data, begin + 2)
+    return bool(time == open_.commit_time and open_.final_lsn not in (lsn, end_lsn) and lsn < end_lsn)
+
+
+def _is_damaged_prepare(data: memoryview, at: int, begin: int, place: Place, open_: Transaction, codec: str) -> bool:
+    if bytes(data[begin : begin + 1]) != b"P":
+        return False
+    try:
+        behind = read_frame(data, at, len(data), place, names_in(codec))
+        message, _ = read_message(data, begin, names=names_in(codec))
+    except CaptureError:
+        return False
+    if not isinstance(message, m.Prepare) or (message.prepare_lsn, message.prepare_time) != (
+        open_.final_lsn,
+        open_.commit_time,
+    ):
+        return False
+    # The gid may also differ because it is torn; then no valid message follows.  A frame's length shows it by itself.
+    following = {Framing.RAW: BETWEEN, Framing.WALSENDER: b"wk"}.get(place.framing)
+    goes_on = following is None or behind == len(data) or data[behind] in following
+    return message.gid == open_.gid or (message.xid == open_.xid and goes_on)
+
+
+def promised_lsn(data: memoryview, at: int, end: int, place: Place) -> int | None:
+    """Give the LSN of the transaction that a torn message began or ended, and that has to be sent again; or None.
+
+    A streamed transaction need not be sent again: when it is not streamed the second time, it may be left out as empty.
+    """
+    begin = at + head_size(place.framing, data, at, end)
+    if begin >= end:
+        return None
+    where = {ord("B"): 1, ord("b"): 1, ord("K"): 2, ord("P"): 2}.get(data[begin])
+    if where is None or begin + where + 8 > end:
+        return None
+    return int.from_bytes(data[begin + where : begin + where + 8], "big")
+
+
+_LATEST: Final = 6_000_000_000_000_000
+"""Times are earlier than this: microseconds since 2000, up to the year 2190."""
+
+
+def refuse_swallowed(data: memoryview, stop: int, head: int, place: Place) -> None:
+    """Refuse an unfinished message that extends over the end, or a repeated beginning, of its own transaction.
+
+    Args:
+        stop: the offset of its frame.
+        head: the number of the frame's bytes before the message.
+        place: the place at ``stop``.
+
+    Raises:
+        MalformedMessage: it does.
+    """
+    _refuse_ends(data, stop, head, place)
+    _refuse_stream(data, stop, head, place)
+
+
+def _refuse_ends(data: memoryview, stop: int, head: int, place: Place) -> None:
+    """Refuse an unfinished message that contains the end of its transaction, or its beginning once more."""
+    marks = list(_marks(place))
+    tail = bytes(data[stop:]) if marks else b""
+    for mark, time_at, time in marks:
+        # The search begins after the tag, because the unfinished message may itself be the transaction's end.
+        found = tail.find(mark, 1 + head)
+        said = tail[found + time_at : found + time_at + 8]
+        if found < 0 or len(said) < 8:
+            continue
+        said_time = int.from_bytes(said, "big", signed=True)
+        if said_time == time or (time is None and 0 <= said_time < _LATEST):
+            raise MalformedMessage(
+                f"the message of {len(tail):,} bytes or more runs over its own transaction's end, or over where that "
+                f"begins anew, at offset {found + stop:,}; a length in it is damaged",
+                offset=stop,
+                remedy="Fetch the file from its source again",
+            )
+
+
+def _marks(place: Place) -> Iterator[tuple[bytes, int, int | None]]:
+    """Give byte sequences that only the messages contain which begin or end the open transaction.
+
+    No value written before its commit can contain them, not even a capture inside a value.
+
+    Yields:
+        a byte sequence, the offset of a time relative to it, and that time if it is known.
+    """
+    open_ = place.transaction
+    if open_ is not None:
+        lsn, time = open_.final_lsn.to_bytes(8, "big"), open_.commit_time
+        begin, end, time_at = (b"B", b"C", 9) if open_.gid is None else (b"b", b"P", 17)
+        yield end + b"\0" + lsn, 18, time
+        yield begin + lsn, time_at, time
+    elif place.stream is not None and place.stream >= 0:
+        # A streamed transaction's commit LSN and time are not known yet; behind a guessed start its xid is not either.
+        xid = place.stream.to_bytes(4, "big")
+        yield b"c" + xid + bytes(2), 22, None
+
+
+def _refuse_stream(data: memoryview, stop: int, head: int, place: Place) -> None:
+    """Refuse an unfinished message that contains a second beginning of its streamed transaction."""
+    if place.stream is None or place.stream < 0:
+        return
+    begin = b"S" + place.stream.to_bytes(4, "big") + b"\1"
+    tail = bytes(data[stop:])
+    found = tail.find(begin, 1 + head)
+    behind = found + len(begin) + head + (place.framing is Framing.RECVLOGICAL)
+    if found >= 0 and behind < len(tail) and tail[behind] in ROWS + b"E":
+        raise MalformedMessage(
+            f"the message of {len(tail):,} bytes or more runs over where the stream that it is in begins anew, "
+            f"at offset {found + stop:,}",
+            offset=stop,
+            remedy="Fetch the file from its source again",
+        )
+
+
+__all__ = ["refuse_swallowed"]

@@ -5,6 +5,6 @@ traceback.  Workers know nothing of Spark, the settings or the ledger: what a ta
 
 Entry points: one module per stage (`scan`, `decode`, `fold`, `write`); `rows` has the schemas of what they return.
 
-Uses: decode, loading, protocol, sink, transactions, types.
-Used by: captures, checks, index, job, ledger, planning, staging, tables, writing.
+Uses: decode, delta, fold, loading, protocol, session, stream, types.
+Used by: archive, job, ledger, spark, table, writing.
 """

@@ -10,18 +10,17 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from walreplay.decode.change_batch import ChangeBatch
+from walreplay.decode.change_batch import ChangeBatch, read_rescued
 from walreplay.decode.decoder import Decoder
-from walreplay.decode.rescued import read_rescued
 from walreplay.errors import WalReplayError
 from walreplay.listing import release_pages
 from walreplay.protocol.messages import Relation, Type
 from walreplay.spark.workers.process import spark_task
-from walreplay.spark.workers.records import transactions_of
+from walreplay.spark.workers.rows import transactions_of
 from walreplay.spark.workers.scan import capture_files
+from walreplay.stream.plan import FilePlan
+from walreplay.stream.planned import PlannedBytes
 from walreplay.task_settings import TaskSettings
-from walreplay.transactions.plan import FilePlan
-from walreplay.transactions.planned import PlannedBytes
 from walreplay.types.base import ColumnType
 
 RECORDED: Final = pa.schema(

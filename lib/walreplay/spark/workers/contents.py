@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from walreplay.errors import CaptureError
-from walreplay.sink.folders import StoreFolder, reason_of
+from walreplay.session.folders import StoreFolder, reason_of
 from walreplay.spark.workers.process import spark_task
 from walreplay.spark.workers.rows import Work
 

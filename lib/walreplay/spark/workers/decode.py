@@ -15,25 +15,31 @@ import pyarrow.compute as pc
 
 from walreplay.decode.announcements import Layout
 from walreplay.decode.change_batch import METADATA_COLUMNS, ChangeBatch
-from walreplay.decode.decoder import Decoder
-from walreplay.decode.recorded import LogicalMessage, Recorded
+from walreplay.decode.decoder import Decoder, LogicalMessage, Recorded
 from walreplay.errors import WalReplayError
+from walreplay.fold.change_log import staged_changes
+from walreplay.fold.events import (
+    OPERATIONS,
+    REMOVE,
+    Events,
+    Identity,
+    Marks,
+    batch_to_ipc,
+    concat,
+    events_of,
+    to_ipc,
+    with_deleted_column,
+)
+from walreplay.fold.identity import contiguous
+from walreplay.fold.masking import Shown, show
+from walreplay.fold.net_changes import fold_events, links_of, split
+from walreplay.fold.reducing import DELETE
+from walreplay.fold.versions import NO_TIME, Commits
 from walreplay.listing import release_pages
 from walreplay.lsn import POSTGRES_EPOCH_UNIX_MICROS
 from walreplay.protocol.framing import Framing
 from walreplay.protocol.messages import Relation, Type
-from walreplay.sink.axis import NO_TIME, Commits
-from walreplay.sink.change_log import staged_changes
-from walreplay.sink.events import OPERATIONS, REMOVE, Events, Identity, Marks, batch_to_ipc, concat, to_ipc
-from walreplay.sink.fold import DELETE
-from walreplay.sink.identity import contiguous
-from walreplay.sink.intake import events_of
-from walreplay.sink.merge import fold_events
-from walreplay.sink.routes import links_of, split
-from walreplay.sink.showing import Shown, show
-from walreplay.sink.soft_deletes import with_deleted_column
 from walreplay.spark.workers.process import spark_task
-from walreplay.spark.workers.records import messages_of, transactions_of
 from walreplay.spark.workers.rows import (
     ERROR_TABLE,
     MESSAGES_TABLE,
@@ -43,14 +49,16 @@ from walreplay.spark.workers.rows import (
     TRANSACTIONS_TABLE,
     USES_TABLE,
     links_table,
+    messages_of,
     stage_batch,
     staged_row,
+    transactions_of,
 )
 from walreplay.spark.workers.scan import capture_files
+from walreplay.stream.plan import FilePlan, Step
+from walreplay.stream.planned import PlannedBytes
+from walreplay.stream.schedule import file_of
 from walreplay.task_settings import TaskSettings
-from walreplay.transactions.plan import FilePlan, Step
-from walreplay.transactions.planned import PlannedBytes
-from walreplay.transactions.schedule import file_of
 from walreplay.types.base import ColumnType
 
 if TYPE_CHECKING:

@@ -1,9 +1,12 @@
-"""Fold a table's staged events, of all files, to the rows to merge."""
+"""Fold a table's staged events, of all files, to the rows to merge.
+
+Compare rows to merge with a table's, where Spark's statements cannot: texts by value, and watched columns.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, Final
@@ -11,17 +14,14 @@ from typing import Any, Final
 import pyarrow as pa
 
 from walreplay.errors import WalReplayError
-from walreplay.sink.axis import Axis
-from walreplay.sink.change_log import LogTask, log_batches
-from walreplay.sink.events import Events, Identity, Mode, concat, from_ipc, rejoin, to_ipc
-from walreplay.sink.identity import contiguous
-from walreplay.sink.merge import merge_schema, rows_to_merge, settled
-from walreplay.sink.projection import Projection, project
-from walreplay.sink.routes import NO_ROUTES, Routes, components, route
-from walreplay.sink.versions import Emptied, settled_versions, version_rows, version_schema
+from walreplay.fold.change_log import LogTask, Projection, log_batches, project
+from walreplay.fold.events import Events, Identity, Mode, by_value, concat, from_ipc, rejoin, to_ipc
+from walreplay.fold.identity import contiguous
+from walreplay.fold.net_changes import NO_ROUTES, Routes, components, merge_schema, route, rows_to_merge, settled
+from walreplay.fold.versions import Axis, Emptied, continue_bases, settled_versions, version_rows, version_schema
 from walreplay.spark.workers.process import spark_task
-from walreplay.spark.workers.refusals import refusal_text
-from walreplay.spark.workers.rows import PARTS, ROUTES_SEQUENCE, route_batch
+from walreplay.spark.workers.rows import PARTS, ROUTES_SEQUENCE, refusal_text, route_batch
+from walreplay.types.by_value import Form
 
 _SOURCE: Final = pa.field("source", pa.string())
 
@@ -216,3 +216,26 @@ def _runs(parts: list[tuple[int, Events]], task: FoldTask) -> Iterator[tuple[int
     for version, run in groupby(parts, key=lambda item: task.version_of(item[0])):
         files = [[part for _, part in group] for _, group in groupby(run, key=lambda item: item[0])]
         yield version, concat([rejoin(group) for group in files])
+
+
+TEXT: Final = "text"
+FORMED: Final = "form"
+
+
+@spark_task
+def form_batches(batches: Iterable[pa.RecordBatch], *, form: Form) -> Iterator[pa.RecordBatch]:
+    """Return each text with its form, which is the same for all texts of one value."""
+    for batch in batches:
+        texts = batch.column(0)
+        yield pa.RecordBatch.from_arrays([texts, by_value(texts, form)], names=[TEXT, FORMED])
+
+
+@spark_task
+def continue_batches(
+    batches: Iterable[pa.RecordBatch], *, identity: Identity, names: Sequence[str], watched: Sequence[int]
+) -> Iterator[pa.RecordBatch]:
+    """Find the versions that go on in a table's open ones (`walreplay.fold.versions.continue_bases`)."""
+    yield from continue_bases(batches, identity, names, watched)
+
+
+__all__ = ["FORMED", "TEXT", "continue_batches", "form_batches"]

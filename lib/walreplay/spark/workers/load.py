@@ -1,38 +1,53 @@
-"""Read the files of a base load, and stage their rows as inserts."""
+"""Read the files of a base load, and stage their rows as inserts.
+
+Take rows of a base load as Spark has them, and stage them as inserts.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 
 from walreplay.decode.change_batch import ChangeBatch
-from walreplay.decode.copied import CopiedRows
+from walreplay.decode.gathered import CopiedRows
 from walreplay.errors import WalReplayError
+from walreplay.fold.events import (
+    OPERATIONS,
+    Events,
+    Marks,
+    concat,
+    events_of,
+    from_ipc,
+    key_hashes,
+    to_ipc,
+    with_deleted_column,
+)
+from walreplay.fold.identity import Hashes
+from walreplay.fold.masking import Shown, show
+from walreplay.fold.net_changes import split
 from walreplay.listing import release_pages
 from walreplay.loading.copy_files import range_of, read_cells
 from walreplay.loading.formats import CopyOptions, head_of, header_of
-from walreplay.loading.parquet_files import ENDING as PARQUET
-from walreplay.loading.parquet_files import columns_of, read_batches
-from walreplay.loading.typed_rows import TypedRows, order_of
+from walreplay.loading.typed_rows import ENDING as PARQUET
+from walreplay.loading.typed_rows import TypedRows, columns_of, order_of, read_batches
 from walreplay.protocol.messages import Relation
-from walreplay.sink.events import OPERATIONS, Events, Marks, concat, from_ipc, key_hashes, to_ipc
-from walreplay.sink.intake import events_of
-from walreplay.sink.routes import split
-from walreplay.sink.showing import Shown, show
-from walreplay.sink.slots import Hashes
-from walreplay.sink.soft_deletes import with_deleted_column
 from walreplay.spark.workers.decode import Assigned, Assignment
 from walreplay.spark.workers.fold import FoldTask
 from walreplay.spark.workers.process import spark_task
 from walreplay.spark.workers.rows import ERROR_TABLE, NO_RELATION, stage_batch, staged_row
 from walreplay.spark.workers.scan import map_capture
+from walreplay.stream.schedule import sequence_of
 from walreplay.task_settings import TaskSettings
-from walreplay.transactions.schedule import sequence_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
 
 _FLUSH_BYTES: Final = 64 << 20
 """So much of a part's rows is staged at a time."""
@@ -295,4 +310,71 @@ def count_keys(batches: Iterable[pa.RecordBatch], *, task: FoldTask) -> Iterator
         yield counted()
 
 
-__all__ = ["COUNTED", "LoadPart", "LoadTask", "count_keys", "load_batches", "made_tables", "staged_batches"]
+@dataclass(frozen=True, slots=True)
+class RowsTask:
+    """What every task needs that takes rows of one table.
+
+    Attributes:
+        order: which of the rows' columns each of the relation's is.
+        path: where they are from, for errors.
+        first: the number of the rows' first part among those of the load.
+    """
+
+    load: LoadTask
+    relation: Relation
+    order: tuple[int, ...]
+    path: str
+    first: int = 0
+
+
+def with_part(rows: DataFrame) -> DataFrame:
+    """Add each row's partition, as `load_rows` takes it: a task may have several partitions, one after the other."""
+    from pyspark.sql import functions as f
+
+    # Spark would look for a column ``a.b`` in a column ``a``.
+    numbered = rows.toDF(*(f"c{number}" for number in range(len(rows.columns))))
+    return numbered.select("*", f.spark_partition_id().alias("part"))
+
+
+@spark_task
+def load_rows(batches: Iterable[pa.RecordBatch], *, task: RowsTask) -> Iterator[pa.RecordBatch]:
+    """Stage a partition's rows; an error becomes a row of `ERROR_TABLE`.
+
+    Args:
+        batches: see `with_part`.
+    """
+    rest = iter(batches)
+    begun = list(islice((batch for batch in rest if batch.num_rows), 1))
+    part = begun[0].column(begun[0].num_columns - 1)[0].as_py() if begun else 0
+    rows = _inserts(chain(begun, rest), task)
+    yield from staged_batches(rows, task.relation, task.first + part, task.path, task.load)
+
+
+def _inserts(batches: Iterable[pa.RecordBatch], task: RowsTask) -> Iterator[ChangeBatch]:
+    load = task.load
+    rows = TypedRows(task.relation, load.relations[task.relation].types, load.names, task.order, load.lsn, task.path)
+    for batch in batches:
+        yield from rows.inserts(batch)
+
+
+@spark_task
+def make_tables(batches: Iterable[pa.RecordBatch], *, task: LoadTask) -> Iterator[pa.RecordBatch]:
+    """Stage that all tables are there, so that those without rows are made, too."""
+    for _ in batches:
+        for relation in task.relations:
+            yield from map(stage_batch, made_tables(relation, 0, task))
+
+
+__all__ = [
+    "COUNTED",
+    "LoadPart",
+    "LoadTask",
+    "RowsTask",
+    "count_keys",
+    "load_batches",
+    "load_rows",
+    "made_tables",
+    "make_tables",
+    "staged_batches",
+    "with_part",
+]

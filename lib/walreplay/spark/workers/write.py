@@ -14,14 +14,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from walreplay.sink.data_files import DataFile, DataFileWriter, FileColumn
-from walreplay.sink.events import Mode
-from walreplay.sink.folders import Folder
-from walreplay.sink.rewriting import rewrite
-from walreplay.sink.small_table import MOST_BYTES, Before
+from walreplay.delta.data_files import DataFile, DataFileWriter, FileColumn
+from walreplay.delta.small_table import MOST_BYTES, Before, rewrite
+from walreplay.fold.events import Mode
+from walreplay.session.folders import Folder
 from walreplay.spark.workers.fold import FoldTask, fold_batches
 from walreplay.spark.workers.process import spark_task
-from walreplay.spark.workers.records import unpack_batches
+from walreplay.spark.workers.rows import unpack_batches
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -214,7 +213,7 @@ def _written(
     return pa.RecordBatch.from_pylist([row], schema=FILES)
 
 
-# The rows of a table that held none before, and what they are counted for: see `walreplay.spark.writing.merge.Counts`.
+# The rows of a table that held none before, and what they are counted for: see `walreplay.writing.merge.RowCounts`.
 
 
 def _true(mask: pa.Array) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from walreplay.decode.columns.floats import DOUBLE, SINGLE
+from walreplay.decode.columns.fixed import DOUBLE, SINGLE
 from walreplay.decode.kernels import fixed as kernels_fixed
 
 KINDS = {

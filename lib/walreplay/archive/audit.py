@@ -1,0 +1,746 @@
+"""Audit an archive: everything that is damaged or missing, not only the first, and what it holds.
+
+What an audit has found, as plain values for people, notebooks and schedulers.
+
+What only a decode can tell of an archive: whether copies of a transaction agree, and which values are rescued.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+from walreplay.archive.building import Archive, archive_of
+from walreplay.archive.facts import FileFacts, Open, RelationChangeCounts
+from walreplay.archive.index import Recording
+from walreplay.archive.joining import NOTHING_READ, Joined, Joining
+from walreplay.config import Settings, make_settings
+from walreplay.decode.change_batch import column_types
+from walreplay.delta.statements import sql_schema
+from walreplay.errors import (
+    CaptureError,
+    FramingChange,
+    NotACapture,
+    OrderError,
+    UnknownRelation,
+    WalReplayError,
+    from_dict,
+)
+from walreplay.lsn import format_lsn, to_datetime
+from walreplay.progress import NoProgress, Progress
+from walreplay.protocol.messages import Relation
+from walreplay.session.isolation import settings as set_for_a_while
+from walreplay.spark.captures import files_a_batch, read_files
+from walreplay.spark.workers.audit import COUNTED, RECORDED, AuditTask, count_batches, record_batches
+from walreplay.stream.duplicates import TwinError, differing, unknown
+from walreplay.stream.plan import Plan
+from walreplay.stream.stitch import Stitch
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+MOST_TOLD: Final = 1_000
+"""Of more copies that differ only so many are told."""
+
+_HIGHS: Final = "high_session INT, high BIGINT"
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The commit LSNs of which a file has something, open transactions included."""
+
+    low: int
+    high: int
+
+    def meets(self, other: Span) -> bool:
+        """Say whether two have an LSN in common."""
+        return self.low <= other.high and other.low <= self.high
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """What was decoded of one table.
+
+    Attributes:
+        rows: row changes of transactions that have committed, copies left out.
+        size: bytes that they take in Arrow.
+        rescued: how many values their columns' types cannot hold, by column.
+    """
+
+    rows: int
+    size: int
+    rescued: Mapping[str, int]
+
+
+def compare_copies(
+    spark: SparkSession,
+    settings: Settings,
+    plan: Plan,
+    spans: Mapping[str, Span],
+    resent: Sequence[Span],
+    highs: Mapping[int, int],
+) -> list[WalReplayError]:
+    """Decode the transactions that have come again, and their first copies; give those that differ, in order.
+
+    Args:
+        spans: of each file.
+        resent: where transactions have come again.
+        highs: the highest commit LSN in front of each session that is not the first.
+    """
+    files = {
+        file.path: file
+        for file in plan.files
+        if file.steps and any(spans[file.path].meets(span) for span in resent if file.path in spans)
+    }
+    if not files:
+        return []
+    task = AuditTask(files, plan.versions, plan.type_versions, {}, settings.of_tasks)
+    size = sum(file.length for file in files.values())
+    records = read_files(spark, list(files), size).mapInArrow(partial(record_batches, task=task), sql_schema(RECORDED))
+    with set_for_a_while(spark, files_a_batch(files)):
+        rows = _verdicts(spark, records, plan, resent, highs).limit(MOST_TOLD).collect()
+    found: list[WalReplayError] = []
+    for row in rows:
+        if row.error is not None:
+            found.append(from_dict(json.loads(row.error)))
+            continue
+        make = unknown if row.verdict == "unknown" else differing
+        found.append(make(row.commit_lsn, row.xid, row.path, row.offset))
+    return found
+
+
+def _verdicts(
+    spark: SparkSession, records: DataFrame, plan: Plan, resent: Sequence[Span], highs: Mapping[int, int]
+) -> DataFrame:
+    """Give the transactions that are not what was sent before, and the errors of files."""
+    from pyspark.sql import functions as f
+
+    decided = [
+        (
+            *(item.commit_lsn, to_datetime(item.commit_time), item.xid, 0, 0, item.session),
+            *(item.path, item.offset, item.complete, None),
+        )
+        for item in plan.decided
+    ]
+    parts = records
+    if decided:
+        parts = parts.unionByName(spark.createDataFrame(decided, sql_schema(RECORDED)))
+    # Parts of a transaction may lie in several files; what failed has no LSN.
+    where = f.expr("CASE WHEN offset >= 0 THEN offset END")
+    whole = parts.groupBy("commit_lsn", "session", "error").agg(
+        f.max("commit_ts").alias("commit_ts"),
+        f.max("xid").alias("xid"),
+        f.sum("changes").alias("changes"),
+        f.bit_xor("digest").alias("digest"),
+        f.min("complete").alias("complete"),
+        f.min_by("path", where).alias("path"),
+        f.min(where).alias("offset"),
+    )
+    fields = "session, xid, commit_ts, changes, digest, complete, path, offset"
+    copies = whole.groupBy("commit_lsn", "error").agg(
+        f.expr(f"sort_array(collect_list(struct({fields})))").alias("copies")
+    )
+    among = " OR ".join(f"commit_lsn BETWEEN {span.low}L AND {span.high}L" for span in _joined(resent))
+    each = copies.where(f"error IS NOT NULL OR {among}").selectExpr(
+        "commit_lsn", "error", "copies[0] AS first", "explode(copies) AS copy"
+    )
+    sessions = spark.createDataFrame(sorted(highs.items()) or [(-1, -1)], _HIGHS)
+    each = each.join(f.broadcast(sessions), on=f.expr("copy.session = high_session"), how="left")
+    same = (
+        "copy.xid = first.xid AND copy.commit_ts = first.commit_ts AND (NOT copy.complete OR NOT first.complete "
+        "OR (copy.changes = first.changes AND copy.digest = first.digest))"
+    )
+    verdict = (
+        "CASE WHEN error IS NOT NULL THEN 'error' WHEN copy.session = first.session THEN "
+        "CASE WHEN commit_lsn < high AND copy.changes > 0 THEN 'unknown' END "
+        f"WHEN NOT ({same}) THEN 'differs' END"
+    )
+    told = each.selectExpr("commit_lsn", "error", "copy.*", f"{verdict} AS verdict")
+    return told.where("verdict IS NOT NULL").orderBy("session", "commit_lsn")
+
+
+def _joined(spans: Iterable[Span]) -> list[Span]:
+    """Give spans that do not meet, and are few."""
+    found: list[Span] = []
+    for span in sorted(spans, key=lambda span: (span.low, span.high)):
+        if found and span.low <= found[-1].high + 1:
+            found[-1] = Span(found[-1].low, max(found[-1].high, span.high))
+        else:
+            found.append(span)
+    # A statement's text must not grow without a limit; more than is asked for does no harm.
+    return found if len(found) <= _MOST_SPANS else [Span(found[0].low, found[-1].high)]
+
+
+_MOST_SPANS: Final = 200
+
+
+def count_values(
+    spark: SparkSession, settings: Settings, plan: Plan
+) -> tuple[dict[Relation, Values], list[WalReplayError]]:
+    """Decode all that a plan applies, and count; give the counts by relation version, and what cannot be decoded."""
+    types = {type_.oid: type_ for type_ in plan.types}
+    wanted = {
+        relation: tuple(column_types(relation, types, settings.type_options(_schema(relation), relation.name)))
+        for relation in plan.relations
+        if settings.wants_table(_schema(relation), relation.name)
+    }
+    files = {file.path: file for file in plan.files if file.steps}
+    if not files:
+        return {}, []
+    task = AuditTask(files, plan.versions, plan.type_versions, wanted, settings.of_tasks)
+    size = sum(file.length for file in files.values())
+    counted = read_files(spark, list(files), size).mapInArrow(partial(count_batches, task=task), sql_schema(COUNTED))
+    with set_for_a_while(spark, files_a_batch(files)):
+        rows = counted.collect()
+    relations = list(wanted)
+    found: dict[Relation, Values] = {}
+    errors = [from_dict(json.loads(row.error)) for row in rows if row.error is not None]
+    for row in rows:
+        for number, (count, size, rescued) in json.loads(row.told).items():
+            relation = relations[int(number)]
+            before = found.get(relation, Values(0, 0, {}))
+            merged = dict(before.rescued)
+            for column, values in rescued.items():
+                merged[column] = merged.get(column, 0) + values
+            found[relation] = Values(before.rows + count, before.size + size, merged)
+    order = {file.path: number for number, file in enumerate(plan.files)}
+    return found, sorted(errors, key=lambda error: (order.get(error.path or "", -1), error.offset or 0))
+
+
+def _schema(relation: Relation) -> str:
+    return relation.namespace or "pg_catalog"
+
+
+ProblemKind: TypeAlias = Literal["damaged", "gap", "foreign", "twin", "copy"]
+Base: TypeAlias = Literal["not needed", "missing", "unknown"]
+
+_EXPLAINED: Final = "(gaps are allowed)"
+"""How warnings end that tell of what is a problem here."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnbrokenFiles:
+    """Files in which nothing is missing, as far as their bytes and their numbers can tell.
+
+    Attributes:
+        first_lsn, last_lsn: the least and the greatest commit LSN, and when these transactions committed.
+        transactions: without those that come again.
+    """
+
+    first_file: str
+    last_file: str
+    files: int
+    transactions: int
+    first_lsn: int | None
+    last_lsn: int | None
+    first_commit_ts: datetime | None
+    last_commit_ts: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something that is damaged or missing.
+
+    Attributes:
+        kind: ``damaged``: bytes that cannot be read; ``gap``: something is missing in front of the place; ``foreign``:
+            a file that does not belong to the archive; ``twin``: a file that is there under two names; ``copy``: a
+            transaction that comes again as another one.
+        file: where, with the ``offset`` in the decompressed bytes.
+        files: how many files that follow one another have the same.
+    """
+
+    kind: ProblemKind
+    file: str | None
+    offset: int | None
+    table: str | None
+    problem: str
+    remedy: str | None
+    files: int = 1
+
+    @classmethod
+    def of(cls, error: WalReplayError, *, copy: bool = False) -> Problem:
+        """Make one of an error."""
+        kind: ProblemKind = "gap" if isinstance(error, (OrderError, UnknownRelation)) else "damaged"
+        if isinstance(error, TwinError):
+            kind = "twin"
+        elif isinstance(error, (NotACapture, FramingChange)):
+            kind = "foreign"
+        elif copy and kind == "gap":
+            kind = "copy"
+        return cls(kind, error.path, error.offset, error.table, error.problem, error.remedy)
+
+
+@dataclass(frozen=True, slots=True)
+class NumberHole:
+    """Numbers that the files leave out."""
+
+    before: str
+    after: str
+    missing: int
+    example: str
+
+
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """Transactions in a file that have come before; this is no fault."""
+
+    file: str
+    transactions: int
+    first_lsn: int
+    last_lsn: int
+
+
+@dataclass(frozen=True, slots=True)
+class Torn:
+    """Bytes in a file of a message whose rest never came, as its session ended there; this is no fault."""
+
+    file: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class TableAudit:
+    """A relation and its row changes, whatever became of their transactions, copies included.
+
+    Attributes:
+        name: ``schema.table``, as it was called last; None where no file has announced it.
+        first_file, last_file: between which it has changes.
+        base: whether rows may have been there before the archive began: ``not needed``, as the table was truncated at
+            ``truncated_lsn``; ``missing``, as the first file with changes of it updates or deletes rows and inserts
+            none; ``unknown``, as nothing proves either.
+        decoded_rows, decoded_bytes: row changes of committed transactions, and what they take in Arrow; None where
+            nothing was decoded.
+        rescued: how many values their columns' types cannot hold, by column.
+    """
+
+    oid: int
+    name: str | None
+    inserts: int
+    updates: int
+    deletes: int
+    truncates: int
+    first_file: str
+    last_file: str
+    base: Base
+    truncated_lsn: int | None
+    decoded_rows: int | None = None
+    decoded_bytes: int | None = None
+    rescued: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class AuditReport:
+    """What an archive holds, and what is wrong with it.
+
+    Attributes:
+        files_read: all that were listed; those that cannot be read are among the problems.
+        transactions: that commit in the archive; ``resent`` of them have come before, and are not counted.
+        problems: what is damaged or missing, in the files' order.
+        copies_compared: the transactions that come again were compared with their first copies.
+        values_counted: all was decoded (``values``).
+        open: transactions that have not ended where the archive does, and ``unfinished_bytes`` of a message.
+        index: where the index is that was named; None for none.  ``as_indexed`` files have the bytes that it has a
+            checksum of.
+    """
+
+    captures: str
+    files: int
+    capture_bytes: int
+    files_read: int
+    transactions: int
+    resent: int
+    changes: int
+    sessions: int
+    coverage: tuple[UnbrokenFiles, ...]
+    problems: tuple[Problem, ...]
+    holes: tuple[NumberHole, ...]
+    overlaps: tuple[Overlap, ...]
+    torn: tuple[Torn, ...]
+    tables: tuple[TableAudit, ...]
+    open: tuple[Open, ...]
+    unfinished_bytes: int
+    copies_compared: bool
+    values_counted: bool
+    warnings: tuple[str, ...]
+    seconds: float
+    index: str | None = None
+    as_indexed: int = 0
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing is damaged or missing, as far as it can be told."""
+        return not self.problems and not self.holes
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the report as values for JSON; LSNs as ``X/X``, times in ISO form."""
+        return {"whole": self.is_whole, **_plain(self)}
+
+
+def own_warnings(warnings: tuple[str, ...]) -> tuple[str, ...]:
+    """Leave out the warnings that tell of problems."""
+    return tuple(dict.fromkeys(text for text in warnings if not text.endswith(_EXPLAINED)))
+
+
+def _plain(value: Any, name: str = "") -> Any:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, float):
+        return round(value, 3)
+    if isinstance(value, int) and not isinstance(value, bool) and name.endswith("lsn"):
+        return format_lsn(value)
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, Mapping):
+        return dict(value)
+    slots = getattr(type(value), "__slots__", None)
+    return value if slots is None else {name: _plain(getattr(value, name), name) for name in slots}
+
+
+def audit(
+    spark: SparkSession,
+    captures: str | os.PathLike[str],
+    index: str | os.PathLike[str] | None = None,
+    config: str | os.PathLike[str] | Mapping[str, Any] | Settings | None = None,
+    progress: Progress | None = None,
+    *,
+    values: bool = False,
+) -> AuditReport:
+    """Read all files of an archive, and find out what it holds and all that is damaged or missing; nothing is applied.
+
+    Args:
+        captures: the folder (or file, or glob) of the capture files.
+        index: the place of an index.  Each file's bytes are compared with the checksum that it has of them, and files
+            that it lacks are added to it; if it cannot be written, the audit goes on.  None writes nothing anywhere.
+        config: as `walreplay.apply` takes it.
+        progress: told how far it is.
+        values: decode everything, to count rows, bytes and rescued values by table.
+
+    Raises:
+        WalReplayError: there is no archive, or Spark fails.  What is wrong with its files is in the report.
+    """
+    began, wanted, told = time.monotonic(), make_settings(config), progress or NoProgress()
+    with archive_of(spark, str(captures), None if index is None else str(index), wanted, told) as archive:
+        told.stage("scan", len(archive.files))
+        joining = Joining(
+            archive.spark,
+            wanted,
+            archive.files,
+            archive.index,
+            told,
+            holes=archive.holes,
+            lenient=True,
+            reads_all=True,
+            write=Recording.forget if index is None else Recording.add_sound,
+        )
+        found, agreeing = Findings(archive.index.name_of), 0
+        for joined in joining.run():
+            found.take(joined)
+            if index is not None and joined.facts is not None:
+                compared = archive.index.compare(joined.facts)
+                agreeing += compared is True
+                if isinstance(compared, CaptureError):
+                    found.note(compared)
+        plan = found.plan_of(joining.stitch)
+        if plan is not None and found.resent:
+            told.stage("compare copies", None)
+            spans = found.spans_of(plan)
+            for problem in compare_copies(archive.spark, wanted, plan, spans, found.resent, found.highs):
+                found.note(problem, copy=True)
+        counts: dict[Relation, Values] | None = None
+        if plan is not None and values:
+            told.stage("count values", None)
+            counts, problems = count_values(archive.spark, wanted, plan)
+            for problem in problems:
+                found.note(problem)
+        report = _report(str(captures), archive, joining, found, plan, counts, time.monotonic() - began)
+        return report if index is None else replace(report, index=archive.index.table.text, as_indexed=agreeing)
+
+
+def _report(
+    captures: str,
+    archive: Archive,
+    joining: Joining,
+    found: Findings,
+    plan: Plan | None,
+    counts: Mapping[Relation, Values] | None,
+    seconds: float,
+) -> AuditReport:
+    state = joining.stitch.state
+    warnings = plan.warnings if plan is not None else tuple(state.warnings)
+    if joining.unwritten is not None:
+        warnings = (*warnings, f"the index was not written: {joining.unwritten}")
+    return AuditReport(
+        captures=captures,
+        files=len(archive.files),
+        capture_bytes=archive.size,
+        files_read=len(joining.read),
+        transactions=state.transactions,
+        resent=state.resent,
+        changes=found.changes,
+        sessions=found.sessions,
+        coverage=found.coverage,
+        problems=tuple(found.problems),
+        holes=tuple(found.holes),
+        overlaps=tuple(found.overlaps),
+        torn=tuple(found.torn),
+        tables=found.tables_with(plan, counts),
+        open=found.open,
+        unfinished_bytes=found.unfinished,
+        copies_compared=plan is not None and bool(found.resent),
+        values_counted=counts is not None,
+        warnings=own_warnings(warnings),
+        seconds=seconds,
+    )
+
+
+@dataclass
+class _Table:
+    """What is known of a relation so far; ``missing``: see `TableAudit.base`."""
+
+    rows: RelationChangeCounts
+    first_file: str
+    last_file: str
+    missing: bool
+
+
+@dataclass
+class Findings:
+    """What an audit has found so far.
+
+    Attributes:
+        name_of: gives a path's name below the archive's folder.
+        resent: where transactions have come again, and ``highs`` the highest commit LSN in front of each session.
+        spans: the commit LSNs of each file, by path.
+    """
+
+    name_of: Callable[[str], str]
+    problems: list[Problem] = field(default_factory=list)
+    holes: list[NumberHole] = field(default_factory=list)
+    overlaps: list[Overlap] = field(default_factory=list)
+    torn: list[Torn] = field(default_factory=list)
+    resent: list[Span] = field(default_factory=list)
+    highs: dict[int, int] = field(default_factory=dict)
+    spans: dict[str, Span] = field(default_factory=dict)
+    tables: dict[int, _Table] = field(default_factory=dict)
+    open: tuple[Open, ...] = ()
+    unfinished: int = 0
+    changes: int = 0
+    sessions: int = 0
+    _stretches: list[UnbrokenFiles] = field(default_factory=list)
+    _is_cut: bool = True
+    _is_unknown: bool = False
+
+    @property
+    def coverage(self) -> tuple[UnbrokenFiles, ...]:
+        """The stretches of files in which nothing is missing."""
+        return tuple(self._stretches)
+
+    def note(self, error: WalReplayError, *, copy: bool = False) -> None:
+        """Take up a problem; if nothing can be read in files in a row, as something is missing, it is one.
+
+        Args:
+            copy: it was found when copies of transactions were compared.
+        """
+        is_unknown = isinstance(error, UnknownRelation) or error.problem == NOTHING_READ
+        problem = Problem.of(error, copy=copy)
+        problem = replace(problem, file=None if problem.file is None else self.name_of(problem.file))
+        if is_unknown and self._is_unknown:
+            # One thing is missing, and all files suffer from it.
+            self.problems[-1] = replace(self.problems[-1], files=self.problems[-1].files + 1)
+            return
+        self._is_unknown = is_unknown
+        self.problems.append(problem)
+
+    def take(self, joined: Joined) -> None:
+        """Take up the next file."""
+        for gap in joined.gaps:
+            self.note(gap)
+        # The stream goes on behind a file that does not belong to it.
+        belongs = joined.facts is not None or not all(_is_foreign(gap) for gap in joined.gaps)
+        self._is_cut |= belongs and bool(joined.gaps)
+        if joined.hole is not None:
+            hole, name_of = joined.hole, self.name_of
+            self.holes.append(
+                NumberHole(name_of(hole.before), name_of(hole.after), hole.missing, name_of(hole.example))
+            )
+            self._is_cut = True
+        facts = joined.facts
+        if facts is None:
+            return
+        self._cover(facts, joined)
+        self.changes += facts.changes
+        self.sessions += facts.sessions
+        self.open, self.unfinished = facts.open_at_end, facts.unfinished_bytes
+        if facts.torn_bytes:
+            self.torn.append(Torn(facts.name, facts.torn_bytes))
+        for rows in facts.relations:
+            self._count(rows, facts.name)
+        self._note_sessions(facts, joined)
+
+    def _cover(self, facts: FileFacts, joined: Joined) -> None:
+        own = UnbrokenFiles(
+            facts.name,
+            facts.name,
+            1,
+            facts.transactions - facts.resent,
+            facts.first_lsn,
+            facts.last_lsn,
+            facts.first_commit_ts,
+            facts.last_commit_ts,
+        )
+        if self._is_cut or not self._stretches:
+            self._stretches.append(own)
+        else:
+            self._stretches[-1] = _with(self._stretches[-1], own)
+        self._is_cut = False
+
+    def _count(self, rows: RelationChangeCounts, file: str) -> None:
+        known = self.tables.get(rows.oid)
+        if known is None:
+            missing = not rows.inserts and not rows.truncates and rows.updates + rows.deletes > 0
+            self.tables[rows.oid] = _Table(rows, file, file, missing)
+            return
+        before = known.rows
+        known.rows = RelationChangeCounts(
+            rows.oid,
+            rows.namespace if rows.name is not None else before.namespace,
+            rows.name if rows.name is not None else before.name,
+            before.inserts + rows.inserts,
+            before.updates + rows.updates,
+            before.deletes + rows.deletes,
+            before.truncates + rows.truncates,
+        )
+        known.last_file = file
+
+    def _note_sessions(self, facts: FileFacts, joined: Joined) -> None:
+        """Note what is needed to compare copies of transactions."""
+        state, before = joined.stitch.state, joined.before
+        high = -1 if before is None else before.high_lsn
+        lsns = [lsn for lsn in (facts.first_lsn, facts.last_lsn) if lsn is not None]
+        lsns += [one.lsn for one in (*facts.open_at_start, *facts.open_at_end) if one.lsn is not None]
+        if lsns:
+            self.spans[joined.file.path] = Span(min(lsns), max(lsns))
+        above = high
+        number = 0 if before is None else before.session
+        for part in state.parts:
+            if part.new_session:
+                place = part.summary.place
+                number = place.session if part.summary.exact and place is not None else number + 1
+                self.highs[number] = above
+            above = max(above, part.summary.last_lsn if part.summary.last_lsn is not None else -1)
+        if facts.resent and facts.first_lsn is not None and facts.last_lsn is not None:
+            span = Span(facts.first_lsn, facts.last_lsn)
+            self.resent.append(span)
+            last = span.high if high < span.low else min(high, span.high)
+            self.overlaps.append(Overlap(facts.name, facts.resent, span.low, last))
+
+    def plan_of(self, stitch: Stitch) -> Plan | None:
+        """Plan what was joined; None if that cannot be, which is a problem."""
+        try:
+            return stitch.plan()
+        except CaptureError as error:
+            # If nothing was read at all, it is known why.
+            if stitch.place is not None or not self.problems:
+                self.note(error)
+        return None
+
+    def spans_of(self, plan: Plan) -> dict[str, Span]:
+        """Give each file's commit LSNs, with those of what commits elsewhere."""
+        found = dict(self.spans)
+        for file in plan.files:
+            for step in file.steps:
+                lsn = step.fate.commit_lsn if step.fate is not None else None
+                one = step.place.transaction
+                if lsn is None and one is not None:
+                    lsn = one.final_lsn
+                if lsn is not None:
+                    known = found.get(file.path, Span(lsn, lsn))
+                    found[file.path] = Span(min(known.low, lsn), max(known.high, lsn))
+        return found
+
+    def tables_with(self, plan: Plan | None, counts: Mapping[Relation, Values] | None) -> tuple[TableAudit, ...]:
+        """Give the tables, those with most changes first.
+
+        Args:
+            counts: what was decoded, by relation version; None if nothing was.
+        """
+        truncates = {item.oid: item.lsn for item in plan.truncates} if plan is not None else {}
+        found = []
+        for oid, table in self.tables.items():
+            rows, lsn = table.rows, truncates.get(oid)
+            values = None if counts is None else _sum([one for relation, one in counts.items() if relation.oid == oid])
+            found.append(
+                TableAudit(
+                    oid=oid,
+                    name=None if rows.name is None else f"{rows.namespace or 'pg_catalog'}.{rows.name}",
+                    inserts=rows.inserts,
+                    updates=rows.updates,
+                    deletes=rows.deletes,
+                    truncates=rows.truncates,
+                    first_file=table.first_file,
+                    last_file=table.last_file,
+                    base="not needed" if lsn is not None else "missing" if table.missing else "unknown",
+                    truncated_lsn=lsn,
+                    decoded_rows=None if values is None else values.rows,
+                    decoded_bytes=None if values is None else values.size,
+                    rescued={} if values is None else values.rescued,
+                )
+            )
+        return tuple(
+            sorted(found, key=lambda one: (-(one.inserts + one.updates + one.deletes), one.name or "", one.oid))
+        )
+
+
+def _is_foreign(error: WalReplayError) -> bool:
+    return isinstance(error, TwinError) or Problem.of(error).kind == "foreign"
+
+
+def _with(one: UnbrokenFiles, other: UnbrokenFiles) -> UnbrokenFiles:
+    """Give two stretches as one."""
+    firsts = [item for item in (one, other) if item.first_lsn is not None]
+    first = min(firsts, key=lambda item: item.first_lsn or 0, default=one)
+    last = max(firsts, key=lambda item: item.last_lsn or 0, default=one)
+    return UnbrokenFiles(
+        one.first_file,
+        other.last_file,
+        one.files + other.files,
+        one.transactions + other.transactions,
+        first.first_lsn,
+        last.last_lsn,
+        first.first_commit_ts,
+        last.last_commit_ts,
+    )
+
+
+def _sum(values: list[Values]) -> Values:
+    rescued: dict[str, int] = {}
+    for one in values:
+        for column, count in one.rescued.items():
+            rescued[column] = rescued.get(column, 0) + count
+    return Values(sum(one.rows for one in values), sum(one.size for one in values), rescued)
+
+
+__all__ = [
+    "MOST_TOLD",
+    "AuditReport",
+    "Findings",
+    "NumberHole",
+    "Overlap",
+    "Problem",
+    "Span",
+    "TableAudit",
+    "Torn",
+    "UnbrokenFiles",
+    "Values",
+    "audit",
+    "compare_copies",
+    "count_values",
+    "own_warnings",
+]

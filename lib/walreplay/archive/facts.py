@@ -1,0 +1,240 @@
+"""What is told of a file, once it is joined to the stream: exact facts, none of which rests on a guess."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from walreplay.decode.summary import Block, Counts, FileScan, Part
+from walreplay.decode.walk import Place
+from walreplay.errors import ValueFormatError
+from walreplay.lsn import to_datetime
+from walreplay.protocol.messages import Relation
+from walreplay.stream.deferred import Kind
+from walreplay.stream.state import StitchState
+from walreplay.stream.stitch import Stitch
+
+
+@dataclass(frozen=True, slots=True)
+class RelationChangeCounts:
+    """A relation's row changes in one file, whatever became of their transactions.
+
+    Attributes:
+        namespace, name: the last that the file knows it by; None where no file has announced it.
+    """
+
+    oid: int
+    namespace: str | None
+    name: str | None
+    inserts: int
+    updates: int
+    deletes: int
+    truncates: int
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """A transaction that has begun and has not ended.
+
+    Attributes:
+        lsn: of an ordinary one that of its commit, of a prepared one that of its prepare; a streamed one has none yet.
+        since: when that was; of a streamed one when the transaction before it committed.
+        file, offset: where it began.
+    """
+
+    kind: Kind
+    xid: int
+    gid: str | None
+    lsn: int | None
+    since: datetime | None
+    file: str
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class FileFacts:
+    """One file of an archive, as it stands in its stream.
+
+    Attributes:
+        name: its path below the archive's folder.
+        length, checksum: of the bytes as stored (CRC-32); ``size`` is that of the bytes decompressed.
+        modified: µs since 1970.
+        first_lsn, last_lsn: the least and the greatest commit LSN of those that commit in it, and when these did.
+        transactions: how many commit in it; ``resent`` of them have come before.
+        changes: row changes that are in it.
+        sessions: how many begin in it.
+        torn_bytes: what sessions in it have left of messages whose rest never came.
+        unfinished_bytes: what stands at its end of a message that goes on in the next file.
+        warnings: what the stream's reader had to say of it.
+    """
+
+    name: str
+    length: int
+    modified: int
+    size: int
+    checksum: int
+    framing: str | None
+    compression: str | None
+    first_lsn: int | None
+    last_lsn: int | None
+    first_commit_ts: datetime | None
+    last_commit_ts: datetime | None
+    transactions: int
+    resent: int
+    changes: int
+    sessions: int
+    relations: tuple[RelationChangeCounts, ...]
+    open_at_start: tuple[Open, ...]
+    open_at_end: tuple[Open, ...]
+    torn_bytes: int
+    unfinished_bytes: int
+    warnings: tuple[str, ...]
+
+    @property
+    def digest(self) -> str:
+        """Tell it from a file of which anything else is told."""
+        return hashlib.sha256(repr(self).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def standing(stitch: Stitch, *, gap: bool = False) -> str:
+    """Give in short what a scan from the place where a stitch stands depends on.
+
+    Args:
+        gap: what is in front of the next file is lost.
+    """
+    told = repr((stitch.place, stitch.edges, gap)).encode("utf-8", "surrogatepass")
+    return hashlib.sha256(hashlib.sha256(told).digest() + stitch.tail).hexdigest()
+
+
+class Follower:
+    """Follows a stitch from file to file, and tells what each has brought.
+
+    Args:
+        name_of: gives a path's name below the archive's folder.
+    """
+
+    def __init__(self, stitch: Stitch, name_of: Callable[[str], str]) -> None:
+        self._name_of = name_of
+        self._open: tuple[Open, ...] = ()
+        self._told = self._resent = 0
+        self._begun = False
+        self.look(stitch)
+
+    def look(self, stitch: Stitch) -> None:
+        """See where the stitch stands, in front of the next file."""
+        state = stitch.state
+        self._open = tuple(self._open_in(state))
+        self._told, self._resent = len(state.warnings), state.resent
+        self._begun = state.place is not None
+
+    def take(self, stitch: Stitch, scan: FileScan, modified: int) -> FileFacts:
+        """Tell of the file that was just added."""
+        state = stitch.state
+        warnings = list(state.warnings[self._told :])
+        before, resent = self._open, state.resent - self._resent
+        is_first = not self._begun and state.place is not None
+        self.look(stitch)
+        summaries = [part.summary for part in state.parts]
+        firsts = [(one.first_lsn, one.first_commit_time) for one in summaries if one.first_lsn is not None]
+        lasts = [(one.last_lsn, one.last_commit_time) for one in summaries if one.last_lsn is not None]
+        first, last = min(firsts, default=(None, None)), max(lasts, default=(None, None))
+        times = []
+        for _, micros in (first, last):
+            try:
+                times.append(None if micros is None else to_datetime(micros))
+            except ValueFormatError as error:
+                times.append(None)
+                warnings.append(f"{scan.path}: {error.problem}")
+        relations = tuple(relation_rows(state))
+        return FileFacts(
+            name=self._name_of(scan.path),
+            length=scan.length,
+            modified=modified,
+            size=scan.size,
+            checksum=scan.checksum,
+            framing=None if state.place is None else state.place.framing.value,
+            compression=scan.compression,
+            first_lsn=first[0],
+            last_lsn=last[0],
+            first_commit_ts=times[0],
+            last_commit_ts=times[1],
+            transactions=sum(one.transactions for one in summaries),
+            resent=resent,
+            changes=sum(one.inserts + one.updates + one.deletes + one.truncates for one in relations),
+            sessions=sum(part.new_session for part in state.parts) + is_first,
+            relations=relations,
+            open_at_start=before,
+            open_at_end=self._open,
+            torn_bytes=sum(part.torn for part in state.parts),
+            unfinished_bytes=len(stitch.tail),
+            warnings=tuple(dict.fromkeys(warnings)),
+        )
+
+    def _open_in(self, state: StitchState) -> Iterator[Open]:
+        for item in state.open.deferred:
+            kind: Kind = "prepared" if item.gid is not None else "streamed"
+            yield Open(kind, item.xid, item.gid, item.lsn, _time(item.since), self._name_of(item.path), item.offset)
+        place, begun = state.place, state.begun
+        one = None if place is None else place.transaction
+        if one is None or one.gid is not None:
+            return
+        path, offset = (begun.path, begun.offset) if begun is not None else state.tail_at
+        yield Open("ordinary", one.xid, None, one.final_lsn, _time(one.commit_time), self._name_of(path), offset)
+
+
+def _time(micros: int | None) -> datetime | None:
+    try:
+        return None if micros is None else to_datetime(micros)
+    except ValueFormatError:
+        # Who applies it is told; here it is one of those that no calendar has.
+        return None
+
+
+def relation_rows(state: StitchState) -> Iterator[RelationChangeCounts]:
+    """Give what the file that was joined last has of each relation."""
+    counts: dict[int, Counts] = {}
+    named: dict[int, Relation] = {}
+    for part in state.parts:
+        for oid, count in part.summary.counts.items():
+            counts[oid] = counts.get(oid, Counts()) + count
+        named.update({relation.oid: relation for relation in _announced(part)})
+    for oid, count in sorted(counts.items()):
+        if not count.changes:
+            continue
+        relation = named.get(oid)
+        if relation is None:
+            known = state.versions.known(oid)
+            views = (item.view[oid] for item in state.open.deferred if oid in item.view)
+            known = known if known is not None else next(views, None)
+            relation = None if known is None else known.relation
+        space, name = (None, None) if relation is None else (relation.namespace, relation.name)
+        yield RelationChangeCounts(oid, space, name, count.inserts, count.updates, count.deletes, count.truncates)
+
+
+def _announced(part: Part) -> Iterator[Relation]:
+    found = list(part.summary.relations)
+    for item in part.summary.items:
+        if isinstance(item, Block):
+            found += item.relations
+    yield from (relation for _, relation in sorted(found, key=lambda one: one[0]))
+
+
+def ends_of(place: Place | None) -> tuple[int, ...]:
+    """Give the commit LSN of the ordinary transaction that a place lies in; none where it lies in none."""
+    one = None if place is None else place.transaction
+    return () if one is None or one.gid is not None else (one.final_lsn,)
+
+
+def values_of(facts: FileFacts) -> dict[str, Any]:
+    """Give the facts as plain values, for a row or for JSON; records are dicts."""
+    found: dict[str, Any] = {name: getattr(facts, name) for name in FileFacts.__slots__}
+    for name in ("relations", "open_at_start", "open_at_end"):
+        found[name] = [{key: getattr(one, key) for key in type(one).__slots__} for one in found[name]]
+    found["warnings"] = list(facts.warnings)
+    return found
+
+
+__all__ = ["FileFacts", "Follower", "Open", "RelationChangeCounts", "ends_of", "relation_rows", "standing", "values_of"]

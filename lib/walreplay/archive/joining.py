@@ -1,0 +1,333 @@
+"""Go through an archive's files in their order: read those that the index does not know, and join all to one stream.
+
+The driver has the scans of some files at a time (`_MOST_FILES`, `_MOST_BYTES`); what is known of them goes to the index
+before the next are read, so a run that is killed goes on there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from walreplay.archive.facts import FileFacts
+from walreplay.archive.index import ArchiveIndex, KnownScan, Recording
+from walreplay.config import Settings
+from walreplay.decode.files import ScanTask
+from walreplay.decode.summary import FileScan
+from walreplay.decode.walk import Place
+from walreplay.errors import (
+    CaptureError,
+    FramingChange,
+    NotACapture,
+    OrderError,
+    TargetError,
+    UnknownRelation,
+    WalReplayError,
+)
+from walreplay.listing import Hole
+from walreplay.progress import Progress
+from walreplay.protocol.framing import Framing
+from walreplay.session import steps
+from walreplay.spark.captures import CaptureFile, scan_each
+from walreplay.stream.duplicates import TwinError
+from walreplay.stream.stitch import Stitch
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+_MOST_FILES: Final = 1_000
+_MOST_BYTES: Final = 64 << 30
+_MOST_SCANS: Final = 32 << 20
+"""So many files, of so many bytes, and with so many bytes of known scans, are looked at before that is written down."""
+
+NOTHING_READ: Final = "nothing in the file can be read: no transaction begins in it, and what is in front of it is lost"
+
+_MISSING_REMEDY: Final = "A file in front of it is missing, or the files' names do not sort by time; bring it back"
+HOLE_REMEDY: Final = "Bring the missing files; or go on without them by --allow-gaps, if they were empty"
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """A file of the archive, once it is joined to the stream.
+
+    Attributes:
+        facts: None if nothing of it could be read.
+        stitch: stands behind the file.
+        before: the place in front of it, as far as that was known.
+        was_read: the index did not know it.
+        gaps: what is wrong with it, or missing in front of it; None of these where gaps are not allowed.
+        hole: according to the files' numbers something is missing in front of it.
+    """
+
+    file: CaptureFile
+    facts: FileFacts | None
+    stitch: Stitch
+    before: Place | None
+    was_read: bool
+    gaps: tuple[WalReplayError, ...] = ()
+    hole: Hole | None = None
+
+
+class Joining:
+    """The files of an archive on their way into one stream.
+
+    Args:
+        files: in their order.
+        holes: files, by path, before which others are missing, according to their numbers.
+        lenient: go on behind what is damaged or missing, as far as it can be told where that is; else it is an error.
+        reads_all: files that the index knows are read, too.
+        write: what becomes of the rows for the index.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        settings: Settings,
+        files: Sequence[CaptureFile],
+        index: ArchiveIndex,
+        progress: Progress,
+        *,
+        holes: Mapping[str, Hole],
+        lenient: bool,
+        reads_all: bool = False,
+        write: Callable[[Recording], int] = Recording.write,
+    ) -> None:
+        self.stitch = Stitch(None, wants_origin=settings.wants_origin, allow_gaps=lenient)
+        self.written = 0
+        self.read: list[CaptureFile] = []
+        self.unwritten: TargetError | None = None
+        self._spark = spark
+        self._files = files
+        self._index = index
+        self._progress = progress
+        self._holes = holes
+        self._lenient = lenient
+        self._reads_all = reads_all
+        self._write_rows = write
+        self._framing = None if settings.captures.framing == "auto" else Framing(settings.captures.framing)
+        self._codec = settings.source_codec
+        self._recording = Recording(index, self.stitch)
+        self._lost = False
+        self._before: Place | None = None
+        self._was_open = False
+        self._gaps: list[WalReplayError] = []
+
+    def run(self) -> Iterator[Joined]:
+        """Give the files one after the other; those that are new in the index are written to it by and by.
+
+        Raises:
+            CaptureError: what is damaged or missing first.
+            TargetError: the index cannot be read or written.
+        """
+        for part in self._parts():
+            try:
+                known = {} if self._reads_all else self._index.known(part)
+                unknown = [file for file in part if file.path not in known]
+                self.read += unknown
+                found: dict[str, FileScan | WalReplayError] = {}
+                if unknown:
+                    found = self._scan_each({file.path: self._task(file) for file in unknown})
+                for file in part:
+                    yield self._take(file, known.get(file.path), found.pop(file.path, None))
+                    known.pop(file.path, None)
+                    self._progress.advance()
+            finally:
+                # Also in front of what cannot be read, which may be brought anew.
+                self._write()
+            steps.reached("part indexed")
+
+    def _parts(self) -> Iterator[list[CaptureFile]]:
+        sizes = {} if self._reads_all else self._index.sizes(self._files)
+        part: list[CaptureFile] = []
+        size = scans = 0
+        for file in self._files:
+            scan = sizes.get(file.path)
+            size += file.length if scan is None else 0
+            scans += scan or 0
+            if part and (len(part) >= _MOST_FILES or size > _MOST_BYTES or scans > _MOST_SCANS):
+                yield part
+                part, size, scans = [], 0 if scan is not None else file.length, scan or 0
+            part.append(file)
+        if part:
+            yield part
+
+    def _write(self) -> None:
+        try:
+            self.written += self._write_rows(self._recording)
+        except TargetError as error:
+            if not self._lenient:
+                raise
+            self.unwritten = error
+
+    def _task(self, file: CaptureFile) -> ScanTask:
+        # Once the stream's framing is known, it need not be found out for each file.
+        framing = (
+            self.stitch.place.framing if self._framing is None and self.stitch.place is not None else self._framing
+        )
+        is_first = file is self._files[0]
+        return ScanTask(framing=framing, first=is_first, codec=self._codec, length=file.length)
+
+    def _scan_each(self, tasks: Mapping[str, ScanTask]) -> dict[str, FileScan | WalReplayError]:
+        return scan_each(self._spark, tasks)
+
+    def _scan(self, file: CaptureFile, task: ScanTask) -> FileScan:
+        """Scan a file from a place that is known by now."""
+        found = self._scan_each({file.path: replace(task, length=file.length)})[file.path]
+        if isinstance(found, WalReplayError):
+            raise found
+        return found
+
+    # One file
+
+    def _take(self, file: CaptureFile, known: KnownScan | None, found: FileScan | WalReplayError | None) -> Joined:
+        self._gaps = []
+        self._before = before = self.stitch.place
+        self._was_open = was_open = self.stitch.is_open or self._lost
+        scan: FileScan | None
+        try:
+            scan = self._add(file, known, found)
+        except CaptureError as error:
+            if not self._lenient:
+                raise
+            scan = self._leave_out(file, known, error)
+        facts = None
+        if scan is not None:
+            facts = self._recording.take(self.stitch, file, scan)
+        self._gaps += self.stitch.state.left_out
+        self.stitch.state.left_out.clear()
+        # If an open transaction or message goes on here, nothing is missing.
+        hole = None if was_open else self._holes.get(file.path)
+        if hole is not None and not self._lenient:
+            raise OrderError(hole.describe(), path=file.path, remedy=HOLE_REMEDY)
+        return Joined(file, facts, self.stitch, before, known is None, tuple(self._gaps), hole)
+
+    def _add(self, file: CaptureFile, known: KnownScan | None, found: FileScan | WalReplayError | None) -> FileScan:
+        """Add a file to the stream; if that fails, the stream is as it was."""
+        if isinstance(found, WalReplayError):
+            raise found
+        stitch = self.stitch
+        self._recording.look(stitch, gap=self._lost)
+        if self._lenient:
+            self.stitch = stitch.copied()
+        try:
+            return self._add_to(self.stitch, file, known, found)
+        except CaptureError:
+            self.stitch = stitch
+            raise
+
+    def _add_to(self, stitch: Stitch, file: CaptureFile, known: KnownScan | None, found: FileScan | None) -> FileScan:
+        if known is not None:
+            if known.join(stitch, gap=self._lost):
+                self._lost = False
+                return known.scan
+        elif self._lost:
+            return self._behind_gap(stitch, file, found)
+        elif found is not None and not found.guessed:
+            stitch.add_exact(found)
+            return found
+        else:
+            assert found is not None
+            if stitch.add(found):
+                return found
+        if self._lost:
+            return self._behind_gap(stitch, file, None)
+        self.read += [] if found is not None else [file]
+        try:
+            scan = self._scan(file, stitch.next_scan(self._framing, self._codec))
+        except (NotACapture, FramingChange):
+            raise
+        except CaptureError as error:
+            guess = found if known is None else known.scan
+            if guess is not None:
+                stitch.state.twins.explain(guess, error)
+            raise not_joined(error, stitch, _MISSING_REMEDY) from None
+        stitch.add_exact(scan)
+        return scan
+
+    # Behind what cannot be read
+
+    def _leave_out(self, file: CaptureFile, known: KnownScan | None, error: CaptureError) -> FileScan | None:
+        """Go on behind what cannot be read: in the same file, if there is a place at which a session can begin."""
+        kept = self.stitch
+        is_foreign = isinstance(error, (NotACapture, FramingChange, TwinError))
+        if self._lost or (is_foreign and kept.place is not None):
+            # What does not belong to the stream does not end it: it goes on behind the file.
+            self._gaps.append(error)
+            return None
+        if kept.place is not None:
+            kept = kept.copied()
+            kept.gap(file.path, error.problem)
+        at = self._recording.look(kept, gap=True)
+        self.stitch = kept.copied()
+        try:
+            scan = known.scan if known is not None and known.at == at else None
+            if scan is None:
+                scan = self._behind_gap(self.stitch, file, None)
+            else:
+                self.stitch.add_exact(scan)
+        except CaptureError as problem:
+            if is_foreign and isinstance(problem, UnknownRelation):
+                # It has messages, but begins inside of one.
+                self._gaps, is_foreign, error = [*self._gaps, problem], False, problem
+            else:
+                self._gaps.append(error)
+            if problem.offset is not None and error.offset is not None and problem.offset > error.offset:
+                self._gaps.append(problem)
+            # The next file is read as if this one were missing; but for one that is no capture at all.
+            self._lost, self.stitch = not is_foreign, kept
+            return None
+        self._gaps.append(self._in_front(file, error, scan))
+        self._lost = False
+        return scan
+
+    def _in_front(self, file: CaptureFile, error: CaptureError, scan: FileScan) -> CaptureError:
+        """Tell damage from something that is missing in front of a file: then the file is sound from some place on."""
+        if error.path != file.path:
+            # A message begins in a file in front, and does not go on here.
+            return OrderError(error.problem, path=error.path, offset=error.offset, remedy=error.remedy)
+        start = next((part.summary.start for part in scan.parts if part.data is None), 0)
+        if error.offset is None or error.offset >= start or isinstance(error, OrderError):
+            return error
+        problem = "the file does not go on where the one before it ended"
+        if self._before is None:
+            problem = "the file begins inside of a message, and none is in front of it"
+        elif not self._was_open:
+            return error
+        return OrderError(f"{problem} ({error.problem})", path=file.path, offset=0, remedy=_MISSING_REMEDY)
+
+    def _behind_gap(self, stitch: Stitch, file: CaptureFile, found: FileScan | None) -> FileScan:
+        """Add a file of which it is not known how it begins, as what was in front of it is lost."""
+        place = stitch.place
+        if place is None:
+            # Nothing was read that tells the framing.
+            if found is None or not found.guessed:
+                task = ScanTask(self._framing, codec=self._codec)
+                found = self._scan(file, task)
+            if not found.parts:
+                raise OrderError(NOTHING_READ, path=file.path, offset=0, remedy=_MISSING_REMEDY)
+            place = Place(found.parts[0].summary.framing)
+        task = ScanTask(place.framing, place, gap=True, codec=self._codec)
+        scan = self._scan(file, task)
+        if not scan.parts:
+            raise OrderError(NOTHING_READ, path=file.path, offset=0, remedy=_MISSING_REMEDY)
+        scan = replace(scan, framing=place.framing)
+        stitch.add_exact(scan)
+        self._lost = False
+        return scan
+
+
+def not_joined(error: CaptureError, stitch: Stitch, remedy: str) -> CaptureError:
+    """Turn an error at a file's start into one that says that the file before it does not lead up to it."""
+    if error.offset != 0 or not stitch.is_open:
+        return error
+    return OrderError(
+        f"the file does not go on where the one before it ended ({error.problem})",
+        path=error.path,
+        offset=0,
+        remedy=remedy,
+    )
+
+
+__all__ = ["HOLE_REMEDY", "NOTHING_READ", "Joined", "Joining", "not_joined"]

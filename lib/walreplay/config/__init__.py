@@ -1,0 +1,59 @@
+"""The configuration: YAML or a `dict`, checked before anything is read or written.
+
+Every problem is a `walreplay.errors.ConfigError` with the file, the line, the key and what was expected there; for an
+unknown key it also names the nearest right one.  Spark's workers do not import this package: what tasks need of the
+configuration is in `walreplay.task_settings`.
+
+`Settings` are of one source; a `Configuration` may have several, and gives each one's.
+
+Entry points: `Settings`, `load_settings`, `make_settings`; `Configuration`, `make_configuration`, `source_settings`.
+
+Uses: protocol, types.
+Used by: archive, cli, evolution, job, ledger, spark, table, walreplay, writing.
+"""
+
+from walreplay.config.document import (
+    Configuration,
+    SourceSettings,
+    load_configuration,
+    load_settings,
+    make_configuration,
+    make_settings,
+    source_settings,
+)
+from walreplay.config.keys import (
+    COMMIT_LSN,
+    COMMIT_TS,
+    DropColumnPolicy,
+    MetadataSettings,
+    MissingRowPolicy,
+    OrderName,
+    RecreatePolicy,
+    TypeChangePolicy,
+    same_columns,
+)
+from walreplay.config.model import CaptureSettings, LedgerSettings, OriginSettings, Settings, TableSettings
+
+__all__ = [
+    "COMMIT_LSN",
+    "COMMIT_TS",
+    "CaptureSettings",
+    "Configuration",
+    "DropColumnPolicy",
+    "LedgerSettings",
+    "MetadataSettings",
+    "MissingRowPolicy",
+    "OrderName",
+    "OriginSettings",
+    "RecreatePolicy",
+    "Settings",
+    "SourceSettings",
+    "TableSettings",
+    "TypeChangePolicy",
+    "load_configuration",
+    "load_settings",
+    "make_configuration",
+    "make_settings",
+    "same_columns",
+    "source_settings",
+]

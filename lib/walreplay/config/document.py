@@ -1,0 +1,346 @@
+"""Read the configuration's YAML.
+
+A configuration of several sources that have one target: what is common to them, and what is each one's own.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Hashable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import yaml
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+
+from walreplay.config.keys import (
+    Expressions,
+    Name,
+    Operations,
+    Outputs,
+    StrictModel,
+    check_encoding,
+    check_schema_template,
+    none_is_empty,
+    validated,
+)
+from walreplay.config.model import CaptureSettings, ObjectSettings, OriginSettings, Settings
+from walreplay.errors import ConfigError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.\-]{0,62}")
+
+_OF_ALL: Final = frozenset({"sources", "shared_tables"})
+"""What is said of all sources together, and not of each."""
+
+_LISTS: Final = ("table_include_list", "table_exclude_list")
+
+
+def is_source_name(name: str) -> bool:
+    """Tell whether a source may be called so: its name stands on command lines, in paths and in schemas' names."""
+    return _NAME.fullmatch(name) is not None
+
+
+def _check_name(name: str) -> str:
+    """Refuse what is no name for a source."""
+    if not is_source_name(name):
+        raise ValueError("a source's name has letters, digits, _, - and ., and begins with a letter or a digit")
+    return name
+
+
+def _place_alone(value: Any) -> Any:
+    """Accept the place alone, without options."""
+    return {"uri": value} if isinstance(value, str) else value
+
+
+class SourceCaptures(CaptureSettings):
+    """Where a source's captures are; what is said of how they are read takes the place of the common options."""
+
+    uri: Name
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options that are said, by their names."""
+        return {name: getattr(self, name) for name in self.model_fields_set if name != "uri"}
+
+
+class SourceSettings(StrictModel):
+    """One source: its captures, and what it has in place of what is common; None takes that."""
+
+    captures: Annotated[SourceCaptures, BeforeValidator(_place_alone)]
+    source: Name | None = None
+    """See `Settings.source`: the captures' root, unless they were moved."""
+    destination_schema: Annotated[Name, AfterValidator(check_schema_template)] | None = None
+    objects: Annotated[tuple[ObjectSettings, ...], Field(strict=False)] | None = None
+    """In addition to the common ones; of a table that stands in both, these count."""
+    table_include_list: Expressions | None = None
+    """Either of the lists takes the place of both of the common ones."""
+    table_exclude_list: Expressions | None = None
+    origins: OriginSettings | None = None
+    source_encoding: Annotated[Name, AfterValidator(check_encoding)] | None = None
+    skipped_operations: Operations | None = None
+    outputs: Outputs | None = None
+    run_bytes: Annotated[int, Field(ge=1)] | None = None
+
+
+class Configuration(Settings):
+    """What a configuration holds: the settings of one source, or ``sources`` and what is common to them."""
+
+    sources: Annotated[
+        dict[Annotated[Name, AfterValidator(_check_name)], SourceSettings], BeforeValidator(none_is_empty)
+    ] = Field(default_factory=dict)
+    shared_tables: Expressions | None = None
+    """Regular expressions over the whole of a mirror's ``schema.table``: tables that several sources write to."""
+
+    @model_validator(mode="after")
+    def _check_sources(self) -> Configuration:
+        if self.sources and self.source is not None:
+            raise ValueError("source is the name of one stream: where there are several, it stands under each")
+        if self.shared_tables is not None and not self.sources:
+            raise ValueError("shared_tables are tables of several sources, and there are no sources")
+        folded: dict[str, str] = {}
+        for name in self.sources:
+            # Neither catalogs nor all file systems tell upper case from lower.
+            other = folded.setdefault(name.lower(), name)
+            if other != name:
+                raise ValueError(f"two of the sources are called {other} and {name}, which are one name to a catalog")
+            try:
+                self.of(name)
+            except ConfigError as error:
+                remedy = f" ({error.remedy})" if error.remedy else ""
+                problem = error.problem.removeprefix("configuration: ")
+                raise ValueError(f"the source {name}: {problem}{remedy}") from None
+        return self
+
+    @property
+    def captures_of(self) -> Mapping[str, str]:
+        """The place of each source's captures, by the sources' names."""
+        return {name: source.captures.uri for name, source in self.sources.items()}
+
+    def chosen(self, names: Sequence[str] | None = None) -> tuple[str, ...]:
+        """Give sources in the configuration's order.
+
+        Args:
+            names: those that are wanted; None for all.
+
+        Raises:
+            ConfigError: there is no such source.
+        """
+        for name in names or ():
+            if name not in self.sources:
+                close = difflib.get_close_matches(name, self.sources, n=1) or list(self.sources)
+                raise ConfigError(
+                    f"the configuration has no source {name!r}",
+                    remedy=f"There is {', '.join(close)}" if close else "It has no sources at all",
+                )
+        return tuple(name for name in self.sources if not names or name in names)
+
+    def of(self, name: str) -> Settings:
+        """Give the settings of one source.
+
+        Raises:
+            ConfigError: there is no such source.
+        """
+        self.chosen([name])
+        own = self.sources[name]
+        values = {key: getattr(self, key) for key in self.model_fields_set if key not in _OF_ALL}
+        given = {key: getattr(own, key) for key in own.model_fields_set}
+        if "table_include_list" in given or "table_exclude_list" in given:
+            values = {key: value for key, value in values.items() if key not in _LISTS}
+        if own.objects is not None:
+            mine = {_table_of(item) for item in own.objects}
+            given["objects"] = (*(item for item in self.objects if _table_of(item) not in mine), *own.objects)
+        given["captures"] = self.captures.model_copy(update=own.captures.options)
+        siblings = tuple(other for other in self.sources if other != name)
+        return Settings.from_mapping({**values, **given}).as_one_of(
+            name, own.captures.uri, siblings, self.shared_tables or ()
+        )
+
+    def single(self) -> Settings:
+        """Give the settings of a configuration that has no sources.
+
+        Raises:
+            ConfigError: it has some.
+        """
+        if self.sources:
+            raise ConfigError(
+                f"the configuration has sources ({', '.join(self.sources)}), each with captures of its own",
+                remedy="Leave --captures out; in Python, walreplay.apply_sources takes it, and others take one "
+                "source's settings: walreplay.source_settings(config, name)",
+            )
+        return Settings.from_mapping({key: getattr(self, key) for key in self.model_fields_set if key not in _OF_ALL})
+
+    def allowing_gaps(self) -> Self:
+        """Give the same with ``captures: allow_gaps`` set, whatever a source says of it."""
+        return self._with_captures({"allow_gaps": True})
+
+    def _with_captures(self, options: Mapping[str, Any]) -> Self:
+        sources = {
+            name: one.model_copy(update={"captures": one.captures.model_copy(update=options)})
+            for name, one in self.sources.items()
+        }
+        return self.model_copy(
+            update={"captures": self.captures.model_copy(update=options), "sources": sources},
+        )
+
+
+def _table_of(item: ObjectSettings) -> tuple[str, str]:
+    return item.table.source_schema, item.table.source_table
+
+
+_MOST_TEXT: Final = 16 << 20
+
+_MOST_VALUES: Final = 300_000
+
+_MOST_NESTED: Final = 50
+
+
+def load_settings(path: str | os.PathLike[str] | None) -> Settings:
+    """Read the settings of one source from a YAML file; None gives the defaults.
+
+    Raises:
+        ConfigError: as `load_configuration` does; or the file has several sources.
+    """
+    return load_configuration(path).single()
+
+
+def load_configuration(path: str | os.PathLike[str] | None) -> Configuration:
+    """Read a YAML file; None gives the defaults.
+
+    Raises:
+        ConfigError: the file cannot be read, is no YAML, or holds what is not allowed.
+    """
+    if path is None:
+        return Configuration()
+    name = os.fspath(path)
+    try:
+        with Path(name).open(encoding="utf-8") as file:
+            text = file.read(_MOST_TEXT + 1)
+    except UnicodeDecodeError:
+        raise ConfigError("the file is not UTF-8 text", path=name) from None
+    except OSError as error:
+        problem = (error.strerror or "it cannot be read").lower()
+        raise ConfigError(f"cannot read the configuration: {problem}", path=name) from None
+    if len(text) > _MOST_TEXT:
+        raise ConfigError(f"the file has more than {_MOST_TEXT:,} characters, as no configuration has", path=name)
+    try:
+        _refuse_deep(text, name)
+        document = yaml.compose(text, Loader=yaml.SafeLoader)
+        _refuse_many(document, name)
+        _refuse_repeated_keys(document, name)
+        values = yaml.safe_load(text)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = f"line {mark.line + 1}: " if mark else ""
+        raise ConfigError(f"{line}not YAML: {error.problem or error.context}", path=name) from None
+    except yaml.YAMLError as error:
+        raise ConfigError(f"not YAML: {' '.join(str(error).split())}", path=name) from None
+    except ValueError as error:  # a date that does not exist
+        raise ConfigError(f"not YAML: {error}", path=name) from None
+    return validated(Configuration, {} if values is None else values, path=name, document=document)
+
+
+def make_settings(config: str | os.PathLike[str] | Mapping[str, Any] | Settings | None) -> Settings:
+    """Give the settings of one source, for what a caller passes: None, a file, a mapping, or settings.
+
+    Raises:
+        ConfigError: something is not allowed there, or it has several sources.
+    """
+    if isinstance(config, Settings) and not isinstance(config, Configuration):
+        return config
+    return make_configuration(config).single()
+
+
+def make_configuration(config: str | os.PathLike[str] | Mapping[str, Any] | Settings | None) -> Configuration:
+    """Give the configuration, which may have several sources, for what a caller passes.
+
+    Raises:
+        ConfigError: something is not allowed there.
+    """
+    if isinstance(config, Configuration):
+        return config
+    if isinstance(config, Settings):
+        return Configuration.from_mapping({key: getattr(config, key) for key in config.model_fields_set})
+    return Configuration.from_mapping(config) if isinstance(config, Mapping) else load_configuration(config)
+
+
+def source_settings(config: str | os.PathLike[str] | Mapping[str, Any] | Configuration, name: str) -> Settings:
+    """Give the settings of one of a configuration's sources; with them everything goes to its own ledger.
+
+    Raises:
+        ConfigError: there is no such source, or something is not allowed.
+    """
+    return make_configuration(config).of(name)
+
+
+def _refuse_deep(text: str, path: str) -> None:
+    """Refuse deeper nesting than any configuration has: PyYAML would run out of stack."""
+    depth = 0
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > _MOST_NESTED:
+                line = event.start_mark.line + 1 if event.start_mark else 0
+                raise ConfigError(f"line {line}: values are nested more than {_MOST_NESTED} deep", path=path)
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+
+
+def _refuse_many(document: yaml.Node | None, path: str) -> None:
+    """Refuse aliases that expand to more or deeper values than any configuration has, or without end."""
+    known: dict[int, tuple[int, int]] = {}
+    inside: set[int] = set()
+
+    def measure(node: yaml.Node) -> tuple[int, int]:
+        """Count the values that a node comes to, and how deep they are nested."""
+        if id(node) in inside:
+            raise ConfigError("an alias stands inside what it names", path=path)
+        if id(node) not in known:
+            inside.add(id(node))
+            parts = node.value if isinstance(node, yaml.CollectionNode) else ()
+            found = [measure(part) for item in parts for part in (item if isinstance(item, tuple) else (item,))]
+            known[id(node)] = 1 + sum(size for size, _ in found), 1 + max((deep for _, deep in found), default=0)
+            inside.discard(id(node))
+        size, deep = known[id(node)]
+        if size > _MOST_VALUES or deep > _MOST_NESTED + 1:
+            line = node.start_mark.line + 1
+            raise ConfigError(
+                f"line {line}: its aliases come to more values than a configuration has ({_MOST_VALUES:,}), or are "
+                f"nested more than {_MOST_NESTED} deep",
+                path=path,
+                remedy="Write the values out in place of the aliases",
+            )
+        return known[id(node)]
+
+    if document is not None:
+        measure(document)
+
+
+def _refuse_repeated_keys(node: yaml.Node | None, path: str, above: tuple[yaml.Node, ...] = ()) -> None:
+    """Refuse equal keys, which YAML forbids and PyYAML accepts (the last would win), and endless loops."""
+    if any(node is outer for outer in above):
+        raise ConfigError("an alias stands inside what it names", path=path)
+    if isinstance(node, yaml.SequenceNode):
+        for item in node.value:
+            _refuse_repeated_keys(item, path, (*above, node))
+    elif isinstance(node, yaml.MappingNode):
+        seen: set[Hashable] = set()
+        for key, value in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if key.value in seen:
+                    line = key.start_mark.line + 1
+                    raise ConfigError(
+                        f"line {line}, {key.value}: the key stands there twice",
+                        path=path,
+                        remedy="Keep one of them",
+                    )
+                seen.add(key.value)
+            _refuse_repeated_keys(value, path, (*above, node))
+
+
+__all__ = ["Configuration", "SourceCaptures", "SourceSettings", "is_source_name"]

@@ -1,0 +1,611 @@
+"""Checks of single keys, beyond their types.  Each raises a ValueError, to which pydantic adds the place.
+
+The values that keys of the configuration take: the words, lists and mappings that are allowed.
+
+What all of the configuration's models are made of.
+
+The names of the columns that tables have besides their source's.
+
+Which properties a mirror table may be given, and what values: checked before anything is read or written.
+
+Check values against the model, and say where the first problems are and what was expected there.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import typing
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar
+
+import yaml
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    ValidationError,
+    model_validator,
+)
+
+from walreplay.errors import ConfigError
+from walreplay.names import RESERVED_COLUMNS
+from walreplay.types.names import type_named
+from walreplay.types.text import codec_of
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+
+_EVERY_ORIGIN: Final = "any"
+
+_MOST_CLUSTERING: Final = 4
+
+_NO_OPERATION: Final = "none"
+
+
+def each_once(what: str) -> Callable[[tuple[str, ...]], tuple[str, ...]]:
+    """Give the check that refuses a name that is given twice, such as a column."""
+
+    def check(names: tuple[str, ...]) -> tuple[str, ...]:
+        if len(set(names)) != len(names):
+            raise ValueError(f"must name each {what} once")
+        return names
+
+    return check
+
+
+def check_origins(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Refuse ``any``, which is no origin's name."""
+    if any(name.lower() == _EVERY_ORIGIN for name in names):
+        raise ValueError("any is no origin's name: leave origins out to have the changes of all of them")
+    return names
+
+
+def split_expressions(value: Any) -> Any:
+    """Accept Debezium's form too: one text, separated by commas; a backslash escapes a comma of an expression."""
+    if not isinstance(value, str):
+        return value
+    return [part.replace("\\,", ",") for item in re.split(r"(?<!\\),", value) if (part := item.strip())]
+
+
+def check_expressions(expressions: tuple[str, ...]) -> tuple[str, ...]:
+    """Refuse what is no regular expression."""
+    for text in expressions:
+        try:
+            expression(text)
+        except (re.error, OverflowError, RecursionError) as error:
+            raise ValueError(f"{text!r} is not a regular expression: {error}") from None
+    return expressions
+
+
+@cache
+def expression(text: str) -> re.Pattern[str]:
+    """Compile a regular expression over whole names."""
+    # As in Debezium, case does not matter, so that no table slips through a list for being quoted at its source; nor
+    # does one whose name has more than one line.
+    return re.compile(text, re.IGNORECASE | re.DOTALL)
+
+
+def check_operations(value: Any) -> Any:
+    """Accept Debezium's form too: one text, separated by commas, and ``none``."""
+    names = [name.strip() for name in value.split(",")] if isinstance(value, str) else value
+    if isinstance(names, (list, tuple)) and _NO_OPERATION in names:
+        if len(names) > 1:
+            raise ValueError("none stands alone: it skips nothing")
+        return []
+    return names
+
+
+def check_outputs(value: Any) -> Any:
+    """Accept one output, or several separated by commas."""
+    return [name.strip() for name in value.split(",")] if isinstance(value, str) else value
+
+
+def check_output_name(name: str) -> str:
+    """Refuse a name with a schema in front, or with braces that stand for nothing."""
+    if any(brace in name.replace("{table}", "") for brace in "{}"):
+        raise ValueError("knows {table}, which stands for the name of the mirror's table, and no other braces")
+    return check_table_name(name)
+
+
+def check_table_name(name: str) -> str:
+    """Refuse a name with a schema in front."""
+    if "." in name:
+        raise ValueError("is the table's name alone; its schema is destination_schema")
+    return name
+
+
+def check_schema_template(name: str) -> str:
+    """Refuse braces that stand for nothing."""
+    if any(brace in name.replace("{schema}", "") for brace in "{}"):
+        raise ValueError("knows {schema}, which stands for the source's schema, and no other braces")
+    return name
+
+
+def check_scd_type(value: Any) -> Any:
+    """Accept Lakeflow's names of the SCD types as well."""
+    known = {"SCD_TYPE_1": 1, "SCD_TYPE_2": 2}.get(value, value) if isinstance(value, str) else value
+    if isinstance(known, bool):  # true is 1 to Python
+        raise ValueError("must be 1 or 2")
+    return known
+
+
+def check_clustering(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Refuse more columns than Delta clusters by."""
+    if len(names) > _MOST_CLUSTERING:
+        raise ValueError(f"takes {_MOST_CLUSTERING} columns at most")
+    return names
+
+
+def check_track_lists(one: tuple[str, ...] | None, other: tuple[str, ...] | None) -> None:
+    """Refuse both lists of the columns whose changes begin versions."""
+    if one is not None and other is not None:
+        raise ValueError("may have track_history_column_list or track_history_except_column_list, not both")
+
+
+def check_renames(names: dict[str, str]) -> dict[str, str]:
+    """Refuse renames that contradict each other."""
+    for old, new in names.items():
+        if old == new:
+            raise ValueError(f"{old!r} is renamed to itself")
+    if len(set(names.values())) != len(names):
+        raise ValueError("two columns cannot be renamed to one")
+    return names
+
+
+def defaults_of(value: Any) -> Any:
+    """Give PostgreSQL's text for defaults that YAML reads as a boolean or a whole number."""
+    if not isinstance(value, Mapping):
+        return value
+    found = {}
+    for name, one in value.items():
+        if isinstance(one, bool):
+            one = "t" if one else "f"
+        elif isinstance(one, int):
+            one = str(one)
+        elif not isinstance(one, str):
+            raise ValueError(f"{name!r} has a value that is no text: write it in quotes, as PostgreSQL shows it")
+        found[name] = one
+    return found
+
+
+def check_type(name: str) -> str:
+    """Refuse what is no type's name."""
+    with _as_problem_of_this_key():
+        type_named(name)
+    return name
+
+
+def check_folder(place: str) -> str:
+    """Refuse a path that each machine would look for somewhere else."""
+    if _SCHEME.match(place) is None and not place.startswith("/"):
+        raise ValueError("give an absolute path, or a URI")
+    return place
+
+
+def check_encoding(name: str) -> str:
+    """Refuse what is no encoding of PostgreSQL's."""
+    with _as_problem_of_this_key():
+        codec_of(name)
+    return name
+
+
+@contextmanager
+def _as_problem_of_this_key() -> Iterator[None]:
+    # pydantic knows the place of a ValueError, and of no other.
+    try:
+        yield
+    except ConfigError as error:
+        raise ValueError(str(error)) from None
+
+
+def same_columns(name: str, renames: Iterable[tuple[str, str]]) -> frozenset[str]:
+    """Give all names that a column has had, or will have, by its renames, its own among them."""
+    found = {name}
+    pairs = [set(pair) for pair in renames]
+    while True:
+        more = found.union(*(pair for pair in pairs if pair & found))
+        if more == found:
+            return frozenset(found)
+        found = more
+
+
+def none_is_empty(value: Any) -> Any:
+    """Treat a section whose lines are all commented out, which YAML reads as null, as an empty one."""
+    return {} if value is None else value
+
+
+_DELTA: Final = "delta."
+
+_SWITCH: Final = re.compile(r"true|false", re.IGNORECASE)
+_INTERVAL: Final = re.compile(
+    r"(?:interval\s+)?(?:\d+\s+(?:week|day|hour|minute|second|millisecond|microsecond)s?\s*)+", re.IGNORECASE
+)
+_POSITIVE: Final = re.compile(r"0*[1-9]\d*")
+_COUNT: Final = re.compile(r"-1|\d+")
+
+_FORMS: Final[Mapping[re.Pattern[str], str]] = {
+    _SWITCH: "true or false",
+    _INTERVAL: "an interval: 30 days",
+    _POSITIVE: "a whole number above 0",
+    _COUNT: "a whole number, or -1",
+}
+
+KNOWN: Final[Mapping[str, re.Pattern[str]]] = {
+    "delta.autoOptimize.autoCompact": re.compile(r"true|false|auto|legacy", re.IGNORECASE),
+    "delta.autoOptimize.optimizeWrite": _SWITCH,
+    "delta.checkpoint.writeStatsAsJson": _SWITCH,
+    "delta.checkpoint.writeStatsAsStruct": _SWITCH,
+    "delta.checkpointInterval": _POSITIVE,
+    "delta.checkpointPolicy": re.compile("classic|v2"),
+    "delta.columnMapping.mode": re.compile("name"),
+    "delta.compatibility.symlinkFormatManifest.enabled": _SWITCH,
+    "delta.dataSkippingNumIndexedCols": _COUNT,
+    "delta.deletedFileRetentionDuration": _INTERVAL,
+    "delta.enableChangeDataFeed": _SWITCH,
+    "delta.enableDeletionVectors": _SWITCH,
+    "delta.enableExpiredLogCleanup": _SWITCH,
+    "delta.enableRowTracking": _SWITCH,
+    "delta.enableTypeWidening": re.compile("true", re.IGNORECASE),
+    "delta.logRetentionDuration": _INTERVAL,
+    "delta.randomizeFilePrefixes": _SWITCH,
+    "delta.randomPrefixLength": _POSITIVE,
+}
+"""Delta's own, as far as all versions of it know them, and the values that they take here."""
+
+_NEEDED: Final = {
+    "delta.columnMapping.mode": "must be name, which renamed and dropped columns need",
+    "delta.enableTypeWidening": "must be true, which columns need that get a wider type",
+}
+_OURS: Final = ("delta.appendOnly", "delta.columnMapping.", "delta.feature.", "delta.min", "delta.setTransactionRet")
+"""What a mirror could not be kept by, or walreplay sets by itself, begins so."""
+
+
+def texts_of(value: Any) -> Any:
+    """Give a property's text for values that YAML reads as a boolean or a number, such as true and 10."""
+    if not isinstance(value, Mapping):
+        return value
+    return {name: _text(one) for name, one in value.items()}
+
+
+def _text(value: Any) -> Any:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int) else value
+
+
+def check_properties(properties: dict[str, str]) -> dict[str, str]:
+    """Refuse properties that Delta does not know, or that conflict with what walreplay does.
+
+    Names without ``delta.`` in front are the user's own, and mean nothing to Delta.
+    """
+    for name, value in properties.items():
+        if not name.startswith(_DELTA):
+            continue
+        form = KNOWN.get(name)
+        if form is None and name.startswith(_OURS):
+            raise ValueError(f"{name} may not be given: walreplay sets it where it is needed, or could not go on")
+        if form is None:
+            close = difflib.get_close_matches(name, KNOWN, n=1)
+            nearest = f"; the nearest is {close[0]}" if close else f"; known are {', '.join(KNOWN)}"
+            raise ValueError(f"{name} is no property of Delta's that is known here{nearest}")
+        if form.fullmatch(value.strip()) is None:
+            raise ValueError(f"{name} {_NEEDED.get(name) or _expected(form)}")
+    return properties
+
+
+def _expected(form: re.Pattern[str]) -> str:
+    return f"must be {_FORMS.get(form) or form.pattern.replace('|', ' or ')}"
+
+
+FramingName = Literal[
+    "auto",
+    "raw",
+    "recvlogical",
+    "copydata",
+    "pgcopy",
+    "walsender",
+    "length",
+    "length_le",
+    "length_self",
+    "length_self_le",
+]
+OrderName = Literal["natural", "path", "modified"]
+TypeChangePolicy = Literal["rewrite", "stop"]
+RecreatePolicy = Literal["replace", "keep", "stop"]
+DropColumnPolicy = Literal["keep", "drop"]
+MissingRowPolicy = Literal["warn", "stop"]
+HistoryChanges = Literal["collapse", "keep"]
+OutputName = Literal["mirror", "history", "changelog"]
+FurtherOutput = Literal["history", "changelog"]
+Operation = Literal["c", "u", "d", "t"]
+"""Debezium's letters: inserts, updates, deletes, truncates."""
+
+COMMIT_LSN: Final = "__commit_lsn"
+COMMIT_TS: Final = "__commit_ts"
+
+DEFAULT_NAMES: Final[Mapping[FurtherOutput, str]] = {"history": "{table}__history", "changelog": "{table}__changes"}
+"""What histories and change logs are called; ``{table}`` stands for the mirror's name."""
+
+Name = Annotated[str, Field(min_length=1)]
+# YAML has lists, never tuples: the sequence itself is taken leniently, its items are not.
+ColumnNames = Annotated[tuple[Name, ...], Field(strict=False, min_length=1), AfterValidator(each_once("column"))]
+TrackedColumns = Annotated[tuple[Name, ...], Field(strict=False), AfterValidator(each_once("column"))]
+OriginNames = Annotated[
+    tuple[Name, ...],
+    Field(strict=False, min_length=1),
+    AfterValidator(each_once("origin")),
+    AfterValidator(check_origins),
+]
+Expressions = Annotated[
+    tuple[Name, ...],
+    Field(strict=False, min_length=1),
+    AfterValidator(check_expressions),
+    BeforeValidator(split_expressions),
+]
+Operations = Annotated[
+    tuple[Operation, ...],
+    Field(strict=False),
+    AfterValidator(each_once("operation")),
+    BeforeValidator(check_operations),
+]
+
+Outputs = Annotated[
+    tuple[OutputName, ...],
+    Field(strict=False, min_length=1),
+    AfterValidator(each_once("output")),
+    BeforeValidator(check_outputs),
+]
+OutputNames = dict[FurtherOutput, Annotated[Name, AfterValidator(check_output_name)]]
+
+AddedDefaults = Annotated[dict[Name, str], Field(min_length=1), BeforeValidator(defaults_of)]
+
+TypeOverrides = Annotated[dict[Name, Annotated[Name, AfterValidator(check_type)]], Field(min_length=1)]
+
+
+TableProperties = Annotated[dict[Name, str], AfterValidator(check_properties), BeforeValidator(texts_of)]
+ClusterColumns = Annotated[
+    tuple[Name, ...], Field(strict=False), AfterValidator(each_once("column")), AfterValidator(check_clustering)
+]
+
+
+class StrictModel(BaseModel):
+    """Keys and values: nothing is converted, and no key is unknown."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+class OfSource(StrictModel):
+    """Settings that may be those of one of several sources, which no key says."""
+
+    _ledger_name: str | None = PrivateAttr(default=None)
+    _siblings: tuple[str, ...] = PrivateAttr(default=())
+    _captures_uri: str | None = PrivateAttr(default=None)
+    _shared: tuple[str, ...] = PrivateAttr(default=())
+
+    @property
+    def ledger_name(self) -> str | None:
+        """The source whose ledger the target has beside those of others; None where the target is of one source."""
+        return self._ledger_name
+
+    @property
+    def siblings(self) -> tuple[str, ...]:
+        """The other sources of the same target."""
+        return self._siblings
+
+    @property
+    def captures_uri(self) -> str | None:
+        """The place of the source's captures; None where the target is of one source."""
+        return self._captures_uri
+
+    def shares_table(self, schema: str, table: str) -> bool:
+        """Tell whether a table of the target, by its mirror's name, has rows of several sources."""
+        name = f"{schema}.{table}"
+        return any(expression(text).fullmatch(name) for text in self._shared)
+
+    def as_one_of(self, name: str, captures: str, siblings: tuple[str, ...], shared: tuple[str, ...] = ()) -> Self:
+        """Give the same settings as those of one of several sources.
+
+        Args:
+            shared: regular expressions over the names of the target's tables that several sources write to.
+        """
+        found = self.model_copy()
+        found._ledger_name, found._captures_uri, found._siblings = name, captures, siblings
+        found._shared = shared
+        return found
+
+
+class MetadataSettings(StrictModel):
+    """The names of a mirror table's metadata columns; None leaves a column out."""
+
+    commit_lsn: Name | None = COMMIT_LSN
+    commit_ts: Name | None = COMMIT_TS
+    rescued_data: Name | None = "_rescued_data"
+    """Left out, a value that its column's type cannot hold stops the run: it has nowhere to go."""
+    deleted: Name | None = "__deleted"
+    """Only in tables with soft deletes."""
+    op: Name = "__op"
+    """This and the next in histories and change logs."""
+    ordinal: Name = "__ordinal"
+    xid: Name | None = "__xid"
+    """This and the following only in change logs, which have the commit's LSN and time in any case."""
+    origin: Name | None = "__origin"
+    file: Name | None = "__file"
+    offset: Name | None = "__offset"
+    before: Name | None = "__before"
+    unchanged: Name = "__unchanged"
+    start_at: Name = "__START_AT"
+    """This and the following only in histories."""
+    end_at: Name = "__END_AT"
+    start_lsn: Name = "__start_lsn"
+    end_lsn: Name = "__end_lsn"
+    source: Name = "__source"
+    """Only in tables that several sources share (``shared_tables``)."""
+
+    @model_validator(mode="after")
+    def _distinct(self) -> MetadataSettings:
+        names = (*self.names, *self.log_names, self.start_at, self.end_at, self.start_lsn, self.end_lsn, self.source)
+        for name in names:
+            # Delta does not tell upper case from lower.
+            if name.lower() in RESERVED_COLUMNS:
+                raise ValueError(f"{name} is a name that Delta keeps for itself")
+            if sum(name.lower() == other.lower() for other in names) > 1:
+                raise ValueError(f"two of the columns are called {name}")
+        return self
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of those that are not left out, of the mirror's tables."""
+        given = (self.commit_lsn, self.commit_ts, self.rescued_data, self.deleted)
+        return tuple(name for name in given if name is not None)
+
+    @property
+    def log_names(self) -> tuple[str, ...]:
+        """The names of those that only change logs have, whether they are left out or not."""
+        given = (self.op, self.xid, self.ordinal, self.origin, self.file, self.offset, self.before, self.unchanged)
+        # What a mirror's tables do without, a change log has under its usual name.
+        commit = (usual for own, usual in ((self.commit_lsn, COMMIT_LSN), (self.commit_ts, COMMIT_TS)) if own is None)
+        return tuple(name for name in (*given, *commit) if name is not None)
+
+    @property
+    def history_names(self) -> tuple[str, ...]:
+        """The names of those that only histories have, and of those that they share with change logs."""
+        return self.start_at, self.end_at, self.start_lsn, self.end_lsn, self.ordinal, self.op
+
+
+_Place = tuple[int | str, ...]
+
+M = TypeVar("M", bound=BaseModel)
+
+_SECRET: Final = "column_mask_salt"
+
+# pydantic names Python's types; the user writes YAML.
+_EXPECTED: Final = {
+    "bool_type": "must be true or false",
+    "dict_type": "must be a mapping of names to names",
+    "int_type": "must be a whole number",
+    "invalid_key": "a key must be text",
+    "model_type": "must be a mapping of keys to values",
+    "string_too_short": "must not be empty",
+    "string_type": "must be text",
+    "too_short": "must not be empty",
+    "tuple_type": "must be a list",
+}
+
+
+def validated(model: type[M], values: Any, *, path: str | None, document: yaml.Node | None) -> M:
+    """Make a model of values.
+
+    Args:
+        path, document: the file and the YAML that the values come from, for errors.
+
+    Raises:
+        ConfigError: naming each key that is wrong, its line, and what was expected there.
+    """
+    if not isinstance(values, Mapping):
+        raise ConfigError("the configuration is not a mapping of keys to values", path=path)
+    try:
+        return model.model_validate(dict(values))
+    except ValidationError as error:
+        problems, remedies = [], []
+        for detail in error.errors():
+            problem, remedy = _explain(detail, model)
+            line = _line_of(document, detail["loc"])
+            problems.append(f"line {line}, {problem}" if line else problem)
+            if remedy and remedy not in remedies:
+                remedies.append(remedy)
+        raise ConfigError("; ".join(problems), path=path, remedy=". ".join(remedies) or None) from None
+
+
+def _explain(detail: Mapping[str, Any], model: type[BaseModel]) -> tuple[str, str | None]:
+    place, kind, value = tuple(detail["loc"]), detail["type"], detail["input"]
+    where = _write(place) or "configuration"
+    if kind == "extra_forbidden":
+        return f"{where}: unknown key", _nearest(place, model)
+    if kind == "missing":
+        return f"{where}: is missing", None
+    expected = _EXPECTED.get(kind) or str(detail["msg"]).removeprefix("Value error, ")
+    expected = expected.replace("Input should be", "must be", 1)
+    if isinstance(value, (str, int, float)) and kind != "value_error" and place[:1] != (_SECRET,):
+        expected = f"{expected}, not {value!r}"
+    # YAML 1.1 reads no, on, 010 and 2024-01-01 as something else than text.
+    remedy = "Put the name in quotes" if kind == "string_type" and isinstance(value, (bool, int, float)) else None
+    return f"{where}: {expected}", remedy
+
+
+def _nearest(place: _Place, model: type[BaseModel]) -> str | None:
+    *outer, key = place
+    here = _model_at(model, tuple(outer))
+    known = list(here.model_fields) if here else []
+    elsewhere = [_write(path) for path in _all_places(model) if path[-1] == key]
+    # A key that is right elsewhere is nearer than one that is only similar.
+    close = difflib.get_close_matches(str(key), known, n=1, cutoff=0.8 if elsewhere else 0.6)
+    if close:
+        return f"The nearest key is {close[0]!r}"
+    if elsewhere:
+        return f"There is a key {elsewhere[0]!r}"
+    return f"The keys here are {', '.join(known)}" if known else None
+
+
+def _model_at(outermost: type[BaseModel], place: _Place) -> type[BaseModel] | None:
+    model: type[BaseModel] | None = outermost
+    is_name = False
+    for part in place:
+        if isinstance(part, str) and model is not None and not is_name:
+            annotation = model.model_fields[part].annotation if part in model.model_fields else None
+            # What is behind it is a name that the user has given, and not a key.
+            is_name = typing.get_origin(annotation) is dict
+            model = _model_in(annotation)
+        else:
+            is_name = False
+    return model
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((found for item in typing.get_args(annotation) if (found := _model_in(item))), None)
+
+
+def _all_places(model: type[BaseModel], outer: _Place = ()) -> Iterator[_Place]:
+    for name, field in model.model_fields.items():
+        yield (*outer, name)
+        inner = _model_in(field.annotation)
+        if inner is not None:
+            yield from _all_places(inner, (*outer, name))
+
+
+def _write(place: Sequence[int | str]) -> str:
+    text = ""
+    for part in place:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+    return text
+
+
+def _line_of(node: yaml.Node | None, place: Sequence[int | str]) -> int | None:
+    """Find the line of the deepest part of a place that the document has."""
+    line = None
+    for part in place:
+        if isinstance(node, yaml.MappingNode):
+            found = next(((key, value) for key, value in node.value if key.value == str(part)), None)
+            if found is None:
+                break
+            key, node = found
+            line = key.start_mark.line + 1
+        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
+            node = node.value[part]
+            line = node.start_mark.line + 1
+        else:
+            break
+    return line
+
+
+__all__ = ["MetadataSettings", "OfSource", "StrictModel"]

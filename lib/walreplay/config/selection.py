@@ -1,0 +1,525 @@
+"""Select, from the configuration: is a table wanted, where does it go, which of its columns, under which names.
+
+Everything here is decided by names, before a row is read.  A name in the configuration that no version of the relation
+has ever had is an error: because of a typo, a column could be let through that should be left out or masked.  A name
+that only this version lacks, because it is older or newer, is a warning.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Final, TypeVar
+
+from walreplay.config import (
+    COMMIT_LSN,
+    COMMIT_TS,
+    DropColumnPolicy,
+    MissingRowPolicy,
+    RecreatePolicy,
+    Settings,
+    TableSettings,
+    TypeChangePolicy,
+    same_columns,
+)
+from walreplay.errors import ConfigError
+from walreplay.names import Output, column_names
+from walreplay.protocol.messages import Relation
+
+_CATALOG_NAMESPACE: Final = "pg_catalog"
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class LogNames:
+    """The names of the columns that only change logs have; None is a column that the table does not have."""
+
+    op: str
+    ordinal: str
+    unchanged: str
+    xid: str | None
+    origin: str | None
+    file: str | None
+    offset: str | None
+    before: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryNames:
+    """The names of the columns that only histories have, and of those that they share with change logs."""
+
+    start_at: str
+    end_at: str
+    start_lsn: str
+    end_lsn: str
+    ordinal: str
+    op: str
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """The part that a source has of a table with rows of several sources.
+
+    Attributes:
+        column: the metadata column that holds each row's source.
+        source: its value in the rows that are the source's own.
+    """
+
+    column: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataNames:
+    """The names of a table's metadata columns; None is a column that the table does not have.
+
+    Attributes:
+        share: None for a table of one source.
+        rescued_data: if None, a value that its column cannot hold stops the run.
+        deleted: None unless deleted rows are kept (soft deletes).
+        log: the table is a change log, which has these too.
+        history: the table is a history, which has these in place of the commit's LSN and time.
+    """
+
+    commit_lsn: str | None
+    commit_ts: str | None
+    rescued_data: str | None
+    deleted: str | None
+    log: LogNames | None = None
+    history: HistoryNames | None = None
+    share: Share | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the metadata columns that the table has."""
+        source = None if self.share is None else self.share.column
+        found = (source, self.commit_lsn, self.commit_ts, self.rescued_data, self.deleted)
+        more = (one for one in (self.log, self.history) if one is not None)
+        own = (getattr(one, field.name) for one in more for field in fields(one))
+        return tuple(name for name in (*found, *own) if name is not None)
+
+    @property
+    def has_any(self) -> bool:
+        """Whether the table has at least one, so that a row without columns can be written."""
+        return bool(self.names)
+
+
+@dataclass(frozen=True, slots=True)
+class TableLayout:
+    """A mirror table's properties and clustering.
+
+    Attributes:
+        properties: Delta's, or the user's own.
+        cluster_by: the mirror's names of the columns that it is clustered by.
+    """
+
+    properties: tuple[tuple[str, str], ...] = ()
+    cluster_by: tuple[str, ...] = ()
+
+    @property
+    def marks_rows(self) -> bool:
+        """Whether a MERGE may write deletion vectors, which not all readers know."""
+        return dict(self.properties).get("delta.enableDeletionVectors", "true").lower() == "true"
+
+
+NO_LAYOUT: Final = TableLayout()
+
+
+@dataclass(frozen=True, slots=True)
+class Tracked:
+    """The columns whose changes begin versions in a history; other changes are made in the open version.
+
+    Attributes:
+        names: the source's, as the configuration lists them.
+        excepted: all columns but these.
+        of_all_tables: the list is one for all tables, of which some may have none of its columns.
+        renames: see `Selection`.
+    """
+
+    names: tuple[str, ...]
+    excepted: bool
+    of_all_tables: bool = False
+    renames: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def key(self) -> str:
+        """The list's key in the configuration."""
+        return "track_history_except_column_list" if self.excepted else "track_history_column_list"
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What is wanted of one version of a relation.
+
+    Attributes:
+        namespace, name: the mirror table's, before the target encodes them
+            (`walreplay.delta.target.Target.table`).
+        columns: the numbers of the wanted columns in the relation, in its order.
+        sources: their source names.
+        names: their names in the mirror table.
+        masked: the numbers, in the relation, of those whose values are replaced by hashes; they are strings.
+        renames: columns renamed at the source, (old source name, new source name) each; see
+            `walreplay.names.renamed_columns`.
+        keeps_changes: a history has a version for each change, not only for each transaction.
+        tracked: the columns whose changes begin its versions; None if each change does.
+        recreate_said: the configuration says what ``on_recreate`` is.
+        given: the mirror's names of all columns that the relation has had up to this version, wanted or not, by the
+            source's.
+        missing: what rows that are older than a wanted column have in it, as the configuration says it, in PostgreSQL's
+            text; None where it says nothing.
+        warnings: what a person should know.
+    """
+
+    namespace: str
+    name: str
+    columns: tuple[int, ...]
+    sources: tuple[str, ...]
+    names: tuple[str, ...]
+    masked: tuple[int, ...]
+    renames: tuple[tuple[str, str], ...]
+    metadata: MetadataNames
+    soft_deletes: bool
+    on_type_change: TypeChangePolicy
+    on_recreate: RecreatePolicy
+    on_drop_column: DropColumnPolicy
+    recreate_said: bool = False
+    on_missing_row: MissingRowPolicy = "warn"
+    keeps_changes: bool = False
+    tracked: Tracked | None = None
+    layout: TableLayout = NO_LAYOUT
+    given: tuple[tuple[str, str], ...] = ()
+    missing: tuple[str | None, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def select(
+    settings: Settings,
+    relation: Relation,
+    versions: Sequence[Relation] = (),
+    *,
+    known: Mapping[str, str] | None = None,
+    sent: Relation | None = None,
+    output: Output = Output.MIRROR,
+    formerly: str | None = None,
+) -> Selection | None:
+    """Give what is wanted of a relation's version; None if the table is not wanted.
+
+    Args:
+        output: the table that it is wanted for.
+        versions: all known versions of the table's relation, in the stream's order; ``relation`` is one of them, or
+            the newest if it is not there.
+        known: the target names of source columns that were given before (`names_of`), where they are kept.
+        sent: the relation with the replica identity that its old rows are really sent by, if that is another.
+        formerly: what the table was called in the run before, as ``schema.table``; None if it was not there.
+
+    Raises:
+        ConfigError: the configuration names a column that the table never had, leaves out one that tells its rows
+            apart, or leaves none; or hides columns of it under a former name alone.
+    """
+    schema = relation.namespace or _CATALOG_NAMESPACE
+    if not settings.wants_table(schema, relation.name) or output not in settings.outputs_of(schema, relation.name):
+        return None
+    table = settings.options_of(schema, relation.name)
+    history = versions if relation in versions else (*versions, relation)
+    is_mirror = output is Output.MIRROR
+    soft_deletes = is_mirror and _first(table.soft_deletes, settings.soft_deletes)
+    share = _share(settings, table)
+    metadata = replace(metadata_of(settings, output, soft_deletes=soft_deletes), share=share)
+    # What is changed together lies together in a mirror; a change log and a history grow by commit.
+    clustering = () if not is_mirror else _first(table.cluster_by, settings.cluster_by)
+    tracked = _tracked(settings, table) if output is Output.HISTORY else None
+    followed = {} if tracked is None or tracked.of_all_tables else {tracked.key: tracked.names}
+    clustered = tuple(name for name in clustering if name not in metadata.names)
+    warnings = _check_names(table, _listed(table, clustered), followed, relation, history, known or {})
+    before = (version.qualified_name for version in history[: history.index(relation)])
+    warnings += _check_renamed(settings, relation, dict.fromkeys(filter(None, (formerly, *before))))
+    _check_key(table, sent or relation)
+    numbers = _wanted_columns(table, relation)
+    # Later versions may have renamed a column, which has the old name in this one.
+    targets = names_of(settings, table, history[: history.index(relation) + 1], known, output=output)
+    own = {name: targets[name] for name in (relation.columns[n].name for n in numbers)}
+    return Selection(
+        namespace=table.destination[0],
+        name=settings.output_name(table, output),
+        columns=numbers,
+        sources=tuple(own),
+        names=tuple(own.values()),
+        masked=tuple(n for n in numbers if table.masks_column(relation.columns[n].name)),
+        renames=table.renames,
+        metadata=metadata,
+        soft_deletes=soft_deletes,
+        on_type_change=_first(table.on_type_change, settings.on_type_change),
+        on_recreate=_first(table.on_recreate, settings.on_recreate),
+        on_drop_column=_first(table.on_drop_column, settings.on_drop_column),
+        recreate_said=table.on_recreate is not None or "on_recreate" in settings.model_fields_set,
+        on_missing_row=_first(table.on_missing_row, settings.on_missing_row),
+        keeps_changes=_first(table.history_changes, settings.history_changes) == "keep",
+        tracked=tracked,
+        layout=TableLayout(settings.properties_of(table), _clustering(table, clustering, metadata, relation, own)),
+        given=tuple(targets.items()),
+        # In a change log nothing is said of rows that were there.
+        missing=tuple(None if output is Output.CHANGELOG else table.added_default(name) for name in own),
+        warnings=tuple(warnings),
+    )
+
+
+def _listed(table: TableSettings, clustering: Sequence[str]) -> dict[str, Sequence[str]]:
+    """Return the columns that keys of the configuration name, by key."""
+    return {
+        "include_columns": table.include_columns or (),
+        "exclude_columns": table.exclude_columns or (),
+        "column_mask_hash": table.column_mask_hash or (),
+        "cluster_by": clustering,
+    }
+
+
+def _wanted_columns(table: TableSettings, relation: Relation) -> tuple[int, ...]:
+    """Return the numbers of the columns that are wanted of a relation; a relation may have none by itself."""
+    numbers = tuple(n for n, column in enumerate(relation.columns) if table.wants_column(column.name))
+    if not numbers and relation.columns:
+        raise ConfigError(
+            "no column is left of the table",
+            table=relation.qualified_name,
+            remedy="Correct include_columns or exclude_columns, or leave the table out with table_exclude_list",
+        )
+    return numbers
+
+
+def metadata_of(settings: Settings, output: Output, *, soft_deletes: bool = False) -> MetadataNames:
+    """Give the names of an output's own columns."""
+    own = settings.metadata_columns
+    if output is Output.CHANGELOG:
+        return log_metadata(settings)
+    if output is Output.HISTORY:
+        history = HistoryNames(*own.history_names)
+        return MetadataNames(None, None, own.rescued_data, None, history=history)
+    return MetadataNames(own.commit_lsn, own.commit_ts, own.rescued_data, own.deleted if soft_deletes else None)
+
+
+def _share(settings: Settings, table: TableSettings) -> Share | None:
+    """Give the part of a table that is the source's own; None if the table is of one source.
+
+    What is shared under the mirror's name is shared in all its outputs.
+    """
+    if settings.ledger_name is None or not settings.shares_table(*table.destination):
+        return None
+    return Share(settings.metadata_columns.source, settings.ledger_name)
+
+
+def log_metadata(settings: Settings) -> MetadataNames:
+    """Give the names of a change log's own columns; it cannot do without the commit's LSN and time."""
+    own = settings.metadata_columns
+    log = LogNames(own.op, own.ordinal, own.unchanged, own.xid, own.origin, own.file, own.offset, own.before)
+    return MetadataNames(own.commit_lsn or COMMIT_LSN, own.commit_ts or COMMIT_TS, own.rescued_data, None, log)
+
+
+def names_of(
+    settings: Settings,
+    table: TableSettings,
+    versions: Sequence[Relation],
+    known: Mapping[str, str] | None = None,
+    *,
+    output: Output = Output.MIRROR,
+) -> dict[str, str]:
+    """Give the target's name of every column, wanted or not, that a table's relation has had.
+
+    The metadata columns' names are kept free also where a table has no such column yet, so that soft deletes can be
+    switched on later.
+
+    Raises:
+        ConfigError: a metadata column has the name of a known column.
+    """
+    history = ([column.name for column in version.columns] for version in versions)
+    own = settings.metadata_columns.names
+    if settings.shares_table(*table.destination):
+        own = (*own, settings.metadata_columns.source)
+    if output is Output.CHANGELOG:
+        own = (*own, *settings.metadata_columns.log_names)
+    if output is Output.HISTORY:
+        own = (*own, *settings.metadata_columns.history_names)
+    try:
+        return column_names(history, own, renames=table.renames, known=known)
+    except ConfigError as error:
+        error.table = f"{table.source_schema}.{table.source_table}"
+        raise
+
+
+def check_destinations(found: Iterable[tuple[str, Selection]]) -> None:
+    """Refuse two source tables that would be written to one mirror table.
+
+    Whether two names are one in the target's catalog is for the target to say.
+
+    Args:
+        found: each source table's name with what is wanted of it.
+
+    Raises:
+        ConfigError: naming both.
+    """
+    places: dict[tuple[str, str], str] = {}
+    for source, selection in found:
+        place = (selection.namespace, selection.name)
+        other = places.setdefault(place, source)
+        if other != source:
+            raise ConfigError(
+                f"{other} and {source} have the same destination, {'.'.join(place)}",
+                table=source,
+                remedy="Give one of them another destination_table, or leave it out with table_exclude_list",
+            )
+
+
+def unmatched_tables(settings: Settings, relations: Iterable[Relation]) -> list[str]:
+    """Name the tables under ``objects`` that match no relation: typos, or tables that are still to come."""
+    names = {relation.qualified_name for relation in relations}
+    told = []
+    for item in settings.objects:
+        name = f"{item.table.source_schema}.{item.table.source_table}"
+        if name not in names:
+            close = difflib.get_close_matches(name, names, n=1)
+            nearest = f"; the nearest is {close[0]}" if close else ""
+            told.append(f"objects names {name}, which is none of the captures' tables{nearest}")
+    return told
+
+
+def _check_renamed(settings: Settings, relation: Relation, formerly: Iterable[str]) -> list[str]:
+    """Tell of options that a table has under a former name alone.
+
+    Raises:
+        ConfigError: they hide columns, which would be seen from now on.
+    """
+    options = {f"{item.table.source_schema}.{item.table.source_table}": item.table for item in settings.objects}
+    if relation.qualified_name in options:
+        return []
+    told = []
+    for name in formerly:
+        table = options.get(name)
+        if table is None:
+            continue
+        hiding = [key for key in ("include_columns", "exclude_columns", "column_mask_hash") if getattr(table, key)]
+        if hiding:
+            raise ConfigError(
+                f"the table was called {name} before, and the configuration has its {' and '.join(hiding)} under that "
+                "name alone: columns would be written that were hidden so far",
+                table=relation.qualified_name,
+                remedy=f"Name {relation.qualified_name} under objects, too, with the options that it is to have; and "
+                f"keep those of {name}",
+            )
+        told.append(f"its options under objects are those of {name}, as it was called before, and hold no more")
+    return told
+
+
+def _first(own: _T | None, general: _T) -> _T:
+    return general if own is None else own
+
+
+def _tracked(settings: Settings, table: TableSettings) -> Tracked | None:
+    """Give the list of the columns whose changes begin versions: the table's own, or the one for all tables."""
+    for lists in (table, settings):
+        names, others = lists.track_history_column_list, lists.track_history_except_column_list
+        found = others if names is None else names
+        if found is not None:
+            return Tracked(found, names is None, lists is settings, table.renames)
+    return None
+
+
+def _clustering(
+    table: TableSettings,
+    wanted: Iterable[str],
+    metadata: MetadataNames,
+    relation: Relation,
+    targets: Mapping[str, str],
+) -> tuple[str, ...]:
+    """Give the mirror's names of the columns that a table is to be clustered by, as far as this version has them.
+
+    Args:
+        targets: the mirror's names of the version's columns that are wanted, by the source's.
+    """
+    found: list[str] = []
+    for name in wanted:
+        if name in metadata.names:
+            found.append(name)
+            continue
+        same = same_columns(name, table.renames)
+        here = [column.name for column in relation.columns if column.name in same]
+        if any(one not in targets for one in here):
+            raise ConfigError(
+                f"cluster_by names {name!r}, which is left out of the table",
+                table=relation.qualified_name,
+                remedy="Correct cluster_by, include_columns or exclude_columns",
+            )
+        found += [targets[one] for one in here]
+    return tuple(found)
+
+
+def _check_names(
+    table: TableSettings,
+    columns: Mapping[str, Sequence[str]],
+    followed: Mapping[str, Sequence[str]],
+    relation: Relation,
+    versions: Iterable[Relation],
+    known: Iterable[str],
+) -> list[str]:
+    """Compare the configured names with all columns that exist or have existed; give the warnings.
+
+    Args:
+        followed: those whose columns are followed under other names, too.
+    """
+    here = {column.name: None for column in relation.columns}
+    ever = {column.name: None for version in versions for column in version.columns} | dict.fromkeys(known)
+    warnings = []
+    for key, names in (*columns.items(), *followed.items()):
+        for name in names:
+            same = same_columns(name, table.renames)
+            if same.isdisjoint(ever):
+                raise _unknown_column(key, name, relation, ever)
+            if same.isdisjoint(here) and key in columns:
+                warnings.append(
+                    f"{key} names {name!r}, which the table has in another version, but not in this one; if it was "
+                    "renamed at the source, say so in rename_columns"
+                )
+    warnings += [
+        f"added_defaults names {name!r}, which is none of the table's columns, or not yet"
+        for name in table.added_defaults or ()
+        if same_columns(name, table.renames).isdisjoint(ever)
+    ]
+    for old, new in table.renames:
+        if same_columns(old, table.renames).isdisjoint(ever):
+            raise _unknown_column("rename_columns", f"{old}: {new}", relation, ever)
+    return warnings
+
+
+def _unknown_column(key: str, name: str, relation: Relation, columns: Iterable[str]) -> ConfigError:
+    names = list(columns)
+    close = difflib.get_close_matches(name, names, n=1)
+    nearest = f"; the nearest column is {close[0]!r}" if close else ""
+    return ConfigError(
+        f"{key} names {name!r}, which is none of the table's columns ({', '.join(names)})",
+        table=relation.qualified_name,
+        remedy=f"Correct {key} in the configuration{nearest}",
+    )
+
+
+def _check_key(table: TableSettings, relation: Relation) -> None:
+    """Refuse a table without a column that tells its rows apart."""
+    for name in key_columns(relation, table.keys):
+        if not table.wants_column(name):
+            remedy = (
+                f"Add {name!r} to include_columns" if table.include_columns else f"Take {name!r} out of exclude_columns"
+            )
+            raise ConfigError(
+                f"the column {name!r} is left out, but belongs to the key that tells the table's rows apart",
+                table=relation.qualified_name,
+                remedy=f"{remedy}; column_mask_hash hides a key's values and still tells rows apart",
+            )
+
+
+def key_columns(relation: Relation, keys: Sequence[str] | None) -> list[str]:
+    """Name the columns that identify a relation's rows; none if nothing or the whole row does.
+
+    A configured key counts, unless old rows lack some of its columns.  Then the replica identity's columns count.
+    """
+    sent = [] if relation.replica_identity == "n" else [column.name for column in relation.columns if column.key]
+    if keys and (not sent or set(keys) <= set(sent)):
+        return list(keys)
+    return [] if relation.replica_identity == "f" else sent

@@ -1,0 +1,362 @@
+"""Decide from a table's commits whether it still has the rows that the ledger's last run left in it.
+
+A commit of a run says in the table's history which run it belongs to (`CommitId`).  The other commits are judged by
+their operation: one that keeps the rows (OPTIMIZE, VACUUM, properties) does not matter; a RESTORE makes the table what
+it was at that version; anything else is a change by somebody else.
+
+Delta table features: what a table requires of its readers, each with the property that switches it on.
+
+Every reader of Delta can read a table without features.  A reader that does not know one of a table's features refuses
+the table.  So each is switched on only when something needs it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+_KEEP_ROWS: Final = frozenset(
+    {
+        "ADD COLUMN",
+        "ADD COLUMNS",
+        "ADD CONSTRAINT",
+        "ANALYZE",
+        "CHANGE COLUMN",
+        "CHANGE COLUMNS",
+        "CLUSTER BY",
+        "COMPUTE STATS",
+        "DOMAIN METADATA CLEANUP",
+        "DROP CONSTRAINT",
+        "DROP FEATURE",
+        "Deletion Vector Tombstones",
+        "Empty Commit",
+        "OPTIMIZE",
+        "OPTIMIZE CHECKPOINT",
+        "RENAME COLUMN",
+        "REORG",
+        "ROW TRACKING BACKFILL",
+        "ROW TRACKING UNBACKFILL",
+        "SET TBLPROPERTIES",
+        "UNSET TBLPROPERTIES",
+        "UPDATE FIELD METADATA",
+        "UPDATE TABLE METADATA",
+        "UPGRADE PROTOCOL",
+        "VACUUM END",
+        "VACUUM START",
+    }
+)
+"""Operations that keep a table's rows.  Changed columns are noticed elsewhere."""
+
+_RESTORE: Final = "RESTORE"
+_DROPS: Final = "DROP COLUMNS"
+
+_TOLD: Final = re.compile(r"walreplay:((?:[0-9a-f]{2})+)")
+
+
+def in_statement(mark: str) -> str:
+    """Write a commit's mark as a text that a statement can hold, and its history shows as it is (`mark_of`)."""
+    return f"walreplay:{mark.encode().hex()}"
+
+
+def mark_of(user_metadata: str | None, parameters: Mapping[str, Any]) -> str | None:
+    """Give a commit's mark: its user's metadata, or what the statement's own text says.
+
+    Some platforms refuse the setting that gives a statement's commit its user's metadata.
+
+    Args:
+        parameters: of the operation, as the history or the log has them.
+    """
+    if CommitId.of_mark(user_metadata) is None:
+        for text in parameters.values():
+            if found := _TOLD.search(str(text)):
+                return bytes.fromhex(found[1]).decode(errors="replace")
+    return user_metadata
+
+
+@dataclass(frozen=True, slots=True)
+class RunId:
+    """Identifies what a run applies, and so its commits.
+
+    A number is not enough, because a ledger that was restored from a backup gives out the same numbers again.
+
+    Attributes:
+        id: of the plan, unique.
+        upto: the commit LSN that the plan reaches.
+        applied: the number of transactions from the target's beginning up to there.
+    """
+
+    id: str
+    upto: int
+    applied: int
+
+
+@dataclass(frozen=True, slots=True)
+class CommitId:
+    """Identifies a commit that must be made exactly once.
+
+    Attributes:
+        application: the ledger's own id; Delta skips a second commit with the same application and number.
+        number: made of the run's number and its step's; later commits have higher ones.
+        run: the run that it belongs to; None for a commit of no run.
+        oid: the relation whose rows the table has; None for the ledger's own tables.
+        counts: numbers for the report that Delta's history does not have otherwise, so that a run which finishes a
+            killed one can report them, too; None if they are not known before the commit.
+        source: of a table that several sources write to, the one whose ledger this is.
+        form: of what is written, and how; see `walreplay.table.table_run.TableRun.form`.
+    """
+
+    application: str
+    number: int
+    run: RunId | None = None
+    oid: int | None = None
+    counts: Mapping[str, int] | None = field(default=None, compare=False)
+    source: str | None = field(default=None, compare=False)
+    form: str | None = field(default=None, compare=False)
+
+    @property
+    def mark(self) -> str:
+        """The text that identifies the commit in the table's history."""
+        told: dict[str, Any] = {"walreplay": self.application, "number": self.number}
+        if self.run is not None:
+            told |= {"run": self.run.id, "upto": self.run.upto, "applied": self.run.applied}
+        if self.oid is not None:
+            told["oid"] = self.oid
+        if self.source is not None:
+            told["source"] = self.source
+        if self.form is not None:
+            told["form"] = self.form
+        if self.counts is not None:
+            told["counts"] = dict(self.counts)
+        return json.dumps(told)
+
+    @classmethod
+    def of_mark(cls, text: str | None) -> CommitId | None:
+        """Read what `mark` wrote; None for any other text."""
+        try:
+            told = json.loads(text or "")
+            run = RunId(str(told["run"]), int(told["upto"]), int(told["applied"])) if "run" in told else None
+            oid = int(told["oid"]) if "oid" in told else None
+            counts = {str(k): int(v) for k, v in told["counts"].items()} if "counts" in told else None
+            source = str(told["source"]) if "source" in told else None
+            form = str(told["form"]) if "form" in told else None
+            return cls(str(told["walreplay"]), int(told["number"]), run, oid, counts, source, form)
+        except (ValueError, TypeError, KeyError, AttributeError):
+            return None
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The options that make a DataFrame's write this commit."""
+        return {"txnAppId": self.application, "txnVersion": str(self.number), "userMetadata": self.mark}
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedCommit:
+    """A commit as a table's history or log lists it.
+
+    Attributes:
+        parameters: of the operation.
+        mark: see `mark_of`.
+    """
+
+    version: int
+    operation: str
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    mark: str | None = None
+
+    @property
+    def restored(self) -> int | None:
+        """The version that a RESTORE went back to; None for all other commits."""
+        version = str(self.parameters.get("version"))
+        return int(version) if self.operation == _RESTORE and version.isdecimal() else None
+
+    @property
+    def keeps_rows(self) -> bool:
+        """Say whether the table has the rows that it had."""
+        return self.operation in _KEEP_ROWS
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A table compared with the ledger.
+
+    Attributes:
+        latest: the table's newest version.
+        left: a version that has the right rows.
+        changed: the first commit by somebody else that changed the rows; None if there is none.
+        ahead: commits with the ledger's id that the ledger does not have: it is older than the table.
+        steps: the numbers of the commits that the interrupted run has made.
+        passed: the first change by somebody else in front of these: from before the run, and known to it, or from
+            between its check and its commit.
+        highest: the highest number of the ledger's commits since the version that the ledger knows, undone or not.
+    """
+
+    latest: int
+    left: int
+    changed: LoggedCommit | None = None
+    ahead: tuple[CommitId, ...] = ()
+    steps: frozenset[int] = frozenset()
+    passed: LoggedCommit | None = None
+    highest: int = 0
+
+    @property
+    def is_sound(self) -> bool:
+        """The table has the right rows."""
+        return self.changed is None and not self.ahead
+
+
+def _has_no_siblings(commit: CommitId) -> bool:
+    return False
+
+
+def _with_marks(commits: Iterable[LoggedCommit]) -> Iterator[tuple[LoggedCommit, CommitId | None]]:
+    """Give commits, each with whose it is.
+
+    A statement that drops columns has no condition that could hold its mark: the commit in front of it says whose it is
+    (`walreplay.delta.statements.say_in_front`).
+    """
+    in_front: CommitId | None = None
+    for commit in commits:
+        own = CommitId.of_mark(commit.mark)
+        if own is None and commit.operation == _DROPS and in_front is not None and in_front.number == 0:
+            own = in_front
+        yield commit, own
+        in_front = own
+
+
+def others_change(
+    commits: Iterable[LoggedCommit], *, ledger: str, is_siblings: Callable[[CommitId], bool] = _has_no_siblings
+) -> LoggedCommit | None:
+    """Give the first commit by somebody else that has changed a table's rows; None if there is none.
+
+    Args:
+        commits: see `follow`, and for the others.
+    """
+    for commit, own in _with_marks(commits):
+        is_known = own is not None and (own.application == ledger or is_siblings(own))
+        if not is_known and not commit.keeps_rows:
+            return commit
+    return None
+
+
+def follow(
+    commits: Iterable[LoggedCommit],
+    *,
+    ledger: str,
+    left: int,
+    run: str | None = None,
+    is_siblings: Callable[[CommitId], bool] = _has_no_siblings,
+) -> Standing:
+    """Follow a table's commits from the version in which the ledger's last run left it.
+
+    Args:
+        commits: the commits after that version, in their order.
+        ledger: the ledger's id.
+        left: that version; -1 for a table that the ledger does not know.
+        run: the id of an interrupted run that continues now.  Commits before its first one need no check, because it
+            has checked them when it began.
+        is_siblings: says whether a commit that is not the ledger's was made by that of another source that shares the
+            table: it leaves the rows of this one as they are.
+    """
+    line = Standing(left, left)
+    lines = {left: line}
+    back: Standing | None = None
+    highest = 0
+    for commit, own in _with_marks(commits):
+        shares = False
+        if own is not None and own.application != ledger:
+            shares = line.changed is None and commit.restored is None and is_siblings(own)
+            own = None
+        highest = max(highest, 0 if own is None else own.number)
+        back = None if commit.restored is None else lines.get(commit.restored)
+        if back is not None:
+            line = back
+        elif own is not None and own.run is not None and own.run.id == run:
+            passed = line.passed or line.changed
+            line = Standing(commit.version, commit.version, steps=line.steps | {own.number}, passed=passed)
+        elif own is not None:
+            line = replace(line, ahead=(*line.ahead, own))
+        elif shares and line.is_sound:
+            # To set the table back to an earlier version would take the other source's rows away.
+            line = replace(line, left=commit.version)
+        elif not shares and not commit.keeps_rows:
+            line = replace(line, changed=line.changed or commit)
+        line = replace(line, latest=commit.version)
+        lines[commit.version] = line
+    # Of the sound versions, the one that has most of the interrupted run's commits.
+    sound = [one for one in lines.values() if one.is_sound]
+    best = max(sound, key=lambda one: len(one.steps))
+    # Of those that differ only by other sources' rows, the newest.
+    best = max((one for one in sound if one.steps == best.steps), key=lambda one: one.left)
+    if back is not None and line.is_sound and line.steps < best.steps:
+        # A RESTORE has undone some of the run's commits, but Delta would still skip these as already made.
+        line = replace(line, changed=commit)
+    return replace(line, left=best.left, highest=highest)
+
+
+COLUMN_MAPPING: Final = {"delta.columnMapping.mode": "name"}
+"""Columns can be renamed and dropped, and have any name, because files use names of their own."""
+
+TYPE_WIDENING: Final = {"delta.enableTypeWidening": "true"}
+
+TIMESTAMP_NTZ: Final = {"delta.feature.timestampNtz": "supported"}
+
+DELETION_VECTORS: Final = {"delta.enableDeletionVectors": "true"}
+"""A MERGE can mark rows as deleted instead of rewriting their files."""
+
+FEATURE: Final = "delta.feature."
+"""The beginning of a property that switches a feature on.  It is kept in the table's protocol, not as a property."""
+
+_READER: Final = "delta.minReaderVersion"
+
+_LISTS: Final = 3
+"""The reader version from which on a protocol lists its features."""
+
+_NOT_IN_PARQUET: Final = re.compile(r"[ ,;{}()\n\t=]")
+"""Characters that Delta refuses in a column's name without column mapping."""
+
+
+def needed_by(fields: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Give the properties that some columns require.
+
+    Args:
+        fields: as Delta's log declares them.
+    """
+    needed: dict[str, str] = {}
+    for one in fields:
+        if _NOT_IN_PARQUET.search(one["name"]):
+            needed |= COLUMN_MAPPING
+        if _has_local_times(one["type"]):
+            needed |= TIMESTAMP_NTZ
+    return needed
+
+
+def _has_local_times(kind: Any) -> bool:
+    if isinstance(kind, str):
+        return kind == "timestamp_ntz"
+    parts = [field["type"] for field in kind.get("fields", ())]
+    return any(map(_has_local_times, [*parts, kind.get("elementType", "")]))
+
+
+def of_new(properties: Mapping[str, str]) -> dict[str, str]:
+    """Give the properties with which a table is created, given those that are wanted."""
+    return missing(properties, {})
+
+
+def missing(wanted: Mapping[str, str], there: Mapping[str, str]) -> dict[str, str]:
+    """Give the wanted properties that a table lacks, and those that have to be set with them.
+
+    Column mapping alone is declared by a reader version, not by a list of features.  delta-rs does not check that
+    version, and silently reads renamed columns as NULL; DuckDB's reader takes the table for damaged.  So column mapping
+    is switched on together with ``timestampNtz``, which brings the list.
+
+    Args:
+        there: the table's properties, and its protocol's versions and features, as SHOW TBLPROPERTIES gives them.
+    """
+    lacking = {name: value for name, value in wanted.items() if there.get(name, "").lower() != value.lower()}
+    lists = int(there.get(_READER, 1)) >= _LISTS or bool(
+        lacking.keys() & {*TYPE_WIDENING, *TIMESTAMP_NTZ, *DELETION_VECTORS}
+    )
+    return lacking if lists or not lacking.keys() & COLUMN_MAPPING.keys() else lacking | TIMESTAMP_NTZ

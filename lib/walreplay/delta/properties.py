@@ -1,0 +1,116 @@
+"""Switch on the Delta features that a table needs before a change and does not have yet.
+
+This is a commit of its own, because Delta does not change columns in the commit that switches column mapping on.  It
+changes neither rows nor columns: a run that is killed afterwards is continued by one that finds the features there.
+
+Change an existing table's comment, in a commit of its own that changes neither rows nor columns.
+
+Report that somebody else has written to a mirror table during a commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from walreplay.delta import statements as delta
+from walreplay.delta.commits import missing
+from walreplay.delta.target import TableName
+from walreplay.errors import TargetError
+from walreplay.evolution.comments import followed
+from walreplay.session import steps
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@contextmanager
+def conflicts_told(table: TableName, check_lock: Callable[..., None]) -> Iterator[None]:
+    """Turn a commit's conflict with another commit into an error for people.
+
+    Args:
+        check_lock: raises an error if the run has lost the lock.
+
+    Raises:
+        TargetError: there was a conflict; it names the table, or says that another run has taken over.
+    """
+    try:
+        yield
+    except Exception as error:
+        if not delta.is_conflict(error):
+            raise
+        check_lock(sure=True)
+        raise TargetError(
+            "somebody else has written to the table at the same time",
+            path=table.text,
+            remedy="A mirror must have no other writer; run again",
+        ) from error
+
+
+def ensure(
+    spark: SparkSession,
+    table: TableName,
+    wanted: Mapping[str, str],
+    check_lock: Callable[..., None],
+) -> None:
+    """Set those of the wanted properties that an existing table lacks.
+
+    Args:
+        spark: a session that only the caller uses.
+        check_lock: raises an error if the run has lost the lock.
+
+    Raises:
+        TargetError: somebody else has written to the table at the same time.
+    """
+    if not wanted:
+        return
+    lacking = missing(wanted, _shown(spark, table))
+    if not lacking:
+        return
+    check_lock()
+    steps.reached(f"features are to come: {table.text}")
+    with conflicts_told(table, check_lock):
+        spark.sql(f"ALTER TABLE {table.sql} SET TBLPROPERTIES ({delta.listed(lacking)})")
+    # The session must report the version of the commit that follows, not of this one.
+    delta.forget_version(spark)
+    steps.reached(f"features have come: {table.text}")
+
+
+def _shown(spark: SparkSession, table: TableName) -> dict[str, str]:
+    """Give a table's properties, including its protocol's features."""
+    return {row.key: row.value for row in spark.sql(f"SHOW TBLPROPERTIES {table.sql}").collect()}
+
+
+def say(
+    spark: SparkSession,
+    table: TableName,
+    before: str,
+    wanted: str,
+    check_lock: Callable[..., None],
+    *,
+    is_new: bool = False,
+) -> None:
+    """Change a table's comment, unless somebody else has changed it.
+
+    Args:
+        spark: a session that only the caller uses.
+        before: the comment that walreplay wrote last; empty for none.
+        wanted: the new comment; empty for none.
+        check_lock: raises an error if the run has lost the lock.
+        is_new: the caller has just made the table, without a comment; to ask it takes as long as to make it.
+
+    Raises:
+        TargetError: somebody else has written to the table at the same time.
+    """
+    there = "" if is_new else delta.comment_of(spark, table)
+    comment = followed(there, before, wanted)
+    if comment == there:
+        return
+    check_lock()
+    steps.reached(f"comment is to change: {table.text}")
+    with conflicts_told(table, check_lock):
+        spark.sql(f"ALTER TABLE {table.sql} SET TBLPROPERTIES ({delta.listed({'comment': comment})})")
+    # The session must report the version of the commit that follows, not of this one.
+    delta.forget_version(spark)
+    steps.reached(f"comment has changed: {table.text}")

@@ -1,0 +1,629 @@
+"""A small table that is rewritten as a whole: what is known of it, its rows, and which of them are equal.
+
+Everything unusual is left to Spark: then the functions here return None.
+
+End versions that a small history has, and add new ones: as the MERGE in `walreplay.writing.history` does.
+
+Only files with versions that end are written anew.  What has ended stays as it is.
+
+Merge folded rows into a small table that is rewritten as a whole.
+
+The result is the same as that of the MERGE in `walreplay.writing.merge`, or `walreplay.writing.multiset`
+for rows without a key, in the plain case that most small tables are.  Everything else is left to that MERGE: then the
+functions here return None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from walreplay.delta.data_files import FileColumn, as_named
+from walreplay.fold.events import by_value
+from walreplay.fold.identity import contiguous, hash_rows
+from walreplay.session.folders import Folder
+from walreplay.types.by_value import Form
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+MOST_BYTES: Final = 64 << 20
+"""The limit in memory for a table, and for the rows that are merged into it.  For a while there are three copies."""
+
+_ROWS_READ: Final = 1 << 10
+_OUTPUT_ROWS: Final = 1 << 16
+
+_OTHER_TEXTS: Final = (pa.large_string(), pa.string_view())
+_OTHER_BYTES: Final = (pa.large_binary(), pa.binary_view())
+
+_OLD_CALENDAR: Final = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
+"""Keys in the metadata of a file whose dates follow another calendar."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """How folded rows with a key match the table's.
+
+    Attributes:
+        columns: the numbers of the key's columns.
+        tracked: the numbers of the columns that some rows leave unchanged.
+        marks_deleted: the number of the column that marks deleted rows; None if deletes are not soft.
+        claims: a MERGE would refuse a new row whose key is already in the table.
+        forms: the forms of key columns that are compared by value, by their positions in ``columns``.
+        moved: rows have the key that they had before the run in ``b0`` …, and say by ``matches`` whether they had one.
+        with_null: NULL equals NULL, as it does in a key that was configured.
+    """
+
+    columns: tuple[int, ...]
+    tracked: tuple[int, ...] = ()
+    marks_deleted: int | None = None
+    claims: bool = False
+    forms: tuple[tuple[int, Form], ...] = ()
+    moved: bool = False
+    with_null: bool = False
+
+    def bases(self, rows: pa.Table, old: Sequence[pa.Array]) -> list[pa.Array]:
+        """Give the keys that folded rows had before the run, in the types of the table's columns."""
+        return [
+            as_named(contiguous(rows.column(f"b{place}")), old[number].type)
+            for place, number in enumerate(self.columns)
+        ]
+
+    def compared(self, columns: Sequence[pa.Array]) -> list[pa.Array]:
+        """Give the key's columns as they are compared."""
+        forms = dict(self.forms)
+        return [by_value(column, forms.get(place)) for place, column in enumerate(columns)]
+
+
+@dataclass(frozen=True, slots=True)
+class Images:
+    """How folded rows without a key match the table's.
+
+    Attributes:
+        columns: the numbers of the columns that tell rows apart.
+        lsn: the number of the column with the commit LSN, which says which of equal rows is newer; None without one.
+        has_younger: the table has rows that are older than some of these columns.  A delete of such a row may find it
+            by its other columns alone.
+    """
+
+    columns: tuple[int, ...]
+    lsn: int | None = None
+    has_younger: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class VersionMatch:
+    """How folded rows of a history match the versions that the table has (see `walreplay.fold.versions`).
+
+    Attributes:
+        rows: what tells the source's rows apart; None if nothing does.
+        start_lsn: the number of the column with the LSN at which a version begins; likewise ``ordinal``, ``end_lsn``
+            and ``end_at``.
+        emptied: commit LSN and time (microseconds since 1970) of the first truncate, which ends all versions from
+            before the run; None if there is none.
+    """
+
+    rows: Keys | Images | None
+    start_lsn: int
+    ordinal: int
+    end_lsn: int
+    end_at: int
+    emptied: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """A table before the merge, and how folded rows match it.
+
+    Attributes:
+        folder: the table's; ``files`` are the names of its files there.
+        columns: the table's columns.
+        sources: for each of them, the name of the folded rows' column with its values.
+        rescued: the number of the column with rescued texts; None if the table has none.
+        rows: what tells rows apart.
+    """
+
+    folder: Folder
+    files: tuple[str, ...]
+    columns: tuple[FileColumn, ...]
+    sources: tuple[str, ...]
+    rescued: int | None
+    rows: Keys | Images | VersionMatch
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """A table's rows after the merge, and the counts.
+
+    Attributes:
+        columns: for each column of the table, its old values followed by those of the folded rows.
+        places: for each column, the positions of the final rows' values in it.
+        counts: the numbers of rows ``updated``, ``deleted``, ``inserted`` and ``copied``.
+        missing: the numbers of changes that should have found a row and did not: ``without_base`` (updates),
+            ``deletes_without_row``.
+        replaced: the numbers of the files that had rows of these; the table's other files stay.
+    """
+
+    columns: tuple[pa.Array, ...]
+    places: tuple[NDArray[np.int64], ...]
+    counts: Mapping[str, int]
+    missing: Mapping[str, int]
+    replaced: tuple[int, ...]
+
+    @property
+    def changes(self) -> bool:
+        """Whether any row differs from before."""
+        return any(count for name, count in self.counts.items() if name != "copied")
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Give the rows, some at a time."""
+        names = [str(number) for number in range(len(self.columns))]
+        for start in range(0, len(self.places[0]), _OUTPUT_ROWS):
+            part = slice(start, start + _OUTPUT_ROWS)
+            arrays = [column.take(pa.array(at[part])) for column, at in zip(self.columns, self.places, strict=True)]
+            yield pa.RecordBatch.from_arrays(arrays, names=names)
+
+
+def key_is_plain(kind: pa.DataType) -> bool:
+    """Say whether values of a type are equal exactly if their bytes are."""
+    tests = (pa.types.is_integer, pa.types.is_boolean, pa.types.is_string, pa.types.is_binary, pa.types.is_date)
+    return any(test(kind) for test in (*tests, pa.types.is_timestamp, pa.types.is_decimal))
+
+
+def flags(rows: pa.Table, name: str, *, unknown: bool = False) -> NDArray[np.bool_]:
+    """Give a folded rows' column of booleans, with a value for those that are NULL."""
+    column = contiguous(rows.column(name))
+    return np.asarray(column.fill_null(unknown).to_numpy(zero_copy_only=False), np.bool_)
+
+
+def matches_of(
+    old: Sequence[pa.Array], new: Sequence[pa.Array], lengths: tuple[int, int], *, with_null: bool = False
+) -> NDArray[np.int64] | None:
+    """Give for each new key the number of the equal old one, -1 for none; None if Spark has to match them.
+
+    Args:
+        lengths: how many old and new keys there are.
+        with_null: NULL equals NULL, which it does not in SQL.
+    """
+    if not with_null and any(column.null_count for column in (*old, *new)):
+        return None
+    looked_up = runs_of(old, new, lengths)
+    if looked_up is None:
+        return None
+    order, first, there = looked_up
+    if (there > 1).any():
+        return None
+    return np.where(there > 0, order[np.minimum(first, len(order) - 1)], -1) if len(order) else np.full(len(first), -1)
+
+
+def are_distinct(numbers: NDArray[np.int64]) -> bool:
+    """Say whether no number of a row (not -1) is there twice."""
+    some = numbers[numbers >= 0]
+    return len(np.unique(some)) == len(some)
+
+
+def joined(old: Sequence[pa.Array], new: Sequence[pa.Array]) -> tuple[pa.Array, ...]:
+    """Put the values of two sets of rows behind each other, column by column."""
+    return tuple(pa.concat_arrays([one, other]) for one, other in zip(old, new, strict=True))
+
+
+def missing_of(lost: NDArray[np.bool_], deleted: NDArray[np.bool_]) -> dict[str, int]:
+    """Count folded rows that the table should have had (`Rewritten.missing`), by whether they are deletes."""
+    return {
+        "without_base": int(np.count_nonzero(lost & ~deleted)),
+        "deletes_without_row": int(np.count_nonzero(lost & deleted)),
+    }
+
+
+def in_ranges(first: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Give the positions of several ranges, which begin at ``first`` and have ``counts`` positions each."""
+    ends = np.cumsum(counts)
+    total = int(ends[-1]) if len(ends) else 0
+    return np.repeat(first - (ends - counts), counts) + np.arange(total)
+
+
+def has_texts(column: pa.Array) -> bool:
+    """Say whether any value is there."""
+    return bool(len(column) > column.null_count)
+
+
+Runs = tuple["NDArray[np.int64]", "NDArray[np.int64]", "NDArray[np.int64]"]
+
+
+def runs_of(
+    old: Sequence[pa.Array], new: Sequence[pa.Array], lengths: tuple[int, int], rank: NDArray[np.int64] | None = None
+) -> Runs | None:
+    """Find for each new row the old ones that are equal.
+
+    Rows are equal if both halves of their hashes are, as in the fold.  They are looked up by the first half; if that is
+    the same for two different rows, None is returned.
+
+    Args:
+        rank: the order of equal old rows; None for that in which they are there.
+
+    Returns:
+        the old rows' numbers in an order in which equal ones follow each other; for each new row where its equals begin
+        in it, and how many there are.
+    """
+    (first, second), (wanted, checked) = hash_rows(old, lengths[0]), hash_rows(new, lengths[1])
+    order = np.argsort(first, kind="stable") if rank is None else np.lexsort((rank, first))
+    first, second = first[order], second[order]
+    if ((first[1:] == first[:-1]) & (second[1:] != second[:-1])).any():
+        return None
+    begin, end = (np.searchsorted(first, wanted, side) for side in ("left", "right"))
+    some = np.nonzero(end > begin)[0]
+    if (second[begin[some]] != checked[some]).any():
+        return None
+    return order, begin, end - begin
+
+
+def read_rows(before: Before) -> tuple[list[pa.Array], list[int]] | None:
+    """Read a table's columns; None if a file is of an unknown kind, or the table is too large.
+
+    Returns:
+        the columns, and how many rows each file has.
+    """
+    lengths: list[int] = []
+    parts: list[list[pa.Array]] = [[] for _ in before.columns]
+    size = 0
+    for name in before.files:
+        file = pq.ParquetFile(before.folder.open(name), coerce_int96_timestamp_unit="us")
+        if any(name in (file.metadata.metadata or {}) for name in _OLD_CALENDAR):
+            return None
+        lengths.append(file.metadata.num_rows)
+        there = set(file.schema_arrow.names)
+        wanted = [column.physical for column in before.columns if column.physical in there]
+        if not wanted or len(there) < len(file.schema_arrow.names):
+            return None
+        # In batches, because a file tells its size only before texts are decompressed and their dictionaries resolved.
+        for batch in file.iter_batches(_ROWS_READ, columns=wanted):
+            size += batch.nbytes
+            if size > MOST_BYTES:
+                return None
+            for part, column in zip(parts, before.columns, strict=True):
+                if column.physical not in there:
+                    # The column was added after the file was written.
+                    part.append(pa.nulls(batch.num_rows, column.type))
+                    continue
+                array = _conformed(batch.column(column.physical), column.type)
+                if array is None:
+                    return None
+                part.append(array)
+    kinds = [column.type for column in before.columns]
+    columns = [pa.concat_arrays(part) if part else pa.nulls(0, kind) for part, kind in zip(parts, kinds, strict=True)]
+    return columns, lengths
+
+
+def _conformed(array: pa.Array, kind: pa.DataType) -> pa.Array | None:
+    """Give a file's column as the table's type; None if that needs a conversion other than these."""
+    own = array.type
+    if own == kind:
+        return array
+    if pa.types.is_signed_integer(own) and pa.types.is_signed_integer(kind) and own.bit_width < kind.bit_width:
+        return array.cast(kind)
+    if (kind == pa.string() and own in _OTHER_TEXTS) or (kind == pa.binary() and own in _OTHER_BYTES):
+        # Files that delta-rs has compacted have such types.
+        return array.cast(kind)
+    if own == pa.timestamp("us") and kind == pa.timestamp("us", "UTC"):
+        # INT96 timestamps do not say that they are in UTC, and Arrow reads the earliest ones as 1970.
+        return None if pc.any(pc.equal(array.cast(pa.int64()), 0)).as_py() else array.cast(kind)
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Ends:
+    """Which versions of the table end, and when.
+
+    Attributes:
+        rows: the numbers of the table's rows.
+        lsn: the commit LSNs at which they end; ``at`` has the times.
+        missing: see `Rewritten`.
+        base: for each folded row whose version has values of the table's, the number of that row; -1 for none.
+    """
+
+    rows: NDArray[np.int64]
+    lsn: NDArray[np.int64]
+    at: NDArray[np.int64]
+    missing: dict[str, int]
+    base: NDArray[np.int64]
+
+
+def with_versions(
+    before: Before,
+    versions: VersionMatch,
+    columns: tuple[Sequence[pa.Array], Sequence[pa.Array]],
+    rows: pa.Table,
+    lengths: Sequence[int],
+) -> Rewritten | None:
+    """End versions, and add those of the folded rows; None if the table has to be merged by Spark.
+
+    Args:
+        columns: the table's columns, with its rows and with the folded ones'.
+        rows: folded rows (`walreplay.fold.versions.version_schema`).
+        lengths: how many rows each file has.
+    """
+    old, new = columns
+    is_open = np.nonzero(old[versions.end_lsn].is_null().to_numpy(zero_copy_only=False))[0]
+    match versions.rows:
+        case Keys() as keys:
+            ends = _of_keys(before, keys, old, rows, is_open)
+        case Images() as images:
+            ends = _of_images(before, versions, images, columns, rows, is_open)
+        case None:
+            nothing = np.zeros(0, np.int64)
+            missing = missing_of(flags(rows, "expected"), flags(rows, "deleted"))
+            ends = _Ends(nothing, nothing, nothing, missing, np.full(rows.num_rows, -1))
+    if ends is None:
+        return None
+    gone, lsn, at = _with_emptied(ends, versions, is_open)
+    opened = np.nonzero(flags(rows, "opens"))[0]
+    count = len(old[0])
+    files = np.unique(np.searchsorted(np.cumsum(lengths), gone, side="right"))
+    counted = np.array(lengths, np.int64)
+    kept = in_ranges((np.cumsum(counted) - counted)[files], counted[files])
+    places = [np.concatenate([kept, count + opened])] * len(old)
+    if isinstance(versions.rows, Keys):
+        for number in versions.rows.tracked:
+            stays = flags(rows, f"k{number}")[opened]
+            places[number] = np.concatenate([kept, np.where(stays, ends.base[opened], count + opened)])
+    ended = list(old)
+    ended[versions.end_lsn] = _filled(old[versions.end_lsn], gone, lsn)
+    ended[versions.end_at] = _filled(old[versions.end_at], gone, at)
+    counts = {"updated": len(gone), "deleted": 0, "inserted": len(opened), "copied": len(kept) - len(gone)}
+    return Rewritten(joined(ended, new), tuple(places), counts, ends.missing, tuple(map(int, files)))
+
+
+def _with_emptied(
+    ends: _Ends, versions: VersionMatch, is_open: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Add the versions that the first truncate ends: those that are open, and that nothing has ended before."""
+    if versions.emptied is None:
+        return ends.rows, ends.lsn, ends.at
+    rest = np.setdiff1d(is_open, ends.rows)
+    lsn, at = (np.full(len(rest), value) for value in versions.emptied)
+    return np.concatenate([ends.rows, rest]), np.concatenate([ends.lsn, lsn]), np.concatenate([ends.at, at])
+
+
+def _filled(column: pa.Array, places: NDArray[np.int64], values: NDArray[np.int64]) -> pa.Array:
+    """Give a column of LSNs or times with other values (times in microseconds) at some places."""
+    found = column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False).copy()
+    is_null = column.is_null().to_numpy(zero_copy_only=False).copy()
+    found[places], is_null[places] = values, False
+    return pa.array(found, pa.int64(), mask=is_null).cast(column.type)
+
+
+def _ints(rows: pa.Table, name: str) -> NDArray[np.int64]:
+    """Give a folded rows' column of LSNs, ordinals or times (microseconds) as numbers, 0 for NULL."""
+    column = contiguous(rows.column(name)).cast(pa.int64()).fill_null(0)
+    return np.asarray(column.to_numpy(zero_copy_only=False), np.int64)
+
+
+def _of_keys(
+    before: Before, keys: Keys, old: Sequence[pa.Array], rows: pa.Table, is_open: NDArray[np.int64]
+) -> _Ends | None:
+    """Find the open version of each key that has one."""
+    closes, opens = flags(rows, "closes"), flags(rows, "opens")
+    stays = np.zeros(rows.num_rows, np.bool_)
+    for number in keys.tracked:
+        stays |= opens & flags(rows, f"k{number}")
+    asked = np.nonzero(closes | stays)[0]
+    there = [old[number].take(pa.array(is_open)) for number in keys.columns]
+    wanted = keys.bases(rows.take(pa.array(asked)), old)
+    lengths = len(is_open), len(asked)
+    found = matches_of(keys.compared(there), keys.compared(wanted), lengths, with_null=keys.with_null)
+    if found is None:
+        return None
+    base = np.full(rows.num_rows, -1)
+    base[asked] = np.where(found >= 0, is_open[found] if len(is_open) else -1, -1)
+    ended = np.where(closes, base, -1)
+    if not are_distinct(ended) or (keys.claims and (flags(rows, "claimed") & (ended >= 0)).any()):
+        return None
+    if (stays & (base < 0)).any():
+        # There is nothing that the value could be taken from.
+        return None
+    if before.rescued is not None and has_texts(old[before.rescued].take(pa.array(base[stays]))):
+        # Rescued texts stay with their columns.
+        return None
+    hit = ended >= 0
+    missing = missing_of(flags(rows, "expected") & ~hit, flags(rows, "deleted"))
+    return _Ends(ended[hit], _ints(rows, "closes_lsn")[hit], _ints(rows, "closes_at")[hit], missing, base)
+
+
+def _of_images(
+    before: Before,
+    versions: VersionMatch,
+    images: Images,
+    columns: tuple[Sequence[pa.Array], Sequence[pa.Array]],
+    rows: pa.Table,
+    is_open: NDArray[np.int64],
+) -> _Ends | None:
+    """Find for the n-th closing of an image its n-th open copy, the newest first."""
+    old, new = columns
+    closing = np.nonzero(flags(rows, "closes"))[0]
+    there = [column.take(pa.array(is_open)) for column in old]
+    wanted = [column.take(pa.array(closing)) for column in new]
+    if before.rescued is not None and (has_texts(there[before.rescued]) or has_texts(wanted[before.rescued])):
+        # Rescued texts are compared without those of dropped columns, in whatever order they are.
+        return None
+    hashes = [
+        hash_rows([part[number] for number in images.columns], count)
+        for part, count in ((there, len(is_open)), (wanted, len(closing)))
+    ]
+    start, ordinal = (
+        there[number].cast(pa.int64()).to_numpy(zero_copy_only=False)
+        for number in (versions.start_lsn, versions.ordinal)
+    )
+    lsn = _ints(rows, "closes_lsn")[closing]
+    found = _paired(
+        (*hashes[0], _numbered(*hashes[0], -start, -ordinal)),
+        (*hashes[1], _numbered(*hashes[1], lsn, _ints(rows, "ordinal")[closing])),
+    )
+    hit = found >= 0
+    lost = flags(rows, "expected").copy()
+    lost[closing[hit]] = False
+    at = _ints(rows, "closes_at")[closing][hit]
+    # Without a key nothing is updated: all that is missing is deleted.
+    missing = missing_of(lost, np.ones(len(lost), np.bool_))
+    return _Ends(is_open[found[hit]], lsn[hit], at, missing, np.full(rows.num_rows, -1))
+
+
+_Places = tuple["NDArray[np.uint64]", "NDArray[np.uint64]", "NDArray[np.int64]"]
+"""Both halves of the images' hashes, and each row's number among those of its image."""
+
+
+def _numbered(first: NDArray[np.uint64], second: NDArray[np.uint64], *order: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Number the rows of each image, from 0, in an order."""
+    at = np.lexsort((*reversed(order), second, first))
+    begins = np.ones(len(at), np.bool_)
+    begins[1:] = (first[at[1:]] != first[at[:-1]]) | (second[at[1:]] != second[at[:-1]])
+    begin = np.maximum.accumulate(np.where(begins, np.arange(len(at)), 0))
+    numbers = np.empty(len(at), np.int64)
+    numbers[at] = np.arange(len(at)) - begin
+    return numbers
+
+
+def _paired(old: _Places, new: _Places) -> NDArray[np.int64]:
+    """Give for each new row the old one of the same image and number; -1 for none."""
+    first, second, number = (np.concatenate([one, other]) for one, other in zip(old, new, strict=True))
+    is_new = np.arange(len(first)) >= len(old[0])
+    at = np.lexsort((is_new, number, second, first))
+    before, behind = at[:-1], at[1:]
+    same = ~is_new[before] & is_new[behind]
+    for part in (first, second, number):
+        same &= part[before] == part[behind]
+    found = np.full(len(new[0]), -1)
+    found[behind[same] - len(old[0])] = before[same]
+    return found
+
+
+def rewrite(before: Before, folded: Sequence[pa.RecordBatch]) -> Rewritten | None:
+    """Merge folded rows into the rows of a table; None if the table has to be merged by Spark.
+
+    Args:
+        folded: rows to merge (`walreplay.fold.net_changes.merge_schema`), each key or image once.
+    """
+    try:
+        read = read_rows(before)
+        if read is None:
+            return None
+        old, lengths = read
+        rows = pa.Table.from_batches(folded).combine_chunks()
+        new = [
+            as_named(contiguous(rows.column(source)), column.type)
+            for source, column in zip(before.sources, before.columns, strict=True)
+        ]
+        match before.rows:
+            case Keys() as keys:
+                return _with_keys(before, keys, old, new, rows)
+            case Images() as images:
+                return _with_copies(before, images, old, new, rows)
+            case versions:
+                return with_versions(before, versions, (old, new), rows, lengths)
+    except (OSError, pa.ArrowException):
+        return None
+
+
+def _with_keys(
+    before: Before, keys: Keys, old: Sequence[pa.Array], new: Sequence[pa.Array], rows: pa.Table
+) -> Rewritten | None:
+    matches = _bases(keys, old, new, rows)
+    if matches is None:
+        return None
+    deleted, matched = flags(rows, "deleted"), matches >= 0
+    updated = np.nonzero(matched & ~deleted)[0]
+    if keys.claims and (flags(rows, "claimed") & matched).any():
+        return None
+    gone = matches[matched & deleted]
+    is_new = ~matched & ~deleted
+    if keys.marks_deleted is not None:
+        # A soft delete of a row that the table does not have inserts nothing.  NULL counts as true here, as in SQL.
+        marked = flags(rows, before.sources[keys.marks_deleted], unknown=True)
+        is_new &= ~(marked & flags(rows, "expected"))
+    inserted = np.nonzero(is_new)[0]
+    if keys.tracked and before.rescued is not None:
+        # Rescued texts stay with their columns.
+        texts = old[before.rescued].take(pa.array(matches[updated]))
+        if texts.null_count < len(updated):
+            return None
+    count = len(old[0])
+    # The source of each row: its position among the table's rows followed by the folded ones.
+    at = np.arange(count)
+    at[matches[updated]] = count + updated
+    at = np.concatenate([np.delete(at, gone), count + inserted])
+    places = [at] * len(old)
+    of_update = np.nonzero(at >= count)[0][: len(updated)]
+    for number in keys.tracked:
+        rows_of = at[of_update] - count
+        stays = flags(rows, f"k{number}")[rows_of]
+        if stays.any():
+            places[number] = at.copy()
+            places[number][of_update[stays]] = matches[rows_of[stays]]
+    counts = {
+        "updated": len(updated),
+        "deleted": len(gone),
+        "inserted": len(inserted),
+        "copied": count - len(updated) - len(gone),
+    }
+    missing = missing_of(flags(rows, "expected") & ~matched, deleted)
+    return Rewritten(joined(old, new), tuple(places), counts, missing, tuple(range(len(before.files))))
+
+
+def _with_copies(
+    before: Before, images: Images, old: Sequence[pa.Array], new: Sequence[pa.Array], rows: pa.Table
+) -> Rewritten | None:
+    """Apply the net count of each image: see `walreplay.writing.multiset.merge_multiset`."""
+    if before.rescued is not None and (has_texts(old[before.rescued]) or has_texts(new[before.rescued])):
+        # Rescued texts are compared without those of dropped columns, in whatever order they are.
+        return None
+    count = len(old[0])
+    net, needed = (contiguous(rows.column(name)).to_numpy() for name in ("net", "needed"))
+    stored, wanted = ([part[number] for number in images.columns] for part in (old, new))
+    age = None if images.lsn is None else -pc.fill_null(old[images.lsn], 0).to_numpy()
+    looked_up = runs_of(stored, wanted, (count, len(net)), age)
+    if looked_up is None:
+        return None
+    order, first, there = looked_up
+    there = np.where(needed > 0, there, 0)
+    if len(np.unique(first[there > 0])) < np.count_nonzero(there):
+        return None
+    missing = np.maximum(needed - there, 0)
+    if missing.any() and images.has_younger:
+        return None
+    removed, added = np.minimum(there, needed), net + needed
+    if int(added.sum()) * max(1, max((_longest(part) for part in new), default=1)) > MOST_BYTES:
+        return None
+    gone = order[in_ranges(first, removed)]
+    at = np.concatenate([np.delete(np.arange(count), gone), count + np.repeat(np.arange(len(net)), added)])
+    counts = {"updated": 0, "deleted": len(gone), "inserted": int(added.sum()), "copied": count - len(gone)}
+    lost = {"without_base": 0, "deletes_without_row": int(missing.sum())}
+    return Rewritten(joined(old, new), (at,) * len(old), counts, lost, tuple(range(len(before.files))))
+
+
+def _longest(column: pa.Array) -> int:
+    """Give the bytes of a column's longest text; 0 for other types, whose values are short."""
+    if not (pa.types.is_string(column.type) or pa.types.is_binary(column.type)):
+        return 0
+    return pc.max(pc.binary_length(column)).as_py() or 0
+
+
+def _bases(keys: Keys, old: Sequence[pa.Array], new: Sequence[pa.Array], rows: pa.Table) -> NDArray[np.int64] | None:
+    """Give for each folded row the number of the table's row that it changes, -1 for none; None as `matches_of`."""
+    wanted, has_base = [new[number] for number in keys.columns], np.ones(rows.num_rows, np.bool_)
+    if keys.moved:
+        has_base = flags(rows, "matches")
+        wanted = keys.bases(rows.filter(pa.array(has_base)), old)
+    count = int(np.count_nonzero(has_base))
+    there = [old[number] for number in keys.columns]
+    found = matches_of(keys.compared(there), keys.compared(wanted), (len(old[0]), count), with_null=keys.with_null)
+    if found is None or not are_distinct(found):
+        return None
+    matches = np.full(rows.num_rows, -1)
+    matches[has_base] = found
+    return matches

@@ -1,0 +1,600 @@
+"""Delta's statements: create a table, make a commit exactly once, find it again, MERGE, read.
+
+The Spark SQL type of each Arrow type.
+
+Create a catalog's table by a statement, without rows.
+
+Look at a table's first rows.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import functions as f
+from pyspark.sql.types import StructType
+
+from walreplay.delta.commits import CommitId as CommitId
+from walreplay.delta.commits import in_statement, mark_of, needed_by, of_new
+from walreplay.delta.local import LOG, ConflictError, declared, newest_version, touch
+from walreplay.delta.located import folder_at, folder_of_new, opened_at, opened_in
+from walreplay.delta.target import TableName, quote
+from walreplay.errors import TargetError
+from walreplay.evolution.comments import comment_in
+from walreplay.session.folders import MountedFolder, forget_files
+from walreplay.session.isolation import AS_WRITTEN, has_own_sessions, settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType
+
+
+def sql_type(kind: pa.DataType) -> str:
+    """Give the Spark SQL type that holds an Arrow type's values exactly.
+
+    Raises:
+        TypeError: for a type that no column has.
+    """
+    simple = {
+        pa.bool_(): "BOOLEAN",
+        pa.int8(): "TINYINT",
+        pa.int16(): "SMALLINT",
+        pa.int32(): "INT",
+        pa.int64(): "BIGINT",
+        pa.float32(): "FLOAT",
+        pa.float64(): "DOUBLE",
+        pa.string(): "STRING",
+        pa.binary(): "BINARY",
+        pa.date32(): "DATE",
+    }
+    if kind in simple:
+        return simple[kind]
+    if pa.types.is_dictionary(kind):
+        return sql_type(kind.value_type)
+    if pa.types.is_decimal(kind):
+        return f"DECIMAL({kind.precision},{kind.scale})"
+    if pa.types.is_timestamp(kind):
+        return "TIMESTAMP_NTZ" if kind.tz is None else "TIMESTAMP"
+    if pa.types.is_list(kind):
+        return f"ARRAY<{sql_type(kind.value_type)}>"
+    if pa.types.is_struct(kind):
+        return f"STRUCT<{', '.join(f'{quote(field.name)}: {sql_type(field.type)}' for field in kind)}>"
+    raise TypeError(f"no column has the type {kind}")
+
+
+def sql_schema(schema: pa.Schema) -> str:
+    """Give a whole schema, as mapInArrow and CREATE TABLE take it."""
+    return ", ".join(f"{quote(field.name)} {sql_type(field.type)}" for field in schema)
+
+
+_one_schema: Final = threading.Lock()
+"""Tables are made at the same time, and a Hive metastore logs an error if a schema is made twice."""
+
+_NOT_EMPTY: Final = ("DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION", "LOCATION_ALREADY_EXISTS")
+
+_A_WHILE: Final = 60.0
+"""Between its commit and the catalog a statement takes less than so many seconds."""
+
+NO_PROPERTIES: Final[Mapping[str, str]] = {}
+"""A table has none but those that its columns need."""
+
+USER_METADATA: Final = "spark.databricks.delta.commitInfo.userMetadata"
+"""What a session's commits have as their user's metadata."""
+
+MADE_BY: Final = "walreplay.made_by"
+"""The property of a table that says which run has created it, where the platform refuses to have it in the history."""
+
+
+def create_table(
+    spark: SparkSession,
+    table: TableName,
+    schema: pa.Schema,
+    properties: Mapping[str, str] = NO_PROPERTIES,
+    *,
+    commit: CommitId | None = None,
+) -> None:
+    """Create a catalog's table without rows, if it is not there; it has the properties that its columns need, too.
+
+    Args:
+        schema: with the comments of the columns and of the table (`comment_in`).
+        commit: the one that will bring its rows; None if it does not matter whose table it is.
+    """
+    fields = declared(schema)
+    columns = ", ".join(f"{quote(field.name)} {sql_type(field.type)}{commented(comment_in(field))}" for field in schema)
+    given = of_new({**properties, **needed_by(fields)})
+    create_by_sql(spark, table, columns, given, comment_in(schema) or "", commit)
+
+
+def create_by_sql(
+    spark: SparkSession,
+    table: TableName,
+    columns: str,
+    properties: Mapping[str, str],
+    comment: str,
+    commit: CommitId | None,
+) -> None:
+    """Create a table without rows.
+
+    Args:
+        columns: SQL.
+        commit: see `create_table`.
+    """
+    # The table is created by the run, too, but this is not yet the commit with the rows.
+    mark = None if commit is None else replace(commit, number=0).mark
+    try:
+        namespace = TableName(parts=table.parts[:-1]).sql
+        # Who may not create schemas can be given them; the statement would ask for the privilege all the same.
+        with _one_schema:
+            if not spark.catalog.databaseExists(namespace):
+                spark.sql(f"CREATE SCHEMA IF NOT EXISTS {namespace}")
+        with settings(spark, {} if mark is None else {USER_METADATA: mark}) as refused:
+            if mark is not None and refused:
+                properties = {**properties, MADE_BY: in_statement(mark)}
+            given = f"{commented(comment)}{f' TBLPROPERTIES ({listed(properties)})' if properties else ''}"
+            statement = f"CREATE TABLE IF NOT EXISTS {table.sql} ({columns}) USING delta{given}"
+            try:
+                spark.sql(statement)
+            except PySparkException as error:
+                if error.getCondition() not in _NOT_EMPTY or not _remove_rest(spark, table, commit):
+                    raise
+                spark.sql(statement)
+    except AnalysisException as error:
+        if error.getCondition() != "INVALID_SCHEMA_OR_RELATION_NAME":
+            raise
+        raise TargetError(
+            "the catalog does not take a table or schema of this name",
+            table=table.text,
+            remedy="Apply to a folder instead, where every name is possible",
+        ) from None
+
+
+def _remove_rest(spark: SparkSession, table: TableName, commit: CommitId | None) -> bool:
+    """Remove what a statement has left that was killed between its commit and the catalog; say whether that was done.
+
+    Delta refuses a folder that is not empty, and the table would never be made.  What is left is a log of one version
+    without rows, of a table that no catalog knows.  A statement that is at work still is not disturbed.
+
+    Args:
+        commit: of the same ledger as the statement; None for a table of the ledger's, whose places are its own.
+    """
+    folder = folder_of_new(spark, table)
+    if folder is None or set(folder.names()) != {LOG} or newest_version(folder) != 0:
+        return False
+    changed = folder.changed_at(LOG)
+    opened = opened_in(folder)
+    first = None if opened is None else next(opened.history(), None)
+    made_by = None if first is None else CommitId.of_mark(first.mark)
+    is_own = commit is None or (made_by is not None and made_by.application == commit.application)
+    if (
+        opened is None
+        or first is None
+        or not is_own
+        or not opened.is_empty
+        or changed is None
+        or time.time() - changed < _A_WHILE
+    ):
+        return False
+    folder.delete_all()
+    forget_files()
+    return True
+
+
+def listed(properties: Mapping[str, str]) -> str:
+    """Write properties as a SQL list."""
+    return ", ".join(f"{literal(key)} = {literal(value)}" for key, value in properties.items())
+
+
+def commented(comment: str | None) -> str:
+    """Give a comment as it stands in a statement that declares something; empty for none."""
+    return f" COMMENT {literal(comment)}" if comment else ""
+
+
+def literal(text: str) -> str:
+    """Write a text as a SQL literal."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+_HISTORY_DEPTH: Final = 20
+
+WHOLE_HISTORY: Final = 10_000
+"""How far back an interrupted run looks for its own commits."""
+
+_MISSING: Final = (
+    "PATH_NOT_FOUND",
+    "DELTA_TABLE_NOT_FOUND",
+    "DELTA_PATH_DOES_NOT_EXIST",
+    "DELTA_MISSING_DELTA_TABLE",
+)
+"""The conditions under which there is no table at a path."""
+
+_LAST_VERSION: Final = "spark.databricks.delta.lastCommitVersionInSession"
+"""Where Delta tells a session which version its last commit has made."""
+
+_CONFLICT: Final = re.compile(r"\[DELTA_(CONCURRENT_|METADATA_CHANGED|PROTOCOL_CHANGED)")
+
+_MERGED: Final = {
+    "num_inserted_rows": "numTargetRowsInserted",
+    "num_updated_rows": "numTargetRowsUpdated",
+    "num_deleted_rows": "numTargetRowsDeleted",
+}
+"""What a MERGE gives back, by the names that the history has for it."""
+
+SMALL_STATE: Final = {
+    **AS_WRITTEN,
+    # Delta reads a table's state in 50 tasks by default, whatever its size.
+    "spark.databricks.delta.snapshotPartitions": "2",
+    # To write a table's files into its checksum Delta runs a query, for a new table too.  Nothing reads them there.
+    "spark.databricks.delta.allFilesInCrc.enabled": "false",
+    # What Spark generates for a table's statistics is else ordered by hashes of its columns' random names: every table
+    # gets code of its own, which Java compiles anew, where tables of one shape could share it.
+    "spark.sql.subexpressionElimination.enabled": "false",
+    "spark.sql.session.timeZone": "UTC",
+    # Spark's default is a form of Parquet's first days, which others read as nanoseconds: years 1677 to 2262.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+}
+
+FEW_ROWS: Final = SMALL_STATE | {
+    # For a row or two, to compile a plan and to look at it again between its stages takes longer than to run it.
+    "spark.databricks.delta.snapshotPartitions": "1",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.shuffle.partitions": "1",
+}
+
+
+FEW_ROWS_REWRITTEN: Final = FEW_ROWS | {
+    # To write a small file anew takes fewer steps than to mark rows in it.
+    "spark.databricks.delta.merge.deletionVectors.persistent": "false",
+    "spark.databricks.delta.update.deletionVectors.persistent": "false",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TableCommit:
+    """A commit as the table's history lists it.
+
+    Attributes:
+        counts: see `CommitId`, and for ``form``.
+    """
+
+    version: int
+    metrics: Mapping[str, str]
+    counts: Mapping[str, int] | None = None
+    form: str | None = None
+
+    def rows(self, *names: str) -> int:
+        """Give the first of some row counts that the history has."""
+        for name in names:
+            if name in self.metrics:
+                return int(self.metrics[name])
+        return 0
+
+    def joined(self, later: TableCommit) -> TableCommit:
+        """Add a later commit's counts."""
+        names = dict.fromkeys([*self.metrics, *later.metrics])
+        counts = {name: str(self.rows(name) + later.rows(name)) for name in names if name.startswith("num")}
+        return TableCommit(later.version, counts)
+
+
+@dataclass(frozen=True, slots=True)
+class Marking:
+    """How a statement's commit gets its mark.
+
+    Attributes:
+        mark: what the statement itself has to say; None if a setting says it.
+    """
+
+    mark: str | None = None
+
+    def also(self, column: str) -> str:
+        """Write the end of a statement's condition, which is true of every row and holds the mark.
+
+        The optimizer would leave out what does not depend on rows.  The history has the condition as it was optimized.
+
+        Args:
+            column: SQL for a column whose texts are none of walreplay's marks.
+        """
+        return "" if self.mark is None else f" AND NOT (CAST({column} AS STRING) <=> '{in_statement(self.mark)}')"
+
+
+@contextmanager
+def marking(spark: SparkSession, commit: CommitId) -> Iterator[Marking]:
+    """Let the history say of the one statement inside which commit it is; Delta may make it a second time.
+
+    Yields:
+        what the statement has to hold.
+    """
+    with settings(spark, {USER_METADATA: commit.mark}) as refused:
+        yield Marking(commit.mark if refused else None)
+
+
+@contextmanager
+def committing(spark: SparkSession, commit: CommitId) -> Iterator[Marking]:
+    """Make the one statement inside this very commit (application and number).
+
+    On Spark Connect there is only the caller's session, and Delta's settings for it would reach commits of other
+    tables.  So only the mark for the history is set there, and the history, which is read before, prevents a second
+    commit.  Where the platform refuses that setting, too, the statement has to hold the mark.
+
+    Yields:
+        what the statement has to hold.
+    """
+    values = {USER_METADATA: commit.mark}
+    if has_own_sessions(spark):
+        # The mark in the history does no harm to another commit, these would.
+        values |= {
+            "spark.databricks.delta.write.txnAppId": commit.application,
+            "spark.databricks.delta.write.txnVersion": str(commit.number),
+        }
+    with settings(spark, values) as refused:
+        yield Marking(commit.mark if USER_METADATA in refused else None)
+
+
+def say_in_front(spark: SparkSession, table: TableName, commit: CommitId) -> None:
+    """Say in a commit of its own whose the next one is, which the platform does not let say it itself."""
+    spark.sql(f"ALTER TABLE {table.sql} SET TBLPROPERTIES ({listed({MADE_BY: in_statement(commit.mark)})})")
+
+
+def exists(spark: SparkSession, table: TableName) -> bool:
+    """Return whether a Delta table exists."""
+    folder = folder_at(spark, table)
+    return is_known(spark, table) if folder is None else newest_version(folder) >= 0
+
+
+def is_known(spark: SparkSession, table: TableName) -> bool:
+    """Return whether Spark finds a Delta table, without a look into its folder."""
+    return _schema_of(spark, table) is not None
+
+
+def schema_of(spark: SparkSession, table: TableName) -> StructType | None:
+    """Give a table's columns as Spark has them; None if there is no table."""
+    # Spark needs a tenth of a second, and in an object store some requests more, also to say that there is none.
+    opened = opened_at(spark, table)
+    if opened is None:
+        return _schema_of(spark, table)
+    return _schema_in(opened.fields) if opened.version >= 0 else None
+
+
+def _schema_of(spark: SparkSession, table: TableName) -> StructType | None:
+    """Give a table's columns by Spark itself; None if there is no table."""
+    try:
+        if table.path is None and not spark.catalog.tableExists(table.sql):
+            return None
+        return read(spark, table).schema
+    except AnalysisException as error:
+        if error.getCondition() in _MISSING:
+            return None
+        raise
+
+
+def _schema_in(fields: Sequence[Mapping[str, Any]]) -> StructType:
+    """Give the columns that a log declares, as Spark has them: what is Delta's own in them is left out."""
+    schema = StructType.fromJson({"type": "struct", "fields": list(fields)})
+    for field in schema.fields:
+        field.metadata = {key: value for key, value in field.metadata.items() if not key.startswith("delta.")}
+    return schema
+
+
+def made_by(spark: SparkSession, table: TableName) -> list[CommitId]:
+    """Give the ids of the commits in a table's history, as far as they have one."""
+    history = spark.sql(f"DESCRIBE HISTORY {table.sql} LIMIT {WHOLE_HISTORY}")
+    rows = history.select("userMetadata", "operationParameters").collect()
+    found = (CommitId.of_mark(mark_of(row.userMetadata, row.operationParameters or {})) for row in rows)
+    return [commit for commit in found if commit is not None]
+
+
+def find_commit(
+    spark: SparkSession, table: TableName, commit: CommitId, *, depth: int = _HISTORY_DEPTH
+) -> TableCommit | None:
+    """Find a commit in the newest entries of a table's history."""
+    rows = spark.sql(f"DESCRIBE HISTORY {table.sql} LIMIT {depth}").collect()
+    for row in rows:
+        own = CommitId.of_mark(mark_of(row.userMetadata, row.operationParameters or {}))
+        if own == commit:
+            return TableCommit(int(row.version), dict(row.operationMetrics or {}), own.counts, own.form)
+    return None
+
+
+def size_of(spark: SparkSession, table: TableName) -> int:
+    """Give the size of a table's files in bytes."""
+    (row,) = spark.sql(f"DESCRIBE DETAIL {table.sql}").select("sizeInBytes").collect()
+    return int(row.sizeInBytes)
+
+
+def is_conflict(error: Exception) -> bool:
+    """Say whether a commit failed because somebody else made one in between."""
+    return isinstance(error, ConflictError) or _CONFLICT.search(str(error)) is not None
+
+
+def last_version(spark: SparkSession) -> int | None:
+    """Give the version of the session's last commit, if known; see `forget_version`."""
+    try:
+        version = spark.conf.get(_LAST_VERSION, None)
+    except Exception:
+        # Not every platform has it.
+        return None
+    return None if version is None else int(version)
+
+
+def forget_version(spark: SparkSession) -> None:
+    """Reset `last_version`, because a commit that is skipped does not set it."""
+    with suppress(Exception):
+        spark.conf.unset(_LAST_VERSION)
+
+
+def merge(spark: SparkSession, statement: str) -> dict[str, str]:
+    """Run a MERGE, and count its rows as the history does; a MERGE that is skipped as made already counts none."""
+    found = spark.sql(statement).collect()
+    return {name: str(row[column] or 0) for row in found for column, name in _MERGED.items()}
+
+
+def write(
+    frame: DataFrame,
+    table: TableName,
+    mode: str,
+    commit: CommitId | None = None,
+    *,
+    create: bool = False,
+    new_schema: bool = False,
+    only: str = "",
+    properties: Mapping[str, str] = NO_PROPERTIES,
+    comment: str = "",
+) -> None:
+    """Append to a table or overwrite its rows, in one commit.
+
+    Args:
+        mode: ``append`` or ``overwrite``.
+        commit: the commit that this is, if it must be made exactly once.
+        create: the table does not exist yet; it is created with the ``properties`` and those that its columns need.
+        new_schema: an overwritten table gets the frame's columns.
+        only: SQL for the rows that are overwritten, which all new rows satisfy too; empty for all.
+        comment: what a catalog's table that is made says of itself; at a path a DataFrame can make none that does.
+    """
+    if create:
+        properties = of_new({**properties, **needed_by(frame.schema.jsonValue()["fields"])})
+    writer = frame.write.format("delta").mode(mode)
+    if new_schema:
+        writer = writer.option("overwriteSchema", "true")
+    if only:
+        writer = writer.option("replaceWhere", only)
+    options = {} if commit is None else commit.options
+    if table.path is not None:
+        writer.options(**(properties if create else {}), **options).save(table.path)
+        return
+    if create:
+        # A catalog's table does not take properties as options, so it is made first.
+        columns = ", ".join(
+            f"{quote(field.name)} {field.dataType.simpleString()}{commented(field.metadata.get('comment'))}"
+            for field in frame.schema.fields
+        )
+        create_by_sql(frame.sparkSession, table, columns, properties, comment, commit)
+    # Delta's own catalog heeds the options.  Others may heed the settings alone.
+    with nullcontext() if commit is None else committing(frame.sparkSession, commit):
+        if only or (mode == "overwrite" and not new_schema):
+            # saveAsTable would replace the whole table, and alter what the catalog has of it: a Hive metastore refuses
+            # that, which Delta bears and Hive logs as an error.
+            frame.writeTo(table.sql).options(**options).overwrite(f.expr(only or "true"))
+        else:
+            writer.options(**options).saveAsTable(table.sql)
+
+
+def like_table(frame: DataFrame, table: TableName) -> DataFrame:
+    """Give rows with all columns of a table that is there: NULL in those that they lack, in its order and types."""
+    return shaped(frame, read(frame.sparkSession, table).schema)
+
+
+def shaped(frame: DataFrame, wanted: StructType) -> DataFrame:
+    """Give rows with these columns, and inside of them with these fields: NULL in those that they lack."""
+    own = {field.name: field.dataType for field in frame.schema.fields}
+    columns = []
+    for field in wanted.fields:
+        kind = own.get(field.name)
+        column = f.lit(None) if kind is None else f.col(quote(field.name))
+        columns.append(_shaped(column, kind, field.dataType).alias(field.name))
+    return frame.select(*columns)
+
+
+def _shaped(column: Column, kind: DataType | None, wanted: DataType) -> Column:
+    # A cast goes by place.
+    if not (isinstance(kind, StructType) and isinstance(wanted, StructType)) or kind.names == wanted.names:
+        return column.cast(wanted)
+    own = {field.name: field.dataType for field in kind.fields}
+    fields = []
+    for field in wanted.fields:
+        value = column.getField(field.name) if field.name in own else f.lit(None)
+        fields.append(_shaped(value, own.get(field.name), field.dataType).alias(field.name))
+    return f.when(column.isNotNull(), f.struct(*fields))
+
+
+def checkpoint(spark: SparkSession, table: TableName) -> None:
+    """Write a checkpoint of a table's log, after columns of the same names have got other types.
+
+    Until then the log contains files that the table no longer has, with least and greatest values of the old types.
+    DuckDB's reader reads these as the new types, and fails.
+    """
+    # Delta writes one by itself before long.
+    with suppress(Exception):
+        opened = opened_at(spark, table)
+        if opened is not None:
+            opened.checkpoint()
+
+
+def with_comments(frame: DataFrame, comments: Mapping[str, str]) -> DataFrame:
+    """Give rows whose columns, by name, say what those of the table are to say that is made of them."""
+    columns = (
+        f.col(quote(name)).alias(name, metadata={"comment": comments[name]})
+        if comments.get(name)
+        else f.col(quote(name))
+        for name in frame.columns
+    )
+    return frame.select(*columns)
+
+
+def comments_of(spark: SparkSession, table: TableName) -> dict[str, str]:
+    """Give what the columns of a table that is there say, by name; empty for nothing."""
+    return {field.name: field.metadata.get("comment") or "" for field in read(spark, table).schema.fields}
+
+
+def comment_of(spark: SparkSession, table: TableName) -> str:
+    """Give what a table that is there says of itself; empty for nothing."""
+    (row,) = spark.sql(f"DESCRIBE DETAIL {table.sql}").select("description").collect()
+    return row.description or ""
+
+
+def drop(spark: SparkSession, table: TableName) -> None:
+    """Remove a catalog's table, if it is there; the next one of its name may lie where it lay."""
+    spark.sql(f"DROP TABLE IF EXISTS {table.sql}")
+    forget_files()
+
+
+def forget(spark: SparkSession, table: TableName) -> None:
+    """Make Delta read a path's log again, after a folder has been moved without Delta.
+
+    The logs of two tables that swap places can agree in versions and times of their commits, which may be made in the
+    same millisecond.  Then one table would be read for the other.
+    """
+    forget_files()
+    folder = folder_at(spark, table)
+    if isinstance(folder, MountedFolder):
+        touch(folder)
+
+
+def read(spark: SparkSession, table: TableName) -> DataFrame:
+    """Give a table's rows as a DataFrame."""
+    return spark.read.format("delta").load(table.path) if table.path is not None else spark.read.table(table.sql)
+
+
+_WIDTH: Final = 40
+"""Longer values are cut: a look at the rows, not a copy of them."""
+
+
+def first_rows(spark: SparkSession, location: str, limit: int) -> tuple[list[str], list[tuple[str, ...]]]:
+    """Give the columns of a Delta table and some of its rows, as text.
+
+    Args:
+        location: the table's path, or its name in a catalog (which has no slash).
+    """
+    is_path = "/" in location or "\\" in location
+    table = spark.read.format("delta").load(location) if is_path else spark.table(location)
+    # Columns are taken by position: a name may hold dots, backticks, anything.
+    columns = table.columns
+    numbered = table.toDF(*(f"c{number}" for number in range(len(columns))))
+    texts = numbered.select(*(F.col(name).cast("string") for name in numbered.columns)).limit(limit)
+    return columns, [tuple(_shorten(value) for value in row) for row in texts.collect()]
+
+
+def _shorten(text: str | None) -> str:
+    if text is None:
+        return "NULL"
+    return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 1]}…"

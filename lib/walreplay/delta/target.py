@@ -1,0 +1,320 @@
+"""Where tables are written: a folder of Delta tables, or a catalog.
+
+Errors of the storage, reported with the place: a full disk, a refused path, a damaged ledger, an unknown catalog.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from walreplay.errors import ConfigError, TargetError, WalReplayError
+from walreplay.session.failures import failure_of, is_refused
+
+LEDGER_SCHEMA: Final = "_walreplay"
+_SOURCES: Final = "sources"
+"""The folder, inside the ledger's, of the ledgers of several sources."""
+_CATALOG = re.compile(r"[A-Za-z_][A-Za-z0-9_\-]*(\.[A-Za-z_][A-Za-z0-9_\-]*)?")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:")
+_NOT_IN_CATALOGS = re.compile(rf"(?:[^A-Za-z0-9_]|_(?=_x)|\A_(?={LEDGER_SCHEMA[1:]}))+", re.IGNORECASE | re.ASCII)
+_UNSAFE = re.compile(r"[/\\%\x00-\x1f\x7f]")
+
+
+_BETWEEN: Final = "__x__"
+"""What no encoded name holds."""
+
+
+def encode_name(name: str) -> str:
+    """Write a PostgreSQL name as the name of a folder.
+
+    A name stays as it is, except for what would leave the folder, end the name or hide it from Spark (a leading ``.``
+    or ``_``).  That is percent-encoded, and so is ``%`` itself, so that no two names become one.
+    """
+    encoded = _UNSAFE.sub(lambda found: f"%{ord(found[0]):02X}", name)
+    if encoded[:1] in (".", "_"):
+        encoded = f"%{ord(encoded[0]):02X}{encoded[1:]}"
+    return encoded
+
+
+def encode_for_catalog(name: str) -> str:
+    """Write a PostgreSQL name as the name of a schema or table in a catalog.
+
+    Spark's own catalog and Hive's accept only ASCII letters, digits and ``_``; Unity Catalog accepts a little more.  So
+    that a name does not depend on the catalog, other characters are written as ``__x<code>_<code>__``, their code
+    points in hexadecimal: ``order-items`` is ``order__x2d__items``.  An underscore that begins ``__x``, or the ledger's
+    name, is encoded too.  No two names become one, except those that differ only by case, because catalogs ignore case.
+    """
+    return _NOT_IN_CATALOGS.sub(lambda found: f"__x{'_'.join(f'{ord(char):x}' for char in found[0])}__", name)
+
+
+def quote(name: str) -> str:
+    """Quote a name for Spark SQL."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+@dataclass(frozen=True, slots=True)
+class TableName:
+    """A Delta table's name: its path, or its parts in a catalog."""
+
+    path: str | None = None
+    parts: tuple[str, ...] = ()
+
+    @property
+    def sql(self) -> str:
+        """The quoted name for SQL."""
+        if self.path is not None:
+            return f"delta.{quote(self.path)}"
+        return ".".join(quote(part) for part in self.parts)
+
+    @property
+    def text(self) -> str:
+        """The name for people."""
+        return self.path if self.path is not None else ".".join(self.parts)
+
+    @property
+    def place(self) -> str:
+        """A key that is equal for two names of the same table: catalogs ignore case."""
+        return self.path if self.path is not None else self.text.lower()
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The place of all tables of one source.
+
+    Attributes:
+        root: a folder's URI, or None.
+        catalog: the parts before a table's schema: ``catalog``, or ``catalog.schema`` if all tables share one schema.
+        beside: the name of a target within a catalog's target, see `side`; empty for any other.
+        source: the source, of several that share the place, whose ledger is meant; None for a place of one source.
+    """
+
+    root: str | None
+    catalog: tuple[str, ...] = ()
+    beside: str = ""
+    source: str | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Target:
+        """Read ``--target``: a text with a slash or colon is a URI, all else ``catalog`` or ``catalog.schema``.
+
+        Raises:
+            ConfigError: it is neither.
+        """
+        text = text.strip()
+        if "/" in text or ":" in text:
+            if not _SCHEME.match(text):
+                # Delta takes delta.`path` for a table's name unless the path is absolute.
+                text = str(Path(text).absolute())
+            return cls(root=text.rstrip("/") or "/")
+        if _CATALOG.fullmatch(text):
+            return cls(root=None, catalog=tuple(text.split(".")))
+        raise ConfigError(
+            f"{text!r} is no target",
+            remedy="Give a folder's URI (./mirror, s3a://bucket/mirror), a catalog, or catalog.schema",
+        )
+
+    def of_source(self, name: str | None) -> Target:
+        """Give the same place, with the ledger of one of its sources; None for that of a place of one source."""
+        return replace(self, source=name)
+
+    @property
+    def text(self) -> str:
+        """The target as people write it."""
+        if self.root is not None:
+            return self.root
+        return ".".join(self.catalog) + (f" ({self.beside})" if self.beside else "")
+
+    def table(self, namespace: str, name: str) -> TableName:
+        """Give the mirror table of a source table; an empty namespace is PostgreSQL's ``pg_catalog``."""
+        namespace = namespace or "pg_catalog"
+        if self.root is not None:
+            return TableName(path=f"{self.root}/{encode_name(namespace)}/{encode_name(name)}")
+        encoded = encode_for_catalog(name)
+        if self.beside:
+            return self.ledger(f"{encode_for_catalog(namespace)}{_BETWEEN}{encoded}")
+        if len(self.catalog) == 2:
+            return TableName(parts=(*self.catalog, encoded))
+        return TableName(parts=(*self.catalog, encode_for_catalog(namespace), encoded))
+
+    def ledger(self, name: str) -> TableName:
+        """Give a table of the ledger.
+
+        Each of several sources has tables of its own: a folder, or a schema, that no table of PostgreSQL's can have.
+        """
+        if self.root is not None:
+            return TableName(path=f"{self.root}/{self.ledger_folder}/{name}")
+        schema = LEDGER_SCHEMA if self.source is None else f"{LEDGER_SCHEMA}_{encode_for_catalog(self.source)}"
+        if self.beside:
+            name = f"{self.beside}_{name}"
+        if len(self.catalog) == 2:
+            return TableName(parts=(*self.catalog, f"{schema}_{name}"))
+        return TableName(parts=(*self.catalog, schema, name))
+
+    @property
+    def ledger_folder(self) -> str:
+        """The ledger's folder, below the root."""
+        return LEDGER_SCHEMA if self.source is None else f"{LEDGER_SCHEMA}/{_SOURCES}/{encode_name(self.source)}"
+
+    def side(self, name: str) -> Target:
+        """Give a target of its own within the ledger's place, in which tables are made before they come to theirs.
+
+        Args:
+            name: of letters and digits.
+        """
+        if self.root is not None:
+            return Target(f"{self.root}/{self.ledger_folder}/rebuild/{name}")
+        return replace(self, beside=f"rebuild_{name}")
+
+    def of_side(self, side: Target, table: TableName) -> TableName:
+        """Give the place in this target that a table in a side target stands for."""
+        if self.root is not None and side.root is not None and table.path is not None:
+            return TableName(path=f"{self.root}{table.path.removeprefix(side.root)}")
+        namespace, _, name = table.parts[-1].partition(f"{side.beside}_")[2].partition(_BETWEEN)
+        return TableName(parts=(*self.catalog, name) if len(self.catalog) == 2 else (*self.catalog, namespace, name))
+
+    def relative(self, table: TableName) -> TableName:
+        """Give a table's name for the ledger: below the folder it begins with ``./``, so that the folder may move."""
+        if self.root is None or table.path is None or not table.path.startswith(f"{self.root}/"):
+            return table
+        return TableName(path=f".{table.path[len(self.root) :]}")
+
+    def absolute(self, table: TableName) -> TableName:
+        """Give the table of a name that the ledger has."""
+        if self.root is None or table.path is None or not table.path.startswith("./"):
+            return table
+        return TableName(path=f"{self.root}{table.path[1:]}")
+
+    def set_aside(self, oid: int) -> TableName:
+        """Give the place for the rows of a relation whose name another one has taken."""
+        return self.ledger(f"set_aside_{oid}")
+
+
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+_SAID: Final = re.compile("|".join(re.escape(os.strerror(number)) for number in _FULL))
+_PLACE: Final = re.compile(rf"(/[^\s:()'\"]+)[^/\n]{{0,4}}\((?:{_SAID.pattern})\)")
+"""How Java names the file that it could not write."""
+_OF_WORKER: Final = re.compile(r"^(?:\w+Error): \[Errno (\d+)\] [^:\n]+: '([^'\n]+)'", re.MULTILINE)
+"""What Python says where a worker could not reach a file."""
+
+_DAMAGE: Final = re.compile(
+    r"DELTA_(?!CONCURRENT_|METADATA_CHANGED|PROTOCOL_CHANGED)|FAILED_READ_FILE|FileNotFound|Parquet|jackson|EOFException"
+    r"|ChecksumException"
+)
+"""What Spark and Delta say of a table that they cannot read."""
+
+
+_TORN: Final = re.compile(
+    r"DELTA_(?:VERSIONS_NOT_CONTIGUOUS|TRUNCATED_|STATE_RECOVER_|LOG_FILE_NOT_FOUND|MISSING_)|FAILED_READ_FILE|"
+    r"FileNotFound|not a Parquet file|ChecksumException"
+)
+"""The same of a table that is written to, where much else may be the matter."""
+
+
+@contextmanager
+def storage_errors(place: str, *, if_damaged: str = "") -> Iterator[None]:
+    """Raise errors of the file system, on whatever machine, as errors for people.
+
+    Args:
+        place: the target, if the error does not name the file.
+        if_damaged: what to do if it is the table at the place that is damaged; empty if that is told elsewhere.
+    """
+    try:
+        yield
+    except WalReplayError:
+        raise
+    except OSError as error:
+        if error.errno is None or isinstance(error, ConnectionError):
+            raise
+        reason = error.strerror or os.strerror(error.errno)
+        raise _refused(str(error.filename or place), reason, error.errno) from error
+    except Exception as error:
+        said, of_worker = _SAID.search(str(error)), _OF_WORKER.search(str(error))
+        if said is not None:
+            found = _PLACE.search(str(error))
+            raise _refused(found[1] if found else place, said[0], errno.ENOSPC) from error
+        if if_damaged and (damage := _damage(error, of_worker, place)) is not None:
+            told, path = damage
+            remedy = f"Bring back what is missing; or {if_damaged}"
+            raise TargetError(f"the table is damaged: {told}", path=path, remedy=remedy) from error
+        if of_worker is None:
+            raise
+        number = int(of_worker[1])
+        raise _refused(of_worker[2], os.strerror(number), number) from error
+
+
+def _damage(error: Exception, of_worker: re.Match[str] | None, place: str) -> tuple[str, str] | None:
+    """Say what of a table cannot be read, and where; None if something else is the matter."""
+    if of_worker is not None:
+        is_gone = int(of_worker[1]) == errno.ENOENT and of_worker[2].startswith(f"{place}/")
+        return (os.strerror(errno.ENOENT), of_worker[2]) if is_gone else None
+    failure = failure_of(error) if _TORN.search(str(error)) is not None else None
+    return None if failure is None or is_refused(failure.problem) else (failure.problem, failure.path or place)
+
+
+def _refused(path: str, reason: str, number: int) -> TargetError:
+    """Give the error that a run cannot go on.
+
+    Args:
+        number: the system's errno.
+    """
+    remedy = "See that its folder is there, and may be read and written to"
+    if number in _FULL:
+        remedy = "Make room (Spark's own files lie where spark.local.dir says)"
+    return TargetError(
+        f"the run cannot go on: {reason}",
+        path=path,
+        remedy=f"{remedy}; and run again, as whatever was applied counts once",
+    )
+
+
+@contextmanager
+def ledger_errors(table: str) -> Iterator[None]:
+    """Raise errors of reading a table of the ledger as errors for people.
+
+    Args:
+        table: where it is.
+    """
+    try:
+        yield
+    except (WalReplayError, OSError):
+        raise
+    except Exception as error:
+        of_spark = type(error).__module__.startswith(("pyspark.", "py4j."))
+        if _SAID.search(str(error)) is not None or (of_spark and _DAMAGE.search(str(error)) is None):
+            raise
+        raise TargetError(
+            f"the ledger cannot be read: its table is damaged ({type(error).__name__})",
+            path=table,
+            remedy="Bring it back from a copy, as old as that may be: what tables have that it does not know of is set "
+            "back and applied again. Without a copy, apply to a new target",
+        ) from error
+
+
+_NO_CATALOG: Final = ("REQUIRES_SINGLE_PART_NAMESPACE", "CATALOG_NOT_FOUND", "NO_SUCH_CATALOG_EXCEPTION")
+
+
+@contextmanager
+def catalog_errors(target: Target) -> Iterator[None]:
+    """If a catalog does not exist, say what its name may have been meant to be.
+
+    Raises:
+        ConfigError: there is no such catalog.
+    """
+    from pyspark.errors import AnalysisException
+
+    try:
+        yield
+    except AnalysisException as error:
+        if target.root is not None or error.getCondition() not in _NO_CATALOG:
+            raise
+        raise ConfigError(
+            f"there is no catalog {target.catalog[0]!r}, as which a name without a slash is taken",
+            path=target.text,
+            remedy=f"If a folder is meant, write ./{target.text}; if a catalog is, Spark's configuration lacks it",
+        ) from None

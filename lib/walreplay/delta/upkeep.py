@@ -1,0 +1,221 @@
+"""Decide what a table needs: small files written together, rows that are marked deleted gone, old files removed.
+
+What keeps a table's folder small: OPTIMIZE, REORG and VACUUM, and what tells whether a table needs them.
+
+None of these changes a row, and none needs a setting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+from walreplay.delta import statements as delta
+from walreplay.delta.located import opened_at
+from walreplay.delta.target import TableName
+from walreplay.session.isolation import has_own_sessions, session_with
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+SMALL: Final = 64 << 20
+"""A file with fewer bytes is small."""
+
+LEAST: Final = 10
+"""So few small files, or files with deletion vectors, are left as they are."""
+
+Action: TypeAlias = Literal["optimize", "purge", "vacuum", "forget"]
+"""``optimize``: small files are written together; ``purge``: files with deletion vectors are written anew; ``vacuum``:
+files that no version needs any more are removed; ``forget``: the ledger's rows of old runs are removed."""
+
+_ADDED: Final = ("numAddedFiles", "numTargetFilesAdded", "numFiles")
+_BYTES: Final = ("numAddedBytes", "numTargetBytesAdded", "numOutputBytes")
+_MARKED: Final = ("numDeletionVectorsAdded", "numTargetDeletionVectorsAdded")
+_TOGETHER: Final = ("OPTIMIZE", "REORG")
+
+
+@dataclass(frozen=True, slots=True)
+class FilesOfTable:
+    """A table's files.
+
+    Attributes:
+        size: bytes of all of them.
+        small: those of fewer than `SMALL` bytes.
+        marked: those with a deletion vector.
+    """
+
+    count: int
+    size: int
+    small: int
+    marked: int
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """Something that a table needs, and why."""
+
+    action: Action
+    reason: str
+
+
+def from_log(files: Iterable[tuple[int, bool]]) -> FilesOfTable:
+    """Count the files that a log has: bytes of each, and whether it has a deletion vector."""
+    count = size = small = marked = 0
+    for length, is_marked in files:
+        count, size = count + 1, size + length
+        small += length < SMALL
+        marked += is_marked
+    return FilesOfTable(count, size, small, marked)
+
+
+def from_history(count: int, size: int, commits: Sequence[tuple[str, Mapping[str, str]]]) -> FilesOfTable:
+    """Estimate the same from a table's history.
+
+    A commit's files are small if they are so on an average; what came before an OPTIMIZE was written together by it.
+
+    Args:
+        count: the table's files, and ``size`` their bytes.
+        commits: the newest first: each one's operation and its metrics.
+    """
+    small = marked = 0
+    together = purged = False
+    for operation, metrics in commits:
+        together, purged = together or operation in _TOGETHER, purged or operation == "REORG"
+        added, written = _number(metrics, _ADDED), _number(metrics, _BYTES)
+        if not together and (written is None or written < SMALL * (added or 0)):
+            small += added or 0
+        if not purged:
+            marked += _number(metrics, _MARKED) or 0
+    if not together and size < SMALL * count:
+        # None of the commits says that they were ever written together.
+        small = max(small, count - size // SMALL)
+    return FilesOfTable(count, size, min(small, count), min(marked, count))
+
+
+def needs_of(files: FilesOfTable, unreferenced: int) -> tuple[Need, ...]:
+    """Say what a table needs.
+
+    Args:
+        unreferenced: files that no version needs any more which the table's retention keeps.
+    """
+    needs = []
+    if files.marked >= LEAST:
+        needs.append(Need("purge", f"{_counted(files.marked)} of {files.count:,} with deletion vectors"))
+    if files.small >= LEAST:
+        needs.append(Need("optimize", f"{_counted(files.small)} of {files.count:,} below {SMALL >> 20} MiB"))
+    if unreferenced:
+        needs.append(Need("vacuum", f"{_counted(unreferenced)} unreferenced for longer than the table's retention"))
+    return tuple(needs)
+
+
+def _counted(number: int) -> str:
+    return f"{number:,} file{'' if number == 1 else 's'}"
+
+
+def _number(metrics: Mapping[str, str], names: Sequence[str]) -> int | None:
+    return next((int(metrics[name]) for name in names if name in metrics), None)
+
+
+_COMMITS: Final = 100
+"""So many of a table's newest commits tell how many small files it has got, where its log cannot be read here."""
+
+_SETTINGS: Final = delta.FEW_ROWS | {
+    # Files that are large enough are not written anew each time that there are some small ones.
+    "spark.databricks.delta.optimize.minFileSize": str(SMALL),
+    # VACUUM lists the folders of a table in so many tasks, 10,000 where nothing is set: minutes for a few files.
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "4",
+}
+
+
+@contextmanager
+def upkeep_session(spark: SparkSession, more: Mapping[str, str] = delta.NO_PROPERTIES) -> Iterator[SparkSession]:
+    """Give a session for the statements here."""
+    with session_with(spark, {**_SETTINGS, **more}) as own:
+        yield own
+
+
+def files_of(spark: SparkSession, table: TableName) -> FilesOfTable:
+    """Say how many files a table has, how many of them are small, and how many have rows that are only marked deleted.
+
+    The log tells it exactly, where the driver reaches it by itself.  Elsewhere the table's history does, as far back as
+    it is read here.
+    """
+    opened = opened_at(spark, table)
+    if opened is not None and opened.obstacle is None:
+        return from_log((file.size, file.marked) for file in opened.files)
+    (detail,) = spark.sql(f"DESCRIBE DETAIL {table.sql}").select("numFiles", "sizeInBytes").collect()
+    history = spark.sql(f"DESCRIBE HISTORY {table.sql} LIMIT {_COMMITS}")
+    commits = [
+        (str(row.operation), dict(row.operationMetrics or {}))
+        for row in history.select("operation", "operationMetrics").collect()
+    ]
+    return from_history(int(detail.numFiles), int(detail.sizeInBytes), commits)
+
+
+def optimize(spark: SparkSession, table: TableName) -> tuple[int, int]:
+    """Write small files together, in one commit that changes no row; none if there is nothing to do.
+
+    Returns:
+        the files that were removed, and those that were added.
+    """
+    return _rewritten(spark, f"OPTIMIZE {table.sql}")
+
+
+def purge(spark: SparkSession, table: TableName) -> tuple[int, int]:
+    """Write the files anew that have rows which are only marked as deleted; see `optimize`."""
+    return _rewritten(spark, f"REORG TABLE {table.sql} APPLY (PURGE)")
+
+
+def _rewritten(spark: SparkSession, statement: str) -> tuple[int, int]:
+    rows = spark.sql(statement).select("metrics.numFilesRemoved", "metrics.numFilesAdded").collect()
+    return sum(int(row[0] or 0) for row in rows), sum(int(row[1] or 0) for row in rows)
+
+
+def unreferenced(spark: SparkSession, table: TableName) -> int:
+    """Count the files that no version needs any more which the table's retention still keeps."""
+    with _silent(spark):
+        return spark.sql(f"VACUUM {table.sql} DRY RUN").count()
+
+
+def vacuum(spark: SparkSession, table: TableName) -> None:
+    """Remove these files: what the table's retention (``delta.deletedFileRetentionDuration``) keeps, stays."""
+    with _silent(spark):
+        spark.sql(f"VACUUM {table.sql}").collect()
+
+
+@contextmanager
+def _silent(spark: SparkSession) -> Iterator[None]:
+    """Keep Delta from saying on Java's standard output what VACUUM has done: a command's result belongs there alone."""
+    if not has_own_sessions(spark):
+        yield
+        return
+    java: Any = spark._jvm
+    console = getattr(getattr(java.scala, "Console$"), "MODULE$")
+    before = console.out()
+    # Of this thread alone.
+    console.setOutDirect(java.java.io.PrintStream(java.java.io.OutputStream.nullOutputStream()))
+    try:
+        yield
+    finally:
+        console.setOutDirect(before)
+
+
+__all__ = [
+    "LEAST",
+    "SMALL",
+    "Action",
+    "FilesOfTable",
+    "Need",
+    "files_of",
+    "from_history",
+    "from_log",
+    "needs_of",
+    "optimize",
+    "purge",
+    "unreferenced",
+    "upkeep_session",
+    "vacuum",
+]

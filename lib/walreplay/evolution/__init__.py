@@ -1,0 +1,10 @@
+"""Schema evolution: how a table's columns follow its source's, and how values come to another type.
+
+`shapes` compares two versions of a relation, `convert` converts columns exactly or not at all, by the texts that
+`texts` writes and reads.  It works on Arrow columns, without Spark and without files.
+
+Entry points: `shapes.Evolution`, `convert.convert`.
+
+Uses: config, decode, protocol, types.
+Used by: delta, fold, job, table, writing.
+"""

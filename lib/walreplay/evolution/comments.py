@@ -1,0 +1,150 @@
+"""The comments of a mirror table and of its columns, which catalogs and readers show.
+
+A table's comment names its source relation, a column's comment its type in the source, both as PostgreSQL writes them;
+behind that it has what the source's own comment says, if that is announced (`walreplay.decode.announcements`).
+Users may change comments.  The ledger has the comment that walreplay wrote last: if the table has another one, or none
+any more, a user has changed it, and it is left as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import zip_longest
+from typing import Final
+
+import pyarrow as pa
+
+from walreplay.config.selection import MetadataNames
+from walreplay.evolution.shapes import TableShape
+from walreplay.names import Output
+from walreplay.protocol.messages import Relation
+from walreplay.types.names import relation_name, type_written
+
+_KEY: Final = b"comment"
+"""The key of a comment in the metadata of an Arrow schema and of its fields."""
+
+DELETED: Final = "Whether the row is deleted in the source"
+
+_COMMIT_LSN: Final = "Commit LSN of the transaction that has written the row last"
+_COMMIT_TS: Final = "When that transaction has committed, by the source's clock"
+_CHANGE_LSN: Final = "Commit LSN of the change's transaction"
+_LOG: Final = {
+    "op": "What has changed the row: c (insert), u (update), d (delete), t (truncate of the whole table)",
+    "xid": "Transaction id",
+    "ordinal": "The change's number in its transaction, from 0",
+    "origin": "Replication origin of the transaction; NULL for the server itself",
+    "file": "Capture file that the change's message begins in",
+    "offset": "Where it begins there, in bytes, decompressed",
+    "before": "What was sent of the old row: its key, or all of it; NULL if nothing was",
+    "unchanged": "Columns whose values were not sent, as they have not changed: they are NULL here",
+}
+_HISTORY: Final = {
+    "start_at": "From when on the row was so: the greatest commit time up to the transaction that made it so",
+    "end_at": "Until when, likewise; NULL: it still is",
+    "start_lsn": "Commit LSN of the transaction that made the row so",
+    "end_lsn": "Commit LSN of the transaction that has ended that; NULL: none has",
+    "ordinal": "The number, in its transaction, of the change that made the row so",
+    "op": "What that change was: c (insert), u (update), r (base load)",
+}
+_SAID: Final = {
+    Output.MIRROR: "PostgreSQL table",
+    Output.HISTORY: "History of PostgreSQL table",
+    Output.CHANGELOG: "Changes of PostgreSQL table",
+}
+_SOURCE: Final = "The source that the row is from"
+_RESCUED_DATA: Final = "Values that the types of their columns cannot hold: JSON of column and PostgreSQL's text"
+
+
+def table_comment(relation: Relation, output: Output = Output.MIRROR, announced: str = "") -> str:
+    """Write a table's comment: the relation that it mirrors, or whose changes it has.
+
+    Args:
+        announced: the source's own comment; empty for none.
+    """
+    return _with_announced(f"{_SAID[output]} {relation_name(relation.namespace, relation.name)}", announced)
+
+
+def column_comments(
+    relation: Relation,
+    type_names: Mapping[int, tuple[str, str]],
+    masked: Sequence[int] = (),
+    announced: Sequence[str] = (),
+) -> list[str]:
+    """Write the comments of a relation's columns, in their order: their types in the source.
+
+    Args:
+        type_names: (namespace, name) by oid, from Type messages.
+        masked: the numbers of the columns whose values are replaced by hashes.
+        announced: the source's own comments, one for each column, empty for none; none at all if none is announced.
+    """
+    written = (type_written(column.type_oid, column.typmod, type_names) for column in relation.columns)
+    said = (f"{text}, masked" if number in masked else text for number, text in enumerate(written))
+    return [_with_announced(text, comment) for text, comment in zip_longest(said, announced, fillvalue="")]
+
+
+def _with_announced(text: str, announced: str) -> str:
+    return f"{text}: {announced}" if announced else text
+
+
+def metadata_comments(metadata: MetadataNames) -> dict[str, str]:
+    """Write the comments of the metadata columns, by their names."""
+    log = metadata.log
+    told: list[tuple[str | None, str]] = [
+        (metadata.commit_lsn, _COMMIT_LSN if log is None else _CHANGE_LSN),
+        (metadata.commit_ts, _COMMIT_TS),
+        (metadata.rescued_data, _RESCUED_DATA),
+        (None if metadata.share is None else metadata.share.column, _SOURCE),
+    ]
+    if log is not None:
+        told += [(getattr(log, name), text) for name, text in _LOG.items()]
+    if metadata.history is not None:
+        told += [(getattr(metadata.history, name), text) for name, text in _HISTORY.items()]
+    return {name: text for name, text in told if name is not None}
+
+
+def followed(there: str, before: str, wanted: str) -> str:
+    """Give the comment that a table or a column has to have; each of these is empty for none.
+
+    Args:
+        there: its comment now.
+        before: the comment that walreplay wrote last.
+        wanted: the comment for the new state.
+
+    Returns:
+        ``wanted``, or ``there`` if a user has changed the comment.
+    """
+    return wanted if there == before else there
+
+
+def followed_columns(
+    there: Mapping[str, str], before: TableShape | None, after: TableShape, others: Mapping[str, str]
+) -> dict[str, str]:
+    """Give the comments for all of a table's columns, by name, when they are declared anew.
+
+    Args:
+        there: the columns' comments now, by name, with empty ones; no entries for a new table.
+        before: the source's columns as the ledger has them; None for a table that the ledger does not know.
+        after: the source's columns in the new state.
+        others: the comments of new metadata columns.
+    """
+    names = {} if before is None else {column.id: column for column in before.columns}
+    found = {}
+    for column in after.columns:
+        old = names.get(column.id)
+        if old is not None and old.name in there:
+            found[column.name] = followed(there[old.name], old.comment, column.comment)
+        else:
+            found[column.name] = column.comment if before is not None else there.get(column.name, column.comment)
+    return found | {name: there.get(name, text) for name, text in others.items()}
+
+
+def with_comments(schema: pa.Schema, table: str, columns: Mapping[str, str]) -> pa.Schema:
+    """Add comments to a schema: the table's, and the columns' by name."""
+    fields = [field.with_metadata({_KEY: columns.get(field.name, "")}) for field in schema]
+    return pa.schema(fields, metadata={_KEY: table})
+
+
+def comment_in(declared: pa.Schema | pa.Field) -> str:
+    """Give the comment of a schema or a field; empty for none."""
+    told: bytes = (declared.metadata or {}).get(_KEY, b"")
+    return told.decode()

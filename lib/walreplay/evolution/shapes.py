@@ -1,0 +1,534 @@
+"""How a mirror table's columns follow its source's, from one relation version to the next.
+
+A Relation message has no column numbers.  But PostgreSQL never reorders columns: those that survive keep their order,
+and added ones stand behind them.  Therefore:
+
+- A column in front of one that used to precede it, or behind an added one, is another column of the same name: it was
+  dropped and added again.
+- A new name *between* survivors, where one of the same type has gone, is a rename.
+- At the end nothing distinguishes a rename from a drop and an add, unless the configuration names the rename.  Nor can
+  it be seen that the last columns were dropped and added again in their order.
+- A new column between survivors where none has gone was added to the publication's column list.
+
+If the source announces its tables (`walreplay.decode.announcements`), columns have numbers that are never given twice.
+Then nothing is guessed from places.  Renames that the configuration names go before.
+
+Each column has an id that is unique in the table's life, so that versions far apart can be compared.
+
+What can happen to a mirror table's column, in words for the report.
+
+Entry points: `ColumnChange`, `ChangeKind`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+
+from walreplay.evolution.convert import is_widening, keeps_values, renamed_labels
+from walreplay.names import fold, renamed_columns
+from walreplay.types.base import ColumnType, Family
+
+
+class ChangeKind(str, Enum):
+    """What can happen to a column."""
+
+    ADDED = "added"
+    DROPPED = "dropped"
+    KEPT = "kept"
+    """Dropped in the source, kept in the mirror."""
+    RENAMED = "renamed"
+    RETYPED = "retyped"
+    RELABELLED = "relabelled"
+    """Labels of its enum were renamed."""
+    REPLACED = "replaced"
+    """Dropped and added again: the old values are gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnChange:
+    """One change of a table's columns."""
+
+    kind: ChangeKind
+    column: str
+    detail: str = ""
+
+    @property
+    def text(self) -> str:
+        """The change as a sentence for a report."""
+        if self.kind is ChangeKind.KEPT:
+            return f"column {self.column} dropped; its values are kept"
+        if self.kind is ChangeKind.REPLACED:
+            return f"column {self.column} dropped and added again; its old values are gone"
+        if self.kind is ChangeKind.RELABELLED:
+            return f"labels of column {self.column} renamed: {self.detail}"
+        return f"column {self.column} {self.kind.value}" + (f" {self.detail}" if self.detail else "")
+
+
+TEXT: Final = ColumnType(pa.string(), Family.STRING, "text")
+"""How what older rows have in a column is written, whatever the column's type is."""
+
+OWN: Final = ""
+"""The source name of the mirror's own column, which follows the source's; PostgreSQL does not allow this name."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceColumn:
+    """A column of a relation version.
+
+    Attributes:
+        name: in the source.
+        target: its name in the mirror table.
+        comment: its comment in the mirror table (`walreplay.evolution.comments`).
+        missing: what rows that are older than the column have in it, as PostgreSQL's text; None for NULL.
+        number: ``attnum``, which is unique within the table's life; 0 if it is not known.
+        first: its name when the table was announced first; empty if it was added since, or nothing is announced.
+        is_said: the configuration says what is missing, and not the source.
+        rewritten: see `walreplay.protocol.messages.Column`.
+        sent: how its values are sent, where labels of its enum may be others than `type` has
+            (`walreplay.evolution.convert.labels_as_sent`); None where they are not.
+    """
+
+    name: str
+    target: str
+    type: ColumnType
+    comment: str = ""
+    missing: str | None = None
+    number: int = 0
+    is_said: bool = False
+    first: str = ""
+    sent: ColumnType | None = None
+    rewritten: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorColumn:
+    """A column of a mirror table.
+
+    Attributes:
+        id: unique within the table; never reused.
+        source: its name in the source.
+        name: its name in the mirror table.
+        dropped: the source no longer has the column.
+        added: the table had rows before the column; in these it is NULL, unless it is known what they have.
+        comment: the comment that walreplay wrote last; empty for none.
+        filled: what the table's older rows were given when the column was added, as PostgreSQL's text; None for NULL.
+        number: see `SourceColumn`; -1 if it was known, and is not any more.
+        was: the names that it had in the source before.
+        rewritten: as the version had it that was taken last.
+    """
+
+    id: int
+    source: str
+    name: str
+    type: ColumnType
+    dropped: bool = False
+    added: bool = False
+    comment: str = ""
+    filled: str | None = None
+    number: int = 0
+    was: tuple[str, ...] = ()
+    rewritten: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TableShape:
+    """A mirror table's columns in their order, and the next free id."""
+
+    columns: tuple[MirrorColumn, ...] = ()
+    next_id: int = 0
+
+    @property
+    def present(self) -> tuple[MirrorColumn, ...]:
+        """The columns that the source still has."""
+        return tuple(column for column in self.columns if not column.dropped)
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The configuration's rules for changed columns.
+
+    Attributes:
+        keep_dropped: dropped columns stay, with their values.
+        renames: pairs of an old and a new name.
+        infer_renames: a column with another name in the same position counts as renamed.
+    """
+
+    keep_dropped: bool = True
+    renames: tuple[tuple[str, str], ...] = ()
+    infer_renames: bool = True
+
+
+def converts(chain: Sequence[ColumnType]) -> bool:
+    """Say whether a change through these types converts values."""
+    return bool(conversions(chain))
+
+
+def conversions(chain: Sequence[ColumnType]) -> list[tuple[ColumnType, ColumnType]]:
+    """Give the changes of type (old, new) that convert values.
+
+    A change that keeps all values is left out, and does not touch rescued texts.  By itself it would not change the
+    table at all.  So it must not do so either when other changes follow in the same run.
+    """
+    return [(old, new) for old, new in pairwise(chain) if not keeps_values(old, new)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Advance:
+    """A table's shape after a version, and the id of each of the version's columns."""
+
+    shape: TableShape
+    ids: tuple[int, ...]
+    changes: tuple[ColumnChange, ...]
+
+
+def _advance(shape: TableShape, columns: Sequence[SourceColumn], policy: Policy, *, anew: bool = False) -> _Advance:
+    """Advance to the next version.
+
+    Args:
+        anew: the relation is another one than before, so the order of its columns says nothing about their past.
+    """
+    before = _of_same_name(shape.present, columns) if anew else _survivors(shape.present, columns, policy)
+    changes: list[ColumnChange] = []
+    survivors: dict[int, MirrorColumn] = {}
+    news: dict[str, MirrorColumn] = {}
+    gone = [column for column in shape.columns if column.id not in {one.id for one in before.values()}]
+    for column in columns:
+        old = before.get(column.name)
+        if old is not None:
+            # A column that was made without a comment gets none: it would take a statement for each column.
+            comment = column.comment if old.comment else ""
+            was = tuple(dict.fromkeys((*old.was, old.source))) if column.name != old.source else old.was
+            now = replace(old, source=column.name, name=column.target, type=column.type, comment=comment, was=was)
+            number = column.number or (-1 if old.number else 0)
+            survivors[old.id] = replace(now, number=number, rewritten=max(old.rewritten, column.rewritten))
+            changes += _changes_of(old, column)
+            continue
+        # A column of this name is gone: it was dropped and added again.
+        again = any(one.source == column.name for one in gone)
+        detail = "" if again else f"({column.type.postgres_name})"
+        changes.append(ColumnChange(ChangeKind.REPLACED if again else ChangeKind.ADDED, column.target, detail))
+        news[column.name] = MirrorColumn(
+            shape.next_id + len(news),
+            column.name,
+            column.target,
+            column.type,
+            added=bool(shape.columns) and not anew,
+            comment=column.comment,
+            filled=column.missing if shape.columns and not anew and is_added(shape, column) else None,
+            number=column.number,
+            rewritten=column.rewritten,
+        )
+    taken = {fold(column.target) for column in columns}
+    kept: dict[int, MirrorColumn] = {}
+    for one in gone:
+        if fold(one.name) in taken:
+            # Another column has its name now.  If that is a new one, it is already reported as a replacement.
+            if all(one.source != column.source for column in news.values()):
+                changes.append(ColumnChange(ChangeKind.DROPPED, one.name))
+        elif one.dropped:
+            # Its values were kept before, and stay, whatever is configured now.
+            kept[one.id] = one
+        elif policy.keep_dropped:
+            changes.append(ColumnChange(ChangeKind.KEPT, one.name))
+            kept[one.id] = replace(one, dropped=True)
+        else:
+            changes.append(ColumnChange(ChangeKind.DROPPED, one.name))
+    ids = tuple(news[column.name].id if column.name in news else before[column.name].id for column in columns)
+    by_id = {**survivors, **{column.id: column for column in news.values()}, **kept}
+    order = _order([*ids, *kept] if anew else [column.id for column in shape.columns if column.id in by_id], ids)
+    # The mirror's own column stands behind the source's.
+    order.sort(key=lambda id_: by_id[id_].source == OWN)
+    after = TableShape(tuple(by_id[id_] for id_ in order), shape.next_id + len(news))
+    return _Advance(after, ids, tuple(changes))
+
+
+def is_added(shape: TableShape, column: SourceColumn) -> bool:
+    """Say whether a column is newer than a table's rows, so far as is known: it may only be newly published."""
+    return column.is_said or column.number > max(one.number for one in shape.columns)
+
+
+def _changes_of(old: MirrorColumn, column: SourceColumn) -> Iterator[ColumnChange]:
+    if old.name != column.target:
+        yield ColumnChange(ChangeKind.RENAMED, old.name, f"to {column.target}")
+    renamed = renamed_labels(old.type, column.type)
+    if renamed:
+        yield ColumnChange(ChangeKind.RELABELLED, column.target, f"{len(renamed):,}")
+    elif not keeps_values(old.type, column.type):
+        detail = f"from {old.type.postgres_name} to {column.type.postgres_name}"
+        yield ColumnChange(ChangeKind.RETYPED, column.target, detail)
+
+
+def _order(table: Sequence[int], version: Sequence[int]) -> list[int]:
+    """Put each new column directly before the known column that follows it in the version, or else at the end."""
+    order = list(table)
+    place = len(order)
+    for id_ in reversed(version):
+        if id_ in table:
+            place = order.index(id_)
+        else:
+            order.insert(place, id_)
+    return order
+
+
+def _of_same_name(present: Sequence[MirrorColumn], columns: Sequence[SourceColumn]) -> dict[str, MirrorColumn]:
+    names = {column.name for column in columns}
+    return {column.source: column for column in present if column.source in names}
+
+
+def _survivors(
+    present: Sequence[MirrorColumn], columns: Sequence[SourceColumn], policy: Policy
+) -> dict[str, MirrorColumn]:
+    """Give the columns that continue, by their names in the new version."""
+    renamed = renamed_columns(
+        [column.source for column in present], [column.name for column in columns], policy.renames
+    )
+    old_names = {new: old for old, new in renamed.items()}
+    by_source = {column.source: column for column in present}
+    announced = by_announcement(present, columns)
+    if announced is not None:
+        said = {new: by_source[old] for new, old in old_names.items() if old in by_source}
+        taken = {column.id for column in said.values()}
+        known = {name: old for name, old in announced.items() if name not in said and old.id not in taken} | said
+        return {column.name: known[column.name] for column in columns if column.name in known}
+    order = {column.source: number for number, column in enumerate(present)}
+    found: dict[str, int] = {}
+    last, added = -1, False
+    for column in columns:
+        at = order.get(old_names.get(column.name, column.name))
+        if column.name == OWN:
+            # The mirror's own column; its position says nothing.
+            if at is not None:
+                found[OWN] = at
+        elif at is not None and at > last and not added:
+            found[column.name] = last = at
+        elif at is not None:
+            # This column was dropped and added again, so all that follow it were added, too.
+            added = True
+    if policy.infer_renames:
+        found = _by_places(present, columns, found)
+    return {name: present[at] for name, at in found.items()}
+
+
+def by_announcement(present: Sequence[MirrorColumn], columns: Sequence[SourceColumn]) -> dict[str, MirrorColumn] | None:
+    """Give the columns that continue, as far as announcements tell; None if they do not.
+
+    If all rows are older than the table's first announcement, that has the names that the rows came with, in order.
+    """
+    own = {column.source: column for column in present if column.source == OWN}
+    olds = [column for column in present if column.source != OWN]
+    news = [column for column in columns if column.name != OWN]
+    if not all(column.number > 0 for column in news):
+        return None
+    if all(column.number > 0 for column in olds):
+        numbers = {column.number: column for column in olds}
+        return {column.name: numbers[column.number] for column in news if column.number in numbers} | own
+    names = {column.source: column for column in olds}
+    firsts = {column.first: column.name for column in news if column.first}
+    known = [name for name in names if name in firsts]
+    if not firsts or any(column.number for column in olds) or known != list(firsts):
+        return None
+    return {name: names[first] for first, name in firsts.items()} | own
+
+
+def _by_places(
+    present: Sequence[MirrorColumn], columns: Sequence[SourceColumn], survivors: Mapping[str, int]
+) -> dict[str, int]:
+    """Add the renames that positions prove; give the number of each continued column by its new name.
+
+    A column in front of a surviving one is at least as old as that one, so it was not added but renamed.
+    """
+    own = survivors.get(OWN)
+    olds = [kind.type for kind in present if kind.source != OWN]
+    news = [column for column in columns if column.name != OWN]
+
+    def alike(old: slice, new: slice) -> bool:
+        pairs = list(zip(olds[old], (column.type for column in news[new]), strict=False))
+        count = old.stop - old.start
+        return count == new.stop - new.start and all(
+            one.postgres_name == other.postgres_name and same_type(one, other) for one, other in pairs
+        )
+
+    # The surviving columns, (number in the version, number in the table), between marks for the beginning and the end.
+    anchors = [(-1, -1)]
+    anchors += [(number, survivors[column.name]) for number, column in enumerate(news) if column.name in survivors]
+    anchors.append((len(news), len(olds)))
+    at = 0
+    while at < len(anchors) - 2:
+        new, old = (slice(anchors[at][side] + 1, anchors[at + 1][side]) for side in (0, 1))
+        span = (at, at + 1)
+        if new.stop - new.start > old.stop - old.start:
+            # More columns than there were: a name has passed to another column (a to a_old, then b to a).
+            span = min(
+                (
+                    (left, right)
+                    for left in range(at + 1)
+                    for right in range(at + 1, len(anchors))
+                    if alike(
+                        slice(anchors[left][1] + 1, anchors[right][1]), slice(anchors[left][0] + 1, anchors[right][0])
+                    )
+                ),
+                key=lambda found: found[1] - found[0],
+                default=span,
+            )
+        (new_left, old_left), (new_right, old_right) = anchors[span[0]], anchors[span[1]]
+        if new_right - new_left > 1 and alike(slice(old_left + 1, old_right), slice(new_left + 1, new_right)):
+            within = [(new_left + n, old_left + n) for n in range(1, new_right - new_left)]
+            anchors[span[0] + 1 : span[1]] = within
+            at = span[0] + len(within)
+        at += 1
+    found = {news[new].name: old for new, old in anchors[1:-1]}
+    return found if own is None else {**found, OWN: own}
+
+
+def same_type(one: ColumnType, other: ColumnType) -> bool:
+    """Say whether values of both types are read and stored alike."""
+    return one.arrow == other.arrow and one.family == other.family
+
+
+@dataclass(frozen=True, slots=True)
+class ValueSource:
+    """Where the values of a column of the final table come from.
+
+    Attributes:
+        column: the number of a column in a version, or the name of a column in the table before the run; None if
+            there is none, so that the column is NULL.
+        chain: the types that the values go through, their own first; see `conversions`.
+        fill: the rows are older than the column, and have this text in it, whose type (text) is the chain's first.
+    """
+
+    column: int | str | None
+    chain: tuple[ColumnType, ...]
+    fill: str | None = None
+
+
+class _Taken(NamedTuple):
+    """A version: its columns' ids, the numbers of their types in the columns' chains, and how they are sent."""
+
+    ids: tuple[int, ...]
+    positions: dict[int, int]
+    sent: dict[int, tuple[ColumnType, ...]]
+
+
+@dataclass(slots=True)
+class Evolution:
+    """The changes of a table's columns through the relation versions of a run, in order.
+
+    Attributes:
+        before: the table's columns before the run; None if there is no table yet.
+        anew: the first version belongs to another relation, which takes over the table with its rows.  Its columns are
+            matched by name.
+        shape: the table's columns after the last version.
+        changes: all changes so far, for the report.
+    """
+
+    before: TableShape | None
+    policy: Policy
+    anew: bool = False
+    shape: TableShape = field(default_factory=TableShape)
+    changes: list[ColumnChange] = field(default_factory=list)
+    _chains: dict[int, list[ColumnType]] = field(default_factory=dict)
+    _fills: dict[int, tuple[int, str, tuple[ColumnType, ...]]] = field(default_factory=dict)
+    """The step in which a column was added, what older rows have in it, and how that is sent, by the column's id."""
+    _versions: list[_Taken] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if self.before is not None:
+            self.shape = self.before
+            self._chains = {column.id: [column.type] for column in self.before.columns}
+
+    def take(self, columns: Sequence[SourceColumn]) -> None:
+        """Advance to the next version."""
+        step = self._next(columns)
+        if self.shape.columns:
+            self.changes.extend(step.changes)
+        self.shape = step.shape
+        sent: dict[int, tuple[ColumnType, ...]] = {
+            id_: () if one.sent is None else (one.sent,) for id_, one in zip(step.ids, columns, strict=True)
+        }
+        for column in step.shape.columns:
+            if column.id not in self._chains and column.filled is not None:
+                self._fills[column.id] = len(self._versions), column.filled, sent[column.id]
+            chain = self._chains.setdefault(column.id, [column.type])
+            if chain[-1] != column.type:
+                chain.append(column.type)
+        self._versions.append(_Taken(step.ids, {id_: len(self._chains[id_]) - 1 for id_ in step.ids}, sent))
+
+    def ids_of(self, columns: Sequence[SourceColumn]) -> tuple[int, ...]:
+        """Give the ids that a version's columns would have if it were next."""
+        return self._next(columns).ids
+
+    def _next(self, columns: Sequence[SourceColumn]) -> _Advance:
+        return _advance(self.shape, columns, self.policy, anew=self.anew and not self._versions)
+
+    def of_version(self, step: int) -> tuple[ValueSource, ...]:
+        """Say for each of the table's columns where rows of a version have its values.
+
+        Args:
+            step: the version's number in the run, counted from 0.
+        """
+        taken = self._versions[step]
+        return tuple(
+            ValueSource(
+                taken.ids.index(column.id),
+                (*taken.sent[column.id], *self._chains[column.id][taken.positions[column.id] :]),
+            )
+            if column.id in taken.positions
+            else self._without(column, step)
+            for column in self.shape.columns
+        )
+
+    def _without(self, column: MirrorColumn, step: int) -> ValueSource:
+        """Say what rows of a version, or of the table before the run (-1), have in a column that they do not bring."""
+        added, text, sent = self._fills.get(column.id, (step, "", ()))
+        if step >= added:
+            return ValueSource(None, (column.type,))
+        return ValueSource(None, (TEXT, *sent, *self._chains[column.id]), text)
+
+    def of_table(self) -> tuple[ValueSource, ...]:
+        """Say for each of the table's columns where the rows that it had before the run have its values."""
+        names = {column.id: column.name for column in (self.before.columns if self.before else ())}
+        return tuple(
+            ValueSource(names[column.id], tuple(self._chains[column.id]))
+            if column.id in names
+            else self._without(column, -1)
+            for column in self.shape.columns
+        )
+
+    @property
+    def fills(self) -> bool:
+        """Whether rows that the table had before the run get a value in a column that is added."""
+        return self.before is not None and any(source.fill is not None for source in self.of_table())
+
+    @property
+    def rewritten(self) -> tuple[MirrorColumn, ...]:
+        """The columns whose old values are converted in a way that needs the table to be rewritten."""
+        return tuple(
+            column
+            for source, column in zip(self.of_table(), self.shape.columns, strict=True)
+            if source.fill is None and any(not is_widening(old, new) for old, new in conversions(source.chain))
+        )
+
+    def number_of(self, step: int, column: int) -> int:
+        """Give the number, in the table, of a version's column.
+
+        Args:
+            step: the version's number in the run, counted from 0.
+            column: the column's number in the version.
+
+        Raises:
+            KeyError: a later version has dropped or replaced the column.
+        """
+        id_ = self._versions[step].ids[column]
+        for number, one in enumerate(self.shape.columns):
+            if one.id == id_:
+                return number
+        raise KeyError(column)
+
+
+__all__ = ["ChangeKind", "ColumnChange"]

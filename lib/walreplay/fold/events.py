@@ -1,0 +1,668 @@
+"""A table's row changes as events, in commit order: the input and output of a fold.
+
+Events are made per file (`intake`), folded there (`merge`), divided by key (`routes`), sent to the task that folds the
+key's events of all files, and turned into rows to merge.  Columns go by number, because names are the source's and may
+be anything.
+
+Soft deletes: a deleted row stays in the table, and a column marks it as deleted.
+
+For the fold, a soft delete is an update that leaves all other columns unchanged, so later changes of the row work as
+after any update.  A row that takes another key is not deleted, so key changes have to be followed
+(``follow`` of `walreplay.fold.events.events_of`).
+
+Turn decoded row changes into a table's events.
+
+Compare columns by value: texts that depend on the sender's settings get one form for each value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from walreplay.decode.change_batch import ChangeBatch, read_rescued
+from walreplay.errors import CaptureError
+from walreplay.evolution.texts import lengths_of, offsets_of
+from walreplay.fold.identity import Hashes, contiguous, hash_rows, rescued_of
+from walreplay.fold.reducing import CLAIMED, DELETE, EXPECTED, INSERT, MOVE, UPDATE
+from walreplay.types.by_value import STRUCTURED, Form, one_form
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+def by_value(column: Any, form: Form | None) -> pa.Array:
+    """Give a column's texts, or those in its lists, in one form per value; other columns are returned unchanged."""
+    array = contiguous(column)
+    if form is None or array.null_count == len(array):
+        return array
+    if pa.types.is_list(array.type):
+        return _lists(array, form)
+    if form is Form.SHAPE and not pc.any(pc.match_substring_regex(array, STRUCTURED)).as_py():
+        return array
+    encoded = array.dictionary_encode()
+    texts = encoded.dictionary.to_pylist()
+    forms = [one_form(text, form) for text in texts]
+    if forms == texts:
+        return array
+    return pa.array(forms, array.type).take(encoded.indices)
+
+
+def _lists(array: pa.Array, form: Form) -> pa.Array:
+    texts = array.flatten()
+    if not pa.types.is_string(texts.type):
+        return array
+    lists = pa.ListArray.from_arrays(offsets_of(lengths_of(array)), by_value(texts, form))
+    return lists if array.null_count == 0 else pc.if_else(array.is_valid(), lists, pa.scalar(None, lists.type))
+
+
+def has_form(column: Any, form: Form) -> bool:
+    """Say whether a column has a text whose value could also be written as another text."""
+    array = contiguous(column)
+    if form is not Form.SHAPE or pa.types.is_list(array.type):
+        return bool(array.null_count < len(array))
+    return bool(pc.any(pc.match_substring_regex(array, STRUCTURED)).as_py())
+
+
+PARTITIONS_REMEDY: Final = (
+    "Give all partitions the same REPLICA IDENTITY, which names one row of the whole table: each by an ALTER TABLE of "
+    "its own, as that of the root does not reach them. Have the recorder connect anew, and leave the table out by "
+    "table_exclude_list up to there"
+)
+"""What to do if old rows of a partitioned table do not identify their rows."""
+
+REMOVE: Final = 4
+"""A row with exactly this image is removed."""
+ADD: Final = 5
+"""A row with this image is added."""
+
+
+class Mode(str, Enum):
+    """What identifies a table's rows."""
+
+    KEYED = "keyed"
+    MULTISET = "multiset"
+    """Replica identity full without a key: equal rows are counted."""
+    APPEND = "append"
+    """Nothing identifies rows: they can only be inserted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A table's row identity.
+
+    Attributes:
+        key: the numbers of the key columns.
+        evicts: whole old rows are not relied on, although replica identity full sends them: a row that takes a key
+            replaces the row that has it.  For settings that leave out some kinds of changes.
+        claims: a row that takes a key states that the key is free, because no index says that it is unique.
+        obstacle: why rows cannot be identified, so that they can only be inserted.
+        forms: of columns (by number) whose texts depend on the sender's settings: they are compared by value.
+    """
+
+    mode: Mode
+    key: tuple[int, ...] = ()
+    evicts: bool = False
+    claims: bool = False
+    obstacle: str | None = None
+    forms: tuple[tuple[int, Form], ...] = ()
+
+    def compared(self, columns: Sequence[Any], numbers: Sequence[int] | None = None) -> list[pa.Array]:
+        """Give columns as they are compared.
+
+        Args:
+            numbers: of the columns; None for all in their order.
+        """
+        forms = dict(self.forms)
+        return [
+            by_value(column, forms.get(number))
+            for number, column in zip(range(len(columns)) if numbers is None else numbers, columns, strict=True)
+        ]
+
+    def renumbered(self, numbers: Mapping[int, int | None], key: tuple[int, ...]) -> Identity:
+        """Give the same identity for other columns, by the new numbers of those that are left."""
+        forms = ((numbers.get(number), form) for number, form in self.forms)
+        return replace(self, key=key, forms=tuple((number, form) for number, form in forms if number is not None))
+
+
+OPERATIONS: Final = ("c", "u", "d", "r")
+"""Kinds of changes as `Marks` number them: a row is inserted, updated, deleted, or loaded as part of a base."""
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """What a history says of the change behind each event; all arrays have one entry per event.
+
+    Attributes:
+        ordinal: its place in its transaction.
+        operation: the number of its kind in `OPERATIONS`.
+        top: its time: the greatest commit time up to its transaction, in microseconds since 1970.
+    """
+
+    ordinal: NDArray[np.int64]
+    operation: NDArray[np.uint8]
+    top: NDArray[np.int64]
+
+    def at(self, at: slice | NDArray[Any]) -> Marks:
+        """Give the marks of some of the events, perhaps in another order."""
+        return Marks(self.ordinal[at], self.operation[at], self.top[at])
+
+    @classmethod
+    def joined(cls, parts: Sequence[Marks]) -> Marks:
+        """Put marks one behind the other."""
+        return cls(
+            np.concatenate([part.ordinal for part in parts]),
+            np.concatenate([part.operation for part in parts]),
+            np.concatenate([part.top for part in parts]),
+        )
+
+
+@dataclass(slots=True)
+class Events:
+    """Row changes of one table, in commit order.
+
+    Attributes:
+        columns: the table's columns, by number.
+        lsn, ts: commit LSN and commit time of each.
+        rescued: JSON of the values that the columns cannot hold, or NULL.
+        action: `fold.INSERT`, `UPDATE`, `DELETE` or `MOVE`, or `REMOVE` or `ADD` (whose columns outside of the key
+            may be NULL for a `REMOVE`); in a multiset the rows that come (+n) or go (-n).
+        expected: `fold.EXPECTED`, `fold.CLAIMED` or 0, see there; in a multiset how many equal rows should be there
+            before the event.
+        unchanged: for each column (by number) that has any: which events do not bring its value.
+        image: where there are `REMOVE` or `ADD`: the hashes of the whole rows.
+        old_key, old_rescued: where there are `MOVE`s: the key columns before.
+        position: where there are `MOVE`s, and the events of a file are parted: each one's place among them.
+        marks: for a history; otherwise None.
+    """
+
+    columns: list[pa.Array]
+    lsn: pa.Array
+    ts: pa.Array
+    rescued: pa.Array
+    action: NDArray[np.int64]
+    expected: NDArray[Any]
+    unchanged: dict[int, NDArray[np.uint8]]
+    image: Hashes | None = None
+    old_key: list[pa.Array] | None = None
+    old_rescued: pa.Array | None = None
+    position: NDArray[np.int64] | None = None
+    marks: Marks | None = None
+
+    @property
+    def rows(self) -> int:
+        """The number of events."""
+        return len(self.action)
+
+    @property
+    def has_moves(self) -> bool:
+        """Whether some change of a key has to be followed."""
+        return self.old_key is not None
+
+    def leaves_alone(self) -> NDArray[np.uint8]:
+        """Say which events keep the values of a column that they do not bring: those that change a row.
+
+        For added and removed rows this is known once their transactions are `merge.settled`.
+        """
+        return np.isin(self.action, (UPDATE, MOVE)).astype(np.uint8)
+
+    def slice(self, start: int, stop: int) -> Events:
+        """Give consecutive events, without copying them."""
+        at, count = slice(start, stop), stop - start
+        return Events(
+            columns=[column.slice(start, count) for column in self.columns],
+            lsn=self.lsn.slice(start, count),
+            ts=self.ts.slice(start, count),
+            rescued=self.rescued.slice(start, count),
+            action=self.action[at],
+            expected=self.expected[at],
+            unchanged={number: mask[at] for number, mask in self.unchanged.items()},
+            image=None if self.image is None else (self.image[0][at], self.image[1][at]),
+            old_key=None if self.old_key is None else [column.slice(start, count) for column in self.old_key],
+            old_rescued=None if self.old_rescued is None else self.old_rescued.slice(start, count),
+            position=None if self.position is None else self.position[at],
+            marks=None if self.marks is None else self.marks.at(at),
+        )
+
+    def take(self, at: NDArray[Any]) -> Events:
+        """Give some of the events, perhaps in another order."""
+        index = pa.array(at)
+        return Events(
+            columns=[column.take(index) for column in self.columns],
+            lsn=self.lsn.take(index),
+            ts=self.ts.take(index),
+            rescued=self.rescued.take(index),
+            action=self.action[at],
+            expected=self.expected[at],
+            unchanged={number: mask[at] for number, mask in self.unchanged.items()},
+            image=None if self.image is None else (self.image[0][at], self.image[1][at]),
+            old_key=None if self.old_key is None else [column.take(index) for column in self.old_key],
+            old_rescued=None if self.old_rescued is None else self.old_rescued.take(index),
+            position=None if self.position is None else self.position[at],
+            marks=None if self.marks is None else self.marks.at(at),
+        )
+
+
+_WIDE: Final = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
+_NARROW: Final = {wide: kind for kind, wide in _WIDE.items()}
+
+_LITTLE: Final = 8 << 10
+"""Bytes that are written sooner than their compression has begun: LZ4 takes 20 µs a column for that."""
+
+MOST_BYTES: Final = 2**31 - 1
+"""So many bytes a column of strings can hold; what is longer has large offsets."""
+
+
+def narrow(kind: pa.DataType) -> pa.DataType:
+    """Give a column's own type, whether it has large offsets or not."""
+    return _NARROW.get(kind, kind)
+
+
+def join_arrays(arrays: Sequence[Any]) -> pa.Array:
+    """Put columns of one type, with large offsets or not, one behind the other."""
+    arrays = [contiguous(array) for array in arrays]
+    kind = narrow(arrays[0].type)
+    if kind in _WIDE and (
+        any(array.type != kind for array in arrays) or sum(array.nbytes for array in arrays) > MOST_BYTES
+    ):
+        arrays = [array.cast(_WIDE[kind]) for array in arrays]
+    return pa.concat_arrays(arrays)
+
+
+def concat(parts: Sequence[Events]) -> Events:
+    """Put events one behind the other."""
+    if len(parts) == 1:
+        return parts[0]
+
+    def masks(part: Events, number: int) -> NDArray[np.uint8]:
+        return part.unchanged.get(number, np.zeros(part.rows, np.uint8))
+
+    def image(part: Events, half: int) -> NDArray[np.uint64]:
+        return np.zeros(part.rows, np.uint64) if part.image is None else part.image[half]
+
+    first = parts[0]
+    numbers = sorted({number for part in parts for number in part.unchanged})
+    old_key = old_rescued = images = position = None
+    template = next((part.old_key for part in parts if part.old_key is not None), None)
+    if template is not None:
+        old_key = [
+            join_arrays(
+                [part.old_key[k] if part.old_key is not None else pa.nulls(part.rows, column.type) for part in parts]
+            )
+            for k, column in enumerate(template)
+        ]
+        old_rescued = join_arrays(
+            [part.old_rescued if part.old_rescued is not None else pa.nulls(part.rows, pa.string()) for part in parts]
+        )
+    if any(part.image is not None for part in parts):
+        images = (
+            np.concatenate([image(part, 0) for part in parts]),
+            np.concatenate([image(part, 1) for part in parts]),
+        )
+    positions = [part.position for part in parts if part.position is not None]
+    if len(positions) == len(parts):
+        position = np.concatenate(positions)
+    marks = [part.marks for part in parts if part.marks is not None]
+    return Events(
+        columns=[join_arrays([part.columns[n] for part in parts]) for n in range(len(first.columns))],
+        lsn=join_arrays([part.lsn for part in parts]),
+        ts=join_arrays([part.ts for part in parts]),
+        rescued=join_arrays([part.rescued for part in parts]),
+        action=np.concatenate([part.action for part in parts]),
+        expected=np.concatenate([part.expected for part in parts]),
+        unchanged={number: np.concatenate([masks(part, number) for part in parts]) for number in numbers},
+        image=images,
+        old_key=old_key,
+        old_rescued=old_rescued,
+        position=position,
+        marks=Marks.joined(marks) if len(marks) == len(parts) else None,
+    )
+
+
+def rejoin(parts: Sequence[Events]) -> Events:
+    """Join the parts of one file's events, which may come in any order; see `Events.position`."""
+    whole = concat(parts)
+    if whole.position is None or len(parts) == 1:
+        return whole
+    return whole.take(np.argsort(whole.position, kind="stable"))
+
+
+def interleave(parts: Sequence[tuple[Events, NDArray[np.int64]]]) -> Events:
+    """Join events by the positions that are given with them."""
+    order = np.argsort(np.concatenate([position for _, position in parts]), kind="stable")
+    return concat([events for events, _ in parts]).take(order)
+
+
+def key_hashes(events: Events, identity: Identity, names: Sequence[str]) -> Hashes:
+    """Give the hashes of the events' row identities: the key, or in a multiset the whole row."""
+    if identity.mode is not Mode.KEYED:
+        return image_hashes(events, identity)
+    rescued = rescued_of(events.rescued, [names[number] for number in identity.key])
+    columns = identity.compared([events.columns[number] for number in identity.key], identity.key)
+    return hash_rows(columns, events.rows, rescued)
+
+
+def bucket_of(key: NDArray[np.uint64], buckets: int) -> NDArray[np.uint16]:
+    """Give each row identity's bucket, by the first half of its hash."""
+    bucket: NDArray[np.uint16] = (key % np.uint64(buckets)).astype(np.uint16)
+    return bucket
+
+
+def image_hashes(events: Events, identity: Identity) -> Hashes:
+    """Give the hashes of whole rows; an unknown value counts as NULL."""
+    return hash_rows(identity.compared(events.columns), events.rows, events.rescued)
+
+
+# How events travel between tasks: one Arrow IPC stream, columns by number, so that no name can collide.
+_ARROW: Final = ("lsn", "ts", "rescued", "old_rescued")
+_MARKS: Final = ("ordinal", "operation", "top")
+_NUMPY: Final = ("action", "expected", "position", "image_0", "image_1", *_MARKS)
+
+
+def to_ipc(events: Events) -> pa.Buffer:
+    """Write events as a compressed Arrow IPC stream."""
+    arrays: dict[str, Any] = {f"c{n}": column for n, column in enumerate(events.columns)}
+    arrays |= {"lsn": events.lsn, "ts": events.ts, "rescued": events.rescued}
+    arrays |= {"action": events.action, "expected": events.expected}
+    arrays |= {f"u{number}": mask for number, mask in sorted(events.unchanged.items())}
+    if events.old_key is not None:
+        arrays |= {f"o{k}": column for k, column in enumerate(events.old_key)}
+        arrays["old_rescued"] = events.old_rescued
+    if events.position is not None:
+        arrays["position"] = events.position
+    if events.image is not None:
+        arrays["image_0"], arrays["image_1"] = events.image
+    if events.marks is not None:
+        arrays |= {name: getattr(events.marks, name) for name in _MARKS}
+    columns = [pa.array(array) if isinstance(array, np.ndarray) else contiguous(array) for array in arrays.values()]
+    return batch_to_ipc(pa.RecordBatch.from_arrays(columns, names=list(arrays)))
+
+
+def from_ipc(data: pa.Buffer | bytes) -> Events:
+    """Read what `to_ipc` wrote."""
+    batch = batch_from_ipc(data)
+    columns, unchanged, old_key = [], {}, []
+    arrow: dict[str, pa.Array] = {}
+    numpy: dict[str, Any] = {}
+    for name, array in zip(batch.schema.names, batch.columns, strict=True):
+        if name in _ARROW:
+            arrow[name] = array
+        elif name in _NUMPY:
+            numpy[name] = array.to_numpy()
+        elif name[0] == "c":
+            columns.append(array)
+        elif name[0] == "u":
+            unchanged[int(name[1:])] = array.to_numpy()
+        else:
+            old_key.append(array)
+    return Events(
+        columns=columns,
+        lsn=arrow["lsn"],
+        ts=arrow["ts"],
+        rescued=arrow["rescued"],
+        action=numpy["action"],
+        expected=numpy["expected"],
+        unchanged=unchanged,
+        image=(numpy["image_0"], numpy["image_1"]) if "image_0" in numpy else None,
+        old_key=old_key or None,
+        old_rescued=arrow.get("old_rescued"),
+        position=numpy.get("position"),
+        marks=Marks(*(numpy[name] for name in _MARKS)) if _MARKS[0] in numpy else None,
+    )
+
+
+def batch_to_ipc(batch: pa.RecordBatch) -> pa.Buffer:
+    """Write one batch as an Arrow IPC stream; it is compressed unless it is small."""
+    sink = pa.BufferOutputStream()
+    write_ipc(sink, batch)
+    return sink.getvalue()
+
+
+def write_ipc(sink: pa.BufferOutputStream, batch: pa.RecordBatch) -> None:
+    """Write one batch as `batch_to_ipc` does, behind what was written before."""
+    options = pa.ipc.IpcWriteOptions(compression="lz4" if batch.nbytes > _LITTLE else None)
+    with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:
+        writer.write_batch(batch)
+
+
+def batch_from_ipc(data: pa.Buffer | bytes) -> pa.RecordBatch:
+    """Read what `batch_to_ipc` wrote."""
+    with pa.ipc.open_stream(data) as reader:
+        return reader.read_next_batch()
+
+
+def with_deleted_column(events: Events, identity: Identity, *, all_deleted: bool = False) -> Events:
+    """Add the column that marks deleted rows after the others, and turn deletes into updates of it.
+
+    Args:
+        all_deleted: a truncate that comes later deletes what the events leave.
+    """
+    gone = events.action == DELETE
+    unchanged = dict(events.unchanged)
+    if gone.any():
+        for number in range(len(events.columns)):
+            if number not in identity.key:
+                unchanged[number] = np.where(gone, 1, unchanged.get(number, 0)).astype(np.uint8)
+    return replace(
+        events,
+        columns=[*events.columns, pa.array(gone | all_deleted)],
+        action=np.where(gone, UPDATE, events.action),
+        unchanged=unchanged,
+    )
+
+
+def events_of(batch: ChangeBatch, identity: Identity, *, follow: bool = False, marks: Marks | None = None) -> Events:
+    """Make events of decoded changes.  Truncates are not among them: the plan has those.
+
+    If old rows are sent whole, an update is an image that is removed and one that is added.  Otherwise a key change
+    whose new row is complete becomes a delete of the old key and an insert of the new one, which need not meet.  A key
+    change that leaves values unchanged has to be followed (`MOVE`).
+
+    Args:
+        follow: every key change is followed: a delete means that the row is gone.
+        marks: of each change, for a history.
+
+    Raises:
+        CaptureError: an update or delete lacks what identifies its row, or nothing identifies the table's rows.
+    """
+    kind = pc.index_in(batch.ops, pa.array(["c", "u", "d"])).to_numpy().astype(np.int64)
+    rows = batch.data.num_rows
+    numbers = {column.name: number for number, column in enumerate(batch.relation.columns)}
+    unchanged = {
+        numbers[name]: mask.to_numpy(zero_copy_only=False).astype(np.uint8) for name, mask in batch.unchanged.items()
+    }
+    events = Events(
+        columns=batch.columns,
+        lsn=batch.commit_lsns,
+        ts=batch.commit_times,
+        rescued=batch.rescued if batch.rescued is not None else pa.nulls(rows, pa.string()),
+        action=kind,
+        expected=np.where(kind != INSERT, EXPECTED, _taken(identity)).astype(np.uint8),
+        unchanged=unchanged,
+        marks=marks,
+    )
+    if identity.mode is Mode.MULTISET:
+        events = _as_images(events, batch, goes=-1, comes=1)
+        # Counts are added up.
+        events.expected = events.expected.astype(np.int64)
+        return events
+    if identity.mode is Mode.APPEND:
+        if ((kind == UPDATE) | (kind == DELETE)).any():
+            raise _not_told_apart(batch, identity)
+        return events
+    _check_key(events, batch, identity)
+    if sends_whole_rows(batch, identity):
+        events = _as_images(events, batch, goes=REMOVE, comes=ADD)
+        events.image = image_hashes(events, identity)
+        return events
+    return events if batch.before is None else _with_key_changes(events, batch, identity, follow=follow)
+
+
+def sends_whole_rows(batch: ChangeBatch, identity: Identity) -> bool:
+    """Say whether the image of an old row decides which of two rows with one key is meant."""
+    return batch.relation.replica_identity == "f" and not identity.evicts
+
+
+def _check_key(events: Events, batch: ChangeBatch, identity: Identity) -> None:
+    """Refuse changes that do not say which row they are about."""
+    relation = batch.relation
+    for number in identity.key:
+        column = relation.columns[number]
+        # Only under replica identity full do old rows have columns that are not flagged.
+        hidden = relation.replica_identity != "f" and not column.key and (events.action != INSERT).any()
+        if hidden or number in events.unchanged:
+            raise CaptureError(
+                "updates or deletes do not bring the key column's "
+                + ("old value: it is not in the replica identity" if hidden else "unchanged TOAST value"),
+                table=f"{relation.qualified_name}.{column.name}",
+                remedy="Name other keys in the configuration, or set the source table's REPLICA IDENTITY to FULL "
+                "and apply what is captured from then on",
+            )
+        if relation.replica_identity != "f" and column.key:
+            values = batch.columns[number]
+            if values.null_count:
+                gone = pa.array(events.action == DELETE)
+                _check_sent(values.filter(gone), batch.rescued, gone, batch, number)
+            if batch.before is not None:
+                _check_sent(batch.before_columns[number], batch.before_rescued, None, batch, number)
+
+
+def _check_sent(
+    values: pa.Array, rescued: pa.Array | None, chosen: pa.Array | None, batch: ChangeBatch, number: int
+) -> None:
+    """Refuse old rows that lack a column of the replica identity: such a column is never NULL."""
+    if not values.null_count:
+        return
+    name = batch.relation.columns[number].name
+    if rescued is not None:
+        texts = rescued if chosen is None else rescued.filter(chosen)
+        at = np.nonzero(values.is_null().to_numpy(zero_copy_only=False))[0]
+        if all(name in found for found in read_rescued(texts.take(pa.array(at)))):
+            return
+    raise CaptureError(
+        "updates or deletes bring NULL for a column of the replica identity, which is never NULL",
+        table=f"{batch.relation.qualified_name}.{name}",
+        remedy=f"So does a partition whose replica identity is not its root's. {PARTITIONS_REMEDY}",
+    )
+
+
+def _not_told_apart(batch: ChangeBatch, identity: Identity) -> CaptureError:
+    if identity.obstacle is not None:
+        return CaptureError(
+            "the table has updates or deletes, but its partitions send different columns of old rows "
+            f"({identity.obstacle})",
+            table=batch.relation.qualified_name,
+            remedy=PARTITIONS_REMEDY,
+        )
+    return CaptureError(
+        "the table has updates or deletes, but no key tells its rows apart",
+        table=batch.relation.qualified_name,
+        remedy="Name its key in the configuration: objects: - table: {source_schema, source_table, keys}",
+    )
+
+
+def _taken(identity: Identity) -> int:
+    """Say whether a key that a row takes is expected to be free."""
+    return CLAIMED if identity.claims and not identity.evicts else 0
+
+
+def _as_images(events: Events, batch: ChangeBatch, *, goes: int, comes: int) -> Events:
+    """Divide changes into added and removed rows, with these actions."""
+    kind = events.action
+    position = np.arange(events.rows) * 2 + 1
+    news = replace(
+        events,
+        action=np.where(kind == DELETE, goes, comes),
+        expected=np.where(kind == DELETE, EXPECTED, 0).astype(np.uint8),
+    )
+    updates = np.nonzero(kind == UPDATE)[0]
+    if not len(updates):
+        return news
+    before = batch.before
+    if before is None or before.num_rows != len(updates):
+        raise CaptureError(
+            "an update does not bring its old row, though the table's replica identity is full",
+            table=batch.relation.qualified_name,
+            remedy=f"So does a partition whose replica identity is not its root's. {PARTITIONS_REMEDY}",
+        )
+    index = pa.array(updates)
+    olds = Events(
+        columns=batch.before_columns,
+        lsn=events.lsn.take(index),
+        ts=events.ts.take(index),
+        rescued=batch.before_rescued if batch.before_rescued is not None else pa.nulls(len(updates), pa.string()),
+        action=np.full(len(updates), goes, np.int64),
+        expected=np.full(len(updates), EXPECTED, np.uint8),
+        unchanged={},
+        marks=None if events.marks is None else events.marks.at(updates),
+    )
+    return interleave([(news, position), (olds, updates * 2)])
+
+
+def _with_key_changes(events: Events, batch: ChangeBatch, identity: Identity, *, follow: bool) -> Events:
+    """Separate updates that change the key from those that were only sent with their old row."""
+    at = batch.before_rows.to_numpy()
+    names = [batch.relation.columns[number].name for number in identity.key]
+    before = batch.before_columns
+    old_key = [before[number] for number in identity.key]
+    old_rescued = None if batch.before_rescued is None else rescued_of(batch.before_rescued, names)
+    new = events.take(at)
+    new_key = [new.columns[number] for number in identity.key]
+    old_hash = hash_rows(identity.compared(old_key, identity.key), len(at), old_rescued)
+    new_hash = hash_rows(identity.compared(new_key, identity.key), len(at), rescued_of(new.rescued, names))
+    changed = (old_hash[0] != new_hash[0]) | (old_hash[1] != new_hash[1])
+    if not changed.any():
+        return events
+    partial = np.full(len(at), follow)
+    for mask in new.unchanged.values():
+        partial |= mask.astype(np.bool_)
+    action = events.action.copy()
+    action[at[changed & ~partial]] = INSERT
+    action[at[changed & partial]] = MOVE
+    # A row that takes a key is not expected to find it there.
+    expected = events.expected.copy()
+    expected[at[changed]] = _taken(identity)
+    result = replace(events, action=action, expected=expected)
+    if (changed & partial).any():
+        moved = changed & partial
+        index = np.full(events.rows, -1, np.int64)
+        index[at[moved]] = np.nonzero(moved)[0]
+        where = pa.array(index, mask=index < 0)
+        result.old_key = [column.take(where) for column in old_key]
+        texts = old_rescued if old_rescued is not None else pa.nulls(len(at), pa.string())
+        result.old_rescued = texts.take(where)
+    gone = np.nonzero(changed & ~partial)[0]
+    if not len(gone):
+        return result
+    deletes = _deletes(events.take(at[gone]), identity, [column.take(pa.array(gone)) for column in old_key])
+    if old_rescued is not None:
+        deletes.rescued = old_rescued.take(pa.array(gone))
+    return interleave([(result, np.arange(events.rows) * 2 + 1), (deletes, at[gone] * 2)])
+
+
+def _deletes(events: Events, identity: Identity, key: list[pa.Array]) -> Events:
+    """Give deletes of other keys at the events' positions."""
+    columns: list[pa.Array] = [pa.nulls(events.rows, column.type) for column in events.columns]
+    for number, column in zip(identity.key, key, strict=True):
+        columns[number] = column
+    return replace(
+        events,
+        columns=columns,
+        rescued=pa.nulls(events.rows, pa.string()),
+        action=np.full(events.rows, DELETE, np.int64),
+        expected=_all(events.rows, EXPECTED),
+        unchanged={},
+    )
+
+
+def _all(rows: int, value: int) -> NDArray[np.uint8]:
+    return np.full(rows, value, np.uint8)
+
+
+__all__ = ["by_value", "has_form"]

@@ -1,0 +1,671 @@
+"""Fold a table's events: within a file to fewer events, then across all files to the rows to merge.
+
+Put rows together from events: each from its own, and the values that it leaves unchanged from others.
+
+Choose the bucket of each event: its key's, or, if keys have changed, one bucket for all linked keys.
+
+If a row takes another key and keeps values that were not sent, the two keys are linked: their events have to be folded
+together.  Links are only 16 bytes each, so all of them can be brought to one place to find which keys belong together:
+
+1. `split` divides a file's events by key, `links_of` gives its links.
+2. `components` makes `Routes` of all files' links; `Routes.split` divides them as `split` does the events.
+3. `route` divides each bucket's events again, by the routes of that bucket.  Events whose keys have no link stay where
+   they are; a component comes together in the bucket of one of its keys.
+
+Keys are identified by half of their hash.  If two keys share it, they merely come to the same bucket.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from walreplay.decode.change_batch import read_rescued, rescued_array
+from walreplay.decode.compile.kernel import helper, kernel
+from walreplay.decode.compile.parameters import given, out
+from walreplay.errors import CaptureError
+from walreplay.evolution.texts import filled
+from walreplay.fold.events import (
+    ADD,
+    PARTITIONS_REMEDY,
+    REMOVE,
+    Events,
+    Identity,
+    Marks,
+    Mode,
+    batch_from_ipc,
+    batch_to_ipc,
+    bucket_of,
+    concat,
+    image_hashes,
+    interleave,
+    key_hashes,
+    narrow,
+)
+from walreplay.fold.identity import (
+    TABLE,
+    Hashes,
+    contiguous,
+    count_images,
+    hash_rows,
+    new_table,
+    rescued_of,
+    settle,
+    slot_of,
+    unmatched,
+)
+from walreplay.fold.reducing import (
+    CLAIMED,
+    DELETE,
+    EXPECTED,
+    INSERT,
+    KEEP,
+    MOVE,
+    TRANSIENT,
+    UNKNOWN,
+    UPDATE,
+    Folded,
+    fold_between_moves,
+    fold_keys,
+)
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+def assembled(
+    events: Events,
+    content: NDArray[np.int32],
+    source: NDArray[np.int32],
+    live: NDArray[np.bool_],
+    tracked: Sequence[int],
+    names: Sequence[str],
+) -> Events:
+    """Take each row from its event, and its tracked columns from theirs.
+
+    Args:
+        content: the event that each row is taken from.
+        source: rows x tracked columns: the event that the value is taken from; below 0: NULL.
+        live: the rows whose values matter.
+        tracked: the columns' numbers.
+    """
+    rows = events.take(content)
+    for t, number in enumerate(tracked):
+        at = source[:, t]
+        if (at[live] != content[live]).any():
+            rows.columns[number] = events.columns[number].take(pa.array(at, mask=at < 0))
+    if tracked and events.rescued.null_count < events.rows:
+        rows.rescued = _rescued(events, content, source, live, tracked, names)
+    return rows
+
+
+def _rescued(
+    events: Events,
+    content: NDArray[np.int32],
+    source: NDArray[np.int32],
+    live: NDArray[np.bool_],
+    tracked: Sequence[int],
+    names: Sequence[str],
+) -> pa.Array:
+    """Move rescued values along with the columns that they belong to."""
+    valid = events.rescued.is_valid().to_numpy(zero_copy_only=False)
+    # Rows that have no rescued values, and get none, are skipped.
+    concerned = valid[content]
+    for t in range(len(tracked)):
+        concerned |= (source[:, t] >= 0) & valid[np.maximum(source[:, t], 0)]
+    concerned &= live
+    result = contiguous(events.rescued).take(pa.array(content))
+    if not concerned.any():
+        return result
+    at = np.nonzero(concerned)[0]
+    rows = read_rescued(result.take(pa.array(at)))
+    for i, values in zip(at.tolist(), rows, strict=True):
+        for t, number in enumerate(tracked):
+            at_event, name = int(source[i, t]), names[number]
+            if at_event == int(content[i]):
+                continue
+            values.pop(name, None)
+            (other,) = read_rescued(events.rescued[at_event : at_event + 1]) if at_event >= 0 else ({},)
+            if name in other:
+                values[name] = other[name]
+    return filled(result, at, rescued_array(rows))
+
+
+def bases_of(
+    events: Events,
+    identity: Identity,
+    names: Sequence[str],
+    base: NDArray[np.int32],
+    is_old: NDArray[np.bool_],
+) -> list[pa.Array]:
+    """Give the keys of bases, column by column, and their rescued texts.
+
+    Args:
+        base: the event that each key is taken from; below 0: NULL.
+        is_old: the key is that event's old key.
+    """
+    index = pa.array(base, mask=base < 0)
+    result = []
+    for k, number in enumerate(identity.key):
+        column = events.columns[number].take(index)
+        if events.old_key is not None:
+            column = choose(is_old, events.old_key[k].take(index), column)
+        result.append(column)
+    rescued = rescued_of(events.rescued.take(index), [names[number] for number in identity.key])
+    if rescued is None:
+        rescued = pa.nulls(len(index), pa.string())
+    if events.old_rescued is not None:
+        rescued = choose(is_old, events.old_rescued.take(index), rescued)
+    return [*result, rescued]
+
+
+def choose(mask: NDArray[np.bool_], yes: pa.Array, no: pa.Array) -> pa.Array:
+    """Take each value from one of two columns."""
+    return pc.if_else(pa.array(mask), contiguous(yes), contiguous(no))
+
+
+def batch_of(arrays: Sequence[Any], schema: pa.Schema) -> pa.RecordBatch:
+    """Make a batch of a schema's columns; types that the schema has in another width are cast."""
+    columns = [contiguous(array) for array in arrays]
+    columns = [
+        array if array.type == field.type else array.cast(field.type)
+        for array, field in zip(columns, schema, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+TIMESTAMP: Final = pa.timestamp("us", "UTC")
+
+_OUTPUT_ROWS: Final = 1 << 16
+
+
+def fold_events(
+    events: Events, identity: Identity, names: Sequence[str], table: str | None = None, *, buckets: int = 1
+) -> Events:
+    """Fold the events of a part of the stream to fewer events with the same effect.
+
+    The result is a few events for each key of the part: all `MOVE`s, and one for each run of a key's events between
+    them.  If old rows are sent whole, what is left of the part's first and last transaction is kept too, because these
+    may continue in other parts.
+
+    Args:
+        table: the table's name, for errors.
+        buckets: the number of buckets.  If the order of events does not matter, they are sorted by their keys' buckets,
+            so that they can be divided without a copy.
+
+    Raises:
+        CaptureError: the key is not unique.
+    """
+    if identity.mode is Mode.APPEND or events.rows == 0:
+        return events
+    if identity.mode is Mode.MULTISET:
+        at, net, needed = _count_images(events, identity)
+        folded = events.take(at)
+        folded.action, folded.expected = net, needed
+        return folded
+    if (events.action >= REMOVE).any():
+        return _fold_whole(events, identity, names, table)
+    hashes = key_hashes(events, identity, names)
+    result, tracked = _fold(events, hashes, identity, table, between_moves=events.has_moves)
+    if buckets > 1 and not events.has_moves:
+        # A key that is only deleted is taken from its base's event.
+        result = result.take(np.argsort(bucket_of(hashes[0][result.content], buckets), kind="stable"))
+    gone, content = result.row < 0, result.content
+    action = np.where(gone, DELETE, np.where(result.reset == 1, INSERT, UPDATE))
+    moves = events.action[content] == MOVE
+    action[moves] = MOVE
+    masks = {number: ((result.source[:, t] < 0) & ~gone).astype(np.uint8) for t, number in enumerate(tracked)}
+    folded = assembled(events, content, result.source, result.row >= 0, tracked, names)
+    folded = replace(folded, action=action, expected=result.expected, unchanged=_without_empty(masks))
+    if not events.has_moves:
+        return folded
+    # A folded run of events may stand anywhere between the run's first and last event.
+    return folded.take(np.argsort(content, kind="stable"))
+
+
+def _count_images(events: Events, identity: Identity) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]:
+    """Count the rows of a multiset's images (`count_images`)."""
+    lsn = contiguous(events.lsn).to_numpy(zero_copy_only=False)
+    return count_images(events.action, events.expected, lsn, image_hashes(events, identity))
+
+
+def settled(
+    events: Events,
+    identity: Identity,
+    names: Sequence[str],
+    table: str | None = None,
+    *,
+    keep: bool = False,
+) -> Events:
+    """Turn added and removed rows (`REMOVE`, `ADD`) into what their transactions do to their keys.
+
+    Call it for events of whole transactions.  If a table's columns change, call it separately for the events before and
+    after, because an image is only comparable with one of the same columns.
+
+    Args:
+        keep: rows that come and go within a transaction are kept: their events become `TRANSIENT`.
+
+    Returns:
+        events with the other actions only: `UPDATE` if a row replaces the key's row, `INSERT` (`CLAIMED`) if it is new,
+            `DELETE` if the key's row is gone.
+
+    Raises:
+        CaptureError: the key is not unique.
+    """
+    if identity.mode is not Mode.KEYED:
+        return events
+    whole = events.action >= REMOVE
+    if not whole.any():
+        return events if events.image is None else replace(events, image=None)
+    whole_at = np.nonzero(whole)[0]
+    rows_at = _left(events, whole_at)
+    rows = events.take(rows_at)
+    hashes = _by_transaction(key_hashes(rows, identity, names), rows.lsn)
+    result = settle(rows.action == ADD, hashes)
+    if result.several.any():
+        raise not_unique(table, int(result.several.sum()), identity)
+    some = (result.row >= 0) | (result.base >= 0)
+    row, base = result.row[some], result.base[some]
+    content = np.where(row >= 0, row, base)
+    ended = rows.take(content)
+    partial = np.zeros(len(content), np.bool_)
+    for mask in ended.unchanged.values():
+        partial |= mask == 1
+    # Values that the final row leaves unchanged are not those of the row that it replaces, so it is an insert.
+    action = np.where(row < 0, DELETE, np.where((base >= 0) & ~partial, UPDATE, INSERT))
+    expected = np.where(base >= 0, EXPECTED, CLAIMED).astype(np.uint8)
+    ended = replace(ended, action=action, expected=expected, image=None)
+    stays = ~whole
+    action = events.action
+    if keep:
+        # The added rows that are not there at the end.
+        stays = stays | (action == ADD)
+        stays[rows_at[row[row >= 0]]] = False
+        action = np.where(whole, TRANSIENT, action)
+    elif events.marks is not None and len(rows_at) < len(whole_at):
+        ended.marks = _as_inserted(ended.marks, hashes[0][content], events.take(whole_at), identity, names)
+    others = np.nonzero(stays)[0]
+    if not len(others):
+        return ended.take(np.argsort(rows_at[content], kind="stable"))
+    remaining = replace(events, action=action, image=None).take(others)
+    return interleave([(remaining, others), (ended, rows_at[content])])
+
+
+def _as_inserted(
+    marks: Marks | None, keys: NDArray[np.uint64], whole: Events, identity: Identity, names: Sequence[str]
+) -> Marks | None:
+    """Say of rows that were inserted, and then changed in the same transaction, that they were inserted."""
+    assert marks is not None
+    assert whole.marks is not None
+    inserted = whole.take(np.nonzero((whole.action == ADD) & (whole.marks.operation == 0))[0])
+    first, _ = _by_transaction(key_hashes(inserted, identity, names), inserted.lsn)
+    return replace(marks, operation=np.where(np.isin(keys, first), 0, marks.operation).astype(np.uint8))
+
+
+def _by_transaction(hashes: Hashes, lsn: pa.Array) -> Hashes:
+    """Give hashes that differ between transactions."""
+    salt = contiguous(lsn).to_numpy(zero_copy_only=False).astype(np.uint64)
+    return hashes[0] ^ (salt * np.uint64(0x9E3779B97F4A7C15)), hashes[1] + salt * np.uint64(0xD6E8FEB86659FD93)
+
+
+def _left(events: Events, at: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Give the `REMOVE` and `ADD` that their transactions do not cancel themselves."""
+    assert events.image is not None
+    image = _by_transaction((events.image[0][at], events.image[1][at]), events.lsn.take(pa.array(at)))
+    return at[unmatched(events.action[at] == ADD, image)]
+
+
+def _fold_whole(events: Events, identity: Identity, names: Sequence[str], table: str | None) -> Events:
+    """Fold events with whole old rows: the first and the last transaction by image, all others by key.
+
+    The first and the last one may be parts of transactions.
+    """
+    whole = events.action >= REMOVE
+    lsn = contiguous(events.lsn).to_numpy(zero_copy_only=False)
+    # Runs of events of one transaction and one kind of action.
+    stretch = np.concatenate([[0], np.cumsum((lsn[1:] != lsn[:-1]) | (whole[1:] != whole[:-1]))])
+    first, last = stretch == 0, stretch == stretch[-1]
+    inner = np.nonzero(~(whole & (first | last)))[0]
+    parts: list[Events] = []
+    for edge in (first, last & ~first):
+        at = np.nonzero(whole & edge)[0]
+        parts.append(_bare(events.take(_left(events, at)), identity, names))
+    if len(inner):
+        ended = settled(events.take(inner), identity, names, table)
+        parts.insert(1, fold_events(ended, identity, names, table))
+    # Empty parts stay, because `concat` takes the columns' types from its parts.
+    return concat(parts)
+
+
+def _bare(events: Events, identity: Identity, names: Sequence[str]) -> Events:
+    """Replace all columns of removed rows except the key by NULL; the hashes of their images are already known."""
+    goes = events.action == REMOVE
+    if not goes.any():
+        return events
+    index = pa.array(np.arange(events.rows), mask=goes)
+    key_texts = rescued_of(events.rescued, [names[number] for number in identity.key])
+    if key_texts is None:
+        key_texts = pa.nulls(events.rows, pa.string())
+    return replace(
+        events,
+        columns=[
+            column if number in identity.key else column.take(index) for number, column in enumerate(events.columns)
+        ],
+        rescued=choose(goes, key_texts, events.rescued),
+    )
+
+
+def not_unique(table: str | None, keys: int, identity: Identity) -> CaptureError:
+    """Make the error for a key that tells rows not apart.
+
+    Args:
+        keys: how many of its values have several rows at one time.
+    """
+    if identity.claims:
+        return CaptureError(
+            "the replica identity of the table's partitions is not unique in the whole table: "
+            f"{keys:,} of its values have several rows at one time",
+            table=table,
+            remedy=PARTITIONS_REMEDY,
+        )
+    return CaptureError(
+        f"the configured key is not unique: {keys:,} of its values have several rows at one time",
+        table=table,
+        remedy="Configure keys that are unique in the source, or none, which counts equal rows; if the publication "
+        "leaves deletes or updates out, name them in skipped_operations",
+    )
+
+
+def _fold(
+    events: Events, hashes: Hashes, identity: Identity, table: str | None, *, between_moves: bool = False
+) -> tuple[Folded, list[int]]:
+    """Fold keyed events by their keys' hashes; give the result, and the numbers of the tracked columns."""
+    tracked = sorted(events.unchanged)
+    unchanged = np.zeros((events.rows, len(tracked)), np.uint8)
+    for t, number in enumerate(tracked):
+        unchanged[:, t] = events.unchanged[number]
+    old_hashes = None
+    if events.old_key is not None:
+        old_hashes = hash_rows(identity.compared(events.old_key, identity.key), events.rows, events.old_rescued)
+    action = events.action.astype(np.uint8)
+    if between_moves:
+        assert old_hashes is not None
+        folded = fold_between_moves(action, events.expected, hashes, old_hashes, unchanged)
+    else:
+        folded = fold_keys(action, events.expected, hashes, old_hashes, unchanged)
+    if folded.conflicts:
+        raise not_unique(table, folded.conflicts, identity)
+    return folded, tracked
+
+
+def _without_empty(masks: dict[int, NDArray[np.uint8]]) -> dict[int, NDArray[np.uint8]]:
+    return {number: mask for number, mask in masks.items() if mask.any()}
+
+
+def merge_schema(types: Sequence[pa.DataType], identity: Identity, tracked: Sequence[int], *, moves: bool) -> pa.Schema:
+    """Give the columns of the rows to merge.
+
+    All tables:
+
+    - ``c0`` …: the table's columns.
+    - ``lsn``, ``ts``, ``rescued``: its metadata.
+    - ``unknown``: a value of the row is not known, and NULL stands for it.
+
+    Keyed tables:
+
+    - ``deleted``: the row is deleted.
+    - ``expected``: the table should have the base, because the first change of its key was no insert.
+    - ``claimed``: the table should not have the base, because whole old rows prove that the key was free.
+    - ``k<n>`` for each tracked column: the target's value stays.
+    - If keys have moved: ``matches`` (false for a new row, whatever the target has), and the base's key in ``b0`` …
+      and ``base_rescued``.
+
+    Multisets:
+
+    - ``needed``: how many copies the table should have before, and loses: the newest ones.  If it has fewer, the result
+      is as if they had been there.
+    - ``net``: how many copies there are more afterwards: ``net + needed`` are added.
+
+    An image has a row for each commit LSN of added copies.  The first one alone has ``needed``.
+    """
+    fields = [pa.field(f"c{number}", kind) for number, kind in enumerate(types)]
+    fields += [pa.field("lsn", pa.int64()), pa.field("ts", TIMESTAMP), pa.field("rescued", pa.string())]
+    fields.append(pa.field("unknown", pa.bool_()))
+    if identity.mode is Mode.MULTISET:
+        fields += [pa.field("net", pa.int64()), pa.field("needed", pa.int64())]
+    if identity.mode is Mode.KEYED:
+        fields += [pa.field(name, pa.bool_()) for name in ("deleted", "expected", "claimed")]
+        fields += [pa.field(f"k{number}", pa.bool_()) for number in tracked]
+        if moves:
+            fields.append(pa.field("matches", pa.bool_()))
+            fields += [pa.field(f"b{k}", types[number]) for k, number in enumerate(identity.key)]
+            fields.append(pa.field("base_rescued", pa.string()))
+    return pa.schema(fields)
+
+
+def rows_to_merge(
+    events: Events,
+    identity: Identity,
+    names: Sequence[str],
+    tracked: Sequence[int],
+    *,
+    moves: bool,
+    table: str | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Fold all events of some row identities; give the rows to merge (`merge_schema`), some at a time.
+
+    Args:
+        tracked: the numbers of the columns that have unchanged values anywhere in the run.
+        moves: key changes have to be followed somewhere in the run.
+        table: the table's name, for errors.
+
+    Raises:
+        CaptureError: the key is not unique.
+    """
+    schema = merge_schema([narrow(column.type) for column in events.columns], identity, tracked, moves=moves)
+    if identity.mode is Mode.APPEND:
+        for start in range(0, events.rows, _OUTPUT_ROWS):
+            rows = events.take(np.arange(start, min(start + _OUTPUT_ROWS, events.rows)))
+            yield batch_of([*rows.columns, rows.lsn, rows.ts, rows.rescued, _unknown(rows)], schema)
+        return
+    if identity.mode is Mode.MULTISET:
+        at, net, needed = _count_images(events, identity)
+        for start in range(0, len(at), _OUTPUT_ROWS):
+            part = slice(start, start + _OUTPUT_ROWS)
+            rows = events.take(at[part])
+            arrays = [*rows.columns, rows.lsn, rows.ts, rows.rescued, _unknown(rows)]
+            yield batch_of([*arrays, pa.array(net[part]), pa.array(needed[part])], schema)
+        return
+    events = settled(events, identity, names, table)
+    if events.rows == 0:
+        return
+    folded, here = _fold(events, key_hashes(events, identity, names), identity, table)
+    for start in range(0, len(folded.row), _OUTPUT_ROWS):
+        some = folded.take(slice(start, start + _OUTPUT_ROWS))
+        yield batch_of(_keyed_arrays(events, identity, names, some, here, tracked, moves=moves), schema)
+
+
+def _unknown(rows: Events) -> pa.Array:
+    unknown = np.zeros(rows.rows, np.bool_)
+    for mask in rows.unchanged.values():
+        unknown |= mask == 1
+    return pa.array(unknown)
+
+
+def _keyed_arrays(
+    events: Events,
+    identity: Identity,
+    names: Sequence[str],
+    folded: Folded,
+    here: list[int],
+    tracked: Sequence[int],
+    *,
+    moves: bool,
+) -> list[pa.Array]:
+    gone, content = folded.row < 0, folded.content
+    rows = assembled(events, content, folded.source, ~gone, here, names)
+    if events.old_key is not None:
+        # For a base that is only deleted, the key may be known only as the old key of an event.
+        by_old = gone & (folded.base_is_old == 1)
+        if by_old.any():
+            for k, number in enumerate(identity.key):
+                rows.columns[number] = choose(by_old, events.old_key[k].take(pa.array(content)), rows.columns[number])
+    unknown = (folded.source == UNKNOWN).any(axis=1) & ~gone
+    arrays = [*rows.columns, rows.lsn, rows.ts, rows.rescued, pa.array(unknown), pa.array(gone)]
+    arrays += [pa.array(folded.expected == EXPECTED), pa.array(folded.expected == CLAIMED)]
+    for number in tracked:
+        keep = np.zeros(len(content), np.bool_)
+        if number in here:
+            keep = (folded.source[:, here.index(number)] == KEEP) & ~gone
+        arrays.append(pa.array(keep))
+    if not moves:
+        return arrays
+    bases = bases_of(events, identity, names, folded.base, folded.base_is_old == 1)
+    return [*arrays, pa.array(folded.base >= 0), *bases]
+
+
+@dataclass(frozen=True, slots=True)
+class Routes:
+    """The component of each linked key; or, from `links_of`, pairs of linked keys in any order.
+
+    Attributes:
+        key: half hashes of the linked keys, sorted.
+        to: for each key, the least key of its component; or the key that it is linked to.
+    """
+
+    key: NDArray[np.uint64]
+    to: NDArray[np.uint64]
+
+    def of(self, key: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        """Give the least key of each key's component; a key without links is its own."""
+        if not len(self.key):
+            return key
+        at = np.minimum(np.searchsorted(self.key, key), len(self.key) - 1)
+        return np.where(self.key[at] == key, self.to[at], key)
+
+    def split(self, buckets: int) -> list[tuple[int, Routes]]:
+        """Divide the routes into the same buckets as the events of their keys; give each bucket's number and routes."""
+        bucket = bucket_of(self.key, buckets)
+        order = np.argsort(bucket, kind="stable")
+        key, to = self.key[order], self.to[order]
+        return [(number, Routes(key[start:stop], to[start:stop])) for number, start, stop in _runs(bucket[order])]
+
+    def to_ipc(self) -> pa.Buffer:
+        """Write them as an Arrow IPC stream."""
+        return batch_to_ipc(pa.RecordBatch.from_arrays([pa.array(self.key), pa.array(self.to)], names=["key", "to"]))
+
+    @classmethod
+    def from_ipc(cls, data: pa.Buffer | bytes) -> Routes:
+        """Read what `to_ipc` wrote."""
+        batch = batch_from_ipc(data)
+        return cls(batch.column("key").to_numpy(), batch.column("to").to_numpy())
+
+
+NO_ROUTES = Routes(np.zeros(0, np.uint64), np.zeros(0, np.uint64))
+
+
+def links_of(events: Events, identity: Identity, names: Sequence[str]) -> Routes | None:
+    """Give the pairs of keys that the events link; None if there are none."""
+    if events.old_key is None:
+        return None
+    moves = events.action == MOVE
+    new = key_hashes(events, identity, names)[0][moves]
+    old_key = identity.compared(events.old_key, identity.key)
+    old = hash_rows(old_key, events.rows, events.old_rescued)[0][moves]
+    return Routes(new, old)
+
+
+@helper
+def _root(parent, s):  # type: ignore[no-untyped-def]
+    while parent[s] != s:
+        parent[s] = parent[parent[s]]
+        s = parent[s]
+    return s
+
+
+@kernel(given("uint64"), given("uint64"), given("uint64"), *TABLE, out("int32"))
+def _components(one, other, zero, table, key, unused, parent):  # type: ignore[no-untyped-def]
+    used = 0
+    for i in range(one.shape[0]):
+        a = slot_of(one, zero, i, table, key, unused, used)
+        if a == used:
+            parent[used] = used
+            used += 1
+        b = slot_of(other, zero, i, table, key, unused, used)
+        if b == used:
+            parent[used] = used
+            used += 1
+        a = _root(parent, a)
+        b = _root(parent, b)
+        # The least key stands for all, whatever the order of the links.
+        if key[a] < key[b]:
+            parent[b] = a
+        else:
+            parent[a] = b
+    for s in range(used):
+        parent[s] = _root(parent, s)
+    return used
+
+
+def components(links: Sequence[Routes]) -> Routes:
+    """Find the components of all links.  This takes about 80 bytes of memory for each link."""
+    if not links:
+        return NO_ROUTES
+    one, other = (np.concatenate([getattr(part, name) for part in links]) for name in ("key", "to"))
+    capacity = 2 * len(one)
+    key, unused, parent = np.empty(capacity, np.uint64), np.empty(capacity, np.uint64), np.empty(capacity, np.int32)
+    used = _components(one, other, np.zeros(len(one), np.uint64), new_table(capacity), key, unused, parent)
+    order = np.argsort(key[:used])
+    return Routes(key[:used][order], key[parent[:used]][order])
+
+
+def _runs(bucket: NDArray[np.uint16]) -> list[tuple[int, int, int]]:
+    """Give the runs of equal buckets in sorted events: bucket, start and stop of each."""
+    numbers, starts = np.unique(bucket, return_index=True)
+    stops = np.append(starts[1:], len(bucket)) if len(starts) else starts
+    return list(zip(numbers.tolist(), starts.tolist(), stops.tolist(), strict=True))
+
+
+def split(
+    events: Events, identity: Identity, names: Sequence[str], buckets: int, turn: int = 0
+) -> list[tuple[int, Events]]:
+    """Divide events by row identity, so that all events of one row come to one task.
+
+    A `MOVE` goes to the bucket of its new key.  If there are any, the parts keep their events' positions.
+
+    Args:
+        turn: the number of this call.  Events of tables to which rows are only added go to the buckets in turn.
+
+    Returns:
+        number and events of each bucket that has any.
+    """
+    if buckets == 1 or events.rows == 0:
+        return [(0, events)]
+    if identity.mode is Mode.APPEND:
+        return [(turn % buckets, events)]
+    if events.has_moves:
+        events = replace(events, position=np.arange(events.rows))
+    return route(events, identity, names, NO_ROUTES, buckets)
+
+
+def route(
+    events: Events, identity: Identity, names: Sequence[str], routes: Routes, buckets: int
+) -> list[tuple[int, Events]]:
+    """Divide a bucket's events again, so that those of linked keys come together; see `split`."""
+    bucket = bucket_of(routes.of(key_hashes(events, identity, names)[0]), buckets)
+    if not (bucket[1:] >= bucket[:-1]).all():
+        order = np.argsort(bucket, kind="stable")
+        events, bucket = events.take(order), bucket[order]
+    return [(number, _trimmed(events.slice(start, stop))) for number, start, stop in _runs(bucket)]
+
+
+def _trimmed(events: Events) -> Events:
+    """Leave out old keys of parts without a `MOVE`, and masks of columns without unchanged values."""
+    if events.has_moves and not (events.action == MOVE).any():
+        events = replace(events, old_key=None, old_rescued=None)
+    return replace(events, unchanged={number: mask for number, mask in events.unchanged.items() if mask.any()})

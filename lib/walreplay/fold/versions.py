@@ -1,0 +1,717 @@
+"""Turn a table's events into versions of its rows: what a history says (SCD type 2).
+
+Each row here either opens a version of a row, or closes one that the table had before the run (a *base*); so one MERGE
+on the bases' keys applies them.  Versions that begin and end within the events come with both ends.  Where the events
+are divided into runs makes no difference: what one run leaves open, the next one closes.
+
+Versions that begin only when one of some *watched* columns changes; other changes are made in the open version.
+
+Whether a watched column has changed is known here if both values are among the events.  If one is the table's own, it
+is decided when the rows are joined with the table's: `continue_bases`.
+
+The axis of time of histories: it never goes back, so that a moment on it is a cut between whole transactions.
+
+A server's commit times may go back a little from one commit to the next.  A change's time on the axis is the greatest
+commit time among all transactions of the stream up to its own, in commit order.  So at any time t the axis has what
+the longest prefix of transactions wrote that comes before the first commit later than t.
+
+It is put together from three parts, because the transactions of a run may be too many for one place:
+
+- a decoding task knows the transactions of a unit of its file, and takes the greatest time among those up to each row's
+  (`Commits`);
+- the driver knows one number of each unit, and with it the greatest time before each;
+- streamed and prepared transactions may lie in no unit, if nothing is left of them: the plan has them all.
+
+Times are in microseconds since 1970-01-01 UTC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from walreplay.decode.compile.kernel import kernel
+from walreplay.decode.compile.parameters import INT64, given, out
+from walreplay.fold.events import (
+    ADD,
+    OPERATIONS,
+    REMOVE,
+    Events,
+    Identity,
+    Mode,
+    concat,
+    image_hashes,
+    key_hashes,
+    narrow,
+)
+from walreplay.fold.identity import contiguous, hash_rows, rescued_of
+from walreplay.fold.net_changes import TIMESTAMP, assembled, bases_of, batch_of, choose, not_unique, settled
+from walreplay.fold.reducing import (
+    CLAIMED,
+    DELETE,
+    EXPECTED,
+    KEEP,
+    TRANSIENT,
+    UNKNOWN,
+    FollowedRows,
+    follow_images,
+    follow_keys,
+)
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+@kernel(
+    given("int64"),
+    given("int64"),
+    given("int32"),
+    out("int32", ndim=2),
+    given("uint64"),
+    out("uint64", ndim=2),
+    given("int64"),
+    given("uint64"),
+    INT64,
+    out("int32"),
+    out("int32"),
+    out("bool"),
+    out("bool"),
+)
+def _compare(action, lsn, previous, source, rest, value, column, null, collapse, prior, start, replaced, may_continue):  # type: ignore[no-untyped-def]
+    """Compare each updated row with the one that its version would go on with.
+
+    ``rest`` has the hashes of each event's watched columns that are always brought, ``value`` those of the others, of
+    which ``column`` gives the places in ``source``.
+    """
+    for i in range(action.shape[0]):
+        prior[i] = -1
+        start[i] = i
+        replaced[i] = False
+        may_continue[i] = False
+        if action[i] != 1:
+            continue
+        p = previous[i]
+        if collapse and p >= 0 and lsn[p] == lsn[i]:
+            # What counts is the row before the transaction.
+            replaced[p] = True
+            p = prior[p]
+        prior[i] = p
+        if p < 0:
+            may_continue[i] = p == -2
+            continue
+        same = rest[p] == rest[i]
+        unsure = False
+        for t in range(column.shape[0]):
+            a = source[p, column[t]]
+            b = source[i, column[t]]
+            if a == b:
+                continue
+            if a == -1:
+                unsure = True
+            elif (null[t] if a < 0 else value[a, t]) != (null[t] if b < 0 else value[b, t]):
+                same = False
+        replaced[p] = same and not unsure
+        if replaced[p]:
+            start[i] = start[p]
+            may_continue[i] = may_continue[p]
+        else:
+            may_continue[i] = same
+    return 0
+
+
+@dataclass(frozen=True, slots=True)
+class Continued:
+    """Which versions go on in later ones; all arrays have one entry per event.
+
+    Attributes:
+        start: the event that the version begins with.
+        replaced: a later event changes the version without ending it: the version of that event stands for both.
+        may_continue: the version goes on with the one before, or with the base, if the base's own values say so.
+    """
+
+    start: NDArray[np.int32]
+    replaced: NDArray[np.bool_]
+    may_continue: NDArray[np.bool_]
+
+
+def continued(
+    events: Events,
+    followed: FollowedRows,
+    end_lsn: NDArray[np.int64],
+    identity: Identity,
+    names: Sequence[str],
+    watched: Sequence[int],
+    *,
+    keep: bool,
+) -> Continued:
+    """Find the versions that go on in later ones.
+
+    Args:
+        end_lsn: where each event's version ends.
+        watched: the numbers of the watched columns.
+        keep: see `versions.version_rows`.
+    """
+    here = sorted(events.unchanged)
+    lsn = contiguous(events.lsn).to_numpy(zero_copy_only=False)
+    always = [number for number in watched if number not in here]
+    others = [number for number in watched if number in here]
+    rest, _ = _hashes([events.columns[number] for number in always], events.rescued, identity, names, always)
+    value, null = np.empty((events.rows, len(others)), np.uint64), np.empty(len(others), np.uint64)
+    for t, number in enumerate(others):
+        values = events.columns[number]
+        value[:, t], _ = _hashes([values], events.rescued, identity, names, [number])
+        nothing = [pa.nulls(1, contiguous(values).type)]
+        null[t] = _hashes(nothing, pa.nulls(1, pa.string()), identity, names, [number])[0][0]
+    prior, start = np.empty(events.rows, np.int32), np.empty(events.rows, np.int32)
+    replaced, may_continue = np.empty(events.rows, np.bool_), np.empty(events.rows, np.bool_)
+    columns = np.array([here.index(number) for number in others], np.int64)
+    results = prior, start, replaced, may_continue
+    _compare(events.action, lsn, followed.previous, followed.source, rest, value, columns, null, not keep, *results)
+    if not keep:
+        # The transaction that changed the row has also ended it, so the change is never seen.
+        unseen = np.nonzero((lsn == end_lsn) & ~replaced & (prior >= 0))[0]
+        replaced[prior[unseen]] = False
+    return Continued(start, replaced, may_continue)
+
+
+def _hashes(
+    columns: Sequence[Any], rescued: pa.Array, identity: Identity, names: Sequence[str], numbers: Sequence[int]
+) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    texts = rescued_of(rescued, [names[number] for number in numbers])
+    return hash_rows(identity.compared(columns, numbers), len(rescued), texts)
+
+
+def continue_bases(
+    batches: Iterable[pa.RecordBatch], identity: Identity, names: Sequence[str], watched: Sequence[int]
+) -> Iterator[pa.RecordBatch]:
+    """Decide which versions go on with the one before, when the base's values are known.
+
+    Args:
+        batches: rows of `versions.version_rows` that name a base, with the columns of `versions.version_schema`.
+            Values that are the base's (``k<n>``) are filled in, with their rescued texts.  More columns: ``found`` (the
+            table has the base), the base's values of the watched columns, ``o<n>``, and its rescued texts,
+            ``o_rescued``.  Rows of one base follow one another, sorted by ``opens``, ``start_lsn`` and ``ordinal``.
+
+    Returns:
+        rows of the same columns.  A row that closes a base may now have ``replaces``: the base's row gets the values
+        of ``c0`` … and ``rescued``, and stays open if ``closes`` is false.
+    """
+    waiting: list[pa.RecordBatch] = []
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        waiting.append(batch)
+        rows = pa.Table.from_batches(waiting).combine_chunks()
+        begins = _begins(rows, identity)
+        # More rows of the last base may come.
+        last = int(np.nonzero(begins)[0][-1])
+        if last:
+            yield from _continue(rows.slice(0, last), begins[:last], identity, names, watched)
+        waiting = rows.slice(last).to_batches()
+    if waiting:
+        rows = pa.Table.from_batches(waiting).combine_chunks()
+        yield from _continue(rows, _begins(rows, identity), identity, names, watched)
+
+
+def _begins(rows: pa.Table, identity: Identity) -> NDArray[np.bool_]:
+    """Say which rows are the first of a base."""
+    keys = [contiguous(rows.column(f"b{k}")) for k in range(len(identity.key))]
+    first, second = hash_rows(
+        identity.compared(keys, identity.key), rows.num_rows, contiguous(rows.column("base_rescued"))
+    )
+    same = (first[1:] == first[:-1]) & (second[1:] == second[:-1])
+    return np.concatenate([[True], ~same])
+
+
+def _continue(
+    rows: pa.Table, begins: NDArray[np.bool_], identity: Identity, names: Sequence[str], watched: Sequence[int]
+) -> Iterator[pa.RecordBatch]:
+    def column(name: str) -> pa.Array:
+        return contiguous(rows.column(name))
+
+    def truths(name: str) -> NDArray[np.bool_]:
+        found: NDArray[np.bool_] = pc.coalesce(column(name), pa.scalar(value=False)).to_numpy(zero_copy_only=False)
+        return found
+
+    own = _hashes([column(f"c{n}") for n in watched], column("rescued"), identity, names, watched)
+    olds = _hashes([column(f"o{n}") for n in watched], column("o_rescued"), identity, names, watched)
+    opens, goes_on = truths("opens"), truths("may_continue") & ~begins
+    after = np.flatnonzero(goes_on)
+    of_base = ~opens[after - 1]
+    equal = np.ones(len(after), np.bool_)
+    for mine, base in zip(own, olds, strict=True):
+        equal &= mine[after] == np.where(of_base, base[after], mine[after - 1])
+    goes_on[after] = equal & (~of_base | truths("found")[after])
+    starts = np.flatnonzero(~goes_on)
+    ends = np.append(starts[1:], len(begins)) - 1
+    first, last = pa.array(starts), pa.array(ends)
+    replaces = ~opens[starts] & (ends > starts)
+    result = rows.take(first)
+    values = [name for name in rows.schema.names if name[0] == "c" and name[1:].isdigit()]
+    for name in (*values, "rescued", "unknown"):
+        result = _set(result, name, column(name).take(last))
+    # A base whose row goes on ends with its last version, if that ends.
+    for name, end in (("closes_lsn", "end_lsn"), ("closes_at", "end_at")):
+        result = _set(result, name, choose(replaces, column(end).take(last), contiguous(result.column(name))))
+        ended = choose(replaces, pa.nulls(len(first), column(end).type), column(end).take(last))
+        result = _set(result, end, ended)
+    still = choose(replaces, contiguous(result.column("closes_lsn")).is_valid(), contiguous(result.column("closes")))
+    result = _set(result, "closes", still)
+    yield from result.append_column("replaces", pa.array(replaces)).combine_chunks().to_batches()
+
+
+def _set(rows: pa.Table, name: str, column: pa.Array) -> pa.Table:
+    return rows.set_column(rows.schema.get_field_index(name), rows.schema.field(name), column)
+
+
+_OUTPUT_ROWS: Final = 1 << 16
+_OPEN: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Emptied:
+    """A table's truncates, in commit order; all arrays have one entry per truncate.
+
+    Attributes:
+        lsn: its commit LSN.
+        ordinal: its place in its transaction.
+        top: its time, see `Marks`.
+    """
+
+    lsn: NDArray[np.int64]
+    ordinal: NDArray[np.int64]
+    top: NDArray[np.int64]
+
+    def with_first(self) -> Emptied:
+        """Add a truncate before all events."""
+        return Emptied(*(np.concatenate([[-1], values]) for values in (self.lsn, self.ordinal, self.top)))
+
+    def before(self, events: Events) -> NDArray[np.int32]:
+        """Count the truncates before each event.
+
+        Events of different keys may come in any order: `routes.route` puts them together as they were divided.
+        """
+        lsn = _lsn(events)
+        count, through = (np.searchsorted(self.lsn, lsn, side) for side in ("left", "right"))
+        within = np.nonzero(count != through)[0]
+        if len(within):
+            # The event's transaction has truncates, before the event or behind it.
+            is_event = np.arange(len(self.lsn) + len(within)) >= len(self.lsn)
+            ordinal = np.concatenate([self.ordinal, _marks(events).ordinal[within]])
+            order = np.lexsort((is_event, ordinal, np.concatenate([self.lsn, lsn[within]])))
+            counted = np.empty(len(order), np.intp)
+            counted[order] = np.cumsum(~is_event[order])
+            count[within] = counted[len(self.lsn) :]
+        return count.astype(np.int32)
+
+
+NOTHING_EMPTIED: Final = Emptied(*(np.zeros(0, np.int64) for _ in range(3)))
+
+
+def version_schema(
+    types: Sequence[pa.DataType], identity: Identity, tracked: Sequence[int], *, watched: bool = False
+) -> pa.Schema:
+    """Give the columns of the rows that `version_rows` makes.
+
+    All tables:
+
+    - ``opens``: the row is a version.  Otherwise it closes a base, or does nothing.
+    - ``c0`` …: the version's values; NULL if the row closes a base, except in a multiset: then it is the base's image.
+    - ``start_lsn``, ``start_at``, ``op``, ``rescued``: the version's.
+    - ``ordinal``: of the change that opens the version, or closes the base.
+    - ``end_lsn``, ``end_at``: NULL if the version stays open.
+    - ``unknown``: a value of the version is not known, and NULL stands for it.
+    - ``closes``: the row closes a base, if there is one, at ``closes_lsn`` and ``closes_at``.
+    - ``deleted``: what closes the base is a delete.
+    - ``expected``: the table should have the base.  If ``closes`` is false, a truncate has taken it.
+    - ``claimed``: the table should not have the base, because whole old rows prove that the key was free.
+
+    Keyed tables:
+
+    - ``b0`` … and ``base_rescued``: the base's key, where ``closes``, some ``k<n>`` or ``may_continue`` is true.
+    - ``k<n>`` for each tracked column: the version's value is the base's.
+    - If columns are watched, ``may_continue``: no version begins if the watched columns are as before, which depends on
+      the base: see `watched.continue_bases`.
+    """
+    fields = [pa.field(f"c{number}", kind) for number, kind in enumerate(types)]
+    fields += [pa.field("start_lsn", pa.int64()), pa.field("start_at", TIMESTAMP)]
+    fields += [pa.field("ordinal", pa.int64()), pa.field("op", pa.string()), pa.field("rescued", pa.string())]
+    fields += [pa.field("end_lsn", pa.int64()), pa.field("end_at", TIMESTAMP)]
+    fields += [pa.field(name, pa.bool_()) for name in ("opens", "closes")]
+    fields += [pa.field("closes_lsn", pa.int64()), pa.field("closes_at", TIMESTAMP)]
+    fields += [pa.field(name, pa.bool_()) for name in ("deleted", "expected", "claimed", "unknown")]
+    if identity.mode is Mode.KEYED:
+        fields += [pa.field(f"b{k}", types[number]) for k, number in enumerate(identity.key)]
+        fields.append(pa.field("base_rescued", pa.string()))
+        fields += [pa.field(f"k{number}", pa.bool_()) for number in tracked]
+        fields += [pa.field("may_continue", pa.bool_())] * watched
+    return pa.schema(fields)
+
+
+def settled_versions(
+    events: Events, identity: Identity, names: Sequence[str], table: str | None, emptied: Emptied, *, keep: bool
+) -> Events:
+    """Turn added and removed rows into what their transactions do to their keys; see `merge.settled`.
+
+    What a transaction does to a table before it truncates it is left out: nothing of it is there at its end.
+
+    Args:
+        keep: rows that come and go within a transaction are kept, as events of their own (`TRANSIENT`).
+    """
+    through = np.searchsorted(emptied.lsn, _lsn(events), side="right")
+    doomed = (events.action >= REMOVE) & (emptied.before(events) < through)
+    if identity.mode is not Mode.KEYED or not doomed.any():
+        return settled(events, identity, names, table, keep=keep)
+    # Inside of a transaction a key may have several rows, so these are not settled.
+    rest = settled(events.take(np.nonzero(~doomed)[0]), identity, names, table, keep=keep)
+    comes = events.take(np.nonzero(doomed & (events.action == ADD) & keep)[0])
+    return concat([rest, replace(comes, action=np.full(comes.rows, TRANSIENT, np.int64), image=None)])
+
+
+def version_rows(
+    events: Events,
+    emptied: Emptied,
+    identity: Identity,
+    names: Sequence[str],
+    tracked: Sequence[int],
+    *,
+    keep: bool,
+    watched: Sequence[int] | None = None,
+    fresh: bool = False,
+    table: str | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Fold all events of some row identities to rows of a history (`version_schema`), some at a time.
+
+    The first truncate closes all bases that no row here closes: for that there are no rows.
+
+    Args:
+        events: with marks, and without `REMOVE` and `ADD`: see `settled_versions`.
+        emptied: all of the table's truncates.
+        tracked: the numbers of the columns that have unchanged values anywhere in the run.
+        keep: a version that ends in the transaction that opens it is kept; otherwise a transaction leaves one version
+            of a row at most.
+        watched: a change that leaves all of these columns (by number) as they are begins no version: it is made in the
+            open one.  None if every change begins one.  Only for keyed tables.
+        fresh: the table has no bases.
+        table: the table's name, for errors.
+
+    Raises:
+        CaptureError: the key is not unique.
+    """
+    if events.rows == 0:
+        return
+    types = [narrow(column.type) for column in events.columns]
+    schema = version_schema(types, identity, tracked, watched=watched is not None)
+    if fresh:
+        emptied = emptied.with_first()
+    bucket = _Bucket(events, emptied, emptied.before(events), identity, names, tracked, schema, keep)
+    if identity.mode is Mode.KEYED:
+        yield from _keyed(bucket, watched, table)
+        return
+    if identity.mode is Mode.APPEND:
+        end, gone = np.full(events.rows, -1, np.int32), np.zeros(events.rows, np.bool_)
+    else:
+        end, gone = follow_images(events.action, bucket.epoch, image_hashes(events, identity)), events.action < 0
+    yield from _images_closed(bucket, np.nonzero(gone & (end < 0))[0])
+    span = _Span.of(bucket, end)
+    for at in _parts(np.nonzero(span.is_seen(keep=keep) & ~gone)[0]):
+        rows = events.take(at)
+        yield batch_of([*rows.columns, *_opened(bucket, span, at, at, rows, at), _unknown(rows)], schema)
+
+
+@dataclass(frozen=True, slots=True)
+class _Bucket:
+    """What `version_rows` is given; and how many truncates come before each event."""
+
+    events: Events
+    emptied: Emptied
+    epoch: NDArray[np.int32]
+    identity: Identity
+    names: Sequence[str]
+    tracked: Sequence[int]
+    schema: pa.Schema
+    keep: bool
+
+    def bases(self, event: NDArray[np.int32], is_old: NDArray[np.bool_]) -> list[pa.Array]:
+        """Give ``b0`` … and ``base_rescued``; see `bases_of`."""
+        if (event < 0).all():
+            first = self.schema.get_field_index("b0")
+            kinds = [self.schema.field(first + k).type for k in range(len(self.identity.key))]
+            return [pa.nulls(len(event), kind) for kind in (*kinds, pa.string())]
+        return bases_of(self.events, self.identity, self.names, event, is_old)
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """Where each event's version begins and ends: commit LSNs, `_OPEN` for never; and the time of its end."""
+
+    start: NDArray[np.int64]
+    lsn: NDArray[np.int64]
+    top: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, bucket: _Bucket, end: NDArray[np.int32]) -> _Span:
+        start, top = _lsn(bucket.events), _marks(bucket.events).top
+        ended, at = end >= 0, np.maximum(end, 0)
+        lsn, time = np.where(ended, start[at], _OPEN), np.where(ended, top[at], 0)
+        taken = ~ended & (bucket.epoch < len(bucket.emptied.lsn))
+        if taken.any():
+            epoch = bucket.epoch[taken]
+            lsn[taken], time[taken] = bucket.emptied.lsn[epoch], bucket.emptied.top[epoch]
+        return cls(start, lsn, time)
+
+    def is_seen(self, *, keep: bool) -> NDArray[np.bool_]:
+        """Say which versions do not end in the transaction that opens them, or are kept nevertheless."""
+        return np.ones(len(self.lsn), np.bool_) if keep else self.start != self.lsn
+
+
+def _keyed(bucket: _Bucket, watched: Sequence[int] | None, table: str | None) -> Iterator[pa.RecordBatch]:
+    events, identity, names, keep = bucket.events, bucket.identity, bucket.names, bucket.keep
+    here = sorted(events.unchanged)
+    followed = _followed(bucket, here)
+    if followed.conflicts:
+        raise not_unique(table, followed.conflicts, identity)
+    yield from _bases_closed(bucket, followed)
+    span = _Span.of(bucket, followed.end)
+    wanted = span.is_seen(keep=keep) & (events.action != DELETE)
+    start = np.arange(events.rows, dtype=np.int32)
+    goes_on = None
+    if watched is not None:
+        goes_on = continued(events, followed, span.lsn, identity, names, watched, keep=keep)
+        wanted, start = wanted & ~goes_on.replaced, goes_on.start
+    for at in _parts(np.nonzero(wanted)[0]):
+        source = followed.source[at]
+        rows = assembled(events, at.astype(np.int32), source, np.ones(len(at), np.bool_), here, names)
+        begin = start[at]
+        keeps = source == KEEP
+        arrays = [*rows.columns, *_opened(bucket, span, at, begin, rows, begin if keep else followed.opener[begin])]
+        arrays.append(pa.array((source == UNKNOWN).any(axis=1)))
+        # Only for these rows it matters which base they go on with.
+        is_based = keeps.any(axis=1)
+        if goes_on is not None:
+            is_based |= goes_on.may_continue[at]
+        slot = followed.base[at[is_based]]
+        base, is_old = np.full(len(at), -1, np.int32), np.zeros(len(at), np.bool_)
+        base[is_based], is_old[is_based] = followed.key_event[slot], followed.key_is_old[slot] == 1
+        arrays += bucket.bases(base, is_old)
+        arrays += [pa.array(keeps[:, here.index(n)]) if n in here else _all(False, at) for n in bucket.tracked]
+        if goes_on is not None:
+            arrays.append(pa.array(goes_on.may_continue[at]))
+        yield batch_of(arrays, bucket.schema)
+
+
+def _followed(bucket: _Bucket, here: Sequence[int]) -> FollowedRows:
+    events, identity = bucket.events, bucket.identity
+    unchanged = np.zeros((events.rows, len(here)), np.uint8)
+    for t, number in enumerate(here):
+        unchanged[:, t] = events.unchanged[number]
+    old_hashes = None
+    if events.old_key is not None:
+        old_hashes = hash_rows(identity.compared(events.old_key, identity.key), events.rows, events.old_rescued)
+    hashes, action = key_hashes(events, identity, bucket.names), events.action.astype(np.uint8)
+    return follow_keys(action, events.expected, bucket.epoch, _lsn(events), hashes, old_hashes, unchanged)
+
+
+def _bases_closed(bucket: _Bucket, followed: FollowedRows) -> Iterator[pa.RecordBatch]:
+    closes = bucket.epoch[followed.key_event] == 0
+    values = len(bucket.events.columns)
+    for at in _parts(np.nonzero(closes | (followed.expected == EXPECTED))[0]):
+        event, expected = followed.key_event[at], followed.expected[at]
+        arrays = [pa.nulls(len(at), bucket.schema.field(number).type) for number in range(values)]
+        arrays += _closed(bucket.events, event, closes[at], expected)
+        arrays += bucket.bases(np.where(closes[at], event, np.int32(-1)), followed.key_is_old[at] == 1)
+        arrays += [_all(False, at)] * (len(bucket.schema) - len(arrays))
+        yield batch_of(arrays, bucket.schema)
+
+
+def _images_closed(bucket: _Bucket, gone: NDArray[np.intp]) -> Iterator[pa.RecordBatch]:
+    for at in _parts(gone):
+        rows = bucket.events.take(at)
+        expected = np.where(rows.expected > 0, EXPECTED, 0).astype(np.uint8)
+        closed = _closed(bucket.events, at, bucket.epoch[at] == 0, expected)
+        closed[_RESCUED] = rows.rescued
+        yield batch_of([*rows.columns, *closed], bucket.schema)
+
+
+_RESCUED: Final = 4
+"""The place of ``rescued`` behind the values."""
+
+
+def _closed(
+    events: Events, event: NDArray[Any], closes: NDArray[np.bool_], expected: NDArray[np.uint8]
+) -> list[pa.Array]:
+    """Give the columns behind the values for rows that close bases by these events."""
+    rows, marks = len(event), _marks(events).at(event)
+    lsn = pa.array(_lsn(events)[event], mask=~closes)
+    return [
+        pa.nulls(rows, pa.int64()),
+        pa.nulls(rows, TIMESTAMP),
+        pa.array(marks.ordinal),
+        pa.nulls(rows, pa.string()),
+        pa.nulls(rows, pa.string()),
+        pa.nulls(rows, pa.int64()),
+        pa.nulls(rows, TIMESTAMP),
+        _all(False, event),
+        pa.array(closes),
+        lsn,
+        pa.array(marks.top, mask=~closes).cast(TIMESTAMP),
+        pa.array(events.action[event] == DELETE),
+        pa.array(expected == EXPECTED),
+        pa.array(expected == CLAIMED),
+        _all(False, event),
+    ]
+
+
+def _opened(
+    bucket: _Bucket, span: _Span, at: NDArray[np.intp], begin: NDArray[Any], rows: Events, opener: NDArray[Any]
+) -> list[pa.Array]:
+    """Give the columns behind the values for versions, up to ``unknown``.
+
+    Args:
+        at: the versions.
+        begin: the events that they begin with.
+        rows: their rows.
+        opener: the events whose kind they have.
+    """
+    marks, end, top = _marks(bucket.events), span.lsn[at], span.top[at]
+    is_open, no = end == _OPEN, _all(False, at)
+    return [
+        pa.array(span.start[begin]),
+        pa.array(marks.top[begin]).cast(TIMESTAMP),
+        pa.array(marks.ordinal[begin]),
+        pa.array(OPERATIONS, pa.string()).take(pa.array(marks.operation[opener])),
+        rows.rescued,
+        pa.array(end, mask=is_open),
+        pa.array(top, mask=is_open).cast(TIMESTAMP),
+        _all(True, at),
+        no,
+        pa.nulls(len(at), pa.int64()),
+        pa.nulls(len(at), TIMESTAMP),
+        no,
+        no,
+        no,
+    ]
+
+
+def _unknown(rows: Events) -> pa.Array:
+    unknown = np.zeros(rows.rows, np.bool_)
+    for mask in rows.unchanged.values():
+        unknown |= mask == 1
+    return pa.array(unknown)
+
+
+def _parts(at: NDArray[np.intp]) -> Iterator[NDArray[np.intp]]:
+    for start in range(0, len(at), _OUTPUT_ROWS):
+        yield at[start : start + _OUTPUT_ROWS]
+
+
+def _all(value: bool, rows: NDArray[Any]) -> pa.Array:
+    return pa.array(np.full(len(rows), value))
+
+
+def _lsn(events: Events) -> NDArray[np.int64]:
+    lsn: NDArray[np.int64] = contiguous(events.lsn).to_numpy(zero_copy_only=False)
+    return lsn
+
+
+def _marks(events: Events) -> Any:
+    assert events.marks is not None, "a history's events have marks"
+    return events.marks
+
+
+NO_TIME: Final = np.iinfo(np.int64).min
+"""Earlier than every commit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Commits:
+    """Transactions in commit order, and the greatest commit time up to each.
+
+    Attributes:
+        lsn: commit LSNs, sorted.
+    """
+
+    lsn: NDArray[np.int64]
+    top: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, lsn: NDArray[np.int64], time: NDArray[np.int64]) -> Commits:
+        """Sort transactions by their commit LSNs; one may come in several parts, or as copies."""
+        order = np.argsort(lsn, kind="stable")
+        return cls(lsn[order], np.maximum.accumulate(time[order]))
+
+    @property
+    def last(self) -> int:
+        """The greatest time of all; `NO_TIME` if there are none."""
+        return int(self.top[-1]) if len(self.top) else NO_TIME
+
+    def up_to(self, lsn: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Give the greatest time among the transactions up to each LSN."""
+        if not len(self.lsn):
+            return np.full(len(lsn), NO_TIME)
+        at = np.searchsorted(self.lsn, lsn, side="right") - 1
+        return np.where(at >= 0, self.top[np.maximum(at, 0)], NO_TIME)
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """What a run knows of the axis beyond the units of its files.
+
+    Attributes:
+        units: the sequence number of each unit, rising; ``before`` has the greatest time in front of each.
+        decided: the streamed and prepared transactions.
+        end: the greatest time of all, with those of earlier runs; `NO_TIME` if there are none.
+    """
+
+    units: NDArray[np.int64]
+    before: NDArray[np.int64]
+    decided: Commits
+    end: int
+
+    @classmethod
+    def of(cls, before: int, units: Sequence[tuple[int, int]], decided: Iterable[tuple[int, int]]) -> Axis:
+        """Put the axis of a run together.
+
+        Args:
+            before: the greatest time of earlier runs; `NO_TIME` if there are none.
+            units: sequence number and greatest time of each.
+            decided: commit LSN and time of the streamed and prepared transactions.
+        """
+        ordered = np.array(sorted(units), np.int64).reshape(-1, 2)
+        pairs = np.array(list(decided), np.int64).reshape(-1, 2)
+        commits = Commits.of(pairs[:, 0], pairs[:, 1])
+        tops = np.maximum.accumulate(np.concatenate([[before], ordered[:, 1]]))
+        return cls(ordered[:, 0], tops[:-1], commits, max(int(tops[-1]), commits.last))
+
+    def times(self, unit: int, lsn: NDArray[np.int64], top: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Give the times of changes.
+
+        Args:
+            unit: the sequence number of the unit that they lie in.
+            lsn: their commit LSNs; ``top`` is what is known of them in their unit.
+        """
+        at = int(np.searchsorted(self.units, unit, side="right")) - 1
+        before = int(self.before[at]) if at >= 0 else NO_TIME
+        return np.maximum(np.maximum(top, before), self.decided.up_to(lsn))
+
+
+NO_AXIS: Final = Axis.of(NO_TIME, (), ())
+"""The axis of a run that has no transactions."""
+
+
+__all__ = [
+    "NOTHING_EMPTIED",
+    "NO_AXIS",
+    "NO_TIME",
+    "Axis",
+    "Commits",
+    "Emptied",
+    "settled_versions",
+    "version_rows",
+    "version_schema",
+]

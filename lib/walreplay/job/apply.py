@@ -1,0 +1,383 @@
+"""The main job: runs, one after the other, until the archive's end, or the wanted one, is reached.
+
+`Job._apply` is the order of one run: read the ledger, finish an interrupted run, list the new files, scan and stitch
+them to a plan (`walreplay.job.scanning`), apply it (`walreplay.job.execution`).  A large archive is several
+runs, each with the files that `run_bytes` allows.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Any
+
+from walreplay.archive.index import ArchiveIndex, home_of, table_of
+from walreplay.config import Settings, make_settings
+from walreplay.decode.scan import Until
+from walreplay.delta.target import Target, catalog_errors
+from walreplay.errors import OrderError, TargetError
+from walreplay.job.context import RunContext
+from walreplay.job.execution import Applying, Work, joined, run_bytes_of, table_checks, timed
+from walreplay.job.installing import Installing
+from walreplay.job.scanning import NewFiles, RunInput, Scanning
+from walreplay.job.source_check import check_places
+from walreplay.job.table_check import newer_error
+from walreplay.ledger.runs import metrics_of
+from walreplay.ledger.state import PLANNED, REBUILDING, State, now
+from walreplay.ledger.transactions import refuse_gone
+from walreplay.lsn import format_lsn, to_datetime
+from walreplay.progress import Progress
+from walreplay.report import RunReport
+from walreplay.session import steps
+from walreplay.session.failures import spark_errors
+from walreplay.session.isolation import has_own_sessions
+from walreplay.session.reach import folder_of
+from walreplay.spark.captures import CaptureFile, list_captures, root_of
+from walreplay.spark.staging import Staging
+from walreplay.stream.plan import Plan
+from walreplay.writing.move import fence_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def apply(
+    spark: SparkSession,
+    captures: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    config: str | os.PathLike[str] | Mapping[str, Any] | Settings | None = None,
+    progress: Progress | None = None,
+    *,
+    metrics: str | os.PathLike[str] | None = None,
+) -> RunReport:
+    """Bring the target's tables up to the last transaction that the captures hold as a whole.
+
+    A run that was interrupted is finished first, from its own plan.  An archive that is too large for one run
+    (``run_bytes``) is applied in several, which are reported as one.
+
+    Args:
+        captures: the folder (or file, or glob) of the capture files.
+        target: the folder of the Delta tables, a catalog, or ``catalog.schema``.
+        config: a YAML file, the same as a mapping, or `Settings`.
+        progress: told how far the run is.
+        metrics: a file to which a JSON line is added for each run and table; or a folder (a path with a slash at its
+            end, or a URI), in which each run writes a file.
+
+    Raises:
+        WalReplayError: what stopped it.  No table is touched when the captures are at fault.
+    """
+    return run_job(spark, captures, target, config, progress, metrics=metrics)
+
+
+def run_job(
+    spark: SparkSession,
+    captures: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    config: str | os.PathLike[str] | Mapping[str, Any] | Settings | None = None,
+    progress: Progress | None = None,
+    until: Until | None = None,
+    *,
+    metrics: str | os.PathLike[str] | None = None,
+) -> RunReport:
+    """Do what `apply` does, up to a transaction.
+
+    Args:
+        until: the last transaction that is wanted; None for the captures' end.
+    """
+    settings = make_settings(config)
+    place = Target.parse(str(target)).of_source(settings.ledger_name)
+    with spark_errors(path=place.text):
+        check_places(str(captures), place)
+        run = RunContext.of(spark, place, settings, progress, metrics=metrics)
+        return Job(run, str(captures), until).apply()
+
+
+LEAST_INDEXED = 64 << 20
+"""A run that reads less scans its files, and does not look for an index of the archive."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What there is to do: the listing, and what of it the next run reads."""
+
+    files: Sequence[CaptureFile]
+    new: NewFiles
+    reading: RunInput
+
+
+class Idle(Enum):
+    """Why a run has nothing to apply: no transaction ends in so few files; or the next one is too late."""
+
+    TOO_FEW_FILES = auto()
+    AT_THE_END = auto()
+
+
+class Job:
+    """One call of `apply`: finish the run that was interrupted, if there is one, then do the new ones."""
+
+    def __init__(self, run: RunContext, captures: str, until: Until | None = None) -> None:
+        self.run = run
+        self.captures = captures
+        self.until = until
+        self.source = run.settings.source or root_of(captures)
+        self._most = run.settings.run_bytes or run_bytes_of(run.spark)
+        self._files: list[CaptureFile] | None = None
+        self._told = 0
+        self._done: list[int] = []
+        self._bytes_read = self._bytes_wanted = 0
+
+    def apply(self) -> RunReport:
+        """Do it, and give the report of all that was done."""
+        began = time.monotonic()
+        with self.run.at_work():
+            report = self._apply()
+            self.run.keep_ledger_small(self._done)
+        return timed(replace(report, warnings=tuple(self.run.warnings)), began, self.run.stages)
+
+    def _apply(self) -> RunReport:
+        done: RunReport | None = None
+        with self.run.stage("read ledger"), catalog_errors(self.run.target):
+            state = self._read()
+            self._check_source(state)
+        while True:
+            if state is not None and state.phase in (PLANNED, REBUILDING):
+                state = self._lock()
+            if state is not None and state.phase == REBUILDING:
+                state = self._install(state)
+            if state is not None and state.phase == PLANNED:
+                state, report = self._finish(state)
+                done = joined(done, report)
+            self._check_end(state)
+            found = self._look(state)
+            if found is None:
+                break
+            locked = self._lock()
+            if locked is not state:
+                # Another run has come to its end since the ledger was read.
+                state, self._files = locked, None
+                continue
+            ended = self._run(found, state)
+            if ended is Idle.TOO_FEW_FILES:
+                self._most *= 2
+                continue
+            if ended is Idle.AT_THE_END:
+                break
+            state, report = ended
+            self._bytes_read += found.reading.size
+            done = joined(done, report)
+            if not self._goes_on(found, state):
+                return done
+        self._look_at_tables(state)
+        if done is not None:
+            return done
+        report = self._nothing_new(state)
+        waiting = state.resume.open_transactions if state is not None and state.resume is not None else ()
+        self.run.tell_metrics(metrics_of(report, state, now(), (item.lsn for item in waiting)))
+        return report
+
+    def _read(self) -> State | None:
+        return self.run.ledger.read()
+
+    def _goes_on(self, found: Found, state: State) -> bool:
+        """Say whether there is another run to do, as far as the listing tells."""
+        is_reached = self.until is not None and state.resume is not None and state.resume.has_more
+        return found.reading.has_rest and not is_reached
+
+    def _look(self, state: State | None) -> Found | None:
+        """Give what the next run has to read; None if there is nothing new."""
+        with self.run.stage("list"):
+            if self._files is None:
+                self._files = list_captures(self.run.own, self.captures, self.run.settings.captures)
+            files = self._files
+            new = NewFiles(self.run.own, self.captures, self.run.settings, self.run.target.ledger("files"))
+            reading = new.what_is_new(files, state)
+        if reading is None:
+            return None
+        found = Found(files, new, reading.at_most(self._most))
+        self._bytes_wanted = max(self._bytes_wanted, self._bytes_read + reading.size)
+        if found.reading.has_rest or self._bytes_read:
+            # Of a call that is one run there is nothing to tell: its stages do.
+            self.run.progress.so_far(self._bytes_read, self._bytes_wanted)
+        return found
+
+    def _run(self, found: Found, state: State | None) -> tuple[State, RunReport] | Idle:
+        """Do one run; give the ledger's state behind it, and its report, or why there is nothing to apply."""
+        reading, new = found.reading, found.new
+        with self.run.staging() as staging, ThreadPoolExecutor(1) as beside:
+            index, records = self._index(found), self._records(found)
+            scanning = Scanning(self.run, new.holes, self.until, index, records=records)
+            plan = scanning.plan(reading)
+            steps.reached("scanned")
+            idle = self._idle(plan, found, state)
+            if idle is not None:
+                return idle
+            recorded = beside.submit(scanning.record)
+            if not has_own_sessions(self.run.spark):
+                # A shared session allows one statement at a time.
+                recorded.result()
+
+            def write_plan(decoded: Plan, run: int, places: tuple[str, ...]) -> State:
+                # Who finishes an interrupted run does not scan its files.
+                recorded.result()
+                return self.run.ledger.write_plan(
+                    state,
+                    decoded,
+                    run,
+                    source=self.source,
+                    captures=self.captures,
+                    files=len(reading.files),
+                    size=reading.size,
+                    seen=new.seen(found.files, plan.resume.last_path),
+                    places=places,
+                )
+
+            return self._applied(staging, Work(plan, reading.size, state, write_plan))
+
+    def _index(self, found: Found) -> ArchiveIndex | None:
+        """Give the archive's index, where reading it costs less than to scan the files."""
+        return None if found.reading.size < LEAST_INDEXED else self._index_of(found)
+
+    def _records(self, found: Found) -> ArchiveIndex | None:
+        """Give the archive's index, if what the run finds is to be written to it."""
+        return self._index_of(found) if self.run.settings.captures.index else None
+
+    def _index_of(self, found: Found) -> ArchiveIndex:
+        self.run.progress.doing("the archive's index")
+        home = home_of(self.captures, found.files)
+        return ArchiveIndex(self.run.own, table_of(None, home), home, self.run.settings)
+
+    def _idle(self, plan: Plan, found: Found, state: State | None) -> Idle | None:
+        """Say why there is nothing to apply; refuse a plan that cannot be."""
+        if plan.is_idle and plan.resume.has_more:
+            self._refuse_too_early(state)
+            return Idle.AT_THE_END
+        if plan.is_idle and found.reading.has_rest:
+            return Idle.TOO_FEW_FILES
+        if plan.upto_lsn <= plan.after_lsn and state is None:
+            self._refuse_empty(plan)
+        refuse_gone([file.path for file in plan.files if not file.scanned], [file.path for file in found.files])
+        return None
+
+    def _applied(self, staging: Staging, work: Work) -> tuple[State, RunReport]:
+        done = Applying(self.run, self.captures, staging, self._told).apply(work)
+        self._told = len(self.run.warnings)
+        self._done.append(done[0].run)
+        return done
+
+    def _lock(self) -> State | None:
+        state = self.run.lock()
+        self._check_source(state)
+        return state
+
+    def _install(self, interrupted: State) -> State:
+        state, _ = Installing(self.run, self.captures).finish(interrupted, resumed=True)
+        return state
+
+    def _finish(self, interrupted: State) -> tuple[State, RunReport]:
+        self.run.warnings.append(f"run {interrupted.run} was interrupted; it was finished first")
+        plan = interrupted.plan
+        assert plan is not None
+        fence = fence_of(self.run.own, self.run.target, self.run.ledger.run_id)
+        if fence is not None:
+            # If the interrupted run was only paused, it can rename nothing from here on.
+            fence.take_down_others()
+
+        def begun(_: Plan, __: int, places: tuple[str, ...]) -> State:
+            # Another configuration may want its tables elsewhere.
+            return interrupted if places == interrupted.places else self.run.ledger.take_places(interrupted, places)
+
+        with self.run.staging() as staging:
+            work = Work(plan, interrupted.bytes, interrupted, begun, resumed=True)
+            return self._applied(staging, work)
+
+    # What there is to do
+
+    def _check_source(self, state: State | None) -> None:
+        if state is not None and not state.is_of(self.source):
+            raise TargetError(
+                f"the target was made from the source {state.source!r}, not {self.source!r}",
+                path=self.run.target.text,
+                remedy="Use another target; or, if the captures were moved, name the source in the configuration: "
+                f"source: {state.source}",
+            )
+
+    def _refuse_empty(self, plan: Plan) -> None:
+        """Refuse to create a target from captures that hold no whole transaction and end inside one."""
+        if plan.torn is not None:
+            path, offset, size = plan.torn
+            raise OrderError(
+                f"the captures hold no whole transaction, and end inside a message of which {size:,} bytes are there",
+                path=path,
+                offset=offset,
+                remedy="Run again when more has come; if nothing more will, the file was truncated: fetch it again",
+            )
+
+    def _check_end(self, state: State | None) -> None:
+        """Refuse to go back to an end that the target is behind."""
+        resume = state.resume if state is not None else None
+        if self.until is None or resume is None or not self.until.is_behind(resume.place):
+            return
+        raise TargetError(
+            f"the target holds what was committed up to {format_lsn(resume.place.high_lsn)} "
+            f"({to_datetime(resume.place.high_commit_time).isoformat(sep=' ')}), which is behind {self.until}",
+            path=self.run.target.text,
+            remedy="Backfill another target; or read an earlier version of the tables: `walreplay status --at RUN`",
+        )
+
+    def _refuse_too_early(self, state: State | None) -> None:
+        """Refuse to create a target from captures of which every transaction is too late."""
+        if state is None:
+            raise OrderError(
+                "every transaction of the captures commits later than the end that is asked for",
+                path=self.captures,
+                remedy="`walreplay inspect` shows the first commit; ask for a later end, or bring older captures",
+            )
+
+    def _look_at_tables(self, state: State | None) -> None:
+        """Check that tables are as the last run left them, when there is nothing to apply.
+
+        In an object store each would be asked for by a request, in every run: there the next run that writes does so.
+
+        Raises:
+            TargetError: one is newer than the ledger.
+        """
+        folder = folder_of(self.run.own, self.run.target.root)
+        if state is None or (folder is not None and folder.is_far):
+            return
+        with self.run.stage("check"):
+            checks = table_checks(self.run, accepts=self.run.settings.accept_changed_tables)
+            ahead = checks.look_at_others(state.tables, ())
+        if not ahead:
+            return
+        again = self.run.ledger.read()
+        # Without the lock, another run may have begun meanwhile.
+        if again is not None and (again.run, again.phase) == (state.run, state.phase):
+            known = state.resume.place.high_lsn if state.resume is not None else -1
+            raise newer_error(ahead[0], ahead[0].standing.ahead[-1], known)
+
+    def _nothing_new(self, state: State | None) -> RunReport:
+        resume = state.resume if state is not None else None
+        applied = resume.place.high_lsn if resume is not None and resume.place.high_lsn >= 0 else None
+        return RunReport(
+            run=None,
+            status="nothing new",
+            captures=self.captures,
+            target=self.run.target.text,
+            files=0,
+            capture_bytes=0,
+            transactions=0,
+            changes=0,
+            applied_lsn=applied,
+            applied_commit_ts=to_datetime(resume.place.high_commit_time) if applied is not None and resume else None,
+            tables=(),
+            warnings=tuple(self.run.warnings),
+            seconds=0.0,
+            stages=self.run.stages,
+        )
+
+
+__all__ = ["Found", "Idle", "Job", "apply", "run_job"]

@@ -1,0 +1,386 @@
+"""Queries for what a target's tables held at an LSN or at a time: of mirrors, histories and change logs.
+
+The LSNs and times that people give: where a backfill begins and ends, and as of which LSN a base load's rows are.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Any, Final
+
+from walreplay.config import Settings, make_settings
+from walreplay.config.keys import expression
+from walreplay.config.model import tables_named
+from walreplay.config.selection import key_columns, metadata_of
+from walreplay.decode.scan import Until
+from walreplay.delta import statements as delta
+from walreplay.delta.target import Target, catalog_errors, ledger_errors, quote
+from walreplay.errors import ConfigError, TargetError
+from walreplay.ledger.ledger import Ledger
+from walreplay.ledger.runs import first_lsn, loads_of, told
+from walreplay.ledger.status import TableVersion, versions_at
+from walreplay.lsn import POSTGRES_EPOCH, format_lsn, parse_lsn, to_datetime
+from walreplay.names import Output, output_of, source_oid
+from walreplay.protocol.messages import Relation
+from walreplay.session.failures import spark_errors
+from walreplay.session.isolation import own_session, quiet_queries, settings
+from walreplay.table.registry import MirrorEntry
+from walreplay.table.table_run import is_own
+from walreplay.writing.by_files import choose_writer
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def until_of(lsn: str | int | None, time: str | datetime | None) -> Until | None:
+    """Read the end that is asked for; None if there is none.
+
+    Raises:
+        ConfigError: there are two, or it cannot be read.
+    """
+    if lsn is not None and time is not None:
+        raise ConfigError(
+            "an LSN and a time are given as the end", remedy="Give one of them: --until-lsn or --until-time"
+        )
+    if lsn is not None:
+        try:
+            return Until(lsn=parse_lsn(lsn) if isinstance(lsn, str) else lsn)
+        except ValueError as error:
+            raise ConfigError(f"--until-lsn: {error}") from None
+    return None if time is None else Until(time=_micros(time))
+
+
+def _micros(time: str | datetime) -> int:
+    """Give a time in microseconds since 2000-01-01 UTC."""
+    try:
+        moment = datetime.fromisoformat(time.strip().replace("Z", "+00:00")) if isinstance(time, str) else time
+        zoned = moment if moment.tzinfo is not None else moment.replace(tzinfo=timezone.utc)
+        return (zoned - POSTGRES_EPOCH) // timedelta(microseconds=1)
+    except (ValueError, OverflowError):
+        raise ConfigError(
+            f"--until-time: not a time: {time!s}", remedy="Write it like 2026-03-01T00:00:00+00:00"
+        ) from None
+
+
+def first_lsn_of(lsn: str | int | None) -> int | None:
+    """Read the commit LSN from which on changes are wanted; None if it is not given.
+
+    Raises:
+        ConfigError: it is no LSN.
+    """
+    return None if lsn is None else _lsn_of(lsn, "--from-lsn")
+
+
+def last_lsn_of(at_lsn: int | str | None, consistent_point: int | str | None) -> int:
+    """Give the last commit LSN that is among a base load's rows.
+
+    Raises:
+        ConfigError: none or both are given, or one cannot be read.
+    """
+    if (at_lsn is None) == (consistent_point is None):
+        raise ConfigError(
+            "it is not said as of which LSN the rows are" if at_lsn is None else "two LSNs are given",
+            remedy="Give --consistent-point, which a slot's snapshot comes with, or --at-lsn, the last commit's",
+        )
+    if at_lsn is not None:
+        return _lsn_of(at_lsn, "--at-lsn")
+    assert consistent_point is not None
+    # It is a position between two records: the next commit may begin just there.
+    return _lsn_of(consistent_point, "--consistent-point") - 1
+
+
+def _lsn_of(text: int | str, option: str) -> int:
+    try:
+        lsn = text if isinstance(text, int) else parse_lsn(text)
+    except ValueError as error:
+        raise ConfigError(f"{option}: {error}", remedy="Give it as PostgreSQL writes it") from None
+    if not 0 < lsn < 1 << 63:
+        raise ConfigError(f"{option} is no LSN that a server can have", remedy="Give it as PostgreSQL writes it")
+    return lsn
+
+
+_LSN: Final = re.compile(r"[0-9A-Fa-f]+/[0-9A-Fa-f]+")
+
+
+@dataclass(frozen=True, slots=True)
+class TableAsOf:
+    """How a table is read as of a moment.
+
+    Attributes:
+        name: the source's.
+        output: ``mirror``, ``history`` or ``changelog``.
+        sql: None where nothing gives it.
+        exact: it gives just what the source held then.
+        note: why not, and what else to know; empty for nothing.
+    """
+
+    name: str
+    output: str
+    location: str
+    sql: str | None
+    exact: bool
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AsOf:
+    """How a target's tables are read as of a moment.
+
+    Attributes:
+        lsn: the last commit at that moment; None if there is none.
+        time: the time that was asked for; None if it was an LSN.
+    """
+
+    target: str
+    lsn: int | None
+    time: datetime | None
+    tables: tuple[TableAsOf, ...]
+
+
+def as_of(
+    spark: SparkSession,
+    target: str | os.PathLike[str],
+    moment: str | datetime,
+    table: str | None = None,
+    config: str | os.PathLike[str] | Mapping[str, Any] | Settings | None = None,
+) -> AsOf:
+    """Write a query for each table, which gives what the source held at a moment.
+
+    Args:
+        moment: an LSN, as PostgreSQL writes it, or a time.
+        table: a regular expression over the whole of ``schema.table``; None for all tables.
+        config: as `walreplay.apply` takes it: what the tables' own columns and keys are.
+
+    Raises:
+        ConfigError: the moment or the expression cannot be read.
+        TargetError: the target holds nothing, or is not there yet.
+    """
+    configured = make_settings(config)
+    place = Target.parse(str(target)).of_source(configured.ledger_name)
+    lsn, time = _moment(moment)
+    wanted = expression(".*" if table is None else tables_named(table))
+    own = own_session(spark)
+    with spark_errors(path=place.text), quiet_queries(), settings(own, delta.SMALL_STATE):
+        with catalog_errors(place):
+            state = Ledger(own, place, choose_writer(own, place), loads=True).read()
+        if state is None or state.resume is None:
+            raise TargetError("nothing was applied to this target yet", path=place.text, remedy="Begin with apply")
+        high = state.resume.place.high_lsn
+        if lsn is not None and lsn > high:
+            raise TargetError(
+                f"the target holds what was committed up to {format_lsn(high)}",
+                path=place.text,
+                remedy="Ask for an earlier LSN, or apply more captures",
+            )
+        found = _Found.of(own, place, high if lsn is None else lsn, time)
+        cut = None if found.run is None else versions_at(own, place.text, found.run, place.source)
+        mirrors = {} if cut is None else {one.name: one for one in cut.tables}
+        loads = loads_of(delta.read(own, place.ledger("runs")), state)
+    relations = {relation.oid: relation for relation in state.resume.relations}
+    tables = []
+    for entry in sorted(state.tables, key=lambda entry: entry.name):
+        output = output_of(entry.oid)
+        name = entry.source_name
+        if entry.set_aside or wanted.fullmatch(name) is None:
+            continue
+        if output is Output.MIRROR:
+            tables.append(_mirror(entry, mirrors.get(name), found))
+            continue
+        since = first_lsn(loads, source_oid(entry.oid))
+        if output is Output.HISTORY:
+            tables.append(_history(entry, name, configured, found, time, since))
+        else:
+            relation = relations.get(source_oid(entry.oid))
+            tables.append(_change_log(entry, name, relation, configured, found, is_loaded=since is not None))
+    return AsOf(place.text, found.lsn, None if time is None else to_datetime(time), tuple(tables))
+
+
+def _moment(moment: str | datetime) -> tuple[int | None, int | None]:
+    """Read an LSN, or a time in microseconds since 2000-01-01 UTC."""
+    if isinstance(moment, str) and _LSN.fullmatch(moment.strip()):
+        return parse_lsn(moment.strip()), None
+    try:
+        until = until_of(None, moment)
+    except ConfigError:
+        until = None
+    if until is None:
+        raise ConfigError(
+            f"--as-of: neither an LSN nor a time: {moment!s}",
+            remedy="Write an LSN like 0/1A2B3C, or a time like 2026-03-01T00:00:00+00:00",
+        )
+    return None, until.time
+
+
+def _timestamp(micros: int) -> str:
+    return f"TIMESTAMP '{to_datetime(micros).isoformat(sep=' ')}'"
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What the ledger knows of a moment.
+
+    Attributes:
+        lsn: the last commit; None for none.
+        run: the last run that has ended at or before it, at ``run_lsn``; None if there is none.
+        later: how many transactions behind that run are at or before the moment.
+    """
+
+    lsn: int | None
+    run: int | None
+    run_lsn: int | None
+    later: int
+
+    @classmethod
+    def of(cls, spark: SparkSession, target: Target, high: int, time: int | None) -> _Found:
+        """Find the last commit at a time among those up to an LSN, and the run that comes nearest."""
+        runs = told(delta.read(spark, target.ledger("runs")))
+        known = delta.read(spark, target.ledger("transactions")).where(f"commit_lsn <= {high}")
+        with ledger_errors(target.ledger("transactions").text):
+            if time is not None:
+                # Everything in front of the first transaction that commits later.
+                (first,) = known.where(f"commit_ts > {_timestamp(time)}").selectExpr("min(commit_lsn) AS lsn").collect()
+                known = known if first.lsn is None else known.where(f"commit_lsn < {first.lsn}")
+            (last,) = known.selectExpr("max(commit_lsn) AS lsn").collect()
+            lsn = high if time is None else last.lsn
+            if lsn is None:
+                return cls(None, None, None, 0)
+            ended = runs.where(f"applied_lsn <= {lsn}").orderBy("run", ascending=False)
+            row = next(iter(ended.select("run", "applied_lsn").limit(1).collect()), None)
+            if row is None:
+                return cls(lsn, None, None, 0)
+            (count,) = known.where(f"commit_lsn > {row.applied_lsn}").selectExpr("count(1) AS later").collect()
+        return cls(lsn, row.run, row.applied_lsn, count.later)
+
+
+def _mirror(entry: MirrorEntry, version: TableVersion | None, found: _Found) -> TableAsOf:
+    way = "the table's base load and a backfill give" if entry.base_lsn is not None else "a backfill gives"
+    exactly = f"in a new target {way} it exactly: walreplay backfill --until-lsn LSN"
+    sql = None if version is None else version.sql
+    if version is not None and version.note:
+        note = version.note
+    elif sql is None:
+        note = f"the mirror has no version that is so old; {exactly}"
+    elif found.later:
+        note = f"as of LSN {format_lsn(found.run_lsn or 0)}, {found.later:,} transactions earlier; {exactly}"
+    else:
+        note = ""
+    return TableAsOf(entry.name, Output.MIRROR.value, entry.table.text, sql, sql is not None and not found.later, note)
+
+
+def _columns(entry: MirrorEntry) -> list[str]:
+    return [column.name for column in entry.shape.present]
+
+
+def _own(entry: MirrorEntry) -> str:
+    """Write what stands in front of a condition: of a table that several sources write to, only the source's rows."""
+    return "" if entry.share is None else f"{is_own(entry.share)} AND "
+
+
+def _history(
+    entry: MirrorEntry, name: str, configured: Settings, found: _Found, time: int | None, since: int | None
+) -> TableAsOf:
+    if since is not None and (found.lsn is None or found.lsn < since):
+        note = f"it begins with rows that were loaded as of LSN {format_lsn(since)}: it can be read from there on"
+        return TableAsOf(name, Output.HISTORY.value, entry.table.text, None, False, note)
+    names = metadata_of(configured, Output.HISTORY).history
+    assert names is not None
+    start, end, at = quote(names.start_lsn), quote(names.end_lsn), f"{-1 if found.lsn is None else found.lsn}"
+    if time is not None:
+        start, end, at = quote(names.start_at), quote(names.end_at), _timestamp(time)
+    listed = ", ".join(map(quote, _columns(entry)))
+    own = _own(entry)
+    sql = f"SELECT {listed} FROM {entry.table.sql} WHERE {own}{start} <= {at} AND ({end} IS NULL OR {end} > {at})"
+    note = "a history that was switched on later lacks rows that had not changed since"
+    return TableAsOf(name, Output.HISTORY.value, entry.table.text, sql, True, note)
+
+
+def _change_log(
+    entry: MirrorEntry, name: str, relation: Relation | None, configured: Settings, found: _Found, *, is_loaded: bool
+) -> TableAsOf:
+    place = (name, Output.CHANGELOG.value, entry.table.text)
+    if is_loaded:
+        return TableAsOf(
+            *place, None, False, "the change log has no rows of the base load; the mirror and a history do"
+        )
+    if relation is None:
+        return TableAsOf(*place, None, False, "the table is not among those that the source has now")
+    schema, table = relation.namespace or "pg_catalog", relation.name
+    given = dict(entry.names)
+    key = [given.get(one, one) for one in key_columns(relation, configured.keys_of(schema, table))]
+    log = metadata_of(configured, Output.CHANGELOG)
+    is_counted = not key and relation.replica_identity == "f"
+    if log.log is not None and log.log.before is None and (key or is_counted):
+        return TableAsOf(*place, None, False, "the change log has no old rows (metadata_columns.before)")
+    sql = _Folding(entry, key, configured, -1 if found.lsn is None else found.lsn)
+    query = sql.keyed() if key else sql.counted() if is_counted else sql.added()
+    note = "a change log that was switched on later lacks what came before"
+    if key:
+        note += "; a value that was not sent when its row took another key is NULL"
+    return TableAsOf(*place, query, True, note)
+
+
+class _Folding:
+    """Write the query that folds a change log to the rows as of an LSN."""
+
+    def __init__(self, entry: MirrorEntry, key: Sequence[str], configured: Settings, lsn: int) -> None:
+        names = metadata_of(configured, Output.CHANGELOG)
+        assert names.log is not None
+        self._columns, self._key = _columns(entry), key
+        self._op, self._before = quote(names.log.op), quote(names.log.before or "")
+        self._unchanged = quote(names.log.unchanged)
+        at = f"struct({quote(names.commit_lsn or '')} AS lsn, {quote(names.log.ordinal)} AS ordinal)"
+        self._live = (
+            f"log AS (SELECT *, {at} AS walreplay_at FROM {entry.table.sql} "
+            f"WHERE {_own(entry)}{quote(names.commit_lsn or '')} <= {lsn}), "
+            f"live AS (SELECT * FROM log WHERE {self._op} <> 't' AND walreplay_at > coalesce((SELECT "
+            f"max(walreplay_at) FROM log WHERE {self._op} = 't'), struct(-1L AS lsn, -1L AS ordinal)))"
+        )
+
+    def _listed(self, prefix: str = "") -> str:
+        return ", ".join(f"{prefix}{quote(name)}" for name in self._columns)
+
+    def added(self) -> str:
+        """Of a table whose rows nothing tells apart."""
+        return f"WITH {self._live} SELECT {self._listed()} FROM live WHERE {self._op} = 'c'"
+
+    def counted(self) -> str:
+        """Of a table whose equal rows are counted."""
+        listed, olds = self._listed(), self._listed(f"{self._before}.")
+        return (
+            f"WITH {self._live}, images AS (SELECT {listed}, 1 AS walreplay_n FROM live WHERE {self._op} IN ('c', 'u') "
+            f"UNION ALL SELECT {olds}, -1 FROM live WHERE {self._op} IN ('u', 'd')), "
+            f"counted AS (SELECT {listed}, sum(walreplay_n) AS walreplay_n FROM images GROUP BY {listed}) "
+            f"SELECT {listed} FROM (SELECT {listed}, explode(sequence(1, CAST(walreplay_n AS INT))) FROM counted "
+            "WHERE walreplay_n > 0)"
+        )
+
+    def keyed(self) -> str:
+        """Of a table with a key, which may change."""
+        keys = ", ".join(map(quote, self._key))
+        same = " AND ".join(f"{self._before}.{quote(name)} <=> {quote(name)}" for name in self._key)
+        olds = ", ".join(
+            f"{self._before}.{quote(name)}" if name in self._key else f"NULL AS {quote(name)}" for name in self._columns
+        )
+        over = f"OVER (PARTITION BY {keys} ORDER BY walreplay_at, walreplay_new)"
+        values = ", ".join(
+            quote(name)
+            if name in self._key
+            else f"last_value(IF(array_contains({self._unchanged}, {delta.literal(name)}), NULL, "
+            f"struct({quote(name)} AS v)), true) {over}.v AS {quote(name)}"
+            for name in self._columns
+        )
+        return (
+            f"WITH {self._live}, changes AS (SELECT walreplay_at, 1 AS walreplay_new, {self._op}, {self._unchanged}, "
+            f"{self._listed()} FROM live UNION ALL SELECT walreplay_at, 0, 'd', array(), {olds} FROM live "
+            f"WHERE {self._op} = 'u' AND {self._before} IS NOT NULL AND NOT ({same})) "
+            f"SELECT {self._listed()} FROM (SELECT {self._op}, {values}, row_number() OVER (PARTITION BY {keys} "
+            f"ORDER BY walreplay_at DESC, walreplay_new DESC) AS walreplay_nth FROM changes) "
+            f"WHERE walreplay_nth = 1 AND {self._op} <> 'd'"
+        )
+
+
+__all__ = ["AsOf", "TableAsOf", "as_of", "first_lsn_of", "last_lsn_of", "until_of"]

@@ -1,0 +1,429 @@
+"""Backfill: make a target that holds what the source held at an LSN or at a time.
+
+It is an ordinary run, or several, that end in front of the first transaction which commits too late: so the target's
+ledger, its tables and its next nightly run are those of a target whose archive had ended there.  Of a target that is
+there, a part of the tables is made by a rebuild (`walreplay.job.rebuild`): all its tables stay at one LSN.
+
+Say what runs would do, without writing anything: they are planned one after the other, and not applied.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from walreplay.archive.facts import RelationChangeCounts, relation_rows
+from walreplay.config import Settings, make_settings
+from walreplay.config.model import Narrowed, outputs_named, tables_named
+from walreplay.decode.scan import Until
+from walreplay.delta import statements as delta
+from walreplay.delta.target import Target, catalog_errors, ledger_errors
+from walreplay.errors import ConfigError, TargetError
+from walreplay.evolution.shapes import Evolution, Policy, TableShape
+from walreplay.job.apply import Found, Idle, Job, run_job
+from walreplay.job.as_of import first_lsn_of, until_of
+from walreplay.job.context import RunContext
+from walreplay.job.execution import buckets_of, tasks_of
+from walreplay.job.rebuild import rebuild
+from walreplay.job.scanning import Scanning
+from walreplay.job.source_check import check_places
+from walreplay.ledger.ledger import Ledger
+from walreplay.ledger.state import APPLIED, State, now
+from walreplay.lsn import format_lsn, to_datetime
+from walreplay.names import Output, output_of
+from walreplay.progress import Progress
+from walreplay.report import Forecast, RunReport, TableForecast
+from walreplay.session.failures import spark_errors
+from walreplay.session.session import local_cores
+from walreplay.spark.captures import tasks_for
+from walreplay.stream.plan import Plan, Resume
+from walreplay.table.registry import MirrorEntry
+from walreplay.table.versions import Catalogue, Version
+from walreplay.writing.by_files import choose_writer
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from walreplay.stream.stitch import Stitch
+
+
+_RUNS: Final = 20
+_AS_LONG_AS: Final = 4.0
+"""A run takes about so many times as long as the scan of its files."""
+
+
+@dataclass
+class _Rows:
+    """What files have of one relation.
+
+    Attributes:
+        shape: the columns of its table.
+    """
+
+    name: str = ""
+    counts: list[int] = field(default_factory=lambda: [0, 0, 0, 0])
+    outputs: dict[str, None] = field(default_factory=dict)
+    changes: dict[str, None] = field(default_factory=dict)
+    shape: TableShape | None = None
+
+
+class ForecastJob(Job):
+    """Goes the way of `Job`, and applies nothing: it takes each plan for applied.
+
+    Args:
+        anew: whatever the target has does not count.
+    """
+
+    def __init__(self, run: RunContext, captures: str, until: Until | None = None, *, anew: bool = False) -> None:
+        super().__init__(run, captures, until)
+        self._anew = anew
+        self._state: State | None = None
+        self._entries: tuple[MirrorEntry, ...] = ()
+        self._rows: dict[int, _Rows] = {}
+        self._runs = self._files_read = self._bytes = self._transactions = self._tasks = 0
+
+    def forecast(self) -> Forecast:
+        """Give what runs would do."""
+        began = time.monotonic()
+        with self.run.at_work():
+            self._apply()
+            seconds, told = self._estimate()
+        place = None if self._state is None or self._state.resume is None else self._state.resume.place
+        is_any = place is not None and place.high_lsn >= 0
+        wanted = {oid: found for oid, found in self._rows.items() if found.outputs}
+        known = {entry.oid for entry in self._entries}
+        return Forecast(
+            captures=self.captures,
+            target=self.run.target.text,
+            runs=self._runs,
+            files=self._files_read,
+            capture_bytes=self._bytes,
+            transactions=self._transactions,
+            applied_lsn=place.high_lsn if place is not None and is_any else None,
+            applied_commit_ts=to_datetime(place.high_commit_time) if place is not None and is_any else None,
+            tables=tuple(
+                _told(oid, found, is_new=oid not in known)
+                for oid, found in sorted(wanted.items(), key=lambda item: item[1].name)
+            ),
+            left_out=sum(sum(found.counts) for oid, found in self._rows.items() if oid not in wanted),
+            tasks=self._tasks,
+            estimated_seconds=seconds,
+            estimated_by=told,
+            warnings=tuple(self.run.warnings),
+            seconds=time.monotonic() - began,
+        )
+
+    # What `Job` would do
+
+    def _check_source(self, state: State | None) -> None:
+        if not self._anew:
+            super()._check_source(state)
+            self._state = state
+            self._entries = () if state is None else state.tables
+
+    def _read(self) -> State | None:
+        return None if self._anew else super()._read()
+
+    def _lock(self) -> State | None:
+        return self._state
+
+    def _install(self, interrupted: State) -> State:
+        self.run.warnings.append(f"rebuild {interrupted.run} was interrupted; it would be finished first")
+        self._state = replace(interrupted, phase=APPLIED, rebuild=None)
+        return self._state
+
+    def _finish(self, interrupted: State) -> tuple[State, RunReport]:
+        plan = interrupted.plan
+        assert plan is not None
+        self.run.warnings.append(f"run {interrupted.run} was interrupted; it would be finished first")
+        self._state = replace(interrupted, phase=APPLIED, plan=None, resume=plan.resume)
+        return self._state, self._nothing_new(self._state)
+
+    def _look_at_tables(self, state: State | None) -> None:
+        """Leave the tables alone."""
+
+    def _run(self, found: Found, state: State | None) -> tuple[State, RunReport] | Idle:
+        rows: list[RelationChangeCounts] = []
+
+        def follow(stitch: Stitch) -> None:
+            rows.extend(relation_rows(stitch.state))
+
+        plan = Scanning(self.run, found.new.holes, self.until, self._index(found), follow).plan(found.reading)
+        idle = self._idle(plan, found, state)
+        if idle is not None:
+            return idle
+        self.run.warnings.extend(plan.warnings)
+        self._count(plan, rows, found)
+        before = state or State("", self.source, 0, APPLIED, now(), self.captures)
+        seen = found.new.seen(found.files, plan.resume.last_path)
+        self._state = replace(before, resume=plan.resume, seen=seen, captures=self.captures)
+        return self._state, self._nothing_new(self._state)
+
+    # What is told of it
+
+    def _count(self, plan: Plan, rows: Iterable[RelationChangeCounts], found: Found) -> None:
+        reading = found.reading
+        self._runs += 1
+        self._files_read += len(reading.files)
+        self._bytes += reading.size
+        self._transactions += plan.transactions
+        here: dict[int, int] = {}
+        for one in rows:
+            told = self._rows.setdefault(one.oid, _Rows())
+            counts = (one.inserts, one.updates, one.deletes, one.truncates)
+            told.counts = [before + more for before, more in zip(told.counts, counts, strict=True)]
+            here[one.oid] = here.get(one.oid, 0) + sum(counts)
+            if one.name is not None:
+                told.name = f"{one.namespace or 'pg_catalog'}.{one.name}"
+        catalogue = Catalogue.of(plan, self.run.settings, self._entries)
+        self.run.warnings.extend(catalogue.warnings)
+        shapes = {entry.oid: entry.shape for entry in self._entries}
+        for relation in plan.announced:
+            versions = catalogue.versions.get(relation, ())
+            if relation.oid in self._rows and versions:
+                of_it = self._rows[relation.oid]
+                of_it.outputs |= dict.fromkeys(version.output.value for version in versions)
+                self._follow_columns(of_it, versions[0], shapes.get(versions[0].oid))
+        self._tasks += self._tasks_of(here, found)
+
+    def _follow_columns(self, told: _Rows, version: Version, known: TableShape | None) -> None:
+        selection = version.selection
+        policy = Policy(
+            keep_dropped=selection.on_drop_column == "keep",
+            renames=selection.renames,
+            infer_renames=self.run.settings.infer_renames,
+        )
+        evolution = Evolution(told.shape or known, policy)
+        evolution.take(version.columns)
+        told.changes |= dict.fromkeys(change.text for change in evolution.changes)
+        told.shape = evolution.shape
+
+    def _tasks_of(self, changes: dict[int, int], found: Found) -> int:
+        """Say about how many tasks read a run's files twice, and fold what they have of each wanted table."""
+        files, size, cores = len(found.reading.files), found.reading.size, local_cores(self.run.spark)
+        reading = tasks_for(files, size, cores) or min(files, cores or files)
+        buckets, all_ = buckets_of(size), max(1, sum(changes.values()))
+        wanted = [count for oid, count in changes.items() if self._rows[oid].outputs]
+        return 2 * reading + sum(tasks_of(buckets, size * count // all_) for count in wanted)
+
+    def _estimate(self) -> tuple[float | None, str]:
+        """Say how long it would take: by the rate of the target's last runs, or else by how long the scan took."""
+        if not self._runs:
+            return None, ""
+        table = self.run.target.ledger("runs")
+        rows: Sequence[tuple[int, float]] = ()
+        with ledger_errors(table.text):
+            if delta.exists(self.run.own, table):
+                last = delta.read(self.run.own, table).where("transactions > 0 AND bytes > 0")
+                took = "unix_micros(finished_at) - unix_micros(started_at) AS micros"
+                found = last.orderBy("run", ascending=False).limit(_RUNS).selectExpr("bytes", took).collect()
+                rows = [(row.bytes, row.micros / 1e6) for row in found]
+        if rows:
+            # What a run takes whatever it reads, and what each byte takes.
+            least = min(seconds for _, seconds in rows)
+            size, seconds = max(rows)
+            rate = max(0.0, seconds - least) / size
+            return self._runs * least + rate * self._bytes, "the target's runs before"
+        return _AS_LONG_AS * self.run.stages.get("scan", 0.0), "the scan of the same files"
+
+
+def _told(oid: int, found: _Rows, *, is_new: bool) -> TableForecast:
+    inserts, updates, deletes, truncates = found.counts
+    return TableForecast(
+        found.name, oid, tuple(found.outputs), inserts, updates, deletes, truncates, tuple(found.changes), is_new
+    )
+
+
+def backfill(
+    spark: SparkSession,
+    captures: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    config: str | os.PathLike[str] | Mapping[str, Any] | Settings | None = None,
+    *,
+    until_lsn: str | int | None = None,
+    until_time: str | datetime | None = None,
+    table: str | None = None,
+    outputs: Iterable[str | Output] | None = None,
+    from_lsn: str | int | None = None,
+    progress: Progress | None = None,
+    metrics: str | os.PathLike[str] | None = None,
+) -> RunReport:
+    """Bring the target's tables to what the source held at an LSN or at a time; without either, as far as `apply`.
+
+    Whole transactions are applied, in commit order: all that commit in front of the first one that is too late.  Times
+    need not rise with the commits, so a later transaction with an earlier time is not applied either.  Killed, the same
+    call goes on where it was.  An `apply` goes on from there to the captures' end.
+
+    Args:
+        captures: the folder (or file, or glob) of the capture files.
+        target: the folder of the Delta tables, a catalog, or ``catalog.schema``.
+        config: a YAML file, the same as a mapping, or `Settings`.
+        until_lsn: the last commit LSN that is wanted, such as ``16/B374D848``.
+        until_time: the last commit time that is wanted; without a time zone it is UTC.
+        table: a regular expression over the whole of ``schema.table``: the only tables that are wanted.  Of a target
+            that has others, too, they are made as by `walreplay.rebuild`, at the LSN that it is at.
+        outputs: what is made of each table, in place of the configuration's ``outputs``.
+        from_lsn: changes of transactions with a lower commit LSN are left out; only of change logs.
+        progress: told how far it is.
+        metrics: see `apply`; of tables that are made again as by `walreplay.rebuild`, the ledger alone has them.
+
+    Raises:
+        ConfigError: both an LSN and a time are given, or one cannot be read; or mirrors are to begin at an LSN.
+        TargetError: the target is behind that end already.
+        WalReplayError: as `apply` does.
+    """
+    call = _call(spark, str(target), config, until_lsn, until_time, table, outputs, from_lsn)
+    if call.rebuilds:
+        named = call.narrowed.outputs
+        return rebuild(spark, captures, target, table or ".*", outputs=named, config=call.settings, progress=progress)
+    settings = call.settings.narrowed(call.narrowed)
+    if call.until is not None and call.until.lsn is not None:
+        _check_loaded(spark, call.until.lsn, Target.parse(str(target)).of_source(settings.ledger_name))
+    return run_job(spark, captures, target, settings, progress, call.until, metrics=metrics)
+
+
+def forecast(
+    spark: SparkSession,
+    captures: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    config: str | os.PathLike[str] | Mapping[str, Any] | Settings | None = None,
+    *,
+    until_lsn: str | int | None = None,
+    until_time: str | datetime | None = None,
+    table: str | None = None,
+    outputs: Iterable[str | Output] | None = None,
+    from_lsn: str | int | None = None,
+    progress: Progress | None = None,
+) -> Forecast:
+    """Say what `backfill` (without an end: `apply`) would do, and write nothing.
+
+    All files that it would read are scanned for that.
+
+    Args:
+        captures, target, config, until_lsn, until_time, table, outputs, from_lsn, progress: as `backfill` takes
+            them.
+
+    Raises:
+        WalReplayError: what would stop it, as far as a scan shows it.
+    """
+    call = _call(spark, str(target), config, until_lsn, until_time, table, outputs, from_lsn)
+    place, until = Target.parse(str(target)).of_source(call.settings.ledger_name), call.until
+    if call.rebuilds and call.resume is not None:
+        until = Until(lsn=call.resume.place.high_lsn)
+    with spark_errors(path=place.text):
+        check_places(str(captures), place)
+        run = RunContext.of(spark, place, call.settings.narrowed(call.narrowed), progress)
+        return ForecastJob(run, str(captures), until, anew=call.rebuilds).forecast()
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """What a call asks for.
+
+    Attributes:
+        rebuilds: the target has other tables: these are made again, as of where it is.
+        resume: where that is.
+    """
+
+    settings: Settings
+    narrowed: Narrowed
+    until: Until | None
+    rebuilds: bool = False
+    resume: Resume | None = None
+
+
+def _call(
+    spark: SparkSession,
+    target: str,
+    config: str | os.PathLike[str] | Mapping[str, Any] | Settings | None,
+    until_lsn: str | int | None,
+    until_time: str | datetime | None,
+    table: str | None,
+    outputs: Iterable[str | Output] | None,
+    from_lsn: str | int | None,
+) -> _Call:
+    """Read what is asked for, and look at what is there."""
+    settings, until, first = make_settings(config), until_of(until_lsn, until_time), first_lsn_of(from_lsn)
+    named = outputs_named(outputs)
+    if named is not None:
+        settings = settings.with_outputs(named)
+    narrowed = Narrowed(None if table is None else tables_named(table), outputs=named, from_lsn=first)
+    if first is not None:
+        _check_first(first, until, settings)
+    if table is None and named is None and first is None:
+        return _Call(settings, narrowed, until)
+    state = _state_of(spark, Target.parse(target).of_source(settings.ledger_name))
+    others = _others(state, narrowed)
+    if others and (until is not None or first is not None):
+        raise TargetError(
+            f"the target has other tables, too, such as {others[0].name}: a part of its tables is made at the LSN "
+            "that it is at, as a whole",
+            path=target,
+            remedy="Leave out --until-lsn, --until-time and --from-lsn; or backfill a target of its own",
+        )
+    if first is not None:
+        _check_begun(first, state, target)
+    return _Call(settings, narrowed, until, bool(others), None if state is None else state.resume)
+
+
+def _check_first(first: int, until: Until | None, settings: Settings) -> None:
+    """Refuse to begin where nothing can be whole, or nothing is left."""
+    if until is not None and until.lsn is not None and until.lsn < first:
+        raise ConfigError(
+            f"--from-lsn {format_lsn(first)} is behind --until-lsn {format_lsn(until.lsn)}",
+            remedy="Exchange them",
+        )
+    if settings.makes_mirrors:
+        raise ConfigError(
+            "a mirror cannot begin in the middle: it would lack the rows from before",
+            remedy="Give --output changelog; or begin a mirror with a base load (walreplay load, docs/starting.md)",
+        )
+
+
+def _state_of(spark: SparkSession, place: Target) -> State | None:
+    with spark_errors(path=place.text), catalog_errors(place):
+        return Ledger(spark, place, choose_writer(spark, place)).read()
+
+
+def _check_loaded(spark: SparkSession, until: int, place: Target) -> None:
+    """Refuse an end below the LSN that a table's loaded rows are as of."""
+    state = _state_of(spark, place)
+    entries = () if state is None else state.tables
+    later = max(entries, key=lambda entry: entry.rows_at, default=None)
+    if later is not None and later.rows_at > until:
+        raise TargetError(
+            f"the table was loaded with rows as of LSN {format_lsn(later.rows_at)}, which is behind the end that "
+            f"is asked for, {format_lsn(until)}: the tables would be of two moments",
+            table=later.name,
+            path=place.text,
+            remedy="Ask for that LSN or a later one; or backfill a target into which nothing was loaded",
+        )
+
+
+def _others(state: State | None, wanted: Narrowed) -> list[MirrorEntry]:
+    """Give a target's tables that are not wanted: runs that leave them out would spoil them."""
+    return [
+        entry
+        for entry in (() if state is None else state.tables)
+        if not (wanted.wants(entry.source_name) and wanted.wants_output(output_of(entry.oid)))
+    ]
+
+
+def _check_begun(first: int, state: State | None, target: str) -> None:
+    """Refuse to leave a hole in change logs that are there."""
+    resume = None if state is None else state.resume
+    if state is None or resume is None or not state.tables or resume.place.high_lsn >= first:
+        return
+    raise TargetError(
+        f"the target's change logs go up to {format_lsn(resume.place.high_lsn)}: what commits between that and "
+        f"{format_lsn(first)} would be missing in them",
+        path=target,
+        remedy="Leave out --from-lsn, or backfill a target of its own",
+    )
+
+
+__all__ = ["ForecastJob", "backfill", "forecast"]

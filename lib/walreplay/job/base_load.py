@@ -1,0 +1,478 @@
+"""A base load: tables get the rows that the source had at an LSN, before what the captures have of them is applied.
+
+In a history each row is a version that begins at that LSN.  What begins it in time is the greatest commit time of all
+that was applied before: no transaction behind the LSN is earlier on the axis.  If nothing was, it is 1970, as a
+stream's first moments are those of the base.  A history that is there already goes on: its open versions end, and the
+rows begin.
+
+The rows go the way of captures' rows: they are staged as inserts of one relation version, and the same writers bring
+them to the tables, one Delta commit each.  The load is written to the ledger before any of its rows is read, and once
+more before any table has them.  A load that was killed, or has failed, is finished by the next one, for the same tables
+and LSN; until then, nothing else is applied.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from walreplay.decode.announcements import Layouts
+from walreplay.decode.change_batch import type_names
+from walreplay.decode.walk import Place
+from walreplay.delta import statements as delta
+from walreplay.delta.target import catalog_errors
+from walreplay.errors import ConfigError, TargetError
+from walreplay.job.context import RunContext
+from walreplay.job.execution import RunTables, buckets_of, table_checks, table_runs, timed
+from walreplay.job.source_check import shared_by, taken_by
+from walreplay.job.table_check import highest_recorded
+from walreplay.job.target_check import CheckedTable, check_unique, highest_of
+from walreplay.ledger.ledger import LOADING, PLANNED, REBUILDING, Load, State
+from walreplay.loading.description import HOW_TO_DESCRIBE, Description, write_description
+from walreplay.lsn import POSTGRES_EPOCH_UNIX_MICROS, format_lsn, to_datetime
+from walreplay.names import Output
+from walreplay.protocol.framing import Framing
+from walreplay.protocol.messages import Relation
+from walreplay.report import RunReport, TableReport
+from walreplay.session import steps
+from walreplay.spark.base_rows import BaseRows, BaseSource
+from walreplay.spark.staging import EmptiedAt, Staged, StagedVersion, Staging, VersionSegment
+from walreplay.spark.workers.load import LoadTask
+from walreplay.stream.plan import Plan, Resume
+from walreplay.table.plan import RunPlan, plan_tables
+from walreplay.table.registry import left_at
+from walreplay.table.table_run import TableRun
+from walreplay.table.versions import Catalogue
+from walreplay.visible import listed
+
+_NO_ROWS: Final = StagedVersion(0, (), moves=False, deletes=False, first=0, last=0)
+
+_NOWHERE: Final = Resume("", 0, 0, 0, False, "", 0, Place(Framing.RAW), (), ())
+"""Where a run goes on that nothing was applied before: a load's plan is never stored, and needs a place."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedLoad:
+    """What a base load is to bring, under the target's lock.
+
+    Attributes:
+        state: the ledger's; None if nothing was ever applied or loaded.
+        loaded: the relations whose rows are loaded.
+    """
+
+    state: State | None
+    source: str
+    description: Description
+    plan: Plan
+    catalogue: Catalogue
+    loaded: frozenset[Relation]
+
+    @property
+    def applied(self) -> int:
+        """The commit LSN up to which captures are applied; -1 for none."""
+        return self.plan.upto_lsn
+
+    @property
+    def has_histories(self) -> bool:
+        """Whether the rows reach histories."""
+        return any(self.catalogue.assignments[relation].history for relation in self.loaded)
+
+
+@dataclass
+class BaseLoad:
+    """Brings tables the rows of one base, as of one LSN.
+
+    Attributes:
+        base: where the rows are.
+        lsn: the last commit LSN that is among them.
+        described: what the tables are, if that is given.
+        source: the captures that the target belongs to, for a new target.
+        anew: tables that are there already are made anew, and a load that was interrupted is given up.
+        only: the tables of the base that are loaded; None for all that the configuration wants.
+        top: when versions begin in histories, if that is known; see `Load`.
+    """
+
+    context: RunContext
+    base: BaseSource
+    lsn: int
+    described: Description | None
+    source: str | None
+    anew: bool
+    only: frozenset[str] | None = None
+    top: int | None = None
+
+    def run(self) -> RunReport:
+        """Load into a target to which nothing behind the LSN was applied."""
+        with self.context.at_work():
+            return self.bring(self.begin(), time.monotonic())
+
+    def begin(self) -> PlannedLoad:
+        """Find out what there is to load, and take the target's lock."""
+        context = self.context
+        with context.stage("read ledger"), catalog_errors(context.target):
+            context.ledger.read()
+        with context.stage("list"):
+            self.base.open()
+        state = context.lock()
+        source = self._source(state)
+        self._check_phase(state)
+        description = self._description(state)
+        plan = self._plan(state, description)
+        catalogue = Catalogue.of(plan, context.settings, state.tables if state else ())
+        context.warnings.extend(catalogue.warnings)
+        return PlannedLoad(state, source, description, plan, catalogue, self._chosen(plan, catalogue))
+
+    def bring(self, begun: PlannedLoad, began: float) -> RunReport:
+        """Load what was begun.
+
+        Args:
+            began: when, by the monotonic clock.
+        """
+        before = self._interrupted(begun)
+        resumed = before is not None and before.writing
+        rows = self.base.rows(begun.loaded, begun.description)
+        self.context.warnings.extend(self.base.warnings)
+        noted, found = self._note(begun, before, rows, resumed=resumed)
+        with self.context.staging() as staging:
+            return self._bring(begun, rows, staging, noted, found, resumed=resumed, began=began)
+
+    def _source(self, state: State | None) -> str:
+        """Give the source that the target is made of."""
+        if state is not None and self.source is not None and not state.is_of(self.source):
+            raise TargetError(
+                f"the target was made from the source {state.source!r}, not {self.source!r}",
+                path=self.context.target.text,
+                remedy="Use another target, or leave out --captures",
+            )
+        found = self.source if state is None or self.source is not None else state.source
+        if found is None:
+            raise ConfigError(
+                "a new target has to know which captures it belongs to",
+                path=self.context.target.text,
+                remedy="Give --captures, the folder where they lie or will lie, or set source in the configuration",
+            )
+        return found
+
+    def _check_phase(self, state: State | None) -> None:
+        """Refuse a target in which something else was interrupted."""
+        if state is not None and state.phase in (PLANNED, REBUILDING):
+            raise TargetError(
+                f"run {state.run} was interrupted, and has to be finished first",
+                path=self.context.target.text,
+                remedy="Run walreplay apply, and then load again",
+            )
+
+    def _description(self, state: State | None) -> Description:
+        described = self.described or self.base.described()
+        resume = None if state is None else state.resume
+        if described is None:
+            if resume is None:
+                raise ConfigError(
+                    "nothing says what the tables' columns are",
+                    path=self.context.target.text,
+                    remedy=HOW_TO_DESCRIBE,
+                )
+            described = Description.of(resume.relations, resume.types)
+        # The rows have the labels of enums as they are by now.
+        layouts = Layouts(known=() if resume is None else resume.layouts)
+        relations = (layouts.labelled(one) for same in described.relations.values() for one in same)
+        return Description.of(relations, described.types, described.rows, described.row_filters)
+
+    def _plan(self, state: State | None, description: Description) -> Plan:
+        """Give a plan of no transactions, which names the relations whose rows are there."""
+        names = self.base.tables(description)
+        wanted = names if self.only is None else names & self.only
+        relations = tuple(description.relation(name) for name in sorted(wanted))
+        resume = state.resume if state is not None and state.resume is not None else _NOWHERE
+        high = resume.place.high_lsn
+        return Plan(
+            files=(),
+            versions=relations,
+            type_versions=description.types,
+            after_lsn=high,
+            upto_lsn=high,
+            upto_commit_time=resume.place.high_commit_time,
+            truncates=(),
+            resume=resume,
+            transactions=0,
+            resent=0,
+            announced=relations,
+            before=(),
+            types=description.types,
+        )
+
+    def _chosen(self, plan: Plan, catalogue: Catalogue) -> frozenset[Relation]:
+        """Give the relations that the configuration wants."""
+        mirrored = {relation for relation, to in catalogue.assignments.items() if to.mirror or to.history}
+        wanted = frozenset(relation for relation in plan.announced if relation in mirrored)
+        left = sorted({relation.qualified_name for relation in plan.announced if relation not in mirrored})
+        if not wanted:
+            raise ConfigError("the configuration wants none of the tables", path=self.origin, remedy="Check --config")
+        if left:
+            self.context.warnings.append(f"the configuration leaves out {', '.join(left)}: not loaded")
+        return wanted
+
+    def _interrupted(self, begun: PlannedLoad) -> Load | None:
+        """Return the interrupted load that this one finishes; None if there is none, or this one takes its place."""
+        state, context = begun.state, self.context
+        if state is None or state.load is None:
+            return None
+        before, oids = state.load, {relation.oid for relation in begun.loaded}
+        if before.at_lsn == self.lsn and oids == before.oids:
+            context.warnings.append(f"load {state.run} was interrupted; it was finished")
+            return before
+        missing = [name for oid, name in before.tables if oid not in oids]
+        if not before.writing and not missing:
+            context.warnings.append(
+                f"load {state.run}, as of LSN {format_lsn(before.at_lsn)}, was interrupted before any table had its "
+                "rows; this one took its place"
+            )
+            return None
+        if self.lsn < before.at_lsn and self.anew and before.writing and begun.has_histories:
+            raise TargetError(
+                f"a load as of LSN {format_lsn(before.at_lsn)} was interrupted, and histories may have its rows",
+                path=context.target.text,
+                remedy="Load as of that LSN or a later one",
+            )
+        if not self.anew or missing:
+            instead = "with --replace, all of them as of another one" if before.writing else "load all of them together"
+            lacks = f", and these rows have none of {listed(missing)}" if missing else ""
+            raise TargetError(
+                f"a load of {before.names} as of LSN {format_lsn(before.at_lsn)} was interrupted{lacks}",
+                path=context.target.text,
+                remedy=f"Load these tables as of that LSN, which finishes it; or, {instead}"
+                + ("" if before.writing else "; or forget it first: walreplay load --give-up"),
+            )
+        return None
+
+    def give_up_interrupted(self, begun: PlannedLoad) -> None:
+        """Have another load that was interrupted give way to this one, which is made in another way.
+
+        Raises:
+            TargetError: it cannot, as tables may have its rows.
+        """
+        self._interrupted(begun)
+        state = begun.state
+        if state is None or state.load is None:
+            return
+        if state.load.writing:
+            raise self.context.ledger.interrupted(state.load)
+        self.context.ledger.give_up_load(state)
+
+    def _note(
+        self, begun: PlannedLoad, before: Load | None, rows: BaseRows, *, resumed: bool
+    ) -> tuple[State, Sequence[CheckedTable]]:
+        """Check the tables, and write the load down before a row of it is read.
+
+        Returns:
+            the ledger's state, and each table as it was found.
+        """
+        context, state = self.context, begun.state
+        tables = self._tables(begun, _unread(begun))
+        with context.stage("check"):
+            self._check_tables(tables, resumed=resumed)
+            found = table_checks(context, accepts=self.anew).check(tables, state, resumed=resumed)
+            number = self._number(state, found, before)
+            if resumed:
+                assert state is not None
+                return state, found
+            with context.apart(taken_by(tables), shared_by(tables)) as places:
+                noted = context.ledger.write_load(
+                    state,
+                    self.load(begun) if before is None else replace(self.load(begun), id=before.id),
+                    number,
+                    source=begun.source,
+                    files=rows.files,
+                    size=rows.size or 0,
+                    places=places,
+                )
+        steps.reached("load written down")
+        return noted, found
+
+    def load(self, begun: PlannedLoad) -> Load:
+        """Return the load, as the ledger is to know it."""
+        names = tuple(sorted((item.oid, item.qualified_name) for item in begun.loaded))
+        files = self.base.files(write_description(begun.loaded, begun.description))
+        place = self.base.place
+        return Load(str(uuid.uuid4()), self.lsn, names, place, begun.applied, self._top(begun), files)
+
+    def _top(self, begun: PlannedLoad) -> int:
+        """Return the time on the axis that versions of loaded rows begin at."""
+        if self.top is not None:
+            return self.top
+        top = begun.plan.resume.top_time
+        return 0 if top is None else top + POSTGRES_EPOCH_UNIX_MICROS
+
+    def _tables(self, begun: PlannedLoad, staged: Mapping[int, Staged]) -> RunPlan:
+        catalogue, entries = begun.catalogue, begun.state.tables if begun.state is not None else ()
+        uses = [number for number, relation in enumerate(catalogue.relations) if relation in begun.loaded]
+        # What is there already is made anew, as by a truncate.
+        anew = tuple({relation.oid for relation in begun.loaded} & {entry.oid for entry in entries})
+        return plan_tables(catalogue, staged, uses, anew, entries, self.context.settings, self.context.target)
+
+    def _bring(
+        self,
+        begun: PlannedLoad,
+        rows: BaseRows,
+        staging: Staging,
+        noted: State,
+        found: Sequence[CheckedTable],
+        *,
+        resumed: bool,
+        began: float,
+    ) -> RunReport:
+        """Stage the rows, write down that tables get them, bring them to the tables, record the load."""
+        context, load = self.context, noted.load
+        assert load is not None
+        buckets = buckets_of(rows.size)
+        staged = self._stage(begun, rows, staging, buckets, load.top)
+        steps.reached("decoded")
+        tables = self._tables(begun, staged)
+        commit = delta.CommitId(noted.ledger, noted.run, noted.run_id)
+        with context.stage("check"):
+            runs = table_runs(context, tables, found, staged, buckets, commit, resumed=resumed)
+            check_unique(context.own, staging, runs)
+            state = context.ledger.note_writing(noted)
+        steps.reached("plan written")
+        runs = [_ending(one, self.lsn, load.top) for one in runs]
+        reports = RunTables(context).apply(runs, staging, [lambda: None])
+        return self._record(state, tables, reports, begun.plan, rows, resumed=resumed, began=began)
+
+    def _stage(self, begun: PlannedLoad, rows: BaseRows, staging: Staging, buckets: int, top: int) -> dict[int, Staged]:
+        context = self.context
+        assignments = begun.catalogue.assignments
+        task = LoadTask(
+            relations={relation: assignments[relation] for relation in begun.loaded},
+            names=type_names({type_.oid: type_ for type_ in begun.plan.types}),
+            settings=context.settings.of_tasks,
+            lsn=self.lsn,
+            buckets=buckets,
+            top=top,
+        )
+        with context.stage("decode", rows.parts), self.base.errors():
+            context.ledger.check_lock()
+            works, values = rows.works(task)
+            staged = staging.take(works[0][0].sparkSession, works, values, rows.tasks)
+            self.base.check(_counted(staged, task))
+            return staged
+
+    def _check_tables(self, tables: RunPlan, *, resumed: bool) -> None:
+        """Refuse tables that have rows of captures already, and names that others have."""
+        if tables.placement.moves:
+            move = tables.placement.moves[0]
+            raise TargetError(
+                f"a table of the target has to move first, as its name in the source has changed: {move.source.text} "
+                f"to {move.destination.text}",
+                table=move.name,
+                remedy="Apply what has been captured up to the rename first; or load into a new target",
+            )
+        for table in tables.tables:
+            before = table.before
+            if before is None or resumed or self.anew:
+                continue
+            raise TargetError(
+                "the table is there already",
+                table=table.name,
+                path=table.table.text,
+                remedy="To have it made anew from these rows, give --replace"
+                if table.metadata.history is None
+                else "To have its open versions end, and these rows begin, give --replace",
+            )
+
+    def _number(self, state: State | None, found: Sequence[CheckedTable], before: Load | None) -> int:
+        """Return the load's number; refuse a ledger that is older than its tables.
+
+        Args:
+            before: the interrupted load that this one finishes.
+        """
+        context = self.context
+        known = state.run if state is not None else 0
+        if before is not None:
+            return known
+        given_up = state is not None and state.phase == LOADING
+        recorded = highest_recorded(context.own, context.target, context.ledger.id, context.at_once)
+        ahead = any(there.standing is not None and there.standing.ahead for there in found)
+        if recorded > known or (ahead and not given_up):
+            raise TargetError(
+                "the tables are newer than the ledger",
+                path=context.target.text,
+                remedy="Bring back the ledger as it was, or run walreplay apply, and do what it says; then load",
+            )
+        return max(known, highest_of(found)) + 1
+
+    @property
+    def origin(self) -> str:
+        """Where the rows are from."""
+        return self.base.origin
+
+    def _record(
+        self,
+        state: State,
+        tables: RunPlan,
+        reports: Sequence[TableReport],
+        plan: Plan,
+        rows: BaseRows,
+        *,
+        resumed: bool,
+        began: float,
+    ) -> RunReport:
+        context = self.context
+        high = plan.upto_lsn
+        assert state.load is not None
+        report = RunReport(
+            run=state.run,
+            status="loaded",
+            captures=self.origin,
+            target=context.target.text,
+            files=rows.files,
+            capture_bytes=rows.size or 0,
+            transactions=0,
+            changes=tables.changes,
+            applied_lsn=high if high >= 0 else None,
+            applied_commit_ts=to_datetime(plan.upto_commit_time) if high >= 0 else None,
+            tables=tuple(replace(one, truncated=False) for one in reports),
+            warnings=tuple(context.warnings),
+            seconds=0.0,
+            stages=context.stages,
+            writer=context.writer.way,
+        )
+        loaded = {table.oid for table in tables.tables}
+        with context.recording():
+            left = {one.oid: one.version for one in reports if one.oid is not None}
+            entries = [
+                replace(entry, base_lsn=self.lsn + 1) if entry.oid in loaded else entry
+                for entry in left_at(tables.entries, left, state.load.id)
+            ]
+            context.ledger.record_load(state, report, entries, plan.announced, resumed=resumed)
+        steps.reached("run recorded")
+        return timed(report, began, context.stages)
+
+
+def _counted(staged: Mapping[int, Staged], task: LoadTask) -> dict[int, int]:
+    """Count the staged rows of each relation, by its oid."""
+    places = ((relation.oid, task.outputs(relation)[0].assignment) for relation in task.relations)
+    return {oid: staged[to.table].versions[to.relation].rows for oid, to in places}
+
+
+def _unread(begun: PlannedLoad) -> dict[int, Staged]:
+    """Return what is staged of tables whose rows were not read yet: of each that there are some."""
+    return {
+        version.table: Staged({version.number: _NO_ROWS}, (VersionSegment(0, version.number),))
+        for relation in begun.loaded
+        for version in begun.catalogue.versions[relation]
+        if version.output is not Output.CHANGELOG
+    }
+
+
+def _ending(run: TableRun, lsn: int, time: int) -> TableRun:
+    """Have a history's open versions end where the load's rows begin."""
+    if run.plan.metadata.history is None or run.plan.before is None:
+        return run
+    # In front of all rows of the load, which have the same LSN.
+    return replace(run, emptied=(EmptiedAt(run.plan.epochs[0].start, lsn, -1, time),))
+
+
+__all__ = ["BaseLoad", "PlannedLoad"]

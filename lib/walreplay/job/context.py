@@ -1,0 +1,216 @@
+"""What all phases of a run share: sessions, settings, ledger, writer, progress and warnings."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from walreplay.config import Settings
+from walreplay.decode.compile.kernel import check_compiled
+from walreplay.delta.statements import SMALL_STATE
+from walreplay.delta.target import TableName, Target, storage_errors
+from walreplay.errors import TargetError, WalReplayError
+from walreplay.job.source_check import SiblingLedgers, apart_from_siblings
+from walreplay.ledger.ledger import Ledger
+from walreplay.ledger.runs import Rows, tell
+from walreplay.ledger.state import State, now
+from walreplay.ledger.upkeep import is_due, keep_small
+from walreplay.progress import NoProgress, Progress, log
+from walreplay.session.failures import failure_of
+from walreplay.session.isolation import has_own_sessions, own_session, quiet_queries
+from walreplay.session.isolation import settings as delta_settings
+from walreplay.session.naming import jobs_named
+from walreplay.spark.staged_rows import FileStaging
+from walreplay.spark.staging import Staging
+from walreplay.writing.by_files import choose_writer
+from walreplay.writing.writer import TableWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+
+    from pyspark.sql import SparkSession
+
+
+_TABLES_AT_ONCE: Final = 4
+
+
+@dataclass
+class RunContext:
+    """A run's sessions, settings and ledger, how it writes, and what it has to tell.
+
+    Attributes:
+        spark: the caller's session; ``own`` has the settings that the run needs.
+        stages: seconds, by the names of the run's stages.
+        warnings: what a person should know.
+        metrics: a file that gets what is measured of each run; None for nowhere.
+    """
+
+    spark: SparkSession
+    own: SparkSession
+    target: Target
+    settings: Settings
+    ledger: Ledger
+    writer: TableWriter
+    progress: Progress
+    stages: dict[str, float] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    metrics: str | None = None
+    _before: dict[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        spark: SparkSession,
+        target: Target,
+        settings: Settings,
+        progress: Progress | None,
+        *,
+        loads: bool = False,
+        metrics: str | os.PathLike[str] | None = None,
+    ) -> RunContext:
+        """Begin a run: choose how it writes.
+
+        Args:
+            progress: None tells nobody.
+            loads: see `Ledger`.
+            metrics: see `walreplay.apply`.
+        """
+        check_compiled()
+        writer = choose_writer(spark, target, settings.staging)
+        ledger = Ledger(spark, target, writer, loads=loads)
+        # Settings that the job needs do not reach the caller's session.
+        run = cls(spark, own_session(spark), target, settings, ledger, writer, progress or NoProgress())
+        run.metrics = None if metrics is None else os.fspath(metrics)
+        run.warnings.extend(writer.warnings)
+        return run
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        """Work on the target; at the end the lock is given back, and the progress display is closed."""
+        try:
+            with quiet_queries(), storage_errors(self.target.text), delta_settings(self.own, SMALL_STATE):
+                try:
+                    yield
+                except Exception as error:
+                    # If another run has taken over, that is the reason for whatever failed here.
+                    lost = self.ledger.why_lost()
+                    if lost is None:
+                        raise
+                    raise lost from error
+                finally:
+                    self.ledger.release()
+        finally:
+            self.progress.done()
+
+    def lock(self) -> State | None:
+        """Take the ledger's lock, and tell what it has found; give the state that the run begins from."""
+        with self.stage("lock"):
+            state = self.ledger.acquire()
+        self.warnings.extend(self.ledger.warnings)
+        self.ledger.warnings.clear()
+        return state
+
+    @contextmanager
+    def staging(self) -> Iterator[Staging]:
+        """Give the run a place for its staged events, and empty it at the end, also after an error."""
+        ledger = self.ledger
+        staging = self.writer.staging(self.target, ledger.run_id, ledger.taken_over, ledger.turn)
+        if self.settings.staging is not None and not isinstance(staging, FileStaging):
+            self.warnings.append(
+                f"driver and workers do not reach staging: {self.settings.staging} by themselves, so Spark stages the "
+                "events, which takes longer"
+            )
+        try:
+            yield staging
+        finally:
+            self.clear(staging)
+
+    def keep_ledger_small(self, runs: Sequence[int]) -> None:
+        """Write the ledger's small files together, and forget old runs, if it is time for that.
+
+        All runs are at their end: nothing hangs on this, and where it fails, there is a warning.
+
+        Args:
+            runs: the numbers of those of this call.
+        """
+        wanted = self.settings.ledger
+        if not runs or not is_due(runs[0], runs[-1], wanted.compact_every):
+            return
+        with self.stage("compact ledger"):
+            try:
+                self.ledger.acquire()
+            except TargetError:
+                # Another run is at work already.
+                return
+            try:
+                keep_small(self.own, self.target, wanted.keep_days, now(), self.ledger.check_lock)
+            except Exception as error:
+                problem = error if isinstance(error, WalReplayError) else failure_of(error)
+                if problem is None:
+                    raise
+                self.warnings.append(f"the run is done, but the ledger's files were not written together: {problem}")
+            finally:
+                self.ledger.release()
+
+    def clear(self, staging: Staging) -> None:
+        """Delete what the run has staged; the next run tries again where that fails."""
+        # A run that has lost the lock leaves everything to the other one.  A recorded run has cleared up already.
+        if staging.written and self.ledger.has_lock():
+            with self.stage("clean up"):
+                try:
+                    staging.clear(self.own)
+                except TargetError as error:
+                    self.warnings.append(str(error))
+
+    def apart(
+        self, wanted: Mapping[TableName, str], shared: Collection[TableName] = ()
+    ) -> AbstractContextManager[tuple[str, ...]]:
+        """Give the places that the run takes, to be written with its plan; see `apart_from_siblings`."""
+        siblings = self.settings.siblings
+        return apart_from_siblings(self.own, self.target, self.writer, siblings, wanted, self.at_once, shared)
+
+    @property
+    def sibling_ledgers(self) -> SiblingLedgers:
+        """The ledgers of the other sources."""
+        return SiblingLedgers(self.own, self.target, self.writer, self.settings.siblings)
+
+    @property
+    def phases(self) -> dict[str, float]:
+        """Seconds by the names of stages, of the run that is at work: a call may do several."""
+        spent = {name: seconds - self._before.get(name, 0.0) for name, seconds in self.stages.items()}
+        return {name: seconds for name, seconds in spent.items() if seconds > 0}
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        """Record a run, which ends it, and tell its metrics."""
+        with self.stage("record"):
+            yield
+            self.tell_metrics(self.ledger.recorded)
+        self._before = dict(self.stages)
+
+    def tell_metrics(self, rows: Rows) -> None:
+        """Add rows to the file that the call was given for them."""
+        problem = tell(self.metrics, self.target.text, rows)
+        if problem is not None:
+            self.warnings.append(problem)
+
+    @property
+    def at_once(self) -> int:
+        """How many tables are worked on at a time; each needs a session of its own."""
+        return _TABLES_AT_ONCE if has_own_sessions(self.spark) else 1
+
+    @contextmanager
+    def stage(self, name: str, total: int | None = None) -> Iterator[None]:
+        """Report that a stage begins, with its number of parts if known, and measure its time."""
+        began = time.monotonic()
+        self.progress.stage(name, total)
+        try:
+            with jobs_named(self.spark, name):
+                yield
+        finally:
+            seconds = time.monotonic() - began
+            self.stages[name] = self.stages.get(name, 0.0) + seconds
+            log("phase", name=name, target=self.target.text, source=self.target.source, seconds=seconds)

@@ -1,0 +1,611 @@
+"""Apply a plan: decode, plan the tables, write the plan down, apply it table by table, record it.
+
+Each phase gives a value that the next one takes: `Work` -> `Decoded` -> `Prepared` -> reports -> the ledger's state.
+A run that was interrupted comes in with the plan that it has written down, and goes the same way.
+
+Update the tables of a run: first move those that change their place, then apply the changes to each.
+
+Parts of a run's report beside the tables that it wrote to: moved tables, times, several runs as one.
+
+How much one run reads, and how many parts its changes are split into, so that cores share the work.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from walreplay.delta import statements as delta
+from walreplay.delta.fence import Fence
+from walreplay.delta.target import storage_errors
+from walreplay.fold.versions import NO_AXIS, NO_TIME, Axis
+from walreplay.job.context import RunContext
+from walreplay.job.source_check import shared_by, taken_by
+from walreplay.job.target_check import CheckedTable, TableChecks
+from walreplay.ledger.ledger import run_id
+from walreplay.ledger.state import State
+from walreplay.ledger.transactions import History
+from walreplay.lsn import POSTGRES_EPOCH_UNIX_MICROS, format_lsn, to_datetime
+from walreplay.names import source_oid
+from walreplay.progress import log
+from walreplay.report import Action, RunReport, TableReport
+from walreplay.session import steps
+from walreplay.session.failures import spark_errors
+from walreplay.session.isolation import has_own_sessions, own_session
+from walreplay.session.naming import jobs_named
+from walreplay.session.session import local_cores
+from walreplay.spark.staging import Staged, Staging
+from walreplay.spark.workers.decode import DecodeTask
+from walreplay.stream.plan import Plan
+from walreplay.table.placement import Move, Placement, check_followed, is_in_doubt, warnings_of
+from walreplay.table.plan import RunPlan, plan_tables
+from walreplay.table.registry import MirrorEntry, left_at, made_again
+from walreplay.table.table_run import TableRun, step_of
+from walreplay.table.versions import Catalogue
+from walreplay.visible import listed
+from walreplay.writing.fold_job import FoldedTable, fold_together, groups_of
+from walreplay.writing.merge import missing_warnings
+from walreplay.writing.move import fence_of, move
+from walreplay.writing.shared_table import in_turn, move_rows
+from walreplay.writing.update import apply_table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True)
+class RunTables:
+    """The tables of a run."""
+
+    run: RunContext
+
+    def move(self, tables: RunPlan, state: State, commit: delta.CommitId) -> tuple[State, dict[int, int | None]]:
+        """Move renamed tables, and those that have to give way, to their places.
+
+        Tables that leave a place go first, and that they have left is written down: a table that is there afterwards is
+        another one.
+
+        Returns:
+            the state, and the versions of tables that were copied, by oid.
+        """
+        placement = tables.placement
+        copied: dict[int, int | None] = {}
+        if not placement.moves:
+            return state, copied
+        fence = fence_of(self.run.own, self.run.target, self.run.ledger.run_id)
+        with self.run.stage("move"):
+            try:
+                if fence is not None:
+                    fence.put_up(partial(self.run.ledger.check_lock, sure=True))
+                if not state.vacated:
+                    copied |= self._move_all(placement.leaving, commit, 0, fence)
+                    state = self.run.ledger.note_vacated(state)
+                    steps.reached("places left")
+                copied |= self._move_all(placement.arriving, commit, len(placement.leaving), fence)
+            finally:
+                if fence is not None:
+                    fence.take_down()
+        return state, copied
+
+    def _move_all(
+        self, moves: Sequence[Move], commit: delta.CommitId, first: int, fence: Fence | None
+    ) -> dict[int, int | None]:
+        copied: dict[int, int | None] = {}
+        for number, step in enumerate(moves, first):
+            self.run.ledger.check_lock()
+            named = replace(step_of(commit, number), oid=step.oid)
+            own, check_lock = own_session(self.run.spark), self.run.ledger.check_lock
+            if step.is_shared:
+                named = replace(named, source=self.run.target.source)
+                moved = move_rows(own, self.run.writer, step, named, check_lock)
+            else:
+                moved = move(own, self.run.writer, step, named, check_lock, fence)
+            if moved.note is not None:
+                self.run.warnings.append(moved.note)
+            if moved.is_copy:
+                copied[step.oid] = moved.version
+            steps.reached(f"table moved: {step.name}")
+        return copied
+
+    def apply(
+        self, runs: Sequence[TableRun], staging: Staging, kept: Sequence[Callable[[], None]]
+    ) -> list[TableReport]:
+        """Apply the tables concurrently, and beside them write what the ledger keeps of transactions and files.
+
+        Args:
+            kept: writes that.
+        """
+        reports: list[TableReport] = []
+        with (
+            self.run.stage("apply", len(runs)),
+            ThreadPoolExecutor(len(kept)) as beside,
+            ThreadPoolExecutor(self.run.at_once) as pool,
+        ):
+            # A shared session allows one statement at a time.
+            histories: list[Future[None]] = []
+            for write in kept:
+                histories.append(beside.submit(self._keep, write))
+                if not has_own_sessions(self.run.spark):
+                    histories[-1].result()
+            waiting: list[Future[TableReport]] = []
+
+            def gather() -> None:
+                for done in as_completed(waiting):
+                    report = done.result()
+                    reports.append(report)
+                    _log(report, runs[0].commit.number)
+                    self.run.progress.advance()
+                    steps.reached(f"table applied: {report.name}")
+                waiting.clear()
+
+            try:
+                for number, group in enumerate(groups_of(runs, self.run.writer)):
+                    # Tables with a job of their own start beside the first shared job.
+                    if number > 1:
+                        gather()
+                    folded = self._fold_together(group, staging) if number else {}
+                    waiting += [
+                        pool.submit(self._apply_table, staging, run, folded.get(run.plan.number)) for run in group
+                    ]
+                gather()
+            except BaseException:
+                for other in waiting:
+                    other.cancel()
+                raise
+            self.run.progress.doing("the ledger's transactions and files")
+            for history in histories:
+                history.result()
+            steps.reached("history written")
+        return sorted(reports, key=lambda report: report.name)
+
+    def _keep(self, write: Callable[[], None]) -> None:
+        with jobs_named(self.run.spark, "record files and transactions"):
+            write()
+
+    def _fold_together(self, group: Sequence[TableRun], staging: Staging) -> Mapping[int, FoldedTable]:
+        # Only for its own tables may a run write files.
+        self.run.ledger.check_lock()
+        self.run.progress.doing(f"folding {len(group):,} tables")
+        with jobs_named(self.run.spark, f"fold {len(group):,} tables"):
+            return fold_together(self.run.spark, self.run.writer, staging, group, self.run.at_once)
+
+    def _apply_table(self, staging: Staging, run: TableRun, folded: FoldedTable | None) -> TableReport:
+        # If this process was paused, it may have lost the lock, and another run may be writing the table.
+        self.run.ledger.check_lock()
+        self.run.progress.doing(run.plan.name)
+        place = run.plan.table.text
+
+        def apply(one: TableRun, is_first: bool) -> TableReport:
+            return apply_table(self.run.spark, self.run.writer, staging, one, folded if is_first else None)
+
+        with (
+            spark_errors(table=run.plan.name, path=place),
+            storage_errors(place, if_damaged=_set_aside(run)),
+            jobs_named(self.run.spark, f"apply {run.plan.name}"),
+        ):
+            return apply(run, True) if run.plan.metadata.share is None else in_turn(run, apply)
+
+
+def _set_aside(run: TableRun) -> str:
+    """Write how a run goes on from a table that is damaged; empty for a new one, and for one that sources share."""
+    before = run.plan.before
+    if before is None or before.left is None or before.share is not None:
+        return ""
+    away = f"move {before.table.text} away, and run again, which finishes this run without it"
+    return f"{away}; then {made_again(before)}"
+
+
+def _log(report: TableReport, number: int) -> None:
+    log(
+        "table applied",
+        table=report.name,
+        place=report.location,
+        run=number,
+        action=report.action,
+        version=report.version,
+        changes=report.changes,
+        writer=report.writer,
+        seconds=report.seconds,
+    )
+
+
+def moved(tables: RunPlan) -> list[TableReport]:
+    """Report the tables that the run did not write to, but moved or set aside."""
+    placement = tables.placement
+    told: list[tuple[MirrorEntry, Action]] = [(entry, "set aside") for entry in placement.aside]
+    told += [(entry, "unchanged") for entry in placement.renamed]
+    return [
+        TableReport(
+            entry.name,
+            entry.table.text,
+            action,
+            oid=entry.oid,
+            set_aside=entry.set_aside,
+            notes=placement.notes.get(entry.oid, ()),
+        )
+        for entry, action in told
+    ]
+
+
+def timed(report: RunReport, began: float, stages: Mapping[str, float]) -> RunReport:
+    """Give a report with the run's time, in all and by stage."""
+    return replace(report, seconds=time.monotonic() - began, stages=dict(stages))
+
+
+def joined(one: RunReport | None, two: RunReport) -> RunReport:
+    """Report a run, and those before it of the same call, as one."""
+    if one is None:
+        return two
+    return replace(
+        two,
+        files=one.files + two.files,
+        capture_bytes=one.capture_bytes + two.capture_bytes,
+        transactions=one.transactions + two.transactions,
+        changes=one.changes + two.changes,
+        tables=_added_up((*one.tables, *two.tables)),
+    )
+
+
+def _added_up(tables: Sequence[TableReport]) -> tuple[TableReport, ...]:
+    """Report each table once: what several runs did to it is added up, and the last one's version counts."""
+    found: dict[tuple[int | None, str, str], TableReport] = {}
+    for table in tables:
+        key = (table.oid, table.name, table.location)
+        before = found.get(key)
+        found[key] = table if before is None else _sum(before, table)
+    return tuple(sorted(found.values(), key=lambda table: table.name))
+
+
+def _sum(one: TableReport, two: TableReport) -> TableReport:
+    return replace(
+        two,
+        action=two.action if one.action in ("unchanged", "set aside") else one.action,
+        changes=one.changes + two.changes,
+        bytes=one.bytes + two.bytes,
+        inserted=one.inserted + two.inserted,
+        updated=one.updated + two.updated,
+        deleted=one.deleted + two.deleted,
+        truncated=one.truncated or two.truncated,
+        version=one.version if two.version is None else two.version,
+        seconds=one.seconds + two.seconds,
+        without_base=one.without_base + two.without_base,
+        deletes_without_row=one.deletes_without_row + two.deletes_without_row,
+        unknown=one.unknown + two.unknown,
+        notes=tuple(dict.fromkeys((*one.notes, *two.notes))),
+        writer=two.writer or one.writer,
+        writer_reason=two.writer_reason or one.writer_reason,
+    )
+
+
+_MAX_BUCKETS: Final = 2048
+_FEW_BUCKETS: Final = 4
+_BUCKETS_OF_UNKNOWN: Final = 64
+_FEW_BYTES: Final = 8 << 20
+_BUCKET_BYTES: Final = 64 << 20
+"""Bytes of captures for each bucket of a large run."""
+_TASK_BYTES: Final = 4 << 20
+"""How much of a table's staged changes is worth a task of its own."""
+
+
+_RUN_BYTES_A_CORE: Final = 8 << 30
+_RUN_BYTES: Final = 256 << 30
+"""How much one run reads at most: in local mode by the cores; a cluster's may come and go.  A run that dies is done
+again from its plan, and what it stages takes about as much room as what it reads."""
+
+
+def run_bytes_of(spark: SparkSession) -> int:
+    """Say how many bytes of captures one run reads at most, if the configuration does not (``run_bytes``)."""
+    cores = local_cores(spark)
+    return _RUN_BYTES if cores is None else cores * _RUN_BYTES_A_CORE
+
+
+def buckets_of(size: int | None) -> int:
+    """Say into how many buckets each table's changes are split, by key; few for a small run.
+
+    Args:
+        size: bytes of the files that a run reads; None if nobody knows.
+    """
+    if size is None:
+        return _BUCKETS_OF_UNKNOWN
+    few = min(_FEW_BUCKETS, size // _FEW_BYTES)
+    return max(1, few, min(_MAX_BUCKETS, -(-size // _BUCKET_BYTES)))
+
+
+def tasks_of(buckets: int, size: int) -> int:
+    """Say how many tasks fold a table, given the bytes that are staged for it."""
+    return min(buckets, 1 + size // _TASK_BYTES)
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a run has to apply.
+
+    Attributes:
+        size: bytes of the files that the plan reads.
+        before: the ledger's state, of an interrupted run its own.
+        begin: gives the run's state, in which the plan stands written under its number, with the places that it takes
+            (`State.places`); called once the files have proved to be decodable.
+        resumed: the run was begun before; some tables may have its commit.
+    """
+
+    plan: Plan
+    size: int
+    before: State | None
+    begin: Callable[[Plan, int, tuple[str, ...]], State]
+    resumed: bool = False
+
+    @property
+    def entries(self) -> tuple[MirrorEntry, ...]:
+        """What the ledger knows of the tables."""
+        return self.before.tables if self.before is not None else ()
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """A plan's rows, staged.
+
+    Attributes:
+        plan: what is open in it is only what did not end in another way.
+        staged: what each table has, by its number.
+        truncates: the last truncate of each relation (by oid), as commit LSN and ordinal.
+        axis: the time of histories.
+    """
+
+    plan: Plan
+    catalogue: Catalogue
+    staged: Mapping[int, Staged]
+    truncates: Mapping[int, tuple[int, int]]
+    history: History
+    axis: Axis
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """The plan is written down, and the tables are in their places.
+
+    Attributes:
+        state: the ledger's, with the plan in it.
+        copied: the versions of tables that were copied to their places, by oid.
+    """
+
+    plan: Plan
+    tables: RunPlan
+    state: State
+    runs: Sequence[TableRun]
+    copied: Mapping[int, int | None]
+
+
+@dataclass
+class Applying:
+    """The phases of one run.
+
+    Args:
+        captures: where they lie, for the report.
+        staging: where the run's events are kept.
+        told: how many of the call's warnings are those of runs before this one.
+    """
+
+    run: RunContext
+    captures: str
+    staging: Staging
+    told: int = 0
+
+    def apply(self, work: Work) -> tuple[State, RunReport]:
+        """Apply a plan; give the ledger's state behind it, and the run's report, but for its time."""
+        self.run.warnings.extend(work.plan.warnings)
+        catalogue = Catalogue.of(work.plan, self.run.settings, work.entries)
+        self.run.warnings.extend(catalogue.warnings)
+        try:
+            decoded = self._decode(work, catalogue)
+            prepared = self._prepare(work, decoded)
+            reports = self._write(work, decoded, prepared)
+        finally:
+            self.run.clear(self.staging)
+        return self._record(work, prepared, reports)
+
+    def _decode(self, work: Work, catalogue: Catalogue) -> Decoded:
+        """Decode the plan's files to staged events, and compare what has come again with what is known."""
+        plan = work.plan
+        skips_truncates = self.run.settings.skips("t")
+        truncates = {} if skips_truncates else {item.oid: (item.lsn, item.ordinal) for item in plan.truncates}
+        self.run.ledger.check_lock()
+        staged = self._stage(work, catalogue, truncates)
+        steps.reached("decoded")
+        history = History(self.run.own, self.run.target, plan, self.staging, self.run.writer)
+        with self.run.stage("check"):
+            self.run.warnings.extend(history.check_copies())
+            plan = _without_ended(plan, history)
+        axis = _axis(plan, self.staging)
+        plan = replace(plan, resume=replace(plan.resume, top_time=_since_2000(axis.end)))
+        return Decoded(plan, catalogue, staged, truncates, history, axis)
+
+    def _stage(self, work: Work, catalogue: Catalogue, truncates: Mapping[int, tuple[int, int]]) -> dict[int, Staged]:
+        plan = work.plan
+        files = {file.path: file for file in plan.files if file.steps}
+        if not files:
+            return {}
+        with self.run.stage("decode"):
+            task = DecodeTask(
+                files=files,
+                versions=plan.versions,
+                types=plan.type_versions,
+                relations=catalogue.assignments,
+                truncates=truncates,
+                settings=self.run.settings.of_tasks,
+                buckets=buckets_of(work.size),
+                layouts=plan.layouts,
+                announcements=plan.announcements,
+            )
+            return self.staging.decode(self.run.own, task)
+
+    def _prepare(self, work: Work, decoded: Decoded) -> Prepared:
+        """Plan the tables, check them, write the plan down, and bring tables to their places."""
+        run, plan = self.run, decoded.plan
+        tables = plan_tables(
+            decoded.catalogue,
+            decoded.staged,
+            self.staging.uses,
+            tuple(decoded.truncates),
+            work.entries,
+            run.settings,
+            run.target,
+        )
+        run.warnings.extend(tables.warnings)
+        with run.stage("check"):
+            self._check_server(tables.placement, work, decoded.history)
+        with run.stage("plan"), run.apart(taken_by(tables), shared_by(tables)) as places:
+            checks = table_checks(run, accepts=run.settings.accept_changed_tables)
+            found = checks.check(tables, work.before, resumed=work.resumed)
+            if not work.resumed:
+                plan = replace(plan, id=str(uuid.uuid4()))
+            number = checks.next_number(plan, tables, found, work.before, decoded.history) if not work.resumed else 0
+            run.progress.doing("writing the plan")
+            state = work.begin(plan, number, places)
+        steps.reached("plan written")
+        commit = delta.CommitId(state.ledger, state.run, run_id(plan))
+        state, copied = RunTables(run).move(tables, state, commit)
+        buckets = buckets_of(work.size)
+        runs = table_runs(run, tables, found, decoded.staged, buckets, commit, resumed=work.resumed, axis=decoded.axis)
+        if work.resumed:
+            with run.stage("plan"):
+                runs = checks.check_again(runs, plan)
+        return Prepared(plan, tables, state, runs, copied)
+
+    def _check_server(self, placement: Placement, work: Work, history: History) -> None:
+        """Refuse tables that were all created again if they must be another server's; warn if they are many."""
+        count = len({source_oid(entry.oid) for entry in work.entries if not entry.set_aside})
+        if is_in_doubt(placement) and not work.resumed:
+            followed = history.followed()
+            if followed is not None:
+                check_followed(placement, followed, count)
+        self.run.warnings.extend(warnings_of(placement, count))
+
+    def _write(self, work: Work, decoded: Decoded, prepared: Prepared) -> list[TableReport]:
+        """Apply the tables, and beside them write what the ledger keeps of transactions and files."""
+        kept = [
+            lambda: decoded.history.write(prepared.state, resumed=work.resumed),
+            lambda: self.run.ledger.record_files(prepared.state, resumed=work.resumed),
+        ]
+        sizes = {table.plan.oid: table.size for table in prepared.runs}
+        reports = [
+            replace(report, bytes=sizes.get(report.oid or 0, 0))
+            for report in RunTables(self.run).apply(prepared.runs, self.staging, kept)
+        ]
+        with self.run.stage("check"):
+            table_checks(self.run, accepts=False).look_back(prepared.runs, reports)
+        self.run.warnings.extend(missing_warnings(reports, self.run.settings))
+        return reports
+
+    def _record(self, work: Work, prepared: Prepared, reports: Sequence[TableReport]) -> tuple[State, RunReport]:
+        """Record the run in the ledger, which ends it."""
+        run, plan, state, tables = self.run, prepared.plan, prepared.state, prepared.tables
+        run.warnings.extend(_later_rows(tables.entries, plan.upto_lsn))
+        report = RunReport(
+            run=state.run,
+            status="applied",
+            captures=self.captures,
+            target=run.target.text,
+            files=state.files,
+            capture_bytes=work.size,
+            transactions=plan.transactions,
+            changes=tables.changes,
+            applied_lsn=plan.upto_lsn if plan.upto_lsn >= 0 else None,
+            applied_commit_ts=to_datetime(plan.upto_commit_time) if plan.upto_lsn >= 0 else None,
+            tables=tuple(sorted([*reports, *moved(tables)], key=lambda report: report.name)),
+            warnings=tuple(run.warnings[self.told :]),
+            seconds=0.0,
+            stages=run.phases,
+            writer=run.writer.way,
+        )
+        with run.recording():
+            left = {**prepared.copied, **{one.oid: one.version for one in reports if one.oid is not None}}
+            state = run.ledger.record(state, report, left_at(tables.entries, left, plan.id), resumed=work.resumed)
+        steps.reached("run recorded")
+        return state, report
+
+
+def _later_rows(entries: Sequence[MirrorEntry], upto_lsn: int) -> list[str]:
+    """Return a warning of the tables whose loaded rows are as of a later LSN than what is applied; or none."""
+    later = [one for one in entries if one.rows_at > upto_lsn]
+    if not later:
+        return []
+    high = format_lsn(max(one.rows_at for one in later))
+    names = listed([one.name for one in later])
+    return [
+        f"{names}: loaded with rows as of up to LSN {high}, later than what is applied; they are as of one moment with "
+        "the other tables once captures up to there are applied"
+    ]
+
+
+def table_checks(run: RunContext, *, accepts: bool) -> TableChecks:
+    """Give what compares tables with the ledger.
+
+    Args:
+        accepts: tables that somebody else has changed are taken as they are.
+    """
+    return TableChecks(run.own, run.target, run.ledger, accepts, run.at_once, run.warnings, run.sibling_ledgers)
+
+
+def table_runs(
+    run: RunContext,
+    tables: RunPlan,
+    found: Sequence[CheckedTable],
+    staged: Mapping[int, Staged],
+    buckets: int,
+    commit: delta.CommitId,
+    *,
+    resumed: bool,
+    axis: Axis = NO_AXIS,
+) -> list[TableRun]:
+    """Say how each table is written.
+
+    Args:
+        found: each table, as it was found.
+        staged: what each table has, by its number.
+        commit: the run's.
+    """
+    return [
+        TableRun(
+            plan=table,
+            commit=commit,
+            resumed=resumed,
+            buckets=buckets,
+            tasks=tasks_of(buckets, staged[table.number].size),
+            size=staged[table.number].size,
+            exists=there.exists,
+            checked=None if there.standing is None else there.standing.latest,
+            emptied=staged[table.number].emptied,
+            axis=axis,
+            check_lock=run.ledger.check_lock,
+        )
+        for table, there in zip(tables.tables, found, strict=True)
+    ]
+
+
+def _axis(plan: Plan, staging: Staging) -> Axis:
+    """Give the time of histories: of a run that goes on, as if it had not been interrupted."""
+    before = NO_TIME if plan.top_time is None else plan.top_time + POSTGRES_EPOCH_UNIX_MICROS
+    decided = ((one.commit_lsn, one.commit_time + POSTGRES_EPOCH_UNIX_MICROS) for one in plan.decided)
+    return Axis.of(before, staging.tops if staging.decoded else (), decided)
+
+
+def _since_2000(time: int) -> int | None:
+    return None if time == NO_TIME else time - POSTGRES_EPOCH_UNIX_MICROS
+
+
+def _without_ended(plan: Plan, history: History) -> Plan:
+    """Leave out of what is open the streamed transactions that have come as ordinary ones in a later session."""
+    open_ = [item.xid for item in plan.resume.deferred if item.gid is None]
+    ended = history.ended(open_) if open_ else set()
+    if not ended:
+        return plan
+    deferred = tuple(item for item in plan.resume.deferred if item.gid is not None or item.xid not in ended)
+    return replace(plan, resume=replace(plan.resume, deferred=deferred))
+
+
+__all__ = ["Applying", "Work", "table_checks", "table_runs"]

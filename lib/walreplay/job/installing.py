@@ -1,0 +1,188 @@
+"""Put tables that were made beside in place, as what is written in the ledger says; killed, it is gone on with.
+
+Remove a side target (`Target.side`), whose tables have come to their places.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from walreplay.delta import statements as delta
+from walreplay.delta.target import TableName, Target, storage_errors
+from walreplay.job.context import RunContext
+from walreplay.ledger.state import Rebuild, Replacement, State
+from walreplay.ledger.upkeep import HISTORY
+from walreplay.lsn import to_datetime
+from walreplay.report import RunReport, TableReport
+from walreplay.session import steps
+from walreplay.session.failures import spark_errors
+from walreplay.session.isolation import session_with
+from walreplay.session.reach import local_folder
+from walreplay.table.registry import left_at
+from walreplay.table.table_run import step_of
+from walreplay.writing.move import Replacing, file_system, replace_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+_OF_LEDGER: Final = ("state", *HISTORY)
+
+
+def remove_side(spark: SparkSession, side: Target, tables: Iterable[TableName]) -> str | None:
+    """Remove a side target, and give a note where that cannot be done from here.
+
+    Args:
+        tables: those of its tables that are known.
+    """
+    if side.root is None:
+        _drop(spark, side)
+        return None
+    folder = local_folder(spark, side.root)
+    if folder is not None:
+        shutil.rmtree(folder, ignore_errors=True)
+    else:
+        files = file_system(spark, side.root)
+        if files is None:
+            # Over Spark Connect no files can be removed.
+            return f"{side.root} is left behind, for it cannot be removed from here; remove it by hand"
+        files.delete(side.root)
+    for table in (*tables, *map(side.ledger, _OF_LEDGER)):
+        delta.forget(spark, table)
+    return None
+
+
+def _drop(spark: SparkSession, side: Target) -> None:
+    sample = side.ledger("")
+    schema, prefix = TableName(parts=sample.parts[:-1]), sample.parts[-1]
+    if not spark.catalog.databaseExists(schema.sql):
+        return
+    for row in spark.sql(f"SHOW TABLES IN {schema.sql}").collect():
+        # Catalogs keep names in lower case.
+        if row.tableName.lower().startswith(prefix.lower()):
+            delta.drop(spark, TableName(parts=(*schema.parts, row.tableName)))
+
+
+@dataclass(frozen=True)
+class Installing:
+    """Puts in place what stands written in the ledger.
+
+    Attributes:
+        captures: where they lie, for the report.
+    """
+
+    context: RunContext
+    captures: str
+
+    def begin(self, state: State, rebuild: Rebuild, number: int) -> State:
+        """Write down what is to be put in place; give the ledger's state with it.
+
+        Args:
+            number: the rebuild's, as a run.
+        """
+        there = {entry.oid for entry in state.tables if not entry.set_aside}
+        made = {one.entry.table: one.entry.name for one in rebuild.tables if one.entry.oid not in there}
+        with self.context.apart(made) as places:
+            return self.context.ledger.write_rebuild(state, rebuild, number, places=places)
+
+    def finish(self, state: State, *, resumed: bool) -> tuple[State, RunReport]:
+        """Put the rows in their tables, remove the tables that they were made in, and record it.
+
+        Args:
+            state: the ledger's, with the rebuild in it.
+            resumed: it was begun before: some tables may have its commit.
+        """
+        context, rebuild = self.context, state.rebuild
+        assert rebuild is not None
+        if resumed:
+            what = "rebuild" if rebuild.load is None else "load"
+            context.warnings.append(f"{what} {state.run} was interrupted; it was finished")
+        commit = delta.CommitId(state.ledger, state.run, state.run_id)
+        reports: list[TableReport] = []
+        with context.stage("replace", len(rebuild.tables)), ThreadPoolExecutor(context.at_once) as pool:
+
+            def bring(one: Replacement) -> TableReport | None:
+                report = self._bring(state, one, commit, resumed=resumed)
+                context.progress.advance()
+                return report
+
+            reports += filter(None, pool.map(bring, rebuild.tables))
+        steps.reached("tables replaced")
+        with context.stage("clean up"):
+            context.ledger.check_lock()
+            side = context.target.side(rebuild.side)
+            note = remove_side(context.own, side, [one.source for one in rebuild.tables])
+            if note is not None:
+                context.warnings.append(note)
+        steps.reached("side removed")
+        return self._record(state, reports, resumed=resumed)
+
+    def _bring(self, state: State, one: Replacement, commit: delta.CommitId, *, resumed: bool) -> TableReport | None:
+        context, entry = self.context, one.entry
+        before = {known.oid: known for known in state.tables}.get(entry.oid)
+        what = Replacing(
+            one.source,
+            entry,
+            before,
+            replace(step_of(commit, 0), oid=entry.oid),
+            resumed,
+            context.ledger.check_lock,
+        )
+        place = entry.table.text
+        with (
+            spark_errors(table=entry.name, path=place),
+            storage_errors(place, if_damaged=f"move {place} away, and run again: it is made anew"),
+            session_with(context.spark, delta.SMALL_STATE) as own,
+        ):
+            version = replace_rows(own, context.writer, what)
+        if version is None:
+            context.warnings.append(f"{entry.name}: its new rows are gone, so it is as it was; rebuild it again")
+            return None
+        steps.reached(f"table replaced: {entry.name}")
+        return TableReport(
+            entry.name,
+            place,
+            "created" if before is None else "overwritten",
+            inserted=one.rows,
+            version=version,
+            oid=entry.oid,
+        )
+
+    def _record(self, state: State, reports: list[TableReport], *, resumed: bool) -> tuple[State, RunReport]:
+        context, rebuild, resume = self.context, state.rebuild, state.resume
+        assert rebuild is not None
+        assert resume is not None
+        report = RunReport(
+            run=state.run,
+            status="rebuilt",
+            captures=self.captures,
+            target=context.target.text,
+            files=0,
+            capture_bytes=0,
+            transactions=0,
+            changes=0,
+            applied_lsn=resume.place.high_lsn,
+            applied_commit_ts=to_datetime(resume.place.high_commit_time),
+            tables=tuple(sorted(reports, key=lambda one: one.name)),
+            warnings=tuple(context.warnings),
+            seconds=0.0,
+            stages=context.stages,
+            writer="statements",
+        )
+        versions: Mapping[int, int | None] = {one.oid: one.version for one in reports if one.oid is not None}
+        with context.recording():
+            # A table whose new rows are gone is still the one that it was.
+            entries = {entry.oid: entry for entry in state.tables} | {
+                one.entry.oid: one.entry for one in rebuild.tables if one.entry.oid in versions
+            }
+            left = left_at(tuple(entries.values()), versions, rebuild.id)
+            state = context.ledger.record_load(state, report, left, (), resumed=resumed)
+        steps.reached("run recorded")
+        return state, report
+
+
+__all__ = ["Installing", "remove_side"]

@@ -1,0 +1,232 @@
+"""Load: rows that tables had before the captures began, whenever they come.
+
+Rows as of an LSN that the target is not behind are loaded as they are (`walreplay.job.base_load`).  If more is
+applied already, the tables are made beside, of the rows and of what the archive has behind their LSN, and put in place
+in one commit each (`walreplay.job.rebuild`): the result is the same.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import replace as replace_fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from walreplay.config import Settings, make_settings
+from walreplay.config.model import Narrowed
+from walreplay.delta.target import Target, catalog_errors
+from walreplay.errors import ConfigError, TargetError
+from walreplay.job.as_of import last_lsn_of
+from walreplay.job.base_load import BaseLoad, PlannedLoad
+from walreplay.job.beside import BaseStep
+from walreplay.job.context import RunContext
+from walreplay.job.rebuild import Rebuilding
+from walreplay.job.source_check import check_places
+from walreplay.loading.database import SCHEME, read_address
+from walreplay.loading.description import HOW_TO_DESCRIBE, Description, read_description
+from walreplay.loading.formats import CopyOptions, kind_of
+from walreplay.lsn import format_lsn
+from walreplay.names import Output, output_of, source_oid
+from walreplay.progress import Progress
+from walreplay.report import RunReport
+from walreplay.session.failures import spark_errors
+from walreplay.spark.base_rows import BaseSource, DatabaseOfBase, FilesOfBase, FrameOfBase
+from walreplay.spark.captures import root_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+ROWS_OF_SPARK: Final = "a DataFrame"
+"""What rows are called that Spark has."""
+
+
+def load(
+    spark: SparkSession,
+    source: str | os.PathLike[str] | DataFrame,
+    target: str | os.PathLike[str],
+    at_lsn: int | str | None = None,
+    *,
+    consistent_point: int | str | None = None,
+    describe: str | os.PathLike[str] | None = None,
+    table: str | None = None,
+    publication: str | None = None,
+    snapshot: str | None = None,
+    connections: int | None = None,
+    captures: str | os.PathLike[str] | None = None,
+    file_format: str | None = None,
+    delimiter: str | None = None,
+    null: str | None = None,
+    quote: str | None = None,
+    escape: str | None = None,
+    header: bool = False,
+    replace: bool = False,
+    config: str | os.PathLike[str] | Mapping[str, Any] | Settings | None = None,
+    progress: Progress | None = None,
+) -> RunReport:
+    """Bring tables the rows that they had before the captures began.
+
+    Args:
+        source: the folder (or file) of what COPY has written of the tables, named by table; or a database, as
+            ``jdbc:postgresql://host/database`` (its user and password are those of PGUSER, PGPASSWORD and PGPASSFILE);
+            or a DataFrame with the rows of one table: columns by the table's names, each of strings that hold
+            PostgreSQL's text, or of a type that converts exactly.
+        target: the folder of the Delta tables, a catalog, or ``catalog.schema``.
+        at_lsn: the last commit LSN that is among the rows: those at or below it are, and no others.
+        consistent_point: in its place, the LSN of a slot's exported snapshot: commit LSNs below it are among the rows.
+        describe: a file that the script ``describe.sql`` has written; without it, the tables have to be known by their
+            captures, or their rows read from a database.
+        table: the one table (``schema.table``) that all files or rows are of, or that is read from a database.
+        publication: of a database: whose tables are read.
+        snapshot: of a database: the name of a snapshot that is exported for the time of the load.
+        connections: of a database: how many sessions read at a time (by default 8).
+        captures: where the captures lie or will lie; by default the configuration's, or those applied last.
+        file_format: text, csv or binary; by default each file tells it.
+        delimiter, null, quote, escape, header: what COPY was told, where that is not its default.
+        replace: tables that have rows already are made anew, and a load that was interrupted is given up.
+        config: a YAML file, the same as a mapping, or `Settings`.
+        progress: told how far the run is.
+
+    Raises:
+        WalReplayError: what stopped it.  No table is touched when the files are at fault.
+    """
+    began = time.monotonic()
+    chosen = make_settings(config)
+    place = Target.parse(str(target)).of_source(chosen.ledger_name)
+    options = CopyOptions(kind_of(file_format), delimiter, null, quote, escape, header)
+    lsn = last_lsn_of(at_lsn, consistent_point)
+    described = None if describe is None else _read_description(describe)
+    with spark_errors(path=place.text):
+        if isinstance(source, (str, os.PathLike)) and not str(source).startswith(SCHEME):
+            check_places(str(source), place)
+        context = RunContext.of(spark, place, chosen, progress, loads=True)
+        of_database = {"publication": publication, "snapshot": snapshot, "connections": connections}
+        base = _base(context.own, source, lsn, options, table, of_database)
+        known = chosen.captures_uri if captures is None else str(captures)
+        named = chosen.source or (None if known is None else root_of(known))
+        return _bring(BaseLoad(context, base, lsn, described, named, anew=replace), known, began)
+
+
+def _bring(load: BaseLoad, captures: str | None, began: float) -> RunReport:
+    """Bring the rows in one commit a table; behind what is applied, with the archive's changes since then."""
+    with load.context.at_work():
+        begun = load.begin()
+        if load.lsn >= begun.applied:
+            return load.bring(begun, began)
+        late = _late(load, begun)
+    report = _load_late(load.context, _captures_of(captures, begun), late)
+    return replace_fields(report, captures=load.base.origin)
+
+
+def _load_late(context: RunContext, captures: str, late: BaseStep) -> RunReport:
+    """Make the tables of a load beside, from the archive's changes behind it, and put them in place."""
+    wanted = Narrowed(tables="|".join(map(re.escape, sorted(late.only))))
+    report = Rebuilding(context, captures, wanted, late).run()
+    rows = sum(one.inserted for one in report.tables if output_of(one.oid or 0) is Output.MIRROR)
+    return replace_fields(report, status="loaded", files=0, capture_bytes=0, changes=rows)
+
+
+def _base(
+    spark: SparkSession,
+    source: str | os.PathLike[str] | DataFrame,
+    lsn: int,
+    options: CopyOptions,
+    table: str | None,
+    of_database: Mapping[str, Any],
+) -> BaseSource:
+    """Return where the rows are."""
+    if isinstance(source, str) and source.startswith(SCHEME):
+        return DatabaseOfBase(spark, read_address(source), lsn, table=table, **of_database)
+    if any(one is not None for one in of_database.values()):
+        raise ConfigError(
+            "a publication, a snapshot and connections are a database's",
+            remedy="Give --from jdbc:postgresql://host/database, or leave them out",
+        )
+    if isinstance(source, (str, os.PathLike)):
+        return FilesOfBase(spark, str(source), options, table)
+    return FrameOfBase(source, ROWS_OF_SPARK, table)
+
+
+def _read_description(path: str | os.PathLike[str]) -> Description:
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise ConfigError(f"the description cannot be read: {why}", path=str(path), remedy="Check --describe") from None
+    return read_description(text, str(path))
+
+
+def _late(bringing: BaseLoad, begun: PlannedLoad) -> BaseStep:
+    """Return a load of rows that are older than what is applied, as what its tables are made again of.
+
+    Raises:
+        TargetError: a table has rows of another load, or another load was interrupted.
+    """
+    state = begun.state
+    assert state is not None
+    oids = {relation.oid for relation in begun.loaded}
+    loaded = [entry for entry in state.tables if entry.base_lsn is not None and source_oid(entry.oid) in oids]
+    if loaded and not bringing.anew:
+        raise TargetError(
+            "the table was loaded already",
+            table=loaded[0].name,
+            path=loaded[0].table.text,
+            remedy="To have it made anew from these rows, and the captures behind them, give --replace",
+        )
+    described = bringing.described or bringing.base.described()
+    if described is None:
+        raise ConfigError(
+            "more is applied than the rows have, and nothing says what the tables' columns were as of their LSN",
+            path=bringing.context.target.text,
+            remedy=HOW_TO_DESCRIBE,
+        )
+    bringing.give_up_interrupted(begun)
+    load = replace_fields(bringing.load(begun), after=-1, top=0)
+    names = frozenset(name for _, name in load.tables)
+    return BaseStep(load, lambda _: bringing.base, described, names)
+
+
+def _captures_of(given: str | None, begun: PlannedLoad) -> str:
+    """Return where the captures lie that have the changes behind the rows."""
+    state = begun.state
+    assert state is not None
+    return given if given is not None else state.captures
+
+
+def give_up_load(
+    spark: SparkSession,
+    target: str | os.PathLike[str],
+    config: str | os.PathLike[str] | Mapping[str, Any] | Settings | None = None,
+) -> str:
+    """Forget a load that was interrupted, or has failed, before any table had its rows; return what it was.
+
+    Raises:
+        TargetError: there is none, or tables may have its rows.
+    """
+    chosen = make_settings(config)
+    place = Target.parse(str(target)).of_source(chosen.ledger_name)
+    with spark_errors(path=place.text):
+        context = RunContext.of(spark, place, chosen, None, loads=True)
+        with context.at_work():
+            with catalog_errors(place):
+                state = context.ledger.read()
+            if state is not None:
+                state = context.lock()
+            if state is None or state.load is None:
+                raise TargetError("no load was interrupted there", path=place.text, remedy="Check --target")
+            load = state.load
+            if load.writing:
+                raise TargetError(
+                    f"tables may have rows of the load of {load.names} already",
+                    path=place.text,
+                    remedy=f"Run it again, as of LSN {format_lsn(load.at_lsn)}, which finishes it; or load all of them "
+                    "as of another one, with --replace",
+                )
+            context.ledger.give_up_load(state)
+    return f"the load of {load.names} as of LSN {format_lsn(load.at_lsn)} is forgotten"
+
+
+__all__ = ["give_up_load", "load"]

@@ -1,0 +1,245 @@
+"""Maintain a target: what its tables and its ledger need is found out, and done under the run lock.
+
+OPTIMIZE, REORG and VACUUM change no row, so the next run finds its tables as it has left them
+(`walreplay.delta.commits`).  A run that came in between would meet a commit that it does not know: so the lock is held,
+and a run that is at work, or was interrupted, comes first.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from walreplay.config import Settings, make_settings
+from walreplay.config.keys import expression
+from walreplay.config.model import tables_named
+from walreplay.delta import statements as delta
+from walreplay.delta.target import TableName, Target, catalog_errors, storage_errors
+from walreplay.delta.upkeep import (
+    Action,
+    Need,
+    files_of,
+    needs_of,
+    optimize,
+    purge,
+    unreferenced,
+    upkeep_session,
+    vacuum,
+)
+from walreplay.errors import ConfigError, TargetError, WalReplayError
+from walreplay.job.context import RunContext
+from walreplay.ledger.state import APPLIED, State, now
+from walreplay.ledger.upkeep import HISTORY, UNTOLD, first_kept, forget
+from walreplay.progress import Progress, log
+from walreplay.report import MaintenanceReport, TableMaintenance
+from walreplay.session import steps
+from walreplay.session.failures import failure_of, spark_errors
+from walreplay.session.naming import jobs_named
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def maintain(
+    spark: SparkSession,
+    target: str | os.PathLike[str],
+    table: str | None = None,
+    *,
+    config: str | os.PathLike[str] | Mapping[str, Any] | Settings | None = None,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+) -> MaintenanceReport:
+    """Write small files together, remove files that no version needs, and forget old runs, where that is needed.
+
+    VACUUM keeps what each table's own ``delta.deletedFileRetentionDuration`` keeps.  While this is at work, no run is.
+
+    Args:
+        target: the folder of the Delta tables, a catalog, or ``catalog.schema``.
+        table: a regular expression over the whole of the source's ``schema.table``; None for all, and the ledger.
+        config: a YAML file, the same as a mapping, or `Settings`; of it ``ledger`` counts.
+        dry_run: say what would be done, and why; nothing is written, and no lock is taken.
+        progress: told how far it is.
+
+    Raises:
+        TargetError: nothing was applied to the target yet; a run is at work on it, or was interrupted.
+        ConfigError: no table is called so.
+    """
+    settings = make_settings(config)
+    place = Target.parse(str(target)).of_source(settings.ledger_name)
+    wanted = None if table is None else tables_named(table)
+    with spark_errors(path=place.text):
+        run = RunContext.of(spark, place, settings, progress, loads=True)
+        return _Maintenance(run, wanted, dry_run).run()
+
+
+@dataclass(frozen=True, slots=True)
+class _Looked:
+    """A table that was looked at, and what it needs."""
+
+    table: TableName
+    found: TableMaintenance
+    needs: tuple[Need, ...]
+    is_ledger: bool
+
+
+@dataclass
+class _Maintenance:
+    """One call of `maintain`."""
+
+    context: RunContext
+    wanted: str | None
+    dry_run: bool
+
+    def run(self) -> MaintenanceReport:
+        began = time.monotonic()
+        with self.context.at_work():
+            tables = self._run()
+        return MaintenanceReport(
+            self.context.target.text,
+            self.dry_run,
+            tuple(tables),
+            tuple(self.context.warnings),
+            time.monotonic() - began,
+        )
+
+    def _run(self) -> list[TableMaintenance]:
+        context = self.context
+        with context.stage("read ledger"), catalog_errors(context.target):
+            state = _begun(context.ledger.read(), context.target)
+        if not self.dry_run:
+            state = _begun(context.lock(), context.target)
+            if state.phase != APPLIED:
+                raise TargetError(
+                    f"run {state.run} was interrupted, and its tables are in its hands until it is finished",
+                    path=context.target.text,
+                    remedy="Run again what was interrupted, then maintain",
+                )
+        places = self._places(state)
+        with context.stage("look at tables", len(places)), ThreadPoolExecutor(context.at_once) as pool:
+            looked = list(pool.map(lambda one: self._look(*one), places))
+        if self.dry_run:
+            return [one.found for one in looked]
+        steps.reached("tables looked at")
+        due = sum(bool(one.needs) for one in looked)
+        with context.stage("maintain", due), ThreadPoolExecutor(context.at_once) as pool:
+            return list(pool.map(self._work, looked))
+
+    def _places(self, state: State) -> list[tuple[str, TableName, bool]]:
+        """Give the tables, each once: its name, its place, and whether it is the ledger's."""
+        found: dict[str, tuple[str, TableName, bool]] = {}
+        for entry in sorted(state.tables, key=lambda entry: entry.name):
+            if self.wanted is None or expression(self.wanted).fullmatch(entry.source_name):
+                found.setdefault(entry.table.place, (entry.name, entry.table, False))
+        if self.wanted is None:
+            for name in (*HISTORY, "state"):
+                table = self.context.target.ledger(name)
+                found[table.place] = (f"ledger: {name}", table, True)
+        elif not found:
+            raise ConfigError(
+                f"no table of the target is called {self.wanted!r}",
+                remedy="--table is a regular expression over the whole of the source's schema.table",
+            )
+        return list(found.values())
+
+    def _look(self, name: str, table: TableName, is_ledger: bool) -> _Looked:
+        """Say what a table needs."""
+        found, needs = TableMaintenance(name, table.text), tuple[Need, ...]()
+
+        def look(spark: SparkSession) -> None:
+            nonlocal found, needs
+            if not delta.exists(spark, table):
+                if not is_ledger:
+                    found = replace(found, problem="the table is gone")
+                return
+            files, left = files_of(spark, table), unreferenced(spark, table)
+            needs = needs_of(files, left)
+            if table == self.context.target.ledger("runs"):
+                needs = (*self._forgets(spark), *needs)
+            found = replace(
+                found,
+                files=files.count,
+                bytes=files.size,
+                small_files=files.small,
+                files_with_deletion_vectors=files.marked,
+                unreferenced_files=left,
+                actions=tuple(need.action for need in needs),
+                reasons=tuple(need.reason for need in needs),
+            )
+
+        problem = self._tried(name, table, is_ledger, look)
+        self.context.progress.advance()
+        return _Looked(table, found if problem is None else replace(found, problem=problem), needs, is_ledger)
+
+    def _forgets(self, spark: SparkSession) -> Iterable[Need]:
+        days = self.context.settings.ledger.keep_days
+        kept = first_kept(spark, self.context.target, days, now())
+        return () if kept is None else (Need("forget", f"runs before {kept:,} ended more than {days:,} days ago"),)
+
+    def _work(self, looked: _Looked) -> TableMaintenance:
+        """Do what a table needs; where it fails, the others go on."""
+        if not looked.needs:
+            return looked.found
+        removed, added = 0, 0
+
+        def work(spark: SparkSession) -> None:
+            nonlocal removed, added
+            for need in looked.needs:
+                self.context.ledger.check_lock()
+                self.context.progress.doing(f"{need.action} {looked.found.name}")
+                gone, come = self._do(spark, need.action, looked.table)
+                removed, added = removed + gone, added + come
+                log("maintained", table=looked.found.name, action=need.action, removed=gone, added=come)
+                steps.reached(f"maintained by {need.action}: {looked.found.name}")
+
+        problem = self._tried(looked.found.name, looked.table, looked.is_ledger, work)
+        self.context.progress.advance()
+        return replace(
+            looked.found, done=problem is None, files_removed=removed, files_added=added, problem=problem or ""
+        )
+
+    def _do(self, spark: SparkSession, action: Action, table: TableName) -> tuple[int, int]:
+        """Do one thing; give how many files were removed and added."""
+        if action == "purge":
+            return purge(spark, table)
+        if action == "optimize":
+            return optimize(spark, table)
+        if action == "vacuum":
+            vacuum(spark, table)
+        else:
+            days = self.context.settings.ledger.keep_days
+            forget(spark, self.context.target, days, now(), self.context.ledger.check_lock)
+        return 0, 0
+
+    def _tried(self, name: str, table: TableName, is_ledger: bool, work: Callable[[SparkSession], None]) -> str | None:
+        """Do some work on a table; give in one line what has stopped it, which does not stop the work on others."""
+        try:
+            with (
+                storage_errors(table.text),
+                jobs_named(self.context.spark, f"maintain {name}"),
+                upkeep_session(self.context.spark, UNTOLD if is_ledger else delta.NO_PROPERTIES) as own,
+            ):
+                work(own)
+        except Exception as error:
+            self.context.ledger.check_lock()
+            if delta.is_conflict(error):
+                return "another source has written to it at the same time; maintain it again"
+            problem = error if isinstance(error, WalReplayError) else failure_of(error, path=table.text)
+            if problem is None:
+                raise
+            return str(problem)
+        return None
+
+
+def _begun(state: State | None, target: Target) -> State:
+    if state is None:
+        raise TargetError(
+            "nothing was applied to this target yet", path=target.text, remedy="Check --target; begin with apply"
+        )
+    return state
+
+
+__all__ = ["maintain"]

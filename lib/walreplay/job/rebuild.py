@@ -1,0 +1,449 @@
+"""Rebuild: make tables of a target again from the archive, as of the very LSN that the target is at.
+
+The tables are made beside, in a side target (`Target.side`) with a ledger of its own, by the ordinary job, which ends
+where the target stands.  So a rebuild that was killed goes on where it was, and runs of the target may come in between.
+Then, under the target's lock, each table is compared; those that are not right get the other ones' rows in one commit
+each (`walreplay.job.installing`).
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import os
+import time
+import uuid
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from walreplay.config import Settings, make_settings
+from walreplay.config.model import Narrowed, outputs_named, tables_named
+from walreplay.delta import statements as delta
+from walreplay.delta.target import Target, catalog_errors
+from walreplay.errors import ConfigError, TargetError
+from walreplay.job.beside import BaseStep, Made, MakingBeside, Side
+from walreplay.job.context import RunContext
+from walreplay.job.execution import timed
+from walreplay.job.installing import Installing, remove_side
+from walreplay.job.source_check import check_places, check_unshared
+from walreplay.job.table_check import Rightness, check_readable, highest_recorded, newest_number, rightness_of
+from walreplay.ledger.runs import loads_of
+from walreplay.ledger.state import FORMAT, PLANNED, Rebuild, Replacement, State
+from walreplay.lsn import to_datetime
+from walreplay.names import Output, output_of, source_oid
+from walreplay.progress import Progress
+from walreplay.report import RunReport, TableReport
+from walreplay.session import steps
+from walreplay.session.failures import spark_errors
+from walreplay.session.isolation import session_with
+from walreplay.spark.captures import root_of
+from walreplay.table.registry import MirrorEntry
+from walreplay.table.table_run import run_of
+from walreplay.visible import listed
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+_NOT_OF_TABLES: Final = frozenset({"run_bytes", "staging", "accept_changed_tables", "ledger"})
+"""Settings that change nothing of what tables hold."""
+
+
+def rebuild(
+    spark: SparkSession,
+    captures: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    table: str,
+    *,
+    outputs: Iterable[str | Output] | None = None,
+    config: str | os.PathLike[str] | Mapping[str, Any] | Settings | None = None,
+    base: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
+) -> RunReport:
+    """Make tables of a target again from the archive, whatever has become of them; all others stay as they are.
+
+    Also tables, columns and outputs that the configuration wants now and did not want before.  Tables that were loaded
+    begin with the files of their base load.  A table that proves to be right is not written to.  Killed, the same call
+    goes on where it was.
+
+    Args:
+        captures: the folder (or file, or glob) of the capture files, from the first that the target was made of.
+        target: the folder of the Delta tables, a catalog, or ``catalog.schema``.
+        table: a regular expression over the whole of the source's ``schema.table``.
+        outputs: those that are made again; None for all that the configuration wants.
+        config: a YAML file, the same as a mapping, or `Settings`.
+        base: where the files of the tables' base load lie now, if they were moved.
+        progress: told how far it is.
+
+    Raises:
+        ConfigError: no table is called so, or the configuration leaves it out; or its base load had other files.
+        TargetError: the captures do not reach back, or up, to where the target does; or the rows of a base load came
+            from a database, as of an LSN that is gone.
+        WalReplayError: as `walreplay.apply` does.
+    """
+    settings, wanted = make_settings(config), outputs_named(outputs)
+    place = Target.parse(str(target)).of_source(settings.ledger_name)
+    tables, where = tables_named(table), None if base is None else os.fspath(base)
+    with spark_errors(path=place.text):
+        check_places(str(captures), place)
+        context = RunContext.of(spark, place, settings, progress)
+        return Rebuilding(context, str(captures), Narrowed(tables, outputs=wanted), base=where).run()
+
+
+@dataclass
+class Rebuilding:
+    """One call of `rebuild`; or a load of rows that are older than what is applied.
+
+    Attributes:
+        late: that load; its tables are made again, whatever they are called by now.
+        base: where the files of the tables' base load are now; None for where they were.
+    """
+
+    context: RunContext
+    captures: str
+    wanted: Narrowed
+    late: BaseStep | None = None
+    base: str | None = None
+
+    def run(self) -> RunReport:
+        began = time.monotonic()
+        with self.context.at_work():
+            report = self._run()
+        return timed(replace(report, warnings=tuple(self.context.warnings)), began, self.context.stages)
+
+    def _run(self) -> RunReport:
+        context = self.context
+        with context.stage("read ledger"), catalog_errors(context.target):
+            state = context.ledger.read()
+        if state is not None and state.rebuild is not None:
+            state, report = self._finish(state)
+            if report is not None and self._side(state).name == report[0]:
+                return report[1]
+        side = self._side(state)
+        made = self._beside(side).make(_checked(state))
+        steps.reached("made beside")
+        locked = self.context.lock()
+        if locked is not state:
+            # Another run has come to its end since; what it has applied comes to the side target too.
+            state, side = locked, self._side(locked)
+            made = self._beside(side).make(_checked(state))
+        return self._put_in_place(_checked(state), side, made)
+
+    def _beside(self, side: Side) -> MakingBeside:
+        return MakingBeside(self.context, self.captures, side, None if self.late is None else self.late.load.at_lsn)
+
+    def _finish(self, state: State) -> tuple[State | None, tuple[str, RunReport] | None]:
+        """Finish a rebuild that was interrupted; give also its side target's name, and its report."""
+        locked = self.context.lock()
+        if locked is None or locked.rebuild is None:
+            self.context.ledger.release()
+            return self.context.ledger.read(), None
+        name = locked.rebuild.side
+        state, report = Installing(self.context, self.captures).finish(locked, resumed=True)
+        return state, (name, report)
+
+    # What is wanted
+
+    def _side(self, state: State | None) -> Side:
+        """Say where the tables are made, after the target has been looked at."""
+        known = self._known(state)
+        oids = self._relations(known)
+        settings = self.context.settings
+        outputs = self.wanted.outputs
+        loads = (self.late,) if self.late is not None else self._loads(known, oids)
+        told = [
+            FORMAT,
+            known.ledger,
+            self.wanted.tables,
+            sorted(oids),
+            None if outputs is None else sorted(one.value for one in outputs),
+            settings.model_dump(mode="json", exclude=set(_NOT_OF_TABLES)),
+            settings.mask_salt.hex(),
+            [(one.load.at_lsn, one.load.after, sorted(one.only)) for one in loads],
+        ]
+        name = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
+        narrowed = settings.narrowed(Narrowed(oids=frozenset(oids), outputs=outputs))
+        return Side(name, self.context.target.side(name), narrowed, loads)
+
+    def _known(self, state: State | None) -> State:
+        """Refuse a target of which nothing can be made again.
+
+        Raises:
+            TargetError: saying why.
+        """
+        context = self.context
+        where = context.target.text
+        if state is None or (state.resume is None and state.phase != PLANNED):
+            raise TargetError(
+                "nothing of captures was applied to this target yet",
+                path=where,
+                remedy="Check --target; begin with walreplay apply",
+            )
+        source = context.settings.source or root_of(self.captures)
+        if state.source != source:
+            raise TargetError(
+                f"the target was made from the source {state.source!r}, not {source!r}",
+                path=where,
+                remedy=f"Give its captures; or, if they were moved, name the source in the configuration: source: "
+                f"{state.source}",
+            )
+        if state.phase == PLANNED:
+            raise TargetError(
+                f"run {state.run} was interrupted, and has to be finished first",
+                path=where,
+                remedy="Run walreplay apply, with --accept-changed-tables if it refuses a table that is to be made "
+                "again; then rebuild",
+            )
+        if state.rebuild is not None or state.load is not None:
+            what = "rebuild" if state.load is None else "load"
+            raise TargetError(
+                f"{what} {state.run} was interrupted meanwhile",
+                path=where,
+                remedy="Run again, which finishes it",
+            )
+        check_unshared([entry for entry in state.tables if self._wants(entry)])
+        return state
+
+    def _wants(self, entry: MirrorEntry) -> bool:
+        """Return whether a table is to be made again."""
+        is_loaded = self.late is not None and source_oid(entry.oid) in self.late.load.oids
+        return is_loaded or self.wanted.wants(entry.source_name)
+
+    def _loads(self, state: State, oids: Collection[int]) -> tuple[BaseStep, ...]:
+        """Return the base loads that the wanted tables begin with, in their order."""
+        outputs = self.wanted.outputs
+        based = {
+            source_oid(entry.oid)
+            for entry in state.tables
+            if entry.base_lsn is not None
+            and not entry.set_aside
+            and self._wants(entry)
+            and (outputs is None or output_of(entry.oid) in outputs)
+        }
+        if not based and self.base is not None:
+            raise ConfigError(
+                "none of these tables has a base load", path=self.context.target.text, remedy="Leave out --base"
+            )
+        if not based:
+            return ()
+        with self.context.stage("read ledger"):
+            runs = delta.read(self.context.own, self.context.target.ledger("runs"))
+            loads = [load for _, load in loads_of(runs, state)]
+        found, settled = [], set[int]()
+        for load in reversed(loads):
+            mine = {oid: name for oid, name in load.tables if oid in oids and oid not in settled}
+            if load.after < 0:
+                # These tables begin with it, whatever was loaded before.
+                settled |= mine.keys()
+            if mine:
+                only = frozenset(mine.values())
+                found.append(BaseStep.again(load, self.base, only, self.context.target.text))
+        found.sort(key=lambda step: step.load.after)
+        if self.base is not None and len(found) > 1:
+            raise ConfigError(
+                f"the tables have {len(found)} base loads, which lie in {len(found)} folders",
+                path=self.context.target.text,
+                remedy="Make tables of one load at a time by --table; or bring the files back to where they were",
+            )
+        return tuple(found)
+
+    def _relations(self, state: State) -> set[int]:
+        """Give the relations (by oid) that the tables may be made of: all that ever had one of their names.
+
+        Which of them has a name in the end, and which rows it goes on with, the runs find out, as the target's have.
+        """
+        names: dict[int, set[str]] = {}
+        parts: dict[str, tuple[str, str]] = {}
+        table = self.context.target.ledger("runs")
+        with self.context.stage("read ledger"):
+            if delta.exists(self.context.own, table):
+                rows = delta.read(self.context.own, table).where(f"run <= {state.run}")
+                for row in rows.selectExpr("inline(relations)").select("oid", "namespace", "name").distinct().collect():
+                    name = f"{row.namespace or 'pg_catalog'}.{row.name}"
+                    names.setdefault(row.oid, set()).add(name)
+                    parts[name] = (row.namespace or "pg_catalog", row.name)
+        for entry in state.tables:
+            names.setdefault(source_oid(entry.oid), set()).add(entry.source_name)
+        for oid, name in () if self.late is None else self.late.load.tables:
+            names.setdefault(oid, set()).add(name)
+        found = {oid for oid, given in names.items() if any(map(self.wanted.wants, given))}
+        if not found:
+            known = sorted({name for given in names.values() for name in given})
+            near = difflib.get_close_matches((self.wanted.tables or "").replace("\\", ""), known, 3)
+            raise ConfigError(
+                f"no table of the source was ever called {self.wanted.tables}",
+                path=self.context.target.text,
+                remedy="--table is a regular expression over the whole of schema.table; there are "
+                + listed(near or known),
+            )
+        self._check_kept(names, parts)
+        while True:
+            given = set().union(*(names[oid] for oid in found))
+            more = {oid for oid, of_it in names.items() if of_it & given} - found
+            if not more:
+                return found
+            found |= more
+
+    def _check_kept(self, names: Mapping[int, Iterable[str]], parts: Mapping[str, tuple[str, str]]) -> None:
+        """Refuse a name that passed from one relation to another if the new one may have kept the old one's rows.
+
+        Whether it has, hangs on whether both have changed in one run, and the runs here are others.
+        """
+        settings = self.context.settings
+        held = Counter(name for given in names.values() for name in given)
+        for name, count in sorted(held.items()):
+            if count < 2 or name not in parts or not self.wanted.wants(name):
+                continue
+            table = settings.table(*parts[name])
+            said = None if table is None else table.on_recreate
+            if (said or settings.on_recreate) == "keep":
+                raise TargetError(
+                    "the table was dropped and created again, or another one had its name, and on_recreate is keep: "
+                    "which of the old rows it has kept hangs on where the target's runs have ended",
+                    table=name,
+                    path=self.context.target.text,
+                    remedy="Leave it out of --table; or set on_recreate: replace, which makes it without old rows",
+                )
+
+    # Put in place
+
+    def _put_in_place(self, state: State, side: Side, made: Made) -> RunReport:
+        entries = self._chosen(state, side, made)
+        with self.context.stage("compare", len(entries)), ThreadPoolExecutor(self.context.at_once) as pool:
+            found = list(pool.map(lambda pair: self._compare(state, *pair), entries))
+        steps.reached("compared")
+        right = [entry for (_, entry), one in zip(entries, found, strict=True) if not one.why]
+        unchanged = [TableReport(entry.name, entry.table.text, "unchanged", oid=entry.oid) for entry in right]
+        wrong = [
+            (Replacement(source.table, entry, one.rows), one.why)
+            for (source, entry), one in zip(entries, found, strict=True)
+            if one.why
+        ]
+        if not wrong:
+            with self.context.stage("clean up"):
+                note = remove_side(self.context.own, side.target, [entry.table for entry in made.entries])
+            self.context.warnings.extend([] if note is None else [note])
+            return self._nothing_wrong(state, made, unchanged)
+        number = self._number(state, [one.entry for one, _ in wrong])
+        load = None if self.late is None else self.late.load
+        rebuild = Rebuild(str(uuid.uuid4()), side.name, tuple(one for one, _ in wrong), load)
+        installing = Installing(self.context, self.captures)
+        begun = installing.begin(state, rebuild, number)
+        steps.reached("rebuild written")
+        _, report = installing.finish(begun, resumed=False)
+        notes = {one.entry.oid: f"{why}: made again" for one, why in wrong}
+        told = [replace(one, notes=(notes[one.oid],)) for one in report.tables if one.oid is not None]
+        return replace(
+            report,
+            files=made.report.files,
+            capture_bytes=made.report.capture_bytes,
+            transactions=made.report.transactions,
+            changes=made.report.changes,
+            tables=tuple(sorted([*told, *unchanged], key=lambda one: one.name)),
+        )
+
+    def _chosen(self, state: State, side: Side, made: Made) -> list[tuple[MirrorEntry, MirrorEntry]]:
+        """Pair each table in the side target with the entry that it is to have in the target.
+
+        Raises:
+            ConfigError: the configuration wants none of the tables.
+            TargetError: a table's place is another one's.
+        """
+        target = self.context.target
+        known = {entry.oid: entry for entry in state.tables}
+        holders = {entry.table.place: entry for entry in state.tables if not entry.set_aside}
+        found = []
+        for source in made.entries:
+            before = known.get(source.oid)
+            if source.set_aside or not self._wants(source):
+                continue
+            if self.late is not None and before is not None and output_of(source.oid) is Output.CHANGELOG:
+                # It has no loaded rows: it is as the captures have made it.
+                continue
+            is_there = before is not None and not before.set_aside
+            table = before.table if before is not None and is_there else target.of_side(side.target, source.table)
+            other = holders.get(table.place)
+            if other is not None and other.oid != source.oid:
+                raise TargetError(
+                    f"the table's place is that of {other.name}",
+                    table=source.name,
+                    path=table.text,
+                    remedy="Give one of them a destination_table of its own",
+                )
+            if before is None and delta.exists(self.context.own, table):
+                with self.context.apart({table: source.name}):
+                    pass  # another source's it may be, and then that is said
+                raise TargetError(
+                    "the table is there already, but was not made by this target's ledger",
+                    table=source.name,
+                    path=table.text,
+                    remedy="Nothing was changed; move the table away, and run again",
+                )
+            found.append((source, replace(source, table=table, left=None, run="")))
+        if not found:
+            raise ConfigError(
+                "the captures have no rows of these tables, or the configuration leaves them out",
+                table=self.wanted.tables,
+                remedy="Check --config (table_include_list, outputs) and --output",
+            )
+        return found
+
+    def _compare(self, state: State, source: MirrorEntry, entry: MirrorEntry) -> Rightness:
+        own = self.context.settings.metadata_columns
+        commit = tuple(name for name in (own.commit_lsn, own.commit_ts) if name is not None)
+        before = {known.oid: known for known in state.tables}.get(entry.oid)
+        with (
+            spark_errors(table=entry.name, path=entry.table.text),
+            session_with(self.context.spark, delta.SMALL_STATE) as session,
+        ):
+            if self.late is None:
+                found = rightness_of(session, state.ledger, before, source, commit)
+            else:
+                # Equal rows may be told to be of other commits.
+                why = "it is new" if before is None else "it has rows of a base load"
+                found = Rightness(why, delta.read(session, source.table).count())
+            if found.why:
+                check_readable(session, entry)
+        self.context.progress.advance()
+        return found
+
+    def _number(self, state: State, entries: Sequence[MirrorEntry]) -> int:
+        """Give a number that no run had, whatever tables say that somebody has put there."""
+        context = self.context
+        if highest_recorded(context.own, context.target, state.ledger, context.at_once) > state.run:
+            raise TargetError(
+                "the ledger is older than what it has recorded",
+                path=context.target.text,
+                remedy="Bring back the ledger as it was, or run walreplay apply, and do what it says; then rebuild",
+            )
+        numbers = [state.run]
+        for entry in entries:
+            if delta.exists(context.own, entry.table):
+                numbers.append(run_of(newest_number(context.own, entry.table, state.ledger)))
+        return max(numbers) + 1
+
+    def _nothing_wrong(self, state: State, made: Made, tables: Sequence[TableReport]) -> RunReport:
+        assert state.resume is not None
+        place = state.resume.place
+        return replace(
+            made.report,
+            run=None,
+            status="rebuilt",
+            target=self.context.target.text,
+            applied_lsn=place.high_lsn,
+            applied_commit_ts=to_datetime(place.high_commit_time),
+            tables=tuple(tables),
+            writer=None,
+        )
+
+
+def _checked(state: State | None) -> State:
+    assert state is not None
+    return state
+
+
+__all__ = ["rebuild"]

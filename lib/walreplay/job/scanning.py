@@ -1,0 +1,506 @@
+"""Scan the files in parallel, and stitch them to one stream.  The result is the plan of transactions.
+
+Which files a run has to read: those that are new, or have grown, since the last run.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, Final
+
+from walreplay.archive.index import ArchiveIndex, KnownScan, Recording
+from walreplay.archive.joining import HOLE_REMEDY, not_joined
+from walreplay.config import Settings
+from walreplay.decode.files import ScanTask
+from walreplay.decode.scan import Until
+from walreplay.decode.summary import FileScan
+from walreplay.delta import statements as delta
+from walreplay.delta.target import TableName, ledger_errors
+from walreplay.errors import CaptureError, FramingChange, NotACapture, OrderError, TargetError, ValueFormatError
+from walreplay.job.context import RunContext
+from walreplay.ledger.state import SeenFiles, State
+from walreplay.listing import missing_numbers, sort_key
+from walreplay.lsn import to_datetime
+from walreplay.protocol.framing import Framing
+from walreplay.session import steps
+from walreplay.session.session import local_cores
+from walreplay.spark.captures import CaptureFile, confirm_holes, name_in, root_of, scan_captures
+from walreplay.stream.duplicates import TwinError
+from walreplay.stream.plan import Plan, Resume
+from walreplay.stream.stitch import Stitch
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class RunInput:
+    """What a run has to read.
+
+    Attributes:
+        first: the offset to begin at in the first file, if it is known.
+        resume: where the last run ended.
+        has_rest: more files follow, which are left to later runs.
+    """
+
+    files: tuple[CaptureFile, ...]
+    first: int
+    resume: Resume | None
+    has_rest: bool = False
+
+    @property
+    def size(self) -> int:
+        """Bytes of the files."""
+        return sum(file.length for file in self.files)
+
+    def at_most(self, size: int) -> RunInput:
+        """Leave to later runs what is beyond so many bytes; the first file is always read."""
+        sums = accumulate(file.length for file in self.files)
+        count = max(1, sum(total <= size for total in sums))
+        return self if count == len(self.files) else replace(self, files=self.files[:count], has_rest=True)
+
+
+@dataclass
+class NewFiles:
+    """Compare a listing of the captures with the place in the ledger where the last run ended.
+
+    Attributes:
+        captures: where the files lie.
+        files: the ledger's table of the files that were read.
+        holes: files before which another one is missing, according to the numbers in the names, with the description.
+    """
+
+    own: SparkSession
+    captures: str
+    settings: Settings
+    files: TableName
+    holes: dict[str, str] = field(default_factory=dict)
+
+    def what_is_new(self, files: Sequence[CaptureFile], state: State | None) -> RunInput | None:
+        """Give what has to be read; None if nothing has come since the last run."""
+        resume = self._resume(files, state)
+        if resume is None or state is None:
+            self._check_holes(files, files, None)
+            return RunInput(tuple(files), 0, None)
+        last = self._key_of(resume.last_path, files)
+        earlier = [file for file in files if self._key(file) <= last]
+        later = [file for file in files if self._key(file) > last]
+        self._check_earlier(earlier, state, resume)
+        self._check_holes(files, later, resume)
+        lengths = {file.path: file.length for file in earlier}
+        grown = lengths.get(resume.last_path, resume.last_length) != resume.last_length
+        if not (later or grown or resume.has_more):
+            return None
+        anew = self._in_named_framing(resume)
+        if anew is not None:
+            return RunInput(tuple(later), 0, anew) if later else None
+        at = self._key_of(resume.path, files)
+        again = [file for file in earlier if self._key(file) >= at]
+        if resume.done and lengths.get(resume.path, resume.length) == resume.length:
+            # The whole file was read; what is known of its end is enough.
+            again = [file for file in again if file.path != resume.path]
+        elif resume.path not in lengths:
+            raise OrderError(
+                "the file is gone, and its end was not applied yet",
+                path=resume.path,
+                offset=resume.offset,
+                remedy="Bring it back to where it was",
+            )
+        elif lengths[resume.path] < resume.length:
+            raise OrderError(
+                f"the file had {resume.length:,} bytes and has {lengths[resume.path]:,} now",
+                path=resume.path,
+                remedy="Captures must not change but by growing; restore the file, or apply to a new target",
+            )
+        to_read = (*again, *later)
+        first = resume.offset if again and again[0].path == resume.path else 0
+        return RunInput(to_read, first, resume)
+
+    def _in_named_framing(self, resume: Resume) -> Resume | None:
+        """Begin a session in the framing that the configuration names, if the files before were in another one."""
+        name = self.settings.captures.framing
+        return None if name in ("auto", resume.place.framing.value) else resume.in_session_of(Framing(name))
+
+    def _resume(self, files: Sequence[CaptureFile], state: State | None) -> Resume | None:
+        """Give where the last run ended, with the files' present paths."""
+        if state is None or state.resume is None:
+            return None
+        before, here = root_of(state.captures), root_of(self.captures)
+        present = {name_in(here, file.path): file.path for file in files}
+
+        def moved(path: str) -> str:
+            return present.get(name_in(before, path), path)
+
+        resume = state.resume
+        paths = {segment.path for item in resume.deferred for segment in item.segments}
+        paths |= {segment.seam_path for item in resume.deferred for segment in item.segments}
+        deferred = tuple(item.moved({path: moved(path) for path in paths}) for item in resume.deferred)
+        return replace(resume, path=moved(resume.path), last_path=moved(resume.last_path), deferred=deferred)
+
+    def _key(self, file: CaptureFile) -> tuple[Any, ...]:
+        return sort_key(self.settings.captures.order, file.path, file.modified)
+
+    def _key_of(self, path: str, files: Sequence[CaptureFile]) -> tuple[Any, ...]:
+        """Give a file's place in the order; the file itself may be gone."""
+        for file in files:
+            if file.path == path:
+                return self._key(file)
+        if self.settings.captures.order == "modified":
+            raise OrderError(
+                "the file is gone, and only its time says which files come after it",
+                path=path,
+                remedy="Bring it back, or order the captures by their names (captures: order)",
+            )
+        return sort_key(self.settings.captures.order, path, 0)
+
+    def seen(self, files: Sequence[CaptureFile], last: str) -> SeenFiles:
+        """Sum up a listing, up to the last file that was read."""
+        count = next(number for number, file in enumerate(files, 1) if file.path == last)
+        return self._seen(files[:count])
+
+    def _seen(self, files: Sequence[CaptureFile]) -> SeenFiles:
+        """Sum up a listing: name and length of each file, without the length of the newest, which may grow."""
+        root = root_of(self.captures)
+        names = [name_in(root, file.path) for file in files]
+        lengths = [file.length for file in files[:-1]] + [0] * bool(files)
+        parts = zip(names, lengths, strict=True)
+        return SeenFiles(len(files), sum(zlib.crc32(f"{name}\0{length}".encode()) for name, length in parts))
+
+    def _check_earlier(self, earlier: Sequence[CaptureFile], state: State, resume: Resume) -> None:
+        """Refuse new files that sort before what was applied, and applied files that have changed."""
+        if self._seen(earlier) == state.seen:
+            return
+        before, here = root_of(state.captures), root_of(self.captures)
+        files = self.files
+        with ledger_errors(files.text):
+            recorded = delta.read(self.own, files).where(f"run <= {state.run}")
+            rows = recorded.select("run", "path", "length").collect()
+        known: dict[str, int] = {}
+        for row in sorted(rows, key=lambda row: row.run):
+            known.update({name_in(root, row.path): row.length for root in (before, here)})
+        late = [file.path for file in earlier if name_in(here, file.path) not in known]
+        if late:
+            raise OrderError(
+                f"the file sorts before {resume.last_path}, which is applied already"
+                + (f" (as do {len(late) - 1} more)" if len(late) > 1 else ""),
+                path=late[0],
+                remedy="Name files so that they sort by time; a file that came late can be applied to a new target "
+                "together with all others",
+            )
+        for file in earlier:
+            length = known[name_in(here, file.path)]
+            if file.path != resume.last_path and file.length != length:
+                raise OrderError(
+                    f"the file had {length:,} bytes when it was read and has {file.length:,} now, "
+                    "though newer files have been read since",
+                    path=file.path,
+                    remedy="Only the newest file may grow; restore the file, or apply to a new target",
+                )
+
+    def _check_holes(self, files: Sequence[CaptureFile], new: Sequence[CaptureFile], resume: Resume | None) -> None:
+        """Note new files before which another one is missing, according to the numbers in the names."""
+        before = [resume.last_path] if resume is not None else []
+        paths = list(dict.fromkeys([*before, *(file.path for file in files)]))
+        wanted = {file.path for file in new}
+        holes = [hole for hole in missing_numbers(paths) if hole.after in wanted]
+        if resume is not None and len(files) > len(new):
+            # Files that were applied may have been deleted.
+            there = {file.path for file in files} - wanted
+            holes = [hole for hole in holes if hole.before in wanted or hole.before in there]
+        for hole in confirm_holes(self.own, holes):
+            self.holes[hole.after] = hole.describe()
+
+
+_NOT_JOINED_REMEDY: Final = (
+    "A file between them is missing, or their names do not sort by time; bring it back, or leave out what "
+    "it cuts off by --allow-gaps"
+)
+
+
+_FILES_A_CORE: Final = 2
+_LEAST_FILES: Final = 64
+_LEAST_BYTES: Final = 256 << 20
+_MOST_FILES: Final = 512
+"""So many files, on a cluster of unknown size or for each core, of so many bytes, are scanned at a time where a run
+ends somewhere; of small ones more, up to so many."""
+
+
+@dataclass
+class _Way:
+    """A run's files on their way into one stream.
+
+    Attributes:
+        tasks: how each file is scanned.
+        known: what the index knows of files.
+        scans: of the files that are joined next.
+        failure: of the first file behind them, where the run may end in front of it.
+        behind_gaps: files of which it was not known how they begin.
+    """
+
+    reading: RunInput
+    stitch: Stitch
+    framing: Framing | None
+    tasks: Mapping[str, ScanTask]
+    known: Mapping[str, KnownScan]
+    scans: dict[str, FileScan] = field(default_factory=dict)
+    failure: CaptureError | None = None
+    behind_gaps: set[str] = field(default_factory=set)
+
+    @property
+    def first(self) -> str:
+        """The run's first file, which begins at a known place."""
+        return self.reading.files[0].path
+
+    def is_read_as_a_whole(self, file: CaptureFile, scan: FileScan) -> bool:
+        """Say whether the stream was followed through a file from its beginning to its end."""
+        resume = self.reading.resume
+        # Where the last run has ended may be at the file's first byte, and behind the session's begin there.
+        is_begun = resume is not None and file.path == resume.path
+        return not (is_begun or scan.ended or file.path in self.behind_gaps)
+
+
+@dataclass
+class Scanning:
+    """The scan of a run.
+
+    Attributes:
+        holes: files before which another one is missing, according to the numbers in the names, with the description.
+        until: the last transaction that is wanted; None for the files' end.
+        index: the archive's: a file that it knows is not read for the scan.
+        follow: told of each file once it is joined.
+        records: where `record` writes what was found of the files; None for nowhere.
+    """
+
+    run: RunContext
+    holes: Mapping[str, str]
+    until: Until | None = None
+    index: ArchiveIndex | None = None
+    follow: Callable[[Stitch], None] | None = None
+    records: ArchiveIndex | None = None
+    _recording: Recording | None = None
+
+    def plan(self, reading: RunInput) -> Plan:
+        """Scan the files in parallel and stitch them."""
+        resume, settings = reading.resume, self.run.settings
+        framing = None if settings.captures.framing == "auto" else Framing(settings.captures.framing)
+        stitch = Stitch(
+            resume,
+            wants_origin=settings.wants_origin,
+            allow_gaps=settings.captures.allow_gaps,
+            until=self.until,
+            announcements=settings.announcements,
+        )
+        self._recording = None if self.records is None else Recording(self.records, stitch)
+        with self.run.stage("scan", len(reading.files)):
+            known = self._known(reading)
+            way = _Way(reading, stitch, framing, self._tasks(reading, framing), known)
+            for part in self._parts(reading, known):
+                self.run.progress.doing(f"reading {len(part):,} files")
+                self._read(way, part)
+                self.run.progress.doing("joining the files")
+                for file in part:
+                    if not stitch.is_ended:
+                        self._join(way, file)
+                if stitch.is_ended:
+                    break
+        plan = stitch.plan(is_last=not reading.has_rest)
+        check_times(plan)
+        before = resume.applied if resume is not None else 0
+        # What is told of these files without reading them holds for the very bytes that were indexed.
+        sums = {path: one.scan.checksum for path, one in known.items()}
+        files = tuple(replace(file, checksum=sums.get(file.path, 0)) for file in plan.files)
+        return replace(plan, files=files, resume=replace(plan.resume, applied=before + plan.transactions))
+
+    def record(self) -> None:
+        """Write what was found of the files to the index, in one commit at most; if that fails, there is a warning."""
+        recording, self._recording = self._recording, None
+        if recording is None:
+            return
+        try:
+            recording.add()
+        except (TargetError, ValueError, OverflowError) as error:
+            problem = error if isinstance(error, TargetError) else f"the index cannot hold it ({type(error).__name__})"
+            self.run.warnings.append(f"what is in the files was not written to the index: {problem}")
+        steps.reached("files recorded")
+
+    def _parts(self, reading: RunInput, known: Mapping[str, KnownScan]) -> Iterator[Sequence[CaptureFile]]:
+        """Divide the files: of a run that ends somewhere, what lies behind that need not be scanned.
+
+        That the end was passed is known once the files in front have been joined, in their order, and never by what a
+        file holds: sessions send again, and names may be out of order.  So a few files more are scanned.
+        """
+        if self.until is None:
+            yield reading.files
+            return
+        cores = local_cores(self.run.spark)
+        least = _LEAST_FILES if cores is None else _FILES_A_CORE * cores
+        part: list[CaptureFile] = []
+        count = size = 0
+        for file in reading.files:
+            part.append(file)
+            if file.path not in known:
+                count, size = count + 1, size + file.length
+            if count >= least and (size >= _LEAST_BYTES or count >= _MOST_FILES):
+                yield part
+                part, count, size = [], 0, 0
+        if part:
+            yield part
+
+    def _read(self, way: _Way, part: Sequence[CaptureFile]) -> None:
+        """Scan those of some files that the index does not know."""
+        unknown = {file.path: way.tasks[file.path] for file in part if file.path not in way.known}
+        read, way.failure = self._scan(way, unknown) if unknown else ({}, None)
+        read |= {file.path: way.known[file.path].scan for file in part if file.path in way.known}
+        way.scans = {file.path: read[file.path] for file in part if file.path in read}
+        self._check_unchanged(way.reading.resume, way.scans)
+
+    def _join(self, way: _Way, file: CaptureFile) -> None:
+        """Join a file to the stream."""
+        stitch, recording = way.stitch, self._recording
+        scan, known = way.scans.pop(file.path, None), way.known.get(file.path)
+        if scan is None:
+            assert way.failure is not None
+            raise way.failure
+        is_open = stitch.is_open
+        if recording is not None:
+            recording.look(stitch)
+        is_joined = True
+        if known is not None:
+            is_joined = self._join_known(known, stitch)
+        elif file.path == way.first:
+            stitch.add_exact(scan)
+        else:
+            is_joined = stitch.add(scan)
+        if not is_joined:
+            scan = self._rescan(way, scan)
+        if recording is not None and (known is None or not is_joined) and way.is_read_as_a_whole(file, scan):
+            recording.take(stitch, file, scan)
+        if file.path in self.holes and not is_open:
+            # If an open transaction or message continues here, nothing is missing.
+            self._note_hole(self.holes[file.path], file.path)
+        if self.follow is not None:
+            self.follow(stitch)
+        self.run.progress.advance()
+
+    def _tasks(self, reading: RunInput, framing: Framing | None) -> dict[str, ScanTask]:
+        """Say how each file is scanned, by its path."""
+        resume, tasks = reading.resume, dict[str, ScanTask]()
+        for number, file in enumerate(reading.files):
+            is_first = number == 0
+            tasks[file.path] = ScanTask(
+                framing=framing,
+                place=resume.place if is_first and resume is not None else None,
+                start=reading.first if is_first else 0,
+                first=is_first and resume is None,
+                known_length=resume.length if resume is not None and file.path == resume.path else 0,
+                codec=self.run.settings.source_codec,
+                length=file.length,
+                before=resume.last_path if is_first and resume is not None else "",
+                until=self.until if is_first else None,
+            )
+        return tasks
+
+    def _known(self, reading: RunInput) -> dict[str, KnownScan]:
+        """Give what the index knows of files that are read from their beginning."""
+        if self.index is None:
+            return {}
+        begun = () if reading.resume is None else (reading.resume.path, reading.resume.last_path)
+        files = [file for file in reading.files if file.path not in begun]
+        try:
+            return self.index.known(files)
+        except TargetError as error:
+            self.run.warnings.append(f"{error}; the files are scanned")
+            return {}
+
+    def _join_known(self, known: KnownScan, stitch: Stitch) -> bool:
+        """Add a file that the index knows to the stream; return False if it has to be read for that."""
+        is_last = self.until is not None and self.until.is_passed_in(known.scan.parts)
+        return not is_last and known.join(stitch)
+
+    def _scan(self, way: _Way, tasks: Mapping[str, ScanTask]) -> tuple[dict[str, FileScan], CaptureError | None]:
+        """Scan files.  The run's first one begins at a known place, and may not fit what was read before.
+
+        Returns:
+            the scans; and, if the run may end in front of it, the error of the first file that cannot be scanned.
+        """
+        try:
+            return self._scan_all(way, tasks), None
+        except CaptureError as error:
+            paths = list(tasks)
+            if self.until is None or error.path == way.first or error.path not in paths:
+                raise
+            sound = {path: tasks[path] for path in paths[: paths.index(error.path)]}
+            return (self._scan_all(way, sound) if sound else {}), error
+
+    def _scan_all(self, way: _Way, tasks: Mapping[str, ScanTask]) -> dict[str, FileScan]:
+        resume, first = way.reading.resume, way.first
+        try:
+            return scan_captures(self.run.own, tasks)
+        except CaptureError as error:
+            if not self.run.settings.captures.allow_gaps or error.path != first or resume is None or tasks[first].start:
+                raise
+            place = way.stitch.gap(first, error.problem)
+            task = tasks[first]
+            way.behind_gaps.add(first)
+            return scan_captures(
+                self.run.own,
+                {**tasks, first: ScanTask(task.framing, place, gap=True, codec=task.codec, until=self.until)},
+            )
+
+    def _rescan(self, way: _Way, guess: FileScan) -> FileScan:
+        """Scan a file from the place where the stitch stands, and add it.
+
+        Args:
+            guess: its scan before.
+        """
+        stitch, path = way.stitch, guess.path
+        task = stitch.next_scan(way.framing, self.run.settings.source_codec)
+        try:
+            scan = scan_captures(self.run.own, {path: task})[path]
+            stitch.add_exact(scan)
+        except (NotACapture, FramingChange, TwinError):
+            raise
+        except CaptureError as error:
+            stitch.state.twins.explain(guess, error)
+            if not self.run.settings.captures.allow_gaps or stitch.place is None:
+                raise not_joined(error, stitch, _NOT_JOINED_REMEDY) from None
+            place = stitch.gap(path, error.problem)
+            behind = ScanTask(task.framing, place, gap=True, codec=task.codec, until=self.until)
+            scan = scan_captures(self.run.own, {path: behind})[path]
+            stitch.add_exact(scan)
+            way.behind_gaps.add(path)
+        return scan
+
+    def _note_hole(self, problem: str, path: str) -> None:
+        if not self.run.settings.captures.allow_gaps:
+            raise OrderError(
+                problem,
+                path=path,
+                remedy=HOLE_REMEDY,
+            )
+        self.run.warnings.append(f"{path}: {problem} (gaps are allowed)")
+
+    def _check_unchanged(self, resume: Resume | None, scans: Mapping[str, FileScan]) -> None:
+        """Refuse to continue in a file whose already applied part has changed."""
+        if resume is not None and resume.path in scans and scans[resume.path].known_fingerprint != resume.fingerprint:
+            raise OrderError(
+                "the part of the file that was read before has changed",
+                path=resume.path,
+                remedy="Captures must not change but by growing; restore the file, or apply to a new target",
+            )
+
+
+def check_times(plan: Plan) -> None:
+    """Refuse commit times that no report or ledger can hold, before anything is applied.
+
+    Raises:
+        ValueFormatError: see `to_datetime`.
+    """
+    try:
+        for time in (plan.upto_commit_time, *(item.commit_time for item in plan.decided)):
+            to_datetime(time)
+    except ValueFormatError as error:
+        raise error.at(path=plan.resume.last_path) from None

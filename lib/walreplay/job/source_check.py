@@ -1,0 +1,372 @@
+"""Check that several sources of one target write to no table together, before any of them does.
+
+Each source has a ledger of its own.  It names the tables that the source has, and those that a run at work (or one that
+was interrupted) is about to make.
+
+Check that a table which several sources write to can have what one of them is about to write.
+
+Each source's ledger knows the columns of its own rows alone.  The table has those of all of them.
+
+Check that captures and target, and the captures of several sources, do not lie inside one another.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote, urlsplit
+
+from walreplay.config.document import is_source_name
+from walreplay.config.selection import Share
+from walreplay.delta.commits import CommitId
+from walreplay.delta.target import TableName, Target
+from walreplay.errors import ConfigError, TargetError
+from walreplay.ledger.ledger import Ledger
+from walreplay.ledger.state import State
+from walreplay.names import fold
+from walreplay.session.isolation import one_name
+from walreplay.table.plan import RunPlan, TablePlan
+from walreplay.table.registry import MirrorEntry
+from walreplay.table.sharing import (
+    check_output,
+    check_own_columns,
+    column_conflict,
+    columns_in,
+    columns_there,
+    needed,
+    with_needed,
+)
+from walreplay.table.table_run import table_schema
+from walreplay.writing.writer import TableWriter
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+
+_turn: Final = threading.Lock()
+"""Held from the look at the other ledgers until this run's plan is in its own: in one process, one source at a time."""
+
+
+class SiblingLedgers:
+    """The ledgers of the other sources, looked at when something of them is asked."""
+
+    def __init__(self, spark: SparkSession, target: Target, writer: TableWriter, siblings: tuple[str, ...]) -> None:
+        self._spark, self._target, self._writer = spark, target, writer
+        self._siblings = siblings
+        self._known: set[tuple[str, str]] = set()
+        self._turn = threading.Lock()
+
+    def has_made(self, commit: CommitId) -> bool:
+        """Say whether the ledger of another source of this target has made a commit of a shared table.
+
+        The commit says which source's it is.  Whether the configuration still has that one does not matter.
+        """
+        name = commit.source
+        if name is None or name == self._target.source or not is_source_name(name):
+            return False
+        with self._turn:
+            if (name, commit.application) not in self._known:
+                state = self._state(name)
+                if state is None or state.ledger != commit.application:
+                    return False
+                self._known.add((name, commit.application))
+            return True
+
+    def makers_of(self, share: Share | None) -> Callable[[CommitId], bool]:
+        """Give `has_made` for a table that is shared, and for any other what says that no other source writes to it."""
+        return self.has_made if share is not None else lambda _: False
+
+    def type_in(self, table: TableName, column: str) -> tuple[str, str] | None:
+        """Name another source whose rows of a shared table have a column, with PostgreSQL's name of the type there."""
+        for name in self._siblings:
+            state = self._state(name)
+            for entry in () if state is None else state.tables:
+                if entry.set_aside or entry.table.place != table.place:
+                    continue
+                for one in entry.shape.columns:
+                    if fold(one.name) == fold(column):
+                        return name, one.type.postgres_name
+        return None
+
+    def _state(self, name: str) -> State | None:
+        # Whoever only looks does not mind an interrupted load.
+        return Ledger(self._spark, self._target.of_source(name), self._writer, loads=True).read()
+
+
+@contextmanager
+def apart_from_siblings(
+    spark: SparkSession,
+    target: Target,
+    writer: TableWriter,
+    siblings: tuple[str, ...],
+    wanted: Mapping[TableName, str],
+    at_once: int,
+    shared: Collection[TableName] = (),
+) -> Iterator[tuple[str, ...]]:
+    """Give the places that a run takes, for its plan, which is to be written inside.
+
+    Where a run takes no new place, or the target is of one source or beside it, no other ledger is read.
+
+    Args:
+        target: with the source's own ledger.
+        siblings: the other sources.
+        wanted: the tables that the run makes, with the names of their source tables; see `taken_by`.
+        at_once: how many ledgers are read at the same time.
+        shared: those of the tables that other sources may have, too.
+
+    Raises:
+        ConfigError: another source has one of the tables.
+    """
+    places = tuple(target.relative(table).place for table in wanted)
+    if target.source is None or target.beside or not wanted:
+        yield places
+        return
+    with _turn:
+        _check(target, _held(spark, target, writer, siblings, at_once), wanted, shared)
+        yield places
+
+
+def taken_by(tables: RunPlan) -> dict[TableName, str]:
+    """Give the tables that a run makes or brings to another place, with the names of their source tables."""
+    before = {table.table: table.before for table in tables.tables if not table.set_aside}
+    names = {table.table: table.name for table in tables.tables if not table.set_aside}
+    made = {
+        table: names[table]
+        for table, known in before.items()
+        if known is None or known.set_aside or known.table.place != table.place
+    }
+    moved = {move.destination: move.name for move in tables.placement.moves if not move.set_aside}
+    return {**moved, **made}
+
+
+def shared_by(tables: RunPlan) -> set[TableName]:
+    """Give those of a run's tables that other sources may have, too."""
+    moved = {table.before.table for table in tables.tables if table.before is not None and table.before.share}
+    return moved | {table.table for table in tables.tables if table.metadata.share is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class _Holder:
+    """Who has a place.
+
+    Attributes:
+        source: None for the ledger that a target of one source has.
+        shares: others may have it, too; None if the table is still to be made, and says so itself then.
+    """
+
+    source: str | None
+    shares: bool | None
+
+
+def _held(
+    spark: SparkSession, target: Target, writer: TableWriter, siblings: tuple[str, ...], at_once: int
+) -> dict[str, _Holder]:
+    """Give who has which place."""
+    owners = (None, *siblings)
+
+    def read(owner: str | None) -> State | None:
+        # Whoever only looks does not mind an interrupted load.
+        return Ledger(spark, target.of_source(owner), writer, loads=True).read()
+
+    with ThreadPoolExecutor(at_once) as pool:
+        states = list(pool.map(read, owners))
+    held: dict[str, _Holder] = {}
+    for owner, state in zip(owners, states, strict=True):
+        held |= dict.fromkeys(() if state is None else state.places, _Holder(owner, None))
+        for entry in () if state is None else state.tables:
+            if not entry.set_aside:
+                held[target.relative(entry.table).place] = _Holder(owner, entry.share is not None)
+    return held
+
+
+def _check(
+    target: Target, held: Mapping[str, _Holder], wanted: Mapping[TableName, str], shared: Collection[TableName]
+) -> None:
+    for table, name in wanted.items():
+        place = target.relative(table).place
+        if place not in held:
+            continue
+        owner = held[place].source
+        if owner is not None and table in shared and held[place].shares is not False:
+            continue
+        whose = "what was applied to this target without sources" if owner is None else f"the source {owner}"
+        raise ConfigError(
+            f"the source {target.source} would write to a table of {whose}",
+            table=name,
+            path=table.text,
+            remedy=f"Nothing of it was applied; {_remedy(target)}, or leave the table out with table_exclude_list. "
+            "Several sources have one table where shared_tables names it before it is made",
+        )
+
+
+def _remedy(target: Target) -> str:
+    if len(target.catalog) == 2:
+        return "in the one schema of this target, give one of the two another destination_table under objects"
+    return 'give one of the two a destination_schema of its own, such as "NAME_{schema}"'
+
+
+def check_shared(plan: TablePlan, found: StructType, siblings: SiblingLedgers, made: Iterable[CommitId]) -> None:
+    """Refuse a table that lacks what it had, or that has a column of another type than the source's rows.
+
+    Args:
+        found: the table's columns.
+        made: the commits that have made the table what it is, where the source has none of its rows yet.
+
+    Raises:
+        ConfigError: two sources have columns of one name that cannot be one, or another output each.
+        TargetError: the table is not as its runs have left it.
+    """
+    share = plan.metadata.share
+    assert share is not None
+    columns = columns_there(found)
+    if share.column not in found.names:
+        raise TargetError(
+            f"the table has no column {share.column!r}, which says of a row of what source it is",
+            table=plan.name,
+            path=plan.table.text,
+            remedy="Nothing was applied; move the table away, or take it out of shared_tables",
+        )
+    if plan.before is not None:
+        lost = needed(columns, columns_in(table_schema(plan.before.shape, plan.metadata)))
+        if lost.any:
+            names = [one.text for one in (*lost.added, *lost.widened, *(one.wanted for one in lost.conflicts))]
+            raise TargetError(
+                f"the table's columns are not those that its last run has left ({', '.join(names)})",
+                table=plan.name,
+                path=plan.table.text,
+                remedy="A mirror must have no other writer; undo the change, or apply to a new target",
+            )
+    else:
+        check_output(plan.name, plan.table.text, plan.oid, share.source, made)
+        check_own_columns(plan, columns)
+    for epoch in plan.epochs:
+        changes = needed(columns, columns_in(table_schema(epoch.shape, plan.metadata)))
+        for column in changes.conflicts:
+            raise column_conflict(plan, column, siblings.type_in(plan.table, column.wanted.name))
+        columns = with_needed(columns, changes)
+
+
+def check_unshared(entries: Iterable[MirrorEntry]) -> None:
+    """Refuse to make tables again that have rows of other sources.
+
+    Raises:
+        ConfigError: naming one.
+    """
+    for entry in entries:
+        if entry.share is not None:
+            raise ConfigError(
+                "the table is shared with other sources, and is not made again for one of them",
+                table=entry.name,
+                path=entry.table.text,
+                remedy="Leave it out of --table; to have it anew, apply all sources to a new target",
+            )
+
+
+_S3: Final = {"s3n": "s3a", "s3": "s3a"}
+_GLOB: Final = re.compile(r"[*?\[\]{}]")
+
+
+def check_places(captures: str, target: Target) -> None:
+    """Refuse captures that lie in the target's folder, and a target in that of the captures.
+
+    Raises:
+        ConfigError: what one of them holds would be taken for the other's.
+    """
+    if target.root is None:
+        return
+    source, place = _parts(captures), _parts(target.root)
+    if source == place:
+        problem = "the captures and the target are one folder"
+    elif _holds(source, place):
+        problem = f"the target lies in the captures' folder, {captures}: its files would be read as captures"
+    elif _holds(place, source):
+        problem = f"the captures, {captures}, lie in the target's folder, where tables and the ledger are"
+    else:
+        return
+    raise ConfigError(problem, path=target.text, remedy="Give each a folder of its own, beside the other")
+
+
+def check_apart(
+    captures: Mapping[str, str], recursive: Collection[str], patterns: Mapping[str, str | None] | None = None
+) -> None:
+    """Refuse a source whose captures are those of another one, or lie among them.
+
+    Two sources may have one folder if they tell their files apart by their names.  That two patterns have a file in
+    common is noticed only where one of them matches all that the other does.
+
+    Args:
+        captures: the place of each source's, by its name.
+        recursive: the sources that read folders inside folders, too.
+        patterns: of the files' names, by the sources that have one.
+
+    Raises:
+        ConfigError: naming both.
+    """
+    by_name = {name: pattern for name, pattern in (patterns or {}).items() if pattern is not None}
+    for outer, holding in captures.items():
+        for inner, held in captures.items():
+            mine, other = _parts(holding), _parts(held)
+            if outer == inner or not _holds(mine, other):
+                continue
+            if len(mine) < len(other) and outer in recursive:
+                raise ConfigError(
+                    f"the captures of the source {inner} lie in those of {outer}, which would read them as its own",
+                    path=held,
+                    remedy=f"Give each a folder of its own, beside the other; or set recursive: false for {outer}",
+                )
+            if len(mine) == len(other) and _takes(by_name.get(outer), by_name.get(inner)):
+                raise ConfigError(
+                    f"the captures of the source {inner} are those of {outer}, too: a source is a stream of its own",
+                    path=held,
+                    remedy="Give each a folder of its own; or, if one folder has the files of both, a pattern each: "
+                    'captures: {uri: …, pattern: "eu_*"}. One stream that is to make other tables as well needs a '
+                    "target of its own for these",
+                )
+
+
+def _takes(outer: str | None, inner: str | None) -> bool:
+    """Say whether a pattern (None takes every name) takes names that another one takes, as far as they show it."""
+    return outer is None or inner is None or outer == inner or fnmatchcase(inner, outer)
+
+
+def _holds(outer: tuple[str, ...], inner: tuple[str, ...]) -> bool:
+    """Say whether a folder, whose path may contain globs, contains another one."""
+    if len(outer) > len(inner):
+        return False
+    return all(
+        mine == other or (_GLOB.search(mine) is not None and fnmatchcase(other, mine))
+        for mine, other in zip(outer, inner, strict=False)
+    )
+
+
+def _parts(place: str) -> tuple[str, ...]:
+    """Give the parts of a path or a URI, links and dots resolved: the file system first, then folder by folder."""
+    place = one_name(place)
+    if re.match(r"[A-Za-z][A-Za-z0-9+.\-]*:", place):
+        found = urlsplit(place)
+        if found.scheme != "file":
+            path = os.path.normpath(f"/{found.path}")
+            return (_S3.get(found.scheme, found.scheme), found.netloc, *Path(path).parts[1:])
+        place = unquote(found.path)
+    return ("", "", *Path(os.path.realpath(place)).parts[1:])
+
+
+__all__ = [
+    "SiblingLedgers",
+    "apart_from_siblings",
+    "check_apart",
+    "check_places",
+    "check_shared",
+    "check_unshared",
+    "shared_by",
+    "taken_by",
+]

@@ -1,0 +1,329 @@
+"""The rows of the ledger's history: of runs with their tables and relations, and of the files that they read.
+
+What is measured of each run: JSON lines, one a run and table.  The ledger's ``runs`` have the same.
+
+The names are those that docs/operations.md lists, and stay.  There are no values of cells.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from walreplay.errors import TargetError
+from walreplay.fold.net_changes import TIMESTAMP
+from walreplay.ledger.state import Load, State, at_work, now
+from walreplay.lsn import format_lsn, to_datetime
+from walreplay.protocol.messages import Relation
+from walreplay.report import RunReport, TableReport
+from walreplay.session.text_files import append_lines
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+_TABLE: Final = pa.struct(
+    [
+        ("name", pa.string()),
+        ("location", pa.string()),
+        ("action", pa.string()),
+        ("changes", pa.int64()),
+        ("inserted", pa.int64()),
+        ("updated", pa.int64()),
+        ("deleted", pa.int64()),
+        ("truncated", pa.bool_()),
+        ("version", pa.int64()),
+        ("oid", pa.int64()),
+        ("set_aside", pa.bool_()),
+        ("without_base", pa.int64()),
+        ("deletes_without_row", pa.int64()),
+        ("unknown", pa.int64()),
+        ("notes", pa.list_(pa.string())),
+        ("writer", pa.string()),
+        ("writer_reason", pa.string()),
+        ("bytes", pa.int64()),
+        ("seconds", pa.float64()),
+    ]
+)
+_COLUMN: Final = pa.struct(
+    [("name", pa.string()), ("type_oid", pa.int64()), ("typmod", pa.int64()), ("key", pa.bool_())],
+)
+_RELATION: Final = pa.struct(
+    [
+        ("oid", pa.int64()),
+        ("namespace", pa.string()),
+        ("name", pa.string()),
+        ("replica_identity", pa.string()),
+        ("columns", pa.list_(_COLUMN)),
+        ("changes", pa.list_(pa.string())),
+    ]
+)
+_PHASE: Final = pa.struct([("phase", pa.string()), ("seconds", pa.float64())])
+# ``kept_for_tables``: the run is forgotten; later ones have tables that it was the last to write to, or names.
+# ``relations``: the versions of relations that were announced; ``changes`` in columns are with the last one.
+# ``load``: the base load that the run has brought, as `Load` writes it; such a row is never removed.
+RUNS: Final = pa.schema(
+    [
+        ("run", pa.int64()),
+        ("source", pa.string()),
+        ("started_at", TIMESTAMP),
+        ("finished_at", TIMESTAMP),
+        ("seconds", pa.float64()),
+        ("phases", pa.list_(_PHASE)),
+        ("captures", pa.string()),
+        ("files", pa.int64()),
+        ("bytes", pa.int64()),
+        ("transactions", pa.int64()),
+        ("changes", pa.int64()),
+        ("applied_lsn", pa.int64()),
+        ("applied_commit_ts", TIMESTAMP),
+        ("lag_seconds", pa.float64()),
+        ("lag_bytes", pa.int64()),
+        ("tables", pa.list_(_TABLE)),
+        ("relations", pa.list_(_RELATION)),
+        ("warnings", pa.list_(pa.string())),
+        ("writer", pa.string()),
+        ("kept_for_tables", pa.bool_()),
+        ("load", pa.string()),
+    ]
+)
+FILES: Final = pa.schema(
+    [
+        ("run", pa.int64()),
+        ("path", pa.string()),
+        ("length", pa.int64()),
+        ("fingerprint", pa.int64()),
+        ("framing", pa.string()),
+        ("start", pa.int64()),
+        ("stop", pa.int64()),
+    ]
+)
+
+
+def run_row(
+    state: State,
+    ended: State,
+    report: RunReport,
+    reached: tuple[int, int],
+    measured: Mapping[str, Any],
+    announced: Sequence[Relation],
+) -> tuple[Any, ...]:
+    """Return the row of a run that ends.
+
+    Args:
+        state: before its end, and ``ended`` behind it.
+        reached: commit LSN and time of what it has reached; an LSN below 0 for nothing.
+        measured: what `metrics_of` returns of it.
+        announced: the relations that it has met, in their order.
+    """
+    upto_lsn, upto_commit_time = reached
+    load = state.load if state.rebuild is None else state.rebuild.load
+    return (
+        state.run,
+        state.source,
+        state.started_at,
+        ended.finished_at,
+        measured["seconds"],
+        list(measured["phases"].items()),
+        state.captures,
+        state.files,
+        state.bytes,
+        report.transactions,
+        report.changes,
+        None if upto_lsn < 0 else upto_lsn,
+        None if upto_lsn < 0 else to_datetime(upto_commit_time),
+        measured["lag_seconds"],
+        measured["lag_bytes"],
+        _tables(report),
+        _relations(announced, report),
+        list(report.warnings),
+        report.writer,
+        None,
+        None if load is None else load.to_json(),
+    )
+
+
+def _tables(report: RunReport) -> list[tuple[Any, ...]]:
+    """Return tables as `RUNS` has them: its names are those of `TableReport`."""
+    return [tuple(_plain(getattr(table, field.name)) for field in _TABLE) for table in report.tables]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return list(value)
+    return None if value == "" else value
+
+
+def _relations(announced: Sequence[Relation], report: RunReport) -> list[tuple[Any, ...]]:
+    """Return relations as `RUNS` has them, the last version of each with what it has changed in its table."""
+    notes = {table.name: list(table.notes) for table in report.tables}
+    last = {r.qualified_name: r for r in announced}
+    return [
+        (
+            r.oid,
+            r.namespace,
+            r.name,
+            r.replica_identity,
+            [(c.name, c.type_oid, c.typmod, c.key) for c in r.columns],
+            notes.get(r.qualified_name, []) if last[r.qualified_name] is r else [],
+        )
+        for r in announced
+    ]
+
+
+def told(runs: DataFrame) -> DataFrame:
+    """Leave out of the table ``runs`` the rows that are kept only for what later runs need; see `RUNS`."""
+    return runs.where("kept_for_tables IS NULL")
+
+
+def loads_of(runs: DataFrame, state: State | None) -> list[tuple[int, Load]]:
+    """Return the base loads that have ended, with their runs' numbers, in their order.
+
+    One that was interrupted may have its row: a run ends with what is written to ``state``, behind it.
+    """
+    rows = runs.where(f"load IS NOT NULL AND run < {at_work(state)}").select("run", "load").orderBy("run")
+    return [(row.run, Load.from_json(row.load)) for row in rows.collect()]
+
+
+def unreadable(loads: Sequence[tuple[int, Load]], oid: int, run: int, applied_lsn: int | None) -> str:
+    """Return why a table's version of a run is not what the source held at the run's LSN, as far as loads show it.
+
+    Args:
+        loads: of the target's runs, as `loads_of` returns them.
+        oid: the source relation's.
+        applied_lsn: what the run had reached; None for nothing.
+
+    Returns:
+        a sentence for people; empty if nothing is wrong.
+    """
+    own = [(number, load) for number, load in loads if oid in load.oids]
+    until = [load for number, load in own if number <= run]
+    if own and not until:
+        return f"it lacked rows from before the captures, which run {own[0][0]} has loaded: read it from that run on"
+    if until and until[-1].at_lsn > (-1 if applied_lsn is None else applied_lsn):
+        at = format_lsn(until[-1].at_lsn)
+        return f"its rows are as of LSN {at}, later than the run's: read it from a run on that has applied up to there"
+    return ""
+
+
+def first_lsn(loads: Sequence[tuple[int, Load]], oid: int) -> int | None:
+    """Return the LSN from which on a loaded table's history is what the source held; None if nothing was loaded."""
+    own = [load for _, load in loads if oid in load.oids]
+    # A load before all captures makes the history anew; one behind some goes on with it.
+    anew = max((n for n, load in enumerate(own) if load.after < 0), default=0)
+    return own[anew].at_lsn if own else None
+
+
+Rows = Sequence[Mapping[str, Any]]
+
+OF_TABLE: Final = (
+    "table",
+    "oid",
+    "action",
+    "table_bytes",
+    "table_changes",
+    "inserted",
+    "updated",
+    "deleted",
+    "version",
+    "table_seconds",
+    "writer",
+)
+"""The fields of a line that are a table's; null in that of a run without tables."""
+
+
+def metrics_of(report: RunReport, state: State | None, finished_at: datetime, behind: Iterable[int | None]) -> Rows:
+    """Return the rows of a run: one for each of its tables, or a single one without a table.
+
+    Args:
+        report: its stages are those of this run.
+        state: the run's; None for a call that found nothing new.
+        behind: LSNs that the captures have told of beyond what is applied: of transactions that have not ended in them.
+    """
+    applied = report.applied_lsn
+    top = max((lsn for lsn in behind if lsn is not None), default=None)
+    lag = None if report.applied_commit_ts is None else (finished_at - report.applied_commit_ts).total_seconds()
+    of_run = {
+        "run": report.run,
+        "source": None if state is None else state.source,
+        "status": report.status,
+        "started_at": None if state is None else state.started_at,
+        "finished_at": finished_at,
+        "seconds": round(float(sum(report.stages.values())), 3),
+        "phases": {name: round(seconds, 3) for name, seconds in report.stages.items()},
+        "files": report.files,
+        "bytes": report.capture_bytes,
+        "transactions": report.transactions,
+        "changes": report.changes,
+        "applied_lsn": applied,
+        "applied_commit_ts": report.applied_commit_ts,
+        "lag_seconds": None if lag is None else round(max(0.0, lag), 3),
+        "lag_bytes": None if applied is None else max(0, (top or 0) - applied),
+    }
+    return [{**of_run, **_of(table)} for table in report.tables] or [{**of_run, **dict.fromkeys(OF_TABLE)}]
+
+
+def _of(table: TableReport) -> Mapping[str, Any]:
+    values = (
+        table.name,
+        table.oid,
+        table.action,
+        table.bytes,
+        table.changes,
+        table.inserted,
+        table.updated,
+        table.deleted,
+        table.version,
+        round(table.seconds, 3),
+        table.writer,
+    )
+    return dict(zip(OF_TABLE, values, strict=True))
+
+
+def lines_of(target: str, rows: Rows) -> list[str]:
+    """Write rows as JSON, each with its target: LSNs as ``X/X``, times in ISO form, phases as an object."""
+    return [json.dumps({"target": target, **_plain_row(row)}) for row in rows]
+
+
+def _plain_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    found = {name: value.isoformat() if isinstance(value, datetime) else value for name, value in row.items()}
+    if row["applied_lsn"] is not None:
+        found["applied_lsn"] = format_lsn(row["applied_lsn"])
+    return found
+
+
+def tell(place: str | None, target: str, rows: Rows) -> str | None:
+    """Add rows to a file, or as a file to a folder; return a warning where that fails, as the run itself has not.
+
+    Args:
+        place: see `walreplay.session.text_files.append_lines`; None for nowhere.
+    """
+    if place is None or not rows:
+        return None
+    name = f"{now():%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:8]}.jsonl"
+    try:
+        append_lines(place, lines_of(target, rows), name)
+    except TargetError as error:
+        return str(error)
+    return None
+
+
+__all__ = [
+    "FILES",
+    "OF_TABLE",
+    "RUNS",
+    "Rows",
+    "first_lsn",
+    "lines_of",
+    "loads_of",
+    "metrics_of",
+    "run_row",
+    "tell",
+    "told",
+    "unreadable",
+]

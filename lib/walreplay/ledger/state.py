@@ -1,0 +1,560 @@
+"""The content of the ledger's one ``state`` row: where a target stands.
+
+The lock of a target: one run at a time.
+
+The ledger's ``state`` row names the holder of the lock.  Every write of the row is conditional on the holder, so that
+Delta's own commit decides between two runs.  The holder gives a sign of life (a *beat*) every 30 s.  The next run takes
+over from a holder that is dead:
+
+- its process is gone (known only if it ran on this machine, since the last boot); or
+- its last beat is older than the lease.
+
+A holder that was only paused finds the lock lost when it wakes up: whatever it writes next is refused.
+
+Plans as JSON, for the ledger.
+"""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import socket
+import threading
+import uuid
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timedelta, timezone
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+from pydantic import BaseModel, ConfigDict, TypeAdapter
+from pyspark.sql import Row
+
+from walreplay.delta.commits import RunId
+from walreplay.delta.target import TableName, Target
+from walreplay.fold.net_changes import TIMESTAMP
+from walreplay.loading.formats import CopiedFiles
+from walreplay.stream.plan import Plan, Resume
+from walreplay.table.registry import MirrorEntry
+from walreplay.visible import listed
+
+LEASE: Final = timedelta(seconds=120)
+"""A holder that has been silent for longer is dead."""
+
+_TURNS: Final = 8
+
+BEAT_SECONDS: Final = 30.0
+"""How often a holder gives a sign of life; a run that is shorter gives none but its own writes."""
+
+_held: set[str] = set()
+"""The locks that runs of this process hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A run that holds a target's lock, or held it.
+
+    Attributes:
+        process_start: in clock ticks since boot; None if the system does not tell.
+        boot_id, pid_namespace: a process id is unique within these; None if the system has none.
+        beat: its last sign of life.
+        turn: which of several folders it uses for work that Delta does not guard; see `behind`.
+    """
+
+    id: str
+    host: str
+    user: str
+    pid: int
+    process_start: int | None
+    boot_id: str | None
+    pid_namespace: str | None
+    since: datetime
+    beat: datetime
+    turn: int = 0
+
+    @classmethod
+    def here(cls) -> Holder:
+        """Describe a run of this process that begins now."""
+        now, pid = datetime.now(timezone.utc), os.getpid()
+        process = _process(pid)
+        return cls(
+            id=str(uuid.uuid4()),
+            host=socket.gethostname(),
+            user=_user(),
+            pid=pid,
+            process_start=None if process is None else process[1],
+            boot_id=_boot_id(),
+            pid_namespace=_pid_namespace(),
+            since=now,
+            beat=now,
+        )
+
+    def behind(self, before: Holder | None) -> Holder:
+        """Give the holder that takes over from another one.
+
+        The other one may only be paused, and continue.  Work that Delta does not guard must not be in the hands of
+        both, so the new holder uses another `turn`.
+        """
+        return replace(self, turn=0 if before is None else (before.turn + 1) % _TURNS)
+
+    def alive_now(self) -> Holder:
+        """Give the holder with a beat of this moment."""
+        return replace(self, beat=datetime.now(timezone.utc))
+
+    def to_json(self) -> str:
+        """Write it for the ledger."""
+        return json.dumps(asdict(self) | {"since": self.since.isoformat(), "beat": self.beat.isoformat()})
+
+    @classmethod
+    def from_json(cls, text: str) -> Holder:
+        """Read what `to_json` wrote."""
+        values = json.loads(text)
+        return cls(**values | {name: datetime.fromisoformat(values[name]) for name in ("since", "beat")})
+
+    def __str__(self) -> str:
+        since = self.since.isoformat(sep=" ", timespec="seconds")
+        return f"{self.user} on {self.host} (process {self.pid}, since {since})"
+
+
+def why_dead(holder: Holder, now: datetime) -> str | None:
+    """Say why a holder counts as dead; None if it counts as alive."""
+    if holder.id in _held:
+        return None
+    if _is_gone(holder):
+        return "which is gone"
+    # A beat in the future comes from a wrong clock, and must not hold the lock until then.
+    if abs(now - holder.beat) > LEASE:
+        return f"which gave no sign of life for more than {LEASE.total_seconds():.0f} s"
+    return None
+
+
+class Heartbeat:
+    """Give signs of life in the background.
+
+    Args:
+        beat: gives one, and returns whether to continue.  After an error it is called again: the next may succeed.
+    """
+
+    def __init__(self, beat: Callable[[], bool]) -> None:
+        self._beat = beat
+        self._ended = threading.Event()
+        threading.Thread(target=self._run, name="walreplay lock", daemon=True).start()
+
+    def stop(self) -> None:
+        """Stop; a beat that is being written may still arrive."""
+        self._ended.set()
+
+    def _run(self) -> None:
+        more = True
+        while more and not self._ended.wait(BEAT_SECONDS):
+            with suppress(Exception):
+                more = self._beat()
+
+
+def hold(holder: Holder) -> None:
+    """Note that a run of this process holds a lock."""
+    _held.add(holder.id)
+
+
+def let_go(holder: Holder) -> None:
+    """Note that it does no longer."""
+    _held.discard(holder.id)
+
+
+# Processes, as Linux tells them
+
+
+def _is_gone(holder: Holder) -> bool:
+    """Say whether a holder's process is known to have ended."""
+    here = (socket.gethostname(), _boot_id(), _pid_namespace())
+    # A process id of another machine, or from before the last boot, means nothing here.
+    if None in here or here != (holder.host, holder.boot_id, holder.pid_namespace):
+        return False
+    if holder.pid == os.getpid():
+        return True  # were it this very process, it would know
+    if not _is_there(holder.pid):
+        return True
+    process = _process(holder.pid)
+    if process is None:  # of somebody else, and hidden
+        return False
+    state, start = process
+    return state in "ZX" or (holder.process_start is not None and start != holder.process_start)
+
+
+def _is_there(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # it is there, and somebody else's
+        return True
+    return True
+
+
+def _process(pid: int) -> tuple[str, int] | None:
+    """Give a process's state and when it was started; None where the system does not tell."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    # The program's name stands in brackets, and may hold some itself.
+    fields = text.rpartition(")")[2].split()
+    return fields[0], int(fields[19])
+
+
+def _boot_id() -> str | None:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip() or None
+    except OSError:
+        return None
+
+
+def _pid_namespace() -> str | None:
+    try:
+        return str(Path("/proc/self/ns/pid").readlink())
+    except OSError:
+        return None
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user may have no name
+        return str(os.getuid()) if hasattr(os, "getuid") else "unknown"
+
+
+class _Stored(BaseModel):
+    """A plan or a resume; bytes are written in base64, because JSON has none."""
+
+    model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
+
+    plan: Plan | None = None
+    resume: Resume | None = None
+
+
+@cache
+def _adapter() -> TypeAdapter[_Stored]:
+    return TypeAdapter(_Stored)
+
+
+def plan_to_json(plan: Plan) -> str:
+    """Write a plan."""
+    return _Stored(plan=plan).model_dump_json(exclude={"resume"})
+
+
+def plan_from_json(text: str) -> Plan:
+    """Read what `plan_to_json` wrote."""
+    stored = _adapter().validate_json(text)
+    assert stored.plan is not None
+    return stored.plan
+
+
+def resume_to_json(resume: Resume) -> str:
+    """Write where the next run goes on."""
+    return _Stored(resume=resume).model_dump_json(exclude={"plan"})
+
+
+def resume_from_json(text: str) -> Resume:
+    """Read what `resume_to_json` wrote."""
+    stored = _adapter().validate_json(text)
+    assert stored.resume is not None
+    return stored.resume
+
+
+__all__: list[Any] = ["plan_from_json", "plan_to_json", "resume_from_json", "resume_to_json"]
+
+
+NEW: Final = "new"
+
+PLANNED: Final = "planned"
+
+APPLIED: Final = "applied"
+
+LOADING: Final = "loading"
+"""A base load is written down: its rows are being read, or some tables may have its commit (`Load.writing`)."""
+
+REBUILDING: Final = "rebuilding"
+"""What tables are made again of stands written, and some may have its commit."""
+
+FORMAT: Final = 7
+
+SCHEMA: Final = pa.schema(
+    [
+        ("format", pa.int32()),
+        ("ledger", pa.string()),
+        ("source", pa.string()),
+        ("run", pa.int64()),
+        ("phase", pa.string()),
+        ("started_at", TIMESTAMP),
+        ("finished_at", TIMESTAMP),
+        ("captures", pa.string()),
+        ("files", pa.int64()),
+        ("bytes", pa.int64()),
+        ("plan", pa.string()),
+        ("resume", pa.string()),
+        ("seen", pa.string()),
+        ("tables", pa.list_(pa.string())),
+        ("places", pa.list_(pa.string())),
+        ("vacated", pa.bool_()),
+        ("holder", pa.string()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SeenFiles:
+    """The files up to a place in the order, as a count and a sum over their paths.
+
+    A file that appears among them later has come too late.  The sum shows it, without keeping the paths.
+    """
+
+    count: int = 0
+    total: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What a base load brings to tables.
+
+    Attributes:
+        id: given when the load is written down, and to no other: its commits carry it.
+        at_lsn: the last commit LSN that is among the rows.
+        tables: the oid and the name of each.
+        origin: where the rows come from.
+        after: the commit LSN up to which captures had been applied before it; -1 for none.
+        top: when the rows' versions begin in a history, in microseconds since 1970-01-01 UTC.
+        files: None where the rows are not in files, and cannot be read once more.
+        writing: some tables may have its commit; before that, rows are only read.
+    """
+
+    id: str
+    at_lsn: int
+    tables: tuple[tuple[int, str], ...]
+    origin: str
+    after: int = -1
+    top: int = 0
+    files: CopiedFiles | None = None
+    writing: bool = False
+
+    @property
+    def names(self) -> str:
+        """The tables, for an error."""
+        return listed([name for _, name in self.tables])
+
+    @property
+    def oids(self) -> frozenset[int]:
+        """The tables' relations."""
+        return frozenset(oid for oid, _ in self.tables)
+
+    def to_json(self) -> str:
+        """Write the load."""
+        return json.dumps(asdict(self), ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> Load:
+        """Read what `to_json` wrote."""
+        values = json.loads(text)
+        values["tables"] = tuple((oid, name) for oid, name in values["tables"])
+        values["files"] = CopiedFiles.from_dict(values["files"])
+        return cls(**values)
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """A table that gets other rows in place of its own.
+
+    Attributes:
+        source: the table that has them.
+        entry: what the ledger is to know of it; its version and the run's id are not known yet.
+        rows: how many.
+    """
+
+    source: TableName
+    entry: MirrorEntry
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuild:
+    """What a rebuild brings to tables.
+
+    Attributes:
+        id: given when it is written down, and to no other, by which its commits are told.
+        side: the name of the side target that has the rows (`Target.side`).
+        load: the base load that the rows begin with, if this is one.
+    """
+
+    id: str
+    side: str
+    tables: tuple[Replacement, ...]
+    load: Load | None = None
+
+    def to_json(self, target: Target) -> str:
+        """Write it."""
+        tables = [
+            {
+                "path": target.relative(one.source).path,
+                "parts": list(one.source.parts),
+                "entry": replace(one.entry, table=target.relative(one.entry.table)).to_json(),
+                "rows": one.rows,
+            }
+            for one in self.tables
+        ]
+        load = None if self.load is None else self.load.to_json()
+        return json.dumps({"id": self.id, "side": self.side, "tables": tables, "load": load}, ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, text: str, target: Target) -> Rebuild:
+        """Read what `to_json` wrote."""
+        values = json.loads(text)
+        entries = (MirrorEntry.from_json(one["entry"]) for one in values["tables"])
+        return cls(
+            values["id"],
+            values["side"],
+            tuple(
+                Replacement(
+                    target.absolute(TableName(path=one["path"], parts=tuple(one["parts"]))),
+                    replace(entry, table=target.absolute(entry.table)),
+                    one["rows"],
+                )
+                for one, entry in zip(values["tables"], entries, strict=True)
+            ),
+            None if values["load"] is None else Load.from_json(values["load"]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """The one row of ``state``.
+
+    Attributes:
+        ledger: the ledger's own id.
+        run: the newest run's number.
+        plan: the plan that it applies, while it is `PLANNED`; ``load`` what it loads, while it is `LOADING`;
+            ``rebuild`` what it puts in place, while it is `REBUILDING`.
+        resume: where the next run starts, once it is `APPLIED`.
+        tables: what is known of all mirror tables that were ever written to.
+        places: the places, as the ledger has them, that the run at work takes for its tables, and that no other source
+            of the same target may take.
+        vacated: the tables that give way to others have left their places.
+    """
+
+    ledger: str
+    source: str
+    run: int
+    phase: str
+    started_at: datetime
+    captures: str
+    files: int = 0
+    bytes: int = 0
+    finished_at: datetime | None = None
+    plan: Plan | None = None
+    resume: Resume | None = None
+    seen: SeenFiles = SeenFiles()
+    tables: tuple[MirrorEntry, ...] = ()
+    places: tuple[str, ...] = ()
+    vacated: bool = False
+    load: Load | None = None
+    rebuild: Rebuild | None = None
+
+    def is_of(self, source: str) -> bool:
+        """Return whether the target is made from a source; one to which nothing has come yet may be of any."""
+        is_empty = self.plan is None and self.resume is None and not self.tables
+        return self.source == source or (is_empty and not (self.load is not None and self.load.writing))
+
+    @property
+    def run_id(self) -> RunId:
+        """What the commits of the run at work say of it."""
+        beside = self.load or self.rebuild
+        if beside is not None:
+            applied = (-1, 0) if self.resume is None else (self.resume.place.high_lsn, self.resume.applied)
+            return RunId(beside.id, *applied)
+        assert self.plan is not None
+        return run_id(self.plan)
+
+    def ended(self, tables: Sequence[MirrorEntry]) -> State:
+        """Give the state behind the run at work, which has left these tables."""
+        return replace(
+            self,
+            phase=APPLIED,
+            finished_at=now(),
+            plan=None,
+            load=None,
+            rebuild=None,
+            places=(),
+            vacated=False,
+            tables=tuple(sorted(tables, key=lambda entry: entry.oid)),
+        )
+
+
+def run_id(plan: Plan) -> RunId:
+    """Return what a plan's commits say about their run."""
+    return RunId(plan.id, plan.upto_lsn, plan.resume.applied)
+
+
+def now() -> datetime:
+    """Give this moment."""
+    return datetime.now(timezone.utc)
+
+
+def values_of(state: State, holder: Holder | None, target: Target) -> dict[str, Any]:
+    """Give the row's values by their columns, in these columns' order."""
+    plan = None if state.plan is None else plan_to_json(state.plan)
+    if state.load is not None:
+        plan = state.load.to_json()
+    if state.rebuild is not None:
+        plan = state.rebuild.to_json(target)
+    return {
+        "format": FORMAT,
+        "ledger": state.ledger,
+        "source": state.source,
+        "run": state.run,
+        "phase": state.phase,
+        "started_at": state.started_at,
+        "finished_at": state.finished_at,
+        "captures": state.captures,
+        "files": state.files,
+        "bytes": state.bytes,
+        "plan": plan,
+        "resume": None if state.resume is None else resume_to_json(state.resume),
+        "seen": json.dumps(asdict(state.seen)),
+        "tables": [replace(entry, table=target.relative(entry.table)).to_json() for entry in state.tables],
+        "places": list(state.places),
+        "vacated": state.vacated,
+        "holder": None if holder is None else holder.to_json(),
+    }
+
+
+def state_of(row: Row, target: Target) -> State:
+    """Read a row."""
+    entries = map(MirrorEntry.from_json, row.tables)
+    return State(
+        ledger=row.ledger,
+        source=row.source,
+        run=row.run,
+        phase=row.phase,
+        started_at=row.started_at.astimezone(timezone.utc),
+        finished_at=None if row.finished_at is None else row.finished_at.astimezone(timezone.utc),
+        captures=row.captures,
+        files=row.files,
+        bytes=row.bytes,
+        plan=None if row.plan is None or row.phase in (LOADING, REBUILDING) else plan_from_json(row.plan),
+        load=Load.from_json(row.plan) if row.phase == LOADING else None,
+        rebuild=Rebuild.from_json(row.plan, target) if row.phase == REBUILDING else None,
+        resume=None if row.resume is None else resume_from_json(row.resume),
+        seen=SeenFiles(**json.loads(row.seen)),
+        tables=tuple(replace(entry, table=target.absolute(entry.table)) for entry in entries),
+        places=tuple(row.places),
+        vacated=bool(row.vacated),
+    )
+
+
+def at_work(state: State | None) -> int:
+    """Give the number of the run that has the lock."""
+    if state is None:
+        return 1
+    return state.run if state.phase in (PLANNED, LOADING, REBUILDING) else state.run + 1

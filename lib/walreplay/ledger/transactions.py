@@ -1,0 +1,358 @@
+"""The ledger's ``transactions`` and ``messages``, and the check of transactions that are sent again.
+
+``transactions`` has a row for each committed transaction, with its origin and a digest of its row changes.
+``messages`` has the logical messages.  Executors write both, from what the decoding tasks have staged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from walreplay.delta import statements as delta
+from walreplay.delta.target import Target, ledger_errors
+from walreplay.errors import OrderError
+from walreplay.fold.net_changes import TIMESTAMP
+from walreplay.ledger.ledger import State, check_recorded, commit_of
+from walreplay.ledger.upkeep import OF_HISTORY
+from walreplay.lsn import to_datetime
+from walreplay.progress import log
+from walreplay.session.isolation import has_own_sessions, session_with, settings
+from walreplay.session.naming import jobs_named
+from walreplay.spark.staging import Staging
+from walreplay.spark.workers.rows import MESSAGE, MESSAGES_TABLE, PARTS_TABLE, TRANSACTION, TRANSACTIONS_TABLE
+from walreplay.stream.duplicates import XIDS, Followed, differing, lost, unknown
+from walreplay.stream.plan import Plan
+from walreplay.writing.writer import Append, TableWriter
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+_KNOWN: Final = -1
+"""The session that the ledger's transactions have among the run's."""
+
+_MOST_TOLD: Final = 5
+
+_PROPERTIES: Final = {
+    "transactions": {
+        **OF_HISTORY,
+        # Nothing else is looked for, and statistics of every column take as long as to write the rows.
+        "delta.dataSkippingStatsColumns": "commit_lsn",
+    },
+}
+
+_TRANSACTIONS: Final = pa.schema(
+    [
+        ("run", pa.int64()),
+        ("commit_lsn", pa.int64()),
+        ("commit_ts", TIMESTAMP),
+        ("xid", pa.int64()),
+        ("gid", pa.string()),
+        ("origin", pa.string()),
+        ("applied", pa.bool_()),
+        ("changes", pa.int64()),
+        ("digest", pa.int64()),
+        ("path", pa.string()),
+        ("offset", pa.int64()),
+    ]
+)
+_MESSAGES: Final = pa.schema([("run", pa.int64()), *MESSAGE])
+_DECIDED: Final = (
+    "commit_lsn BIGINT, commit_ts TIMESTAMP, xid BIGINT, gid STRING, origin STRING, session INT, applied BOOLEAN, "
+    "complete BOOLEAN, path STRING, offset BIGINT"
+)
+
+
+class History:
+    """The transactions and messages of one run, as its decode has staged them."""
+
+    def __init__(self, spark: SparkSession, target: Target, plan: Plan, staging: Staging, writer: TableWriter) -> None:
+        self._spark = spark
+        self._target = target
+        self._plan = plan
+        self._staging = staging
+        self._writer = writer
+
+    def check_copies(self) -> list[str]:
+        """Refuse copies of a transaction that differ, and transactions that come too late.
+
+        Returns:
+            warnings of transactions that a server has lost.
+
+        Raises:
+            OrderError: naming the first one and its file.
+        """
+        if not self._plan.resent:
+            return []
+        from pyspark.sql import functions as f
+
+        copies = self._copies(self._spark)
+        known = self._known(copies)
+        together = copies if known is None else copies.unionByName(known)
+        firsts = together.groupBy("commit_lsn").agg(
+            f.min_by(f.struct("session", "xid", "commit_ts", "changes", "digest", "complete"), "session").alias("first")
+        )
+        joined = copies.join(firsts, on="commit_lsn", how="inner")
+        late = self._is_late(self._highest(copies))
+        same = (
+            "xid = first.xid AND commit_ts = first.commit_ts AND "
+            "(NOT complete OR NOT first.complete OR (changes = first.changes AND digest = first.digest))"
+        )
+        verdict = (
+            f"CASE WHEN session = first.session THEN CASE WHEN {late} AND changes > 0 THEN 'unknown' END "
+            f"WHEN NOT ({same}) THEN 'differs' END"
+        )
+        found = (
+            joined.withColumn("verdict", f.expr(verdict))
+            .where("verdict IS NOT NULL")
+            .orderBy("session", "commit_lsn")
+            .limit(1)
+            .collect()
+        )
+        for row in found:
+            make = unknown if row.verdict == "unknown" else differing
+            raise make(row.commit_lsn, row.xid, row.path, row.offset)
+        return [lost(*row) for row in _missing(copies, together).collect()]
+
+    def count(self, upto: int) -> int:
+        """Count the run's own transactions up to a commit LSN."""
+        if not (self._staging.decoded or self._plan.decided):
+            return 0
+        among = f"commit_lsn > {self._plan.after_lsn}L AND commit_lsn <= {upto}L"
+        return self._copies(self._spark).where(among).select("commit_lsn").distinct().count()
+
+    def followed(self) -> Followed | None:
+        """Compare the run's transactions with the ledger's last one; None if the ledger has none."""
+        from pyspark.sql import functions as f
+
+        table = self._target.ledger("transactions")
+        if not delta.exists(self._spark, table):
+            return None
+        of_ledger = delta.read(self._spark, table).where(f"gid IS NULL AND commit_lsn <= {self._plan.after_lsn}L")
+        newest = of_ledger.orderBy(f.col("commit_lsn").desc()).limit(1)
+        last = newest.selectExpr("xid", "unix_micros(commit_ts) AS time", "origin").collect()
+        if not last:
+            return None
+        (before,) = last
+        ahead = f"pmod(xid - {before.xid}L + {XIDS // 2}L, {XIDS}L) - {XIDS // 2}L"
+        new = self._copies(self._spark).where(f"commit_lsn > {self._plan.after_lsn}L AND gid IS NULL")
+        found = new.selectExpr(
+            "count(*) AS transactions",
+            f"max({ahead}) AS newest",
+            "unix_micros(max(commit_ts)) AS time",
+            "count(origin) AS of_origins",
+        ).collect()[0]
+        later = None
+        if found.time is not None and not found.of_origins and before.origin is None:
+            later = timedelta(microseconds=found.time - before.time)
+        return Followed(found.transactions, found.newest or 0, later)
+
+    def write(self, state: State, *, resumed: bool) -> None:
+        """Append the run's transactions and messages, each in one commit that is made once."""
+        if not (self._staging.decoded or self._plan.decided):
+            return
+        writes = (self._append_transactions, self._append_messages)
+
+        def append(write: Callable[[SparkSession, State, bool], None]) -> None:
+            # What makes a commit the run's own is a setting of the session.
+            place = self._target.ledger("transactions" if write == self._append_transactions else "messages").text
+            with (
+                ledger_errors(place),
+                jobs_named(self._spark, "record transactions and messages"),
+                session_with(self._spark, delta.SMALL_STATE) as spark,
+            ):
+                write(spark, state, resumed)
+
+        with ThreadPoolExecutor(len(writes) if has_own_sessions(self._spark) else 1) as pool:
+            list(pool.map(append, writes))
+
+    def _append_transactions(self, spark: SparkSession, state: State, resumed: bool) -> None:
+        table = _LedgerTable(spark, self._writer, self._target, state, "transactions")
+        if table.is_recorded(resumed=resumed):
+            return
+        append = table.begin_append(_TRANSACTIONS)
+        if self._plan.resent:
+            transactions = self._copies(spark)
+            late = self._is_late(self._highest(transactions))
+            append.write_frame(_recorded(transactions.where(f"NOT ({late})"), state))
+            table.commit(append)
+            return
+        # Without copies there is one session's worth of LSNs, all above what was applied.
+        if self._staging.has(TRANSACTIONS_TABLE):
+            constants = {"run": pa.array([state.run]), "gid": pa.nulls(1, pa.string())}
+            append.write_staged(self._staging.staged(spark, TRANSACTIONS_TABLE), TRANSACTION, constants)
+        parts = self._together(spark)
+        if parts is not None:
+            with settings(spark, delta.FEW_ROWS):
+                append.write_frame(_recorded(parts, state))
+        table.commit(append)
+
+    def _append_messages(self, spark: SparkSession, state: State, resumed: bool) -> None:
+        table = _LedgerTable(spark, self._writer, self._target, state, "messages")
+        if not self._staging.has(MESSAGES_TABLE) or table.is_recorded(resumed=resumed):
+            return
+        append = table.begin_append(_MESSAGES)
+        append.write_staged(self._staging.staged(spark, MESSAGES_TABLE), MESSAGE, {"run": pa.array([state.run])})
+        table.commit(append)
+
+    def _highest(self, copies: DataFrame) -> dict[int, int]:
+        from pyspark.sql import functions as f
+
+        rows = copies.groupBy("session").agg(f.max("commit_lsn").alias("highest")).collect()
+        return {row.session: row.highest for row in rows}
+
+    def _is_late(self, highest: dict[int, int]) -> str:
+        """Say in SQL whether a transaction's commit LSN was known or passed when its session sent it."""
+        high, cases = self._plan.after_lsn, []
+        for session in sorted(highest):
+            cases.append(f"WHEN session = {session} THEN commit_lsn <= {high}L")
+            high = max(high, highest[session])
+        return f"(CASE {' '.join(cases)} ELSE false END)" if cases else "false"
+
+    def _copies(self, spark: SparkSession) -> DataFrame:
+        """Give one row for each transaction and session; its parts may lie in several files."""
+        # Nearly all lie in one file.  Only the parts of the few others have to be joined.
+        whole = self._records(spark, TRANSACTIONS_TABLE)
+        together = self._together(spark)
+        return whole if together is None else whole.unionByName(together)
+
+    def _records(self, spark: SparkSession, table: int) -> DataFrame:
+        records = self._staging.records(spark, table, TRANSACTION)
+        return records.selectExpr("*", "CAST(NULL AS STRING) AS gid", "true AS complete")
+
+    def _together(self, spark: SparkSession) -> DataFrame | None:
+        """Give one row for each transaction and session that is not recorded as a whole; None if there are none."""
+        from pyspark.sql import functions as f
+
+        if not self._plan.decided and not self._staging.has(PARTS_TABLE):
+            return None
+        parts = self._records(spark, PARTS_TABLE)
+        if self._plan.decided:
+            decided = spark.createDataFrame(self._decided(), _DECIDED)
+            parts = parts.unionByName(decided.selectExpr("*", "0L AS changes", "0L AS digest"))
+        # Where a transaction begins, or commits; parts that go on elsewhere have no offset.
+        where = f.expr("CASE WHEN offset >= 0 THEN offset END")
+        return parts.groupBy("commit_lsn", "session").agg(
+            f.max("commit_ts").alias("commit_ts"),
+            f.max("xid").alias("xid"),
+            f.max("gid").alias("gid"),
+            f.max("origin").alias("origin"),
+            f.sum("changes").alias("changes"),
+            f.bit_xor("digest").alias("digest"),
+            f.min("applied").alias("applied"),
+            f.min("complete").alias("complete"),
+            f.min_by("path", where).alias("path"),
+            f.min(where).alias("offset"),
+        )
+
+    def _decided(self) -> Sequence[tuple[int, datetime, int, str | None, str | None, int, bool, bool, str, int]]:
+        return [
+            (
+                item.commit_lsn,
+                to_datetime(item.commit_time),
+                item.xid,
+                item.gid,
+                item.origin,
+                item.session,
+                item.applied or item.resent,
+                item.complete,
+                item.path,
+                item.offset,
+            )
+            for item in self._plan.decided
+        ]
+
+    def _known(self, copies: DataFrame) -> DataFrame | None:
+        """Give what the ledger knows of transactions that have come again."""
+        table = self._target.ledger("transactions")
+        if not delta.exists(self._spark, table):
+            return None
+        low = copies.agg({"commit_lsn": "min"}).collect()[0][0]
+        known = delta.read(self._spark, table).where(f"commit_lsn BETWEEN {low or 0}L AND {self._plan.after_lsn}L")
+        given = {"session": f"{_KNOWN} AS session", "complete": "true AS complete"}
+        return known.selectExpr(*(given.get(name, name) for name in copies.columns))
+
+    def ended(self, xids: Sequence[int]) -> set[int]:
+        """Give which of some xids have come as ordinary transactions."""
+        whole, parts = (
+            self._staging.records(self._spark, table, TRANSACTION) for table in (TRANSACTIONS_TABLE, PARTS_TABLE)
+        )
+        records = whole.unionByName(parts)
+        listed = ", ".join(str(xid) for xid in xids)
+        decided = {item.xid for item in self._plan.decided}
+        rows = records.where(f"xid IN ({listed})").select("xid").distinct().collect()
+        return {row.xid for row in rows} - decided
+
+
+def _missing(copies: DataFrame, together: DataFrame) -> DataFrame:
+    """Give, for each session that goes on behind what it sends again, what it lacks of what was sent before.
+
+    Args:
+        copies: the run's transactions; ``together`` has also those that the ledger knows.
+    """
+    from pyspark.sql import functions as f
+
+    spans = copies.groupBy("session").agg(
+        f.min("commit_lsn").alias("low"),
+        f.max("commit_lsn").alias("high"),
+        f.min_by(f.struct("path", "offset"), "commit_lsn").alias("start"),
+    )
+    earlier = together.where("changes > 0").selectExpr("session AS before", "commit_lsn", "xid")
+    inside = f.expr("before < session AND commit_lsn > low AND commit_lsn < high")
+    lacking = earlier.join(spans, on=inside).join(copies, on=["session", "commit_lsn"], how="left_anti")
+    found = lacking.groupBy("session", "start").agg(
+        f.countDistinct("commit_lsn").alias("count"),
+        f.min("commit_lsn").alias("first"),
+        f.min_by("xid", "commit_lsn").alias("xid"),
+    )
+    return found.orderBy("session").select("count", "first", "xid", "start.*").limit(_MOST_TOLD)
+
+
+def _recorded(transactions: DataFrame, state: State) -> DataFrame:
+    """Give transactions as the ledger has them."""
+    return transactions.selectExpr(*(f"{state.run}L AS run" if name == "run" else name for name in _TRANSACTIONS.names))
+
+
+class _LedgerTable:
+    """A table of the ledger that a run appends to once."""
+
+    def __init__(self, spark: SparkSession, writer: TableWriter, target: Target, state: State, name: str) -> None:
+        self._spark = spark
+        self._writer = writer
+        self._table = target.ledger(name)
+        self._properties = _PROPERTIES.get(name, OF_HISTORY)
+        self._create = False
+        self._commit = commit_of(state, name)
+
+    def is_recorded(self, *, resumed: bool) -> bool:
+        """Say whether the run has appended to it already; to be asked first."""
+        self._create = not delta.exists(self._spark, self._table)
+        return resumed and not self._create and delta.find_commit(self._spark, self._table, self._commit) is not None
+
+    def begin_append(self, schema: pa.Schema) -> Append:
+        return self._writer.append(self._spark, self._table, schema, create=self._create, properties=self._properties)
+
+    def commit(self, append: Append) -> None:
+        version = append.commit(self._commit)
+        check_recorded(self._spark, self._table, self._commit, version)
+        log("commit", table=self._table.text, run=self._commit.number, version=version)
+
+
+def refuse_gone(paths: Sequence[str], present: Sequence[str]) -> None:
+    """Refuse to decode when files are gone that hold the beginning of transactions."""
+    there = set(present)
+    for path in paths:
+        if path not in there:
+            raise OrderError(
+                "the file is gone, and it holds the beginning of a transaction that ends now",
+                path=path,
+                remedy="Bring it back to where it was; status lists which files are still needed",
+            )
+
+
+__all__ = ["History", "refuse_gone"]

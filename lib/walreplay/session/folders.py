@@ -1,0 +1,431 @@
+"""Folders that the driver and the workers reach by themselves: mounted ones, and prefixes of an object store.
+
+A folder is handed to tasks, so it can be pickled.  `MountedFolder` is at the same path on all machines.  `StoreFolder`
+is opened by `pyarrow.fs`, with the options that the driver has found (`walreplay.session.reach`).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import threading
+import time
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from pyarrow import fs
+
+
+Options: TypeAlias = tuple[tuple[str, "str | int | bool"], ...]
+"""What an object store's client is made with, by the names of its parameters, in their order."""
+
+WHOLE: Final = 1 << 20
+"""A file in an object store that has no more bytes is read at once: a request takes as long as to read some of them."""
+
+_ATTEMPTS: Final = 8
+_PATIENCE: Final = timedelta(minutes=1)
+"""Google's client would try for a quarter of an hour, if nothing else is said."""
+
+_FEW_ATTEMPTS: Final = 3
+_IMPATIENCE: Final = timedelta(seconds=15)
+"""How long a store may be silent where it is only tried whether it is reached: less than 20 s in all."""
+
+_KEPT_FOR: Final = 30.0
+"""A small file of a store is read again after so many seconds, at the latest."""
+_MOST_KEPT: Final = 16
+
+_SAID_BY_STORE: Final = re.compile(
+    r"(?:AWS|Google Cloud|Azure)\w* Error (\w+)|HTTP status (\d{3})|\[(\w+)\] HTTP|<Code>(\w+)</Code>"
+)
+"""How Arrow's clients name the reason, and the store itself, whose answer delta-rs passes on."""
+_UNKNOWN: Final = re.compile(r"AWS Error UNKNOWN \(HTTP status (\d{3})\)(?:.*\bUnable to parse ExceptionName: (\w+))?")
+"""How Amazon's client puts what it has no name of its own for."""
+
+_NO_ROOM_FOR_ERROR: Final = "Failed to flush response stream"
+"""So it puts any error of a GET that is longer than what was asked for."""
+
+NO_NAME: Final = "its name is not known"
+_SILENCES: Final = {"6": NO_NAME, "7": "the connection is refused", "28": "it is silent"}
+_NO_ANSWER: Final = re.compile(rf"\bcurlCode: ({'|'.join(_SILENCES)})\b")
+"""By the numbers that curl has for them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A file in a folder: another one of its name has another size (bytes) or time (ns since 1970)."""
+
+    name: str
+    size: int
+    changed: int
+
+
+class Folder(ABC):
+    """A folder, whose files have simple names.
+
+    Methods raise OSError as files do: FileNotFoundError if a file that is read does not exist.
+    """
+
+    is_far: ClassVar[bool]
+    """Each request takes so long that what is wanted together is best read together."""
+
+    @property
+    @abstractmethod
+    def uri(self) -> str:
+        """The folder's place as Spark names it."""
+
+    @abstractmethod
+    def inside(self, path: str) -> Folder:
+        """Give a folder inside this one.
+
+        Args:
+            path: its path from here; empty for this one.
+        """
+
+    @abstractmethod
+    def make(self) -> None:
+        """Make the folder and those above it, where there are such things as folders."""
+
+    @abstractmethod
+    def create(self, name: str) -> pa.NativeFile:
+        """Begin to write a file, in a folder that was made; it is there once it is closed."""
+
+    @abstractmethod
+    def put(self, name: str, data: bytes) -> None:
+        """Write a small file, which is there whole or not at all."""
+
+    @abstractmethod
+    def open(self, name: str) -> pa.NativeFile:
+        """Open a file to read some of it; a small one of a store is read at once."""
+
+    @abstractmethod
+    def read(self, name: str) -> bytes:
+        """Read a file."""
+
+    @abstractmethod
+    def names(self) -> list[str]:
+        """Give the names of the files and folders inside, in no order; none if there is no such folder."""
+
+    @abstractmethod
+    def listed(self) -> list[Listed]:
+        """Return the files inside, in no order; none if there is no such folder."""
+
+    @abstractmethod
+    def changed_at(self, name: str) -> float | None:
+        """Say when a folder inside was last changed (seconds since 1970); None if it does not exist."""
+
+    @abstractmethod
+    def delete(self, *names: str) -> None:
+        """Delete files, as far as they exist."""
+
+    @abstractmethod
+    def delete_all(self) -> None:
+        """Delete the folder and all that is in it, if it exists."""
+
+    @abstractmethod
+    def delete_empty(self) -> None:
+        """Delete the folder if nothing is in it."""
+
+    def uri_of(self, name: str) -> str:
+        """Give a file's place as Spark names it."""
+        return f"{self.uri}/{name}"
+
+
+@dataclass(frozen=True, slots=True)
+class MountedFolder(Folder):
+    """A folder that is mounted at the same path on all machines."""
+
+    is_far: ClassVar[bool] = False
+
+    path: str
+
+    @property
+    def uri(self) -> str:
+        """The folder's place as Spark names it."""
+        return f"file:{self.path}"
+
+    def inside(self, path: str) -> MountedFolder:
+        """Give a folder inside this one."""
+        return MountedFolder(str(Path(self.path, path)))
+
+    def make(self) -> None:
+        """Make the folder and those above it."""
+        Path(self.path).mkdir(parents=True, exist_ok=True)
+
+    def create(self, name: str) -> pa.NativeFile:
+        """Begin to write a file."""
+        return pa.OSFile(str(Path(self.path, name)), "wb")
+
+    def put(self, name: str, data: bytes) -> None:
+        """Write a small file, which is there whole or not at all."""
+        path, whole = Path(self.path, f".{name}.{uuid.uuid4()}.tmp"), Path(self.path, name)
+        path.write_bytes(data)
+        path.replace(whole)
+
+    def open(self, name: str) -> pa.NativeFile:
+        """Open a file."""
+        return pa.OSFile(str(Path(self.path, name)), "rb")
+
+    def read(self, name: str) -> bytes:
+        """Read a file."""
+        return Path(self.path, name).read_bytes()
+
+    def names(self) -> list[str]:
+        """Give the names of the files and folders inside."""
+        try:
+            return os.listdir(self.path)  # noqa: PTH208 - in a log with many files it takes a fifth of iterdir's time
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def listed(self) -> list[Listed]:
+        """Return the files inside."""
+        found = []
+        with suppress(FileNotFoundError, NotADirectoryError), os.scandir(self.path) as entries:
+            for entry in entries:
+                # A file may be gone since.
+                with suppress(FileNotFoundError):
+                    status = entry.stat()
+                    found.append(Listed(entry.name, status.st_size, status.st_mtime_ns))
+        return found
+
+    def changed_at(self, name: str) -> float | None:
+        """Say when a folder inside was last changed; None for none, or for a file."""
+        path = Path(self.path, name)
+        try:
+            return path.stat().st_mtime if path.is_dir() else None
+        except FileNotFoundError:
+            return None
+
+    def delete(self, *names: str) -> None:
+        """Delete files, as far as they exist."""
+        for name in names:
+            Path(self.path, name).unlink(missing_ok=True)
+
+    def delete_all(self) -> None:
+        """Delete the folder and all that is in it."""
+        with suppress(FileNotFoundError):
+            shutil.rmtree(self.path)
+
+    def delete_empty(self) -> None:
+        """Delete the folder if nothing is in it."""
+        with suppress(OSError):
+            Path(self.path).rmdir()
+
+
+@dataclass(frozen=True, slots=True)
+class StoreFolder(Folder):
+    """A prefix of an object store.
+
+    Attributes:
+        scheme: as Spark knows the store (``s3a``); ``bucket`` is the part of the URI between its scheme and its path.
+        path: the prefix as `pyarrow.fs` names it: the bucket or container, and what the URI has behind that.
+        kind: the class of `pyarrow.fs`; ``options`` are its arguments.  They may hold keys, so they are never shown.
+    """
+
+    is_far: ClassVar[bool] = True
+
+    scheme: str
+    bucket: str
+    path: str
+    kind: str
+    options: Options = field(repr=False)
+
+    @property
+    def uri(self) -> str:
+        """The folder's place as Spark names it."""
+        _, _, rest = self.path.partition("/")
+        return f"{self.scheme}://{self.bucket}/{rest}".rstrip("/")
+
+    @property
+    def system(self) -> fs.FileSystem:
+        """The store's client; a process has one."""
+        return _client(self.kind, self.options)
+
+    def try_out(self) -> None:
+        """List something by a client that gives up soon.
+
+        Raises:
+            Exception: of any kind: the store refuses, or does not answer; or Arrow has no client for it.
+        """
+        from pyarrow import fs
+
+        system = _client(self.kind, self.options, patient=False)
+        # What the folder has may be many thousand files.
+        system.get_file_info(fs.FileSelector(self._of(".reached"), allow_not_found=True))
+
+    def inside(self, path: str) -> StoreFolder:
+        """Give a folder inside this one."""
+        below = path.strip("/")
+        whole = f"{self.path}/{below}" if below else self.path
+        return StoreFolder(self.scheme, self.bucket, whole, self.kind, self.options)
+
+    def make(self) -> None:
+        """Do nothing: a prefix is there with its first file."""
+
+    def create(self, name: str) -> pa.NativeFile:
+        """Begin to write a file."""
+        _KEPT.drop(self, self._of(name))
+        return self.system.open_output_stream(self._of(name))
+
+    def put(self, name: str, data: bytes) -> None:
+        """Write a small file, which is there whole or not at all."""
+        with self.create(name) as file:
+            file.write(data)
+
+    def open(self, name: str) -> pa.NativeFile:
+        """Open a file; a small one is read at once, and kept for a while (see `forget_files`)."""
+        kept = _KEPT.get(self, self._of(name))
+        if kept is not None:
+            return pa.BufferReader(kept)
+        file = self.system.open_input_file(self._of(name))
+        if file.size() > WHOLE:
+            return file
+        with file:
+            return pa.BufferReader(_KEPT.keep(self, self._of(name), file.read_buffer()))
+
+    def read(self, name: str) -> bytes:
+        """Read a file."""
+        with self.open(name) as file:
+            read: bytes = file.read()
+        return read
+
+    def names(self) -> list[str]:
+        """Give the names of the files and folders inside."""
+        return [found.base_name for found in self._listed()]
+
+    def listed(self) -> list[Listed]:
+        """Return the files inside."""
+        return [Listed(one.base_name, one.size, one.mtime_ns or 0) for one in self._listed() if one.is_file]
+
+    def changed_at(self, name: str) -> float | None:
+        """Say when the newest file of a folder inside was written."""
+        times = [found.mtime_ns or 0 for found in self.inside(name)._listed() if found.is_file]
+        return max(times) / 1e9 if times else None
+
+    def delete(self, *names: str) -> None:
+        """Delete files, as far as they exist."""
+        for name in names:
+            with suppress(FileNotFoundError):
+                _KEPT.drop(self, self._of(name))
+                self.system.delete_file(self._of(name))
+
+    def delete_all(self) -> None:
+        """Delete all objects whose names begin with the prefix."""
+        with suppress(FileNotFoundError):
+            _KEPT.drop(self, f"{self.path}/")
+            self.system.delete_dir(self.path)
+
+    def delete_empty(self) -> None:
+        """Do nothing: a prefix is gone with its last file."""
+
+    def _listed(self) -> Sequence[fs.FileInfo]:
+        from pyarrow import fs
+
+        found: Sequence[fs.FileInfo] = self.system.get_file_info(fs.FileSelector(self.path, allow_not_found=True))
+        return found
+
+    def _of(self, name: str) -> str:
+        return f"{self.path}/{name}"
+
+
+def reason_of(error: OSError) -> str:
+    """Say in a few words what a file system or a store has against something, without names and values."""
+    if error.errno:
+        return os.strerror(error.errno)
+    unknown, said = _UNKNOWN.search(str(error)), _SAID_BY_STORE.search(str(error))
+    if _NO_ROOM_FOR_ERROR in str(error):
+        return "the store has refused to send it"
+    if unknown:
+        return unknown[2] or f"HTTP status {unknown[1]}"
+    return next(filter(None, said.groups())) if said else "an error of the file system"
+
+
+def silence_of(error: Exception) -> str | None:
+    """Say in a few words why S3's client has got no answer at all from an address; None if it is something else."""
+    found = _NO_ANSWER.search(str(error)) if isinstance(error, OSError) else None
+    return None if found is None else _SILENCES[found[1]]
+
+
+def forget_files(folder: Folder | None = None) -> None:
+    """Read small files of stores anew, as somebody else may have put others in their place.
+
+    Data files and staged ones never change, and have names of their own.  But a table's log that is deleted, or moved
+    away, may be followed by another one whose commits have the same numbers.
+
+    Args:
+        folder: with all below it; None for any.
+    """
+    if folder is None:
+        _KEPT.clear()
+    elif isinstance(folder, StoreFolder):
+        _KEPT.drop(folder, f"{folder.path}/")
+
+
+class _Kept:
+    """Small files of stores that this process has read a moment ago: some are read by several in a row."""
+
+    def __init__(self) -> None:
+        self._files: dict[tuple[str, Options, str], tuple[float, pa.Buffer]] = {}
+        self._lock = threading.Lock()
+
+    def get(self, folder: StoreFolder, path: str) -> pa.Buffer | None:
+        with self._lock:
+            since, data = self._files.get((folder.kind, folder.options, path), (-_KEPT_FOR, None))
+        return data if time.monotonic() - since < _KEPT_FOR else None
+
+    def keep(self, folder: StoreFolder, path: str, data: pa.Buffer) -> pa.Buffer:
+        with self._lock:
+            self._files.pop((folder.kind, folder.options, path), None)
+            while len(self._files) >= _MOST_KEPT:
+                # The one that was read first.
+                del self._files[next(iter(self._files))]
+            self._files[folder.kind, folder.options, path] = time.monotonic(), data
+        return data
+
+    def drop(self, folder: StoreFolder, path: str) -> None:
+        """Forget a file, or all below a path that ends in a slash."""
+        with self._lock:
+            for key in [key for key in self._files if key[:2] == (folder.kind, folder.options)]:
+                if key[2] == path or (path.endswith("/") and key[2].startswith(path)):
+                    del self._files[key]
+
+    def clear(self) -> None:
+        with self._lock:
+            self._files.clear()
+
+
+_KEPT: Final = _Kept()
+
+
+@lru_cache(maxsize=16)
+def _client(kind: str, options: Options, *, patient: bool = True) -> fs.FileSystem:
+    from pyarrow import fs
+
+    made, arguments = getattr(fs, kind), dict[str, Any](options)
+    if kind == "GcsFileSystem":
+        arguments["retry_time_limit"] = _PATIENCE if patient else _IMPATIENCE
+    if kind != "S3FileSystem":
+        return made(**arguments)
+    # As patient as Hadoop's client: a busy store answers late, or with 503 for a while.
+    connect, request, attempts = (10.0, 60.0, _ATTEMPTS) if patient else (4.0, 5.0, _FEW_ATTEMPTS)
+    arguments |= {"connect_timeout": connect, "request_timeout": request}
+    arguments["retry_strategy"] = fs.AwsStandardS3RetryStrategy(max_attempts=attempts)
+    try:
+        # A small file is written by one request instead of three.
+        return made(**arguments, allow_delayed_open=True)
+    except TypeError:
+        # Arrow has it since its version 21.
+        return made(**arguments)
+
+
+__all__ = ["Folder", "MountedFolder", "Options", "StoreFolder", "forget_files", "reason_of", "silence_of"]

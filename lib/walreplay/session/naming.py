@@ -1,0 +1,83 @@
+"""Say in Spark's UI what its jobs are for: a run has hundreds, which else are called after lines of code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from walreplay.session.isolation import has_own_sessions
+from walreplay.visible import visible
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+_DESCRIPTION: Final = "spark.job.description"
+_LONGEST: Final = 200
+
+
+@contextmanager
+def jobs_named(spark: SparkSession, what: str) -> Iterator[None]:
+    """Name the jobs that this thread begins inside: by their description, and on Spark Connect by a tag.
+
+    A platform may refuse either.  Then its UI shows what it shows.
+
+    Args:
+        what: may hold names of tables.
+    """
+    if has_own_sessions(spark):
+        with _described(spark, description_of(what)):
+            yield
+        return
+    tag = tag_of(what)
+    added = False
+    with suppress(Exception):
+        # What the caller has tagged so itself stays.
+        if tag not in spark.getTags():
+            spark.addTag(tag)
+            added = True
+    try:
+        yield
+    finally:
+        if added:
+            with suppress(Exception):
+                spark.removeTag(tag)
+
+
+@contextmanager
+def _described(spark: SparkSession, text: str) -> Iterator[None]:
+    context: Any = None
+    before: str | None = None
+    with suppress(Exception):
+        # Clusters that several users share have none.
+        context = spark.sparkContext
+        before = context.getLocalProperty(_DESCRIPTION)
+        context.setLocalProperty(_DESCRIPTION, text)
+    try:
+        yield
+    finally:
+        if context is not None:
+            with suppress(Exception):
+                context.setLocalProperty(_DESCRIPTION, before)
+
+
+def description_of(what: str) -> str:
+    """Give what the UI shows, which reads some markup in it.
+
+    >>> description_of("apply s.<b>")
+    'walreplay: apply s.‹b›'
+    """
+    return f"walreplay: {visible(what)}"[:_LONGEST].translate({ord("<"): "‹", ord(">"): "›", ord("&"): "+"})
+
+
+def tag_of(what: str) -> str:
+    """Give a tag, in which no comma may stand.
+
+    >>> tag_of("apply s.a,b")
+    'walreplay: apply s.a;b'
+    """
+    return description_of(what).replace(",", ";")
+
+
+__all__ = ["description_of", "jobs_named", "tag_of"]

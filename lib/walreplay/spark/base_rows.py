@@ -1,0 +1,652 @@
+"""Where the rows of a base load come from, as a load sees it: files, rows that Spark has, or a database.
+
+A base load from rows that Spark has: a DataFrame of a table or of a query.
+
+A base load from files: listing them, and dividing them among tasks.
+
+A base load from PostgreSQL over JDBC: Spark's reader, with a snapshot that all of its sessions take.
+
+With a number of rows to fetch, Spark ends the sessions' own commits before anything is run.  So what a session runs
+first, and the query for a part of the rows, are one transaction: `walreplay.loading.database` has what they are, and
+what makes a session fail that has not got the snapshot.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import traceback
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from walreplay.errors import CaptureError, ConfigError, NotSupported, SparkFailure, WalReplayError
+from walreplay.listing import escape_glob, list_files
+from walreplay.loading import database
+from walreplay.loading.database import Address, credentials_of
+from walreplay.loading.description import Description, is_hidden, is_same, read_description, table_of
+from walreplay.loading.formats import COMPRESSED, CopiedFiles, CopyOptions
+from walreplay.loading.pg_dump import TOC, Section, read_toc, sections_of
+from walreplay.loading.typed_rows import ENDING as PARQUET
+from walreplay.loading.typed_rows import order_of
+from walreplay.protocol.compression import HEAD_BYTES, detect_compression
+from walreplay.protocol.messages import Relation
+from walreplay.scripts import script
+from walreplay.spark.captures import MAX_FILE_BYTES, are_mapped, files_a_batch, number_files, root_of
+from walreplay.spark.workers.load import LoadPart, LoadTask, RowsTask, load_batches, load_rows, make_tables, with_part
+from walreplay.spark.workers.rows import Work
+from walreplay.spark.workers.scan import LOCAL_SCHEME, map_capture
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+Works: TypeAlias = "tuple[Sequence[tuple[DataFrame, Work]], Mapping[str, str]]"
+"""Rows and what becomes of them, which results in rows to be staged; and settings for the job."""
+
+
+@dataclass(frozen=True, slots=True)
+class BaseRows:
+    """The rows of the tables that are wanted.
+
+    Attributes:
+        files: how many there are; none where the rows are not in files.
+        size: bytes, about; None if nobody knows.
+        parts: how many tasks read them, if that is known.
+        works: what reads them.
+        tasks: how many may be at work at a time; None for any number.
+    """
+
+    files: int
+    size: int | None
+    parts: int | None
+    works: Callable[[LoadTask], Works]
+    tasks: int | None = None
+
+
+class BaseSource(ABC):
+    """Where rows come from.
+
+    Attributes:
+        origin: its name, for errors and the report.
+        warnings: what people should know of it, once the rows are asked for.
+    """
+
+    origin: str
+    warnings: Sequence[str] = ()
+
+    @property
+    def place(self) -> str:
+        """Its name in the ledger."""
+        return self.origin
+
+    @abstractmethod
+    def open(self) -> None:
+        """Find out what there is.
+
+        Raises:
+            WalReplayError: there is nothing, or it cannot be read.
+        """
+
+    @abstractmethod
+    def described(self) -> Description | None:
+        """Give what the source itself says of its tables; None if it does not."""
+
+    @abstractmethod
+    def tables(self, description: Description) -> frozenset[str]:
+        """Name the tables (``schema.table``) whose rows are there.
+
+        Raises:
+            ConfigError: it cannot be told.
+        """
+
+    @abstractmethod
+    def rows(self, relations: Collection[Relation], description: Description) -> BaseRows:
+        """Give the rows of some tables, which were not read yet."""
+
+    def files(self, description: str) -> CopiedFiles | None:
+        """Return what it takes to read the rows once more, when `open` has found them; None if that cannot be.
+
+        Args:
+            description: of the tables, as ``describe.sql`` writes it.
+        """
+        return None
+
+    def errors(self) -> AbstractContextManager[None]:
+        """Say of what is raised while the rows are read what the source knows of it."""
+        return nullcontext()
+
+    def check(self, rows: Mapping[int, int]) -> None:  # noqa: B027 (most have nothing to look at)
+        """Check, once all rows are staged, whether they are what they should be.
+
+        Args:
+            rows: how many were found of each table that is loaded, by its oid.
+
+        Raises:
+            WalReplayError: they are not.
+        """
+
+
+BYTES_A_BATCH: Final = {"spark.sql.execution.arrow.maxBytesPerBatch": str(32 << 20)}
+"""Rows may be large, and Spark counts them else."""
+
+
+class FrameOfBase(BaseSource):
+    """A DataFrame with the rows of one table.
+
+    Args:
+        origin: what it is called.
+        table: whose rows they are.
+    """
+
+    def __init__(self, frame: DataFrame, origin: str, table: str | None) -> None:
+        self._frame = frame
+        self._table = table or ""
+        self.origin = origin
+
+    def open(self) -> None:
+        """Look whether it is said whose rows they are."""
+        if not self._table:
+            raise ConfigError(
+                "it is not said which table's rows they are", path=self.origin, remedy="Give --table schema.table"
+            )
+
+    def described(self) -> Description | None:
+        """Rows do not say what their table is."""
+        return None
+
+    def tables(self, description: Description) -> frozenset[str]:
+        """Name the table."""
+        return frozenset([self._table])
+
+    def rows(self, relations: Collection[Relation], description: Description) -> BaseRows:
+        """Give the rows."""
+        relation = description.relation(self._table)
+        order = tuple(order_of(relation, self._frame.columns, self.origin))
+
+        def works(task: LoadTask) -> Works:
+            rows = RowsTask(task, relation, order, self.origin)
+            # If there is no row, there may be no task either.
+            one = self._frame.sparkSession.range(0, 1, 1, 1)
+            made = partial(make_tables, task=task)
+            return [(with_part(self._frame), partial(load_rows, task=rows)), (one, made)], BYTES_A_BATCH
+
+        return BaseRows(0, None, None, works)
+
+
+_RANGE_BYTES: Final = 64 << 20
+"""A file of text is read in ranges of about so many bytes."""
+
+_PLAIN_DUMP: Final = (".sql", *(f".sql{ending}" for ending in COMPRESSED))
+
+_MOST_NAMED: Final = 5
+"""So many of the files that are left out are named."""
+
+_FEW_PARTS: Final = 32
+_MOST_TASKS: Final = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class BaseFile:
+    """A file of a base load, or a section of a plain dump.
+
+    Attributes:
+        path: as Spark gives it.
+        changed: when it was written, in ms since 1970.
+        is_hidden: Spark would leave it out: it, or a folder that it is in, is called so.
+        section: what a dump says of it; else its name says whose rows it has.
+    """
+
+    path: str
+    length: int
+    section: Section | None = None
+    changed: int = 0
+    is_hidden: bool = False
+
+
+def list_base(spark: SparkSession, origin: str) -> list[BaseFile]:
+    """List the files of a base load; of a local folder also those that are empty, or hidden.
+
+    Raises:
+        ConfigError: the place does not exist, or has no file.
+        CaptureError: a file is too large to be read from where it lies.
+    """
+    root = root_of(origin)
+    if root.startswith(("/", LOCAL_SCHEME)):
+        path = "/" + root.removeprefix(LOCAL_SCHEME).lstrip("/")
+        stats = [(name, Path(name).stat()) for name in list_files(path, hidden=True)]
+        files = [
+            BaseFile(
+                f"{LOCAL_SCHEME}{name}",
+                found.st_size,
+                changed=found.st_mtime_ns // 1_000_000,
+                is_hidden=is_hidden(name, path),
+            )
+            for name, found in stats
+        ]
+        return [one for file in _without_toc(spark, files) for one in _sections(file)]
+    from pyspark.errors import AnalysisException
+
+    reader = spark.read.format("binaryFile").option("recursiveFileLookup", "true")
+    try:
+        listed = reader.load(escape_glob(root)).selectExpr("path", "length", "unix_millis(modificationTime) AS changed")
+        rows = listed.orderBy("path").collect()
+    except AnalysisException as error:
+        if "PATH_NOT_FOUND" not in str(error) and "does not exist" not in str(error):
+            raise
+        rows = []
+    if not rows:
+        raise ConfigError("there are no files", path=origin, remedy="Check --from")
+    for row in rows:
+        if row.length > MAX_FILE_BYTES:
+            raise CaptureError(
+                f"the file has {row.length:,} bytes, and Spark reads at most {MAX_FILE_BYTES:,} as one",
+                path=row.path,
+                remedy="Split it between rows, by `split -C 1G FILE FILE.` if it is COPY's text format",
+            )
+    return _without_toc(spark, [BaseFile(row.path, row.length, changed=row.changed) for row in rows])
+
+
+def _without_toc(spark: SparkSession, files: list[BaseFile]) -> list[BaseFile]:
+    """Return the files of rows of a folder that pg_dump has written; others are as they are.
+
+    Raises:
+        CaptureError: a table's file is missing.
+    """
+    tocs = [file for file in files if PurePath(file.path).name == TOC and not file.is_hidden]
+    folders = tuple(toc.path.removesuffix(TOC) for toc in tocs)
+    found = [file for file in files if not file.path.startswith(folders)]
+    for toc in tocs:
+        folder = toc.path.removesuffix(TOC)
+        there = {file.path.removeprefix(folder): file for file in files}
+        for section in read_toc(_content(spark, toc.path), toc.path):
+            names = [f"{section.file}{ending}" for ending in ("", *COMPRESSED)]
+            name = next((name for name in names if name in there), None)
+            if name is None:
+                raise CaptureError(
+                    f"the file {section.file}, with the table's rows, is missing",
+                    path=toc.path,
+                    table=section.table,
+                    remedy="Dump again, or copy the folder again",
+                )
+            found.append(replace(there[name], section=section))
+    return found
+
+
+def _content(spark: SparkSession, path: str) -> bytes:
+    if path.startswith(LOCAL_SCHEME):
+        return bytes(_mapped(path))
+    (row,) = spark.read.format("binaryFile").load(escape_glob(path)).select("content").collect()
+    return bytes(row.content)
+
+
+def _mapped(path: str) -> memoryview:
+    content = map_capture(path)
+    if isinstance(content, WalReplayError):
+        raise content
+    return content
+
+
+def _sections(file: BaseFile) -> list[BaseFile]:
+    """Give the sections of a plain dump; any other file is as it is."""
+    if file.section is not None or file.is_hidden or not file.path.endswith(_PLAIN_DUMP):
+        return [file]
+    content = _mapped(file.path)
+    if detect_compression(bytes(content[:HEAD_BYTES])) is not None:
+        raise NotSupported(
+            "the plain dump is compressed",
+            path=file.path,
+            remedy="Decompress it, or dump with --format=directory, whose files may be compressed",
+        )
+    found = list(sections_of(content, file.path))
+    return [replace(file, length=(one.stop or 0) - one.start, section=one) for one in found]
+
+
+def parts_of(files: Sequence[BaseFile], relations: Sequence[Relation], options: CopyOptions) -> tuple[LoadPart, ...]:
+    """Divide files among tasks: text that is not compressed in ranges, other files as a whole."""
+    parts: list[LoadPart] = []
+    for file, relation in zip(files, relations, strict=True):
+        section = file.section
+        columns = None if section is None else section.columns
+        in_dump = section is not None and section.stop is not None
+        if not in_dump and (file.length <= _RANGE_BYTES or not _has_ranges(file, options)):
+            parts.append(LoadPart(file.path, relation, columns=columns))
+            continue
+        first = 0 if section is None else section.start
+        count = max(1, -(-file.length // _RANGE_BYTES))
+        edges = [first + file.length * number // count for number in range(count + 1)]
+        parts += [LoadPart(file.path, relation, start, stop, columns) for start, stop in pairwise(edges)]
+    seen: Counter[Relation] = Counter()
+    for at, part in enumerate(parts):
+        parts[at] = replace(part, number=seen[part.relation])
+        seen[part.relation] += 1
+    return tuple(parts)
+
+
+def _has_ranges(file: BaseFile, options: CopyOptions) -> bool:
+    if not file.path.startswith(LOCAL_SCHEME) or file.path.endswith(PARQUET):
+        return False
+    head = bytes(_mapped(file.path)[: 1 << 10])
+    if detect_compression(head[:HEAD_BYTES]) is not None:
+        return False
+    return file.section is not None or options.format_of(file.path, head).kind == "text"
+
+
+class FilesOfBase(BaseSource):
+    """A folder of files, or one file.
+
+    Args:
+        table: the one table that all files are of; of a dump the one that is wanted.
+    """
+
+    def __init__(self, spark: SparkSession, origin: str, options: CopyOptions, table: str | None) -> None:
+        self._spark = spark
+        self._options = options
+        self._table = table
+        self._files: Sequence[BaseFile] = ()
+        self._counted: Mapping[int, tuple[str, int]] = {}
+        self.origin = origin
+
+    @property
+    def place(self) -> str:
+        """Give the folder, wherever the program was started."""
+        return root_of(self.origin)
+
+    def open(self) -> None:
+        """List the files: of a dump those of the one table, if one is named."""
+        files = list_base(self._spark, self.origin)
+        self._files = [file for file in files if file.section is None or self._table in (None, file.section.table)]
+        if not self._files:
+            raise ConfigError("there are no rows of the table", path=self.origin, table=self._table)
+
+    def tables(self, description: Description) -> frozenset[str]:
+        """Name the tables whose rows are there, or are counted, so that they should be there."""
+        named = {file: self._table_of(file, description) for file in self._files}
+        found = {name for name in named.values() if name is not None}
+        left = [file.path for file, name in named.items() if name is None]
+        if left:
+            more = f" and {len(left) - _MOST_NAMED} more" if len(left) > _MOST_NAMED else ""
+            self.warnings = [
+                f"left out, as their names begin with . or _, and no table is called so: "
+                f"{', '.join(left[:_MOST_NAMED])}{more}"
+            ]
+        if not found:
+            raise ConfigError("there are no files of tables", path=self.origin, remedy="Check --from")
+        if self._table is None and not is_same(self._files[0].path, root_of(self.origin)):
+            relations = (one for same in description.relations.values() for one in same)
+            found |= {relation.qualified_name for relation in relations if relation.oid in description.rows}
+        return frozenset(found)
+
+    def described(self) -> Description | None:
+        """Files do not say what their tables are."""
+        return None
+
+    def files(self, description: str) -> CopiedFiles:
+        """Return what it takes to read the files once more."""
+        # Below the folder, or the one file's own name: the folder may move.
+        root = root_of(self.origin).removeprefix(LOCAL_SCHEME).strip("/")
+        told = sorted((file.path.partition(root)[2], file.length) for file in self._files)
+        digest = hashlib.sha256(json.dumps(told).encode()).hexdigest()
+        changed = max(file.changed for file in self._files)
+        return CopiedFiles(self._table, self._options, description, digest, changed)
+
+    def rows(self, relations: Collection[Relation], description: Description) -> BaseRows:
+        """Give the rows of some tables, which were not read yet.
+
+        Raises:
+            CaptureError: of a table that has rows there is no file.
+            ConfigError: a dump has rows that are not published.
+        """
+        counts = description.rows
+        self._counted = {one.oid: (one.qualified_name, counts[one.oid]) for one in relations if one.oid in counts}
+        named = ((file, self._table_of(file, description)) for file in self._files)
+        found = [(file, description.relation(name)) for file, name in named if name is not None]
+        chosen = [(file, relation) for file, relation in found if relation in relations]
+        _check_published(chosen, description)
+        files = [file for file, _ in chosen]
+        without = [one for one in relations if one not in {relation for _, relation in chosen}]
+        # An object store may keep no empty file.
+        self.check({one.oid: 0 for one in without})
+        parts = parts_of(files, [relation for _, relation in chosen], self._options)
+
+        def works(task: LoadTask) -> Works:
+            rows, values = _rows_to_read(self._spark, parts)
+            read = rows, partial(load_batches, task=task, parts=parts, options=self._options)
+            made = self._spark.range(0, 1, 1, 1), partial(make_tables, task=task)
+            return [read, made] if without else [read], values
+
+        return BaseRows(len({file.path for file in files}), sum(file.length for file in files), len(parts), works)
+
+    def check(self, rows: Mapping[int, int]) -> None:
+        """Check whether all rows are there that were copied."""
+        for oid, count in rows.items():
+            name, copied = self._counted.get(oid, ("", count))
+            if copied != count:
+                raise CaptureError(
+                    f"{copied:,} rows of the table were copied, and {count:,} are here",
+                    path=self.origin,
+                    table=name,
+                    remedy="A file is missing, was cut off, or is not of this copy: bring the files again as they were "
+                    "copied, and --describe with them",
+                )
+
+    def _table_of(self, file: BaseFile, description: Description) -> str | None:
+        if file.section is not None:
+            return file.section.table
+        if self._table is not None and not file.is_hidden:
+            return self._table
+        return table_of(file.path, root_of(self.origin), [self._table] if self._table else description.relations.keys())
+
+
+def _check_published(files: Sequence[tuple[BaseFile, Relation]], description: Description) -> None:
+    """Refuse a dump of a table of which a part is published: pg_dump knows nothing of row filters."""
+    for file, relation in files:
+        if file.section is not None and relation.oid in description.row_filters:
+            raise ConfigError(
+                "the dump has all rows of the table, and the publication sends a part of them",
+                path=file.path,
+                table=relation.qualified_name,
+                remedy="Copy the table by base.sh, or load it from the database itself (docs/starting.md)",
+            )
+
+
+def _rows_to_read(spark: SparkSession, parts: Sequence[LoadPart]) -> tuple[DataFrame, Mapping[str, str]]:
+    """Give a row for each part, as `load_batches` takes them, and the settings for the job."""
+    paths = [part.path for part in parts]
+    if are_mapped(paths):
+        tasks = None if len(parts) <= _FEW_PARTS else min(len(parts), _MOST_TASKS)
+        return number_files(spark, len(parts), tasks), {}
+    frame = spark.read.format("binaryFile").load([escape_glob(path) for path in paths])
+    return frame.select("path", "content"), files_a_batch(paths)
+
+
+DRIVER: Final = "org.postgresql.Driver"
+
+CONNECTIONS: Final = 8
+"""So many sessions read at a time, if nothing else is said: a server has a hundred for everybody."""
+
+_EVERYTHING: Final = ("true",)
+
+
+class DatabaseOfBase(BaseSource):
+    """Tables of a PostgreSQL database.
+
+    Args:
+        publication: whose tables are read, or several as the option publication_names has them.
+        table: the one table that is read; without a publication, all of it.
+        snapshot: the name of an exported snapshot; none for a standby at rest.
+        lsn: the last commit LSN that is among the rows.
+        connections: how many sessions read at a time; None for `CONNECTIONS`.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        address: Address,
+        lsn: int,
+        *,
+        publication: str | None,
+        table: str | None,
+        snapshot: str | None,
+        connections: int | None,
+    ) -> None:
+        if publication is None and table is None:
+            raise ConfigError(
+                "it is not said which tables are to be read",
+                path=address.shown,
+                remedy="Give --publication, whose tables they are, or --table schema.table",
+            )
+        if connections is not None and connections < 1:
+            raise ConfigError("--connections has to be 1 or more", path=address.shown)
+        self.origin = address.shown
+        self._spark = spark
+        self._url = address.url
+        self._lsn = lsn
+        self._snapshot = snapshot
+        self._connections = connections or CONNECTIONS
+        self._publication = {} if publication is None else {"walreplay.publication": publication}
+        self._table = table
+        self._properties = {**credentials_of(address, os.environ), "driver": DRIVER}
+
+    def open(self) -> None:
+        """Ask the server what it is, and what there is.
+
+        Raises:
+            ConfigError: there are no such tables, or the rows would not be of one moment.
+            CaptureError: a table's rows have left the snapshot.
+        """
+        self._server = self._ask_server()
+        lines = self._lines(script("describe.sql"), self._publication)
+        described = read_description("\n".join(lines), self.origin)
+        relations = [
+            relation
+            for found in described.relations.values()
+            for relation in found
+            if self._table in (None, relation.qualified_name)
+        ]
+        if not relations:
+            raise ConfigError(
+                "the database has no such table or publication", path=self.origin, remedy="Check the names"
+            )
+        self._description = Description.of(relations, described.types, row_filters=described.row_filters)
+        self._tables = {relation.oid: relation.qualified_name for relation in relations}
+        self._pieces = self._ask_pieces()
+        self._check_kept(self._pieces)
+
+    def described(self) -> Description:
+        """Give what the catalogs say, as of the snapshot."""
+        return self._description
+
+    def tables(self, description: Description) -> frozenset[str]:
+        """Name the tables."""
+        return frozenset(self._tables.values())
+
+    def rows(self, relations: Collection[Relation], description: Description) -> BaseRows:
+        """Give the rows, in parts of some blocks each."""
+        by_name = {relation.qualified_name: relation for relation in relations}
+        pieces = [piece for piece in self._pieces if piece.table in by_name]
+        parts = {piece.oid: database.ranges_of(piece, self._server.block_size) for piece in pieces}
+
+        def works(task: LoadTask) -> Works:
+            found: list[tuple[DataFrame, partial[Iterator[object]]]] = []
+            first = 0
+            for piece in pieces:
+                # The relation that is loaded may be the one that the target knows already.
+                relation = by_name[piece.table]
+                query = database.rows_query(piece, relation)
+                fetched = database.rows_at_a_time(piece)
+                frame = self._read(query, parts[piece.oid], fetched, database.session_statements(self._snapshot))
+                columns = tuple(range(len(relation.columns)))
+                names = [f"c{number}" for number in columns] or ["c0"]
+                rows = RowsTask(task, relation, columns, self.origin, first)
+                found.append((with_part(frame.select(*names)), partial(load_rows, task=rows)))
+                first += len(parts[piece.oid])
+            one = self._spark.range(0, 1, 1, 1)
+            return [*found, (one, partial(make_tables, task=task))], BYTES_A_BATCH
+
+        count = sum(len(ranges) for ranges in parts.values())
+        return BaseRows(0, sum(piece.size for piece in pieces), count, works, self._connections)
+
+    def check(self, rows: Mapping[int, int]) -> None:
+        """Check whether all has kept to the snapshot, and whether a standby is still at rest."""
+        self._ask_server()
+        self._check_kept(self._ask_pieces())
+
+    def _ask_server(self) -> database.Server:
+        (line,) = self._lines(database.SERVER)
+        server = database.read_server(line)
+        try:
+            database.check_moment(server, self._snapshot, self._lsn)
+        except WalReplayError as error:
+            raise error.at(path=self.origin) from None
+        return server
+
+    def _ask_pieces(self, *, now: bool = False) -> tuple[database.TablePiece, ...]:
+        lines = self._lines(database.PIECES, database.tables_setting(self._tables), now=now)
+        return database.read_pieces(lines, self._server, self._tables, self._description.row_filters)
+
+    def _check_kept(self, seen: Sequence[database.TablePiece]) -> None:
+        if self._snapshot is None:
+            return  # the server is at rest
+        tables, kept = database.tables_setting(self._tables), script("kept.sql")
+        lines = self._lines(kept, {**tables, **database.MOVED})
+        try:
+            database.check_kept(lines, self._lines(kept, tables, now=True) if lines else ())
+            if any(piece.is_elsewhere for piece in seen):
+                database.check_blocks(seen, self._ask_pieces(now=True), self._server)
+        except WalReplayError as error:
+            raise error.at(path=self.origin) from None
+
+    def _lines(self, statement: str, said: Mapping[str, str] | None = None, *, now: bool = False) -> list[str]:
+        """Run a query that gives lines of JSON.
+
+        Args:
+            said: the settings that it reads.
+            now: as things are now, whatever the snapshot sees.
+        """
+        with self.errors():
+            first = database.session_statements(None if now else self._snapshot, said)
+            return [row.line for row in self._read(database.query_of(statement), _EVERYTHING, 1000, first).collect()]
+
+    def _read(self, query: str, ranges: Sequence[str], fetched: int, first: str) -> DataFrame:
+        properties = {**self._properties, "sessionInitStatement": first, "fetchsize": str(fetched)}
+        with self.errors():
+            return self._spark.read.jdbc(self._url, query, predicates=list(ranges), properties=properties)
+
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """Say why the database cannot be read, where that is known."""
+        try:
+            yield
+        except WalReplayError:
+            raise
+        except Exception as error:
+            # What Java has thrown stands in the text, or behind it.
+            text = "".join(map(str, (error, getattr(error, "_cause", ""), *traceback.format_exception(error))))
+            told = database.problem_of(text)
+            if told is None:
+                raise
+            raise SparkFailure(told[0], path=self.origin, remedy=told[1]) from None
+
+
+__all__ = [
+    "BYTES_A_BATCH",
+    "CONNECTIONS",
+    "DRIVER",
+    "BaseFile",
+    "BaseRows",
+    "BaseSource",
+    "DatabaseOfBase",
+    "FilesOfBase",
+    "FrameOfBase",
+    "Works",
+    "list_base",
+    "parts_of",
+]

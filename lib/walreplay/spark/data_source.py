@@ -1,0 +1,204 @@
+"""A data source of Spark's for looking at captures: ``spark.read.format("pgoutput").load(path)``.
+
+It is for looking: one task reads a capture from its beginning, because transactions span files.  `walreplay.apply` and
+`walreplay.backfill` are for work.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+from walreplay.changes import ChangeBatch, known_framing, read_changes
+from walreplay.delta.statements import sql_schema
+from walreplay.errors import ConfigError
+from walreplay.listing import list_files
+from walreplay.names import free_names
+from walreplay.session.isolation import mounted_path
+
+TABLE: Final = "__table"
+ROW: Final = "__row"
+BEFORE: Final = "__before"
+UNCHANGED: Final = "__unchanged"
+
+_OWN: Final = pa.schema(
+    [
+        ("__op", pa.string()),
+        ("__commit_lsn", pa.int64()),
+        ("__commit_ts", pa.timestamp("us", "UTC")),
+        ("__xid", pa.int64()),
+        ("__ordinal", pa.int64()),
+    ]
+)
+_LISTED: Final = pa.list_(pa.string())
+_TEXTS: Final = [(name, pa.string()) for name in (TABLE, ROW, BEFORE)]
+CHANGES: Final = pa.schema([*_OWN, *_TEXTS, (UNCHANGED, _LISTED)])
+"""What all tables' changes have: each row, and what was sent of the old one, is a JSON object."""
+
+
+class PgoutputDataSource(DataSource):
+    """Row changes of capture files; register it by ``spark.dataSource.register(walreplay.PgoutputDataSource)``.
+
+    Options:
+        path: a folder or file of captures, at a path that the executors have mounted.
+        table: ``schema.table``; then its columns are typed, as of its first version in the captures: what later
+            versions add is left out, what they lack is NULL.  Without it every row is a JSON object.
+        framing, sourceEncoding: as `walreplay.read_changes` takes them.
+
+    The columns ``__op``, ``__commit_lsn``, ``__commit_ts``, ``__xid`` and ``__ordinal`` are those of `ChangeBatch`;
+    ``__unchanged`` lists the columns whose values were not sent, because an update left them as they were.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """Give the format's name."""
+        return "pgoutput"
+
+    def schema(self) -> str:
+        """Give the columns: fixed ones, or those of the table.
+
+        Raises:
+            ConfigError: there is no such table in the captures.
+        """
+        return sql_schema(CHANGES if self._asked.table is None else self._typed())
+
+    def reader(self, schema: Any) -> DataSourceReader:
+        """Give what reads the captures."""
+        typed = None if self._asked.table is None else self._typed()
+        return _Reader(self._asked, typed)
+
+    @property
+    def _asked(self) -> _Asked:
+        options = self.options
+        path = options.get("path")
+        if not path:
+            raise ConfigError(
+                "the captures' path is missing", remedy='Give it: spark.read.format("pgoutput").load(path)'
+            )
+        known_framing(options.get("framing"))
+        encoding = options.get("sourceEncoding") or "UTF8"
+        return _Asked(_path(path), options.get("table"), options.get("framing"), encoding)
+
+    def _typed(self) -> pa.Schema:
+        """Give the columns of the table's first version."""
+        asked = self._asked
+        for batch in asked.batches():
+            # A column of the table may have this name.
+            (name,) = free_names([UNCHANGED], set(batch.data.schema.names))
+            return pa.schema([*batch.data.schema, (name, _LISTED)])
+        raise ConfigError(
+            f"there are no changes of a table {asked.table}",
+            path=asked.path,
+            remedy="Name one as schema.table; walreplay inspect lists them",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What the options say."""
+
+    path: str
+    table: str | None
+    framing: str | None
+    encoding: str
+
+    def batches(self) -> Iterator[ChangeBatch]:
+        """Read the changes that are asked for, in order."""
+        for batch in read_changes(self.path, framing=self.framing, source_encoding=self.encoding):
+            if self.table is None or batch.relation.qualified_name == self.table:
+                yield batch
+
+
+class _Reader(DataSourceReader):
+    """Reads the captures in one task.
+
+    Args:
+        typed: the table's columns; None for all tables' changes.
+    """
+
+    def __init__(self, asked: _Asked, typed: pa.Schema | None) -> None:
+        list_files(asked.path)  # said before a task starts, if there are none
+        self._asked = asked
+        self._typed = typed
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return [InputPartition(0)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        for batch in self._asked.batches():
+            yield _of_all(batch) if self._typed is None else _of_table(batch, self._typed)
+
+
+def _path(path: str) -> str:
+    """Give a path as Python has it."""
+    found = mounted_path(path)
+    if found is None:
+        raise ConfigError(
+            "the data source reads mounted folders alone",
+            path=path,
+            remedy="Use a volume or another mount, or walreplay.apply, which reads every file system that Spark has",
+        )
+    return str(found)
+
+
+def _of_table(batch: ChangeBatch, typed: pa.Schema) -> pa.RecordBatch:
+    """Give changes of one table under the columns of its first version."""
+    found = dict(zip(batch.data.schema.names, batch.data.columns, strict=True))
+    columns = []
+    *own, _ = typed
+    for column in own:
+        values = found.get(column.name)
+        columns.append(pa.nulls(batch.data.num_rows, column.type) if values is None else values.cast(column.type))
+    return pa.RecordBatch.from_arrays([*columns, _unchanged(batch)], schema=typed)
+
+
+def _of_all(batch: ChangeBatch) -> pa.RecordBatch:
+    """Give changes with their rows as JSON."""
+    rows = batch.data.num_rows
+    names = [column.name for column in batch.relation.columns]
+    own = [array.cast(column.type) for array, column in zip(batch.data.columns, _OWN, strict=False)]
+    unchanged = _unchanged(batch)
+    texts = _objects(names, batch.columns, unchanged.to_pylist())
+    before: list[str | None] = [None] * rows
+    if batch.before is not None:
+        places = batch.before_rows.to_pylist()
+        for place, text in zip(places, _objects(names, batch.before_columns, [None] * len(places)), strict=True):
+            before[place] = text
+    table = pa.repeat(pa.scalar(batch.relation.qualified_name), rows)
+    ops = batch.ops.to_pylist()
+    row = [None if op == "t" else text for op, text in zip(ops, texts, strict=True)]
+    return pa.RecordBatch.from_arrays(
+        [*own, table, pa.array(row, pa.string()), pa.array(before, pa.string()), unchanged], schema=CHANGES
+    )
+
+
+def _unchanged(batch: ChangeBatch) -> pa.Array:
+    """Give the names of each row's columns that were not sent."""
+    if not batch.unchanged:
+        return pa.nulls(batch.data.num_rows, _LISTED)
+    masks = {name: mask.to_pylist() for name, mask in batch.unchanged.items()}
+    listed = [[name for name, mask in masks.items() if mask[row]] or None for row in range(batch.data.num_rows)]
+    return pa.array(listed, _LISTED)
+
+
+def _objects(
+    names: Sequence[str], columns: Sequence[pa.Array], left_out: Sequence[Sequence[str] | None]
+) -> Iterator[str]:
+    """Write rows as JSON objects; NULL is there, what was not sent is not."""
+    values = [column.to_pylist() for column in columns]
+    for row, without in enumerate(left_out):
+        found = {name: column[row] for name, column in zip(names, values, strict=True) if name not in (without or ())}
+        yield json.dumps(found, default=_text, ensure_ascii=False)
+
+
+def _text(value: Any) -> str:
+    """Write a value that JSON has no form for: as Spark would as text, bytes in hexadecimal."""
+    return value.hex() if isinstance(value, bytes) else str(value)
+
+
+__all__ = ["CHANGES", "PgoutputDataSource"]

@@ -1,0 +1,264 @@
+"""Compare copies of transactions, which a server sends again after a reconnect.
+
+Copies have the same commit LSN.  They have to agree in xid and commit time, in the number of their row changes, and in
+the changes' digests (`decode.walk`).
+
+Compare a run's transactions with the last one before them, to notice captures of another server.
+
+The same bytes in two files: a recorder that connects again may leave them, and so may a copy by mistake.
+
+What a server sends again after a reconnect is a session of its own.  In one session the same bytes come once: there a
+second file with them would bring its rows twice.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from itertools import zip_longest
+from typing import Final
+
+from walreplay.decode.decoder import Recorded
+from walreplay.decode.summary import Block, Body, FileScan, Part, Summary
+from walreplay.decode.walk import Place
+from walreplay.errors import CaptureError, OrderError
+from walreplay.lsn import format_lsn
+from walreplay.stream.deferred import Deferred
+from walreplay.stream.plan import DecidedTransaction
+
+
+def check_copies(decided: Iterable[DecidedTransaction], after_lsn: int, recorded: Iterable[Recorded]) -> None:
+    """Refuse copies that differ, and transactions that come too late, in files that are decoded without a ledger.
+
+    Args:
+        decided: the streamed and prepared transactions that have committed.
+        after_lsn: transactions up to this commit LSN are in files that are not read here.
+        recorded: what was recorded of all transactions during the decode.
+
+    Raises:
+        OrderError: naming the transaction and its file.
+    """
+    found: dict[int, dict[int, _Copy]] = {}
+    for one in decided:
+        copies = found.setdefault(one.commit_lsn, {})
+        copies[one.session] = _Copy(one.commit_time, one.xid, 0, 0, one.path, one.offset, complete=one.complete)
+    for item in recorded:
+        _add(found, item)
+    high = -1
+    for session, lsn, copy in sorted(
+        ((session, lsn, copy) for lsn, copies in found.items() for session, copy in copies.items()),
+        key=lambda item: item[:2],
+    ):
+        first = min(found[lsn])
+        if session == first:
+            if after_lsn < lsn < high and copy.rows:
+                raise unknown(lsn, copy.xid, copy.path, copy.at)
+            high = max(high, lsn)
+            continue
+        known = found[lsn][first]
+        same = (copy.xid, copy.commit_time) == (known.xid, known.commit_time)
+        if copy.complete and known.complete:
+            same = same and (copy.rows, copy.digest) == (known.rows, known.digest)
+        if not same:
+            raise differing(lsn, copy.xid, copy.path, copy.at)
+
+
+@dataclass(slots=True)
+class _Copy:
+    commit_time: int
+    xid: int
+    rows: int
+    digest: int
+    path: str
+    at: int
+    complete: bool = True
+
+
+def _add(found: dict[int, dict[int, _Copy]], item: Recorded) -> None:
+    """Add recorded transactions to the copies found so far, which are sorted by commit LSN and session."""
+    records = item.records
+    columns = zip(
+        records.lsn.tolist(),
+        records.commit_ts.tolist(),
+        records.xid.tolist(),
+        records.rows.tolist(),
+        records.digest.tolist(),
+        records.at.tolist(),
+        strict=True,
+    )
+    for lsn, time, xid, rows, digest, at in columns:
+        copies = found.setdefault(lsn, {})
+        copy = copies.setdefault(item.session, _Copy(time, xid, 0, 0, item.path, at))
+        copy.rows += rows
+        copy.digest ^= digest
+
+
+def unknown(lsn: int, xid: int, path: str, at: int) -> OrderError:
+    """Make the error for a transaction that is new, but has a commit LSN up to which all was applied already."""
+    return OrderError(
+        f"transaction {xid} (commit LSN {format_lsn(lsn)}) lies below what was read before, but was not among it: "
+        "the file came late, or it is of another slot, another server or another timeline",
+        path=path,
+        offset=max(at, 0),
+        remedy="Keep the files of one slot in one folder, named so that they sort by time; what came late can be "
+        "applied to a new target together with all else",
+    )
+
+
+def differing(lsn: int, xid: int, path: str, at: int) -> OrderError:
+    """Make the error for a copy of a transaction that differs from the first one."""
+    return OrderError(
+        f"transaction {xid} (commit LSN {format_lsn(lsn)}) comes again, but differs from its first copy: "
+        "the file is of another slot or timeline, or was recorded with other settings, or is damaged",
+        path=path,
+        offset=max(at, 0),
+        remedy="Keep the files of one slot and one set of plugin options in one folder",
+    )
+
+
+def lost(count: int, lsn: int, xid: int, path: str, at: int) -> str:
+    """Make the warning of transactions that do not come again though those around them do.
+
+    Args:
+        count: how many; the first of them has the commit LSN and the xid.
+        path, at: where the session begins that lacks them.
+    """
+    more = f" and {count - 1:,} more" if count > 1 else ""
+    return (
+        f"{path}, offset {max(at, 0):,}: what is sent again from here on lacks the transaction {xid} (commit LSN "
+        f"{format_lsn(lsn)}){more}, which came before: the server has lost {'them' if more else 'it'} (a standby that "
+        "was behind has taken its place), or other publications or options are asked for. In the first case load the "
+        "tables' rows anew (walreplay load --replace)"
+    )
+
+
+XIDS: Final = 1 << 32
+"""Transaction ids are counted modulo this; an id is later than another if it is less than half of this ahead of it."""
+
+
+_UNDER_WAY: Final = 2
+"""So few transactions can all have begun before the last run's last one, and therefore have earlier ids."""
+
+
+_FAR: Final = 1 << 20
+"""An id that lies so far back cannot be a long transaction's: so busy a server would have sent others with it."""
+
+
+_CLOCK: Final = timedelta(hours=1)
+"""A server's clock is not set back by more than this."""
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """A run's transactions compared with the last one in the ledger.
+
+    Attributes:
+        transactions: their number, without prepared ones, whose ids may be old.
+        newest: the newest id minus the last transaction's, below 0 if it is older.
+        later: the newest commit time minus the last transaction's; None if some commit times come from an origin.
+    """
+
+    transactions: int
+    newest: int
+    later: timedelta | None
+
+    @property
+    def contradiction(self) -> str | None:
+        """Why both cannot come from one server, for an error; None if they can."""
+        if self.transactions and self.later is not None and self.later < -_CLOCK:
+            return f"all its transactions have committed {-self.later} or more before the last run's last one"
+        if self.newest < 0 and (self.transactions > _UNDER_WAY or self.newest < -_FAR):
+            return f"the transaction ids of all its {self.transactions:,} transactions lie before that of the last run"
+        return None
+
+
+_LEAST: Final = 64
+"""Shorter files may be equal by chance."""
+
+
+class TwinError(OrderError):
+    """The same bytes lie under two names."""
+
+
+class Twins:
+    """The files of a stream, by what is in them, each with the session that it ends in."""
+
+    def __init__(self) -> None:
+        self._files: dict[tuple[int, int], tuple[str, int]] = {}
+
+    def check(
+        self, scan: FileScan, parts: tuple[Part, ...], place: Place | None, tail: int, streams: Mapping[int, Deferred]
+    ) -> None:
+        """Check that the session that a file continues has not had the same bytes.
+
+        Args:
+            parts: of the file, as they are joined.
+            place: where the file before it ends.
+            tail: how many bytes were left of the files before.
+            streams: the streamed transactions that are open there, by xid.
+
+        Raises:
+            TwinError: it has.
+        """
+        known = self._files.get((scan.length, scan.fingerprint))
+        if known is None or known[0] == scan.path or scan.length < _LEAST:
+            return
+        session = 0 if place is None else place.session
+        for part, behind in zip_longest(parts, parts[1:]):
+            session += part.new_session
+            if part.data is not None and part.base + part.summary.stop <= tail:
+                # It is of the files before.
+                continue
+            # What stands in front of a session that only a commit LSN shows may belong to it already.
+            loses_rows = _has_messages(part.summary) and not _begins_anew(part.summary, streams)
+            if loses_rows and not (behind is not None and behind.late):
+                break
+        else:
+            # Nothing, as idle writers leave it, or the middle of a message, whose length proves enough.
+            return
+        if session <= known[1]:
+            raise _twin(scan.path, known[0])
+
+    def add(self, scan: FileScan, place: Place | None) -> None:
+        """Add a file that was joined, and the place where it ends."""
+        self._files[scan.length, scan.fingerprint] = scan.path, 0 if place is None else place.session
+
+    def explain(self, scan: FileScan, error: CaptureError) -> None:
+        """Explain why a file does not continue the stream, if its bytes are known.
+
+        Raises:
+            TwinError: they are.
+        """
+        known = self._files.get((scan.length, scan.fingerprint))
+        if known is not None and known[0] != scan.path and scan.length >= _LEAST:
+            raise _twin(scan.path, known[0]) from error
+
+
+def _begins_anew(summary: Summary, streams: Mapping[int, Deferred]) -> bool:
+    """Return whether all that is not yet decided begins in the file, with no fewer rows than are known of it."""
+    blocks = [item for item in summary.items if isinstance(item, Block)]
+    begun, rows = {block.xid for block in blocks if block.first}, Counter[int]()
+    for item in summary.items:
+        if isinstance(item, Block):
+            rows[item.xid] += item.rows.total
+        elif not (isinstance(item, Body) and item.begins and item.complete):
+            return False
+    known = {xid: streams[xid].rows.total for xid in rows if xid in streams}
+    return bool(summary.items) and begun == rows.keys() and all(known[xid] <= rows[xid] for xid in known)
+
+
+def _has_messages(summary: Summary) -> bool:
+    return bool(summary.counts or summary.messages)
+
+
+def _twin(path: str, other: str) -> TwinError:
+    return TwinError(
+        f"the file holds the same bytes as {other}",
+        path=path,
+        remedy="Remove one of them, or leave it out by `captures: pattern`",
+    )
+
+
+__all__ = ["XIDS", "Followed", "TwinError", "Twins"]

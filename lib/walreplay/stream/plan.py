@@ -1,0 +1,227 @@
+"""The plan of a run: small, and written down before anything is applied."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from walreplay.decode.announcements import Layout
+from walreplay.decode.decoder import Fate
+from walreplay.decode.partitions import Partition
+from walreplay.decode.walk import Place
+from walreplay.protocol import messages as m
+from walreplay.protocol.framing import Framing
+from walreplay.stream.deferred import CutOff, Deferred, OpenTransaction
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A stretch of bytes to decode: of ordinary transactions, or a part of one streamed or prepared transaction.
+
+    Attributes:
+        sequence: the steps' order, which is that of the commits.
+        start, stop: offsets of its first message and behind its last, in the decompressed file or in ``seam``.
+        place: the place in the stream at ``start``.
+        relations, types: the versions in force there that the stretch needs, as places in the plan's lists; likewise
+            ``layouts``, what was announced before of tables that it names.
+        seam: its bytes, where they begin in front of the file, at ``seam_offset`` of ``seam_path``.
+        seam_base: where they would begin in the file itself: in front of it below zero; None where that is not told.
+        fate: None for ordinary transactions.
+    """
+
+    sequence: int
+    start: int
+    stop: int
+    place: Place
+    relations: tuple[int, ...] = ()
+    types: tuple[int, ...] = ()
+    layouts: tuple[int, ...] = ()
+    seam: bytes | None = None
+    seam_path: str = ""
+    seam_offset: int = 0
+    seam_base: int | None = None
+    fate: Fate | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FilePlan:
+    """What is decoded of one file.
+
+    Attributes:
+        length: bytes as stored; the file is refused when it has fewer or another fingerprint by then.
+        checksum: CRC-32 of these bytes, if an index told what is in the file and this run has not read it; otherwise 0.
+        scanned: the file was read by this run; else it holds parts of transactions that were open before it.
+        steps: in the order of their sequence.
+    """
+
+    path: str
+    length: int
+    fingerprint: int
+    scanned: bool = True
+    start: int = 0
+    stop: int = 0
+    steps: tuple[Step, ...] = ()
+    checksum: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Where the next run goes on: at a message's boundary outside of any ordinary transaction.
+
+    Attributes:
+        path: the file that the boundary lies in, ``offset`` bytes (decompressed) from its start.
+        done: nothing behind the boundary is left to read in that file.
+        last_path: the last file that was read; ``last_length`` tells whether it has grown since.
+        fingerprint: of ``path`` at ``length`` bytes.
+        numbers: when each of the relations was announced, see `Announced`.
+        begun: the ordinary transaction that has begun at the boundary and was not ended.
+        deferred: the streamed and prepared transactions that are not decided.
+        awaited: the commit LSN of a transaction that a session's end has cut off and that has to come again.
+        cut: what the sessions before have brought of transactions that were cut off.
+        applied: how many transactions have been applied from the target's beginning on.
+        has_more: what follows the boundary is there, but was too late for the run.
+        top_time: the greatest commit time of all transactions that were applied, or left out, in microseconds since
+            2000-01-01; None if there are none.
+        partitions: those that have been announced beside their roots; ``trailing`` is
+            a `Summary`'s, ``seeming`` are those that what follows may use.
+        layouts: what is announced of tables (`walreplay.decode.announcements`).
+    """
+
+    path: str
+    offset: int
+    length: int
+    fingerprint: int
+    done: bool
+    last_path: str
+    last_length: int
+    place: Place
+    relations: tuple[m.Relation, ...]
+    types: tuple[m.Type, ...]
+    numbers: tuple[int, ...] = ()
+    begun: OpenTransaction | None = None
+    deferred: tuple[Deferred, ...] = ()
+    awaited: int | None = None
+    cut: tuple[CutOff, ...] = ()
+    applied: int = 0
+    partitions: tuple[Partition, ...] = ()
+    trailing: int | None = None
+    seeming: tuple[Partition, ...] = ()
+    has_more: bool = False
+    layouts: tuple[Layout, ...] = ()
+    top_time: int | None = None
+
+    def in_session_of(self, framing: Framing) -> Resume:
+        """Give where a session begins in files of another framing: what was open comes again, or never."""
+        waits = [lsn for lsn in (self.awaited, None if self.begun is None else self.begun.lsn) if lsn is not None]
+        return replace(
+            self,
+            done=True,
+            place=replace(self.place.new_session(), framing=framing),
+            begun=None,
+            deferred=tuple(item for item in self.deferred if item.gid is not None and item.complete),
+            awaited=min(waits, default=None),
+        )
+
+    @property
+    def open_transactions(self) -> tuple[OpenTransaction, ...]:
+        """List what is open, the oldest first; one that is on its way again once."""
+        begun = () if self.begun is None else (self.begun,)
+        # The newest copy last: a prepared one may come again as a streamed one, and either as an ordinary one.
+        ranked = sorted(self.deferred, key=lambda item: (item.gid is None, item.complete))
+        last = {item.xid: item for item in ranked if self.begun is None or item.xid != self.begun.xid}
+        return (*(item.describe() for item in self.deferred if last.get(item.xid) is item), *begun)
+
+
+@dataclass(frozen=True, slots=True)
+class TruncatePosition:
+    """The last truncate of a relation in the run: what lies before it, in commit order, is gone."""
+
+    oid: int
+    lsn: int
+    ordinal: int
+
+
+@dataclass(frozen=True, slots=True)
+class DecidedTransaction:
+    """A streamed or prepared transaction that has committed in the run.
+
+    Attributes:
+        resent: it is a copy of one that is known.
+        complete: its rows are there; a Commit Prepared may come again alone.
+    """
+
+    commit_lsn: int
+    commit_time: int
+    xid: int
+    gid: str | None
+    origin: str | None
+    applied: bool
+    resent: bool
+    complete: bool
+    session: int
+    path: str
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a run applies: the transactions whose commit LSN is above ``after_lsn`` and up to ``upto_lsn``.
+
+    Attributes:
+        versions, type_versions, layouts: what the steps' numbers of relations, types and announcements mean.
+        announcements: the prefix of those that were read; None if none were.
+        transactions: how many; ``resent`` counts those that have come again and are left out.
+        announced: every relation version of the run that holds, in stream order, repeats left out.
+        before: the relation versions in force when the run began.
+        types: the types that are known at its end.
+        partitions: every version of a partition of which rows may have come as its root's.
+        torn: the unfinished message at the captures' end: its file, its offset there, and how many bytes there are.
+        id: given when it is written down, and to no other plan, by which the commits that it leads to are told.
+        top_time: the `Resume`'s of the run before.
+    """
+
+    files: tuple[FilePlan, ...]
+    versions: tuple[m.Relation, ...]
+    type_versions: tuple[m.Type, ...]
+    after_lsn: int
+    upto_lsn: int
+    upto_commit_time: int
+    truncates: tuple[TruncatePosition, ...]
+    resume: Resume
+    transactions: int
+    resent: int
+    announced: tuple[m.Relation, ...]
+    before: tuple[m.Relation, ...]
+    types: tuple[m.Type, ...]
+    decided: tuple[DecidedTransaction, ...] = ()
+    torn: tuple[str, int, int] | None = None
+    warnings: tuple[str, ...] = ()
+    id: str = ""
+    partitions: tuple[Partition, ...] = ()
+    layouts: tuple[Layout, ...] = ()
+    announcements: str | None = None
+    top_time: int | None = None
+
+    @property
+    def relations(self) -> tuple[m.Relation, ...]:
+        """Every relation version that a row of the run may have, in stream order.
+
+        A transaction that was open when the run began may have rows of versions that were no longer in force then.
+        """
+        known = {*self.before, *self.announced}
+        older = (version for version in self.versions if version not in known)
+        return tuple(dict.fromkeys((*older, *self.before, *self.announced)))
+
+    @property
+    def open_transactions(self) -> tuple[OpenTransaction, ...]:
+        """What is open at the run's end."""
+        return self.resume.open_transactions
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no transaction ends in the files, so that the run would apply nothing."""
+        return not self.changes_anything and self.upto_lsn <= self.after_lsn
+
+    @property
+    def changes_anything(self) -> bool:
+        """Whether there is something to decode."""
+        return any(file.steps for file in self.files)

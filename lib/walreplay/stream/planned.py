@@ -1,0 +1,193 @@
+"""Decode what a plan applies, step by step, without Spark.
+
+Plan the files of one stream without Spark.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
+from typing import Final, TypeAlias
+
+from walreplay.decode.announcements import Layout
+from walreplay.decode.change_batch import ChangeBatch
+from walreplay.decode.decoder import TILE_BYTES, Decoder, Recorded
+from walreplay.decode.files import scan_file
+from walreplay.decode.scan import fingerprint
+from walreplay.decode.sessions.parting import told_for_paths
+from walreplay.errors import FramingChange, NotACapture, OrderError, WalReplayError
+from walreplay.listing import map_file
+from walreplay.protocol.compression import plain
+from walreplay.protocol.framing import Framing
+from walreplay.protocol.messages import Relation, Type
+from walreplay.stream.duplicates import check_copies
+from walreplay.stream.plan import FilePlan, Plan, Step
+from walreplay.stream.stitch import Stitch
+from walreplay.types.text import UTF8
+
+Read: TypeAlias = Callable[[str], "bytes | memoryview"]
+
+_FILES_OPEN: Final = 8
+"""So many files stay open, because the steps may go back and forth between files."""
+
+
+def decode_plan(
+    plan: Plan,
+    read: Read,
+    *,
+    tile_bytes: int | None = None,
+    codec: str = UTF8,
+    known: Collection[str] = (),
+) -> Iterator[ChangeBatch]:
+    """Decode what a plan applies, in commit order within each relation.
+
+    Args:
+        read: gives a file's bytes as stored.
+        tile_bytes: as `walreplay.read_changes` takes it.
+        codec: the encoding of text and names, with which the files were planned.
+        known: paths of files that are skipped.
+
+    Raises:
+        CaptureError: the bytes cannot be decoded; it names file and offset.
+        OrderError: a file is not the one that was planned, or copies of a transaction differ.
+    """
+    decoder = partial(Decoder, plan.resume.place.framing, tile_bytes=tile_bytes or TILE_BYTES, codec=codec)
+    if plan.resent:
+        check_copies(plan.decided, plan.after_lsn, _recorded(plan, read, decoder(recording=True)))
+    yield from _decode_steps(plan, read, decoder(), known)
+
+
+def _recorded(plan: Plan, read: Read, decoder: Decoder) -> Iterator[Recorded]:
+    """Decode a plan only to record its transactions."""
+    for file, step in _steps(plan, read):
+        for _ in file.decode(decoder, step, plan.versions, plan.type_versions):
+            pass
+        yield from decoder.take_recorded()[0]
+    for _ in decoder.rest():
+        pass
+
+
+def _decode_steps(plan: Plan, read: Read, decoder: Decoder, known: Collection[str]) -> Iterator[ChangeBatch]:
+    for file, step in _steps(plan, read, known):
+        yield from file.decode(decoder, step, plan.versions, plan.type_versions)
+    yield from decoder.rest()
+
+
+def _steps(plan: Plan, read: Read, known: Collection[str] = ()) -> Iterator[tuple[PlannedBytes, Step]]:
+    """Give a plan's steps in their order, each with its file."""
+    opened: dict[str, PlannedBytes] = {}
+    wanted = ((step, file) for file in plan.files if file.path not in known for step in file.steps)
+    for step, file in sorted(wanted, key=lambda pair: pair[0].sequence):
+        if file.path not in opened:
+            if len(opened) >= _FILES_OPEN:
+                opened.pop(next(iter(opened)))
+            opened[file.path] = PlannedBytes.of(file, read(file.path))
+        yield opened[file.path], step
+
+
+class PlannedBytes:
+    """The planned bytes of a file.
+
+    Args:
+        data: the file's bytes, decompressed.
+    """
+
+    def __init__(self, path: str, data: memoryview) -> None:
+        self.path = path
+        self._data = data
+
+    @classmethod
+    def of(cls, file: FilePlan, content: bytes | memoryview) -> PlannedBytes:
+        """Open a file.
+
+        Args:
+            content: its bytes as stored.
+
+        Raises:
+            OrderError: the file is not the one that was planned.
+        """
+        if file.checksum and zlib.crc32(memoryview(content)[: file.length]) != file.checksum:
+            raise OrderError(
+                "the file's bytes are not those that the archive's index has a checksum of, though its length and "
+                "modification time are the same",
+                path=file.path,
+                remedy="Restore the file; or delete the index, if it is the index that is wrong. walreplay audit reads "
+                "all files",
+            )
+        if len(content) < file.length or fingerprint(content, file.length) != file.fingerprint:
+            raise OrderError(
+                "the file has changed since it was scanned",
+                path=file.path,
+                remedy="Captures must not change but by growing; restore the file, or apply to a new target",
+            )
+        try:
+            return cls(file.path, plain(memoryview(content)[: file.length]).data)
+        except WalReplayError as error:
+            error.at(path=file.path)
+            raise
+
+    def decode(
+        self,
+        decoder: Decoder,
+        step: Step,
+        versions: Sequence[Relation],
+        types: Sequence[Type],
+        layouts: Sequence[Layout] = (),
+    ) -> Iterator[ChangeBatch]:
+        """Decode one step of the plan; give full batches.  The decoder keeps the rows that do not fill a batch."""
+        data = self._data if step.seam is None else memoryview(step.seam)
+        relations = [versions[number] for number in step.relations]
+        known = [types[number] for number in step.types]
+        try:
+            yield from decoder.decode(
+                data,
+                step.start,
+                step.stop,
+                place=step.place,
+                relations={relation.oid: relation for relation in relations},
+                types={type_.oid: type_ for type_ in known},
+                layouts=[layouts[number] for number in step.layouts],
+                fate=step.fate,
+                path=self.path,
+                base=step.seam_base if step.seam is not None else 0,
+                before=(step.seam_path, step.seam_offset),
+            )
+        except WalReplayError as error:
+            if step.seam is not None and error.path is None and error.offset is not None:
+                here = -1 if step.seam_base is None else error.offset + step.seam_base
+                if here >= 0:
+                    error.offset = here
+                else:
+                    error.offset += step.seam_offset
+                    error.at(path=step.seam_path)
+            error.at(path=self.path)
+            raise
+
+
+def plan_files(
+    files: Sequence[str], framing: Framing | None = None, *, codec: str = UTF8, read: Read = map_file
+) -> Plan:
+    """Plan files: scan one after the other, each from the place where the one before ends.
+
+    Args:
+        files: their paths, in stream order.
+        framing: the stream's; None to recognise it.
+        codec: the encoding of names.
+        read: gives a file's bytes as stored.
+
+    Raises:
+        CaptureError: the bytes are no sound stream; it names file and offset.
+    """
+    stitch = Stitch(None)
+    for path in files:
+        content = read(path)
+        try:
+            scan = scan_file(path, content, stitch.next_scan(framing, codec))
+        except (NotACapture, FramingChange) as error:
+            raise told_for_paths(error, "`framing`") from None
+        stitch.add_exact(scan)
+    return stitch.plan()
+
+
+__all__ = ["PlannedBytes", "Read", "decode_plan", "plan_files"]

@@ -1,0 +1,291 @@
+"""The order in which bytes are decoded: ordinary transactions where they lie, deferred ones where they commit.
+
+The part of a file that is being added to a stitch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final, Generic, TypeAlias, TypeVar
+
+from walreplay.decode.announcements import Layout
+from walreplay.decode.decoder import Fate
+from walreplay.decode.summary import FileScan, Part, Unfinished
+from walreplay.decode.walk import Place
+from walreplay.protocol import messages as m
+from walreplay.protocol.framing import Framing
+from walreplay.stream.deferred import Deferred, Segment
+from walreplay.stream.plan import FilePlan, Step
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """A part that is being added to a stitch.
+
+    Attributes:
+        scan: the scan of its file.
+        before: the place at its start.
+        unfinished: the unfinished bytes of earlier files; a part with ``data`` begins in these.
+    """
+
+    scan: FileScan
+    part: Part
+    before: Place
+    unfinished: Unfinished
+
+    @property
+    def framing(self) -> Framing:
+        """The stream's framing."""
+        return self.part.summary.framing
+
+    @property
+    def origin(self) -> tuple[str, int]:
+        """File and offset at which the part's offset 0 lies: in an earlier file if the part has ``data``."""
+        return self.where(0) if self.part.data is not None else (self.scan.path, 0)
+
+    @property
+    def base(self) -> int:
+        """The offset in the file at which ``data`` begins; below 0 because it begins in front of the file."""
+        return self.part.base - self.unfinished.size
+
+    def where(self, offset: int) -> tuple[str, int]:
+        """Give the file in which an offset of the part lies, and the offset there."""
+        if self.part.data is None:
+            return self.scan.path, offset
+        offset += self.part.base
+        return self.unfinished.where(offset) or (self.scan.path, offset - self.unfinished.size)
+
+
+View: TypeAlias = tuple[tuple[m.Relation, ...], tuple[m.Type, ...], tuple[Layout, ...]]
+_Known: TypeAlias = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+
+_STEPS_A_FILE: Final = 1 << 22
+
+
+def sequence_of(file: int) -> int:
+    """Return the sequence number of the first stretch in a file's own bytes.
+
+    The number before it belongs to the stretch that begins in front of the file.
+
+    Args:
+        file: the file's number among those that the run reads.
+    """
+    return file * _STEPS_A_FILE + 1
+
+
+def file_of(sequence: int) -> int:
+    """Give the number of the file in which a step lies, or, for a deferred transaction, in which it commits."""
+    return sequence // _STEPS_A_FILE
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionStretch:
+    """Ordinary transactions of a file, from ``start`` to ``stop`` in the file, or in its ``seam`` (see `Step`)."""
+
+    path: str
+    start: int
+    stop: int
+    place: Place
+    relations: tuple[m.Relation, ...]
+    types: tuple[m.Type, ...]
+    layouts: tuple[Layout, ...]
+    seam: bytes | None = None
+    seam_path: str = ""
+    seam_offset: int = 0
+    seam_base: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DeferredCommit:
+    """A streamed or prepared transaction that has committed.
+
+    Attributes:
+        starts: for each segment, the ordinal of its first remaining change.
+        lsn: the commit LSN.
+        time: the commit time, in microseconds since 2000-01-01.
+        session: the number of the session in which it commits.
+        applied: its rows are applied; otherwise they are only decoded to compare copies, or left out.
+        resent: it is a copy of a transaction that is known already.
+    """
+
+    decided: Deferred
+    starts: tuple[int, ...]
+    lsn: int
+    time: int
+    session: int
+    applied: bool
+    resent: bool
+
+
+_T = TypeVar("_T", bound=Hashable)
+
+
+class _Numbers(Generic[_T]):
+    """Number things; equal ones get the same number."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[_T, int] = {}
+
+    def of(self, items: Iterable[_T]) -> tuple[int, ...]:
+        """Give the numbers of some things."""
+        return tuple(self._numbers.setdefault(item, len(self._numbers)) for item in items)
+
+    def items(self) -> tuple[_T, ...]:
+        """Give all things, in the order of their numbers."""
+        return tuple(self._numbers)
+
+
+@dataclass
+class Schedule:
+    """The stretches and commits of a run, in commit order."""
+
+    _entries: list[TransactionStretch | DeferredCommit] = field(default_factory=list)
+
+    def add_ordinary(
+        self,
+        walked: Walk,
+        start: int,
+        stop: int,
+        place: Place,
+        view: View,
+    ) -> int:
+        """Add the ordinary transactions between two offsets of a part, if there are any; give the entry's number.
+
+        Args:
+            place: the place at ``start``.
+            view: the relation versions and types that are in force there, and what is announced of tables.
+        """
+        summary = walked.part.summary
+        worth = (
+            summary.ordinary
+            or place.transaction is not None
+            or summary.begin_at is not None
+            or summary.head_changes
+            or summary.messages.get("Message")
+        )
+        entry = len(self._entries)
+        if start != stop and worth:
+            path, offset = walked.origin
+            seam = walked.part.data
+            self._entries.append(
+                TransactionStretch(
+                    walked.scan.path, start, stop, place, *view, seam, path, offset, seam_base=walked.base
+                )
+            )
+        return entry
+
+    def commit(self, commit: DeferredCommit) -> None:
+        """Add a streamed or prepared transaction."""
+        self._entries.append(commit)
+
+    def cut(self, entry: int, at: int) -> None:
+        """Remove everything from an offset in an entry on: a transaction begins there that does not end."""
+        kept = self._entries[: entry + 1]
+        if entry < len(kept):
+            last = kept[entry]
+            assert isinstance(last, TransactionStretch)
+            kept[entry] = replace(last, stop=at)
+            if last.start == at:
+                kept.pop()
+        self._entries = kept
+
+    def plan(self, scanned: Mapping[str, tuple[int, int, int, int]]) -> tuple[tuple[FilePlan, ...], View]:
+        """Give each file's steps, and what these refer to by number: relation versions, types and announcements.
+
+        Args:
+            scanned: length, fingerprint, start and stop of each file that the run has read, by path.
+        """
+        versions: _Numbers[m.Relation] = _Numbers()
+        types: _Numbers[m.Type] = _Numbers()
+        layouts: _Numbers[Layout] = _Numbers()
+        steps: dict[str, list[Step]] = {}
+        files: dict[str, FilePlan] = {}
+        first = {path: sequence_of(number) for number, path in enumerate(scanned)}
+        sequence = 0
+        for entry in self._entries:
+            if isinstance(entry, TransactionStretch):
+                sequence = max(sequence, first[entry.path] - (entry.seam is not None))
+                known = versions.of(entry.relations), types.of(entry.types), layouts.of(entry.layouts)
+                steps.setdefault(entry.path, []).append(_ordinary(sequence, entry, known))
+                sequence += 1
+                continue
+            for segment, ordinal in zip(entry.decided.segments, entry.starts, strict=True):
+                if segment.is_empty:
+                    continue
+                known = versions.of(segment.relations), types.of(segment.types), layouts.of(segment.layouts)
+                step = _deferred(sequence, segment, entry, ordinal, known)
+                steps.setdefault(segment.path, []).append(step)
+                sequence += 1
+                planned_before = files.get(segment.path)
+                # The file may have grown after the first of its segments was read.
+                if segment.path not in scanned and (planned_before is None or planned_before.length < segment.length):
+                    files[segment.path] = FilePlan(segment.path, segment.length, segment.fingerprint, scanned=False)
+        for path, (length, fingerprint, start, stop) in scanned.items():
+            files[path] = FilePlan(path, length, fingerprint, True, start, stop)
+        planned = tuple(replace(file, steps=tuple(steps.get(path, ()))) for path, file in files.items())
+        return planned, (versions.items(), types.items(), layouts.items())
+
+
+def _ordinary(sequence: int, entry: TransactionStretch, known: _Known) -> Step:
+    if entry.seam is None:
+        return Step(sequence, entry.start, entry.stop, entry.place, *known)
+    return Step(
+        sequence,
+        0,
+        entry.stop - entry.start,
+        entry.place,
+        *known,
+        seam=entry.seam[entry.start : entry.stop],
+        seam_path=entry.seam_path,
+        seam_offset=entry.seam_offset + entry.start,
+        seam_base=entry.seam_base + entry.start,
+    )
+
+
+def _aborted_in(segment: Segment, aborted: Collection[int]) -> tuple[int, ...]:
+    """Give the rolled back subtransactions that have something in a segment, sorted."""
+    if segment.messages:
+        # It is not known to which subtransactions the logical messages belong.
+        return tuple(sorted(aborted))
+    found = segment.rows.among(aborted)
+    if segment.truncate is not None and segment.truncate[0] in aborted:
+        found.add(segment.truncate[0])
+    return tuple(sorted(found))
+
+
+def _deferred(
+    sequence: int,
+    segment: Segment,
+    commit: DeferredCommit,
+    ordinal: int,
+    known: _Known,
+) -> Step:
+    decided = commit.decided
+    fate = Fate(
+        xid=decided.xid,
+        gid=decided.gid,
+        commit_lsn=commit.lsn,
+        commit_time=commit.time,
+        ordinal=ordinal,
+        aborted=_aborted_in(segment, decided.aborted),
+        applied=commit.applied,
+        session=commit.session,
+        origin=decided.origin,
+        resent=commit.resent,
+    )
+    start, stop = (segment.start, segment.stop) if segment.seam is None else (0, len(segment.seam))
+    return Step(
+        sequence,
+        start,
+        stop,
+        segment.place,
+        *known,
+        seam=segment.seam,
+        seam_path=segment.seam_path,
+        seam_offset=segment.seam_offset,
+        fate=fate,
+    )
+
+
+__all__ = ["Walk"]

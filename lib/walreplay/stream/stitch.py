@@ -1,0 +1,882 @@
+"""Join the files' summaries into one stream, and plan what of it is applied.
+
+Files are scanned in parallel, each on a guess of where its first message begins.  Here the guesses are held against
+what is certain (`walreplay.decode.files`).  A file whose guess proves wrong is scanned again, from its
+true place (`Stitch.next_scan`).
+
+What is known stands in one record (`walreplay.stream.state.StitchState`), which always describes the end of the
+last file that was added, exactly; nothing in it rests on a guess.  The moves that streamed and prepared transactions
+make are those of `walreplay.stream.state`.
+
+Follow the messages that prepare, commit or abort streamed and prepared transactions.
+
+Gather streamed and prepared transactions from the parts that hold their rows: blocks (streamed) and bodies.
+
+What stands open where a run's files end, and where the next run goes on.
+
+Follow a part's Relation and Type messages outside of streamed blocks, and check that used relations are known.
+
+Rows of a table that are others from some place on and are not sent: of partitions, enums and unlogged tables.
+
+Compute the place in a stream behind some bytes from the bytes' summary.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
+
+from walreplay.decode.announcements import Layout, Layouts, Moved
+from walreplay.decode.files import ScanTask, parts_of_guess
+from walreplay.decode.scan import Until
+from walreplay.decode.sessions.resync import refuse_leftover
+from walreplay.decode.sessions.starts import is_short_abort
+from walreplay.decode.summary import Block, Body, Decided, FileScan, Part, Summary, TruncateAt, Unfinished, XidCounts
+from walreplay.decode.walk import Place
+from walreplay.errors import FramingError, OrderError
+from walreplay.lsn import format_lsn
+from walreplay.protocol import messages as m
+from walreplay.protocol.framing import Framing
+from walreplay.stream.deferred import AnnouncedVersion, Deferred, OpenTransaction, Segment
+from walreplay.stream.gaps import check_awaited, check_rows, lacks_start
+from walreplay.stream.plan import DecidedTransaction, Plan, Resume
+from walreplay.stream.schedule import DeferredCommit, View, Walk
+from walreplay.stream.state import Begun, StitchState, Versions
+from walreplay.types.text import UTF8
+
+
+class Committed(NamedTuple):
+    """A transaction that a decision has committed.
+
+    Attributes:
+        lsn: the commit LSN.
+        time: the commit time, in microseconds since 2000-01-01.
+        commit: the entry for the schedule; None if the transaction has no rows, and only announces relations.
+    """
+
+    lsn: int
+    time: int
+    commit: DeferredCommit | None
+
+
+def decide(state: StitchState, item: Decided, walked: Walk) -> Committed | None:
+    """Apply a decision to the state; give the committed transaction if the decision is a commit.
+
+    Raises:
+        OrderError: a subtransaction of it has rolled back as one of another transaction.
+    """
+    message = item.message
+    if isinstance(message, m.StreamAbort):
+        state.open.abort(message.xid, message.subxid)
+        return None
+    if isinstance(message, m.Prepare):
+        path, offset = walked.where(item.offset)
+        empty = Deferred(
+            message.xid,
+            path,
+            offset,
+            message.gid,
+            complete=True,
+            streamed=False,
+            lsn=message.prepare_lsn,
+            since=message.prepare_time,
+        )
+        state.open.prepared.setdefault((message.gid, message.xid), empty)
+        return None
+    if isinstance(message, m.RollbackPrepared):
+        state.open.roll_back(message.gid, message.xid)
+        return None
+    if isinstance(message, m.StreamPrepare):
+        prepared = _take_stream(state, message.xid, item, walked)
+        if prepared is not None:
+            state.open.prepare_stream(prepared, message)
+        return None
+    resent = message.commit_lsn <= walked.before.high_lsn
+    if isinstance(message, m.StreamCommit):
+        decided = _take_stream(state, message.xid, item, walked)
+    else:
+        decided = state.open.prepared.pop((message.gid, message.xid), None)
+        if decided is None and not resent:
+            path, offset = walked.where(item.offset)
+            state.warnings.append(
+                f"{path}, offset {offset:,}: transaction {message.xid} (commit LSN "
+                f"{format_lsn(message.commit_lsn)}) was prepared, but its rows are not there: "
+                "it was empty, or the file with its Prepare is missing"
+            )
+    return _commit(state, decided, message, item, walked, resent=resent)
+
+
+def _take_stream(state: StitchState, xid: int, item: Decided, walked: Walk) -> Deferred | None:
+    found = state.open.streams.pop(xid, None)
+    if found is not None and state.open.is_partly_gone(found):
+        path, offset = walked.where(item.offset)
+        raise OrderError(
+            f"a subtransaction of the streamed transaction {xid} has rolled back as one of another transaction",
+            path=path,
+            offset=offset,
+            remedy="The file is damaged; fetch it from its source again",
+        )
+    return found
+
+
+def _commit(
+    state: StitchState,
+    decided: Deferred | None,
+    message: m.StreamCommit | m.CommitPrepared,
+    item: Decided,
+    walked: Walk,
+    *,
+    resent: bool,
+) -> Committed | None:
+    lsn, time = message.commit_lsn, message.commit_time
+    origin = decided.origin if decided is not None else None
+    applied = not resent and state.wants_origin(origin)
+    path, offset = walked.where(item.offset)
+    state.decided.append(
+        DecidedTransaction(
+            commit_lsn=lsn,
+            commit_time=time,
+            xid=message.xid,
+            gid=message.gid if isinstance(message, m.CommitPrepared) else None,
+            origin=origin,
+            applied=applied,
+            resent=resent,
+            complete=decided is not None,
+            session=walked.before.session,
+            path=path,
+            offset=offset,
+        )
+    )
+    state.resent += resent
+    state.transactions += not resent
+    if decided is None:
+        return None
+    state.versions.take_over(decided, holds_outside=isinstance(message, m.StreamCommit))
+    state.layouts.add(decided.layouts, decided.aborted)
+    if not decided.streamed:
+        # What it has announced to be in force was read without what it said of the columns.
+        for layout in decided.layouts:
+            known = None if layout.enum is not None else state.versions.known(layout.oid)
+            if known is not None:
+                state.versions.announce(state.layouts.told(known.relation))
+    # Labels may have been renamed since it has announced its tables, or by itself.
+    renames = any(layout.enum is not None for layout in decided.layouts)
+    state.tell_anew(None if renames else decided.view)
+    starts, truncates = decided.ordinals()
+    if applied:
+        for oid, ordinal in truncates:
+            state.truncates.note(TruncateAt(oid, lsn, ordinal, origin))
+    if all(segment.is_empty for segment in decided.segments):
+        return Committed(lsn, time, None) if decided.view else None
+    commit = DeferredCommit(decided, tuple(starts), lsn, time, walked.before.session, applied=applied, resent=resent)
+    return Committed(lsn, time, commit)
+
+
+def add_block(state: StitchState, block: Block, walked: Walk) -> None:
+    """Add a block of a streamed transaction whose earlier blocks are all there."""
+    xid = block.xid
+    if block.first:
+        path, offset = walked.where(block.start)
+        after_lsn, since = block.after_lsn, block.after_time
+        if after_lsn < 0:
+            after_lsn, since = walked.before.last_lsn, walked.before.last_commit_time
+        state.open.streams[xid] = Deferred(
+            xid, path, offset, since=since if after_lsn >= 0 else None, after_lsn=after_lsn
+        )
+    item = state.open.streams[xid]
+    if block.origin is not None:
+        item.origin = block.origin
+    relations = used_by(state, block.used, walked, item.view)
+    types = types_of(relations, state.versions.types | item.types, all_=block.continues)
+    layouts = _layouts(state, item)
+    before = _before(layouts, relations, [relation for _, relation in block.relations])
+    waiting = list(block.announced)
+    for offset, message in block.relations:
+        while waiting and waiting[0][0] < offset:
+            _take(state, item, layouts, waiting.pop(0)[1])
+        _view(state, item, layouts.told(message))
+    for _, message_ in waiting:
+        _take(state, item, layouts, message_)
+    for _, type_ in block.types:
+        item.types[type_.oid] = replace(type_, xid=None)
+    place = Place(walked.framing, stream=xid if block.continues else None)
+    _add_segment(state, item, walked, block, place, relations, types, block.rows, before)
+
+
+def _before(layouts: Layouts, used: Sequence[m.Relation], coming: Sequence[m.Relation]) -> tuple[Layout, ...]:
+    """Give what was announced before a part of a transaction of the relations that it uses and announces."""
+    return layouts.of([relation.oid for relation in (*used, *coming)], (*used, *coming))
+
+
+def _view(state: StitchState, item: Deferred, relation: m.Relation) -> None:
+    """Put a relation version in force within a transaction."""
+    known = item.view.get(relation.oid)
+    if known is not None and known.relation != relation:
+        item.former.append(known.relation)
+    item.view[relation.oid] = AnnouncedVersion(relation, state.versions.next_number())
+
+
+def _take(state: StitchState, item: Deferred, layouts: Layouts, message: m.Message) -> None:
+    """Take what a transaction announces; behind an enum, all that it may use is told anew."""
+    found = layouts.take(message, item.aborted)
+    item.layouts += found
+    if not any(layout.enum is not None for layout in found):
+        return
+    within = {oid: known.relation for oid, known in item.view.items()}
+    outside = {relation.oid: relation for relation in state.versions.relations}
+    for relation in (outside | within).values():
+        labelled = layouts.labelled(relation)
+        if labelled is not relation:
+            _view(state, item, labelled)
+
+
+def _take_body(
+    state: StitchState, body: Body, item: Deferred, walked: Walk, used: Sequence[m.Relation]
+) -> tuple[Layout, ...]:
+    """Follow what a transaction announces that is being prepared; give what was announced before."""
+    summary = walked.part.summary
+    relations = [(at, relation) for at, relation in summary.relations if body.start <= at < body.stop]
+    waiting = [(at, message) for at, message in summary.announced if body.start <= at < body.stop]
+    layouts = _layouts(state, item)
+    before = _before(layouts, used, [relation for _, relation in relations])
+    for offset, relation in relations:
+        while waiting and waiting[0][0] < offset:
+            _take(state, item, layouts, waiting.pop(0)[1])
+        told = layouts.told(relation)
+        if told != state.layouts.told(relation):
+            # Within the transaction alone; outside of it the relation is read as before.
+            _view(state, item, told)
+    for _, message in waiting:
+        _take(state, item, layouts, message)
+    return before
+
+
+def _layouts(state: StitchState, item: Deferred) -> Layouts:
+    """Give what is announced of tables inside of a streamed transaction."""
+    layouts = Layouts(state.layouts.prefix, state.layouts.all(), state.layouts.shown.values())
+    layouts.add(item.layouts, item.aborted)
+    return layouts
+
+
+def add_body(state: StitchState, body: Body, walked: Walk) -> None:
+    """Add rows of a transaction that is being prepared (between Begin Prepare and Prepare).
+
+    Raises:
+        OrderError: the transaction's start is missing.
+    """
+    path, offset = walked.where(body.start)
+    if body.begins:
+        state.open.begin_body(
+            Deferred(body.xid, path, offset, body.gid, streamed=False, lsn=body.prepare_lsn, since=body.prepare_time)
+        )
+    item = state.open.body
+    if item is None:
+        raise OrderError("a prepared transaction goes on whose start is not there", path=path, offset=offset)
+    item.origin = body.origin or item.origin
+    relations = used_by(state, body.used, walked, item.view)
+    before = _take_body(state, body, item, walked, relations)
+    place = Place(walked.framing)
+    if not body.begins:
+        opened = walked.before.transaction
+        place = replace(place, transaction=opened)
+    types = types_of(relations, state.versions.types, all_=not body.begins)
+    _add_segment(state, item, walked, body, place, relations, types, XidCounts(body.rows), before)
+    if body.complete:
+        state.open.prepare_body(item, body.gid)
+
+
+def _add_segment(
+    state: StitchState,
+    item: Deferred,
+    walked: Walk,
+    part: Block | Body,
+    place: Place,
+    relations: Iterable[m.Relation],
+    types: tuple[m.Type, ...],
+    rows: XidCounts,
+    layouts: tuple[Layout, ...],
+) -> None:
+    scan = walked.scan
+    item.segments.append(
+        Segment(
+            path=scan.path,
+            length=scan.length,
+            fingerprint=scan.fingerprint,
+            start=part.start,
+            stop=part.stop,
+            place=place,
+            relations=tuple(dict.fromkeys(relations)),
+            types=types,
+            rows=rows,
+            truncate=part.truncate if isinstance(part, Block) else None,
+            truncates=part.truncates if isinstance(part, Body) else (),
+            messages=part.messages,
+            layouts=layouts,
+            seam=None if walked.part.data is None else walked.part.data[part.start : part.stop],
+            seam_path=walked.origin[0],
+            seam_offset=walked.origin[1] + part.start,
+        )
+    )
+
+
+def used_by(
+    state: StitchState, used: Iterable[tuple[int, int]], walked: Walk, view: dict[int, AnnouncedVersion]
+) -> list[m.Relation]:
+    """Give the relation versions that a deferred transaction's rows use: its own, or else those in force outside."""
+    return [(view.get(oid) or state.known(oid, at, walked)).relation for oid, at in used]
+
+
+def types_of(relations: Iterable[m.Relation], known: Mapping[int, m.Type], *, all_: bool) -> tuple[m.Type, ...]:
+    """Give the types of some relations' columns; with ``all_``, every known type.
+
+    All are needed if a file may end between a Type message and the Relation message that uses it.
+    """
+    if all_:
+        return tuple(known.values())
+    oids = {column.type_oid for relation in relations for column in relation.columns}
+    return tuple(type_ for oid, type_ in known.items() if oid in oids)
+
+
+def resume_at(state: StitchState, place: Place) -> Resume:
+    """Say where the next run goes on, if the files end at a place: where what is open there begins."""
+    last_path = next(reversed(state.seen))
+    last = state.seen[last_path]
+    begun = state.begun
+    open_ = place.transaction if place.transaction is not None and place.transaction.gid is None else None
+    if open_ is not None and begun is not None:
+        path, offset, at = begun.path, begun.offset, begun.place
+        relations, types, layouts = begun.relations, begun.types, begun.layouts
+    else:
+        path, offset = state.tail_at
+        at = place
+        relations, types = state.versions.snapshot()
+        layouts = state.layouts.all()
+    seen = state.seen[path]
+    later = list(state.seen)[list(state.seen).index(path) + 1 :]
+    rest = seen.size - offset + sum(state.seen[name].size for name in later)
+    transaction = None
+    if open_ is not None:
+        transaction = OpenTransaction(
+            "ordinary", open_.xid, None, open_.final_lsn, open_.commit_time, path, offset, rest, 1
+        )
+    return Resume(
+        path=path,
+        offset=offset,
+        length=seen.length,
+        fingerprint=seen.fingerprint,
+        done=open_ is None and not state.tail and not state.ended,
+        has_more=state.ended,
+        last_path=last_path,
+        last_length=last.length,
+        place=at,
+        relations=tuple(known.relation for known in relations.values()),
+        numbers=tuple(known.number for known in relations.values()),
+        types=tuple(types.values()),
+        begun=transaction,
+        deferred=state.open.deferred,
+        awaited=state.awaited,
+        cut=tuple(state.cut.values()),
+        partitions=state.partitions.in_force,
+        trailing=state.partitions.trailing if open_ is None else None,
+        seeming=state.partitions.seeming if open_ is None else (),
+        layouts=layouts,
+        top_time=state.resume.top_time if state.resume else None,
+    )
+
+
+def warnings_of(state: StitchState, place: Place, resume: Resume, torn: tuple[str, int, int] | None) -> Iterator[str]:
+    """Say what is open at the end.
+
+    Args:
+        torn: the file, offset and size of an unfinished message.
+    """
+    if torn is not None:
+        path, offset, size = torn
+        yield (
+            f"{path}, offset {offset:,}: the last {size:,} bytes are an unfinished message; "
+            "the next run goes on there when more has come. If nothing more will, the file was truncated"
+        )
+    if place.transaction is not None and place.transaction.gid is None:
+        yield (
+            f"transaction {place.transaction.xid} (commit LSN {format_lsn(place.transaction.final_lsn)}) "
+            f"is open at the end, since {resume.path}, offset {resume.offset:,}; the next run goes on there"
+        )
+
+
+class Following:
+    """Bring a state up to date with what a part announces outside of streamed blocks, offset by offset."""
+
+    def __init__(self, state: StitchState, walked: Walk) -> None:
+        summary = walked.part.summary
+        self._state = state
+        self._walked = walked
+        self._relations = deque(summary.relations)
+        self._types = deque(summary.types)
+        bodies = [(item.start, item.stop) for item in summary.items if isinstance(item, Body)]
+        # What a transaction announces that is being prepared holds when it commits.
+        inner = {at for at, _ in summary.announced for start, stop in bodies if start <= at < stop}
+        self._announced = deque((at, message) for at, message in summary.announced if at not in inner)
+        self._used = deque(sorted(summary.used, key=lambda use: use[1]))
+        self._coming = [relation for _, relation in summary.relations]
+        self._oids = [*dict(summary.used), *dict.fromkeys(relation.oid for relation in self._coming)]
+
+    def view(self) -> View:
+        """Give what is in force for the relations that the part uses or announces, and all types."""
+        versions, layouts = self._state.versions, self._state.layouts
+        known = versions.view_of(self._oids)
+        return known, tuple(versions.types.values()), layouts.of(self._oids, (*known, *self._coming))
+
+    def up_to(self, offset: int | None) -> None:
+        """Apply everything that stands before an offset; None applies the rest.
+
+        Raises:
+            UnknownRelation: a row uses a relation that nothing has announced.
+        """
+
+        def is_next(waiting: deque[tuple[int, Any]]) -> bool:
+            return bool(waiting) and (offset is None or waiting[0][0] < offset)
+
+        while is_next(self._relations):
+            at, relation = self._relations.popleft()
+            self._check(at)
+            self._announce(at)
+            self._state.announce(relation)
+        while is_next(self._types):
+            _, type_ = self._types.popleft()
+            self._state.versions.types[type_.oid] = type_
+        self._announce(offset)
+        self._check(offset)
+
+    def _announce(self, offset: int | None) -> None:
+        layouts = self._state.layouts
+        while self._announced and (offset is None or self._announced[0][0] < offset):
+            _, message = self._announced.popleft()
+            if any(layout.enum is not None for layout in layouts.take(message)):
+                self._state.tell_anew()
+
+    def _check(self, offset: int | None) -> None:
+        while self._used and (offset is None or self._used[0][1] < offset):
+            oid, at = self._used.popleft()
+            self._state.known(oid, at, self._walked)
+
+
+_MOST_TOLD: Final = 4
+
+_ROWS: Final = {
+    "attached": "a partition was attached, {}: the rows that it had before are not in the mirror",
+    "detached": "a partition was detached, {}: the rows that it had stay in the mirror",
+    "dropped": "a partition was dropped, {}: the rows that it had stay in the mirror",
+    "relabelled": "an enum was changed before it was announced, {}: older rows may have labels that were renamed. "
+    "Announce all enums for each new slot, once it is there (SELECT walreplay.announce_all())",
+    "unlogged": "the table was set unlogged, {}: its changes are not sent from there on",
+    "logged": "the table was unlogged until {}: the rows that it had then are not in the mirror",
+}
+
+
+def warnings_of_moved(moved: Sequence[Moved], layouts: Layouts, versions: Versions) -> Iterator[str]:
+    """Tell of each table, or root that changes are published under, what has become of its rows.
+
+    Args:
+        moved: what was announced and has committed.
+        layouts: what is announced by now.
+        versions: the relation versions in force.
+    """
+    told: dict[tuple[str, str], list[Moved]] = {}
+    for one in moved:
+        above = layouts.ancestors(one.parent)
+        # Where partitions are published as themselves, nothing names a root, and their rows stay where they are.
+        known = [version for oid in above if (version := versions.known(oid)) is not None]
+        if any(map(layouts.is_dropped, above)):
+            continue
+        if known:
+            told.setdefault((known[-1].relation.qualified_name, one.what), []).append(one)
+        elif one.what == "logged":
+            told.setdefault((one.name, one.what), []).append(one)
+    for (root, what), found in told.items():
+        names = ", ".join(f"{one.name} (LSN {format_lsn(one.lsn)})" for one in found[:_MOST_TOLD])
+        more = f" and {len(found) - _MOST_TOLD:,} more" if len(found) > _MOST_TOLD else ""
+        yield f"{root}: {_ROWS[what].format(names + more)}. Load the table's rows anew (walreplay load --replace)"
+
+
+def end_place(place: Place, summary: Summary) -> Place:
+    """Give the place at a summary's end, given the one at its start."""
+    end = summary.place
+    if summary.exact and end is not None:
+        return end
+    if end is None:
+        open_ = place.transaction
+        if open_ is None:
+            return place
+        origin = summary.head_origin if summary.head_origin is not None else open_.origin
+        after = replace(open_, ordinal=open_.ordinal + summary.head_changes, origin=origin)
+        return replace(place, transaction=after, begun=True)
+    stream = place.stream if end.stream == -1 else end.stream
+    end = replace(
+        end,
+        stream=stream,
+        message_lsn=max(end.message_lsn, place.message_lsn),
+        begun=place.begun or end.begun,
+        session=place.session,
+    )
+    if summary.last_lsn is None:
+        return replace(
+            end,
+            last_lsn=place.last_lsn,
+            last_commit_time=place.last_commit_time,
+            high_lsn=place.high_lsn,
+            high_commit_time=place.high_commit_time,
+        )
+    # A guess is accepted only if its commits are later than all known ones, so its last commit is the highest.
+    return replace(end, high_lsn=end.last_lsn, high_commit_time=end.last_commit_time)
+
+
+def place_at(before: Place, item: Decided, lsn: int, time: int) -> Place:
+    """Give the place at a decision that commits; a walk from there reads the decision again."""
+    return replace(
+        before,
+        transaction=None,
+        stream=None,
+        last_lsn=lsn - 1,
+        last_commit_time=time,
+        high_lsn=max(before.high_lsn, lsn),
+        message_lsn=max(before.message_lsn, item.message_lsn),
+        begun=True,
+    )
+
+
+def _wants_all(origin: str | None) -> bool:
+    return True
+
+
+class Stitch:
+    """Take the files' scans in their order; then give the plan.
+
+    Args:
+        resume: where the last run ended; None at the start of a stream.
+        wants_origin: says whether transactions of an origin (None: of the source itself) are to be applied.
+        allow_gaps: leave out what is not whole, with a warning, instead of refusing it.
+        until: where the run ends; None at the files' end.
+        announcements: the prefix of messages that announce tables; None for none.
+    """
+
+    def __init__(
+        self,
+        resume: Resume | None,
+        *,
+        wants_origin: Callable[[str | None], bool] = _wants_all,
+        allow_gaps: bool = False,
+        until: Until | None = None,
+        announcements: str | None = None,
+    ) -> None:
+        self._state = StitchState(resume, wants_origin, allow_gaps, layouts=Layouts(announcements))
+        self._until = until
+
+    @property
+    def state(self) -> StitchState:
+        """What is known, to be looked at."""
+        return self._state
+
+    def copied(self) -> Stitch:
+        """Give the same, which does not change with what is added to this one."""
+        other = copy.copy(self)
+        other._state = self._state.copied()
+        return other
+
+    @property
+    def place(self) -> Place | None:
+        """Where the last file ends; None until the stream's framing is known."""
+        return self._state.place
+
+    @property
+    def tail(self) -> bytes:
+        """The unfinished bytes at the last file's end."""
+        return self._state.tail
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a message, an ordinary transaction or a block goes on in the next file."""
+        place = self._state.place
+        return bool(self._state.tail) or (
+            place is not None and (place.transaction is not None or place.stream is not None)
+        )
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether the next transaction is one that is too late for the run."""
+        return self._state.ended
+
+    @property
+    def edges(self) -> tuple[int, ...]:
+        """Where files begin in the unfinished bytes."""
+        return self._state.unfinished.edges
+
+    @property
+    def last_path(self) -> str:
+        """The file that was added last, in this run or the one before; none at the start of a stream."""
+        state = self._state
+        if state.unfinished.pieces:
+            return state.unfinished.last_path
+        return state.resume.last_path if state.resume is not None else ""
+
+    def next_scan(self, framing: Framing | None = None, codec: str = UTF8) -> ScanTask:
+        """Return how the next file is scanned from where the last one ends, to where the run ends.
+
+        Args:
+            framing: the stream's; None to recognise it, where so few bytes were seen that it is unknown.
+        """
+        place = self.place
+        return ScanTask(
+            framing,
+            place,
+            first=place is None,
+            prefix=self.tail,
+            edges=self.edges,
+            origins=self._state.unfinished.origins,
+            codec=codec,
+            before=self.last_path,
+            until=self._until,
+        )
+
+    def add_exact(self, scan: FileScan) -> None:
+        """Add the next file, which was scanned from the place and the tail that this stitch stands at."""
+        if self._state.place is None and scan.framing is not None:
+            self._state.place = Place(scan.framing)
+        # Without a part the file lies inside one message.
+        self._join(scan, scan.parts)
+
+    def add(self, scan: FileScan) -> bool:
+        """Add the next file, which was scanned on a guess.
+
+        Returns:
+            False if the guess is wrong, or if the run ends in the file: it has to be scanned by `next_scan`.
+        """
+        state = self._state
+        parts = None if state.place is None else parts_of_guess(scan, state.place, state.tail)
+        if parts is None or (self._until is not None and self._until.is_passed_in(parts)):
+            return False
+        self._join(scan, parts)
+        return True
+
+    # One file.
+
+    def _join(self, scan: FileScan, parts: Iterable[Part]) -> None:
+        start: int | None = None
+        stop = 0
+        state = self._state
+        state.parts = parts = tuple(parts)
+        state.twins.check(scan, parts, state.place, len(state.tail), state.open.streams)
+        check_rows(state, parts, scan.path)
+        for part in parts:
+            self._add_part(scan, part)
+            if part.data is None:
+                start = part.summary.start if start is None else start
+                stop = part.summary.stop
+        state.end_file(scan, start or 0, stop)
+        state.twins.add(scan, state.place)
+
+    def _add_part(self, scan: FileScan, part: Part) -> None:
+        state = self._state
+        summary = part.summary
+        assert state.place is not None
+        walked = Walk(scan, part, state.place, state.unfinished)
+        if part.new_session:
+            walked = replace(walked, before=self._begin_session(walked))
+        check_awaited(state, walked)
+        following = Following(state, walked)
+        start, place, view = summary.start, walked.before, following.view()
+        for item in summary.items:
+            following.up_to(item.offset)
+            is_cut = lacks_start(state, item, walked)
+            if isinstance(item, Block):
+                if not is_cut:
+                    add_block(state, item, walked)
+            elif isinstance(item, Body):
+                add_body(state, item, walked)
+            elif (committed := decide(state, item, walked)) is not None:
+                # What stands behind a commit follows it in the schedule, and knows what it has announced.
+                state.schedule.add_ordinary(walked, start, item.offset, place, view)
+                if committed.commit is not None:
+                    state.schedule.commit(committed.commit)
+                start, view = item.offset, following.view()
+                place = place_at(walked.before, item, committed.lsn, committed.time)
+        begin = self._note_begin(walked, following)
+        following.up_to(None)
+        state.partitions.note(summary)
+        end = end_place(walked.before, summary)
+        entry = state.schedule.add_ordinary(walked, start, summary.stop, place, view)
+        if begin is not None:
+            begin.entry = entry
+        if end.transaction is None or end.transaction.gid is not None:
+            state.begun = None
+        elif begin is not None:
+            state.begun = begin
+        state.transactions += summary.ordinary - summary.resent
+        state.resent += summary.resent
+        state.truncates.take(summary, walked.before, state.wants_origin)
+        state.place = end
+
+    def _note_begin(self, walked: Walk, following: Following) -> Begun | None:
+        """Remember where an ordinary transaction begins that the part does not end."""
+        summary = walked.part.summary
+        if summary.begin_at is None:
+            return None
+        following.up_to(summary.begin_at)
+        path, offset = walked.where(summary.begin_at)
+        before = end_place(walked.before, summary)
+        return Begun(
+            path,
+            offset,
+            0,
+            summary.begin_at,
+            replace(before, transaction=None),
+            *self._state.versions.snapshot(),
+            self._state.layouts.all(),
+            len(self._state.layouts.moved),
+        )
+
+    # Sessions.
+
+    def _begin_session(self, walked: Walk) -> Place:
+        """End the session before: what it left open comes again from its start, or never."""
+        state, part, before = self._state, walked.part, walked.before
+        open_ = before.transaction
+        if part.torn:
+            path, offset = walked.where(part.summary.start)
+            state.warnings.append(
+                f"{path}, offset {offset:,}: a new session begins; the one before it ended inside a message, "
+                f"of which {part.torn:,} bytes are there"
+            )
+        state.note_cut(open_, state.open.streams)
+        if open_ is not None:
+            state.await_transaction(open_.final_lsn)
+            if open_.gid is None:
+                self._forget_announced()
+                state.cut_begun()
+                state.truncates.forget(open_.final_lsn)
+            state.open.body = None
+        # Each session announces again what it uses; a prepared transaction alone outlives its own.
+        state.partitions.end_session(forget=not state.open.prepared)
+        state.open.end_session(before, late=part.late)
+        return before.new_session()
+
+    def _forget_announced(self) -> None:
+        """Go back to what was announced before the ordinary transaction that is cut off."""
+        state = self._state
+        if state.begun is not None:
+            moved = state.layouts.moved[: state.begun.moved]
+            shown = (known.relation for known in state.begun.relations.values())
+            state.layouts = Layouts(state.layouts.prefix, state.begun.layouts, shown)
+            state.layouts.moved = moved
+
+    def gap(self, path: str, problem: str) -> Place:
+        """Go on behind a gap: nothing that is open goes on, and nothing of it is awaited.
+
+        Returns:
+            the place at which the next file is scanned.
+        """
+        state = self._state
+        assert state.place is not None
+        state.warnings.append(f"{path}: {problem}; what was open before is left out (gaps are allowed)")
+        if state.place.transaction is not None and state.place.transaction.gid is None:
+            self._forget_announced()
+            state.cut_begun()
+            state.truncates.forget(state.place.transaction.final_lsn)
+        state.open.lose()
+        state.awaited = None
+        state.unfinished = Unfinished()
+        state.partitions.end_session(forget=False)
+        state.place = state.place.new_session()
+        return state.place
+
+    # The plan.
+
+    def plan(self, *, is_last: bool = True) -> Plan:
+        """Give what the added files come to.
+
+        Args:
+            is_last: they are all that there is; else what is open at their end is worth no warning.
+
+        Raises:
+            CaptureError: they are too few, or what seems to be unfinished at their end is damaged.
+        """
+        state = self._state
+        place = _end_of(state)
+        moved = state.layouts.moved if state.begun is None else state.layouts.moved[: state.begun.moved]
+        resume = resume_at(state, place)
+        if place.transaction is not None and place.transaction.gid is None:
+            state.cut_begun()
+        _warn_of_announcements(state)
+        files = {
+            path: (seen.length, seen.fingerprint, *state.scanned[path])
+            for path, seen in state.seen.items()
+            if path in state.scanned
+        }
+        planned, (versions, type_versions, layouts) = state.schedule.plan(files)
+        torn = (
+            (*state.tail_at, len(state.tail))
+            if state.tail and not state.ended and not is_short_abort(place.framing, state.tail)
+            else None
+        )
+        return Plan(
+            files=planned,
+            versions=versions,
+            type_versions=type_versions,
+            layouts=layouts,
+            announcements=state.layouts.prefix,
+            after_lsn=state.after_lsn,
+            upto_lsn=place.high_lsn,
+            upto_commit_time=place.high_commit_time,
+            truncates=tuple(state.truncates.committed(state.after_lsn, place.high_lsn)),
+            resume=resume,
+            transactions=state.transactions,
+            resent=state.resent,
+            announced=tuple(state.versions.announced),
+            before=state.resume.relations if state.resume else (),
+            types=tuple(self._state.versions.types.values()),
+            decided=tuple(state.decided),
+            torn=torn,
+            warnings=(
+                *state.warnings,
+                *warnings_of_moved(moved, state.layouts, state.versions),
+                *(warnings_of(state, place, resume, torn) if is_last else ()),
+            ),
+            partitions=tuple(state.partitions.of_run),
+            top_time=state.resume.top_time if state.resume else None,
+        )
+
+
+def _end_of(state: StitchState) -> Place:
+    """Return the place behind the last file; refuse too few bytes, and an unfinished message that is damaged."""
+    if state.place is None:
+        raise FramingError(
+            f"the capture's {len(state.tail):,} bytes are too few to tell what they are",
+            path=next(iter(state.seen), None),
+            offset=0,
+            remedy="Run again when the capture has grown; if it will not, it was truncated",
+        )
+    if state.tail and not state.ended:
+        path, offset = state.tail_at
+        refuse_leftover(state.tail, state.place.framing, state.codec, path=path, offset=offset)
+    return state.place
+
+
+def _warn_of_announcements(state: StitchState) -> None:
+    """Add warnings of announcements that were not read, once."""
+    if state.layouts.unread:
+        state.warnings.append(
+            f"{state.layouts.unread:,} messages with the prefix of announcements cannot be read: they are not of "
+            "announce.sql, or of a newer one"
+        )
+        state.layouts.unread = 0
+    for prefix in sorted(state.layouts.unasked):
+        state.warnings.append(
+            f"messages with the prefix {prefix!r} announce tables, and are not read, as the configuration has "
+            "another `announcements`, or none: see docs/announcements.md"
+        )
+    state.layouts.unasked.clear()
+
+
+__all__ = ["Following", "Stitch", "warnings_of_moved"]

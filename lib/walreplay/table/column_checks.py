@@ -1,0 +1,238 @@
+"""What a table cannot be made of, or changed into: found before anything is applied.
+
+Columns of a table whose older rows may differ from the source's, by what it has announced.
+
+Entry point: `doubts_of`, for one relation version after another.
+
+Which columns' changes begin versions in a history, by the columns that its table has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import pyarrow as pa
+
+from walreplay.config import same_columns
+from walreplay.config.selection import MetadataNames, Share, TableLayout, Tracked
+from walreplay.delta.data_files import indexed_count
+from walreplay.errors import ConfigError, OrderError
+from walreplay.evolution.shapes import (
+    OWN,
+    ChangeKind,
+    Evolution,
+    MirrorColumn,
+    SourceColumn,
+    TableShape,
+    by_announcement,
+    is_added,
+)
+from walreplay.fold.masking import is_masked
+from walreplay.lsn import format_lsn
+from walreplay.table.registry import MirrorEntry, made_again
+
+
+def check_marks(evolution: Evolution, name: str, before: MirrorEntry | None) -> None:
+    """Refuse settings that cannot change once there are rows.
+
+    Raises:
+        ConfigError: soft deletes, or masks, are switched on or off.
+    """
+    if evolution.before is None:
+        return
+    marks = [any(column.source == OWN for column in shape.present) for shape in (evolution.before, evolution.shape)]
+    if marks[0] != marks[1]:
+        raise ConfigError(
+            f"soft deletes are switched {'on' if marks[1] else 'off'} for a table that is there",
+            table=name,
+            remedy=f"Nothing was applied; set soft_deletes as it was, or {made_again(before)}",
+        )
+    for source, column in zip(evolution.of_table(), evolution.shape.columns, strict=True):
+        masks = [is_masked(kind) for kind in (source.chain if source.fill is None else source.chain[-1:])]
+        if masks[0] != masks[-1]:
+            raise ConfigError(
+                f"the column {column.source!r} is {'' if masks[-1] else 'no longer '}masked now, but the table has its "
+                f"values {'as they are' if masks[-1] else 'masked'}",
+                table=name,
+                remedy=f"Nothing was applied; set column_mask_hash as it was, or {made_again(before)}",
+            )
+
+
+def check_shared(share: Share | None, before: MirrorEntry | None, name: str) -> None:
+    """Refuse a table that is there, and that several sources shall write to from now on, or no longer.
+
+    Raises:
+        ConfigError: saying so.
+    """
+    if before is None or before.share == share:
+        return
+    if before.share is not None and share is not None:
+        what, remedy = f"the column of its sources is {share.column!r} now", "metadata_columns"
+    else:
+        what, remedy = f"the table is {'' if share else 'no longer '}one of several sources now", "shared_tables"
+    raise ConfigError(
+        f"{what}, but it was made otherwise",
+        table=name,
+        path=before.table.text,
+        remedy=f"Nothing was applied; set {remedy} as it was, or apply to a new target",
+    )
+
+
+def check_clustering(layout: TableLayout, shape: TableShape, metadata: MetadataNames, name: str) -> None:
+    """Refuse columns that Delta cannot cluster by: it needs their least and greatest values.
+
+    Raises:
+        ConfigError: naming one.
+    """
+    indexed = indexed_count(dict(layout.properties))
+    # A change log, whose own columns stand elsewhere, is not clustered.
+    kinds = {column.name: column.type.arrow for column in shape.columns}
+    # The source's name, where there is one, stands in front of all others.
+    first = [] if metadata.share is None else [metadata.share.column]
+    places = {column: number for number, column in enumerate(dict.fromkeys([*first, *kinds, *metadata.names]))}
+    for column in layout.cluster_by:
+        kind = kinds.get(column)
+        if kind is not None and (pa.types.is_nested(kind) or pa.types.is_boolean(kind) or pa.types.is_binary(kind)):
+            why = f"is of a type ({kind}) that has no order"
+        elif 0 <= indexed <= places.get(column, 0):
+            why = f"stands behind the first {indexed} columns, of which alone Delta keeps statistics"
+        else:
+            continue
+        raise ConfigError(
+            f"cluster_by names {column!r}, which {why}",
+            table=name,
+            remedy="Nothing was applied; correct cluster_by, or raise delta.dataSkippingNumIndexedCols",
+        )
+
+
+def check_types(evolution: Evolution, name: str) -> None:
+    """Refuse a change of a column's type that rewrites the table."""
+    if not evolution.rewritten:
+        return
+    names = {column.name for column in evolution.rewritten}
+    kinds = (ChangeKind.RETYPED, ChangeKind.RELABELLED)
+    changes = [change for change in evolution.changes if change.kind in kinds and change.column in names]
+    told = ", ".join(change.text for change in changes) or f"columns retyped: {', '.join(sorted(names))}"
+    raise OrderError(
+        f"{told}, which rewrites the table",
+        table=name,
+        remedy="Nothing was applied; set on_type_change: rewrite to have the old values converted",
+    )
+
+
+LOAD: Final = "Load the table's rows anew (walreplay load --replace)"
+
+_ANNOUNCE: Final = (
+    "Announce all tables for each new slot, once it is there (SELECT walreplay.announce_all()), and record with "
+    "messages=on"
+)
+
+
+def doubts_of(
+    shape: TableShape, columns: Sequence[SourceColumn], ids: Sequence[int], base_lsn: int | None, *, announced: bool
+) -> Iterator[str]:
+    """Name the columns of a relation version in which the rows from before it may have other values in the source.
+
+    Args:
+        shape: the table before the version.
+        ids: of the version's columns, as the table takes them.
+        base_lsn: the rows were loaded as of this LSN; None if they were not.
+        announced: changes of tables are to be announced.
+    """
+    if not shape.columns:
+        return
+    if announced and (unannounced := _unannounced(shape, columns, ids)):
+        yield (
+            f"{_listed(unannounced)}: the source has not announced the change of the table; columns are followed by "
+            f"names and places, so older rows may have wrong values. {_ANNOUNCE}. {LOAD}"
+        )
+    known = {column.id: column for column in shape.columns}
+    unmatched = _unmatched(shape, columns, ids)
+    unknown = []
+    for column, id_ in zip(columns, ids, strict=True):
+        if column.target not in unmatched and _is_unknown(shape, column, known.get(id_), base_lsn):
+            unknown.append(column)
+    if unmatched:
+        yield (
+            f"{_listed(unmatched)}: the table was announced only behind rows, and had other columns by then; they are "
+            f"followed by names and places, so older rows may have wrong values. {_ANNOUNCE}. {LOAD}"
+        )
+    if unknown:
+        newest = max(column.rewritten for column in unknown)
+        at = f" by LSN {format_lsn(newest)}" if newest else ""
+        yield (
+            f"{_listed([column.target for column in unknown])}: the source has given older rows values{at} that are "
+            f"not sent, and that do not follow from what is. {LOAD}"
+        )
+
+
+def _is_unknown(shape: TableShape, column: SourceColumn, old: MirrorColumn | None, base_lsn: int | None) -> bool:
+    if column.rewritten > max(base_lsn or 0, 0 if old is None else old.rewritten):
+        return old is not None or column.missing is None
+    # One that is not newer than the others was there before: rows have had values in it.
+    return old is None and column.number > 0 and column.missing is None and not is_added(shape, column)
+
+
+def _unannounced(shape: TableShape, columns: Sequence[SourceColumn], ids: Sequence[int]) -> list[str]:
+    """Name the columns that are gone or new in a version of which nothing is announced, and nothing configured."""
+    if any(column.number > 0 or column.name == OWN for column in columns):
+        return []
+    said = {column.target for column in columns if column.missing is not None}
+    return [name for name in _gone_or_new(shape, columns, ids) if name not in said]
+
+
+def _unmatched(shape: TableShape, columns: Sequence[SourceColumn], ids: Sequence[int]) -> list[str]:
+    """Name the columns that are gone or new, where announcements do not say what has become of which."""
+    own = [column for column in columns if column.name != OWN]
+    is_numbered = bool(own) and all(column.number > 0 for column in own)
+    if not is_numbered or by_announcement(shape.present, columns) is not None:
+        return []
+    names = [column.name for column in columns]
+    kept = [names.index(column.source) for column in shape.present if column.source in names]
+    if len(kept) == len(shape.present) and kept == sorted(kept):
+        return []
+    return _gone_or_new(shape, columns, ids)
+
+
+def _gone_or_new(shape: TableShape, columns: Sequence[SourceColumn], ids: Sequence[int]) -> list[str]:
+    before, now = {column.id for column in shape.present}, set(ids)
+    new = [column.target for column, id_ in zip(columns, ids, strict=True) if id_ not in before]
+    return list(dict.fromkeys([*(column.name for column in shape.present if column.id not in now), *new]))
+
+
+def _listed(names: Sequence[str]) -> str:
+    return f"column{'s' if len(names) > 1 else ''} {', '.join(names)}"
+
+
+def watched_columns(tracked: Tracked | None, shape: TableShape) -> tuple[int, ...] | None:
+    """Give the numbers of the table's columns whose changes begin versions; None if each change begins one."""
+    if tracked is None:
+        return None
+    listed = {number for name in tracked.names for number in _columns_of(name, tracked, shape)}
+    if tracked.of_all_tables and tracked.names and not listed:
+        # It is about other tables.
+        return None
+    return tuple(number for number in range(len(shape.columns)) if (number in listed) != tracked.excepted)
+
+
+def told_of_tracking(tracked: Tracked | None, shape: TableShape, *, has_key: bool) -> Iterator[str]:
+    """Tell of what is listed and comes to nothing."""
+    if tracked is None or watched_columns(tracked, shape) is None:
+        return
+    if not has_key:
+        yield f"{tracked.key} says nothing here: no key tells the table's rows apart, so each change begins a version"
+        return
+    for name in () if tracked.of_all_tables else tracked.names:
+        if all(shape.columns[number].dropped for number in _columns_of(name, tracked, shape)):
+            yield f"{tracked.key} names {name!r}, which the table does not have now"
+
+
+def _columns_of(name: str, tracked: Tracked, shape: TableShape) -> list[int]:
+    """Give the numbers of the columns that have a name now, or else of those that had it."""
+    same = same_columns(name, tracked.renames)
+    now = [number for number, column in enumerate(shape.columns) if column.source in same]
+    return now or [number for number, column in enumerate(shape.columns) if same & {*column.was}]
+
+
+__all__ = ["doubts_of", "told_of_tracking", "watched_columns"]

@@ -1,0 +1,449 @@
+"""Which table has which place, and which tables have to move.
+
+A renamed relation keeps its table, which moves to the new name.  A relation that takes the name of another one begins
+with an empty table.  The other one's rows are set aside in the ledger, until its relation is used under another name.
+
+A run that is killed makes its moves again from the first.  A move counts as done if the table is no longer at its old
+place.  That is only right while no other table has come there.  So all tables that leave a place go first
+(`Placement.leaving`), then those that take one (`Placement.arriving`).  Each list may be started again as often as
+needed, but the first no more once the second was started.
+
+Outputs that the configuration has switched on or off for a relation that has others in the target.
+
+A change log that is switched on begins with the run that writes to it first.  One that is switched off stays as it is.
+If its relation is used meanwhile, the ledger notes that changes are missing from it, so that it can be told when it is
+switched on again.
+
+Whether tables that were all created again since the last run still belong to the same server.
+
+After `pgbench -i`, or when a dump is restored, every table has a new oid.  The same is true on another server, and the
+stream does not name its server.  Another server shows only by what one server cannot have done:
+
+- LSNs rise.  Captures whose LSNs fall are refused long before.
+- Transaction ids rise, by a counter that wraps around.  A transaction with an id older than one that has committed was
+  already running when that one began to write.  One or a few may have been; but not all of a run, if they are many or
+  much older.
+- The clock does not go back by hours.
+
+This is checked only if it is in doubt: a table's name has passed to a new oid, and no table is used as the ledger knows
+it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, Literal, NamedTuple
+
+from walreplay.config.selection import Share
+from walreplay.delta.target import TableName, Target
+from walreplay.errors import ConfigError, OrderError
+from walreplay.names import Output, output_of, source_oid
+from walreplay.stream.duplicates import Followed
+from walreplay.table.registry import MirrorEntry, made_again
+from walreplay.visible import listed
+
+RecreatePolicy = Literal["replace", "keep", "stop"]
+
+
+@dataclass(frozen=True, slots=True)
+class WantedRelation:
+    """A relation that is used in the run, under its last name.
+
+    Attributes:
+        written: the run writes to its table; otherwise all its rows are left out.
+        said: the configuration sets ``on_recreate``.
+        share: see `MirrorEntry`.
+    """
+
+    oid: int
+    name: str
+    table: TableName
+    on_recreate: RecreatePolicy = "replace"
+    written: bool = True
+    said: bool = False
+    share: Share | None = None
+
+
+class Use(NamedTuple):
+    """One use of a relation under the name that belongs to a place."""
+
+    oid: int
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A table that moves to another place.
+
+    Attributes:
+        leaves: of a place that other sources have too: only these rows move; ``joins``: to such a place.
+    """
+
+    oid: int
+    name: str
+    source: TableName
+    destination: TableName
+    set_aside: bool
+    leaves: Share | None = None
+    joins: Share | None = None
+
+    @property
+    def is_shared(self) -> bool:
+        """Rows move, and no table."""
+        return self.leaves is not None or self.joins is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """The result: which tables move, and which rows each relation continues with.
+
+    Attributes:
+        before: the entry whose rows each relation continues with, by oid; a relation that begins anew has none.
+        holders: the relations that have the places of their names; the rows of others are set aside.
+        leaving: the moves to make first, to free places; ``arriving`` are those after them.
+        aside: the changed entries of relations that are not written to, but had to give way.
+        renamed: the changed entries of relations that are not written to, but moved to another name.
+        replaced: the oids whose entries end, because another relation continues with their rows.
+        remade: the relations that first appeared under the names of tables that the ledger has.
+        recognised: some relation is used exactly as the ledger knows it.
+        notes: what happened to each relation's table, by oid.
+    """
+
+    before: Mapping[int, MirrorEntry]
+    holders: frozenset[int]
+    leaving: tuple[Move, ...]
+    arriving: tuple[Move, ...]
+    aside: tuple[MirrorEntry, ...]
+    renamed: tuple[MirrorEntry, ...]
+    replaced: frozenset[int]
+    remade: tuple[WantedRelation, ...]
+    recognised: bool
+    notes: Mapping[int, tuple[str, ...]]
+
+    @property
+    def moves(self) -> tuple[Move, ...]:
+        """All moves, in the order in which they have to be made."""
+        return (*self.leaving, *self.arriving)
+
+
+@dataclass(slots=True)
+class _Succession:
+    """Who has which place, as names pass from relation to relation.
+
+    A relation without a table, of which nothing is written, has no place.  But the relation that was at the place of
+    its name has to give way, because it no longer has that name.
+
+    Attributes:
+        holders: the oid that has each place.
+        displaced: the oids whose places others have taken, with the oid of the other.
+        anew: the relations that first appeared at another one's place, with that one's oid.
+        heirs: the relations that continue with another one's rows, with the entry of these rows.
+    """
+
+    holders: dict[str, int]
+    displaced: dict[int, int] = field(default_factory=dict)
+    anew: dict[int, int] = field(default_factory=dict)
+    heirs: dict[int, MirrorEntry] = field(default_factory=dict)
+
+    @staticmethod
+    def of(entries: Sequence[MirrorEntry], wanted: Sequence[WantedRelation], uses: Iterable[Use]) -> _Succession:
+        """Follow the uses, starting from what the ledger knows."""
+        known = {entry.oid: entry for entry in entries}
+        keep = {one.oid for one in wanted if one.on_recreate == "keep"}
+        busy = {one.oid for one in wanted}
+        bare = {one.oid for one in wanted if not one.written and one.oid not in known}
+        found = _Succession({entry.table.place: entry.oid for entry in entries if not entry.set_aside})
+        places = {oid: place for place, oid in found.holders.items()}
+        heard = set(known)
+        for oid, place in uses:
+            # Where rows are kept, they wait for those that go on with them.
+            if oid in bare & keep:
+                continue
+            first = oid not in heard
+            heard.add(oid)
+            other = found.holders.get(place)
+            if other == oid:
+                continue
+            if oid in places:
+                del found.holders[places.pop(oid)]
+            found.displaced.pop(oid, None)
+            if other is not None:
+                del places[other]
+                if first:
+                    found.anew[oid] = other
+                if first and oid in keep and other not in busy:
+                    found.heirs[oid] = known[other]
+                else:
+                    found.displaced[other] = oid
+                del found.holders[place]
+            if oid not in bare:
+                found.holders[place] = oid
+                places[oid] = place
+        return found
+
+
+def place(
+    entries: Sequence[MirrorEntry], wanted: Sequence[WantedRelation], uses: Iterable[Use], target: Target
+) -> Placement:
+    """Find out which tables move.
+
+    Args:
+        entries: what the ledger knows.
+        wanted: the relations that are used in the run.
+        uses: in commit order; at least the last use of each of ``wanted``.
+
+    Raises:
+        OrderError: a table was dropped and created again, and the configuration forbids it.
+    """
+    uses = list(uses)
+    found = _Succession.of(entries, wanted, uses)
+    holders = frozenset(one.oid for one in wanted if found.holders.get(one.table.place) == one.oid)
+    heirs = {entry.oid: oid for oid, entry in found.heirs.items()}
+    known = {entry.oid: entry for entry in entries}
+    notes = {one.oid: list(_notes(one, found, known, holders)) for one in wanted}
+    aside, renamed = list[MirrorEntry](), list[MirrorEntry]()
+    leaving, arriving = list[Move](), list[Move]()
+    by_oid = {one.oid: one for one in wanted}
+    places = {entry.table.place for entry in entries}
+    for entry in entries:
+        one = by_oid.get(heirs.get(entry.oid, entry.oid))
+        if one is None:
+            if not entry.set_aside and entry.oid in found.displaced:
+                aside.append(replace(entry, table=target.set_aside(entry.oid), set_aside=True))
+                leaving.append(Move(entry.oid, entry.name, entry.table, aside[-1].table, True, entry.share))
+            continue
+        refuge = target.set_aside(one.oid)
+        has_place = one.oid in holders
+        destination = one.table if has_place else refuge
+        after = replace(entry, name=one.name, table=destination, set_aside=not has_place)
+        if not one.written and after != entry:
+            (renamed if has_place else aside).append(after)
+        if entry.name != one.name:
+            notes[one.oid].insert(0, f"renamed from {entry.name}")
+        if entry.table.place == destination.place:
+            continue
+        if entry.name == one.name and has_place:
+            notes[one.oid].insert(0, f"moved from {entry.table.text}")
+        if has_place:
+            _check_share(entry, one)
+        leaves, arrives = _moves_of(entry, one, destination, refuge, is_free=destination.place not in places)
+        leaving += leaves
+        arriving += arrives
+    there = {entry.oid: entry.table.place for entry in entries if not entry.set_aside}
+    return Placement(
+        before={one.oid: known[one.oid] for one in wanted if one.oid in known} | found.heirs,
+        holders=holders,
+        leaving=tuple(leaving),
+        arriving=tuple(arriving),
+        aside=tuple(aside),
+        renamed=tuple(renamed),
+        replaced=frozenset(heirs),
+        remade=tuple(one for one in _recreated(wanted, found) if found.anew[one.oid] in there),
+        recognised=any(there.get(use.oid) == use.place for use in uses),
+        notes={oid: tuple(texts) for oid, texts in notes.items() if texts},
+    )
+
+
+def _moves_of(
+    entry: MirrorEntry, one: WantedRelation, destination: TableName, refuge: TableName, *, is_free: bool
+) -> tuple[list[Move], list[Move]]:
+    """Return the moves of one table to its destination: those that leave a place, and those that arrive at theirs.
+
+    Args:
+        refuge: where the table is set aside, for good or until its destination is free.
+        is_free: nothing is at the destination before the run.
+    """
+    has_place = destination.place != refuge.place
+    of, to = None if entry.set_aside else entry.share, one.share if has_place else None
+    if entry.table.place == refuge.place:
+        return [], [Move(one.oid, one.name, entry.table, destination, False, None, to)]
+    if is_free:
+        return [Move(one.oid, one.name, entry.table, destination, not has_place, of, to)], []
+    return (
+        [Move(one.oid, entry.name, entry.table, refuge, True, of)],
+        [Move(one.oid, one.name, refuge, destination, False, None, to)],
+    )
+
+
+def _check_share(entry: MirrorEntry, one: WantedRelation) -> None:
+    """Refuse a table that would be one of several sources under its new name alone, or no longer.
+
+    Raises:
+        ConfigError: saying so.
+    """
+    if entry.share != one.share:
+        raise ConfigError(
+            f"the table was {'not ' if entry.share is None else ''}shared with other sources as {entry.name}, and "
+            f"{'not ' if one.share is None else ''}as {one.name}",
+            table=one.name,
+            path=one.table.text,
+            remedy="Nothing was applied; let shared_tables hold for both names, or for none; or keep its place by a "
+            "destination_table under objects",
+        )
+
+
+def _notes(
+    one: WantedRelation, found: _Succession, known: Mapping[int, MirrorEntry], holders: frozenset[int]
+) -> Iterator[str]:
+    """Describe what happened to a relation's place, and to the relations whose place it took."""
+    if one.oid not in holders:
+        yield "another table has its name now; its rows are set aside"
+    if one.oid in found.heirs:
+        yield "dropped and created again; its old rows are kept"
+    for other in (other for other, by in found.displaced.items() if by == one.oid):
+        if found.anew.get(one.oid) != other:
+            yield "another table had its name; that one's rows are set aside"
+        elif one.on_recreate == "keep":
+            yield "dropped and created again; its old rows, which too have changed in this run, are set aside, not kept"
+        else:
+            yield "dropped and created again; its old rows are set aside"
+
+
+def _recreated(wanted: Sequence[WantedRelation], found: _Succession) -> list[WantedRelation]:
+    """Give the relations that first appeared at another one's place, and have taken it."""
+    recreated = [
+        one
+        for one in wanted
+        if one.oid in found.anew and (one.oid in found.heirs or found.displaced.get(found.anew[one.oid]) == one.oid)
+    ]
+    for one in recreated:
+        if one.on_recreate == "stop":
+            raise OrderError(
+                "the table was dropped and created again, or another one took its name",
+                table=one.name,
+                remedy="Nothing was applied; set on_recreate to replace (its old rows are set aside) or to keep",
+            )
+    return recreated
+
+
+BEGINS: Final = "it begins with this run: what the run did not read is not in it"
+GOES_ON: Final = "it goes on with this run, after it was switched off: the changes of the runs between are not in it"
+ENDS: Final = "its {} is switched off: {} stays as it is, and is no longer written"
+
+
+@dataclass(frozen=True, slots=True)
+class Switched:
+    """What is switched.
+
+    Attributes:
+        on: the oids of outputs that begin, or go on (True), though other outputs of their relations were there.
+        ended: the entries of outputs that are not wanted of relations that are used, by the oid of one that is.
+    """
+
+    on: Mapping[int, bool]
+    ended: Mapping[int, tuple[MirrorEntry, ...]]
+
+    @classmethod
+    def of(cls, entries: Sequence[MirrorEntry], wanted: Sequence[WantedRelation]) -> Switched:
+        """Find what is switched.
+
+        Args:
+            entries: what the ledger knows.
+            wanted: what is wanted of the relations that are used.
+
+        Raises:
+            ConfigError: a mirror or a history that lacks changes is switched on again.
+        """
+        oids = {one.oid for one in wanted}
+        known = {entry.oid: entry for entry in entries}
+        sources = {source_oid(entry.oid) for entry in entries}
+        on: dict[int, bool] = {}
+        for one in wanted:
+            entry = known.get(one.oid)
+            if entry is None and source_oid(one.oid) in sources:
+                on[one.oid] = False
+            elif entry is not None and entry.paused:
+                if output_of(one.oid) is not Output.CHANGELOG:
+                    raise _not_whole(one, entry)
+                on[one.oid] = True
+        used: dict[int, int] = {}
+        for oid in sorted(oids):
+            used.setdefault(source_oid(oid), oid)
+        ended: dict[int, list[MirrorEntry]] = {}
+        for entry in entries:
+            source = source_oid(entry.oid)
+            if source in used and entry.oid not in oids:
+                ended.setdefault(used[source], []).append(entry)
+        return cls(on, {oid: tuple(found) for oid, found in ended.items()})
+
+    def notes(self, oid: int) -> Iterator[str]:
+        """Say what is switched, for the report of a table."""
+        if oid in self.on:
+            yield GOES_ON if self.on[oid] else BEGINS
+        for entry in self.ended.get(oid, ()):
+            yield ENDS.format(output_of(entry.oid).value, entry.table.text)
+
+    def off(self, entries: Mapping[int, MirrorEntry]) -> dict[int, MirrorEntry]:
+        """Note in the ledger's entries, by oid, what changes are missing from."""
+        paused = {entry.oid for found in self.ended.values() for entry in found}
+        return {oid: replace(entry, paused=entry.paused or oid in paused) for oid, entry in entries.items()}
+
+
+def _not_whole(one: WantedRelation, entry: MirrorEntry) -> ConfigError:
+    output = output_of(one.oid).value
+    return ConfigError(
+        f"the {output} is switched on again, but lacks what has changed while it was switched off",
+        table=one.name,
+        path=one.table.text,
+        remedy=f"Nothing was applied; leave {output} out of the table's outputs, or {made_again(entry)}",
+    )
+
+
+_MANY: Final = 3
+_NAMED: Final = 3
+
+
+def is_in_doubt(placement: Placement) -> bool:
+    """Say whether a run may come from another server, and the configuration does not say otherwise."""
+    return not placement.recognised and any(not one.said for one in placement.remade)
+
+
+def check_followed(placement: Placement, followed: Followed, tables: int) -> None:
+    """Refuse a run that must come from another server.
+
+    Args:
+        tables: how many the target has.
+
+    Raises:
+        OrderError: saying why.
+    """
+    contradiction = followed.contradiction
+    if contradiction is not None:
+        raise OrderError(
+            f"{_told(placement, tables)} have new oids, no table is heard of as it was, and {contradiction}: the "
+            "captures are of another server, or of a restored one",
+            remedy="Nothing was applied. Apply the captures of another server to another target; if the tables were "
+            "really made anew, say so by on_recreate: replace (their old rows are set aside) or keep",
+        )
+
+
+def warnings_of(placement: Placement, tables: int) -> Iterator[str]:
+    """Warn that most of a target's tables were created again."""
+    remade = _sources(placement)
+    if len(remade) < _MANY or 2 * len(remade) <= tables:
+        return
+    kept = sum(one.on_recreate == "keep" for one in remade)
+    rows = (
+        "are kept" if kept == len(remade) else "are set aside, in the ledger" if not kept else "are set aside or kept"
+    )
+    yield (
+        f"{_told(placement, tables)} were dropped and created again, or other ones took their names; their old rows "
+        f"{rows}. If these are captures of another server, they belong to another target"
+    )
+
+
+def _sources(placement: Placement) -> list[WantedRelation]:
+    """Give one table of each relation whose tables were made again."""
+    found: dict[int, WantedRelation] = {}
+    for one in sorted(placement.remade, key=lambda one: one.oid):
+        found.setdefault(source_oid(one.oid), one)
+    return list(found.values())
+
+
+def _told(placement: Placement, tables: int) -> str:
+    names = sorted(one.name for one in _sources(placement))
+    return f"{len(names)} of {tables} tables ({listed(names, _NAMED)})"
+
+
+__all__ = ["check_followed", "is_in_doubt", "warnings_of"]

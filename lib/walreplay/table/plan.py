@@ -1,0 +1,465 @@
+"""The plan for each mirror table: where it lies, how its columns change, and in which commits its rows are merged.
+
+The rows of a table in one run may belong to several relation versions.  Versions whose rows are identified in the same
+way form an *epoch*.  Its rows get the columns that the table has at the epoch's end, and are merged in one commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Final
+
+import pyarrow as pa
+
+from walreplay.config import Settings
+from walreplay.config.selection import NO_LAYOUT, MetadataNames, TableLayout, Tracked
+from walreplay.delta.target import TableName, Target
+from walreplay.errors import NotSupported
+from walreplay.evolution.comments import table_comment
+from walreplay.evolution.convert import is_widening, may_be_rescued
+from walreplay.evolution.shapes import Evolution, Policy, TableShape, conversions, converts
+from walreplay.fold.change_log import Projection, filled_column
+from walreplay.fold.events import Identity, Mode
+from walreplay.names import source_oid
+from walreplay.spark.staging import Staged
+from walreplay.table.column_checks import (
+    check_clustering,
+    check_marks,
+    check_shared,
+    check_types,
+    doubts_of,
+    told_of_tracking,
+    watched_columns,
+)
+from walreplay.table.placement import Placement, Switched, Use, WantedRelation, place
+from walreplay.table.registry import MirrorEntry
+from walreplay.table.versions import Catalogue, Version, check_distinct, with_whole_keys
+
+_MAX_EPOCHS: Final = 1 << 14
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """The rows that are merged in one commit.
+
+    Attributes:
+        start, stop: sequence numbers of the staged rows; ``stop`` is None for the last epoch.
+        evolution: from the table's columns before the epoch to those at its end.
+        projections: how rows of each relation version get the table's columns, by the sequence that it begins at.
+        identity: in the table's columns.
+        tracked: columns that some change leaves unchanged.
+        converts_key: equal keys of different versions may be staged differently.
+        watched: of a history: the columns whose changes begin versions; None if each change begins one.
+    """
+
+    start: int
+    stop: int | None
+    evolution: Evolution
+    projections: tuple[tuple[int, Projection, tuple[int, ...]], ...]
+    identity: Identity
+    configured: bool
+    tracked: tuple[int, ...]
+    moves: bool
+    deletes: bool
+    rows: int
+    converts_key: bool
+    watched: tuple[int, ...] | None = None
+
+    @property
+    def shape(self) -> TableShape:
+        """The table's columns at the epoch's end."""
+        return self.evolution.shape
+
+    @property
+    def told_apart_by(self) -> tuple[Mode, tuple[int, ...]]:
+        """What identifies the epoch's rows: the mode, and the ids of the key's columns."""
+        return self.identity.mode, tuple(self.shape.columns[number].id for number in self.identity.key)
+
+
+@dataclass(frozen=True, slots=True)
+class TablePlan:
+    """The plan for one table.
+
+    Attributes:
+        number: the table's number in the staged rows.
+        name: the source's name of it, when it was used last.
+        table: where it lies once tables have moved.
+        before: what the ledger knew of it; None for a new one.
+        truncated: all rows from before the run are deleted.
+        rows: row changes.
+        names: see `MirrorEntry`.
+        stops_at_missing: an update or delete that does not find its row stops the run.
+        keeps_changes: see `Selection`.
+        layout: the properties and the clustering that it is to have.
+        comment: what it is to say of itself, where nobody else has it say something.
+        doubts: what of its older rows may be others in the source.
+    """
+
+    number: int
+    oid: int
+    name: str
+    table: TableName
+    before: MirrorEntry | None
+    epochs: tuple[Epoch, ...]
+    metadata: MetadataNames
+    soft_deletes: bool
+    truncated: bool
+    rows: int
+    set_aside: bool
+    names: tuple[tuple[str, str], ...]
+    notes: tuple[str, ...]
+    stops_at_missing: bool = False
+    keeps_changes: bool = False
+    layout: TableLayout = NO_LAYOUT
+    comment: str = ""
+    doubts: tuple[str, ...] = ()
+
+    @property
+    def changes_comment(self) -> bool:
+        """The table is there, and is to say something else of itself."""
+        return self.before is not None and self.before.comment != self.comment
+
+    @property
+    def after(self) -> MirrorEntry:
+        """The ledger's entry for the table after the run."""
+        # Its version is known once the commit was made.
+        entry = MirrorEntry(self.oid, self.name, self.table, self.epochs[-1].shape, self.set_aside, self.names)
+        # A relation that was made anew has none of the rows that were loaded.
+        known = self.before is not None and self.before.oid == self.oid
+        base = self.before.base_lsn if known and self.before is not None else None
+        share = self.metadata.share
+        return replace(entry, layout=self.layout, comment=self.comment, base_lsn=base, share=share)
+
+
+@dataclass(frozen=True, slots=True)
+class RunPlan:
+    """What a run does to its target's tables.
+
+    Attributes:
+        entries: the ledger's entries behind the run.
+    """
+
+    tables: tuple[TablePlan, ...]
+    placement: Placement
+    entries: tuple[MirrorEntry, ...]
+
+    @property
+    def warnings(self) -> list[str]:
+        """What of the tables' older rows may be others in the source."""
+        return [f"{table.name}: {text}" for table in self.tables for text in table.doubts]
+
+    @property
+    def changes(self) -> int:
+        """How many row changes the tables have taken; what is written to several counts once."""
+        first: dict[int, TablePlan] = {}
+        for table in sorted(self.tables, key=lambda table: table.oid):
+            first.setdefault(source_oid(table.oid), table)
+        return sum(table.rows for table in first.values())
+
+
+def plan_tables(
+    catalogue: Catalogue,
+    staged: Mapping[int, Staged],
+    uses: Sequence[int],
+    truncated: Sequence[int],
+    entries: Sequence[MirrorEntry],
+    settings: Settings,
+    target: Target,
+) -> RunPlan:
+    """Decide what becomes of each table that committed changes are for.
+
+    Args:
+        staged: what each table has, by its number.
+        uses: the numbers of the relation versions that are used, in commit order (see `Staging.uses`).
+        truncated: the oids of truncated relations.
+        entries: what the ledger knows.
+
+    Raises:
+        NotSupported: for a change that the configuration forbids.
+        OrderError: see `place`.
+        ConfigError: two tables would be written to one place, or what cannot be changed for a table that is there has
+            been.
+    """
+    versions = catalogue.by_number
+    written = (versions[found.segments[0].version] for found in staged.values() if found.segments)
+    numbers = {version.oid: version.table for version in written}
+    last = _last_used(catalogue.used(uses))
+    wanted = [
+        WantedRelation(
+            oid,
+            version.name,
+            _destination(version, target),
+            version.selection.on_recreate,
+            written=oid in numbers,
+            said=version.selection.recreate_said,
+            share=version.selection.metadata.share,
+        )
+        for oid, version in last.items()
+    ]
+    last_used = [(one.name, one.table.place, version) for one, version in zip(wanted, last.values(), strict=True)]
+    check_distinct([*last_used, *_idle(catalogue, entries, wanted, target)])
+    placement = place(entries, wanted, (_use(version, target) for version in catalogue.used(uses)), target)
+    switched = Switched.of(entries, wanted)
+    tables = []
+    for one in wanted:
+        if not one.written:
+            continue
+        number = numbers[one.oid]
+        segments = [(segment.start, versions[segment.version]) for segment in staged[number].segments]
+        has_place = one.oid in placement.holders
+        before = placement.before.get(one.oid)
+        is_truncated = one.oid in truncated and one.oid not in catalogue.filled_since
+        plan = _table(number, one, segments, staged[number], before, is_truncated, settings)
+        notes = (*placement.notes.get(one.oid, ()), *switched.notes(one.oid), *plan.notes)
+        location = one.table if has_place else target.set_aside(one.oid)
+        tables.append(replace(plan, table=location, set_aside=not has_place, notes=notes))
+    after = {entry.oid: entry for entry in entries if entry.oid not in placement.replaced}
+    after |= {entry.oid: entry for entry in (*placement.aside, *placement.renamed)}
+    after = switched.off(after)
+    after |= {plan.oid: plan.after for plan in tables}
+    return RunPlan(tuple(tables), placement, tuple(after.values()))
+
+
+def _destination(version: Version, target: Target) -> TableName:
+    return target.table(version.selection.namespace, version.selection.name)
+
+
+def _last_used(versions: Iterable[Version]) -> dict[int, Version]:
+    """Give the version that each relation (by oid) was used by last, in the order of these uses."""
+    last: dict[int, Version] = {}
+    for version in versions:
+        last.pop(version.oid, None)
+        last[version.oid] = version
+    return last
+
+
+def _use(version: Version, target: Target) -> Use:
+    return Use(version.oid, _destination(version, target).place)
+
+
+def _idle(
+    catalogue: Catalogue, entries: Sequence[MirrorEntry], wanted: Sequence[WantedRelation], target: Target
+) -> list[tuple[str, str, Version]]:
+    """Give, as `check_distinct` takes them, tables that are not written to though others want their places."""
+    oids, places = {one.oid for one in wanted}, {one.table.place for one in wanted}
+    waiting = {
+        entry.oid for entry in entries if not entry.set_aside and entry.table.place in places and entry.oid not in oids
+    }
+    newest = {version.oid: version for versions in catalogue.versions.values() for version in versions}
+    found = []
+    for oid in sorted(waiting & newest.keys()):
+        version = newest[oid]
+        found.append((version.name, _destination(version, target).place, version))
+    return found
+
+
+def _table(
+    number: int,
+    wanted: WantedRelation,
+    segments: Sequence[tuple[int, Version]],
+    staged: Staged,
+    before: MirrorEntry | None,
+    truncated: bool,
+    settings: Settings,
+) -> TablePlan:
+    last = segments[-1][1]
+    selection = last.selection
+    check_shared(selection.metadata.share, before, wanted.name)
+    notes: list[str] = list(dict.fromkeys(note for _, version in segments for note in version.notes))
+    epochs: list[Epoch] = []
+    doubts: dict[str, None] = {}
+    for evolution, taken, end, doubted in _evolutions(wanted, segments, before, settings):
+        epochs.append(_epoch(taken, end, evolution, staged, selection.tracked))
+        doubts.update(dict.fromkeys(doubted))
+        notes += [change.text for change in evolution.changes]
+        notes += _fill_notes(evolution)
+        check_marks(evolution, wanted.name, before)
+        if selection.on_type_change == "stop" and not (truncated and len(epochs) == 1 and not selection.soft_deletes):
+            check_types(evolution, wanted.name)
+    notes += _late_fills(last, epochs[-1].shape)
+    notes += told_of_tracking(selection.tracked, epochs[-1].shape, has_key=last.identity.mode is Mode.KEYED)
+    check_clustering(selection.layout, epochs[-1].shape, selection.metadata, wanted.name)
+    changed = sum(one.told_apart_by != other.told_apart_by for one, other in pairwise(epochs))
+    if changed:
+        notes.append(f"what tells its rows apart changed {'once' if changed == 1 else f'{changed} times'}")
+    if len(epochs) > _MAX_EPOCHS:
+        raise NotSupported("what tells the table's rows apart changes too often in one run", table=wanted.name)
+    return TablePlan(
+        number=number,
+        oid=wanted.oid,
+        name=wanted.name,
+        table=wanted.table,
+        before=before,
+        epochs=tuple(epochs),
+        metadata=selection.metadata,
+        soft_deletes=selection.soft_deletes,
+        truncated=truncated,
+        rows=sum(item.rows for item in staged.versions.values()),
+        set_aside=False,
+        # Of the newest version: an older one may have come back.
+        names=max((version for _, version in segments), key=lambda version: version.number).selection.given,
+        notes=tuple(dict.fromkeys(notes)),
+        stops_at_missing=selection.on_missing_row == "stop",
+        keeps_changes=selection.keeps_changes,
+        layout=selection.layout,
+        # What an earlier version has made says nothing.
+        comment=table_comment(last.relation, last.output, last.comment) if before is None or before.comment else "",
+        doubts=tuple(doubts),
+    )
+
+
+def _evolutions(
+    wanted: WantedRelation, segments: Sequence[tuple[int, Version]], before: MirrorEntry | None, settings: Settings
+) -> Iterator[tuple[Evolution, list[tuple[int, Version]], int | None, list[str]]]:
+    """Divide a table's versions into epochs: in each one, its rows are told apart alike.
+
+    Yields:
+        what becomes of the columns, the epoch's versions with their beginnings, the next epoch's beginning, and the
+        columns whose older rows may differ from the source's.
+    """
+    selection = segments[-1][1].selection
+    policy = Policy(
+        # Other sources may have the column still.
+        keep_dropped=selection.on_drop_column == "keep" or selection.metadata.share is not None,
+        renames=selection.renames,
+        infer_renames=settings.infer_renames,
+    )
+    shape = before.shape if before is not None else None
+    base_lsn = None if before is None else before.base_lsn
+    announced = settings.announcements is not None
+    rest = with_whole_keys(segments, shape)
+    # Its old rows are another relation's.
+    anew = before is not None and before.oid != wanted.oid
+    while rest:
+        evolution = Evolution(shape, policy, anew=anew)
+        anew = False
+        taken: list[tuple[int, Version]] = []
+        doubts: list[str] = []
+        ids: tuple[int, ...] = ()
+        while rest:
+            start, version = rest[0]
+            next_ids = evolution.ids_of(version.columns)
+            if taken and not _told_apart_alike(taken[-1][1], ids, version, next_ids):
+                break
+            ids = next_ids
+            if not evolution.anew or taken:
+                doubts += doubts_of(evolution.shape, version.columns, ids, base_lsn, announced=announced)
+            evolution.take(version.columns)
+            taken.append((start, version))
+            rest.pop(0)
+        yield evolution, taken, rest[0][0] if rest else None, doubts
+        shape = evolution.shape
+
+
+def _fill_notes(evolution: Evolution) -> Iterator[str]:
+    """Tell what becomes of rows that are older than a column."""
+    for source, column in zip(evolution.of_table(), evolution.shape.columns, strict=True):
+        if source.fill is None:
+            continue
+        _, left = filled_column(source.fill, source.chain, 1)
+        told = "which it cannot hold: it is rescued" if left is not None else "as in the source"
+        yield f"column {column.name}: older rows have the default, {told}"
+
+
+def _late_fills(last: Version, shape: TableShape) -> Iterator[str]:
+    """Tell of defaults that were given after their columns were added, or were others then."""
+    columns = {column.source: column for column in shape.present}
+    for column in last.columns:
+        known = columns[column.name]
+        if column.is_said and known.filled != column.missing and known.added:
+            yield (
+                f"added_defaults: the table has had the column {column.name} before, so its older rows stay as they "
+                "are; the default takes effect in a new target"
+            )
+
+
+def _told_apart_alike(one: Version, ids: Sequence[int], other: Version, other_ids: Sequence[int]) -> bool:
+    """Say whether the rows of two successive versions can be folded together.
+
+    Args:
+        ids, other_ids: of the versions' columns.
+    """
+    if (one.identity.mode, one.configured) != (other.identity.mode, other.configured):
+        return False
+    if one.identity.mode is Mode.MULTISET:
+        # Whole rows are compared: a row with one list of columns never equals one with another list.
+        return [(id_, column.target) for id_, column in zip(ids, one.columns, strict=True)] == [
+            (id_, column.target) for id_, column in zip(other_ids, other.columns, strict=True)
+        ] and not any(
+            # A label that was renamed in between is staged as another text.
+            converts((old.type, new.type)) or old.sent != new.sent
+            for old, new in zip(one.columns, other.columns, strict=True)
+        )
+    return [ids[k] for k in one.identity.key] == [other_ids[k] for k in other.identity.key]
+
+
+def _epoch(
+    taken: Sequence[tuple[int, Version]],
+    stop: int | None,
+    evolution: Evolution,
+    staged: Staged,
+    tracks: Tracked | None,
+) -> Epoch:
+    names = [column.name for column in evolution.shape.columns]
+    rescues = taken[-1][1].selection.metadata.rescued_data is not None
+    last_number, last = len(taken) - 1, taken[-1][1]
+    key = tuple(evolution.number_of(last_number, k) for k in last.identity.key)
+    numbers = {number: evolution.number_of(last_number, number) for number, _ in last.identity.forms}
+    identity = last.identity.renumbered(numbers, key)
+    projections = []
+    tracked: set[int] = set()
+    for step, (start, version) in enumerate(taken):
+        projection = Projection.of(evolution.of_version(step), version.names, names, rescues=rescues)
+        projections.append((start, projection, version.identity.key))
+        found = staged.versions[version.number]
+        for number, source in enumerate(projection.numbers):
+            if source is None:
+                # Older than the column, or newer than its end: changes leave it alone.
+                if identity.mode is Mode.KEYED:
+                    tracked.add(number)
+            elif source in found.tracked:
+                tracked.add(number)
+    versions = [
+        staged.versions[version.number] for version in {version.number: version for _, version in taken}.values()
+    ]
+    return Epoch(
+        start=taken[0][0],
+        stop=stop,
+        evolution=evolution,
+        projections=tuple(projections),
+        identity=identity,
+        configured=last.configured,
+        tracked=tuple(sorted(tracked)),
+        moves=any(item.moves for item in versions),
+        deletes=any(item.deletes for item in versions),
+        rows=sum(item.rows for item in versions),
+        converts_key=any(_moves_keys(projection, k) for _, projection, _ in projections for k in key)
+        or (identity.mode is Mode.MULTISET and any(_moves_rows(projection) for _, projection, _ in projections)),
+        watched=watched_columns(tracks, evolution.shape) if identity.mode is Mode.KEYED else None,
+    )
+
+
+def _moves_rows(projection: Projection) -> bool:
+    """Say whether whole rows are hashed otherwise than they were staged: labels of their enums were renamed."""
+    return any(
+        number is not None and converts(chain)
+        for number, chain in zip(projection.numbers, projection.chains, strict=True)
+    )
+
+
+def _moves_keys(projection: Projection, key: int) -> bool:
+    """Say whether the values of a key's column are hashed otherwise than they were staged."""
+    changes = conversions(projection.chains[key])
+    if any(
+        not is_widening(old, new)
+        or not pa.types.is_signed_integer(old.arrow)
+        or not pa.types.is_signed_integer(new.arrow)
+        for old, new in changes
+    ):
+        return True
+    # Rescued texts are hashed with their columns' names.
+    number = projection.numbers[key]
+    renamed = number is None or projection.before[number] != projection.after[key]
+    return renamed and may_be_rescued(projection.chains[key][0])

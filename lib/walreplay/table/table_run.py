@@ -1,0 +1,393 @@
+"""What a run does to one table, in terms of its commits and folds."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+
+from walreplay.config.selection import MetadataNames, Share
+from walreplay.delta import statements as delta
+from walreplay.delta.commits import Standing
+from walreplay.delta.data_files import has_statistics
+from walreplay.delta.target import TableName, quote
+from walreplay.evolution.comments import followed_columns, metadata_comments, with_comments
+from walreplay.evolution.shapes import OWN, TableShape
+from walreplay.fold.change_log import OWN as LOG_COLUMNS
+from walreplay.fold.change_log import UNCHANGED, LogTask, old_row_type
+from walreplay.fold.events import Identity, Mode
+from walreplay.fold.versions import NO_AXIS, Axis, Emptied
+from walreplay.spark.staging import EmptiedAt, Rows, StagedRows, Staging
+from walreplay.spark.workers.fold import FoldTask, HistoryTask
+from walreplay.spark.workers.rows import PARTS
+from walreplay.table.plan import Epoch, TablePlan
+from walreplay.types.base import ColumnType
+from walreplay.types.by_value import Form
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+VERSION_COLUMNS: Final = {
+    "start_at": pa.timestamp("us", "UTC"),
+    "end_at": pa.timestamp("us", "UTC"),
+    "start_lsn": pa.int64(),
+    "end_lsn": pa.int64(),
+    "ordinal": pa.int64(),
+    "op": pa.string(),
+}
+"""What a history has besides its source's columns, by the names of `HistoryNames` and of the folded rows."""
+
+SLOTS: Final = 3
+ALTER, TRUNCATE, MERGE = range(SLOTS)
+"""The commits of an epoch: each has a number of its own."""
+_RUN_BITS: Final = 16
+
+_EPOCHS: Final = 1 << 14
+"""The epochs' steps have numbers from here on; those before are the moves of tables, which come first."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableRun:
+    """One table in one run: its plan, its commits, and how it is written.
+
+    Attributes:
+        commit: the run's; its steps have numbers made of it (`step_of`).
+        resumed: the run was begun before: the table may have some of its commits already.
+        buckets: how many parts its changes were split into; ``tasks`` fold them.
+        size: bytes that are staged.
+        exists: the table exists, and was checked.
+        check_lock: raises if the run has lost the lock.
+        standing: how the table compares with the ledger, in a resumed run; None if only its history tells.
+        checked: the version that was compared with the ledger; None if none was.
+        emptied: of a history: its truncates; ``axis`` is the run's.
+        appends: the table is there, and has no rows of the source's yet.
+    """
+
+    plan: TablePlan
+    commit: delta.CommitId
+    resumed: bool
+    buckets: int
+    tasks: int
+    size: int
+    exists: bool
+    standing: Standing | None = None
+    checked: int | None = None
+    emptied: tuple[EmptiedAt, ...] = ()
+    axis: Axis = NO_AXIS
+    check_lock: Callable[..., None] = lambda **_: None
+    appends: bool = False
+
+    @property
+    def is_done(self) -> bool:
+        """The table has all of the run's steps already."""
+        steps = frozenset() if self.standing is None else self.standing.steps
+        return self.step(len(self.plan.epochs) - 1, MERGE).number in steps
+
+    @property
+    def anew(self) -> bool:
+        """The table exists, but the ledger does not know it: it is written from the beginning."""
+        return self.exists and self.plan.before is None
+
+    def step(self, epoch: int, slot: int) -> delta.CommitId:
+        """Give the commit of a step."""
+        share = self.plan.metadata.share
+        source = None if share is None else share.source
+        return replace(step_of(self.commit, _EPOCHS + epoch * SLOTS + slot), oid=self.plan.oid, source=source)
+
+    def may_have(self, commit: delta.CommitId) -> bool:
+        """Say whether the table may have a step already, so that its history must be read."""
+        return self.resumed and (self.standing is None or commit.number in self.standing.steps)
+
+    @property
+    def needs_statements(self) -> bool:
+        """The table is clustered by a column for which files of our own have no statistics."""
+        kinds = {column.name: column.type.arrow for column in self.plan.epochs[-1].shape.columns}
+        return any(name in kinds and not has_statistics(kinds[name]) for name in self.plan.layout.cluster_by)
+
+    def fold_task(self, epoch: Epoch, *, fresh: bool = False) -> FoldTask:
+        """Say how an epoch's events become rows to merge.
+
+        Args:
+            fresh: the table has no rows before, or none that stay.
+        """
+        names, types = _names_and_types(epoch.shape)
+        return FoldTask(
+            types=types,
+            names=names,
+            identity=epoch.identity,
+            tracked=epoch.tracked,
+            moves=epoch.moves,
+            projections=epoch.projections,
+            table=self.plan.name,
+            log=log_task(epoch.shape, self.plan.metadata),
+            history=self._history_task(epoch, fresh=fresh),
+            source=None if self.plan.metadata.share is None else self.plan.metadata.share.source,
+        )
+
+    def _history_task(self, epoch: Epoch, *, fresh: bool) -> HistoryTask | None:
+        if self.plan.metadata.history is None:
+            return None
+        return HistoryTask(self.axis, self.emptied_in(epoch), self.plan.keeps_changes, epoch.watched, fresh)
+
+    def emptied_in(self, epoch: Epoch) -> Emptied:
+        """Give the truncates of an epoch of a history, with their times on the axis."""
+        found = [
+            one
+            for one in self.emptied
+            if one.sequence >= epoch.start and (epoch.stop is None or one.sequence < epoch.stop)
+        ]
+        lsn, ordinal, top = np.array([one[1:] for one in found], np.int64).reshape(-1, 3).T
+        for number, one in enumerate(found):
+            own = slice(number, number + 1)
+            top[own] = self.axis.times(one.sequence // PARTS, lsn[own], top[own])
+        return Emptied(lsn, ordinal, top)
+
+    def events(self, spark: SparkSession, staging: Staging, epoch: Epoch, task: FoldTask) -> Rows:
+        """Give an epoch's staged events."""
+        rows = StagedRows(
+            self.plan.number,
+            epoch.start,
+            epoch.stop,
+            epoch.moves,
+            together=epoch.converts_key,
+            buckets=self.buckets,
+            tasks=self.tasks,
+        )
+        return staging.read(spark, rows, task)
+
+    def merge(self, number: int) -> Merge:
+        """Say what the commit of an epoch has to do."""
+        plan, epoch = self.plan, self.plan.epochs[number]
+        return Merge(
+            table=plan.table,
+            name=plan.name,
+            shape=epoch.shape,
+            metadata=plan.metadata,
+            identity=epoch.identity,
+            configured=epoch.configured,
+            tracked=epoch.tracked,
+            watched=epoch.watched,
+            moves=epoch.moves,
+            deletes=epoch.deletes,
+            schema=table_schema(epoch.shape, plan.metadata),
+            before=epoch.evolution.before,
+            comment=plan.comment,
+            commit=replace(self.step(number, MERGE), form=self.form(number)),
+            converts_key=epoch.converts_key,
+            stops_at_missing=plan.stops_at_missing,
+            properties=plan.layout.properties,
+            empties=self._first_truncate(epoch),
+            appends=self.appends and number == 0,
+        )
+
+    def form(self, number: int) -> str:
+        """Give a digest of what an epoch's commit writes, and how.
+
+        A run that goes on with an interrupted one plans its tables anew.  If the configuration is another one by then,
+        an epoch may have other rows, and what was committed under its number would be taken for them.
+        """
+        plan, epoch = self.plan, self.plan.epochs[number]
+        key = [epoch.shape.columns[place].name for place in epoch.identity.key]
+        columns = [(one.name, str(one.type)) for one in table_schema(epoch.shape, plan.metadata)]
+        versions = [len(one.projections) for one in plan.epochs]
+        told = [versions, epoch.identity.mode.value, key, plan.soft_deletes, columns]
+        return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
+
+    def _first_truncate(self, epoch: Epoch) -> tuple[int, int] | None:
+        emptied = self.emptied_in(epoch)
+        return (int(emptied.lsn[0]), int(emptied.top[0])) if len(emptied.lsn) else None
+
+
+def step_of(commit: delta.CommitId, step: int) -> delta.CommitId:
+    """Give the number of one of a run's steps on a table; those of later runs are higher."""
+    return replace(commit, number=commit.number << _RUN_BITS | step)
+
+
+def run_of(step: int) -> int:
+    """Return the run's number from the number of one of its steps."""
+    return step >> _RUN_BITS
+
+
+def is_own(share: Share, row: str = "") -> str:
+    """Write the condition that a row of a shared table is the source's own.
+
+    Args:
+        row: the row's alias with a dot; empty for none.
+    """
+    return f"{row}{quote(share.column)} = {delta.literal(share.source)}"
+
+
+@dataclass(frozen=True, slots=True)
+class OwnColumns:
+    """A table's metadata columns, each with the folded rows' column that goes there.
+
+    Attributes:
+        first: those in front of the source's columns; ``last`` are behind them.
+    """
+
+    first: tuple[tuple[pa.Field, str], ...]
+    last: tuple[tuple[pa.Field, str], ...]
+
+    @property
+    def first_names(self) -> tuple[str, ...]:
+        """The names of those in front."""
+        return tuple(field.name for field, _ in self.first)
+
+    @property
+    def fields(self) -> list[pa.Field]:
+        """All of them."""
+        return [field for field, _ in (*self.first, *self.last)]
+
+
+def own_columns(metadata: MetadataNames, shape: TableShape) -> OwnColumns:
+    """Give the metadata columns of a table with some columns of its source's.
+
+    What a change log has of its transactions stands in front: Delta keeps statistics of the first columns alone.
+    """
+    commit = [(metadata.commit_lsn, "lsn", pa.int64()), (metadata.commit_ts, "ts", pa.timestamp("us", "UTC"))]
+    rescued = (metadata.rescued_data, "rescued", pa.string())
+    log, history = metadata.log, metadata.history
+    # By what each file has of it, Delta leaves out the files of other sources.
+    shared = [] if metadata.share is None else _named([(metadata.share.column, "source", pa.string())])
+    if history is not None:
+        own = [(getattr(history, source), source, kind) for source, kind in VERSION_COLUMNS.items()]
+        return OwnColumns(tuple(shared), _named([rescued, *own]))
+    if log is None:
+        return OwnColumns(tuple(shared), _named([*commit, rescued]))
+    kinds = dict(LOG_COLUMNS)
+    names = {"xid": log.xid, "ordinal": log.ordinal, "origin": log.origin, "file": log.file, "offset": log.offset}
+    others = [(name, source, kinds[source]) for source, name in names.items()]
+    old_row = old_row_type(*_names_and_types(shape))
+    last = [(log.before, "before", old_row), (log.unchanged, "unchanged", UNCHANGED), rescued]
+    first = _named([(log.op, "op", kinds["op"]), *commit, *others])
+    return OwnColumns((*shared, *first), _named(last))
+
+
+def _named(columns: Iterable[tuple[str | None, str, pa.DataType]]) -> tuple[tuple[pa.Field, str], ...]:
+    return tuple((pa.field(name, kind), source) for name, source, kind in columns if name is not None)
+
+
+def _names_and_types(shape: TableShape) -> tuple[tuple[str, ...], tuple[pa.DataType, ...]]:
+    columns = shape.columns
+    return tuple(column.name for column in columns), tuple(column.type.arrow for column in columns)
+
+
+def log_task(shape: TableShape, metadata: MetadataNames) -> LogTask | None:
+    """Say what a change log has; None for a table that is none."""
+    return None if metadata.log is None else LogTask(*_names_and_types(shape), metadata.log.before)
+
+
+def table_schema(shape: TableShape, metadata: MetadataNames) -> pa.Schema:
+    """Give the Delta table's columns: the source's, in their order, and the metadata (`own_columns`)."""
+    columns = [pa.field(column.name, column.type.arrow) for column in shape.columns]
+    own = own_columns(metadata, shape)
+    first, last = ([field for field, _ in part] for part in (own.first, own.last))
+    return pa.schema([*first, *columns, *last])
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """What the commit of an epoch has to do.
+
+    Attributes:
+        schema: the table's columns, with the metadata.
+        configured: the key comes from the configuration, so that it may hold NULLs.
+        tracked: the columns that some change leaves unchanged.
+        moves: keys have changed and have to be followed.
+        deletes: some rows are deleted.
+        converts_key: for some of the changes the key had another type, whose values its present type may not hold.
+        stops_at_missing: nothing is committed if a change does not find its row.
+        properties: what the table is created with, if it does not exist yet, with its comment.
+        before: its columns as the ledger knows them, if it does.
+        has_bases: each row brings the key as the table writes it.
+        empties: of a history: commit LSN and time of the first truncate, which ends all versions from before the run.
+        watched: of a history: the columns whose changes begin versions; None if each change begins one.
+        appends: the table has no rows that may change.
+    """
+
+    table: TableName
+    name: str
+    shape: TableShape
+    metadata: MetadataNames
+    identity: Identity
+    configured: bool
+    tracked: tuple[int, ...]
+    moves: bool
+    deletes: bool
+    schema: pa.Schema
+    commit: delta.CommitId
+    converts_key: bool = False
+    stops_at_missing: bool = False
+    has_bases: bool = False
+    properties: tuple[tuple[str, str], ...] = ()
+    comment: str = ""
+    before: TableShape | None = None
+    empties: tuple[int, int] | None = None
+    watched: tuple[int, ...] | None = None
+    appends: bool = False
+
+    @property
+    def own_rows(self) -> str:
+        """The table for a query, in SQL; of a shared one, the source's own rows."""
+        share = self.metadata.share
+        return self.table.sql if share is None else f"(SELECT * FROM {self.table.sql} WHERE {is_own(share)})"
+
+    @property
+    def is_own(self) -> str:
+        """SQL in front of a condition that finds rows (``t``) of the table: only the source's own."""
+        return "" if self.metadata.share is None else f"{is_own(self.metadata.share, 't.')} AND "
+
+    @property
+    def counted_as(self) -> Mode:
+        """How what its rows find, and do not, is counted: of a history as of a table with a key."""
+        return self.identity.mode if self.metadata.history is None else Mode.KEYED
+
+    @property
+    def only_adds(self) -> bool:
+        """Nothing becomes of rows that the table has."""
+        return self.appends or (self.identity.mode is Mode.APPEND and self.empties is None)
+
+    @property
+    def commented_schema(self) -> pa.Schema:
+        """The same columns, with what a table that is made of them is to say."""
+        return with_comments(self.schema, self.comment, self.comments({}))
+
+    def comments(self, there: Mapping[str, str]) -> dict[str, str]:
+        """Give what the columns are to say if they are declared anew.
+
+        Args:
+            there: what the table's say now, by name; empty for a new table.
+        """
+        return followed_columns(there, self.before, self.shape, metadata_comments(self.metadata))
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """Pair each target column (quoted) with the source's."""
+        found = [(quote(column.name), f"c{number}") for number, column in enumerate(self.shape.columns)]
+        own = own_columns(self.metadata, self.shape)
+        first, last = ([(quote(field.name), source) for field, source in part] for part in (own.first, own.last))
+        return [*first, *found, *last]
+
+    @property
+    def marks_deleted(self) -> int | None:
+        """The number of the column that says that a row is deleted, where deletes are soft."""
+        for number, column in enumerate(self.shape.columns):
+            if column.source == OWN:
+                return number
+        return None
+
+    @property
+    def key_forms(self) -> tuple[tuple[int, Form], ...]:
+        """The forms of key columns that are compared by value, by their positions in the key."""
+        forms = dict(self.identity.forms)
+        return tuple((k, forms[number]) for k, number in enumerate(self.identity.key) if number in forms)
+
+    def type_of(self, number: int) -> ColumnType:
+        """Give a column's type."""
+        return self.shape.columns[number].type

@@ -1,0 +1,522 @@
+"""The relation versions of a run: which mirror table each belongs to, and what identifies its rows.
+
+Which labels of enums a run's columns have: those of the run's end, in rows of all versions.
+
+Entry points: `labelled` gives a column's type with them, and how its values are sent.
+
+Whether the labels of columns that tell rows apart are converted: in the run of a rename, and not later.
+
+Entry points: `with_whole_keys`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import pyarrow as pa
+
+from walreplay.config import Settings, same_columns
+from walreplay.config.selection import Selection, check_destinations, key_columns, select, unmatched_tables
+from walreplay.decode.announcements import Layout, Layouts
+from walreplay.decode.change_batch import column_types, type_names
+from walreplay.decode.partitions import Sent, as_sent
+from walreplay.errors import ConfigError
+from walreplay.evolution.comments import DELETED, column_comments
+from walreplay.evolution.convert import labels_as_sent, with_labels
+from walreplay.evolution.shapes import OWN, SourceColumn, TableShape
+from walreplay.fold.change_log import hashed
+from walreplay.fold.events import Identity, Mode
+from walreplay.fold.masking import Shown, masked_type
+from walreplay.names import COUNT, Output
+from walreplay.protocol.messages import Column, Relation
+from walreplay.spark.workers.decode import Assigned, Assignment
+from walreplay.stream.plan import Plan
+from walreplay.table.registry import MirrorEntry
+from walreplay.types.base import ColumnType, Family, Label
+from walreplay.types.by_value import Form, form_of
+from walreplay.types.overrides import keeps_values_apart
+
+
+def labelled(
+    column: Column, kind: ColumnType, layouts: Layouts, salt: bytes | None
+) -> tuple[ColumnType, ColumnType | None]:
+    """Give the type that a column has in the mirror, and how its values are sent, if that may be otherwise.
+
+    Args:
+        column: of a relation version, with the labels as they were announced where it stands.
+        kind: its type in the source.
+        layouts: what is announced by the run's end.
+        salt: of masks; None where the column is not masked.
+    """
+    enum = layouts.enum_of(column.type_oid)
+    shown = kind if salt is None else masked_type(kind)
+    if enum is None:
+        return shown, None
+    in_array = column.type_oid == enum.array
+    typed = with_labels(kind, enum.renamed, in_array=in_array)
+    if typed is kind or (salt is not None and in_array):
+        # A hash of a whole array does not tell its elements.
+        return shown, None
+    if salt is None:
+        return typed, labels_as_sent(typed, column.labels)
+    typed = with_labels(shown, _hashed(enum.renamed, kind, salt), in_array=False)
+    return typed, labels_as_sent(typed, _hashed(column.labels, kind, salt))
+
+
+def _hashed(labels: Sequence[Label], kind: ColumnType, salt: bytes) -> tuple[Label, ...]:
+    return tuple((oid, tuple(hashed(text, kind, salt) for text in texts)) for oid, texts in labels)
+
+
+_NO_LAYOUTS: Final = Layouts()
+
+_BOOLEAN: Final = ColumnType(pa.bool_(), Family.BOOLEAN, "boolean")
+
+_NOTHING: Final = (
+    "the table has no columns, and the configuration leaves out those that all tables have (metadata_columns): nothing "
+    "of its rows can be written, they are left out"
+)
+
+_NOTHING_TO_TELL: Final = {
+    Output.CHANGELOG: "the table has no columns: there is nothing of its changes to be written to its change log",
+    Output.HISTORY: "the table has no columns: there is nothing of its rows to be written to its history",
+}
+
+IGNORED_KEY: Final = (
+    "the configured key is not among what the replica identity sends of old rows, which is used instead"
+)
+
+OWN_IDENTITY: Final = "its partitions have a replica identity of their own, which tells its rows apart: {}"
+
+
+def identity_of(relation: Relation, keys: Sequence[str] | None) -> Identity:
+    """Give what identifies a relation's rows: the configured key, or the replica identity.
+
+    If old tuples lack a column of the configured key, it cannot find the rows.  Then the replica identity is used,
+    which names the same rows (`ignores_key` tells).
+
+    Raises:
+        ConfigError: a configured key column is not in the relation.
+    """
+    names = [column.name for column in relation.columns]
+    missing = [key for key in keys or () if key not in names]
+    if missing:
+        raise ConfigError(
+            f"the configured key column {missing[0]!r} is none of the table's columns ({', '.join(names)})",
+            table=relation.qualified_name,
+            remedy="Correct keys in the configuration",
+        )
+    found = key_columns(relation, keys)
+    if found:
+        return Identity(Mode.KEYED, tuple(map(names.index, found)))
+    # Replica identity full flags every column as key, though equal rows may exist.
+    return Identity(Mode.MULTISET if relation.replica_identity == "f" else Mode.APPEND)
+
+
+def ignores_key(relation: Relation, keys: Sequence[str] | None) -> bool:
+    """Say whether a configured key cannot be used: the replica identity's old tuples lack some of its columns."""
+    return bool(keys) and key_columns(relation, keys) != list(keys or ())
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A relation version as one of its tables takes it.
+
+    Attributes:
+        number: unique among the versions of all tables; those of one table rise as their relation versions came.
+        table: the number of its table.
+        output: what of the relation the table is.
+        relation: as it was announced; ``shown`` has only the wanted columns, under the mirror's names, and the replica
+            identity that old rows are really sent by.
+        types: of the relation's columns, as they are decoded; ``columns`` has those of the mirror's.
+        configured: the key comes from the configuration, so that it may hold NULLs.
+        floor: see `Assignment`.
+        comment: the source's own comment on the table, if it is announced.
+    """
+
+    number: int
+    table: int
+    output: Output
+    relation: Relation
+    shown: Relation
+    selection: Selection
+    types: tuple[ColumnType, ...]
+    columns: tuple[SourceColumn, ...]
+    identity: Identity
+    configured: bool
+    notes: tuple[str, ...] = ()
+    floor: int = -1
+    comment: str = ""
+
+    @property
+    def oid(self) -> int:
+        """What stands for the output of the relation; see `walreplay.names`."""
+        return self.output.oid_of(self.relation.oid)
+
+    @property
+    def name(self) -> str:
+        """The name for people: the source's, or of another output the one that follows from it."""
+        return output_name(self.relation, self.output)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns' names in the table."""
+        return tuple(column.target for column in self.columns)
+
+
+def output_name(relation: Relation, output: Output) -> str:
+    """Give the name for people of an output of a relation."""
+    name = relation.qualified_name
+    return name if output is Output.MIRROR else f"{name} ({output.value})"
+
+
+@dataclass(frozen=True, slots=True)
+class Catalogue:
+    """The wanted relation versions that a run's rows may have.
+
+    Attributes:
+        relations: all that are known, by their numbers.
+        versions: what is wanted of them, one or more of each that is wanted.
+        filled_since: the relations (by oid) that were loaded after the run's last truncate of them.
+    """
+
+    relations: tuple[Relation, ...]
+    versions: Mapping[Relation, tuple[Version, ...]]
+    warnings: tuple[str, ...] = field(default=(), compare=False)
+    filled_since: frozenset[int] = frozenset()
+
+    @classmethod
+    def of(cls, plan: Plan, settings: Settings, entries: Sequence[MirrorEntry]) -> Catalogue:
+        """Collect everything that a plan's rows may belong to.
+
+        Args:
+            entries: the tables that the ledger knows.
+        """
+        known = {entry.oid: entry for entry in entries}
+        bases = {entry.oid: entry.base_lsn for entry in entries if entry.base_lsn is not None}
+        found = _Collected(plan, settings, known)
+        for number, relation in enumerate(plan.relations):
+            for output in Output:
+                found.add(number, relation, output)
+        found.warnings.update(dict.fromkeys(unmatched_tables(settings, plan.relations)))
+        versions = {relation: tuple(of_outputs) for relation, of_outputs in found.versions.items()}
+        filled = frozenset(item.oid for item in plan.truncates if item.lsn < bases.get(item.oid, -1))
+        return cls(plan.relations, versions, tuple(found.warnings), filled)
+
+    @property
+    def assignments(self) -> dict[Relation, Assigned]:
+        """Say for the decoding tasks where the rows of each version go."""
+        numbers = {relation: number for number, relation in enumerate(self.relations)}
+        found = {}
+        for relation, versions in self.versions.items():
+            to = {version.output: _assignment(version) for version in versions}
+            each = (to.get(output) for output in (Output.MIRROR, Output.CHANGELOG, Output.HISTORY))
+            found[relation] = Assigned(numbers[relation], versions[0].types, *each)
+        return found
+
+    @property
+    def by_number(self) -> Mapping[int, Version]:
+        """The versions by their numbers."""
+        return {version.number: version for versions in self.versions.values() for version in versions}
+
+    def used(self, numbers: Iterable[int]) -> Iterator[Version]:
+        """Give what is wanted of relation versions, by their numbers, each time that one is used."""
+        for number in numbers:
+            yield from self.versions[self.relations[number]]
+
+
+class _Collected:
+    """What is collected for a `Catalogue`, version by version."""
+
+    def __init__(self, plan: Plan, settings: Settings, known: Mapping[int, MirrorEntry]) -> None:
+        self._settings = settings
+        self._after_lsn = plan.after_lsn
+        self._known = known
+        self._types = {type_.oid: type_ for type_ in plan.types}
+        # What the source says at the run's end: a comment, or a label, comes without a Relation message.
+        self._layouts = Layouts(known=plan.resume.layouts if plan.resume else ())
+        self._histories: dict[int, list[Relation]] = {}
+        for relation in plan.relations:
+            self._histories.setdefault(relation.oid, []).append(relation)
+        self._tables = {oid: number for number, oid in enumerate(self._histories)}
+        self._needed = {*plan.announced, *plan.versions}
+        self._partitions: dict[int, dict[Relation, None]] = {}
+        for partition in plan.partitions:
+            self._partitions.setdefault(partition.root, {})[partition.relation] = None
+        self.versions: dict[Relation, list[Version]] = {}
+        self.warnings: dict[str, None] = {}
+
+    def add(self, number: int, relation: Relation, output: Output) -> None:
+        """Add what is wanted of a relation version for an output."""
+        try:
+            version = self._version(number, relation, output)
+        except ConfigError:
+            if relation in self._needed:
+                raise
+            # It is over, and the configuration is for what came then.
+            return
+        if version is not None:
+            self.versions.setdefault(relation, []).append(version)
+            told = (f"{relation.qualified_name}: {text}" for text in version.selection.warnings)
+            self.warnings.update(dict.fromkeys(told))
+
+    def _version(self, number: int, relation: Relation, output: Output) -> Version | None:
+        if not self._settings.wants_relation(relation.oid):
+            return None
+        if output not in self._settings.outputs_of(_schema(relation), relation.name):
+            return None
+        sent = as_sent(relation, tuple(self._partitions.get(relation.oid, ())))
+        entry = self._known.get(output.oid_of(relation.oid))
+        selection = select(
+            self._settings,
+            relation,
+            self._histories[relation.oid],
+            known=None if entry is None else dict(entry.names),
+            sent=sent.relation,
+            output=output,
+            formerly=None if entry is None else entry.source_name,
+        )
+        if selection is None:
+            return None
+        if not selection.columns and (output is not Output.MIRROR or not selection.metadata.has_any):
+            told = _NOTHING if output is Output.MIRROR else _NOTHING_TO_TELL[output]
+            self.warnings[f"{relation.qualified_name}: {told}"] = None
+            return None
+        options = self._settings.type_options(_schema(relation), relation.name)
+        resolved = tuple(column_types(relation, self._types, options))
+        layout = next(iter(self._layouts.of([relation.oid])), None)
+        version = Version(
+            number * COUNT + output.number,
+            self._tables[relation.oid] * COUNT + output.number,
+            output,
+            relation,
+            _shown(sent, selection),
+            selection,
+            resolved,
+            self._columns(relation, selection, resolved, layout),
+            # Each change is a row of a change log, whatever identifies the source's rows.
+            Identity(Mode.APPEND),
+            configured=False,
+            comment="" if layout is None else layout.comment,
+        )
+        base = self._settings.from_lsn
+        if output is not Output.CHANGELOG:
+            version = _identified(version, sent, self._settings)
+            version = replace(version, notes=(*version.notes, *_conflicts(relation, selection)))
+            base = max(base, -1 if entry is None or entry.base_lsn is None else entry.base_lsn)
+        # Where all that the run has comes later, nothing has to be looked at.
+        return replace(version, floor=base) if base > self._after_lsn + 1 else version
+
+    def _columns(
+        self, relation: Relation, selection: Selection, resolved: Sequence[ColumnType], layout: Layout | None
+    ) -> tuple[SourceColumn, ...]:
+        said, salt = _announced_comments(relation, layout), self._settings.mask_salt
+        comments = column_comments(relation, type_names(self._types), selection.masked, said)
+        # A change log has everything as it was sent.
+        is_log = selection.metadata.log is not None
+        layouts = _NO_LAYOUTS if is_log else self._layouts
+        columns = []
+        named = zip(selection.columns, selection.sources, selection.names, selection.missing, strict=True)
+        for n, source, name, missing in named:
+            announced, is_masked = relation.columns[n], n in selection.masked
+            is_said = missing is not None
+            if not is_said and not is_log:
+                missing = announced.missing
+            if is_masked and missing is not None:
+                missing = hashed(missing, resolved[n], salt)
+            kind, sent = labelled(announced, resolved[n], layouts, salt if is_masked else None)
+            columns.append(
+                SourceColumn(
+                    source,
+                    name,
+                    kind,
+                    comments[n],
+                    missing,
+                    announced.number,
+                    is_said,
+                    announced.first,
+                    sent,
+                    0 if is_log else announced.rewritten,
+                )
+            )
+        return tuple(columns)
+
+
+def _assignment(version: Version) -> Assignment:
+    selection = version.selection
+    return Assignment(
+        version.table,
+        version.number,
+        version.identity,
+        Shown(
+            version.shown,
+            selection.columns,
+            tuple((number, version.types[number]) for number in selection.masked),
+            rescues=selection.metadata.rescued_data is not None,
+        ),
+        marks_deleted=selection.soft_deletes,
+        floor=version.floor,
+    )
+
+
+def _announced_comments(relation: Relation, layout: Layout | None) -> list[str]:
+    """Give what the source itself says of a relation's columns, by the newest announcement of its table."""
+    if layout is None:
+        return []
+    by_number = {column.number: column.comment for column in layout.columns}
+    # A base load's relations, and those before the first announcement, have no numbers.
+    by_name = {(column.name, column.type_oid): column.comment for column in layout.columns}
+    return [
+        by_number.get(column.number, "") if column.number else by_name.get((column.name, column.type_oid), "")
+        for column in relation.columns
+    ]
+
+
+def _conflicts(relation: Relation, selection: Selection) -> Iterator[str]:
+    """Tell where the configuration and the source say different things of older rows."""
+    for n, missing in zip(selection.columns, selection.missing, strict=True):
+        announced = relation.columns[n]
+        if missing is not None and announced.missing not in (None, missing):
+            yield f"added_defaults: the source announced another default of {announced.name}; the configuration's holds"
+
+
+def _shown(sent: Sent, selection: Selection) -> Relation:
+    columns = (
+        replace(sent.relation.columns[n], name=name) for n, name in zip(selection.columns, selection.names, strict=True)
+    )
+    return replace(sent.relation, columns=tuple(columns))
+
+
+def _schema(relation: Relation) -> str:
+    return relation.namespace or "pg_catalog"
+
+
+def _identified(version: Version, sent: Sent, settings: Settings) -> Version:
+    """Give a mirror's version, or a history's, with what identifies its rows."""
+    relation, selection, resolved, columns = version.relation, version.selection, version.types, version.columns
+    schema = _schema(relation)
+    keys = _keys(relation, settings.keys_of(schema, relation.name), selection.renames)
+    if not relation.columns:
+        # Its columns were dropped, and others may come; by then no key tells its rows apart.
+        keys = None
+    ignored = ignores_key(sent.relation, keys)
+    identity = identity_of(sent.relation, keys)
+    if sent.differing is not None and (keys is None or ignored):
+        identity = Identity(Mode.APPEND, obstacle=sent.differing)
+    _check_exact(relation, identity, resolved)
+    places = {n: place for place, n in enumerate(selection.columns)}
+    # Where changes are left out, whole old rows cannot be relied on to find their rows.
+    skips = any(settings.skips(operation) for operation in ("c", "u", "d"))
+    evicts = selection.soft_deletes or skips or settings.captures.allow_gaps
+    identity = replace(
+        identity,
+        key=tuple(places[n] for n in identity.key),
+        evicts=evicts,
+        claims=sent.claims and identity.mode is Mode.KEYED,
+        forms=() if identity.mode is Mode.APPEND else _forms(resolved, selection),
+    )
+    if selection.soft_deletes:
+        if identity.mode is Mode.MULTISET:
+            raise ConfigError(
+                "soft deletes need a key, and the table has none",
+                table=relation.qualified_name,
+                remedy="Name its key under objects: - table: {…, keys}, or set soft_deletes: false for it",
+            )
+        columns = (*columns, SourceColumn(OWN, selection.metadata.deleted or "", _BOOLEAN, DELETED))
+    notes = [IGNORED_KEY] if ignored else []
+    if sent.relation != relation and identity.mode is Mode.KEYED:
+        notes.append(OWN_IDENTITY.format(", ".join(relation.columns[selection.columns[n]].name for n in identity.key)))
+    configured = keys is not None and not ignored
+    return replace(version, columns=columns, identity=identity, configured=configured, notes=tuple(notes))
+
+
+def _forms(types: Sequence[ColumnType], selection: Selection) -> tuple[tuple[int, Form], ...]:
+    """Give the forms by which wanted columns are compared; the hash of a masked one says nothing of its value."""
+    forms = ((place, form_of(types[n])) for place, n in enumerate(selection.columns) if n not in selection.masked)
+    return tuple((place, form) for place, form in forms if form is not None)
+
+
+def _check_exact(relation: Relation, identity: Identity, types: Sequence[ColumnType]) -> None:
+    """Refuse keys that are read so that two may become one: one row would replace the other.
+
+    Rows without a key need no check: rows that become equal are counted, and as many are deleted again.
+    """
+    for number in identity.key:
+        kind, column = types[number], relation.columns[number].name
+        if keeps_values_apart(kind) and (kind.element is None or keeps_values_apart(kind.element)):
+            continue
+        if kind.overridden:
+            reading = f"read as {kind.postgres_name}"
+            remedy = f"Leave {column} out of the table's type_overrides, or name other keys"
+        else:
+            reading = "a numeric that is read as a double"
+            remedy = f"Give {column} a type of its own by type_overrides, such as numeric(38,10) or text; or set "
+            remedy += "decimal_handling_mode to precise"
+        raise ConfigError(
+            f"the key column is {reading}, by which different keys may become the same",
+            table=f"{relation.qualified_name}.{column}",
+            remedy=remedy,
+        )
+
+
+def _keys(relation: Relation, keys: Sequence[str] | None, renames: Sequence[tuple[str, str]]) -> tuple[str, ...] | None:
+    """Give the configured key by the names that its columns have in a version."""
+    if keys is None:
+        return None
+    here = {column.name for column in relation.columns}
+    return tuple(key if key in here else next(iter(sorted(same_columns(key, renames) & here)), key) for key in keys)
+
+
+def check_distinct(names: Sequence[tuple[str, str, Version]]) -> None:
+    """Refuse two source tables that would be written to one mirror table.
+
+    Args:
+        names: each table's source name, its place as the target compares places, and its version.
+    """
+    check_destinations([(name, version.selection) for name, _, version in names])
+    places: dict[str, str] = {}
+    for name, place, _ in names:
+        other = places.setdefault(place, name)
+        if other != name:
+            raise ConfigError(
+                f"{other} and {name} would be the same table of the target, {place}",
+                table=name,
+                remedy="Apply to a catalog without a schema, or to a folder; or give one of them a destination_table",
+            )
+
+
+def with_whole_keys(segments: Sequence[tuple[int, Version]], shape: TableShape | None) -> list[tuple[int, Version]]:
+    """Take the columns that tell rows apart as they are sent, if no label of theirs is renamed in the run.
+
+    Where they may have to be converted, all rows of the table come to one task.  Rows that have an old label behind the
+    run of its rename are not worth that in every run.
+
+    Args:
+        segments: the versions of the rows, each with the number of its first one.
+        shape: the table's before the run.
+    """
+    known = {} if shape is None else {column.source: column.type for column in shape.present}
+    for _, version in segments:
+        for n in _telling(version):
+            column = version.columns[n]
+            before = known.get(column.name, column.type)
+            if column.type.labels != before.labels or (column.sent and column.sent.labels != column.type.labels):
+                return list(segments)
+    return [(start, _exact(version)) for start, version in segments]
+
+
+def _telling(version: Version) -> Sequence[int]:
+    identity = version.identity
+    return range(len(version.columns)) if identity.mode is Mode.MULTISET else identity.key
+
+
+def _exact(version: Version) -> Version:
+    telling = set(_telling(version))
+    if all(version.columns[n].sent is None for n in telling):
+        return version
+    columns = (replace(one, sent=None) if n in telling else one for n, one in enumerate(version.columns))
+    return replace(version, columns=tuple(columns))
+
+
+__all__ = ["labelled", "with_whole_keys"]

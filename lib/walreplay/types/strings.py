@@ -1,0 +1,121 @@
+r"""bytea: ``\x`` and hexadecimal digits, or the older escape form (the sender's bytea_output).
+
+The forms cannot be mistaken for each other: the escape form writes a backslash as two.
+
+bit and bit varying: zeros and ones.
+
+The type ``"char"``: one byte.
+
+jsonb and jsonpath: a version byte, then the text (json itself is text alone).
+
+xml: text, whose declaration names an encoding only in binary format.
+
+In binary format the server adds the recording session's encoding to the declaration, unless it is UTF8.  In text format
+it leaves the encoding out, and the whole declaration if that says nothing else.
+"""
+
+from __future__ import annotations
+
+import re
+
+from walreplay.errors import ValueFormatError
+from walreplay.types.cursor import INT32, Cursor, malformed
+from walreplay.types.text import decode_text
+
+_HEX = re.compile(r"\\x((?:[0-9A-Fa-f]{2})*)")
+_ESCAPED = re.compile(r"(?:[ -\[\]-~]|\\\\|\\[0-3][0-7]{2})*")
+_BACKSLASH = 0x5C
+_ESCAPE = re.compile(r"\\(\\|[0-3][0-7]{2})")
+
+
+def bytes_from_text(text: str) -> bytes:
+    """Read a bytea in either form.
+
+    Raises:
+        ValueFormatError: it is in neither.
+    """
+    match = _HEX.fullmatch(text)
+    if match is not None:
+        return bytes.fromhex(match[1])
+    if _ESCAPED.fullmatch(text) is None:
+        raise ValueFormatError("a bytea is neither in hex nor in escape form")
+    return _ESCAPE.sub(_unescape, text).encode("latin-1")
+
+
+def _unescape(match: re.Match[str]) -> str:
+    return "\\" if match[1] == "\\" else chr(int(match[1], 8))
+
+
+def bytea_text(data: bytes) -> str:
+    """Write bytes in hex form."""
+    return rf"\x{data.hex()}"
+
+
+def escaped_text(data: bytes) -> str:
+    """Write bytes in escape form."""
+    return "".join(
+        "\\\\" if byte == _BACKSLASH else chr(byte) if 0x20 <= byte <= 0x7E else f"\\{byte:03o}" for byte in data
+    )
+
+
+def bits_text(data: bytes) -> str:
+    """Write the bytes of a bit or bit varying as PostgreSQL does."""
+    cursor = Cursor(data, "bit")
+    (length,) = cursor.unpack(INT32)
+    if length < 0 or cursor.left != (length + 7) // 8:
+        raise malformed("bit", "has another length than its number of bits asks for")
+    packed = cursor.take(cursor.left)
+    return f"{int.from_bytes(packed, 'big'):0{8 * len(packed)}b}"[:length] if length else ""
+
+
+def char_text(data: bytes) -> str:
+    r"""Write the byte of a ``"char"``: 0 is the empty text, a byte above 127 an octal escape (``\351``).
+
+    That is the form from PostgreSQL 16 on; older servers write the byte itself, which is not UTF-8.
+    """
+    if len(data) != 1:
+        raise malformed('"char"', f"has {len(data)} bytes instead of 1")
+    if data == b"\0":
+        return ""
+    return chr(data[0]) if data[0] < 0x80 else f"\\{data[0]:03o}"
+
+
+_VERSION = b"\x01"
+
+
+def jsonb_text(data: bytes, codec: str) -> str:
+    """Write a jsonb's bytes as PostgreSQL does."""
+    return versioned_text(data, codec, "jsonb")
+
+
+def jsonpath_text(data: bytes, codec: str) -> str:
+    """Write a jsonpath's bytes as PostgreSQL does."""
+    return versioned_text(data, codec, "jsonpath")
+
+
+def versioned_text(data: bytes, codec: str, what: str) -> str:
+    """Give the text after a version byte.
+
+    Raises:
+        ValueFormatError: the version is not 1.
+    """
+    if data[:1] != _VERSION:
+        raise malformed(what, "has a version other than 1")
+    return decode_text(data[1:], codec)
+
+
+_ENCODED = re.compile(r'<\?xml version="([^"]*)" encoding="[^"]*"( standalone="(?:yes|no)")?\?>')
+_DEFAULT_VERSION = "1.0"
+
+
+def xml_text(data: bytes, codec: str) -> str:
+    """Write an xml's bytes as PostgreSQL does."""
+    text = decode_text(data, codec)
+    declaration = _ENCODED.match(text)
+    if declaration is None:
+        return text
+    version, standalone = declaration[1], declaration[2] or ""
+    rest = text[declaration.end() :]
+    if version == _DEFAULT_VERSION and not standalone:
+        return rest.removeprefix("\n")
+    return f'<?xml version="{version}"{standalone}?>{rest}'

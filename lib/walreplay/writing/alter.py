@@ -1,0 +1,439 @@
+"""Give a mirror table the columns that its relation has now.
+
+What Delta can change by metadata alone ALTER TABLE statements change, one by one; a statement is skipped if the table's
+columns show that it was run before.  Everything else rewrites the table in one commit, for
+example a type that Delta cannot widen, or a column that was dropped and added again.  Old values are converted in the
+same way as the rows of earlier relation versions within a run, so it makes no difference where a run ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql import functions as f
+from pyspark.sql.types import StructType
+
+from walreplay.config.selection import MetadataNames
+from walreplay.delta import statements as delta
+from walreplay.delta.commits import COLUMN_MAPPING, TYPE_WIDENING, needed_by
+from walreplay.delta.local import declared
+from walreplay.delta.properties import ensure
+from walreplay.delta.statements import sql_schema, sql_type
+from walreplay.delta.target import TableName, quote
+from walreplay.errors import TargetError, WalReplayError
+from walreplay.evolution.comments import followed, followed_columns
+from walreplay.evolution.shapes import Evolution, MirrorColumn, TableShape, converts
+from walreplay.fold.change_log import OldLogRows, Projection, project_columns, with_old_texts
+from walreplay.names import fold
+from walreplay.session import steps
+from walreplay.session.isolation import settings
+from walreplay.spark.workers.rows import refusal_in, refusal_text
+from walreplay.table.table_run import log_task, own_columns, table_schema
+from walreplay.types.base import ColumnType
+from walreplay.writing.writer import TableWriter
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class _Statements:
+    """Changes of a table's metadata, of which none undoes another.
+
+    Attributes:
+        drops: names of columns.
+        renames: old and new name of columns.
+        types: names of columns in the end, and their new types.
+        comments: names of columns in the end, each with the comment that walreplay wrote last and the new one.
+    """
+
+    drops: tuple[str, ...]
+    renames: tuple[tuple[str, str], ...]
+    types: tuple[tuple[str, ColumnType], ...]
+    adds: tuple[MirrorColumn, ...]
+    comments: tuple[tuple[str, tuple[str, str]], ...] = ()
+
+    @property
+    def any(self) -> bool:
+        return bool(self.drops or self.renames or self.types or self.adds or self.comments)
+
+
+def alter(
+    spark: SparkSession,
+    writer: TableWriter,
+    table: TableName,
+    evolution: Evolution,
+    metadata: MetadataNames,
+    commit: delta.CommitId,
+    check_lock: Callable[..., None],
+    *,
+    resumed: bool,
+) -> bool:
+    """Bring a table's columns up to date; say whether anything had to be done.
+
+    Args:
+        spark: a session that only the caller uses.
+        evolution: the changes from the table's columns to the wanted ones.
+        metadata: the table's columns that follow the source's.
+        rescued: the name of the column with rescued texts; None if the table has none.
+        commit: the id for the commit of the change.
+        check_lock: raises an error if the run has lost the lock.
+        resumed: an interrupted run may have done some of it, or all.
+
+    Raises:
+        CaptureError: a column's new type cannot hold a value, and the table has no column for rescued texts.
+        TargetError: somebody else has written to the table at the same time, or it is gone.
+    """
+    if not alters(evolution):
+        return False
+    statements = _statements(evolution)
+    if statements is not None and _goes_by_names(spark, table, evolution, statements, metadata):
+        statements = None
+    if statements is None:
+        if not resumed or delta.find_commit(spark, table, commit, depth=delta.WHOLE_HISTORY) is None:
+            _rewrite(spark, writer, table, evolution, metadata, commit, check_lock)
+        delta.checkpoint(spark, table)
+        return True
+    ensure(spark, table, _needed(statements), check_lock)
+    _run(spark, table, _levels(statements, evolution.shape, metadata), commit, check_lock)
+    return statements.any
+
+
+@dataclass(frozen=True, slots=True)
+class _Level:
+    """The columns of a table, or the fields of a column of it, that change.
+
+    Attributes:
+        within: the column; None for the table's own columns.
+        first: what stands in front of them.
+    """
+
+    statements: _Statements
+    after: TableShape
+    within: str | None = None
+    first: str | None = None
+
+    def sql(self, name: str) -> str:
+        """Give the quoted name of one of them."""
+        return quote(name) if self.within is None else f"{quote(self.within)}.{quote(name)}"
+
+
+def _levels(statements: _Statements, after: TableShape, metadata: MetadataNames) -> list[_Level]:
+    """Give what changes: the table's columns, and with them the fields of its old rows."""
+    first = own_columns(metadata, after).first_names
+    levels = [_Level(statements, after, first=first[-1] if first else None)]
+    if metadata.log is not None and metadata.log.before is not None:
+        # What is said of columns is said once.
+        plain = replace(statements, adds=tuple(replace(one, comment="") for one in statements.adds), comments=())
+        levels.append(_Level(plain, after, metadata.log.before))
+    return levels
+
+
+def _needed(statements: _Statements) -> dict[str, str]:
+    """Give the table properties that the changes require."""
+    columns = [*((column.name, column.type) for column in statements.adds), *statements.types]
+    needed = needed_by(declared(pa.schema([(name, kind.arrow) for name, kind in columns])))
+    if statements.drops or statements.renames:
+        needed |= COLUMN_MAPPING
+    if statements.types:
+        needed |= TYPE_WIDENING
+    return needed
+
+
+def alters(evolution: Evolution) -> bool:
+    """Say whether the Delta table's columns or their comments change.
+
+    A column that the source has dropped and the mirror keeps is no change.
+    """
+    before = evolution.before
+    if before is None:
+        return False
+    comments = [[column.comment for column in shape.columns] for shape in (before, evolution.shape)]
+    return alters_columns(evolution) or comments[0] != comments[1]
+
+
+def alters_columns(evolution: Evolution) -> bool:
+    """Say whether the Delta table's columns change: their names, order or types."""
+    before = evolution.before
+    return before is not None and (
+        [(column.id, column.name) for column in before.columns]
+        != [(column.id, column.name) for column in evolution.shape.columns]
+        or any(converts(source.chain) for source in evolution.of_table())
+    )
+
+
+def _statements(evolution: Evolution) -> _Statements | None:
+    """Give the changes of metadata; None if the table has to be rewritten."""
+    before, after = evolution.before, evolution.shape
+    assert before is not None
+    if evolution.rewritten or evolution.fills:
+        return None
+    old = {column.id: column for column in before.columns}
+    new = {column.id: column for column in after.columns}
+    drops = tuple(column.name for column in before.columns if column.id not in new)
+    renames = tuple((old[id_].name, new[id_].name) for id_ in old if id_ in new and old[id_].name != new[id_].name)
+    adds = tuple(column for column in after.columns if column.id not in old)
+    types = tuple(
+        (column.name, column.type)
+        for source, column in zip(evolution.of_table(), after.columns, strict=True)
+        if converts(source.chain)
+    )
+    comments = tuple(
+        (new[id_].name, (old[id_].comment, new[id_].comment))
+        for id_ in old
+        if id_ in new and old[id_].comment != new[id_].comment
+    )
+    # If a name is removed and also given to another column, the table does not show which statements were run.
+    gone = {fold(name) for name in (*drops, *(name for name, _ in renames))}
+    come = {fold(name) for name in (*(column.name for column in adds), *(name for _, name in renames))}
+    kept = [column.id for column in before.columns if column.id in new]
+    in_order = [column.id for column in after.columns if column.id in old] == kept
+    if gone & come or not in_order:
+        return None
+    return _Statements(drops, renames, types, adds, comments)
+
+
+def _goes_by_names(
+    spark: SparkSession, table: TableName, evolution: Evolution, statements: _Statements, metadata: MetadataNames
+) -> bool:
+    """Say whether some row has texts that go by names of columns that change."""
+    rescued, log = metadata.rescued_data, metadata.log
+    if rescued is not None and touches_rescued(evolution) and has_rescued(delta.read(spark, table), rescued):
+        return True
+    names = [old for old, _ in statements.renames]
+    return log is not None and bool(names) and _has_unchanged(spark, table, log.unchanged, names)
+
+
+def _has_unchanged(spark: SparkSession, table: TableName, column: str, names: Sequence[str]) -> bool:
+    listed = f.array(*(f.lit(name) for name in names))
+    return bool(delta.read(spark, table).where(f.arrays_overlap(f.col(quote(column)), listed)).limit(1).collect())
+
+
+def touches_rescued(evolution: Evolution) -> bool:
+    """Say whether rescued texts, if there are any, have to change.
+
+    They are stored under their columns' names, and read again when the type changes.  Any column may have them,
+    whatever its type, because an earlier type may have left them.
+    """
+    assert evolution.before is not None
+    stays = {column.id for column in evolution.shape.columns}
+    return any(column.id not in stays for column in evolution.before.columns) or any(
+        source.column is not None and (source.column != column.name or converts(source.chain))
+        for source, column in zip(evolution.of_table(), evolution.shape.columns, strict=True)
+    )
+
+
+def has_rescued(rows: DataFrame, rescued: str) -> bool:
+    """Say whether any row has a rescued text.
+
+    Args:
+        rescued: the column of rescued texts.
+    """
+    return bool(rows.where(f"{quote(rescued)} IS NOT NULL").limit(1).collect())
+
+
+def _run(
+    spark: SparkSession,
+    table: TableName,
+    levels: Sequence[_Level],
+    commit: delta.CommitId,
+    check_lock: Callable[..., None],
+) -> None:
+    """Run the statements that the table's columns do not show to have been run.
+
+    Each says that it is the run's, but none of its steps: who finishes the run would take a dropped column for a change
+    by somebody else.
+    """
+    of_no_step = replace(commit, number=0)
+    if not delta.exists(spark, table):
+        raise TargetError("the table is gone", path=table.text, remedy="Restore it, or apply to a new target")
+    for level in levels:
+        there = delta.read(spark, table).schema
+        if level.within is not None:
+            inner = there[level.within].dataType
+            assert isinstance(inner, StructType)
+            there = inner
+        kinds = {field.name: field.dataType.simpleString() for field in there.fields}
+        says = {field.name: field.metadata.get("comment") or "" for field in there.fields}
+        for statement in _pending(table, level, kinds, says):
+            check_lock()
+            steps.reached(f"columns are to change: {table.text}")
+            with settings(spark, {delta.USER_METADATA: of_no_step.mark}) as refused:
+                if refused and statement.startswith(_dropping(table)):
+                    # The other statements keep the rows, whoever runs them.
+                    delta.say_in_front(spark, table, of_no_step)
+                spark.sql(statement)
+
+
+def _dropping(table: TableName) -> str:
+    """Write the beginning of the statement that drops columns."""
+    return f"ALTER TABLE {table.sql} DROP COLUMNS"
+
+
+def _pending(table: TableName, level: _Level, there: Mapping[str, str], says: Mapping[str, str]) -> Iterator[str]:
+    """Write the statements that are still to be run.
+
+    Args:
+        there: the columns by name, with their SQL types; ``says``: with their comments.
+    """
+    statements, there, says = level.statements, dict(there), dict(says)
+    drops = [level.sql(name) for name in statements.drops if name in there]
+    dropping = f"{_dropping(table)} ({', '.join(drops)})"
+    if drops and level.within is None:
+        yield dropping
+    for old, new in statements.renames:
+        if old in there:
+            yield f"ALTER TABLE {table.sql} RENAME COLUMN {level.sql(old)} TO {quote(new)}"
+            there[new] = there.pop(old)
+            says[new] = says.pop(old, "")
+    for name, kind in statements.types:
+        if there.get(name, "").upper() != sql_type(kind.arrow).upper():
+            yield f"ALTER TABLE {table.sql} ALTER COLUMN {level.sql(name)} TYPE {sql_type(kind.arrow)}"
+    if adds := _added(level, there):
+        yield f"ALTER TABLE {table.sql} ADD COLUMNS ({', '.join(adds)})"
+    if drops and level.within is not None:
+        # A column keeps a field at least.
+        yield dropping
+    for name, (before, wanted) in statements.comments:
+        now = says.get(name, "")
+        if (comment := followed(now, before, wanted)) != now:
+            yield f"ALTER TABLE {table.sql} ALTER COLUMN {quote(name)} COMMENT {delta.literal(comment)}"
+
+
+def _added(level: _Level, there: Collection[str]) -> list[str]:
+    """Give the columns that are still to be added, each with its place."""
+    previous, found = level.first, []
+    new = {column.name: column.comment for column in level.statements.adds}
+    for column in level.after.columns:
+        if column.name in new and column.name not in there:
+            place = f"AFTER {quote(previous)}" if previous is not None else "FIRST"
+            told = delta.commented(new[column.name])
+            found.append(f"{level.sql(column.name)} {sql_type(column.type.arrow)}{told} {place}")
+        previous = column.name
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteTask:
+    """How a table's rows get its new columns.
+
+    Columns go by number, because Spark takes names for expressions and a table's names can be anything.
+
+    Attributes:
+        before: the numbers, in the old rows, of the columns that the projection takes.
+        metadata: the numbers, in the old rows, of the columns that follow the source's.
+        rescued: the number, in the old rows, of the column with rescued texts; None if there is none.
+        schema: of the new rows.
+        log: what else becomes of a change log's rows.
+    """
+
+    projection: Projection
+    before: tuple[int, ...]
+    metadata: tuple[int, ...]
+    rescued: int | None
+    schema: pa.Schema
+    log: OldLogRows | None = None
+
+
+def rewrite_batches(batches: Iterable[pa.RecordBatch], *, task: RewriteTask) -> Iterator[pa.RecordBatch]:
+    """Give rows their table's new columns.
+
+    Raises:
+        RuntimeError: a value cannot be kept; the driver finds the reason with `refusal_in`.
+    """
+    for batch in batches:
+        rows = batch.num_rows
+        rescued = batch.column(task.rescued) if task.rescued is not None else pa.nulls(rows, pa.string())
+        own: dict[int, pa.Array] = {}
+        try:
+            if task.log is not None:
+                own, rescued, old_texts = task.log.project(batch, rescued, task.projection)
+            columns, rescued = project_columns(
+                [batch.column(number) for number in task.before], rescued, rows, task.projection
+            )
+        except WalReplayError as problem:
+            raise RuntimeError(refusal_text(problem)) from None
+        if task.log is not None and task.log.task.before is not None:
+            rescued = with_old_texts(rescued, old_texts, task.log.task.before)
+        if task.rescued is not None:
+            own[task.rescued] = rescued
+        metadata = [own.get(number, batch.column(number)) for number in task.metadata]
+        arrays = zip([*columns, *metadata], task.schema.types, strict=True)
+        yield pa.RecordBatch.from_arrays([array.cast(kind) for array, kind in arrays], schema=task.schema)
+
+
+def _rewrite(
+    spark: SparkSession,
+    writer: TableWriter,
+    table: TableName,
+    evolution: Evolution,
+    metadata: MetadataNames,
+    commit: delta.CommitId,
+    check_lock: Callable[..., None],
+) -> None:
+    before = evolution.before
+    assert before is not None
+    frame = rewritten(delta.read(spark, table), evolution, metadata)
+    ensure(spark, table, needed_by(frame.schema.jsonValue()["fields"]), check_lock)
+    own = own_columns(metadata, evolution.shape).fields
+    says, others = delta.comments_of(spark, table), {field.name: "" for field in own}
+    frame = delta.with_comments(frame, followed_columns(says, before, evolution.shape, others))
+    write_rewritten(frame, table, commit)
+
+
+def rewritten(rows: DataFrame, evolution: Evolution, metadata: MetadataNames) -> DataFrame:
+    """Give rows that a table has the columns that it is to have.
+
+    Args:
+        rows: with the columns of ``evolution.before``, and the metadata.
+    """
+    before = evolution.before
+    assert before is not None
+    places = {name: number for number, name in enumerate(rows.columns)}
+    names = [column.name for column in before.columns]
+    after = [column.name for column in evolution.shape.columns]
+    own = own_columns(metadata, evolution.shape).fields
+    rescued = metadata.rescued_data
+    types = [*(column.type.arrow for column in evolution.shape.columns), *(field.type for field in own)]
+    task = RewriteTask(
+        projection=Projection.of(evolution.of_table(), names, after, rescues=rescued is not None),
+        before=tuple(places[name] for name in names),
+        metadata=tuple(places[field.name] for field in own),
+        rescued=None if rescued is None else places[rescued],
+        schema=pa.schema([pa.field(f"c{number}", kind) for number, kind in enumerate(types)]),
+        log=_old_log_rows(evolution.shape, metadata, places),
+    )
+    numbered = rows.toDF(*(f"c{number}" for number in range(len(places))))
+    rewritten = numbered.mapInArrow(partial(rewrite_batches, task=task), sql_schema(task.schema))
+    frame = rewritten.toDF(*after, *(field.name for field in own))
+    return frame.select(*(quote(name) for name in table_schema(evolution.shape, metadata).names))
+
+
+def write_rewritten(frame: DataFrame, table: TableName, commit: delta.CommitId, *, only: str = "") -> None:
+    """Overwrite a table's rows.
+
+    Args:
+        only: see `walreplay.delta.statements.write`; if all are overwritten, the table gets the frame's columns.
+
+    Raises:
+        CaptureError: a value has nowhere to go.
+    """
+    try:
+        delta.write(frame, table, "overwrite", commit, new_schema=not only, only=only)
+    except Exception as error:
+        refusal = refusal_in(str(error))
+        if refusal is None:
+            raise
+        refusal.table = table.text
+        raise refusal from None
+
+
+def _old_log_rows(after: TableShape, metadata: MetadataNames, places: Mapping[str, int]) -> OldLogRows | None:
+    task, log = log_task(after, metadata), metadata.log
+    if task is None or log is None:
+        return None
+    return OldLogRows(task, places[log.unchanged], None if log.before is None else places[log.before])

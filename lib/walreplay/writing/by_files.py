@@ -1,0 +1,454 @@
+"""The writer whose files Python writes and commits by itself (`walreplay.delta.local`).
+
+This is four to five times as fast as statements.  Driver and executors must reach the target by themselves.  Tables
+with anything unusual are left to statements.
+
+A table at a path is made by the commit of its first rows.  One in a catalog is made by a statement before, so that the
+catalog has it; for a moment it has no rows.
+
+An append whose files Python writes: folded rows and staged records on executors, a few rows on the driver.
+
+Folds whose rows Python writes to files: appended, merged, or written with the table's other rows.
+
+A fold depends only on the staged events, not on the table.  So many tables can be folded in one job before anything
+else is done (`walreplay.writing.fold_job`).
+
+Choose how a target's rows are written: once, for all its tables.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import pyarrow as pa
+import pyspark
+
+from walreplay.delta import statements as delta
+from walreplay.delta.commits import CommitId
+from walreplay.delta.data_files import DataFile, DataFileWriter, FileColumn
+from walreplay.delta.local import LocalTable, forget_tables
+from walreplay.delta.located import opened_in, tells
+from walreplay.delta.statements import sql_schema
+from walreplay.delta.target import TableName, Target
+from walreplay.errors import MissingRow, TargetError
+from walreplay.fold.events import Mode
+from walreplay.listing import escape_glob
+from walreplay.report import Way
+from walreplay.session import steps
+from walreplay.session.folders import Folder, forget_files
+from walreplay.session.isolation import settings
+from walreplay.session.reach import folder_of, staging_folder
+from walreplay.spark.staged_rows import FileRows, FileStaging, Reached, ReachedCatalog, ReachedRoot, ReachedStaging
+from walreplay.spark.staging import Rows, Staging
+from walreplay.spark.workers.fold import FoldTask
+from walreplay.spark.workers.rows import Work
+from walreplay.spark.workers.write import FILES, FilesWritten, FileTask, write_batches, write_folded, write_records
+from walreplay.table.table_run import Merge, TableRun
+from walreplay.writing.by_statements import StatementFold, StatementWriter
+from walreplay.writing.history import merge_kept_versions
+from walreplay.writing.merge import APPENDED, MATERIALIZE, Written, appended, merge_kept
+from walreplay.writing.multiset import merge_kept_images
+from walreplay.writing.one_row import FileRow
+from walreplay.writing.rewrite import OTHER_COLUMNS, Rewrite, begin_rewrite, keeping
+from walreplay.writing.writer import Append, Fold, OneRow, TableWriter
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class FileAppend(Append):
+    """An append that has begun: what is written becomes part of the table by `commit`."""
+
+    def __init__(self, table: LocalTable, columns: tuple[FileColumn, ...]) -> None:
+        self._table = table
+        self._columns = columns
+        self._files: list[DataFile] = []
+
+    @property
+    def rows(self) -> int:
+        """Rows written so far."""
+        return sum(file.rows for file in self._files)
+
+    def write_rows(self, rows: Sequence[Sequence[Any]], schema: pa.Schema) -> None:
+        """Write a few rows that the driver has."""
+        columns = zip(*rows, strict=True)
+        arrays = [_array(values, field.type) for values, field in zip(columns, schema, strict=True)]
+        with DataFileWriter(self._table.folder, self._columns, written_by=pyspark.__version__) as writer:
+            writer.write(pa.RecordBatch.from_arrays(arrays, schema=schema))
+            file = writer.close()
+        if file is not None:
+            self._files.append(file)
+
+    def folding(self, task: FoldTask, sources: Sequence[str]) -> Work:
+        """Give the function that folds a share of a table's events and writes the rows; `add` takes its result.
+
+        Args:
+            sources: for each of the table's columns, the folded rows' column that it is filled from.
+        """
+        return partial(write_folded, task=task, files=self._task(sources))
+
+    def add(self, written: FilesWritten) -> None:
+        """Add files that executors have written."""
+        self._files += written.files
+
+    def write_staged(self, staged: Rows, schema: pa.Schema, constants: Mapping[str, pa.Array]) -> None:
+        """Have executors write staged records."""
+        sources = [column.name for column in self._columns]
+        self._write(staged, partial(write_records, constants=dict(constants), files=self._task(sources)))
+
+    def write_frame(self, frame: DataFrame) -> None:
+        """Have executors write the rows of a query, whose columns are the table's."""
+        sources = [column.name for column in self._columns]
+        self._write(frame, partial(write_batches, files=self._task(sources)))
+
+    def commit(self, commit: delta.CommitId) -> int | None:
+        """Commit what was written."""
+        return self._table.commit(self._files, commit)
+
+    def discard(self) -> None:
+        """Delete the written files, which will not become part of the table."""
+        for file in self._files:
+            self._table.folder.delete(file.name)
+
+    def _task(self, sources: Sequence[str]) -> FileTask:
+        return FileTask(self._table.folder, self._columns, tuple(sources), pyspark.__version__)
+
+    def _write(self, rows: Rows, work: Work) -> None:
+        self.add(FilesWritten.of(rows.mapInArrow(work, sql_schema(FILES)).collect()))
+
+
+def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """Make a column of values whose structs are tuples."""
+    return pa.array([_named(value, kind) for value in values], kind)
+
+
+def _named(value: Any, kind: pa.DataType) -> Any:
+    if value is None:
+        return None
+    if pa.types.is_list(kind):
+        return [_named(item, kind.value_type) for item in value]
+    if pa.types.is_struct(kind):
+        return {field.name: _named(item, field.type) for field, item in zip(kind, value, strict=True)}
+    return value
+
+
+_NOT_PLAIN: Final = "it is too large once it is read, or its rows are not plain"
+_CHANGED: Final = "somebody has changed it meanwhile"
+
+
+@dataclass(frozen=True, slots=True)
+class FileFold(Fold):
+    """The fold of an epoch to files.
+
+    Attributes:
+        rows: the epoch's staged events; None if there are none.
+        work: folds a share of them and writes the resulting rows.
+        reason: see `Fold`.
+    """
+
+    rows: Rows | None
+    work: Work
+    merge: Merge
+    reason: str = field(default="", kw_only=True)
+
+    @property
+    def shared(self) -> tuple[FileRows, Work] | None:
+        """The work before the commit that can be done in a job shared with other tables; None if there is none."""
+        return (self.rows, self.work) if isinstance(self.rows, FileRows) else None
+
+    def run(self, spark: SparkSession) -> FilesWritten | None:
+        """Fold and write in a job of its own."""
+        if self.rows is None:
+            return None
+        # Java gets few rows, but large ones.
+        with settings(spark, delta.FEW_ROWS):
+            return FilesWritten.of(self.rows.mapInArrow(self.work, sql_schema(FILES)).collect())
+
+
+@dataclass(frozen=True, slots=True)
+class AppendFold(FileFold):
+    """Rows that are appended: their files become the table's."""
+
+    append: FileAppend
+
+    def commit(
+        self, spark: SparkSession, written: FilesWritten | None, ready: Callable[[], Mapping[str, str]]
+    ) -> Written:
+        """Commit the files; the table gets the same rows as by `walreplay.writing.merge.append_rows`."""
+        counts = appended(self.merge.counted_as, {} if written is None else written.counts)
+        if written is not None:
+            self.append.add(written)
+        try:
+            counts.check(self.merge)
+        except MissingRow:
+            self.append.discard()
+            raise
+        with settings(spark, ready()):
+            version = self.append.commit(counts.counted(self.merge))
+        return Written(counts, {APPENDED: str(self.append.rows)}, version, "files")
+
+
+@dataclass(frozen=True, slots=True)
+class MergeFold(FileFold):
+    """Rows that are kept in files until a MERGE reads them."""
+
+    task: FoldTask
+    folder: Folder
+
+    def commit(
+        self, spark: SparkSession, written: FilesWritten | None, ready: Callable[[], Mapping[str, str]]
+    ) -> Written:
+        """MERGE the rows, as statements do that have folded them themselves.
+
+        Their files are deleted; those in an object store with the folder, by one request.
+        """
+        assert written is not None
+        with settings(spark, ready()):
+            names = [file.name for file in written.files]
+            schema = sql_schema(self.task.schema)
+            if names:
+                kept = spark.read.schema(schema).parquet(*(escape_glob(self.folder.uri_of(name)) for name in names))
+            else:
+                kept = spark.createDataFrame([], schema)
+            with settings(spark, {MATERIALIZE: "none"}):
+                if self.merge.metadata.history is not None:
+                    merged = merge_kept_versions(spark, kept, written.counts, self.merge)
+                elif self.merge.identity.mode is Mode.MULTISET:
+                    totals = {"needed": written.counts["missing"], "unknown": written.counts["unknown"]}
+                    merged = merge_kept_images(spark, kept, totals, self.merge)
+                else:
+                    merged = merge_kept(spark, kept, written.counts, self.merge)
+        if not self.folder.is_far:
+            self.folder.delete(*names)
+        return merged
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteFold(MergeFold):
+    """Rows that the folding task writes together with the table's other rows, or keeps for a MERGE if it cannot."""
+
+    rewrite: Rewrite
+
+    def commit(
+        self, spark: SparkSession, written: FilesWritten | None, ready: Callable[[], Mapping[str, str]]
+    ) -> Written:
+        """Commit the rewritten table, or MERGE the kept rows."""
+        assert written is not None
+        if written.replaced is None:
+            return replace(MergeFold.commit(self, spark, written, ready), reason=_NOT_PLAIN)
+        # `ready` is not called: it asks for the table's size, which takes longer than to rewrite a small table.
+        done = self.rewrite.commit(written, self.merge)
+        if done is not None:
+            return done
+        # Somebody has changed the table in between.
+        kept = MergeFold(self.rows, keeping(self.task, self.folder), self.merge, self.task, self.folder)
+        return replace(kept.commit(spark, kept.run(spark), ready), reason=_CHANGED)
+
+
+class FileWriter(StatementWriter):
+    """Write files, and leave to statements the tables that need something that this writer does not know.
+
+    Args:
+        reached: the places of its tables.
+    """
+
+    way: ClassVar[Way] = "files"
+    shares_folds: ClassVar[bool] = True
+
+    def __init__(self, reached: Reached, staged: ReachedStaging | None = None) -> None:
+        super().__init__((), reached, staged)
+        self._places = reached
+
+    def one_row(
+        self,
+        spark: SparkSession,
+        table: TableName,
+        schema: pa.Schema,
+        *,
+        properties: Mapping[str, str] = delta.NO_PROPERTIES,
+    ) -> OneRow:
+        """Give a table of one row, which need not exist yet."""
+        locate = partial(self._places.located, spark, table)
+        return FileRow(spark, table, schema, locate, properties)
+
+    def append(
+        self,
+        spark: SparkSession,
+        table: TableName,
+        schema: pa.Schema,
+        *,
+        create: bool,
+        properties: Mapping[str, str] = delta.NO_PROPERTIES,
+    ) -> Append:
+        """Begin to append to a table."""
+        append = self._append(spark, table, schema, create=create, properties=properties)
+        if isinstance(append, str):
+            return super().append(spark, table, schema, create=create, properties=properties)
+        return append
+
+    def fold(
+        self,
+        spark: SparkSession,
+        staging: Staging,
+        run: TableRun,
+        number: int,
+        *,
+        exists: bool,
+        overwrite: bool,
+        stays: str,
+    ) -> Fold:
+        """Begin to bring an epoch's rows to their table."""
+        fold: Fold | str = "its rows are overwritten"
+        if not overwrite:
+            fold = self._fold(spark, staging, run, number, exists=exists, stays=stays)
+        if isinstance(fold, Fold):
+            return fold
+        return StatementFold(staging, run, number, exists=exists, overwrite=overwrite, reason=fold)
+
+    def _open_or_say(
+        self,
+        spark: SparkSession,
+        table: TableName,
+        *,
+        create: pa.Schema | None = None,
+        properties: Mapping[str, str] = delta.NO_PROPERTIES,
+        commit: delta.CommitId | None = None,
+    ) -> LocalTable | str:
+        """Open a table, or return the reason why that is not possible; `_make` tells of the rest.
+
+        Args:
+            create: the columns of a table that does not exist yet.
+        """
+        if create is not None and table.path is None:
+            return self._make(spark, table, create, properties, commit)
+        folder = self._places.located(spark, table)
+        if folder is None or not self._places.by_workers(folder):
+            return "driver and workers do not reach its folder"
+        if create is not None:
+            return LocalTable.new(folder, create, properties)
+        opened = opened_in(folder)
+        if opened is None:
+            return "delta-rs does not read it"
+        return opened.obstacle or opened if opened.version >= 0 else "it is not there"
+
+    def _make(
+        self,
+        spark: SparkSession,
+        table: TableName,
+        columns: pa.Schema,
+        properties: Mapping[str, str],
+        commit: delta.CommitId | None,
+    ) -> LocalTable | str:
+        """Have a catalog make a table without rows, and open it.
+
+        Args:
+            columns: with the comments of the columns and of the table.
+            commit: the one that will bring the rows; None if it does not matter who has made the table.
+
+        Raises:
+            TargetError: somebody else has made the table, or written to it, since it was found not to be there.
+        """
+        delta.create_table(spark, table, columns, properties, commit=commit)
+        steps.reached(f"table made: {table.text}")
+        begun = self._open_or_say(spark, table)
+        if isinstance(begun, str):
+            return begun
+        first = next(begun.history(), None)
+        made_by = None if first is None else CommitId.of_mark(first.mark)
+        if begun.version == 0 and (commit is None or made_by == replace(commit, number=0)):
+            return begun
+        if commit is None:
+            return "somebody else has written to it since it was made"
+        raise TargetError(
+            "somebody else has made the table, or has written to it, while the run was at work",
+            path=table.text,
+            remedy="Nothing was written to it; run again, which says whose the table is",
+        )
+
+    def _append(
+        self,
+        spark: SparkSession,
+        table: TableName,
+        schema: pa.Schema,
+        *,
+        create: bool,
+        properties: Mapping[str, str],
+        commit: delta.CommitId | None = None,
+    ) -> FileAppend | str:
+        new = schema if create else None
+        begun = self._open_or_say(spark, table, create=new, properties=properties, commit=commit)
+        if isinstance(begun, str):
+            return begun
+        columns = begun.columns(schema)
+        return OTHER_COLUMNS if columns is None else FileAppend(begun, columns)
+
+    def _fold(
+        self, spark: SparkSession, staging: Staging, run: TableRun, number: int, *, exists: bool, stays: str
+    ) -> FileFold | str:
+        """Say how an epoch is folded to files, or give the reason why statements have to write its rows.
+
+        The table's rows, if it has any, are not overwritten.
+        """
+        if run.needs_statements:
+            return "it is clustered by a column for which files that Python writes have no statistics"
+        if not isinstance(staging, FileStaging):
+            return "driver and workers do not reach a folder for its staged events"
+        epoch, merge = run.plan.epochs[number], run.merge(number)
+        task, folder = run.fold_task(epoch, fresh=not exists or merge.appends), staging.kept_rows_folder
+        if not exists or merge.only_adds:
+            if not exists and merge.table.path is None:
+                # The statement that makes it is no commit that another run's would keep from being made.
+                run.check_lock()
+            schema, own = merge.schema if exists else merge.commented_schema, dict(merge.properties)
+            append = self._append(spark, merge.table, schema, create=not exists, properties=own, commit=merge.commit)
+            if isinstance(append, str):
+                return append
+            work = append.folding(task, [source for _, source in merge.pairs])
+            rows = run.events(spark, staging, epoch, task) if epoch.rows else None
+            return AppendFold(rows, work, merge, append)
+        if merge.metadata.history is None and epoch.identity.mode is Mode.APPEND:
+            return "nothing tells its rows apart"
+        if not epoch.rows:
+            return "there are no rows for it"
+        rewrite = stays or begin_rewrite(merge, run.size, partial(self._open_or_say, spark, merge.table))
+        rows = run.events(spark, staging, epoch, task)
+        if isinstance(rewrite, str):
+            return MergeFold(rows, keeping(task, folder), merge, task, folder, reason=rewrite)
+        return RewriteFold(rows, rewrite.folding(task, merge, folder), merge, task, folder, rewrite)
+
+
+_SWITCH: Final = "WALREPLAY_COMMITS"
+"""An environment variable: with ``spark``, Spark does all work; with ``statements``, only Python's commits are left to
+it."""
+
+
+def choose_writer(spark: SparkSession, target: Target, staging: str | None = None) -> TableWriter:
+    """Give the writer of a target's tables.
+
+    Python writes files if driver and executors reach the target by themselves.  Of a catalog's tables each is asked for
+    by itself.
+
+    Args:
+        staging: a folder of the user's for staged events; None: in the target's own place.
+    """
+    chosen = os.environ.get(_SWITCH)
+    folder = None if chosen == "spark" else folder_of(spark, target.root)
+    # Since the last run of this process somebody may have begun the target anew.
+    forget_files(folder)
+    forget_tables()
+    reached = None if chosen == "spark" else _reached(spark, target, folder)
+    wanted = None if chosen == "spark" or staging is None else staging_folder(spark, staging)
+    staged = None if wanted is None else ReachedStaging(spark, wanted)
+    if reached is None or chosen == "statements":
+        return StatementWriter(reached=reached, staged=staged)
+    return FileWriter(reached, staged)
+
+
+def _reached(spark: SparkSession, target: Target, folder: Folder | None) -> Reached | None:
+    if target.root is None:
+        return ReachedCatalog(spark) if tells(spark, target.catalog) else None
+    return None if folder is None else ReachedRoot(spark, target.root, folder)

@@ -1,0 +1,373 @@
+"""One commit of a history: versions are added, and those that end are given their ends.
+
+A row of a fold either opens a version, or closes one that the table has (`walreplay.fold.versions.version_schema`).  So
+one MERGE does both.  It looks at open versions alone: what has ended is never touched again.
+
+Where only changes of some columns begin versions, a row may also replace the open version's values; see
+`walreplay.writing.history`.
+
+Decide which versions of a history go on in the table's open ones, because no watched column has changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql import functions as f
+
+from walreplay.config.selection import HistoryNames
+from walreplay.delta import statements as delta
+from walreplay.delta.statements import sql_type
+from walreplay.delta.target import quote
+from walreplay.fold.events import Mode
+from walreplay.spark.workers.fold import continue_batches
+from walreplay.table.table_run import VERSION_COLUMNS, Merge
+from walreplay.types.by_value import Form
+from walreplay.writing.merge import (
+    RowCounts,
+    Written,
+    compared_keys,
+    formed,
+    image_of,
+    kept_rows,
+    match_moved,
+    may_differ,
+    merged_rescued,
+    refuse_claimed,
+    with_bases,
+)
+from walreplay.writing.multiset import ImageSql
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+_WATCHED_SOURCE: Final = "walreplay_watched"
+
+
+def with_continued(spark: SparkSession, kept: DataFrame, merge: Merge, open_rows: str) -> DataFrame:
+    """Add ``replaces``: the row is what becomes of the table's open version, which goes on.
+
+    Values that are the open version's are filled in.
+
+    Args:
+        kept: rows of a table with a key; see `walreplay.fold.versions.version_schema`.
+        open_rows: a query for the table's open versions.
+    """
+    assert merge.watched is not None
+    concerned = " OR ".join(["closes", "may_continue", *(f"k{number}" for number in merge.tracked)])
+    kept.where(concerned).selectExpr("*", "true AS matches").createOrReplaceTempView(_WATCHED_SOURCE)
+    values = values_with_bases(merge)
+    listed = [f"{values.get(name, f's.{name}')} AS {name}" for name in kept.columns]
+    joined = spark.sql(
+        f"SELECT {', '.join([*listed, *_of_bases(merge)])} FROM {_WATCHED_SOURCE} AS s "
+        f"LEFT JOIN {open_rows} AS t ON {match_moved(merge)}"
+    )
+    names = tuple(column.name for column in merge.shape.columns)
+    work = partial(continue_batches, identity=merge.identity, names=names, watched=merge.watched)
+    kinds = [merge.type_of(number).arrow for number in merge.identity.key]
+    base = [f.expr(image_of(f"b{k}", kind)) for k, kind in enumerate(kinds)] + [f.col("base_rescued")]
+    in_order = joined.repartition(*base).sortWithinPartitions(*base, "opens", "start_lsn", "ordinal")
+    decided = in_order.mapInArrow(work, joined.withColumn("replaces", f.lit(True)).schema)
+    others = kept.where(f"NOT ({concerned})").selectExpr("*", "false AS replaces")
+    return decided.select(*kept.columns, "replaces").unionByName(others)
+
+
+def values_with_bases(merge: Merge) -> dict[str, str]:
+    """Write, by the rows' columns, what versions have that the source did not send again: the open version's values."""
+    values = {}
+    for number in merge.tracked:
+        values[f"c{number}"] = f"CASE WHEN s.k{number} THEN {_of_table(merge, number)} ELSE s.c{number} END"
+    rescued = merge.metadata.rescued_data
+    if rescued is not None and merge.tracked:
+        values["rescued"] = merged_rescued(merge, quote(rescued))
+    return values
+
+
+def _of_bases(merge: Merge) -> list[str]:
+    """Write the columns that `walreplay.fold.versions.continue_bases` needs of the table's open versions."""
+    assert merge.watched is not None
+    assert merge.metadata.history is not None
+    rescued = merge.metadata.rescued_data
+    return [
+        f"t.{quote(merge.metadata.history.start_lsn)} IS NOT NULL AS found",
+        f"{'CAST(NULL AS STRING)' if rescued is None else f't.{quote(rescued)}'} AS o_rescued",
+        *(f"{_of_table(merge, number)} AS o{number}" for number in merge.watched),
+    ]
+
+
+def _of_table(merge: Merge, number: int) -> str:
+    """Write a value of the table's open version, in the type that the rows have."""
+    value = f"t.{quote(merge.shape.columns[number].name)}"
+    # Where a table is shared, another source may have widened the column, and what is compared are hashes.
+    return value if merge.metadata.share is None else f"CAST({value} AS {sql_type(merge.type_of(number).arrow)})"
+
+
+_SOURCE: Final = "walreplay_versions"
+_CLOSING: Final = "walreplay_closing"
+
+_OWN_PLACE: Final = ("start_lsn AS base_lsn", "ordinal AS base_ordinal")
+"""What a row that opens a version has as the place of the version that it closes: to spread it, it closes none."""
+
+_TOTALS: Final = {
+    "unknown": "count_if(opens AND unknown)",
+    "live": "count_if(expected AND NOT closes AND NOT deleted)",
+    "gone": "count_if(expected AND NOT closes AND deleted)",
+}
+
+
+def merge_versions(spark: SparkSession, rows: DataFrame, merge: Merge) -> Written:
+    """Add versions to a table that is there, and end those of its own that have ended.
+
+    Args:
+        rows: see `walreplay.fold.versions.version_schema`.
+
+    Raises:
+        MissingRow: see `walreplay.writing.merge.RowCounts.check`.
+    """
+    with kept_rows(spark, rows, _TOTALS) as (kept, found):
+        return merge_kept_versions(spark, kept, found, merge)
+
+
+def merge_kept_versions(spark: SparkSession, kept: DataFrame, found: Mapping[str, Any], merge: Merge) -> Written:
+    """Add and end versions by rows that are checkpointed, as `merge_versions` does.
+
+    Args:
+        found: ``unknown``, ``live`` and ``gone`` over the rows, see `_TOTALS`.
+    """
+    if merge.identity.mode is Mode.MULTISET:
+        return _merge_images(spark, kept, found, merge)
+    if merge.identity.mode is Mode.KEYED:
+        return _merge_keyed(spark, kept, found, merge)
+    kept.selectExpr("*", *_OWN_PLACE).createOrReplaceTempView(_SOURCE)
+    return _commit(spark, merge, _same_version(merge), _lost(found))
+
+
+def _names(merge: Merge) -> HistoryNames:
+    assert merge.metadata.history is not None
+    return merge.metadata.history
+
+
+def _is_open(merge: Merge) -> str:
+    return f"t.{quote(_names(merge).end_lsn)} IS NULL"
+
+
+def _open_rows(merge: Merge) -> str:
+    """Write a query for the table's open versions."""
+    return f"(SELECT * FROM {merge.own_rows} WHERE {quote(_names(merge).end_lsn)} IS NULL)"
+
+
+def _lost(found: Mapping[str, Any], *, updates: int = 0, deletes: int = 0) -> RowCounts:
+    """Give the counts of rows, with those that the table should have and does not.
+
+    Args:
+        found: what is known without the table: a truncate of the run has taken these.
+    """
+    return RowCounts(
+        unknown=found.get("unknown") or 0,
+        without_base=(found.get("live") or 0) + updates,
+        deletes_without_row=(found.get("gone") or 0) + deletes,
+    )
+
+
+def _same_version(merge: Merge) -> str:
+    """Write the condition that a row closes a version by its place."""
+    names = _names(merge)
+    return f"t.{quote(names.start_lsn)} = s.base_lsn AND t.{quote(names.ordinal)} = s.base_ordinal"
+
+
+def _commit(spark: SparkSession, merge: Merge, match: str, counts: RowCounts) -> Written:
+    """MERGE what the view has.
+
+    Args:
+        match: finds a closing row's version among the open ones.
+    """
+    counts.check(merge)
+    if merge.empties is None:
+        return _merged(spark, merge, match, counts)
+    if merge.identity.mode is Mode.KEYED:
+        _placed(spark, merge, match).createOrReplaceTempView(_SOURCE)
+    rows = spark.table(_SOURCE).unionByName(_emptied(spark, merge, *merge.empties))
+    with kept_rows(spark, rows, {"rows": "count(1)"}) as (kept, _):
+        kept.createOrReplaceTempView(_SOURCE)
+        return _merged(spark, merge, _same_version(merge), counts)
+
+
+def _merged(spark: SparkSession, merge: Merge, match: str, counts: RowCounts) -> Written:
+    with delta.committing(spark, counts.counted(merge)) as marking:
+        metrics = delta.merge(spark, _statement(merge, match, marking))
+    return Written(counts, metrics)
+
+
+def _placed(spark: SparkSession, merge: Merge, match: str) -> DataFrame:
+    """Give the view's rows with the places of the versions that they are about, found by their keys.
+
+    A truncate ends all that is open: also versions that no key finds, as those that are older than the key's column.
+    """
+    names = _names(merge)
+    return spark.sql(
+        f"SELECT s.*, coalesce(t.{quote(names.start_lsn)}, s.start_lsn) AS base_lsn, "
+        f"coalesce(t.{quote(names.ordinal)}, s.ordinal) AS base_ordinal "
+        f"FROM {_SOURCE} AS s LEFT JOIN {_open_rows(merge)} AS t ON {_touches(merge)} AND {match}"
+    )
+
+
+def _emptied(spark: SparkSession, merge: Merge, lsn: int, time: int) -> DataFrame:
+    """Give rows that close, by a truncate, the open versions that no other row closes.
+
+    To a MERGE that says so by NOT MATCHED BY SOURCE, each of the table's files would be one to be written anew.
+    """
+    names = _names(merge)
+    values = {"closes": "true", "matches": "true", "closes_lsn": f"{lsn}L", "closes_at": f"timestamp_micros({time})"}
+    values |= dict.fromkeys(("opens", "replaces", "deleted", "expected", "claimed", "unknown"), "false")
+    values |= {"base_lsn": f"t.{quote(names.start_lsn)}", "base_ordinal": f"t.{quote(names.ordinal)}"}
+    kinds = {field.name: field.dataType.simpleString() for field in spark.table(_SOURCE).schema.fields}
+    listed = ", ".join(f"CAST({values.get(name, 'NULL')} AS {kind}) AS {name}" for name, kind in kinds.items())
+    return spark.sql(
+        f"SELECT {listed} FROM {_open_rows(merge)} AS t LEFT ANTI JOIN {_SOURCE} AS s "
+        f"ON {_touches(merge)} AND {_same_version(merge)}"
+    )
+
+
+def _touches(merge: Merge) -> str:
+    """Write the condition that a row is about an open version of the table."""
+    return "s.closes" if merge.watched is None else "(s.closes OR s.replaces)"
+
+
+def _replaces(merge: Merge, ends: str) -> str:
+    """Write the clause by which an open version gets new values, and goes on unless the run has ended it."""
+    if merge.watched is None:
+        return ""
+    own = [f"t.{target} = s.{source}" for target, source in merge.pairs if source not in VERSION_COLUMNS]
+    return f"WHEN MATCHED AND s.replaces THEN UPDATE SET {', '.join([*own, ends])} "
+
+
+def _statement(merge: Merge, match: str, marking: delta.Marking) -> str:
+    names = _names(merge)
+    ends = f"t.{quote(names.end_at)} = s.closes_at, t.{quote(names.end_lsn)} = s.closes_lsn"
+    columns = ", ".join(target for target, _ in merge.pairs)
+    values = ", ".join(f"s.{source}" for _, source in merge.pairs)
+    return (
+        f"MERGE INTO {merge.table.sql} AS t USING {_SOURCE} AS s "
+        f"ON {merge.is_own}{_touches(merge)} AND {_is_open(merge)} AND {match}{marking.also('s.opens')} "
+        f"{refuse_claimed(merge) if merge.identity.mode is Mode.KEYED else ''}"
+        f"{_replaces(merge, ends)}WHEN MATCHED THEN UPDATE SET {ends} "
+        f"WHEN NOT MATCHED AND s.opens THEN INSERT ({columns}) VALUES ({values})"
+    )
+
+
+# Tables with a key.
+
+
+def _merge_keyed(spark: SparkSession, kept: DataFrame, found: Mapping[str, Any], merge: Merge) -> Written:
+    forms = {column: form for column, _, _, form in compared_keys(merge, moved=True) if form is not None}
+    if forms and may_differ(kept, forms):
+        rows = with_bases(spark, kept, _open_rows(merge), compared_keys(merge, moved=True))
+        with kept_rows(spark, rows, {"rows": "count(1)"}) as (translated, _):
+            return _merge_with_bases(spark, translated, found, merge)
+    return _merge_with_bases(spark, kept, found, merge)
+
+
+def _merge_with_bases(spark: SparkSession, kept: DataFrame, found: Mapping[str, Any], merge: Merge) -> Written:
+    match, kept = match_moved(merge), _spread(kept, merge)
+    kept.selectExpr("*", "closes AS matches").createOrReplaceTempView(_SOURCE)
+    (row,) = spark.sql(
+        f"SELECT count_if(NOT s.deleted) AS updates, count_if(s.deleted) AS deletes FROM {_SOURCE} AS s "
+        f"LEFT ANTI JOIN {_open_rows(merge)} AS t ON {match} WHERE s.closes AND s.expected"
+    ).collect()
+    counts = _lost(found, updates=row.updates, deletes=row.deletes)
+    if merge.watched is not None:
+        rows = with_continued(spark, kept, merge, _open_rows(merge))
+        with kept_rows(spark, rows, {"rows": "count(1)"}) as (decided, _):
+            decided.selectExpr("*", "closes OR replaces AS matches").createOrReplaceTempView(_SOURCE)
+            return _commit(spark, merge, match, counts)
+    if not merge.tracked:
+        return _commit(spark, merge, match, counts)
+    with kept_rows(spark, _filled(spark, kept, merge), {"rows": "count(1)"}) as (filled, _):
+        filled.selectExpr("*", "closes AS matches").createOrReplaceTempView(_SOURCE)
+        return _commit(spark, merge, match, counts)
+
+
+def _spread(kept: DataFrame, merge: Merge) -> DataFrame:
+    """Give rows without a base their own keys in its place: else a join would bring all of them to one task."""
+    needs = ["false" if merge.watched is None else "may_continue", *(f"k{number}" for number in merge.tracked)]
+    keeps = " OR ".join(needs)
+    own = {
+        f"b{k}": f"CASE WHEN opens AND NOT ({keeps}) THEN c{number} ELSE b{k} END AS b{k}"
+        for k, number in enumerate(merge.identity.key)
+    }
+    return kept.selectExpr(*(own.get(name, name) for name in kept.columns))
+
+
+def _filled(spark: SparkSession, kept: DataFrame, merge: Merge) -> DataFrame:
+    """Give versions the values that they have of the table's own ones, which the source did not send again."""
+    keeps = " OR ".join(f"k{number}" for number in merge.tracked)
+    kept.selectExpr("*", f"opens AND ({keeps}) AS matches").createOrReplaceTempView(_SOURCE)
+    values = values_with_bases(merge)
+    listed = ", ".join(f"{values.get(name, f's.{name}')} AS {name}" for name in kept.columns)
+    return spark.sql(f"SELECT {listed} FROM {_SOURCE} AS s LEFT JOIN {_open_rows(merge)} AS t ON {match_moved(merge)}")
+
+
+# Tables without a key.
+
+
+def _merge_images(spark: SparkSession, kept: DataFrame, found: Mapping[str, Any], merge: Merge) -> Written:
+    """End copies of images: the newest first, so that it does not matter where runs end."""
+    images = ImageSql.of(spark, merge)
+    kept.where("closes").createOrReplaceTempView(_CLOSING)
+    forms = {f"c{number}": form for number, form in merge.identity.forms}
+    forms = forms if may_differ(kept, forms, "closes") else {}
+    closing_rows, open_rows = _with_forms(spark, merge, forms)
+    alike = ", ".join([*images.alike(without=forms), *(f"v{source}" for source in forms)])
+    numbered = spark.sql(
+        f"SELECT *, min(place) OVER (PARTITION BY {alike}) AS image, "
+        f"row_number() OVER (PARTITION BY {alike} ORDER BY closes_lsn, ordinal) AS nth "
+        f"FROM (SELECT *, monotonically_increasing_id() AS place FROM ({closing_rows}))"
+    )
+    with kept_rows(spark, numbered, {"rows": "count(1)"}) as (closing, _):
+        closing.createOrReplaceTempView(_CLOSING)
+        same = " AND ".join([images.same("u", "s", without=forms), *(f"u.v{name} <=> s.v{name}" for name in forms)])
+        there = (
+            "SELECT s.image, u.start_lsn AS base_lsn, u.ordinal AS base_ordinal, "
+            "row_number() OVER (PARTITION BY s.image ORDER BY u.start_lsn DESC, u.ordinal DESC) AS nth "
+            f"FROM (SELECT * FROM {_CLOSING} WHERE place = image) AS s JOIN ({open_rows}) AS u ON {same}"
+        )
+        columns = ", ".join(f"s.{name}" for name in kept.columns)
+        ended = spark.sql(
+            f"SELECT {columns}, o.base_lsn, o.base_ordinal FROM {_CLOSING} AS s LEFT JOIN ({there}) AS o "
+            "ON s.image = o.image AND s.nth = o.nth"
+        )
+        opened = kept.where("opens").selectExpr("*", *_OWN_PLACE)
+        totals = {"missing": "count_if(closes AND expected AND base_lsn IS NULL)"}
+        with kept_rows(spark, opened.unionByName(ended), totals) as (rows, known):
+            rows.createOrReplaceTempView(_SOURCE)
+            lost = (found.get("live") or 0) + (found.get("gone") or 0)
+            counts = _lost({"unknown": found.get("unknown")}, deletes=(known["missing"] or 0) + lost)
+            return _commit(spark, merge, _same_version(merge), counts)
+
+
+def _with_forms(spark: SparkSession, merge: Merge, forms: Mapping[str, Form]) -> tuple[str, str]:
+    """Write queries for the closing rows, and for the table's open ones under the same names.
+
+    Both have the columns ``v<column>``: the form of each text that may have been written otherwise in the table.
+    """
+    places = {source: place for place, source in merge.pairs}
+    joins: dict[str, list[str]] = {"t": [], "s": []}
+    for source, form in forms.items():
+        kind = merge.type_of(int(source[1:])).arrow
+        for side, rows, column in (("t", _open_rows(merge), places[source]), ("s", _CLOSING, source)):
+            query = f"SELECT DISTINCT {column} AS text FROM {rows} WHERE {column} IS NOT NULL"
+            view = formed(spark, query, form, kind, f"walreplay_forms_{side}_{source}")
+            joins[side].append(f"LEFT JOIN {view} AS m{source} ON {side}.{column} <=> m{source}.text")
+    own = [f"m{source}.form AS v{source}" for source in forms]
+    # Under the source's names, because the table's can be anything.
+    there = ", ".join([*(f"t.{place} AS {source}" for place, source in merge.pairs), *own])
+    return (
+        f"SELECT {', '.join(['s.*', *own])} FROM {_CLOSING} AS s {' '.join(joins['s'])}",
+        f"SELECT {there} FROM {_open_rows(merge)} AS t {' '.join(joins['t'])}",
+    )
+
+
+__all__ = ["merge_versions", "values_with_bases", "with_continued"]

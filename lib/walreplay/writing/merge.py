@@ -1,0 +1,617 @@
+"""One commit of folded rows by Spark's statements: an append, an overwrite, or a MERGE on the key.
+
+Tables whose rows have no key are merged by `walreplay.writing.multiset`.
+
+Updates and deletes of rows that are not in their table.
+
+If all rows of a table were captured, this is a contradiction.  But nothing in the bytes says that a table was empty
+when the captures began.  So a missing row is a warning, or stops the run if that is configured (``on_missing_row``).
+It is neither if the configuration itself leaves rows out.
+
+Compare rows to merge with the target by value, because its texts may have been sent under other settings.
+
+A MERGE compares texts as they are.  So Python first brings the texts of both sides into one form for each value.  If
+the forms of two texts are equal, the target's text replaces the source's before the MERGE.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from pyspark.sql import Observation
+from pyspark.sql import functions as f
+
+from walreplay.delta import statements as delta
+from walreplay.delta.statements import sql_schema
+from walreplay.delta.target import quote
+from walreplay.errors import CaptureError, MissingRow
+from walreplay.evolution.convert import may_be_rescued
+from walreplay.fold.events import PARTITIONS_REMEDY, Mode
+from walreplay.report import Way
+from walreplay.session.isolation import has_own_sessions, settings
+from walreplay.spark.workers.fold import FORMED, TEXT, form_batches
+from walreplay.spark.workers.rows import refusal_in, refusal_text
+from walreplay.table.table_run import Merge, is_own
+from walreplay.types.by_value import STRUCTURED, Form
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from walreplay.config import Settings
+    from walreplay.report import TableReport
+
+
+_REASONS: Final = (
+    "Likely reasons: the rows were there before the captures began, or came with a partition that was attached; a "
+    "setting of the sender, such as IntervalStyle, TimeZone or extra_float_digits, was another one when they were "
+    "sent; the key does not name the rows; something else has changed the mirror"
+)
+
+
+def refuse_missing(table: str, *, updates: int, deletes: int) -> None:
+    """Stop before a commit that changes rows which the table does not have.
+
+    Args:
+        table: the table's name for people.
+        updates: how many rows to be updated are missing; ``deletes`` counts those to be deleted.
+
+    Raises:
+        MissingRow: either number is not 0.
+    """
+    if updates or deletes:
+        raise MissingRow(
+            f"{_told(updates, deletes)} (on_missing_row: stop)",
+            table=table,
+            remedy=f"{_REASONS}. The table was not touched. Set on_missing_row: warn and run again to go on with it as "
+            "it is, or mirror it anew from captures that have all of its rows",
+        )
+
+
+def missing_warnings(reports: Iterable[TableReport], settings: Settings) -> Iterator[str]:
+    """Give a warning for each table that did not have rows that were changed.
+
+    There are no warnings if the configuration leaves rows out, because then missing rows are expected.  The tables'
+    notes still have the counts.
+    """
+    if settings.leaves_rows_out:
+        return
+    for report in sorted(reports, key=lambda report: report.name):
+        if report.without_base or report.deletes_without_row:
+            yield f"{report.name}: {_told(report.without_base, report.deletes_without_row)}. {_REASONS}"
+
+
+def _told(updates: int, deletes: int) -> str:
+    kinds = [f"{count:,} to be {what}" for count, what in ((updates, "updated"), (deletes, "deleted")) if count]
+    total = updates + deletes
+    return f"{total:,} {'row is' if total == 1 else 'rows are'} not in the table though changed: {', '.join(kinds)}"
+
+
+def formed(spark: SparkSession, query: str, form: Form, kind: pa.DataType, view: str) -> str:
+    """Create a view with the columns ``text`` and ``form``; give its name.
+
+    Args:
+        query: SQL for a column ``text``, without duplicates.
+        kind: the type of the texts: strings, or lists of strings.
+        view: the name for the view.
+    """
+    schema = pa.schema([pa.field(TEXT, kind), pa.field(FORMED, kind)])
+    spark.sql(query).mapInArrow(partial(form_batches, form=form), sql_schema(schema)).createOrReplaceTempView(view)
+    return view
+
+
+def may_differ(frame: DataFrame, columns: Mapping[str, Form], condition: str = "true") -> bool:
+    """Say whether any row has a text that the target may hold as another text of the same value.
+
+    Args:
+        columns: columns of the frame, and the form of each.
+        condition: SQL for the rows that are looked at.
+    """
+    pattern = STRUCTURED.replace("\\", "\\\\")
+    terms = [
+        f"{name} RLIKE '{pattern}'" if form is Form.SHAPE else f"{name} IS NOT NULL" for name, form in columns.items()
+    ]
+    return bool(terms) and not frame.where(f"({condition}) AND ({' OR '.join(terms)})").limit(1).isEmpty()
+
+
+def with_bases(
+    spark: SparkSession, source: DataFrame, target: str, keys: Sequence[tuple[str, str, pa.DataType, Form | None]]
+) -> DataFrame:
+    """Add the columns ``b0`` … to rows to merge: each row's key as the target writes it, else the row's own.
+
+    Args:
+        target: the table's name in SQL.
+        keys: for each key column: its name in the source, its quoted name in the target, its type, and the form by
+            which it is compared.
+    """
+    own = "walreplay_keys"
+    source.createOrReplaceTempView(own)
+    formed_there, formed_here, joins_there, joins_here = [], [], [], []
+    for k, (column, place, kind, form) in enumerate(keys):
+        if form is None:
+            exact = "CAST(CAST({} AS DOUBLE) AS STRING)" if pa.types.is_floating(kind) else "{}"
+            formed_there.append(f"{exact.format(f't.{place}')} AS v{k}")
+            formed_here.append(f"{exact.format(f's.{column}')} AS v{k}")
+            continue
+        there = formed(
+            spark,
+            f"SELECT DISTINCT {place} AS {TEXT} FROM {target} WHERE {place} IS NOT NULL",
+            form,
+            kind,
+            f"walreplay_there_{k}",
+        )
+        here = formed(
+            spark,
+            f"SELECT DISTINCT {column} AS {TEXT} FROM {own} WHERE {column} IS NOT NULL",
+            form,
+            kind,
+            f"walreplay_here_{k}",
+        )
+        formed_there.append(f"m{k}.{FORMED} AS v{k}")
+        formed_here.append(f"m{k}.{FORMED} AS v{k}")
+        joins_there.append(f"JOIN {there} AS m{k} ON t.{place} = m{k}.{TEXT}")
+        joins_here.append(f"LEFT JOIN {here} AS m{k} ON s.{column} = m{k}.{TEXT}")
+    numbers = range(len(keys))
+    listed = ", ".join(f"v{k}" for k in numbers)
+    texts = ", ".join(f"x{k}" for k, (_, _, _, form) in enumerate(keys) if form is not None)
+    stored = (
+        f"SELECT {listed}, min(struct({texts})) AS own FROM (SELECT {', '.join(formed_there)}, "
+        f"{', '.join(f't.{place} AS x{k}' for k, (_, place, _, _) in enumerate(keys))} FROM {target} AS t "
+        f"{' '.join(joins_there)}) GROUP BY {listed}"
+    )
+    others = [name for name in source.columns if name not in {f"b{k}" for k in numbers}]
+    bases = ", ".join(
+        f"{f's.{column}' if form is None else f'coalesce(o.own.x{k}, s.{column})'} AS b{k}"
+        for k, (column, _, _, form) in enumerate(keys)
+    )
+    same = " AND ".join(f"s.v{k} <=> o.v{k}" for k in numbers)
+    return spark.sql(
+        f"SELECT {', '.join(f's.{name}' for name in others)}, {bases} FROM (SELECT s.*, {', '.join(formed_here)} "
+        f"FROM {own} AS s {' '.join(joins_here)}) AS s LEFT JOIN ({stored}) AS o ON {same}"
+    )
+
+
+_SOURCE: Final = "walreplay_source"
+APPENDED: Final = "numOutputRows"
+
+_NOT_UNIQUE: Final = "the configured key is not unique: a row takes one that another row of the table has"
+_NOT_UNIQUE_IN_ROOT: Final = (
+    "the replica identity of the table's partitions is not unique in the whole table: a row takes a key that another "
+    "row of the table has"
+)
+_UNIQUE_REMEDY: Final = (
+    "Correct keys in the configuration; if the captures lack deletes, say so by skipped_operations or allow_gaps"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RowCounts:
+    """Numbers of a commit's rows that a report needs.
+
+    Attributes:
+        live: rows whose changes require that the table had them before, and that remain.
+        gone: the same of rows that are deleted.
+        unknown: rows with a value that is not known; NULL stands for it.
+        without_base: rows among ``live`` that the table did not have.
+        deletes_without_row: rows among ``gone`` that the table did not have.
+    """
+
+    live: int = 0
+    gone: int = 0
+    unknown: int = 0
+    without_base: int = 0
+    deletes_without_row: int = 0
+
+    def __add__(self, other: RowCounts) -> RowCounts:
+        return RowCounts(
+            self.live + other.live,
+            self.gone + other.gone,
+            self.unknown + other.unknown,
+            self.without_base + other.without_base,
+            self.deletes_without_row + other.deletes_without_row,
+        )
+
+    @property
+    def told(self) -> dict[str, int]:
+        """The counts that are not 0, by their names, as `RowCounts` takes them."""
+        return {name: count for name, count in asdict(self).items() if count}
+
+    def against(self, commit: delta.TableCommit, own: RowCounts) -> RowCounts:
+        """Add the rows that a MERGE should have found and did not.
+
+        Args:
+            commit: the MERGE, with its metrics.
+            own: the counts of the rows that it merged.
+        """
+        if "numTargetRowsUpdated" not in commit.metrics or not (own.live or own.gone):
+            return self
+        without_base = max(0, own.live - commit.rows("numTargetRowsMatchedUpdated", "numTargetRowsUpdated"))
+        without_row = max(0, own.gone - commit.rows("numTargetRowsMatchedDeleted", "numTargetRowsDeleted"))
+        return replace(
+            self,
+            without_base=self.without_base + without_base,
+            deletes_without_row=self.deletes_without_row + without_row,
+        )
+
+    def counted(self, merge: Merge) -> delta.CommitId:
+        """Give the commit's id with these counts, which the table's history will keep."""
+        return replace(merge.commit, counts=self.told)
+
+    def check(self, merge: Merge) -> RowCounts:
+        """Return the counts; but refuse the commit if rows are missing and the configuration says to stop.
+
+        Raises:
+            MissingRow: see `refuse_missing`.
+        """
+        if merge.stops_at_missing:
+            refuse_missing(merge.name, updates=self.without_base, deletes=self.deletes_without_row)
+        return self
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The counts as sentences for a report."""
+        told = (
+            (self.without_base, "updated {} not in the table: written with what is known of {}"),
+            (self.deletes_without_row, "deleted {} not in the table"),
+            (self.unknown, "{} with values that are not known: NULL stands for them"),
+        )
+        return tuple(
+            text.format("1 row" if count == 1 else f"{count:,} rows", "it" if count == 1 else "them")
+            for count, text in told
+            if count
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The result of a commit.
+
+    Attributes:
+        metrics: numbers of rows, by their names in the table's history.
+        version: the table's version that the commit has made; None if it is not known.
+        way: how the rows were written; None if there were none.
+        reason: why statements have written them, although the writer writes files; otherwise empty.
+    """
+
+    counts: RowCounts
+    metrics: Mapping[str, str]
+    version: int | None = None
+    way: Way | None = "statements"
+    reason: str = ""
+
+
+_COUNTED: Final = {
+    Mode.KEYED: {
+        "live": "NOT deleted AND expected",
+        "gone": "deleted AND expected",
+        "unknown": "unknown AND NOT deleted",
+    },
+    Mode.MULTISET: {"unknown": "unknown AND needed + net > 0"},
+    Mode.APPEND: {"unknown": "unknown"},
+}
+
+_COUNTED_OF_VERSIONS: Final = {
+    "live": "expected AND NOT deleted",
+    "gone": "expected AND deleted",
+    "unknown": "opens AND unknown",
+}
+"""Of a history, whose rows open versions or close them."""
+
+_COPIES: Final = "needed + net"
+_IS_THERE: Final = f"{_COPIES} > 0"
+
+_ROWS: Final = {
+    Mode.KEYED: "count_if(NOT deleted)",
+    Mode.MULTISET: f"sum(CASE WHEN {_IS_THERE} THEN {_COPIES} END)",
+    Mode.APPEND: "count(1)",
+}
+"""SQL for the number of rows that `append_rows` writes."""
+
+
+def _totals(mode: Mode, *, versions: bool = False) -> dict[str, str]:
+    counted = _COUNTED_OF_VERSIONS if versions else _COUNTED[mode]
+    return {name: f"count_if({condition})" for name, condition in counted.items()}
+
+
+def append_rows(spark: SparkSession, rows: DataFrame | None, merge: Merge, mode: str, *, create: bool) -> Written:
+    """Write rows to a table that has none before, or to which rows can only be added.
+
+    Args:
+        rows: folded rows; None for none.
+        mode: ``append`` or ``overwrite``.
+        create: the table does not exist yet.
+
+    Raises:
+        MissingRow: see `RowCounts.check`.
+    """
+    if rows is None:
+        _write_table(spark, spark.createDataFrame([], sql_schema(merge.schema)), merge, mode, create=create)
+        return Written(RowCounts(), {APPENDED: "0"})
+    mode_of, versions = merge.counted_as, merge.metadata.history is not None
+    totals = _totals(mode_of, versions=versions) | _more(mode_of, versions=versions)
+    # Delta replaces a catalog's table, or rows, by a query of its own, from which an observation gets nothing.
+    is_deleted = mode == "overwrite" and (merge.table.path is None or merge.metadata.share is not None)
+    if is_deleted or merge.stops_at_missing:
+        with kept_rows(spark, rows, totals) as (kept, found):
+            numbers = _numbers(found)
+            counts = appended(mode_of, numbers).check(merge)
+            _write_rows(spark, kept, merge, mode, create=create)
+    else:
+        observed = Observation()
+        frame = rows.observe(observed, *(f.expr(expression).alias(name) for name, expression in totals.items()))
+        _write_rows(spark, frame, merge, mode, create=create)
+        numbers = _numbers(observed.get)
+        counts = appended(mode_of, numbers)
+    return Written(counts, {APPENDED: str(numbers["written"])})
+
+
+def _write_rows(spark: SparkSession, frame: DataFrame, merge: Merge, mode: str, *, create: bool) -> None:
+    if merge.metadata.history is not None:
+        frame = frame.where("opens")
+    elif merge.identity.mode is Mode.KEYED:
+        frame = frame.where("NOT deleted")
+    elif merge.identity.mode is Mode.MULTISET:
+        frame = frame.where(_IS_THERE).selectExpr("*", f"explode(sequence(1L, {_COPIES})) AS copy")
+    # Names are no expressions.
+    written = frame.select(*(f.col(source) for _, source in merge.pairs)).toDF(*merge.schema.names)
+    _write_table(spark, written, merge, mode, create=create)
+
+
+def _write_table(spark: SparkSession, frame: DataFrame, merge: Merge, mode: str, *, create: bool) -> None:
+    """Write rows to their table; columns that this declares get their comments."""
+    anew, share = mode == "overwrite", merge.metadata.share
+    if share is not None and not create:
+        only = is_own(share) if anew else ""
+        delta.write(delta.like_table(frame, merge.table), merge.table, mode, merge.commit, only=only)
+        return
+    if create or anew:
+        there = {} if create else delta.comments_of(spark, merge.table)
+        frame = delta.with_comments(frame, merge.comments(there))
+    properties, about = dict(merge.properties), merge.comment
+    delta.write(
+        frame, merge.table, mode, merge.commit, create=create, new_schema=anew, properties=properties, comment=about
+    )
+
+
+def count_rows(rows: DataFrame, merge: Merge) -> RowCounts:
+    """Count rows that `append_rows` has written; by itself it counts them only while it writes."""
+    mode, versions = merge.counted_as, merge.metadata.history is not None
+    totals = _totals(mode, versions=versions) | _more(mode, versions=versions)
+    (found,) = rows.agg(*(f.expr(expression).alias(name) for name, expression in totals.items())).collect()
+    return appended(mode, _numbers(found.asDict()))
+
+
+def _numbers(found: Mapping[str, Any]) -> dict[str, int]:
+    """Give totals as numbers; a total over no rows is 0."""
+    return {name: value or 0 for name, value in found.items()}
+
+
+def appended(mode: Mode, found: Mapping[str, int]) -> RowCounts:
+    """Give the counts of rows that were written to a table by `append_rows`.
+
+    Args:
+        found: totals over the rows, by name.
+    """
+    unknown = found.get("unknown", 0)
+    if mode is Mode.KEYED:
+        return RowCounts(unknown=unknown, without_base=found.get("live", 0), deletes_without_row=found.get("gone", 0))
+    return RowCounts(unknown=unknown, deletes_without_row=found.get("missing", 0))
+
+
+def _more(mode: Mode, *, versions: bool) -> dict[str, str]:
+    if versions:
+        return {"written": "count_if(opens)"}
+    return {"written": _ROWS[mode], **({"missing": "sum(needed)"} if mode is Mode.MULTISET else {})}
+
+
+MATERIALIZE: Final = "spark.databricks.delta.merge.materializeSource"
+
+
+@contextmanager
+def kept_rows(
+    spark: SparkSession, rows: DataFrame, totals: Mapping[str, str]
+) -> Iterator[tuple[DataFrame, Mapping[str, Any]]]:
+    """Checkpoint rows that are read several times, so that the fold runs once.  Delta is told not to do it again.
+
+    If a platform does not allow checkpoints, the rows are given as they are, and Delta makes its own copy.
+
+    Args:
+        totals: SQL aggregates over all rows, by the names of their results.
+
+    Yields:
+        the rows, and the results.
+    """
+    columns = [f.expr(expression).alias(name) for name, expression in totals.items()]
+    if has_own_sessions(spark):
+        # They are counted by the same job: a query for it makes a small MERGE a twentieth slower.
+        observed = Observation()
+        kept = rows.observe(observed, *columns).localCheckpoint(eager=True)
+        found = {name: observed.get.get(name) for name in totals}
+    else:
+        try:
+            kept = rows.localCheckpoint(eager=True)
+        except Exception as error:
+            if refusal_in(str(error)) is not None:
+                raise
+            yield rows, rows.agg(*columns).collect()[0].asDict()
+            return
+        found = kept.agg(*columns).collect()[0].asDict()
+    with settings(spark, {MATERIALIZE: "none"}):
+        yield kept, found
+
+
+def merge_keyed(spark: SparkSession, rows: DataFrame, merge: Merge) -> Written:
+    """MERGE rows on the key that each had before the run.
+
+    Raises:
+        Exception: Spark's.  `walreplay.spark.workers.rows.refusal_in` finds a worker's own error in its text.
+    """
+    with kept_rows(spark, rows, _totals(Mode.KEYED)) as (kept, found):
+        return merge_kept(spark, kept, found, merge)
+
+
+def merge_kept(spark: SparkSession, kept: DataFrame, found: Mapping[str, Any], merge: Merge) -> Written:
+    """MERGE rows that are checkpointed.
+
+    Args:
+        found: totals over the rows, by name.
+    """
+    if not merge.has_bases and _needs_bases(kept, merge):
+        rows = with_bases(spark, kept, merge.own_rows, compared_keys(merge, moved=merge.moves))
+        with kept_rows(spark, rows, {"rows": "count(1)"}) as (translated, _):
+            return merge_kept(spark, translated, found, replace(merge, has_bases=True))
+    counts = keyed_counts(found)
+    kept.createOrReplaceTempView(_SOURCE)
+    if merge.stops_at_missing and (counts.live or counts.gone):
+        _missing(spark, merge).check(merge)
+    with delta.committing(spark, counts.counted(merge)) as marking:
+        metrics = delta.merge(spark, _keyed_statement(merge, marking))
+    return Written(counts, metrics)
+
+
+def compared_keys(merge: Merge, *, moved: bool) -> list[tuple[str, str, pa.DataType, Form | None]]:
+    """Describe the key's columns for `with_bases`.
+
+    Args:
+        moved: each row has its base's key besides its own.
+    """
+    forms, columns = dict(merge.key_forms), merge.shape.columns
+    return [
+        (f"b{k}" if moved else f"c{n}", quote(columns[n].name), columns[n].type.arrow, forms.get(k))
+        for k, n in enumerate(merge.identity.key)
+    ]
+
+
+def _needs_bases(kept: DataFrame, merge: Merge) -> bool:
+    """Say whether the table may hold a key as another text of the same value."""
+    forms = {column: form for column, _, _, form in compared_keys(merge, moved=merge.moves) if form is not None}
+    return bool(forms) and may_differ(kept, forms)
+
+
+def _missing(spark: SparkSession, merge: Merge) -> RowCounts:
+    """Count the changed rows that the table should have and does not."""
+    (row,) = spark.sql(
+        "SELECT count_if(NOT s.deleted) AS updates, count_if(s.deleted) AS deletes "
+        f"FROM {_SOURCE} AS s LEFT ANTI JOIN {merge.own_rows} AS t ON {_match(merge)} WHERE s.expected"
+    ).collect()
+    return RowCounts(without_base=row.updates, deletes_without_row=row.deletes)
+
+
+def keyed_counts(found: Mapping[str, Any]) -> RowCounts:
+    """Give the counts of a keyed table's rows.
+
+    Args:
+        found: totals over the rows, by name.
+    """
+    return RowCounts(**{name: found.get(name) or 0 for name in _COUNTED[Mode.KEYED]})
+
+
+def _keyed_statement(merge: Merge, marking: delta.Marking) -> str:
+    pairs = merge.pairs
+    values = {target: f"s.{source}" for target, source in pairs}
+    for number in merge.tracked:
+        target = quote(merge.shape.columns[number].name)
+        values[target] = f"CASE WHEN s.k{number} THEN t.{target} ELSE s.c{number} END"
+    rescued = merge.metadata.rescued_data
+    if rescued is not None and merge.tracked:
+        # Whatever the columns' types are now: under an earlier type a value may have been rescued.
+        values[quote(rescued)] = merged_rescued(merge, quote(rescued))
+    updates = ", ".join(f"t.{target} = {value}" for target, value in values.items())
+    columns = ", ".join(target for target, _ in pairs)
+    inserts = ", ".join(f"s.{source}" for _, source in pairs)
+    deletes = "WHEN MATCHED AND s.deleted THEN DELETE " if merge.deletes or merge.moves else ""
+    live = "AND NOT s.deleted " if deletes else ""
+    marks = merge.marks_deleted
+    if marks is not None:
+        # A soft delete of a row that the table does not have must not insert a row.
+        live += f"AND NOT (s.c{marks} AND s.expected) "
+    return (
+        f"MERGE INTO {merge.table.sql} AS t USING {_SOURCE} AS s "
+        f"ON {merge.is_own}{_match(merge)}{marking.also('s.deleted')} "
+        f"{refuse_claimed(merge)}{deletes}WHEN MATCHED THEN UPDATE SET {updates} "
+        f"WHEN NOT MATCHED {live}THEN INSERT ({columns}) VALUES ({inserts})"
+    )
+
+
+def refuse_claimed(merge: Merge) -> str:
+    """Write the clause that stops the MERGE if a key is taken that whole old rows have shown to be free."""
+    if not (merge.configured or merge.identity.claims) or merge.identity.evicts:
+        return ""
+    error = CaptureError(_NOT_UNIQUE, table=merge.name, remedy=_UNIQUE_REMEDY)
+    if merge.identity.claims:
+        error = CaptureError(_NOT_UNIQUE_IN_ROOT, table=merge.name, remedy=PARTITIONS_REMEDY)
+    target = quote(merge.shape.columns[merge.identity.key[0]].name)
+    return f"WHEN MATCHED AND s.claimed THEN UPDATE SET t.{target} = raise_error({delta.literal(refusal_text(error))}) "
+
+
+def _rescued_text(row: str, column: str) -> str:
+    return f"from_json({row}, 'map<string,string>')[{delta.literal(column)}]"
+
+
+def key_may_be_rescued(merge: Merge, number: int) -> bool:
+    """Say whether a key column's value may be in the rescued data instead of the column."""
+    rescuable = may_be_rescued(merge.type_of(number)) or merge.converts_key
+    return rescuable and merge.metadata.rescued_data is not None
+
+
+def match_moved(merge: Merge) -> str:
+    """Write the ON condition of rows that have their base's key, and say by ``matches`` whether they have a base."""
+    return _match(replace(merge, moves=True))
+
+
+def _match(merge: Merge) -> str:
+    """Write the ON condition: the target's key equals the base's."""
+    terms = ["s.matches"] if merge.moves else []
+    base_rescued = "s.base_rescued" if merge.moves else "s.rescued"
+    for k, number in enumerate(merge.identity.key):
+        column = merge.shape.columns[number]
+        kind = column.type.arrow
+        source = f"s.b{k}" if merge.moves or merge.has_bases else f"s.c{number}"
+        target = f"t.{quote(column.name)}"
+        rescuable = key_may_be_rescued(merge, number)
+        if not merge.configured and not rescuable and not pa.types.is_floating(kind):
+            terms.append(f"{target} = {source}")
+            continue
+        terms.append(same_image(target, source, kind))
+        if rescuable:
+            rescued = _rescued_text(f"t.{quote(merge.metadata.rescued_data or '')}", column.name)
+            terms.append(f"({source} IS NOT NULL OR {rescued} <=> {_rescued_text(base_rescued, column.name)})")
+    return " AND ".join(terms)
+
+
+def merged_rescued(merge: Merge, rescued: str) -> str:
+    """Keep the target's rescued values of those columns that are left unchanged."""
+    kept = ", ".join(
+        f"CASE WHEN s.k{number} THEN {delta.literal(merge.shape.columns[number].name)} END" for number in merge.tracked
+    )
+    old = f"map_filter(from_json(t.{rescued}, 'map<string,string>'), (k, v) -> array_contains(array({kept}), k))"
+    new = "from_json(s.rescued, 'map<string,string>')"
+    both = f"map_concat(coalesce({new}, map()), coalesce({old}, map()))"
+    return f"CASE WHEN t.{rescued} IS NULL THEN s.rescued ELSE {rescued_json(both)} END"
+
+
+def rescued_json(values: str) -> str:
+    """Write a map of rescued texts as `walreplay.decode.change_batch.rescued_json` does; NULL if it is empty."""
+    return f"nullif(to_json(map_from_entries(array_sort(map_entries({values})))), '{{}}')"
+
+
+def same_image(target: str, source: str, kind: pa.DataType | None) -> str:
+    """Write the condition that two values are identical; for floats, -0 and 0 differ."""
+    return f"{image_of(target, kind)} <=> {image_of(source, kind)}"
+
+
+def image_of(value: str, kind: pa.DataType | None) -> str:
+    """Write an expression that differs whenever the value does; SQL itself takes -0 for 0, in lists too."""
+    if kind is not None and pa.types.is_floating(kind):
+        # Where a table is shared, another source may have widened the column.
+        return f"CAST(CAST({value} AS DOUBLE) AS STRING)"
+    if kind is not None and pa.types.is_list(kind) and pa.types.is_floating(kind.value_type):
+        return f"CAST({value} AS ARRAY<STRING>)"
+    return value
+
+
+__all__ = ["formed", "may_differ", "with_bases"]

@@ -1,0 +1,326 @@
+"""Move a Delta table to another place; a run that is killed at any moment can be continued.
+
+If the file system can rename a folder in one step, the folder is renamed, and the table keeps its history.  Elsewhere
+(object stores, catalogs) the rows are copied in one commit, and then the old table is removed.
+
+In a mounted folder, a run that has lost the lock cannot rename any more (`walreplay.delta.fence`).  Elsewhere,
+and before a table is removed, the lock is checked immediately before.
+
+Put another table's rows in the place of a table's own, in one commit; a run that is killed can be continued.
+
+The table keeps its history of versions.  It gets the columns of the rows that it is given, and what the configuration
+wants of its properties, its clustering and its comment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from walreplay.delta import statements as delta
+from walreplay.delta.commits import needed_by
+from walreplay.delta.fence import Fence
+from walreplay.delta.local import clear_leftovers
+from walreplay.delta.located import folder_at
+from walreplay.delta.properties import conflicts_told, ensure, say
+from walreplay.delta.target import TableName, Target, quote
+from walreplay.errors import TargetError
+from walreplay.session import steps
+from walreplay.session.folders import forget_files
+from walreplay.session.reach import local_folder
+from walreplay.table.placement import Move
+from walreplay.table.registry import MirrorEntry
+from walreplay.writing.writer import TableWriter
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+_RENAMING: Final = ("file", "hdfs", "viewfs", "abfs", "abfss")
+"""The file systems that rename a folder in one atomic step."""
+
+
+@dataclass(frozen=True, slots=True)
+class MovedTable:
+    """The result of a move.
+
+    Attributes:
+        note: a note for the report; None for none.
+        is_copy: the table is a copy with versions of its own; otherwise it has kept its versions.
+        version: the copy's version.
+    """
+
+    note: str | None = None
+    is_copy: bool = False
+    version: int | None = None
+
+
+def move(
+    spark: SparkSession,
+    writer: TableWriter,
+    step: Move,
+    commit: delta.CommitId,
+    check_lock: Callable[..., None],
+    fence: Fence | None,
+) -> MovedTable:
+    """Move a table; a table that was moved before is left as it is.
+
+    Args:
+        spark: a session that only the caller uses.
+        commit: the id for the copy's commit, if rows are copied.
+        check_lock: raises an error if the run has lost the lock.
+        fence: the run's (`fence_of`); None if folders are not mounted.
+
+    Raises:
+        TargetError: the table cannot be moved there.
+    """
+    source, destination = (local_folder(spark, table.path) for table in (step.source, step.destination))
+    if fence is not None and source is not None and destination is not None:
+        fence.rename(source, destination)
+        return _moved(spark, step)
+    if step.source.path is not None and step.destination.path is not None:
+        files = file_system(spark, step.source.path)
+        if files is not None and files.scheme in _RENAMING:
+            files.rename(step.source.path, step.destination.path, check_lock)
+            return _moved(spark, step)
+    note = None
+    if delta.exists(spark, step.source):
+        there = delta.exists(spark, step.destination)
+        comment = delta.comment_of(spark, step.source)
+        if not there or delta.find_commit(spark, step.destination, commit) is None:
+            # What a run before could not remove is without rows.
+            if there and not delta.read(spark, step.destination).isEmpty():
+                raise occupied(step)
+            mode, rows = "overwrite" if there else "append", delta.read(spark, step.source)
+            if there:
+                ensure(spark, step.destination, needed_by(rows.schema.jsonValue()["fields"]), check_lock)
+            delta.write(rows, step.destination, mode, commit, create=not there, new_schema=there, comment=comment)
+        say(spark, step.destination, "", comment, check_lock)
+        note = remove(spark, step.source, check_lock)
+    copy = delta.find_commit(spark, step.destination, commit) if delta.exists(spark, step.destination) else None
+    return MovedTable(note, is_copy=True, version=None if copy is None else copy.version)
+
+
+def occupied(step: Move) -> TargetError:
+    """Give the error for a place that a table cannot move to."""
+    return TargetError(
+        "a table cannot be moved here, for something is there",
+        table=step.name,
+        path=step.destination.text,
+        remedy="Move it away, and run again",
+    )
+
+
+def _moved(spark: SparkSession, step: Move) -> MovedTable:
+    """Report that a folder was renamed, and make Delta forget what it has cached of both places."""
+    for place in (step.source, step.destination):
+        delta.forget(spark, place)
+    return MovedTable()
+
+
+def fence_of(spark: SparkSession, target: Target, run_id: str) -> Fence | None:
+    """Give the fence of a run; None if folders are not mounted.
+
+    Args:
+        run_id: the id of the lock's holder.
+    """
+    root = local_folder(spark, target.root)
+    return None if root is None else Fence(root, str(Path(root, target.ledger_folder)), run_id)
+
+
+def remove(spark: SparkSession, table: TableName, check_lock: Callable[[], None]) -> str | None:
+    """Remove a table; give a note if it is left behind without rows."""
+    check_lock()
+    if table.path is None:
+        delta.drop(spark, table)
+        return None
+    files = file_system(spark, table.path)
+    if files is not None:
+        files.delete(table.path)
+        return None
+    # Over Spark Connect no files can be removed, so the rows are deleted instead.
+    spark.sql(f"DELETE FROM {table.sql}")
+    return f"{table.path} is left behind without rows, for it cannot be removed from here; remove it by hand"
+
+
+class FileSystem:
+    """A folder's file system, through Hadoop in the session's JVM."""
+
+    def __init__(self, jvm: Any, configuration: Any, path: str) -> None:
+        self._path = jvm.org.apache.hadoop.fs.Path
+        self._files = self._path(path).getFileSystem(configuration)
+
+    @property
+    def scheme(self) -> str:
+        """The file system's, such as ``s3a``."""
+        return str(self._files.getUri().getScheme())
+
+    def rename(self, source: str, destination: str, check_lock: Callable[[], None]) -> None:
+        """Rename an existing folder.
+
+        Raises:
+            TargetError: something is at the destination, or the file system refuses.
+        """
+        here, there = self._path(source), self._path(destination)
+        if not self._files.exists(here):
+            return
+        # If the destination exists, Hadoop would move the folder into it instead of renaming it.
+        if self._files.exists(there):
+            raise TargetError(
+                "a table cannot be moved here, for something is there",
+                path=destination,
+                remedy="Move it away, and run again",
+            )
+        self._files.mkdirs(there.getParent())
+        check_lock()
+        if not self._files.rename(here, there):
+            remedy = "Run again when it can"
+            raise TargetError(f"the table's folder cannot be renamed to {destination}", path=source, remedy=remedy)
+
+    def delete(self, path: str) -> None:
+        """Delete a folder with all that is in it."""
+        self._files.delete(self._path(path), True)
+        # What is made there next may have a log with the same numbers.
+        forget_files()
+
+
+def file_system(spark: SparkSession, path: str) -> FileSystem | None:
+    """Give the file system of a path; None if the session has no JVM of its own (Spark Connect)."""
+    try:
+        jvm, context = spark._jvm, spark._jsc
+    except Exception:
+        return None
+    if jvm is None or context is None:
+        return None
+    return FileSystem(jvm, context.hadoopConfiguration(), path)
+
+
+_APPENDS_ONLY: Final = "delta.appendOnly"
+
+
+@dataclass(frozen=True, slots=True)
+class Replacing:
+    """What is done to one table.
+
+    Attributes:
+        source: the table that has the rows.
+        entry: the ledger's entry for the table as it is to be; ``before`` is the one that it had, None for a new table.
+        commit: the commit that this is.
+        resumed: it may have been made already.
+        check_lock: raises an error if the run has lost the lock.
+    """
+
+    source: TableName
+    entry: MirrorEntry
+    before: MirrorEntry | None
+    commit: delta.CommitId
+    resumed: bool
+    check_lock: Callable[..., None]
+
+
+def replace_rows(spark: SparkSession, writer: TableWriter, what: Replacing) -> int | None:
+    """Put the rows in place, and give the version that the table has with them; None if they are gone.
+
+    Args:
+        spark: a session that only the caller uses.
+
+    Raises:
+        TargetError: somebody else writes to the table.
+    """
+    entry, table = what.entry, what.entry.table
+    _clear(spark, table)
+    there = delta.exists(spark, table)
+    found = None
+    if what.resumed and there:
+        found = delta.find_commit(spark, table, what.commit, depth=delta.WHOLE_HISTORY)
+    if found is None:
+        if what.resumed and not delta.exists(spark, what.source):
+            # Somebody has removed them: the table stays as it is.
+            return None
+        _write(spark, writer, what, there=there)
+        found = delta.find_commit(spark, table, what.commit)
+    if found is None:
+        raise TargetError(
+            "the table's commit is not in its history: another one has its number, or something else writes to it",
+            table=entry.name,
+            path=table.text,
+            remedy="A table must have no other writer, and its ledger must not be set back while a run is at work; "
+            "remove the table and run walreplay rebuild again, which makes it anew",
+        )
+    steps.reached(f"rows replaced: {entry.name}")
+    _lay_out(spark, writer, what)
+    return found.version
+
+
+def _clear(spark: SparkSession, table: TableName) -> None:
+    """Remove what commits that are gone have left: it would damn those that come in their place."""
+    folder = folder_at(spark, table)
+    if folder is not None:
+        clear_leftovers(folder)
+
+
+def _write(spark: SparkSession, writer: TableWriter, what: Replacing, *, there: bool) -> None:
+    entry, table, before = what.entry, what.entry.table, what.before
+    rows = delta.read(spark, what.source)
+    if there and before is not None and before.layout.cluster_by:
+        # Delta does not drop a column that clusters.
+        _alter(spark, what, "CLUSTER BY NONE")
+    if there:
+        ensure(spark, table, needed_by(rows.schema.jsonValue()["fields"]), what.check_lock)
+    with _may_be_emptied(spark, what, there=there), conflicts_told(table, what.check_lock):
+        what.check_lock()
+        steps.reached(f"rows are to be replaced: {entry.name}")
+        delta.write(
+            rows,
+            table,
+            "overwrite" if there else "append",
+            what.commit,
+            create=not there,
+            new_schema=there,
+            properties=dict(entry.layout.properties),
+            comment=entry.comment,
+        )
+    if there:
+        # Columns of the same names may have had other types.
+        delta.checkpoint(spark, table)
+
+
+@contextmanager
+def _may_be_emptied(spark: SparkSession, what: Replacing, *, there: bool) -> Iterator[None]:
+    """Let the rows of a table that is only appended to be replaced, this once."""
+    is_closed = there and _properties(spark, what.entry.table).get(_APPENDS_ONLY, "").lower() == "true"
+    if is_closed:
+        _alter(spark, what, f"UNSET TBLPROPERTIES ({delta.literal(_APPENDS_ONLY)})")
+    yield
+    if is_closed:
+        _alter(spark, what, f"SET TBLPROPERTIES ({delta.listed({_APPENDS_ONLY: 'true'})})")
+
+
+def _properties(spark: SparkSession, table: TableName) -> dict[str, Any]:
+    return {row.key: row.value for row in spark.sql(f"SHOW TBLPROPERTIES {table.sql}").collect()}
+
+
+def _lay_out(spark: SparkSession, writer: TableWriter, what: Replacing) -> None:
+    """Give the table its properties, its comment and its clustering; none of it changes rows or columns."""
+    wanted, before = what.entry.layout, what.before
+    known = {} if before is None else dict(before.layout.properties)
+    gone = [name for name in known if name not in dict(wanted.properties)]
+    if gone:
+        _alter(spark, what, f"UNSET TBLPROPERTIES IF EXISTS ({', '.join(map(delta.literal, gone))})")
+    ensure(spark, what.entry.table, dict(wanted.properties), what.check_lock)
+    comment = "" if before is None else before.comment
+    say(spark, what.entry.table, comment, what.entry.comment, what.check_lock)
+    if wanted.cluster_by:
+        _alter(spark, what, f"CLUSTER BY ({', '.join(map(quote, wanted.cluster_by))})")
+
+
+def _alter(spark: SparkSession, what: Replacing, change: str) -> None:
+    what.check_lock()
+    spark.sql(f"ALTER TABLE {what.entry.table.sql} {change}")
+    delta.forget_version(spark)
+
+
+__all__ = ["Replacing", "replace_rows"]

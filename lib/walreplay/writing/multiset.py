@@ -1,0 +1,336 @@
+"""One commit of a table whose rows have no key: the net count of each distinct row is applied.
+
+A row's *image* is all its values but the commit's LSN and time.  Rows with equal images are copies of each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import astuple, dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from walreplay.delta import statements as delta
+from walreplay.delta.statements import sql_type
+from walreplay.delta.target import quote
+from walreplay.table.table_run import Merge
+from walreplay.types.by_value import Form
+from walreplay.writing.merge import (
+    RowCounts,
+    Written,
+    append_rows,
+    formed,
+    image_of,
+    kept_rows,
+    may_differ,
+    rescued_json,
+    same_image,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+_ROWS: Final = "walreplay_rows"
+_COUNTED: Final = "walreplay_counted"
+_OLDER: Final = "walreplay_older"
+_STORED: Final = "walreplay_stored"
+
+_TOTALS: Final = {"needed": "max(needed)", "unknown": "count_if(unknown AND needed + net > 0)"}
+
+_COUNTS: Final = ("image", "copies", "stay")
+"""The columns that `ImageSql.counted` adds to the rows."""
+
+
+def merge_multiset(spark: SparkSession, rows: DataFrame, merge: Merge) -> Written:
+    """Apply net counts of equal rows.
+
+    A MERGE cannot delete some of several equal rows.  So if copies of an image are deleted, which are the newest, the
+    MERGE deletes all of them, and inserts those that remain again as they were.  A query asks the target for their
+    number first.
+
+    A row that is older than a column has NULL in that column of the mirror, but the source sends it with the column's
+    default.  So a delete that finds no equal row takes one that is equal except for columns added since.
+
+    If more copies are deleted than the table has, the result is as if the missing copies had been there.  The deletes
+    that found no row are counted.
+
+    Args:
+        rows: see `walreplay.fold.net_changes.merge_schema`.
+    """
+    with kept_rows(spark, rows, _TOTALS) as (folded, totals):
+        return merge_kept_images(spark, folded, totals, merge)
+
+
+def merge_kept_images(spark: SparkSession, folded: DataFrame, totals: Mapping[str, Any], merge: Merge) -> Written:
+    """Apply net counts of equal rows that are checkpointed, as `merge_multiset` does.
+
+    Args:
+        totals: ``needed`` (0 if no row has to be there before) and ``unknown`` over the rows.
+    """
+    if not totals["needed"]:
+        # No copies are deleted, so the target need not be asked.
+        return append_rows(spark, folded, merge, "append", create=False)
+    images = ImageSql.of(spark, merge)
+    unknown = RowCounts(unknown=totals["unknown"] or 0)
+    return _apply(images, images.counted(_as_stored(images, folded)), added_ids(merge), unknown)
+
+
+def added_ids(merge: Merge) -> list[int]:
+    """Give the ids of the columns that were added while the table had rows; a later column has a higher id."""
+    return [column.id for column in merge.shape.present if column.added]
+
+
+def _as_stored(images: ImageSql, folded: DataFrame) -> DataFrame:
+    """Write deleted rows with the texts that the table has for the same values.
+
+    If the table has copies of an image under several texts, the deleted row is divided: the newest copies go, whatever
+    their texts.
+    """
+    forms = {f"c{number}": form for number, form in images.merge.identity.forms}
+    if not may_differ(folded, forms, "needed > 0"):
+        return folded
+    spark = images.spark
+    folded.selectExpr("*", "monotonically_increasing_id() AS image").createOrReplaceTempView(_ROWS)
+    texts = [source for _, source in images.image if source in forms]
+    listed = ", ".join(f"x{source}" for source in texts)
+    spark.sql(
+        f"SELECT image, {listed}, count(*) AS taken FROM (SELECT *, row_number() OVER "
+        f"(PARTITION BY image ORDER BY {images.newest_first('u')}is_own DESC, {listed}) AS place "
+        f"FROM ({_stored(images, forms, texts)}) AS u) WHERE place <= needed AND NOT is_own GROUP BY image, {listed}"
+    ).createOrReplaceTempView(_STORED)
+    kept = {"needed": "s.needed - coalesce(o.moved, 0L)", "net": "s.net + coalesce(o.moved, 0L)"}
+    other = {"needed": "o.taken", "net": "-o.taken", "unknown": "false"} | {name: f"o.x{name}" for name in texts}
+    kept_rows_, other_rows = (
+        ", ".join(f"{changed.get(name, f's.{name}')} AS {name}" for name in folded.columns) for changed in (kept, other)
+    )
+    return spark.sql(
+        f"SELECT {kept_rows_} FROM {_ROWS} AS s LEFT JOIN "
+        f"(SELECT image, sum(taken) AS moved FROM {_STORED} GROUP BY image) AS o ON s.image = o.image "
+        f"UNION ALL SELECT {other_rows} FROM {_ROWS} AS s JOIN {_STORED} AS o ON s.image = o.image"
+    ).where("needed > 0 OR net != 0")
+
+
+def _stored(images: ImageSql, forms: Mapping[str, Form], texts: Sequence[str]) -> str:
+    """Write a query for the table's copies of each deleted image, with their texts (``x<column>``)."""
+    target = images.merge.own_rows
+    places = {source: place for place, source in images.merge.pairs}
+    joins: dict[str, list[str]] = {"t": [], "s": []}
+    for source in texts:
+        kind = images.merge.type_of(int(source[1:])).arrow
+        for side, table, column in (("t", target, places[source]), ("s", _ROWS, source)):
+            query = f"SELECT DISTINCT {column} AS text FROM {table} WHERE {column} IS NOT NULL"
+            view = formed(images.spark, query, forms[source], kind, f"walreplay_forms_{side}_{source}")
+            joins[side].append(f"LEFT JOIN {view} AS m{source} ON {side}.{column} <=> m{source}.text")
+    found = ", ".join(f"m{source}.form AS v{source}" for source in texts)
+    # Under the source's names, because the table's can be anything.
+    there = ", ".join(f"t.{place} AS {source}" for place, source in images.merge.pairs)
+    same_forms = " AND ".join(f"s.v{source} <=> u.v{source}" for source in texts)
+    is_own = " AND ".join(f"s.{source} <=> u.{source}" for source in texts)
+    stored = ", ".join(f"u.{source} AS x{source}" for source in texts)
+    lsn = ", u.lsn" if images.has_lsn else ""
+    return (
+        f"SELECT s.image, s.needed, ({is_own}) AS is_own, {stored}{lsn} "
+        f"FROM (SELECT s.*, {found} FROM {_ROWS} AS s {' '.join(joins['s'])} WHERE s.needed > 0) AS s "
+        f"JOIN (SELECT {there}, {found} FROM {target} AS t {' '.join(joins['t'])}) AS u "
+        f"ON {images.same('u', 's', without=texts)} AND {same_forms}"
+    )
+
+
+def _apply(images: ImageSql, counted: DataFrame, added: list[int], unknown: RowCounts) -> Written:
+    """Commit counted rows; their counts then say how many deletes found no row.
+
+    Args:
+        counted: see `ImageSql.counted`.
+        added: the ids of the columns that were added while the table had rows; a later column has a higher id.
+        unknown: the other counts of the rows.
+    """
+    with kept_rows(images.spark, counted, {"missing": "sum(greatest(needed - copies, 0L))"}) as (known, totals):
+        missing = totals["missing"] or 0
+        if missing and added:
+            newest = max(added)
+            older = images.counted(images.older(known, newest))
+            return _apply(images, older, [one for one in added if one < newest], unknown)
+        counts = unknown + RowCounts(deletes_without_row=int(missing)).check(images.merge)
+        known.createOrReplaceTempView(_COUNTED)
+        with delta.committing(images.spark, counts.counted(images.merge)) as marking:
+            metrics = delta.merge(images.spark, images.statement(marking))
+    return Written(counts, metrics)
+
+
+def image_of_rows(merge: Merge) -> list[tuple[str, str]]:
+    """Give those of a table's columns (`Merge.pairs`) that are in an image: not dropped ones, and those of commits."""
+    history = merge.metadata.history
+    own: tuple[str | None, ...] = (merge.metadata.commit_lsn, merge.metadata.commit_ts)
+    own = (*own, *(() if history is None else astuple(history)))
+    outside = {column.name for column in merge.shape.columns if column.dropped} | {name for name in own if name}
+    quoted = {quote(name) for name in outside}
+    return [pair for pair in merge.pairs if pair[0] not in quoted]
+
+
+@dataclass(frozen=True, slots=True)
+class ImageSql:
+    """Write the SQL for one table's images.
+
+    Attributes:
+        image: the columns of an image: the quoted name in the target, and the name in the source.
+    """
+
+    spark: SparkSession
+    merge: Merge
+    image: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def of(cls, spark: SparkSession, merge: Merge) -> ImageSql:
+        """Take the columns of `image_of_rows`."""
+        return cls(spark, merge, tuple(image_of_rows(merge)))
+
+    def same(self, one: str, other: str, *, without: Collection[str] = ()) -> str:
+        """Write the condition that two rows are equal.
+
+        Args:
+            one: the alias of a row; ``t`` is one of the target's.
+            other: the alias of one of the source's rows.
+            without: the source's columns that are not compared.
+        """
+        terms = ["true"] if without else []
+        for target, source in self.image:
+            if source in without:
+                continue
+            first, second = f"{one}.{target if one == 't' else source}", f"{other}.{source}"
+            if source == "rescued":
+                first, second = self._rescued(first), self._rescued(second)
+            terms.append(same_image(first, second, self._kind(source)))
+        return " AND ".join(terms)
+
+    @property
+    def has_lsn(self) -> bool:
+        """Whether the table has the commit LSN of each row."""
+        return any(source == "lsn" for _, source in self.merge.pairs)
+
+    def newest_first(self, alias: str) -> str:
+        """Write the beginning of an order by which newer rows come first: of the target's (``t``), or others."""
+        for target, source in self.merge.pairs:
+            if source == "lsn":
+                return f"{alias}.{target if alias == 't' else source} DESC, "
+        return ""
+
+    def alike(self, *, without: Collection[str] = ()) -> list[str]:
+        """Write the expressions that are the same for equal images of the source's rows.
+
+        Args:
+            without: the source's columns that are not compared.
+        """
+        sources = [source for _, source in self.image if source not in without]
+        return [self._rescued(one) if one == "rescued" else image_of(one, self._kind(one)) for one in sources]
+
+    def _rescued(self, text: str, without: Sequence[str] = ()) -> str:
+        """Write rescued values in one form, without those of dropped columns and of the given ones."""
+        names = [*(column.name for column in self.merge.shape.columns if column.dropped), *without]
+        values = f"from_json({text}, 'map<string,string>')"
+        if names:
+            listed = ", ".join(map(delta.literal, names))
+            values = f"map_filter({values}, (k, v) -> NOT array_contains(array({listed}), k))"
+        return f"CASE WHEN {text} IS NOT NULL THEN {rescued_json(values)} END"
+
+    def _kind(self, source: str) -> pa.DataType | None:
+        return self.merge.type_of(int(source[1:])).arrow if source[0] == "c" else None
+
+    def counted(self, rows: DataFrame) -> DataFrame:
+        """Add ``copies``, the number that the table has (0 if none are needed), and ``stay``, how many of them stay."""
+        rows.selectExpr("*", "monotonically_increasing_id() AS image").createOrReplaceTempView(_ROWS)
+        return self.spark.sql(
+            f"SELECT s.*, coalesce(c.copies, 0L) AS copies FROM {_ROWS} AS s LEFT JOIN "
+            f"(SELECT s.image, count(*) AS copies FROM {_ROWS} AS s JOIN {self.merge.own_rows} AS t "
+            f"ON {self.same('t', 's')} WHERE s.needed > 0 GROUP BY s.image) AS c ON s.image = c.image"
+        ).selectExpr("*", "greatest(copies - needed, 0L) AS stay")
+
+    def older(self, counted: DataFrame, since: int) -> DataFrame:
+        """Let deletes that found no row take rows that are older than some columns.
+
+        Args:
+            since: the id of the first of these columns.
+
+        Returns:
+            the rows, to be counted again.
+        """
+        counted.createOrReplaceTempView(_COUNTED)
+        columns = self.merge.shape.columns
+        newer = [number for number, column in enumerate(columns) if column.id >= since and not column.dropped]
+        nothing = {f"c{number}": f"CAST(NULL AS {sql_type(columns[number].type.arrow)})" for number in newer}
+        nothing["rescued"] = self._rescued("rescued", [columns[number].name for number in newer])
+        sources = [source for _, source in self.image]
+        before = ", ".join(f"{nothing.get(source, source)} AS {source}" for source in sources)
+        has_newer = " OR ".join(
+            [
+                *(f"c{number} IS NOT NULL" for number in newer),
+                f"NOT ({self._rescued('rescued')} <=> {nothing['rescued']})",
+            ]
+        )
+        alike = ", ".join(image_of(source, self._kind(source)) for source in sources)
+        # `place` is the first of equal images and stands for all; `prior` is what the images before one of them take.
+        self.spark.sql(
+            f"SELECT *, min(image) OVER (PARTITION BY {alike}) AS place, "
+            f"sum(missing) OVER (PARTITION BY {alike} ORDER BY image) - missing AS prior FROM "
+            f"(SELECT image, needed - copies AS missing, {before} FROM {_COUNTED} "
+            f"WHERE needed > copies AND ({has_newer}))"
+        ).createOrReplaceTempView(_OLDER)
+        first = f"(SELECT * FROM {_OLDER} WHERE image = place)"
+        there = (
+            f"SELECT o.place, count(*) AS copies FROM {first} AS o JOIN {self.merge.own_rows} AS t "
+            f"ON {self.same('t', 'o')} GROUP BY o.place"
+        )
+        known = (
+            f"SELECT o.place, n.image, n.needed, n.net FROM {first} AS o JOIN {_COUNTED} AS n "
+            f"ON n.needed > 0 AND {self.same('n', 'o')}"
+        )
+        taken = (
+            "SELECT o.*, k.image AS known, "
+            "greatest(0L, least(o.missing, t.copies - coalesce(k.needed, 0L) - o.prior)) AS taken "
+            f"FROM {_OLDER} AS o JOIN ({there}) AS t ON o.place = t.place LEFT JOIN ({known}) AS k ON o.place = k.place"
+        )
+        given = f"SELECT known, sum(taken) AS taken FROM ({taken}) WHERE known IS NOT NULL GROUP BY known"
+        changed = {
+            "net": "n.net + coalesce(o.taken, 0L) - coalesce(g.taken, 0L)",
+            "needed": "n.needed - coalesce(o.taken, 0L) + coalesce(g.taken, 0L)",
+        }
+        new = {**{source: source for source in sources}, "net": "-all_taken", "needed": "all_taken", "unknown": "false"}
+        kinds = {field.name: field.dataType.simpleString() for field in counted.schema.fields}
+        rows = [name for name in counted.columns if name not in _COUNTS]
+        changed_rows = ", ".join(f"{changed.get(name, f'n.{name}')} AS {name}" for name in rows)
+        new_rows = ", ".join(f"CAST({new.get(name, 'NULL')} AS {kinds[name]}) AS {name}" for name in rows)
+        return self.spark.sql(
+            f"SELECT {changed_rows} FROM {_COUNTED} AS n LEFT JOIN ({taken}) AS o ON n.image = o.image "
+            f"LEFT JOIN ({given}) AS g ON n.image = g.known UNION ALL "
+            f"SELECT {new_rows} FROM (SELECT *, sum(taken) OVER (PARTITION BY place) AS all_taken FROM ({taken})) "
+            "WHERE known IS NULL AND image = place AND all_taken > 0"
+        )
+
+    def statement(self, marking: delta.Marking) -> str:
+        """Write the MERGE for the counted rows."""
+        pairs = self.merge.pairs
+        # Each name has its alias in front, because the table may have a column of the same name.
+        loses = "s.needed > 0 AND s.copies > 0"
+        targets = ", ".join(f"t.{target} AS {source}" for target, source in pairs)
+        staying = (
+            f"SELECT {targets}, s.copies - s.stay AS lost, "
+            f"row_number() OVER (PARTITION BY s.image ORDER BY {self.newest_first('t')}1) AS place "
+            f"FROM {_COUNTED} AS s JOIN {self.merge.own_rows} AS t ON {self.same('t', 's')} "
+            f"WHERE {loses} AND s.stay > 0"
+        )
+        listed = ", ".join(source for _, source in pairs)
+        source = (
+            f"SELECT true AS gone, {listed} FROM {_COUNTED} AS s WHERE {loses} UNION ALL "
+            f"SELECT false AS gone, {listed} FROM ({staying}) WHERE place > lost UNION ALL "
+            f"SELECT false AS gone, {listed} FROM "
+            f"(SELECT *, explode(sequence(1L, needed + net)) FROM {_COUNTED} WHERE needed + net > 0)"
+        )
+        names = ", ".join(target for target, _ in pairs)
+        inserts = ", ".join(f"s.{name}" for _, name in pairs)
+        return (
+            f"MERGE INTO {self.merge.table.sql} AS t USING ({source}) AS s "
+            f"ON {self.merge.is_own}s.gone AND {self.same('t', 's')}{marking.also('s.gone')} "
+            "WHEN MATCHED THEN DELETE "
+            f"WHEN NOT MATCHED AND NOT s.gone THEN INSERT ({names}) VALUES ({inserts})"
+        )

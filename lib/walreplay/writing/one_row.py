@@ -1,0 +1,194 @@
+"""A table of one row, whose file Python reads and writes.
+
+The new row replaces the one that was read, and only if the table still has that one.  So a commit that somebody else
+has made in between is never overwritten.  What delta-rs does not read or write, statements with the condition do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pyspark
+
+from walreplay.delta import statements as delta
+from walreplay.delta.data_files import DataFileWriter
+from walreplay.delta.local import ConflictError, LocalTable, newest_version, sole_file
+from walreplay.delta.located import opened_in
+from walreplay.delta.target import TableName
+from walreplay.session import steps
+from walreplay.session.folders import Folder
+from walreplay.writing.by_statements import StatementRow
+from walreplay.writing.writer import Condition
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+_ATTEMPTS: Final = 5
+"""So often a row is read again that somebody else has changed in between."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """The row of a table's version.
+
+    Attributes:
+        values: None for an empty table.
+        table: open, as of this version or the one before; None if it has yet to be opened.
+        own: the version is this process's own commit, and others may have followed.
+    """
+
+    version: int
+    values: Mapping[str, Any] | None
+    table: LocalTable | None = None
+    own: bool = False
+
+
+class FileRow(StatementRow):
+    """A table of one row that is read and changed by its file; where the driver does not reach that, by statements.
+
+    Args:
+        locate: returns the table's folder, if the driver reaches it by itself.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        table: TableName,
+        schema: pa.Schema,
+        locate: Callable[[], Folder | None],
+        properties: Mapping[str, str] = delta.NO_PROPERTIES,
+    ) -> None:
+        super().__init__(spark, table, schema, properties)
+        self._locate = locate
+        self._newest: tuple[Folder, int] | None = None
+        self._known: _Known | None = None
+
+    def exists(self) -> bool:
+        """Return whether the table exists."""
+        # A catalog may have another table of the name since it was asked last.
+        folder = self._locate()
+        self._newest = None if folder is None else (folder, newest_version(folder))
+        return delta.is_known(self._spark, self._table) if self._newest is None else self._newest[1] >= 0
+
+    def read(self) -> Mapping[str, Any] | None:
+        """Return the row of an existing table, by its columns' names; None if the table is empty."""
+        newest, self._newest = self._newest, None
+        self._known = (None if newest is None else self._read_commit(*newest)) or self._look()
+        return super().read() if self._known is None else self._known.values
+
+    def create(self, values: Mapping[str, Any], *, exists: bool) -> bool:
+        """Create the table with its row, or insert the row into an empty table; return whether that was done."""
+        table = None if exists else self._new()
+        if table is None:
+            # A catalog's table may have been made for it already.
+            return super().create(values, exists=exists)
+        self._write(table, values, ())
+        return True
+
+    def change(self, values: Mapping[str, Any], condition: Condition) -> bool:
+        """Change some of the row's values; return whether the condition held."""
+        known, self._known = self._known, None
+        for _ in range(_ATTEMPTS):
+            known = self._look() if known is None else known
+            before = None if known is None else known.values
+            if known is None or before is None:
+                break
+            if not condition.is_in(before):
+                if not known.own:
+                    return False
+                known = None
+                continue
+            table = self._open(known)
+            if table is None:
+                known = None
+                continue
+            row = {**before, **values}
+            try:
+                version = self._write(table, row, table.files)
+            except ConflictError:
+                known = None
+            else:
+                self._known = _Known(version, row, table, own=True)
+                return True
+        return super().change(values, condition)
+
+    def _open(self, known: _Known) -> LocalTable | None:
+        """Open a version to commit the next one; None if there is a newer one, or Spark has to do it."""
+        if known.table is not None:
+            return known.table if known.table.version == known.version else known.table.followed(known.version)
+        folder = self._locate()
+        table = None if folder is None else opened_in(folder, shared=False)
+        return table if table is not None and table.version == known.version and table.obstacle is None else None
+
+    def _read_commit(self, folder: Folder, version: int) -> _Known | None:
+        """Read the row by the newest commit alone; None if that does not say where it is."""
+        name = sole_file(folder, version)
+        if name is None:
+            return None
+        try:
+            values = _row_in(folder, name, {column.name: (column.name, column.type) for column in self._schema})
+        except FileNotFoundError:
+            return None
+        return None if values is None else _Known(version, values)
+
+    def _look(self) -> _Known | None:
+        """Read the row of the newest version; None if Spark has to."""
+        folder = self._locate()
+        table = None if folder is None else opened_in(folder, shared=False)
+        if table is None or table.version < 0 or table.obstacle is not None:
+            return None
+        columns = table.columns(self._schema)
+        if columns is None or len(table.files) > 1:
+            return None
+        if not table.files:
+            return _Known(table.version, None, table)
+        name = table.files[0].name
+        found = {column.name: (column.physical, column.type) for column in columns}
+        values = None if name is None else _row_in(table.folder, name, found)
+        return None if values is None else _Known(table.version, values, table)
+
+    def _new(self) -> LocalTable | None:
+        """Begin the table that is created with its row; None if statements have to do it."""
+        if self._table.path is not None:
+            folder = self._locate()
+            begun = None if folder is None else LocalTable.new(folder, self._schema, self._properties)
+            return begun if isinstance(begun, LocalTable) else None
+        delta.create_table(self._spark, self._table, self._schema, self._properties)
+        steps.reached(f"table made: {self._table.text}")
+        folder = self._locate()
+        table = None if folder is None else opened_in(folder, shared=False)
+        # Another run may have made it, and brought its row; if it does so now, the commit fails.
+        is_fresh = table is not None and table.version == 0 and table.obstacle is None
+        return table if is_fresh else None
+
+    def _write(self, table: LocalTable, values: Mapping[str, Any], before: Any) -> int:
+        columns = table.columns(self._schema)
+        assert columns is not None
+        with DataFileWriter(table.folder, columns, written_by=pyspark.__version__) as writer:
+            writer.write(pa.RecordBatch.from_pylist([dict(values)], self._schema))
+            file = writer.close()
+        assert file is not None
+        version = table.commit([file], instead_of=before)
+        assert version is not None
+        return version
+
+
+def _row_in(folder: Folder, name: str, columns: Mapping[str, tuple[str, pa.DataType]]) -> dict[str, Any] | None:
+    """Read the only row of a file; None if it has another number of rows.
+
+    Args:
+        columns: by the table's names, the names in files and the types.
+    """
+    rows = pq.ParquetFile(folder.open(name)).read()
+    if rows.num_rows != 1:
+        return None
+    # A column that was added after the file was written is not in it.
+    return {
+        column: rows[physical].cast(kind, safe=False)[0].as_py() if physical in rows.column_names else None
+        for column, (physical, kind) in columns.items()
+    }

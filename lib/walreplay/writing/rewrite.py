@@ -1,0 +1,207 @@
+"""Rewrite a small table together with the rows to merge, instead of a MERGE.
+
+A MERGE of a few rows takes Spark a dozen jobs and plans, however small the table is.  If driver and executors reach the
+table's folder, the task that folds its changes can also read the table and rewrite it.  Delta's own transaction
+commits the new files.  Tables with anything unusual are merged.
+
+Folded rows that are kept in files until a MERGE reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
+
+import pyspark
+
+from walreplay.delta import statements as delta
+from walreplay.delta.data_files import FileColumn
+from walreplay.delta.local import LocalTable, TableFile
+from walreplay.delta.small_table import Before, Images, Keys, VersionMatch, key_is_plain
+from walreplay.errors import MissingRow
+from walreplay.fold.events import Mode
+from walreplay.session.folders import Folder
+from walreplay.spark.workers.fold import FoldTask
+from walreplay.spark.workers.rows import Work
+from walreplay.spark.workers.write import FilesWritten, FileTask, write_kept, write_rewritten
+from walreplay.table.table_run import Merge
+from walreplay.writing.merge import RowCounts, Written, key_may_be_rescued
+from walreplay.writing.multiset import added_ids, image_of_rows
+
+
+def keeping(task: FoldTask, folder: Folder) -> Work:
+    """Give the function that folds a share of a keyed table's events and keeps the rows for a MERGE.
+
+    Args:
+        folder: for the files.  If the run is killed, the next one has to delete what is left there.
+    """
+    return partial(write_kept, task=task, files=keeping_files(task, folder))
+
+
+def keeping_files(task: FoldTask, folder: Folder) -> FileTask:
+    """Say where and how the kept rows are written."""
+    columns = tuple(FileColumn(field.name, field.name, field.type, indexed=False) for field in task.schema)
+    return FileTask(folder, columns, tuple(task.schema.names), pyspark.__version__)
+
+
+_MOST_BYTES: Final = 16 << 20
+"""The limit of the table's files, and of its staged changes."""
+
+_MOST_FILES: Final = 64
+
+OTHER_COLUMNS: Final = "its columns differ from the ledger's"
+
+
+class Rewrite:
+    """A table that may be rewritten, as it was when it was opened.
+
+    Args:
+        columns: of the table's files.
+        names: the names of the table's files in its folder.
+    """
+
+    def __init__(
+        self,
+        table: LocalTable,
+        columns: tuple[FileColumn, ...],
+        names: tuple[str, ...],
+    ) -> None:
+        self._table = table
+        self._columns = columns
+        self._names = names
+
+    def folding(self, task: FoldTask, merge: Merge, folder: Folder) -> Work:
+        """Give the function that folds a table's events and rewrites it, or else keeps the rows for a MERGE."""
+        sources = [source for _, source in merge.pairs]
+        before = Before(
+            folder=self._table.folder,
+            files=self._names,
+            columns=self._columns,
+            sources=tuple(sources),
+            rescued=sources.index("rescued") if "rescued" in sources else None,
+            rows=_rows_of(merge, sources),
+        )
+        files = FileTask(self._table.folder, self._columns, tuple(sources), pyspark.__version__)
+        return partial(write_rewritten, task=task, before=before, files=files, kept=keeping_files(task, folder))
+
+    def commit(self, written: FilesWritten, merge: Merge) -> Written | None:
+        """Commit files in place of those of the table (`FilesWritten.replaced`); None if somebody has changed it since.
+
+        Raises:
+            MissingRow: see `RowCounts.check`.
+        """
+        counts = written.counts
+        found = RowCounts(
+            unknown=counts["unknown"],
+            without_base=counts["without_base"],
+            deletes_without_row=counts["deletes_without_row"],
+        )
+        try:
+            found.check(merge)
+        except MissingRow:
+            self._discard(written)
+            raise
+        changed = {name: counts[name] for name in ("inserted", "updated", "deleted")}
+        gone: list[TableFile] = (
+            [self._table.files[number] for number in written.replaced or ()] if any(changed.values()) else []
+        )
+        metrics = {
+            "numSourceRows": sum(changed.values()),
+            "numOutputRows": sum(file.rows for file in written.files),
+            "numTargetRowsCopied": counts["copied"] if gone else 0,
+            **{f"numTargetRows{name.capitalize()}": count for name, count in changed.items()},
+            "numTargetRowsMatchedUpdated": counts["updated"],
+            "numTargetRowsMatchedDeleted": counts["deleted"],
+            "numTargetFilesAdded": len(written.files),
+            "numTargetFilesRemoved": len(gone),
+            "numTargetBytesAdded": sum(file.size for file in written.files),
+            "numTargetBytesRemoved": sum(file.size for file in gone),
+        }
+        try:
+            version = self._table.commit(written.files, found.counted(merge), instead_of=gone, metrics=metrics)
+        except Exception as error:
+            # After any other error the commit may have been made, so the files must stay.
+            if not delta.is_conflict(error):
+                raise
+            self._discard(written)
+            return None
+        return Written(found, {name: str(count) for name, count in metrics.items()}, version, "files")
+
+    def _discard(self, written: FilesWritten) -> None:
+        for file in written.files:
+            self._table.folder.delete(file.name)
+
+
+def begin_rewrite(merge: Merge, staged: int, begin: Callable[[], LocalTable | str]) -> Rewrite | str:
+    """Begin to rewrite a table, or give the reason why it has to be merged.
+
+    Args:
+        staged: bytes of the staged events that its rows are folded from.
+        begin: opens the table, or returns the reason why no files may be written to it.
+    """
+    if staged > _MOST_BYTES:
+        return "its changes are many"
+    obstacle = _obstacle_of_rows(merge)
+    if obstacle is not None:
+        return obstacle
+    table = begin()
+    if isinstance(table, str):
+        return table
+    if not table.may_be_rewritten:
+        return "it has a change data feed, or is append-only"
+    columns = table.columns(merge.schema) if table.has_only(merge.schema) else None
+    if columns is None:
+        return OTHER_COLUMNS
+    if len(table.files) > _MOST_FILES or sum(file.size for file in table.files) > _MOST_BYTES:
+        return "it is too large to be written anew"
+    names = tuple(name for file in table.files if (name := file.name) is not None)
+    if len(names) < len(table.files):
+        return "rows of it are marked as deleted, or its files lie elsewhere"
+    return Rewrite(table, columns, names)
+
+
+def _rows_of(merge: Merge, sources: Sequence[str]) -> Keys | Images | VersionMatch:
+    """Say how folded rows match those of the table."""
+    apart = _told_apart(merge, sources)
+    if merge.metadata.history is None:
+        assert apart is not None
+        return apart
+    start_lsn, ordinal, end_lsn, end_at = (
+        sources.index(name) for name in ("start_lsn", "ordinal", "end_lsn", "end_at")
+    )
+    return VersionMatch(apart, start_lsn, ordinal, end_lsn, end_at, merge.empties)
+
+
+def _told_apart(merge: Merge, sources: Sequence[str]) -> Keys | Images | None:
+    if merge.identity.mode is Mode.APPEND:
+        return None
+    if merge.identity.mode is Mode.MULTISET:
+        image = tuple(sources.index(source) for _, source in image_of_rows(merge))
+        lsn = sources.index("lsn") if "lsn" in sources else None
+        return Images(image, lsn, has_younger=bool(added_ids(merge)))
+    return Keys(
+        columns=merge.identity.key,
+        tracked=merge.tracked,
+        marks_deleted=merge.marks_deleted,
+        claims=merge.configured or merge.identity.claims,
+        forms=merge.key_forms,
+        moved=merge.moves,
+        with_null=merge.configured,
+    )
+
+
+def _obstacle_of_rows(merge: Merge) -> str | None:
+    """Give the reason why these rows have to be merged; None if there is none."""
+    if merge.watched is not None:
+        return "whether a version begins hangs on the one that the table has"
+    if merge.identity.mode is Mode.MULTISET:
+        return "values of its rows may be written in several ways" if merge.identity.forms else None
+    if merge.identity.evicts:
+        return "a row may take over the key of another: deletes are soft, changes are skipped, or gaps are allowed"
+    if merge.converts_key or any(
+        key_may_be_rescued(merge, number) or not key_is_plain(merge.type_of(number).arrow)
+        for number in merge.identity.key
+    ):
+        return "its key is of a type whose values are not equal by their bytes"
+    return None

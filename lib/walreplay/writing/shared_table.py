@@ -1,0 +1,318 @@
+"""Bring one source's rows of a table up to date that several sources write to.
+
+The table has the columns of all its sources: a column is added, or widened, and never renamed or dropped.  Rows of a
+source are NULL in what that source does not have.  Everything else, such as a renamed column, is done by writing the
+source's own rows anew, in one commit that leaves those of others as they are.
+
+Others may commit at any time.  Delta refuses what does not go together with such a commit; then the table is brought
+up to date once more, as by a run that goes on with an interrupted one: no commit is made twice.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from walreplay.delta import statements as delta
+from walreplay.delta.commits import TIMESTAMP_NTZ, TYPE_WIDENING
+from walreplay.delta.properties import ensure
+from walreplay.delta.statements import sql_schema
+from walreplay.delta.target import TableName, quote
+from walreplay.errors import TargetError
+from walreplay.evolution.convert import is_widening
+from walreplay.evolution.shapes import Evolution, TableShape, conversions
+from walreplay.session import steps
+from walreplay.table.placement import Move
+from walreplay.table.sharing import Needed, check_output, column_conflict, columns_in, columns_there, needed
+from walreplay.table.table_run import ALTER, MERGE, TableRun, is_own, table_schema
+from walreplay.writing.alter import has_rescued, rewritten, touches_rescued, write_rewritten
+from walreplay.writing.move import MovedTable, occupied, remove
+from walreplay.writing.writer import TableWriter
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+_Result = TypeVar("_Result")
+
+_MOST: Final = 30
+"""So often a table is brought up to date again, at most, because others have committed in between."""
+
+_IN_BETWEEN: Final = re.compile(
+    r"\[DELTA_(CONCURRENT_|METADATA_CHANGED|PROTOCOL_CHANGED|SCHEMA_CHANGE|FAILED_TO_MERGE_FIELDS)"
+)
+"""The last one: rows have a column's type of before another source widened it."""
+
+_turns: Final[defaultdict[str, threading.Lock]] = defaultdict(threading.Lock)
+"""By a table's place: in one process, one source writes to it at a time.  Between processes, Delta's commits decide."""
+
+
+def in_turn(run: TableRun, apply: Callable[[TableRun, bool], _Result]) -> _Result:
+    """Bring a table up to date, again if other sources have committed in between.
+
+    Args:
+        apply: does it; told whether it is the first time.
+
+    Raises:
+        Exception: what has stopped it, if that is anything else; or the conflict, if there is no end of them.
+    """
+    # What it has committed stands in the table's history, as for a run that was interrupted.
+    again = replace(run, resumed=True, standing=None)
+    with _turns[run.plan.table.place]:
+        return _until_done(lambda first: apply(run if first else again, first), run.plan.name, run.check_lock)
+
+
+def _until_done(work: Callable[[bool], _Result], name: str, check_lock: Callable[..., None]) -> _Result:
+    for attempt in range(_MOST):
+        try:
+            return work(attempt == 0)
+        except Exception as error:
+            if attempt == _MOST - 1 or not _is_in_between(error):
+                raise
+        check_lock(sure=True)
+        steps.reached(f"another source was faster: {name}")
+        time.sleep(random.uniform(0.0, 0.2 * min(attempt + 1, 20)))
+    raise AssertionError
+
+
+def _is_in_between(error: BaseException | None) -> bool:
+    while error is not None:
+        if _IN_BETWEEN.search(str(error)) is not None:
+            return True
+        error = error.__cause__
+    return False
+
+
+def move_rows(
+    spark: SparkSession, writer: TableWriter, step: Move, commit: delta.CommitId, check_lock: Callable[..., None]
+) -> MovedTable:
+    """Move the source's own rows from a shared table, to one, or both; rows that were moved before are left there.
+
+    They are copied in one commit, and removed in another.  If the run is killed in between, the copy's tells.
+
+    Args:
+        spark: a session that only the caller uses.
+        commit: the id of both.
+
+    Raises:
+        TargetError: the rows cannot be moved there.
+    """
+    return _until_done(lambda _: _move_rows(spark, writer, step, commit, check_lock), step.name, check_lock)
+
+
+def _move_rows(
+    spark: SparkSession, writer: TableWriter, step: Move, commit: delta.CommitId, check_lock: Callable[..., None]
+) -> MovedTable:
+    note = None
+    if delta.exists(spark, step.source) and (step.leaves is None or _found(spark, step.source, commit) is None):
+        rows = delta.read(spark, step.source)
+        if step.leaves is not None:
+            rows = rows.where(is_own(step.leaves))
+        if not delta.exists(spark, step.destination) or _found(spark, step.destination, commit) is None:
+            check_lock()
+            _copy(spark, writer, step, rows, commit, check_lock)
+        steps.reached(f"rows copied: {step.name}")
+        check_lock()
+        if step.leaves is None:
+            note = remove(spark, step.source, check_lock)
+        else:
+            with delta.committing(spark, commit) as marking:
+                gone = f"{is_own(step.leaves)}{marking.also(quote(step.leaves.column))}"
+                spark.sql(f"DELETE FROM {step.source.sql} WHERE {gone}")
+    copy = _found(spark, step.destination, commit) if delta.exists(spark, step.destination) else None
+    return MovedTable(note, is_copy=True, version=None if copy is None else copy.version)
+
+
+def _found(spark: SparkSession, table: TableName, commit: delta.CommitId) -> delta.TableCommit | None:
+    return delta.find_commit(spark, table, commit, depth=delta.WHOLE_HISTORY)
+
+
+def _copy(
+    spark: SparkSession,
+    writer: TableWriter,
+    step: Move,
+    rows: DataFrame,
+    commit: delta.CommitId,
+    check_lock: Callable[..., None],
+) -> None:
+    found = delta.schema_of(spark, step.destination)
+    if found is None:
+        delta.write(rows, step.destination, "append", commit, create=True)
+        return
+    if step.joins is None and not delta.read(spark, step.destination).isEmpty():
+        raise occupied(step)
+    if step.joins is not None:
+        made = delta.made_by(spark, step.destination)
+        check_output(step.name, step.destination.text, step.oid, step.joins.source, made)
+    changes = needed(columns_there(found), columns_there(rows.schema))
+    if changes.conflicts:
+        raise TargetError(
+            f"its rows cannot go there: the column {changes.conflicts[0].wanted.text!r} is of another type",
+            table=step.name,
+            path=step.destination.text,
+            remedy="Keep its place by a destination_table under objects",
+        )
+    change_columns(spark, writer, step.destination, changes, check_lock)
+    only = "" if step.joins is None else is_own(step.joins)
+    delta.write(delta.like_table(rows, step.destination), step.destination, "overwrite", commit, only=only)
+
+
+def make_ready(spark: SparkSession, writer: TableWriter, run: TableRun, number: int) -> bool:
+    """Have the table there, with a column for all that an epoch's rows have; this changes no rows.
+
+    Args:
+        spark: a session that only the caller uses.
+
+    Returns:
+        the table is new to the source, and none of its rows are in it.
+
+    Raises:
+        ConfigError: another source has a column of the same name that cannot be the same, or another output there.
+    """
+    plan = run.plan
+    assert plan.metadata.share is not None
+    schema = table_schema(plan.epochs[number].shape, plan.metadata)
+    found = delta.schema_of(spark, plan.table)
+    if found is None:
+        if plan.before is not None:
+            raise _gone(run)
+        _make(spark, run, number)
+        found = delta.schema_of(spark, plan.table)
+        assert found is not None
+    if plan.before is None and number == 0:
+        # Another source may have made it since the tables were checked.
+        made = delta.made_by(spark, plan.table)
+        check_output(plan.name, plan.table.text, plan.oid, plan.metadata.share.source, made)
+    changes = needed(columns_there(found), columns_in(schema))
+    for column in changes.conflicts:
+        raise column_conflict(plan, column)
+    change_columns(spark, writer, plan.table, changes, run.check_lock, run.merge(number).comments({}))
+    # Of its rows, the source alone writes any, under its own lock.
+    own = delta.read(spark, plan.table).where(is_own(plan.metadata.share))
+    return plan.before is None and number == 0 and own.limit(1).isEmpty()
+
+
+def _gone(run: TableRun) -> TargetError:
+    return TargetError(
+        "the table is gone", table=run.plan.name, path=run.plan.table.text, remedy="Bring it back as it was"
+    )
+
+
+def _make(spark: SparkSession, run: TableRun, number: int) -> None:
+    """Make the table without rows; another source may do so at the same time."""
+    merge = run.merge(number)
+    rows = spark.createDataFrame([], sql_schema(merge.schema))
+    # This is the run's, but none of its steps.
+    commit = replace(run.step(number, MERGE), number=0)
+    run.check_lock()
+    steps.reached(f"table is to be made: {run.plan.name}")
+    try:
+        delta.write(
+            delta.with_comments(rows, merge.comments({})),
+            merge.table,
+            "append",
+            commit,
+            create=True,
+            properties=dict(merge.properties),
+            comment=merge.comment,
+        )
+    except Exception:
+        if not delta.exists(spark, merge.table):
+            raise
+    delta.forget_version(spark)
+
+
+def change_columns(
+    spark: SparkSession,
+    writer: TableWriter,
+    table: TableName,
+    changes: Needed,
+    check_lock: Callable[..., None],
+    comments: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    """Add and widen a shared table's columns; another source may do the same at the same time.
+
+    Args:
+        comments: what added columns say, by name.
+    """
+    if not changes.any:
+        return
+    kinds = dict.fromkeys(one.kind for one in (*changes.added, *changes.widened))
+    features: dict[str, str] = TIMESTAMP_NTZ if any("timestamp_ntz" in kind.lower() for kind in kinds) else {}
+    ensure(spark, table, features | (TYPE_WIDENING if changes.widened else {}), check_lock)
+    statements = []
+    if changes.added:
+        # What is said of columns is said once.
+        said = {one: comments.get(one.name) if one.within is None else None for one in changes.added}
+        listed = (f"{one.sql} {one.kind}{delta.commented(comment)}" for one, comment in said.items())
+        statements.append(f"ADD COLUMNS ({', '.join(listed)})")
+    statements += [f"ALTER COLUMN {one.sql} TYPE {one.kind}" for one in changes.widened]
+    for statement in statements:
+        check_lock()
+        steps.reached(f"columns are to change: {table.text}")
+        try:
+            spark.sql(f"ALTER TABLE {table.sql} {statement}")
+        except Exception:
+            # Another source may have had the same change.
+            found = delta.schema_of(spark, table)
+            if found is None or needed(columns_there(found), [*changes.added, *changes.widened]).any:
+                raise
+    delta.forget_version(spark)
+
+
+def alter_own(spark: SparkSession, run: TableRun, number: int) -> bool:
+    """Give the source's own rows the columns of an epoch, in a table that has them; say whether anything was done."""
+    plan, evolution = run.plan, run.plan.epochs[number].evolution
+    share, before, commit = plan.metadata.share, evolution.before, run.step(number, ALTER)
+    assert share is not None
+    if before is None:
+        return False
+    rescued = plan.metadata.rescued_data
+    rows = _own_rows(spark, run, before)
+    if not moves_values(evolution) and not (
+        rescued is not None and touches_rescued(evolution) and has_rescued(rows, rescued)
+    ):
+        return False
+    if run.may_have(commit) and delta.find_commit(spark, plan.table, commit, depth=delta.WHOLE_HISTORY) is not None:
+        return False
+    frame = delta.like_table(rewritten(rows, evolution, plan.metadata), plan.table)
+    run.check_lock()
+    write_rewritten(frame, plan.table, commit, only=is_own(share))
+    delta.forget_version(spark)
+    return True
+
+
+def _own_rows(spark: SparkSession, run: TableRun, shape: TableShape) -> DataFrame:
+    """Give the source's own rows, with the columns and types that it has given them."""
+    plan = run.plan
+    assert plan.metadata.share is not None
+    rows = delta.read(spark, plan.table).where(is_own(plan.metadata.share))
+    # Another source may have widened a column, or added one.
+    wanted = spark.createDataFrame([], sql_schema(table_schema(shape, plan.metadata))).schema
+    return delta.shaped(rows, wanted)
+
+
+def moves_values(evolution: Evolution) -> bool:
+    """Say whether values of rows that are there change, or have to go to another column."""
+    before = evolution.before
+    assert before is not None
+    names = {column.name for column in before.columns}
+    if not names <= {column.name for column in evolution.shape.columns}:
+        return True
+    for source, column in zip(evolution.of_table(), evolution.shape.columns, strict=True):
+        if source.column is None:
+            if source.fill is not None or column.name in names:
+                return True
+        elif source.column != column.name or any(not is_widening(*pair) for pair in conversions(source.chain)):
+            return True
+    return False
+
+
+__all__ = ["alter_own", "in_turn", "make_ready", "move_rows", "moves_values"]

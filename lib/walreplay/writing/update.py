@@ -1,0 +1,382 @@
+"""Bring one mirror table up to date: its columns, then one commit for each of its epochs.
+
+Give a mirror table its configured properties and clustering, and its comment.
+
+They are set only when the configuration or the comment has changed.  The ledger has what was set last, so an unchanged
+table is not asked.  None of this changes rows or columns: after a run that was killed it is simply done again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from walreplay.delta import statements as delta
+from walreplay.delta.commits import DELETION_VECTORS, needed_by
+from walreplay.delta.local import declared
+from walreplay.delta.located import opened_at
+from walreplay.delta.properties import ensure, say
+from walreplay.delta.target import quote
+from walreplay.errors import TargetError
+from walreplay.evolution.shapes import OWN
+from walreplay.report import Action, TableReport, Way
+from walreplay.session import steps
+from walreplay.session.isolation import session_with, settings
+from walreplay.spark.staging import FEW_PARTS_A_BATCH, Staging
+from walreplay.spark.workers.rows import refusals_told
+from walreplay.spark.workers.write import FilesWritten
+from walreplay.table.plan import Epoch, TablePlan
+from walreplay.table.table_run import ALTER, MERGE, SLOTS, TRUNCATE, TableRun, is_own
+from walreplay.writing.alter import alter, alters_columns
+from walreplay.writing.by_statements import folded_rows
+from walreplay.writing.fold_job import FoldedTable, begin_fold
+from walreplay.writing.merge import RowCounts, Written, append_rows, count_rows
+from walreplay.writing.shared_table import alter_own, make_ready
+from walreplay.writing.writer import Fold, TableWriter
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def set_properties(spark: SparkSession, writer: TableWriter, run: TableRun) -> None:
+    """Set an existing table's properties and comment, and unset properties that are no longer configured."""
+    plan, wanted = run.plan, dict(run.plan.layout.properties)
+    before = {} if plan.before is None else dict(plan.before.layout.properties)
+    gone = [name for name in before if name not in wanted]
+    if gone:
+        _run(spark, run, f"UNSET TBLPROPERTIES IF EXISTS ({', '.join(map(delta.literal, gone))})")
+    if wanted != before:
+        ensure(spark, plan.table, wanted, run.check_lock)
+    if plan.before is not None and plan.changes_comment:
+        say(spark, plan.table, plan.before.comment, plan.comment, run.check_lock)
+
+
+def leave_clustering(spark: SparkSession, run: TableRun) -> None:
+    """Remove a table's clustering before its columns change, because Delta does not drop a column that clusters."""
+    before = run.plan.before
+    if before is not None and before.layout.cluster_by and _changes(run.plan):
+        _run(spark, run, "CLUSTER BY NONE")
+
+
+def set_layout(spark: SparkSession, writer: TableWriter, run: TableRun, way: Way | None) -> None:
+    """Set what a table can only be given when it exists with all its columns.
+
+    That is its clustering.  If a DataFrame's write has created the table at a path, it is also its comment and the
+    properties that are not Delta's own.
+
+    Args:
+        way: how this run has made the table's commits; None if it has made none itself.
+    """
+    plan = run.plan
+    if plan.before is None and plan.table.path is not None and way != "files":
+        is_new = way is not None and not run.resumed and plan.metadata.share is None
+        say(spark, plan.table, "", plan.comment, run.check_lock, is_new=is_new)
+    if plan.before is None and any(not name.startswith("delta.") for name, _ in plan.layout.properties):
+        ensure(spark, plan.table, dict(plan.layout.properties), run.check_lock)
+    before = () if plan.before is None else plan.before.layout.cluster_by
+    columns = plan.layout.cluster_by
+    if columns == before and not (columns and (_changes(plan) or plan.truncated or run.resumed)):
+        return
+    listed = ", ".join(map(quote, columns))
+    _run(spark, run, f"CLUSTER BY ({listed})" if columns else "CLUSTER BY NONE")
+
+
+def _changes(plan: TablePlan) -> bool:
+    return any(alters_columns(epoch.evolution) for epoch in plan.epochs)
+
+
+def _run(spark: SparkSession, run: TableRun, change: str) -> None:
+    run.check_lock()
+    steps.reached(f"layout is to change: {run.plan.table.text}")
+    spark.sql(f"ALTER TABLE {run.plan.table.sql} {change}")
+    delta.forget_version(spark)
+
+
+_SHUFFLED: Final = "spark.sql.shuffle.partitions"
+
+_FEW_CHANGES: Final = 10_000
+_SMALL_TABLE: Final = 16 << 20
+
+
+def apply_table(
+    spark: SparkSession, writer: TableWriter, staging: Staging, run: TableRun, folded: FoldedTable | None = None
+) -> TableReport:
+    """Bring one table up to date; no commit is made twice, whatever an interrupted run has done before.
+
+    Args:
+        folded: the table's fold, if it was done in a job with other tables.
+
+    Raises:
+        WalReplayError: the events cannot be applied, or somebody else has written to the table.
+    """
+    began = time.monotonic()
+    plan = run.plan
+    action: Action = "unchanged"
+    counts = RowCounts()
+    done: delta.TableCommit | None = None
+    ways: list[Written] = []
+    depth = delta.WHOLE_HISTORY if run.resumed or plan.metadata.share is not None else len(plan.epochs) * SLOTS + 20
+    exists = run.exists
+    session = session_with(spark, delta.SMALL_STATE) if folded is None else nullcontext(folded.spark)
+    with session as own, settings(own, _shuffled(own, run)):
+        for number in range(len(plan.epochs)):
+            commit = run.step(number, MERGE)
+            if run.resumed and not exists:
+                exists = delta.exists(own, plan.table)
+            found = delta.find_commit(own, plan.table, commit, depth=depth) if run.may_have(commit) and exists else None
+            if found is None:
+                if plan.metadata.share is not None:
+                    run = replace(run, appends=make_ready(own, writer, run, number))
+                    exists = True
+                action, written = _apply_epoch(own, writer, staging, run, number, folded, exists=exists)
+                more = written.counts
+                ways += [written] if written.way is not None else []
+                found = _made(own, run, commit, written, depth)
+            else:
+                _check_form(run, number, found)
+                more = _counts_of(own, staging, run, number, found)
+            counts, exists = (counts + more).against(found, more), True
+            done = found if done is None else done.joined(found)
+        set_layout(own, writer, run, ways[0].way if ways else None)
+    assert done is not None
+    return TableReport(
+        name=plan.name,
+        location=plan.table.text,
+        action=action,
+        changes=plan.rows,
+        inserted=done.rows("numTargetRowsInserted", "numOutputRows"),
+        updated=done.rows("numTargetRowsUpdated"),
+        deleted=done.rows("numTargetRowsDeleted"),
+        truncated=plan.truncated,
+        version=done.version,
+        seconds=time.monotonic() - began,
+        without_base=counts.without_base,
+        deletes_without_row=counts.deletes_without_row,
+        unknown=counts.unknown,
+        oid=plan.oid,
+        set_aside=plan.set_aside,
+        notes=(*plan.notes, *counts.notes),
+        writer=_way_of(ways),
+        writer_reason=next((written.reason for written in ways if written.reason), ""),
+    )
+
+
+def _apply_epoch(
+    spark: SparkSession,
+    writer: TableWriter,
+    staging: Staging,
+    run: TableRun,
+    number: int,
+    folded: FoldedTable | None,
+    *,
+    exists: bool,
+) -> tuple[Action, Written]:
+    """Change the table's columns for an epoch, and commit its rows."""
+    plan = run.plan
+    truncated = plan.truncated and number == 0
+    is_new = plan.before is None and not run.appends
+    overwrite = exists and number == 0 and (is_new or (truncated and not plan.soft_deletes))
+    if exists and number == 0:
+        set_properties(spark, writer, run)
+        leave_clustering(spark, run)
+    if exists and not overwrite:
+        _alter(spark, writer, run, number, plan.epochs[number])
+        if truncated:
+            _mark_deleted(spark, run, number)
+    delta.forget_version(spark)
+    action, written = _commit(spark, writer, staging, run, number, folded, exists=exists, overwrite=overwrite)
+    if overwrite and _changes_types(run):
+        delta.checkpoint(spark, plan.table)
+    return action, written
+
+
+def _way_of(ways: Sequence[Written]) -> Way | None:
+    """Say how a table's commits were made: by files if all were; None if this run has made none itself."""
+    if not ways:
+        return None
+    return "files" if all(written.way == "files" for written in ways) else "statements"
+
+
+def _check_form(run: TableRun, number: int, found: delta.TableCommit) -> None:
+    """Refuse to take a commit of an interrupted run for an epoch that has become another one.
+
+    Raises:
+        TargetError: the configuration has changed in between.
+    """
+    # A commit of an earlier version of walreplay does not tell.
+    if found.form is None or found.form == run.form(number):
+        return
+    raise TargetError(
+        "the run was interrupted behind its commit of the table, and the configuration has changed since: the table's "
+        "columns, or what tells its rows apart, would be others now",
+        table=run.plan.name,
+        path=run.plan.table.text,
+        remedy="Run again with the configuration that the run was begun with, which finishes it; then change it",
+    )
+
+
+def _counts_of(
+    spark: SparkSession, staging: Staging, run: TableRun, number: int, found: delta.TableCommit
+) -> RowCounts:
+    """Give the counts of a commit that was made before the run was interrupted."""
+    epoch = run.plan.epochs[number]
+    if found.counts is not None:
+        # A later version of walreplay may have written further counts.
+        return RowCounts(**{name: found.counts.get(name, 0) for name in RowCounts.__dataclass_fields__})
+    if not epoch.rows or "numTargetRowsUpdated" in found.metrics:
+        return RowCounts()
+    with refusals_told():
+        # Only a table that was made, or overwritten, has not its counts in its history.
+        fresh = number == 0 and run.plan.before is None
+        return count_rows(folded_rows(spark, staging, run, epoch, fresh=fresh), run.merge(number))
+
+
+def _made(
+    spark: SparkSession, run: TableRun, commit: delta.CommitId, written: Written, depth: int
+) -> delta.TableCommit:
+    """Give the commit that was just made, as the table's history has it.
+
+    Raises:
+        TargetError: it is not in the history.
+    """
+    plan = run.plan
+    version = written.version if written.version is not None else delta.last_version(spark)
+    if version is not None:
+        return delta.TableCommit(version, written.metrics)
+    # Delta skipped it because it was made before, or the platform does not report versions.
+    found = delta.find_commit(spark, plan.table, commit, depth=depth)
+    if found is not None and (run.standing is None or found.version > run.standing.latest):
+        return found
+    raise TargetError(
+        "the table's commit is not in its history: another one has its number, or something else writes to the table",
+        table=plan.name,
+        path=plan.table.text,
+        remedy="A mirror must have no other writer, and its ledger must not be set back while a run is at work; run "
+        "again, which looks at both",
+    )
+
+
+def _shuffled(spark: SparkSession, run: TableRun) -> dict[str, str]:
+    """Give the setting with which a MERGE shuffles into as many parts as there are folding tasks, if these are more.
+
+    The number is never lowered, because the table may be large.  Spark joins small parts by itself.
+    """
+    usual = spark.conf.get(_SHUFFLED, None) or ""
+    # Databricks has "auto" there.
+    return {_SHUFFLED: str(run.tasks)} if usual.isdigit() and int(usual) < run.tasks else {}
+
+
+def _alter(spark: SparkSession, writer: TableWriter, run: TableRun, number: int, epoch: Epoch) -> None:
+    plan = run.plan
+    if plan.metadata.share is not None:
+        changed = alter_own(spark, run, number)
+    else:
+        changed = alter(
+            spark,
+            writer,
+            plan.table,
+            epoch.evolution,
+            plan.metadata,
+            run.step(number, ALTER),
+            run.check_lock,
+            resumed=run.may_have(run.step(number, ALTER)),
+        )
+    if changed:
+        steps.reached(f"columns changed: {plan.name}")
+
+
+def _changes_types(run: TableRun) -> bool:
+    """Say whether a table that is overwritten may have had columns of the same names with other types."""
+    before = run.plan.before
+    if before is None:
+        return True
+    kinds = {column.name: column.type.arrow for column in before.shape.columns}
+    return any(kinds.get(one.name, one.type.arrow) != one.type.arrow for one in run.plan.epochs[0].shape.columns)
+
+
+def _mark_deleted(spark: SparkSession, run: TableRun, number: int) -> None:
+    """Mark all rows as deleted, where a truncate deletes softly."""
+    name = next(column.name for column in run.plan.epochs[number].shape.columns if column.source == OWN)
+    share, commit = run.plan.metadata.share, run.step(number, TRUNCATE)
+    own = "" if share is None else f"{is_own(share)} AND "
+    if run.may_have(commit) and delta.find_commit(spark, run.plan.table, commit, depth=delta.WHOLE_HISTORY) is not None:
+        return
+    with delta.committing(spark, commit) as marking:
+        rows = f"{own}NOT {quote(name)}{marking.also(quote(name))}"
+        spark.sql(f"UPDATE {run.plan.table.sql} SET {quote(name)} = true WHERE {rows}")
+
+
+def _commit(
+    spark: SparkSession,
+    writer: TableWriter,
+    staging: Staging,
+    run: TableRun,
+    number: int,
+    folded: FoldedTable | None,
+    *,
+    exists: bool,
+    overwrite: bool,
+) -> tuple[Action, Written]:
+    """Fold an epoch's rows, unless that was done with other tables, and make the commit."""
+    epoch, merge = run.plan.epochs[number], run.merge(number)
+    is_merged = exists and not overwrite and not merge.only_adds
+    # Of a table that is shared, it is the source's rows that are made.
+    plan_is_new = run.plan.metadata.share is not None and run.plan.before is None and number == 0
+    action: Action = "created" if not exists else "overwritten" if overwrite else "merged" if is_merged else "appended"
+    if plan_is_new:
+        action = "created"
+    if is_merged and epoch.rows == 0 and merge.empties is None:
+        # Only the columns change; an empty commit shows that the epoch was applied.
+        return action, replace(append_rows(spark, None, merge, "append", create=False), way=None)
+    ready = partial(_ready, spark, writer, run, number, exists=exists, overwrite=overwrite, is_merged=is_merged)
+    with settings(spark, FEW_PARTS_A_BATCH), refusals_told():
+        fold: Fold
+        files: FilesWritten | None
+        if folded is not None:
+            fold, files = folded.fold, folded.written
+        else:
+            fold = begin_fold(spark, writer, staging, run, number, exists=exists, overwrite=overwrite)
+            files = fold.run(spark)
+        run.check_lock()
+        written = fold.commit(spark, files, ready)
+        return action, written if written.reason else replace(written, reason=fold.reason)
+
+
+def _ready(
+    spark: SparkSession,
+    writer: TableWriter,
+    run: TableRun,
+    number: int,
+    *,
+    exists: bool,
+    overwrite: bool,
+    is_merged: bool,
+) -> Mapping[str, str]:
+    """Switch on the features that an epoch's statement needs; give the settings for the statement."""
+    merge = run.merge(number)
+    is_small = is_merged and _is_small(spark, run)
+    if overwrite:
+        ensure(spark, merge.table, needed_by(declared(merge.schema)), run.check_lock)
+    if is_merged and not is_small and run.plan.layout.marks_rows:
+        ensure(spark, merge.table, DELETION_VECTORS, run.check_lock)
+    if run.plan.epochs[number].rows > _FEW_CHANGES:
+        return {}
+    if not is_merged:
+        return {} if exists else delta.FEW_ROWS
+    return delta.FEW_ROWS_REWRITTEN if is_small else {}
+
+
+def _is_small(spark: SparkSession, run: TableRun) -> bool:
+    """Say whether a table is so small that a MERGE may write its files anew."""
+    opened = opened_at(spark, run.plan.table)
+    if opened is not None and opened.obstacle is None:
+        return sum(file.size for file in opened.files) <= _SMALL_TABLE
+    with settings(spark, delta.FEW_ROWS):
+        return delta.size_of(spark, run.plan.table) <= _SMALL_TABLE
+
+
+__all__ = ["apply_table"]

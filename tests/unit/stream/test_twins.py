@@ -1,0 +1,124 @@
+"""Equal files: what a reconnect leaves is taken, and a copy that would bring rows twice, or lose some, is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+import pytest
+
+from support.resending import framed
+from support.runs import Files, plan_run
+from walreplay.changes import decode_plan
+from walreplay.errors import OrderError
+from walreplay.ledger.state import resume_to_json
+from walreplay.protocol import messages as m
+from walreplay.protocol.framing import Framing
+from walreplay.protocol.writer import frame
+from walreplay.stream.duplicates import TwinError
+
+TABLE: Final = m.Relation(9, "shop", "t", "d", (m.Column("id", 23, -1, True),))
+XID: Final = 5
+
+
+def rows(*numbers: int) -> list[m.Insert]:
+    return [m.Insert(9, m.TupleData((m.Cell("t", b"%d" % number),))) for number in numbers]
+
+
+def block(*numbers: int, first: bool = False, subxid: int = XID) -> list[m.AnyMessage]:
+    inside: list[m.Relation | m.Insert] = [*([TABLE] if first else []), *rows(*numbers)]
+    return [m.StreamStart(XID, first), *(replace(message, xid=subxid) for message in inside), m.StreamStop()]
+
+
+BEFORE: Final = [m.Begin(100, 100, 4), TABLE, *rows(0), m.Commit(0, 100, 108, 100)]
+
+KINDS: Final = {
+    "ordinary": (
+        [*BEFORE, m.Begin(200, 200, XID), *rows(11, 12, 13, 14)],
+        [*rows(21, 22, 23, 24, 25)],
+        [*rows(31, 32), m.Commit(0, 200, 208, 200)],
+    ),
+    "streamed": (
+        [*BEFORE, *block(11, 12, 13, 14, first=True)],
+        [*block(21, 22, 23, 24, 25)],
+        [*block(31, 32), m.StreamCommit(XID, 0, 200, 208, 200)],
+    ),
+    "subtransaction": (
+        [*BEFORE, *block(11, 12, 13, first=True, subxid=6)],
+        [*block(21, 22, 23, subxid=6)],
+        [*block(31, 32), m.StreamCommit(XID, 0, 200, 208, 200)],
+    ),
+    "prepared": (
+        [*BEFORE, m.BeginPrepare(200, 208, 200, XID, "mine"), *rows(11, 12, 13, 14)],
+        [*rows(21, 22, 23, 24, 25)],
+        [*rows(31, 32), m.Prepare(0, 200, 208, 200, XID, "mine"), m.CommitPrepared(0, 300, 308, 300, XID, "mine")],
+    ),
+}
+"""A transaction in three files, of which the first begins a session."""
+
+
+def files_of(*parts: Sequence[m.AnyMessage]) -> Files:
+    return {f"cap.{number:04}": frame(list(part), Framing.RAW) for number, part in enumerate(parts)}
+
+
+def ids(files: Files, *, stages: int = 1) -> list[int]:
+    """Give the ids that runs find."""
+    found: list[int] = []
+    stored: str | None = None
+    for last in range(len(files) - stages + 1, len(files) + 1):
+        some = dict(list(files.items())[:last])
+        planned = plan_run(some, stored, framing=Framing.RAW)
+        assert planned is not None
+        for batch in decode_plan(planned.plan, some.__getitem__):
+            found += batch.data["id"].to_pylist()
+        stored = resume_to_json(planned.plan.resume)
+    return found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_session_that_begins_again_by_the_same_bytes_is_taken(kind: str) -> None:
+    first, second, third = KINDS[kind]
+    right = ids(files_of(first, second, third))
+    assert len(right) > 8
+    for parts in (
+        (first, first, second, third),
+        (first, second, first, second, third),
+        (first, second, first, second, first, second, third),
+        (first, second, first, first, second, third),
+    ):
+        for stages in range(1, len(parts) + 1):
+            assert ids(files_of(*parts), stages=stages) == right
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_same_bytes_twice_in_a_session_are_refused(kind: str) -> None:
+    first, second, third = KINDS[kind]
+    for parts in ((first, second, second, third), (first, second, first, second, second, third)):
+        with pytest.raises(TwinError, match="the same bytes as") as caught:
+            ids(files_of(*parts))
+        assert caught.value.remedy
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("stages", [1, 2])
+def test_a_copy_that_makes_a_transaction_lose_rows_is_refused(kind: str, stages: int) -> None:
+    first, second, third = KINDS[kind]
+    with pytest.raises(OrderError, match="has fewer rows than a session before"):
+        ids(files_of(first, second, first, third), stages=stages)
+
+
+def test_a_subtransaction_that_rolls_back_may_come_again_with_fewer_rows() -> None:
+    first, second, third = KINDS["subtransaction"]
+    gone = m.StreamAbort(XID, 6)
+    assert ids(files_of(first, second, first, [gone, *third])) == [0, 31, 32]
+
+
+def test_equal_files_without_messages_are_no_copies() -> None:
+    idle = framed([], Framing.COPYDATA) * 3
+    assert len(idle) > 64
+    row = framed([*BEFORE], Framing.COPYDATA)
+    files = {"1": idle, "2": idle, "3": row, "4": idle, "5": idle}
+    planned = plan_run(files, None)
+    assert planned is not None
+    assert planned.plan.transactions == 1
