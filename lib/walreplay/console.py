@@ -123,7 +123,7 @@ class Rate:
         self._began = clock()
 
     def told(self, done: int, total: int) -> str:
-        """Say how many bytes are done, how fast, and when it will end; nothing at the beginning."""
+        """Return how many bytes are done, how fast, and when it will end; nothing at the beginning."""
         now = self._clock()
         if not done:
             # It begins, or begins anew.
@@ -256,7 +256,7 @@ class LineProgress:
 
 
 def progress_shown(*, quiet: bool) -> Progress:
-    """Give the progress display for standard error."""
+    """Return the progress display for standard error."""
     if quiet:
         return NoProgress()
     return BarProgress(sys.stderr) if sys.stderr.isatty() else LineProgress(sys.stderr)
@@ -282,7 +282,7 @@ class _Guard:
 
 
 def _bare(stream: TextIO) -> TextIO:
-    """Give the underlying stream, for output that is made visible already."""
+    """Return the underlying stream, for output that is made visible already."""
     return stream.stream if isinstance(stream, _Guard) else stream
 
 

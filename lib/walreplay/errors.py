@@ -47,7 +47,7 @@ class WalReplayError(Exception):
         return self
 
     def __str__(self) -> str:
-        """Give one line for people, in which no name can control a terminal."""
+        """Return one line for people, in which no name can control a terminal."""
         place = []
         if self.path is not None:
             place.append(self.path)
@@ -59,7 +59,7 @@ class WalReplayError(Exception):
         return visible(f"{text}. {self.remedy}" if self.remedy else text)
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the error as plain values, to carry it from an executor to the driver."""
+        """Return the error as plain values, to carry it from an executor to the driver."""
         return {
             "type": type(self).__name__,
             "problem": self.problem,

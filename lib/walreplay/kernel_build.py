@@ -135,7 +135,7 @@ def _llvm(kernel: Any) -> str:
 
 
 def _array_of(kind: Any) -> Any:
-    """Give the instruction that makes numba's array of the object at an address."""
+    """Return the instruction that makes numba's array of the object at an address."""
     from llvmlite import ir
     from numba import types
     from numba.extending import intrinsic

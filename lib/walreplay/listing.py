@@ -29,7 +29,7 @@ _GLOB = re.compile(r"([\[\]{}*?\\])")
 
 
 def natural_key(path: str) -> tuple[tuple[int, int | str], ...]:
-    """Give a sort key that puts part10 behind part9.
+    """Return a sort key that puts part10 behind part9.
 
     Numbers compare as numbers, all else as text; a number sorts before text.  Names that differ only in leading zeros
     are ordered by their length, last.
@@ -50,7 +50,7 @@ def natural_order(paths: Iterable[str]) -> list[str]:
 
 
 def sort_key(order: Order, path: str, modified: int) -> tuple[Any, ...]:
-    """Give the sort key for the configured order; no two paths have the same key.
+    """Return the sort key for the configured order; no two paths have the same key.
 
     Args:
         order: ``natural``; ``path``, plain text; ``modified``, by time and, if that is equal, naturally.
@@ -124,7 +124,7 @@ def refuse_endless(path: Path, *, pattern: str | None = None, recursive: bool = 
 
 
 def _special(path: Path, pattern: str | None, *, recursive: bool) -> Iterator[Path]:
-    """Give what exists but is neither a file nor a folder."""
+    """Yield what exists but is neither a file nor a folder."""
     if not path.is_dir():
         if path.exists() and not path.is_file():
             yield path
@@ -304,14 +304,14 @@ def _words(paths: Sequence[str]) -> list[_Word]:
 
 
 def _shared_folder(paths: Iterable[str]) -> int:
-    """Give the length of the folders that paths have in common."""
+    """Return the length of the folders that paths have in common."""
     first, last = min(paths, default=""), max(paths, default="")
     length = next((place for place, (one, two) in enumerate(zip(first, last, strict=False)) if one != two), len(first))
     return first.rfind("/", 0, length) + 1
 
 
 def _series(reading: _Reading, words: Iterable[_Word]) -> Iterator[tuple[list[_Number], _Write]]:
-    """Give the series that are numbered one by one, in the order of their numbers."""
+    """Yield the series that are numbered one by one, in the order of their numbers."""
     groups: dict[tuple[str, str], list[_Number]] = defaultdict(list)
     for word in words:
         number = reading.read(word)

@@ -44,7 +44,7 @@ def parse_lsn(text: str) -> int:
 
 
 def to_datetime(micros: int) -> datetime:
-    """Give the UTC time of a timestamp on the wire (microseconds since 2000-01-01).
+    """Return the UTC time of a timestamp on the wire (microseconds since 2000-01-01).
 
     Raises:
         ValueFormatError: it lies outside of the years 1 to 9999.

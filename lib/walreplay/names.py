@@ -37,7 +37,7 @@ A table that has one of its own may refuse the feed, or its MERGEs and UPDATEs.
 
 
 def fold(name: str) -> str:
-    """Give the same text for two names that Spark may take for one.
+    """Return the same text for two names that Spark may take for one.
 
     Spark compares by Java's ``equalsIgnoreCase`` in some places and by lower case in others, each character by itself.
     Two names that are equal to either of them are one here.
@@ -57,7 +57,7 @@ def column_names(
     renames: Iterable[tuple[str, str]] = (),
     known: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """Give the target's name of every source column that a table has, or has had.
+    """Return the target's name of every source column that a table has, or has had.
 
     Args:
         versions: the source's column names, version by version in the stream's order.
@@ -93,7 +93,7 @@ def column_names(
 
 
 def free_names(names: Iterable[str], taken: Iterable[str]) -> list[str]:
-    """Give each name as it is, or with a suffix if it is taken; here names that differ by case are different."""
+    """Return each name as it is, or with a suffix if it is taken; here names that differ by case are different."""
     used, found = set(taken), []
     for name in names:
         found.append(_free(name, used, alike=str))
@@ -109,7 +109,7 @@ def _free(name: str, taken: Collection[str], alike: Callable[[str], str] = fold)
 
 
 def renamed_columns(before: Sequence[str], after: Sequence[str], renames: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Give the columns that are renamed between one version and the next, old name to new.
+    """Return the columns that are renamed between one version and the next, old name to new.
 
     The configuration may name renames that have happened already, or are still to come.  A rename happens in this step
     if the old name ends and the new one begins with it.  One step may hold several renames of one column (a to b to c),
@@ -158,7 +158,7 @@ class Output(str, Enum):
         return _NUMBERS[self]
 
     def oid_of(self, source: int) -> int:
-        """Give the oid that stands for the output of a source relation; the mirror's is the relation's own."""
+        """Return the oid that stands for the output of a source relation; the mirror's is the relation's own."""
         return self.number << _BITS | source
 
 
@@ -170,12 +170,12 @@ COUNT: Final = len(_NUMBERS)
 
 
 def source_oid(oid: int) -> int:
-    """Give the source relation's own oid."""
+    """Return the source relation's own oid."""
     return oid & ((1 << _BITS) - 1)
 
 
 def output_of(oid: int) -> Output:
-    """Give the output that an oid stands for."""
+    """Return the output that an oid stands for."""
     return _OUTPUTS[oid >> _BITS]
 
 

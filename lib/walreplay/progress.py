@@ -68,7 +68,7 @@ def log(event: str, **ids: object) -> None:
 
 
 def with_ids(event: str, **ids: object) -> str:
-    """Give a line: the event, and ``name=value`` for each value that there is; a text with blanks is quoted."""
+    """Return a line: the event, and ``name=value`` for each value that there is; a text with blanks is quoted."""
     return " ".join([event, *(f"{name}={_shown(value)}" for name, value in ids.items() if value is not None)])
 
 

@@ -60,7 +60,7 @@ class TableReport:
     bytes: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the report as values for JSON."""
+        """Return the report as values for JSON."""
         return {
             "name": self.name,
             "location": self.location,
@@ -114,7 +114,7 @@ class RunReport:
     writer: Way | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the report as values for JSON; LSNs as ``X/X``, times in ISO form."""
+        """Return the report as values for JSON; LSNs as ``X/X``, times in ISO form."""
         return {
             "run": self.run,
             "status": self.status,
@@ -188,7 +188,7 @@ class Forecast:
     seconds: float
 
     def to_dict(self) -> dict[str, Any]:
-        """Give it as values for JSON; LSNs as ``X/X``, times in ISO form."""
+        """Return it as values for JSON; LSNs as ``X/X``, times in ISO form."""
         found: dict[str, Any] = {name: getattr(self, name) for name in Forecast.__slots__}
         found["applied_lsn"] = None if self.applied_lsn is None else format_lsn(self.applied_lsn)
         found["applied_commit_ts"] = self.applied_commit_ts.isoformat() if self.applied_commit_ts else None
@@ -248,7 +248,7 @@ class MaintenanceReport:
         return any(table.problem for table in self.tables)
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the report as values for JSON."""
+        """Return the report as values for JSON."""
         return {
             "target": self.target,
             "dry_run": self.dry_run,
@@ -306,7 +306,7 @@ class SourcesReport(Generic[_Result]):
             raise one.error
 
     def to_dict(self, plain: Callable[[Any], dict[str, Any]] | None = None) -> dict[str, Any]:
-        """Give the report as values for JSON.
+        """Return the report as values for JSON.
 
         Args:
             plain: does so with a source's report; None for what has a ``to_dict`` itself.

@@ -19,7 +19,7 @@ def script_names() -> list[str]:
 
 
 def script(name: str) -> str:
-    """Give a script's text.
+    """Return a script's text.
 
     Raises:
         ConfigError: there is none of that name.
@@ -31,7 +31,7 @@ def script(name: str) -> str:
 
 
 def about(text: str) -> str:
-    """Give what a script says of itself: its first sentence."""
+    """Return what a script says of itself: its first sentence."""
     first = next(line for line in text.splitlines() if line.startswith(_ABOUT) and not line.startswith("#!"))
     return first.lstrip("#- ")
 

@@ -23,7 +23,7 @@ class Origins:
     exclude: Collection[str] | None = None
 
     def wants(self, origin: str | None) -> bool:
-        """Say whether changes of an origin are wanted; None stands for changes made on the server itself.
+        """Return whether changes of an origin are wanted; None stands for changes made on the server itself.
 
         The word ``none`` in a list never means an origin with that name.
         """

@@ -14,7 +14,7 @@ _PLANE: Final = 0xFFFF
 
 
 def visible(text: str) -> str:
-    r"""Give a text as one line that shows all there is in it, and does nothing else.
+    r"""Return a text as one line that shows all there is in it, and does nothing else.
 
     Controls (line ends, escape sequences), formats (what turns the direction of writing, or has no width), blanks that
     look like a space, private and unassigned characters, and halves of surrogate pairs (which stand for the bytes of a

@@ -84,7 +84,7 @@ def _write(folder: Path, size: int) -> Path:
 
 
 def _newest(spark: SparkSession, captures: Path) -> DataFrame:
-    """Give the newest change of each key, with the columns' types."""
+    """Yield the newest change of each key, with the columns' types."""
     names = list(_COLUMNS)
 
     def rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -57,7 +57,7 @@ def run(folder: Path, megabytes: int, runs: int, rows: int) -> list[list[Timing]
 
 
 def size_of(captures: Path) -> int:
-    """Give how many bytes a folder's files have."""
+    """Return how many bytes a folder's files have."""
     return sum(path.stat().st_size for path in captures.iterdir())
 
 
@@ -76,7 +76,7 @@ def transport(spark: SparkSession, captures: Path, names: str = "*") -> None:
 
 
 def _run(spark: SparkSession, target: Target) -> RunContext:
-    """Give a run that has not begun."""
+    """Return a run that has not begun."""
     return RunContext.of(spark, target, make_settings(_CONFIG), None)
 
 
@@ -109,7 +109,7 @@ def decode_stage(spark: SparkSession, captures: Path, *, folded: bool) -> None:
 
 
 def _row_counts(task: DecodeTask) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Give a function that decodes whole files to batches of changes, of which it tells the rows."""
+    """Yield a function that decodes whole files to batches of changes, of which it tells the rows."""
 
     def rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for path, content in capture_files(batches, task.files):

@@ -203,7 +203,7 @@ def _apply(captures: str, target: str, until: str | None = None) -> dict[str, An
 
 
 def _moved(spark: Any) -> tuple[int, int]:
-    """Give how many bytes Spark's tasks have spilled to disk and written for shuffles so far."""
+    """Return how many bytes Spark's tasks have spilled to disk and written for shuffles so far."""
     store = spark.sparkContext._jsc.sc().statusStore()
     # Scala's arguments have no defaults here.
     found = store.stageList(None, *(getattr(store, f"stageList$default${number}")() for number in range(2, 6)))

@@ -179,7 +179,7 @@ _ORDERS = Relation(
 
 
 def pgbench(rng: random.Random, scale: int = 10) -> Maker:
-    """Give a maker of pgbench's transactions: three updates and an insert each."""
+    """Return a maker of pgbench's transactions: three updates and an insert each."""
     filler = b" " * 84
 
     def transaction(number: int) -> list[Change]:
@@ -200,7 +200,7 @@ def pgbench(rng: random.Random, scale: int = 10) -> Maker:
 
 
 def orders(rng: random.Random, first: int = 1) -> Maker:
-    """Give a maker of order transactions: five inserts, then updates of recent ones."""
+    """Return a maker of order transactions: five inserts, then updates of recent ones."""
     words = ["alpha", "bravo", "charlie", "delta", "echo", "foxtrot", "größe", "hôtel", "北京", "juliett"]
     next_id = iter(range(first, 1 << 40))
 
@@ -251,7 +251,7 @@ _ACCOUNTS = replace(_PGBENCH[0], oid=20, namespace="bank", name="accounts")
 
 
 def accounts(rng: random.Random, rows: int) -> Maker:
-    """Give a maker of accounts, and then of changes of any of them."""
+    """Return a maker of accounts, and then of changes of any of them."""
 
     def row(aid: int) -> Values:
         filler = b"account %010d of branch %06d at %016x" % (aid, aid % 997, rng.getrandbits(64))
@@ -295,7 +295,7 @@ class _Writer:
 
 
 def _encoder(relations: Sequence[Relation], *, binary: bool) -> Callable[[Change, bytes], bytes]:
-    """Give what makes a message of a change, behind whose tag the xid may stand."""
+    """Return what makes a message of a change, behind whose tag the xid may stand."""
     readers = {
         relation.oid: [_BINARY.get(column.type_oid) if binary else None for column in relation.columns]
         for relation in relations
@@ -320,7 +320,7 @@ _BLOCK: Final = 4 * MEGABYTE
 
 
 def capture(shape: Shape, size: int) -> Iterator[bytes]:
-    """Give a capture's bytes, piece by piece, until about ``size`` bytes are made."""
+    """Yield a capture's bytes, piece by piece, until about ``size`` bytes are made."""
     rng = random.Random(shape.seed)
     make, relations = {
         "pgbench": lambda: (pgbench(rng), _PGBENCH),

@@ -55,7 +55,7 @@ class Timing:
 def in_turn(
     sides: Mapping[str, Work], runs: int, *, before: Mapping[str, Work] | None = None
 ) -> dict[str, list[float]]:
-    """Give the seconds of each side's runs; the first run of each warms up and does not count.
+    """Return the seconds of each side's runs; the first run of each warms up and does not count.
 
     Args:
         before: what is done, untimed, in front of a side's run.
@@ -83,7 +83,7 @@ def compared(timings: list[Timing], floor: str) -> list[Timing]:
 
 
 def shown(title: str, timings: list[Timing]) -> Table:
-    """Give the table for people."""
+    """Return the table for people."""
     table = Table(title=title, title_justify="left")
     table.add_column("what", no_wrap=True)
     for header in ("median s", "min", "max", "MB/s", "ratio"):

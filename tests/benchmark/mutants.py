@@ -86,7 +86,7 @@ HARMS: Final[tuple[Harm, ...]] = (flip, flip, flip, overwrite, overwrite, insert
 
 
 def captures(names: Sequence[str]) -> list[tuple[str, Form, bytes]]:
-    """Give the beginning of each capture, in its own framing and in all others."""
+    """Return the beginning of each capture, in its own framing and in all others."""
     found = []
     for case in cases():
         if names and not case.name.startswith(tuple(names)):
@@ -111,7 +111,7 @@ def _messages(stream: bytes, framing: Framing) -> list[m.AnyMessage]:
 
 
 def scalar_rows(data: bytes, framing: Framing) -> list[Row] | None:
-    """Give the row changes as the scalar reader reads them; None where they are not those of plain transactions."""
+    """Return the row changes as the scalar reader reads them; None where they are not those of plain transactions."""
     columns: dict[int, int] = {}
     rows: list[Row] = []
     begin: m.Begin | None = None
@@ -203,7 +203,7 @@ def main() -> int:
 
 
 def _memory() -> int:
-    """Give the most memory that this process has had (bytes)."""
+    """Return the most memory that this process has had (bytes)."""
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 

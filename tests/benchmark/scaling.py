@@ -30,7 +30,7 @@ def run(folder: Path, tables: int, files: int) -> list[list[Timing]]:
 
 
 def _changes(tables: int, tag: str, ids: Sequence[int], lsn: int, *, announced: bool) -> bytes:
-    """Give a transaction that changes the same rows of every table."""
+    """Return a transaction that changes the same rows of every table."""
     messages: list[m.AnyMessage] = [m.Begin(lsn, lsn, 700 + lsn // 4096)]
     for table in range(tables):
         oid = 20_000 + table

@@ -87,7 +87,7 @@ class Expected:
 
 
 def _digits(width: int) -> Bytes:
-    """Give all numbers of so many digits as text, by number."""
+    """Return all numbers of so many digits as text, by number."""
     numbers = np.arange(10**width)
     return np.stack([numbers // 10**place % 10 + ord("0") for place in reversed(range(width))], axis=1).astype(np.uint8)
 
@@ -164,7 +164,7 @@ class _Transaction:
         self._random = np.random.default_rng(seed)
 
     def chunk(self, group: _Group, count: int) -> tuple[bytes, list[int]]:
-        """Give the bytes of so many groups, and the subtransactions among them that are rolled back."""
+        """Return the bytes of so many groups, and the subtransactions among them that are rolled back."""
         numbers = np.arange(self._groups, self._groups + count)
         self._groups += count
         own = numbers % _OWN == _OWN - 1
@@ -246,7 +246,7 @@ def capture(
     seed: int = 1,
     blocks: tuple[int, int] = (8 * MEGABYTE, 64 * MEGABYTE),
 ) -> Iterator[bytes]:
-    """Give a capture's bytes piece by piece; ``expected`` is filled meanwhile.
+    """Yield a capture's bytes piece by piece; ``expected`` is filled meanwhile.
 
     Args:
         size: about so many bytes in all.

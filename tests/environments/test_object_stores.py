@@ -54,7 +54,7 @@ class Lake:
             self.store.put("lake", f"{recorded.name}/captures/{file.name}", file.read_bytes())
 
     def command(self, recorded: Case) -> str:
-        """Give the page's command for a capture."""
+        """Return the page's command for a capture."""
         text = block("docs/running.md", "export PYSPARK_SUBMIT_ARGS='--packages").text.splitlines()[-1]
         return with_places(text, {"s3a://bucket": f"s3a://lake/{recorded.name}"})
 

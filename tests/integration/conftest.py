@@ -47,7 +47,7 @@ def _forgotten_tables(request: pytest.FixtureRequest) -> Iterator[None]:
 def mirror(
     request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> SmallMirror:
-    """Give a mirror that has nothing yet, for each way of writing."""
+    """Return a mirror that has nothing yet, for each way of writing."""
     monkeypatch.setenv("WALREPLAY_COMMITS", "spark" if request.param != "files of our own" else "")
     return SmallMirror(spark, tmp_path)
 
@@ -61,7 +61,7 @@ def stop() -> Iterator[Callable[[str], None]]:
 
 @pytest.fixture(scope="module")
 def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OtherProcess]:
-    """Give another process, with a Java of its own, whose runs can be held at a step."""
+    """Return another process, with a Java of its own, whose runs can be held at a step."""
     other = OtherProcess(tmp_path_factory.mktemp("elsewhere"))
     yield other
     other.end()

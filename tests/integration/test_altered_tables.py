@@ -140,7 +140,7 @@ def _begun(server: Server, folder: Path, version: int) -> Slot:
 
 
 def _warned(warnings: Iterable[str], table: str) -> set[str]:
-    """Give the columns that warnings name, of a table; each has to have a remedy."""
+    """Return the columns that warnings name, of a table; each has to have a remedy."""
     found: set[str] = set()
     for text in warnings:
         match = re.match(rf"{re.escape(table)}: columns? ([^:]*): ", text)
@@ -151,7 +151,7 @@ def _warned(warnings: Iterable[str], table: str) -> set[str]:
 
 
 def _unequal(spark: SparkSession, applied: Applied, way: str, source: SourceTable) -> set[str]:
-    """Give the columns in which a mirror's rows are others than the source's."""
+    """Return the columns in which a mirror's rows are others than the source's."""
     frame = applied.frame(spark, way, source.qualified_name)
     assert [(field.name, field.dataType.simpleString()) for field in frame.schema.fields] == expected_fields(source)
     names = [column.name for column in source.columns]
@@ -169,7 +169,7 @@ def _unequal(spark: SparkSession, applied: Applied, way: str, source: SourceTabl
 
 
 def _published(server: Server, source: SourceTable) -> SourceTable:
-    """Give a table without columns that no stream has."""
+    """Return a table without columns that no stream has."""
     rows = server.rows(
         "SELECT unnest(attnames)::text FROM pg_publication_tables WHERE schemaname = %s AND tablename = %s",
         source.schema,
@@ -260,7 +260,7 @@ class _Statements:
         self._added = 0
 
     def next(self, columns: Sequence[tuple[str, str]], *, generates: bool) -> str:
-        """Give the subcommands of a statement, of which PostgreSQL may refuse some."""
+        """Return the subcommands of a statement, of which PostgreSQL may refuse some."""
         if self._random.random() < 0.2 and columns:
             return f"RENAME {self._random.choice(columns)[0]} TO {self._name()}"
         chosen = self._random.sample(columns, min(len(columns), self._random.randint(1, 3)))

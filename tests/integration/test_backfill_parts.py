@@ -29,7 +29,7 @@ WIDER = relation(9, "t", {"id": INT8, "name": TEXT, "more": TEXT})
 
 @pytest.fixture
 def small(spark: SparkSession, tmp_path: Path) -> SmallMirror:
-    """Give three files: commit LSNs 0/64, 0/C8 and 0/12C."""
+    """Return three files: commit LSNs 0/64, 0/C8 and 0/12C."""
     small = SmallMirror(spark, tmp_path)
     small.write(T, m.Insert(9, row(1, "a")), U, m.Insert(10, row(1, "x")))
     small.write(T, m.Update(9, row(1, "b")), m.Insert(9, row(2, "c")), U, m.Insert(10, row(2, "y")))

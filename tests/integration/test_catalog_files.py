@@ -45,7 +45,7 @@ _THIRD: Final = (m.Insert(1, row(4, "e")), m.Update(1, row(3, "f")))
 
 @pytest.fixture
 def mirror(spark: SparkSession, tmp_path: Path) -> Iterator[SmallMirror]:
-    """Give a mirror in the session's catalog that has nothing yet."""
+    """Return a mirror in the session's catalog that has nothing yet."""
     yield SmallMirror(spark, tmp_path, _CATALOG)
     for schema in ("s", "_walreplay"):
         spark.sql(f"DROP SCHEMA IF EXISTS {schema} CASCADE")

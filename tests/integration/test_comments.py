@@ -43,7 +43,7 @@ def _relation(oid: int, name: str, columns: Columns, *, schema: str = "s", key: 
 
 
 def _described(mirror: SmallMirror, location: Path) -> tuple[str | None, dict[str, str | None]]:
-    """Give what a table says of itself and of its columns, to Spark and to delta-rs, where that reads the table."""
+    """Return what a table says of itself and of its columns, to Spark and to delta-rs, where that reads the table."""
     (detail,) = mirror.spark.sql(f"DESCRIBE DETAIL delta.`{location}`").collect()
     told = mirror.spark.sql(f"DESCRIBE TABLE delta.`{location}`").collect()
     said = {row.col_name: row.comment for row in told if row.col_name and not row.col_name.startswith("#")}
@@ -211,7 +211,7 @@ def _quoted(name: str) -> str:
 
 
 def _logged(location: Path) -> tuple[str, dict[str, Any]]:
-    """Give the same by the table's log: no statement can name such a path."""
+    """Return the same by the table's log: no statement can name such a path."""
     (*_, newest) = (action["metaData"] for action in _actions(location) if "metaData" in action)
     fields = json.loads(newest["schemaString"])["fields"]
     return newest["description"], {field["name"]: field["metadata"].get("comment") for field in fields}

@@ -28,12 +28,12 @@ SAID = {"source": "shop"}
 
 
 def commit(log: Path, back: int = 0) -> Path:
-    """Give a commit of a log, so many in front of the newest."""
+    """Return a commit of a log, so many in front of the newest."""
     return sorted(log.glob("*.json"))[-1 - back]
 
 
 def sum_of(path: Path) -> Path:
-    """Give the checksum that Hadoop keeps of a file."""
+    """Return the checksum that Hadoop keeps of a file."""
     return path.with_name(f".{path.name}.crc")
 
 
@@ -131,7 +131,7 @@ RARE = (
 
 @pytest.fixture(scope="module", params=["statements", pytest.param("files", marks=pytest.mark.long)])
 def sound(request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Give a mirror of four runs; of what statements have written, Hadoop has checksums."""
+    """Return a mirror of four runs; of what statements have written, Hadoop has checksums."""
     small = SmallMirror(spark, tmp_path_factory.mktemp("sound") / "small")
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("WALREPLAY_COMMITS", "spark" if request.param == "statements" else "")

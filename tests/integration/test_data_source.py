@@ -28,7 +28,7 @@ pytestmark = pytest.mark.integration
 
 @pytest.fixture
 def read(spark: SparkSession) -> Any:
-    """Give the registered source's reader."""
+    """Return the registered source's reader."""
     spark.dataSource.register(walreplay.PgoutputDataSource)
 
     def frame_of(path: Path | str, **options: str) -> DataFrame:

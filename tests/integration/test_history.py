@@ -28,7 +28,7 @@ BOTH = {"outputs": ["mirror", "history"]}
 
 
 def spans(mirror: SmallMirror, name: str, *columns: str) -> list[tuple[Any, ...]]:
-    """Give a history's versions: some columns, where they begin and end, and what has opened them."""
+    """Return a history's versions: some columns, where they begin and end, and what has opened them."""
     rows = history(mirror.spark, mirror.location(name)).to_pylist()
     rows.sort(key=lambda one: (one["__start_lsn"], one["__ordinal"]))
     return [(*(one[name] for name in columns), one["__start_lsn"], one["__end_lsn"], one["__op"]) for one in rows]
@@ -121,7 +121,7 @@ def test_equal_rows_are_found_under_other_texts(mirror: SmallMirror) -> None:
 
 
 def watching(**lists: list[str]) -> dict[str, Any]:
-    """Give the configuration of histories, with what it says of the table s.t."""
+    """Return the configuration of histories, with what it says of the table s.t."""
     return {"outputs": ["history"], "objects": [{"table": {"source_schema": "s", "source_table": "t", **lists}}]}
 
 

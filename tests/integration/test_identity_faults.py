@@ -35,7 +35,7 @@ _FORMS = {
 
 
 def _value(text: Any, kind: str) -> Any:
-    """Give what two texts have alike that are one value; the forms themselves are held against a live server."""
+    """Return what two texts have alike that are one value; the forms themselves are held against a live server."""
     if text is None:
         return None
     if isinstance(text, bytearray | bytes):

@@ -46,14 +46,14 @@ _T = relation(1, "orders", {"id": INT4, "v": TEXT}, schema="shop")
 
 @pytest.fixture
 def archive(tmp_path: Path) -> Path:
-    """Give an archive of its own, of a few files."""
+    """Return an archive of its own, of a few files."""
     shutil.copytree(case("o03").folder, tmp_path / "captures")
     return tmp_path / "captures"
 
 
 @pytest.fixture
 def scans(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Give the files that are scanned, in the end."""
+    """Return the files that are scanned, in the end."""
     told: list[str] = []
     scan_each = capture_files.scan_each
 
@@ -310,7 +310,7 @@ def test_harm_is_named_with_an_index_and_without(
 
 
 def session(first: int, last: int, **values: str) -> bytes:
-    """Give what a session sends, one row in each transaction; some rows have other values."""
+    """Return what a session sends, one row in each transaction; some rows have other values."""
     messages: list[m.AnyMessage] = []
     for number in range(first, last + 1):
         messages.append(m.Begin(100 * number, number, number))
@@ -400,7 +400,7 @@ def test_values_and_bases_are_told(spark: SparkSession, tmp_path: Path, capsys: 
 
 
 def files_in(folder: Path) -> dict[str, tuple[int, int]]:
-    """Give all that is in a folder, itself included, with its size and when it was changed."""
+    """Return all that is in a folder, itself included, with its size and when it was changed."""
     return {str(path): (path.stat().st_size, path.stat().st_mtime_ns) for path in (folder, *folder.rglob("*"))}
 
 
@@ -474,7 +474,7 @@ def test_bytes_that_rot_behind_an_index_are_told_by_an_audit_and_stop_a_run(
 
 @pytest.fixture
 def closed(archive: Path) -> Iterator[Path]:
-    """Give an archive that nobody can write to, root included."""
+    """Return an archive that nobody can write to, root included."""
     if shutil.which("chattr") is None or subprocess.run(["chattr", "+i", archive], capture_output=True).returncode:
         pytest.skip("no folder can be closed to this account")
     yield archive

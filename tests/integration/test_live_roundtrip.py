@@ -38,7 +38,7 @@ class Recorded:
     tables: tuple[SourceTable, ...]
 
     def tables_after(self, files: Sequence[Path]) -> list[SourceTable]:
-        """Give the tables after the first files alone, as the reference has them."""
+        """Return the tables after the first files alone, as the reference has them."""
         stream = b"".join(file.read_bytes() for file in files)
         return replay([stream], Framing.RECVLOGICAL).sources(self.tables)
 

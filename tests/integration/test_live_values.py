@@ -106,7 +106,7 @@ class Oracle:
         return self.connection.execute("SELECT %s::regtype::oid", [sql_name]).fetchone()[0]
 
     def both_forms(self, query: str) -> list[tuple[bytes, str]]:
-        """Give the values of a query's column v in both forms.
+        """Return the values of a query's column v in both forms.
 
         Not by a cast to text: some casts write another text than the output function does.
         """

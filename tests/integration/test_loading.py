@@ -142,7 +142,7 @@ def notes(mirror: SmallMirror) -> dict[int, str | None]:
 
 
 def changes(number: int) -> list[m.AnyMessage]:
-    """Give the changes of a file: the first ones are in the base, but a table beside it has them from the captures."""
+    """Return a file's changes: the first ones are in the base, but a table beside it has them from the captures."""
     other = relation(10, "others", {"id": INT4, "note": TEXT})
     rows = [m.Insert(9, row(2, "two")), m.Insert(9, row(3, None))] if number == 1 else [m.Update(9, row(1, "later"))]
     return [ITEMS, *rows, other, m.Insert(10, row(number, "kept"))]

@@ -65,7 +65,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
 
 @pytest.fixture
 def shop(server: Server) -> Server:
-    """Give a test a database ``shop`` of its own, without the tables and slots of others."""
+    """Return a test a database ``shop`` of its own, without the tables and slots of others."""
     server.database = "postgres"
     server.drop_slots()
     server.execute(

@@ -43,7 +43,7 @@ Place = Callable[[], str]
 
 @pytest.fixture
 def captures(tmp_path: Path) -> Path:
-    """Give captures of which a first half is there; `_more` brings the rest."""
+    """Return captures of which a first half is there; `_more` brings the rest."""
     folder = tmp_path / "captures"
     folder.mkdir()
     (data,) = case(_SMALL).streams()
@@ -68,7 +68,7 @@ def _more(captures: Path) -> None:
 
 
 def _state(spark: SparkSession, target: object) -> tuple[int, Holder | None]:
-    """Give the version of the ledger's state, and who holds the lock by it."""
+    """Return the version of the ledger's state, and who holds the lock by it."""
     table = Target.parse(str(target)).ledger("state")
     (row,) = delta.read(spark, table).collect()
     (newest,) = spark.sql(f"DESCRIBE HISTORY {table.sql} LIMIT 1").collect()

@@ -78,7 +78,7 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> First:
 
 
 def without_seconds(text: str) -> list[str]:
-    """Give the lines with all that hangs on the clock left out."""
+    """Return the lines with all that hangs on the clock left out."""
     return [re.sub(r" +\d+\.\d( s)?(?=$|, written)", " …", line) for line in text.splitlines()]
 
 

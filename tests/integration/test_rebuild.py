@@ -70,7 +70,7 @@ def fill(small: SmallMirror, **config: Any) -> None:
 
 
 def held(spark: SparkSession, target: str | Path) -> dict[str, Counter[str]]:
-    """Give the rows of a target's tables, those of change logs with all their columns."""
+    """Return the rows of a target's tables, those of change logs with all their columns."""
     found = {}
     for name, location in mirror_tables(target).items():
         rows = spark.read.format("delta").load(str(location))
@@ -161,7 +161,7 @@ def test_outputs_that_lack_changes_are_whole_again(small: SmallMirror, tmp_path:
 
 @pytest.fixture(scope="module")
 def damaged(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Counter[str]]]:
-    """Give captures and a mirror of them, two of whose tables are damaged, and what it has to hold."""
+    """Return captures and a mirror of them, two of whose tables are damaged, and what it has to hold."""
     folder = tmp_path_factory.mktemp("damaged")
     small = SmallMirror(spark, folder / "small")
     small.apply(ORDERS, m.Insert(9, row(1, "a")), ITEMS, m.Insert(10, row(1, "i")), m.Insert(10, row(1, "i")), **SAID)
@@ -179,7 +179,7 @@ def copy_of(spark: SparkSession, damaged: Path, folder: Path) -> SmallMirror:
 
 
 def table_commits(small: SmallMirror) -> dict[str, int]:
-    """Give how many commits of tables there are that replace their rows."""
+    """Return how many commits of tables there are that replace their rows."""
     return {name: small.history(name).count("WRITE") for name in ("orders", "items")}
 
 

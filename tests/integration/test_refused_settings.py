@@ -80,7 +80,7 @@ def test_a_stopped_run_is_finished_and_no_commit_made_twice(
 
 
 def _values(rows: Counter[tuple[Any, ...]]) -> list[tuple[str, ...]]:
-    """Give the rows' ids and texts."""
+    """Return the rows' ids and texts."""
     return sorted(tuple(map(str, found[1:3])) for found in rows.elements())
 
 

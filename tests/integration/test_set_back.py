@@ -96,12 +96,12 @@ class Course:
     kept: Path
 
     def behind(self, run: int) -> SmallMirror:
-        """Give the mirror as it was behind a run."""
+        """Return the mirror as it was behind a run."""
         self.mirror.go_back_to(self.kept / str(run))
         return self.mirror
 
     def ledger(self, run: int) -> Path:
-        """Give the copy of its ledger."""
+        """Return the copy of its ledger."""
         return self.kept / str(run) / self.mirror.ledger.relative_to(self.mirror.captures.parent)
 
 

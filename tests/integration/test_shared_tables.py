@@ -49,7 +49,7 @@ def shards(spark: SparkSession, tmp_path: Path) -> Shards:
 
 @pytest.fixture
 def stopped(spark: SparkSession, shards: Shards, stop: Callable[[str], None]) -> Callable[[str], None]:
-    """Give what runs the source ``eu`` up to a step."""
+    """Return what runs the source ``eu`` up to a step."""
 
     def run(step: str) -> None:
         stop(step)

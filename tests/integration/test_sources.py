@@ -45,7 +45,7 @@ def in_schemas_of(name: str, recorded: Case) -> list[SourceTable]:
 
 
 def states(folder: Path) -> dict[str, bytes]:
-    """Give all files of a folder, to see that nothing has changed."""
+    """Return all files of a folder, to see that nothing has changed."""
     return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
@@ -110,7 +110,7 @@ def test_each_source_is_applied_whatever_becomes_of_the_others(
 
 @pytest.fixture
 def small(spark: SparkSession, tmp_path: Path) -> Callable[[str], SmallMirror]:
-    """Give captures of a small table, in a folder of their own by name."""
+    """Return captures of a small table, in a folder of their own by name."""
     return lambda name: SmallMirror(spark, tmp_path / name)
 
 
@@ -152,7 +152,7 @@ def test_two_sources_cannot_have_one_table(
 
 
 def warnings_of(spark: SparkSession, lake: Path) -> list[str]:
-    """Give the warnings of all of a's runs, as its ledger has them."""
+    """Return the warnings of all of a's runs, as its ledger has them."""
     table = spark.read.format("delta").load(str(lake / "_walreplay" / "sources" / "a" / "runs"))
     return [warning for found in table.select("warnings").collect() for warning in found.warnings]
 

@@ -24,7 +24,7 @@ PAGE = "docs/sources.md"
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Give a folder with the page's configuration."""
+    """Return a folder with the page's configuration."""
     folder = tmp_path_factory.mktemp("sources")
     text = block(PAGE, "sources:").text  # as a configuration, all of these are taken elsewhere
     captures = {"/data/captures/eu": folder / "eu", "/data/captures/us": folder / "us"}
@@ -35,7 +35,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def commands(text: str, lake: Path) -> list[list[str]]:
-    """Give the arguments of a block's commands."""
+    """Return the arguments of a block's commands."""
     found = []
     for line in without_comments(text).splitlines():
         program, *arguments = shlex.split(line)
@@ -49,7 +49,7 @@ def placed(text: str, lake: Path) -> str:
 
 
 def without_seconds(text: str) -> list[str]:
-    """Give the lines with all that hangs on the clock left out."""
+    """Return the lines with all that hangs on the clock left out."""
     return [re.sub(r" +\d+\.\d( s)?(?=$|, written)", " …", line) for line in text.splitlines()]
 
 

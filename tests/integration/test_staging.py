@@ -29,13 +29,13 @@ _MOST = 20 << 20
 
 @pytest.fixture(params=["folder", "catalog"])
 def target(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Iterator[Target]:
-    """Give a target of each kind."""
+    """Return a target of each kind."""
     yield Target.parse(str(tmp_path) if request.param == "folder" else "spark_catalog.staged")
     spark.sql("DROP SCHEMA IF EXISTS staged CASCADE")
 
 
 def _staged_rows(spark: SparkSession) -> DataFrame:
-    """Give a small row and many large ones behind it, whose bytes cannot be compressed."""
+    """Yield a small row and many large ones behind it, whose bytes cannot be compressed."""
 
     # Inside, as workers do not know this module.
     def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -52,7 +52,7 @@ def _staged_rows(spark: SparkSession) -> DataFrame:
 
 
 def _parts(frame: DataFrame) -> list[int]:
-    """Give the bytes, uncompressed, that each row group of a frame's files has."""
+    """Return the bytes, uncompressed, that each row group of a frame's files has."""
     files = [pq.ParquetFile(unquote(urlsplit(uri).path)).metadata for uri in frame.inputFiles()]
     return [file.row_group(number).total_byte_size for file in files for number in range(file.num_row_groups)]
 

@@ -58,7 +58,7 @@ class Recorded:
     tables: Mapping[str, list[SourceTable]]
 
     def copied(self, one: Published, way: str, folder: Path) -> Copied:
-        """Give what is to be loaded; what needs the snapshot alone is copied now."""
+        """Return what is to be loaded; what needs the snapshot alone is copied now."""
         if way != _SCRIPT:
             return IN_SNAPSHOT[way](self.seen, one, folder)
         found = self.copies[one.name]
@@ -68,7 +68,7 @@ class Recorded:
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[int], Recorded]]:
-    """Give what was recorded of a version; the first test that asks for it has it made."""
+    """Return what was recorded of a version; the first test that asks for it has it made."""
     with ExitStack() as stack:
         yield cache(lambda version: _record(version, tmp_path_factory.mktemp(f"recorded{version}"), stack))
 
@@ -124,7 +124,7 @@ _FULL = ((18, CHOSEN, _SCRIPT), (18, MADE, "JDBC"))
 
 
 def _cases() -> Iterator[Any]:
-    """Give a version, what is published, a way, and whether something is applied before the load."""
+    """Yield a version, what is published, a way, and whether something is applied before the load."""
     for version in reversed(server_versions()):
         for one in published(version):
             for number, way in enumerate((_SCRIPT, *IN_SNAPSHOT)):

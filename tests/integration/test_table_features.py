@@ -36,7 +36,7 @@ _ROW: Final = (1, 7, "2024-02-29", "x", "z")
 
 
 def _but(old: str, *new: tuple[str, int]) -> _Columns:
-    """Give the columns with others in one's place."""
+    """Return the columns with others in one's place."""
     return {k: t for name, kind in _BEFORE.items() for k, t in (new if name == old else [(name, kind)])}
 
 

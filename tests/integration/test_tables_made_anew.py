@@ -28,7 +28,7 @@ def _run(spark: SparkSession, captures: Path, target: Path, **config: Any) -> wa
 
 
 def _steps(folder: Path) -> tuple[Path, Path]:
-    """Give the captures, as they are at the first run, and the file that comes for the second."""
+    """Return the captures, as they are at the first run, and the file that comes for the second."""
     first, second = fault_case(_CASE).files
     captures = folder / "captures"
     captures.mkdir()

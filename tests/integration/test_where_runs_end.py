@@ -70,7 +70,7 @@ class Way:
 
 
 def _transactions(tables: Sequence[Table], chance: Random) -> list[list[m.AnyMessage]]:
-    """Give the transactions of all tables, in one order of commits."""
+    """Return the transactions of all tables, in one order of commits."""
     queues = [list(_own_transactions(number, table, chance)) for number, table in enumerate(tables)]
     found: list[list[m.AnyMessage]] = []
     while any(queues):
@@ -95,7 +95,7 @@ def _own_transactions(number: int, table: Table, chance: Random) -> Iterator[lis
 
 
 def _named(message: m.AnyMessage, number: int) -> m.AnyMessage:
-    """Give a message of a table's own history as that of one of several tables."""
+    """Return a message of a table's own history as that of one of several tables."""
     if isinstance(message, m.Relation):
         return replace(message, oid=100 * number + message.oid, name=f"{message.name}{number}")
     if isinstance(message, m.Truncate):

@@ -44,7 +44,7 @@ _ROWS = [(1, "it's a \\ text", _MOMENT, [("a", 1), (None, None)]), (2, None, Non
 
 @pytest.fixture(params=WAYS)
 def writer(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> TableWriter:
-    """Give a writer of each way."""
+    """Return a writer of each way."""
     way: Way = request.param
     return writer_of(spark, tmp_path, way)
 

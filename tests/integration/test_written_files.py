@@ -76,7 +76,7 @@ def _log(path: Path) -> list[dict[str, Any]]:
 
 
 def _statistics(path: Path) -> dict[str, Any]:
-    """Give the statistics of a table's only file, by the columns' names."""
+    """Return the statistics of a table's only file, by the columns' names."""
     (schema,) = (json.loads(entry["metaData"]["schemaString"]) for entry in _log(path) if "metaData" in entry)
     names = {
         field["metadata"].get("delta.columnMapping.physicalName", field["name"]): field["name"]

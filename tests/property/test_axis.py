@@ -41,7 +41,7 @@ def staged(plan: Plan, files: Files) -> list[dict[str, Any]]:
 
 
 def times(rows: list[dict[str, Any]], axis: Axis) -> Iterator[tuple[int, int]]:
-    """Give commit LSN and time of each event and each truncate."""
+    """Yield commit LSN and time of each event and each truncate."""
     history = HistoryTask(axis, NOTHING_EMPTIED)
     for row in rows:
         if row["table"] < 0:

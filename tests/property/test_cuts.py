@@ -52,7 +52,7 @@ def whole(name: str) -> tuple[Plan, Rows]:
 
 
 def rows_of(plan: Plan, files: Files, *, tile_bytes: int | None = None) -> Rows:
-    """Give each relation's row changes in their order, with all that the batches say of them."""
+    """Return each relation's row changes in their order, with all that the batches say of them."""
     found: Rows = {}
     for batch in decode_plan(plan, files.__getitem__, tile_bytes=tile_bytes):
         rows = [(where, f"{text} {batch.relation}") for where, text in listed(batch)]
@@ -157,7 +157,7 @@ STREAMED: list[m.AnyMessage] = [
 
 @cache
 def nested(framing: Framing) -> tuple[bytes, int]:
-    """Give a capture whose logical messages hold captures, and how many rows it has."""
+    """Return a capture whose logical messages hold captures, and how many rows it has."""
     inner: list[m.AnyMessage] = [
         *transaction(900, TABLE, ROW, ROW),
         *STREAMED,
@@ -195,7 +195,7 @@ def test_a_stream_of_which_too_little_is_there_waits() -> None:
 
 
 def cell_marks(data: bytes, at: int) -> Iterator[int]:
-    """Give the offsets of a TupleData's count, kinds and lengths; the last is behind its end."""
+    """Yield the offsets of a TupleData's count, kinds and lengths; the last is behind its end."""
     count = int.from_bytes(data[at : at + 2], "big")
     yield from (at, at + 1)
     at += 2
@@ -209,7 +209,7 @@ def cell_marks(data: bytes, at: int) -> Iterator[int]:
 
 
 def marks(data: bytes, at: int, message: m.AnyMessage) -> Iterator[int]:
-    """Give the offsets of a message's tags, counts and lengths."""
+    """Yield the offsets of a message's tags, counts and lengths."""
     yield at
     if isinstance(message, (m.Insert, m.Update, m.Delete)):
         part = at + 5
@@ -230,7 +230,7 @@ def marks(data: bytes, at: int, message: m.AnyMessage) -> Iterator[int]:
 
 @cache
 def breakable(name: str, framing: Framing) -> tuple[bytes, tuple[int, ...]]:
-    """Give a capture in a framing, and the offsets of its tags, counts, lengths and of its frames' bytes."""
+    """Return a capture in a framing, and the offsets of its tags, counts, lengths and of its frames' bytes."""
     data = reframe(stream(name), case(name).framing, framing)
     found: list[int] = []
     end = 0
@@ -242,7 +242,7 @@ def breakable(name: str, framing: Framing) -> tuple[bytes, tuple[int, ...]]:
 
 
 def outline(rows: Rows) -> dict[str, list[tuple[int, int]]]:
-    """Give only where the row changes stand."""
+    """Return only where the row changes stand."""
     return {name: [where for where, _ in changes] for name, changes in rows.items()}
 
 

@@ -30,7 +30,7 @@ ENCODINGS = pytest.mark.parametrize("codec", [codec_of("LATIN1"), codec_of("SJIS
 
 @cache
 def letters(codec: str) -> str:
-    """Give what an encoding has, those characters first whose second byte means something in an array.
+    """Return what an encoding has, those characters first whose second byte means something in an array.
 
     Without DEL, which no label has, and ``@``, which marks the names in what is written below.
     """

@@ -226,7 +226,7 @@ def test_a_table_is_well_formed(history: list[Version], policy: Policy, marked: 
 
 
 def told(before: Version, after: Version) -> bool:
-    """Say whether two versions without renames between them show what became of each column of the first."""
+    """Return whether two versions without renames between them show what became of each column of the first."""
     order = {one.name: place for place, one in enumerate(before.columns)}
     numbers = {one.number for one in before.columns}
     last = -1

@@ -28,7 +28,7 @@ keys = st.integers(0, 5)
 
 
 def numbered(events: list[Event]) -> list[Event]:
-    """Give each event values of its own, and transactions of a few events."""
+    """Return each event values of its own, and transactions of a few events."""
     return [
         Event(one.action, one.key, (10 + 2 * n, 11 + 2 * n), one.keeps, one.old, lsn=100 + n // 3)
         for n, one in enumerate(events)

@@ -33,7 +33,7 @@ Rows = dict[str, list[str]]
 
 
 def rows_of(runs: Iterator[tuple[Files, Any]]) -> Rows:
-    """Give each relation's row changes in their order."""
+    """Return each relation's row changes in their order."""
     found: Rows = {}
     for files, planned in runs:
         for batch in decode_plan(planned.plan, files.__getitem__):

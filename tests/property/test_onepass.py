@@ -32,7 +32,7 @@ def a_short_reach(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def planned(files: Files, tile_bytes: int | None) -> Rows | str:
-    """Give each relation's rows by a plan of all files, or what is wrong."""
+    """Return each relation's rows by a plan of all files, or what is wrong."""
     read, found = files.__getitem__, Rows()
     try:
         for batch in decode_plan(plan_files(list(files), read=read), read, tile_bytes=tile_bytes):
@@ -43,7 +43,7 @@ def planned(files: Files, tile_bytes: int | None) -> Rows | str:
 
 
 def in_one_pass(files: Files, tile_bytes: int | None) -> Rows | str:
-    """Give each relation's rows, read as far as that goes in one pass, or what is wrong."""
+    """Return each relation's rows, read as far as that goes in one pass, or what is wrong."""
     found = Rows()
     try:
         for batch in decode_files(list(files), files.__getitem__, tile_bytes=tile_bytes):
@@ -54,7 +54,7 @@ def in_one_pass(files: Files, tile_bytes: int | None) -> Rows | str:
 
 
 def how_far(files: Files, tile_bytes: int | None) -> str:
-    """Say whether one pass reads everything, some of it, or nothing."""
+    """Return whether one pass reads everything, some of it, or nothing."""
     one_pass, batches = OnePass(None, tile_bytes=tile_bytes), 0
     try:
         for content in files.values():

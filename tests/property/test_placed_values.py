@@ -79,7 +79,7 @@ _Tables = list[tuple[list[str], list[list[Cell]]]]
 
 @st.composite
 def _captures(draw: st.DrawFn) -> tuple[list[m.AnyMessage], _Tables]:
-    """Give a capture's messages, and of each table its columns' types and its rows' cells."""
+    """Return a capture's messages, and of each table its columns' types and its rows' cells."""
     tables: _Tables = []
     messages: list[m.AnyMessage] = [m.Begin(100, 1, 7)]
     for number in range(draw(st.integers(1, 3))):

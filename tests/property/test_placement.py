@@ -77,7 +77,7 @@ class Mirror:
 
 
 def last_names(uses: Sequence[tuple[int, str]]) -> dict[int, str]:
-    """Give each relation's last name, in the order in which these were used last."""
+    """Return each relation's last name, in the order in which these were used last."""
     last: dict[int, str] = {}
     for oid, name in uses:
         last.pop(oid, None)
@@ -123,7 +123,7 @@ runs = st.lists(st.tuples(st.lists(operations, max_size=9), st.lists(st.integers
 
 
 def played(server: Server, operations: list[tuple[str, ...]]) -> list[tuple[int, str]]:
-    """Give which relation each write was for, and by which name."""
+    """Return which relation each write was for, and by which name."""
     uses = []
     for operation, *arguments in operations:
         if operation == "write":

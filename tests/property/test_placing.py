@@ -51,7 +51,7 @@ Row = list[Any]
 
 @st.composite
 def _captures(draw: st.DrawFn) -> tuple[list[m.AnyMessage], dict[str, list[tuple[str, Row, Row | None]]]]:
-    """Give a capture's messages, and of each relation (operation, row, old row of an update)."""
+    """Return a capture's messages, and of each relation (operation, row, old row of an update)."""
     kinds = draw(st.lists(st.lists(st.sampled_from([*_WIDTHS, _TEXT, _BOOL]), max_size=4), min_size=1, max_size=4))
     relations = [
         m.Relation(100 + n, "s", f"t{n}", "f", tuple(m.Column(f"c{k}", oid, -1, True) for k, oid in enumerate(oids)))

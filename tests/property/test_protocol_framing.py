@@ -32,7 +32,7 @@ COMPRESSORS = {
 
 
 def readable(data: bytes, framing: Framing) -> Iterator[tuple[int, m.AnyMessage]]:
-    """Give what can be read in front of an error, which has to be one of ours."""
+    """Yield what can be read in front of an error, which has to be one of ours."""
     with contextlib.suppress(CaptureError):
         yield from read_stream(data, framing=framing)
 

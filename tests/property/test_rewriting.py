@@ -110,7 +110,7 @@ _NEW: Final[dict[_Key, tuple[Any, ...]]] = {(1, "x"): ([3], 10, None, (False, Tr
 
 
 def _before(paths: Sequence[Path], rows: Keys | Images) -> Before:
-    """Give the table in some files."""
+    """Return the table in some files."""
     return Before(MountedFolder("/"), tuple(map(str, paths)), _COLUMNS, _SOURCES, 5, rows)
 
 

@@ -65,7 +65,7 @@ def _text(value: Any) -> str | None:
 
 
 def decoded(plan: Plan, files: Files) -> Rows:
-    """Give the row changes that a run applies."""
+    """Return the row changes that a run applies."""
     found: Rows = {}
     for batch in decode_plan(plan, files.__getitem__):
         found.setdefault(batch.relation.qualified_name, []).extend(rows_of(batch))
@@ -77,7 +77,7 @@ def listed(plan: Plan) -> list[Label]:
 
 
 def difference(got: Rows, expected: Rows) -> str:
-    """Say where row changes differ first."""
+    """Return where row changes differ first."""
     for name in sorted({*got, *expected}):
         for number, (one, other) in enumerate(zip_longest(got.get(name, ()), expected.get(name, ()))):
             if one != other:

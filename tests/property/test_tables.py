@@ -16,7 +16,7 @@ NAMES = ("a", "b", "A", "c")
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[Relation]:
-    """Give the versions of some relations, in the order in which they are used."""
+    """Return the versions of some relations, in the order in which they are used."""
     tables: dict[int, tuple[str, str, list[tuple[int, str, int, bool]]]] = {}
     number, seen = 100, []
     for _ in range(draw(st.integers(1, 14))):

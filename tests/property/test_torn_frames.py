@@ -58,7 +58,7 @@ Pick = Callable[[Sequence[int], str], int]
 
 
 def drawn(pick: Pick, name: str, framing: Framing) -> tuple[bytes, list[int], bool]:
-    """Give a stream that breaks a few times, where, and whether a torn message is completed by what follows it.
+    """Return a stream that breaks a few times, where, and whether a torn message is completed by what follows it.
 
     That is so where as many bytes as it lacks are whole messages of the next session: its value holds them then.
     """
@@ -88,7 +88,7 @@ def drawn(pick: Pick, name: str, framing: Framing) -> tuple[bytes, list[int], bo
 
 
 def ends_of(session: Wire, message: int) -> list[int]:
-    """Give where a message ends, and all that follow it."""
+    """Return where a message ends, and all that follow it."""
     return [*(one.start for one in session.own[message + 1 :]), len(session.data)]
 
 

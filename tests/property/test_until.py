@@ -29,7 +29,7 @@ def until_of(wish: Wish, transactions: Sequence[Transaction]) -> Until:
 
 
 def wanted(until: Until | None, transactions: Sequence[Transaction]) -> list[Transaction]:
-    """Give the transactions in front of the first one that is too late."""
+    """Return the transactions in front of the first one that is too late."""
 
     def in_time(one: Transaction) -> bool:
         if until is None:
@@ -54,7 +54,7 @@ def rows_of_runs(files: Files, ends: Sequence[Until | None], state: State, *, gu
 
 
 def played(drawn: Drawn, chosen: Sequence[Wish]) -> tuple[Files, State, list[Until]]:
-    """Give the files of a simulated capture, what they hold, and ends of runs, each behind the one before."""
+    """Return the files of a simulated capture, what they hold, and ends of runs, each behind the one before."""
     capture = play(drawn)
     assume(len(capture.data) >= LEAST_BYTES)
     files = capture.stages[-1]

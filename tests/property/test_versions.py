@@ -43,13 +43,13 @@ class Delivery:
 
 
 def rows_of(versions: Iterable[Version]) -> list[str]:
-    """Give versions in an order."""
+    """Return versions in an order."""
     return sorted(repr(version.row) for version in versions)
 
 
 @st.composite
 def histories(draw: st.DrawFn, *actions: int) -> list[Change]:
-    """Give transactions of one to several changes, whose ordinals leave gaps."""
+    """Return transactions of one to several changes, whose ordinals leave gaps."""
     changes: list[Change] = []
     value = 10
     for number in range(draw(st.integers(1, 12))):

@@ -15,7 +15,7 @@ Floors = Sequence[Sequence[str]]
 
 
 def imports(path: Path) -> Iterator[str]:
-    """Give the dotted names that a module imports, each as far as it is written."""
+    """Yield the dotted names that a module imports, each as far as it is written."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -26,7 +26,7 @@ def imports(path: Path) -> Iterator[str]:
 
 
 def modules(package: Path) -> dict[str, Path]:
-    """Give the modules of a package by their dotted names; a package in it goes by its own."""
+    """Return the modules of a package by their dotted names; a package in it goes by its own."""
     found = {}
     for path in package.rglob("*.py"):
         parts = path.relative_to(package.parent).with_suffix("").parts
@@ -35,7 +35,7 @@ def modules(package: Path) -> dict[str, Path]:
 
 
 def graph(package: Path) -> dict[str, set[str]]:
-    """Give which of the package's modules each of them imports."""
+    """Return which of the package's modules each of them imports."""
     known = modules(package)
     found: dict[str, set[str]] = {}
     for name, path in known.items():
@@ -44,12 +44,12 @@ def graph(package: Path) -> dict[str, set[str]]:
 
 
 def _module(imported: str, known: Mapping[str, Path]) -> str | None:
-    """Give the module that a name stands for or is taken from."""
+    """Return the module that a name stands for or is taken from."""
     return imported if imported in known else (owner if (owner := imported.rpartition(".")[0]) in known else None)
 
 
 def climbs(package: Path, room: str, floors: Floors) -> list[str]:
-    """Give the imports that go up, or stay on their floor, in one room of the package ("" is the package itself)."""
+    """Return the imports that go up, or stay on their floor, in one room of the package ("" is the package itself)."""
     rank = {name: number for number, floor in enumerate(floors) for name in floor}
     inside = f"{package.name}.{room}." if room else f"{package.name}."
     found = []
@@ -63,7 +63,7 @@ def climbs(package: Path, room: str, floors: Floors) -> list[str]:
 
 
 def circle(package: Path) -> list[str]:
-    """Give modules that import each other in a circle; nothing where there is none."""
+    """Return modules that import each other in a circle; nothing where there is none."""
     try:
         TopologicalSorter(graph(package)).prepare()
     except CycleError as error:
@@ -72,7 +72,7 @@ def circle(package: Path) -> list[str]:
 
 
 def long_modules(package: Path, most: int) -> dict[str, int]:
-    """Give the modules that have more lines than that, and how many."""
+    """Return the modules that have more lines than that, and how many."""
     counts = {name: len(path.read_text(encoding="utf-8").splitlines()) for name, path in modules(package).items()}
     return {name: lines for name, lines in sorted(counts.items()) if lines > most}
 
@@ -90,7 +90,7 @@ class Neighbours:
     used_by: tuple[str, ...]
 
     def sentences(self) -> list[str]:
-        """Give the two sentences of the room's docstring that name them."""
+        """Return the two sentences of the room's docstring that name them."""
         named = {"Uses": self.uses, "Used by": self.used_by}
         return [f"{head}: {', '.join(names) or 'nothing'}." for head, names in named.items()]
 
@@ -99,7 +99,7 @@ _SENTENCE = re.compile(r"^(?:Uses|Used by): [^.]*\.$", re.MULTILINE)
 
 
 def neighbours(package: Path) -> dict[str, Neighbours]:
-    """Give the neighbours of each room (a package inside of the package), by its dotted name.
+    """Return the neighbours of each room (a package inside of the package), by its dotted name.
 
     A room counts with all that is in it.  It knows the rooms beside it, and of those elsewhere the outermost one.
     Single modules of the package, such as its errors, are not listed as used: everybody uses them.
@@ -124,7 +124,7 @@ def _inside(module: str, room: str) -> bool:
 
 
 def _seen(module: str, outer: str, rooms: Collection[str]) -> str:
-    """Give what a module belongs to, as seen from a room that lies in `outer`."""
+    """Return what a module belongs to, as seen from a room that lies in `outer`."""
     depth = len(outer.split(".")) if _inside(module, outer) else 1
     found = ".".join(module.split(".")[: depth + 1])
     return outer if outer in rooms and _inside(found, outer) and found not in rooms else found
@@ -135,7 +135,7 @@ def _last_names(names: Collection[str]) -> tuple[str, ...]:
 
 
 def wrong_neighbours(package: Path) -> list[str]:
-    """Give the rooms whose docstring does not name its neighbours, each with the lines that belong there."""
+    """Return the rooms whose docstring does not name its neighbours, each with the lines that belong there."""
     found = []
     for room, around in sorted(neighbours(package).items()):
         text = ast.get_docstring(ast.parse(modules(package)[room].read_text(encoding="utf-8"))) or ""

@@ -48,7 +48,7 @@ class Walked:
 
 
 def messages_of(data: bytes, framing: Framing) -> Iterator[tuple[int, m.AnyMessage]]:
-    """Give one session's whole messages, each with the offset behind its frame."""
+    """Yield one session's whole messages, each with the offset behind its frame."""
     streaming = False
     try:
         if framing.is_sized:

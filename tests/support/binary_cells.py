@@ -76,7 +76,7 @@ def convert(
 
 
 def image(column: tuple[pa.Array, list[Rescued]]) -> tuple[str, list[Rescued]]:
-    """Give what two columns have to be equal in: NaN and the sign of zero are told."""
+    """Return what two columns have to be equal in: NaN and the sign of zero are told."""
     return repr(column[0].to_pylist()), column[1]
 
 
@@ -84,7 +84,7 @@ def image(column: tuple[pa.Array, list[Rescued]]) -> tuple[str, list[Rescued]]:
 
 
 def numeric(sign: int, digits: int, scale: int) -> Value:
-    """Give ``sign * digits * 10 ** -scale`` with so many decimal digits."""
+    """Return ``sign * digits * 10 ** -scale`` with so many decimal digits."""
     written = str(digits).rjust(scale + 1, "0")
     whole, fraction = written[: len(written) - scale], written[len(written) - scale :]
     negative = sign < 0 and digits > 0
@@ -121,14 +121,14 @@ def day_text(days: int) -> tuple[str, str]:
 
 
 def date(days: int) -> Value:
-    """Give a date of so many days since 2000-01-01; the largest and the smallest are the infinities."""
+    """Return a date of so many days since 2000-01-01; the largest and the smallest are the infinities."""
     infinity = "infinity" if days > 0 else "-infinity"
     text = infinity if days in (INT32_MAX, -INT32_MAX - 1) else "".join(day_text(days))
     return Value(text, struct.pack("!i", days))
 
 
 def timestamp(micros: int, zone: str = "") -> Value:
-    """Give a timestamp of so many microseconds since 2000-01-01; the largest and the smallest are the infinities."""
+    """Return a timestamp of so many microseconds since 2000-01-01; the largest and the smallest are the infinities."""
     if micros in (INT64_MAX, -INT64_MAX - 1):
         text = "infinity" if micros > 0 else "-infinity"
     else:
@@ -141,7 +141,7 @@ def timestamp(micros: int, zone: str = "") -> Value:
 
 
 def array(oid: int, elements: Sequence[Value | None], *, lower: int = 1, lengths: Sequence[int] | None = None) -> Value:
-    """Give an array; ``lengths`` are those of its dimensions, the elements in row-major order."""
+    """Return an array; ``lengths`` are those of its dimensions, the elements in row-major order."""
     lengths = ([len(elements)] if elements else []) if lengths is None else lengths
     binary = struct.pack("!iii", len(lengths), int(None in elements), oid)
     for length in lengths:

@@ -56,7 +56,7 @@ def cases() -> list[Case]:
 
 
 def case(name: str) -> Case:
-    """Give the one case whose name begins so: ``case("o12")``."""
+    """Return the one case whose name begins so: ``case("o12")``."""
     (found,) = [case for case in cases() if case.name.startswith(name)]
     return found
 

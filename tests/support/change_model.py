@@ -24,7 +24,7 @@ Row = dict[str, Any]
 
 
 def changes_of(batches: Iterable[ChangeBatch]) -> dict[str, list[Row]]:
-    """Give the rows that each table's change log has to have, by ``schema.table``, but for where they come from."""
+    """Return the rows that each table's change log has to have, by ``schema.table``, but for where they come from."""
     found: dict[str, list[Row]] = defaultdict(list)
     for batch in batches:
         names = [column.name for column in batch.relation.columns]
@@ -72,7 +72,7 @@ def _place(row: Row) -> tuple[int, int]:
 
 
 def logged(spark: SparkSession, location: str | Path) -> list[Row]:
-    """Give the rows of a change log in their order."""
+    """Return the rows of a change log in their order."""
     frame = spark.read.format("delta").load(str(location))
     rows = frame.toArrow().to_pylist()
     for row in rows:
@@ -82,7 +82,7 @@ def logged(spark: SparkSession, location: str | Path) -> list[Row]:
 
 
 def comparable(value: Any) -> Any:
-    """Give a value that equals another if they are the same: NaN is NaN, and -0 is not 0."""
+    """Return a value that equals another if they are the same: NaN is NaN, and -0 is not 0."""
     if isinstance(value, float):
         return "nan" if math.isnan(value) else repr(value)
     if isinstance(value, dict):
@@ -118,7 +118,7 @@ def _local(path: str) -> str:
 
 
 def logs_of(report: walreplay.RunReport) -> dict[str, str]:
-    """Give where the change logs are that a run has written to, by their source tables' names."""
+    """Return where the change logs are that a run has written to, by their source tables' names."""
     suffix = " (changelog)"
     return {one.name.removesuffix(suffix): one.location for one in report.tables if one.name.endswith(suffix)}
 

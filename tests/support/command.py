@@ -66,7 +66,7 @@ def run_without(blocked: str, program: str) -> subprocess.CompletedProcess[str]:
 
 
 def program_environment(scratch: Path) -> dict[str, str]:
-    """Give the environment of a program that a test starts, and that is made of what tests have."""
+    """Return the environment of a program that a test starts, and that is made of what tests have."""
     environment = spark_environment(scratch)
     environment["PYTHONPATH"] = os.pathsep.join([environment["PYTHONPATH"], str(Path(__file__).parents[1])])
     return environment
@@ -82,6 +82,6 @@ def speak_into(scratch: str | os.PathLike[str]) -> None:
 
 
 def said_in(scratch: Path, otherwise: str) -> str:
-    """Give what a program has said by itself; ``otherwise`` where it did not come as far as `speak_into`."""
+    """Return what a program has said by itself; ``otherwise`` where it did not come as far as `speak_into`."""
     file = scratch / _STDERR
     return file.read_text(encoding="utf-8") if file.exists() else otherwise

@@ -65,5 +65,5 @@ def _row_in_second_half(data: bytes, framing: Framing) -> int:
 
 
 def first_commit(data: bytes, framing: Framing) -> int:
-    """Give the offset of the first Commit."""
+    """Return the offset of the first Commit."""
     return next(at for at, message in read_stream(data, framing=framing) if isinstance(message, m.Commit))

@@ -62,7 +62,7 @@ def say(text: str) -> None:
 
 
 def installed(packages: Sequence[str], *, python: str = _THIS, with_wheel: bool = True) -> Path:
-    """Give the folder of an environment with packages, which is made if it is not there.
+    """Return the folder of an environment with packages, which is made if it is not there.
 
     Args:
         packages: as pip is told them; the wheel itself needs not be among them.
@@ -123,7 +123,7 @@ class Environment:
         return done.stdout + done.stderr
 
     def versions(self, *packages: str) -> str:
-        """Say which versions of Python and of packages it has."""
+        """Return which versions of Python and of packages it has."""
         ask = "import importlib.metadata as m, sys; print('Python %d.%d.%d' % sys.version_info[:3], *["
         ask += "f'{name} {m.version(name)}' for name in sys.argv[1:]], sep=', ')"
         return self.shell(f'python -c "{ask}" {" ".join(packages)}').strip()
@@ -199,12 +199,12 @@ def compare(environment: Environment, target: str, recorded: Case) -> None:
 
 
 def locked_jars(*, but: str = "postgresql") -> list[Path]:
-    """Give Delta's JARs as they are locked, in the place of those that Spark would fetch."""
+    """Return Delta's JARs as they are locked, in the place of those that Spark would fetch."""
     return [jar for jar in sorted(Path(sys.prefix, "jars").glob("*.jar")) if not jar.name.startswith(but)]
 
 
 def free_port() -> int:
-    """Give a port that nothing listens at."""
+    """Return a port that nothing listens at."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port: int = free.getsockname()[1]

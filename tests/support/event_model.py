@@ -162,7 +162,7 @@ def merge(state: State, rows: Iterable[dict[str, Any]]) -> State:
 
 
 def comparable(rows: Iterable[dict[str, Any]]) -> tuple[list[str], list[str]]:
-    """Give what of merged rows has to be the same, in whatever way they were folded: the bases and the final rows.
+    """Return what of merged rows has to be the same, in whatever way they were folded: the bases and the final rows.
 
     Which base goes on in a row that keeps nothing of it is all the same.
     """

@@ -26,12 +26,12 @@ def register() -> None:
 
 
 def examples(thorough: int) -> int:
-    """Give how many of a thorough run's examples the profile that is loaded has, at least 1."""
+    """Return how many of a thorough run's examples the profile that is loaded has, at least 1."""
     return max(thorough * settings().max_examples // _ALL, 1)
 
 
 def further(values: Iterable[Any], *, but: Container[Any] = (), long: Iterable[Any] = ()) -> list[Any]:
-    """Give the values of a test's parameter: all are for a thorough run, those in ``but`` for a quick one as well.
+    """Return the values of a test's parameter: all are for a thorough run, those in ``but`` for a quick one as well.
 
     Args:
         values: each a parameter's, or a tuple of several parameters'.

@@ -16,7 +16,7 @@ FAULTS = Path(__file__).parents[1] / "faults"
 
 
 def fault_case(name: str) -> Case:
-    """Give a case; its tables are told apart by their primary keys."""
+    """Return a case; its tables are told apart by their primary keys."""
     case = load(FAULTS / name)
     tables = [{"identity_key": table["primary_key"], **table} for table in case.info["tables"]]
     return replace(case, info={**case.info, "tables": tables})
@@ -28,7 +28,7 @@ def assert_fault_mended(spark: SparkSession, target: Path, name: str) -> None:
 
 
 def sources_of(name: str) -> list[SourceTable]:
-    """Give the source's tables of a case, those without a column left out."""
+    """Return the source's tables of a case, those without a column left out."""
     case = fault_case(name)
     tables = [table for table in case.info["tables"] if table["columns"]]
     return source_tables(replace(case, info={**case.info, "tables": tables}))

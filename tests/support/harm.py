@@ -172,7 +172,7 @@ class Whole:
         return cut(data, [edge if edge <= at else max(edge + more, at) for edge in self.edges])
 
     def outcome(self, harm: Harm) -> str:
-        """Say what becomes of a harmed capture."""
+        """Return what becomes of a harmed capture."""
         try:
             got = apply(harm.files)
         except WalReplayError as error:
@@ -199,13 +199,13 @@ class Whole:
 
 
 def _has_all(expected: list[Row], rows: list[Row]) -> bool:
-    """Say whether there are more rows, of a subtransaction that has rolled back, and else the same ones."""
+    """Return whether there are more rows, of a subtransaction that has rolled back, and else the same ones."""
     more = iter([(row[0], *row[2:]) for row in rows])
     return all((row[0], *row[2:]) in more for row in expected)
 
 
 def _differ_by_one_lsn(expected: list[Row], rows: list[Row]) -> bool:
-    """Say whether rows are the same but for one transaction's commit LSN."""
+    """Return whether rows are the same but for one transaction's commit LSN."""
     others = {(one[0], other[0]) for one, other in zip(expected, rows, strict=False) if one[0] != other[0]}
     same = [row[1:] for row in expected] == [row[1:] for row in rows]
     return same and len(others) == 1
@@ -237,7 +237,7 @@ HARMS: Final[tuple[Callable[[Whole, Random], Iterator[Harm]], ...]] = (
 
 
 def _commits(stream: bytes, framing: Framing) -> Iterator[tuple[int, int, int]]:
-    """Give where each message that commits begins and ends, and the commit LSN."""
+    """Yield where each message that commits begins and ends, and the commit LSN."""
     for at, message in _messages(stream, framing):
         if isinstance(message, (m.Commit, m.StreamCommit, m.CommitPrepared)):
             yield at, at + len(encode(message)) + (framing is Framing.RECVLOGICAL), message.commit_lsn

@@ -512,7 +512,7 @@ def _tuple(texts: Sequence[Text]) -> m.TupleData:
 
 
 def true_image(table: Table, texts: Sequence[Text]) -> str:
-    """Give the exact image that the mirror's row has to have."""
+    """Return the exact image that the mirror's row has to have."""
     values, rescued = [], {}
     for name, kind, text in zip(table.names, table.kinds, texts, strict=True):
         value = None if text is None else kind.values[text]

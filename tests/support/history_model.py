@@ -31,7 +31,7 @@ def history(spark: SparkSession, location: str | Path) -> pa.Table:
 
 
 def versions(table: pa.Table) -> list[tuple[Any, ...]]:
-    """Give a history's rows in one order, to be compared with another's."""
+    """Return a history's rows in one order, to be compared with another's."""
     rows = []
     for row in table.to_pylist():
         texts = row.get("_rescued_data")
@@ -41,13 +41,13 @@ def versions(table: pa.Table) -> list[tuple[Any, ...]]:
 
 
 def as_of_lsn(table: pa.Table, lsn: int) -> pa.Table:
-    """Give the versions that are the rows as of an LSN."""
+    """Return the versions that are the rows as of an LSN."""
     ended = pc.fill_null(pc.less_equal(table.column("__end_lsn"), lsn), False)
     return table.filter(pc.and_(pc.less_equal(table.column("__start_lsn"), lsn), pc.invert(ended)))
 
 
 def as_of_time(table: pa.Table, micros: int) -> pa.Table:
-    """Give the versions that are the rows at a time."""
+    """Return the versions that are the rows at a time."""
     time = pa.scalar(micros, pa.int64()).cast(pa.timestamp("us", "UTC"))
     ended = pc.fill_null(pc.less_equal(table.column("__END_AT"), time), False)
     return table.filter(pc.and_(pc.less_equal(table.column("__START_AT"), time), pc.invert(ended)))

@@ -221,7 +221,7 @@ class Table:
         return self.relation
 
     def retype(self) -> m.Relation:
-        """Give columns another type, which does not hold all of their values."""
+        """Return columns another type, which does not hold all of their values."""
         self.types |= {f"retyped{n}": "int4" for n in range(PARTS["retyped"][1])}
         return self.relation
 
@@ -244,7 +244,7 @@ class Table:
         return {"table": said}
 
     def mirrored_name(self, column: str) -> str:
-        """Give a column's name in the mirror."""
+        """Return a column's name in the mirror."""
         name = self.names[column]
         return f"{name}__2" if name in SUFFIXED else name
 
@@ -255,7 +255,7 @@ class Table:
         return [*map(self.mirrored_name, self.kept), *own, "__commit_lsn", "__commit_ts", RESCUED]
 
     def mirrored(self) -> list[tuple[Any, ...]]:
-        """Give the mirror's rows, each as its values and those that are rescued."""
+        """Return the mirror's rows, each as its values and those that are rescued."""
         return sorted((self._mirrored(row) for row in self.rows), key=repr)
 
     def _mirrored(self, row: Row) -> tuple[Any, ...]:

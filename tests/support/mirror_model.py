@@ -136,7 +136,7 @@ class MirrorModel:
         return folded, tracked, moves, deletes
 
     def _as_it_is(self) -> Projection:
-        """Give the projection of a table whose columns do not change."""
+        """Return the projection of a table whose columns do not change."""
         # Of a chain of one type, nothing but its length is looked at.
         chains = tuple((ColumnType(kind, Family.STRING, ""),) for kind in self.types)
         return Projection(tuple(range(len(self.names))), chains, self.names, self.names)
@@ -219,7 +219,7 @@ class MirrorModel:
 
 
 def _versions(staged: list[Row]) -> list[int]:
-    """Give the sequence numbers at which another relation version begins."""
+    """Return the sequence numbers at which another relation version begins."""
     found: list[tuple[int, int]] = [(0, -1)]
     for sequence, relation in sorted({(row["sequence"], row["relation"]) for row in staged}):
         if relation != found[-1][1]:
@@ -228,14 +228,14 @@ def _versions(staged: list[Row]) -> list[int]:
 
 
 def _batches(rows: list[Row]) -> list[pa.RecordBatch]:
-    """Give staged rows as they are handed to a task, one a batch."""
+    """Return staged rows as they are handed to a task, one a batch."""
     schema = pa.schema([("bucket", pa.int32()), ("sequence", pa.int64()), ("data", pa.binary())])
     ordered = sorted(rows, key=lambda row: (row["bucket"], row["sequence"]))
     return [pa.RecordBatch.from_pylist([{name: row[name] for name in schema.names}], schema=schema) for row in ordered]
 
 
 def image(row: TargetRow) -> str:
-    """Give a row's exact image: -0 is not 0, and NaN equals itself."""
+    """Return a row's exact image: -0 is not 0, and NaN equals itself."""
     return repr((row.values, row.rescued))
 
 

@@ -61,5 +61,5 @@ def assert_holds(spark: SparkSession, target: Path, recorded: Case, end: dict[st
 
 
 def third_of(recorded: Case) -> int:
-    """Give so many bytes that all files are some runs, and not as many as there are files."""
+    """Return so many bytes that all files are some runs, and not as many as there are files."""
     return max(1, sum(file.stat().st_size for file in recorded.files) // 3)

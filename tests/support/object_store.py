@@ -60,7 +60,7 @@ class ObjectStore:
     log: Path
 
     def settings(self) -> dict[str, str]:
-        """Give what Spark has to know of it; ``hadoop-aws`` has to be there."""
+        """Return what Spark has to know of it; ``hadoop-aws`` has to be there."""
         return {
             "spark.hadoop.fs.s3a.endpoint": self.endpoint,
             "spark.hadoop.fs.s3a.endpoint.region": "us-east-1",
@@ -80,7 +80,7 @@ class ObjectStore:
         self._put(f"{bucket}/{key}", data)
 
     def get(self, bucket: str, key: str) -> bytes:
-        """Give an object's bytes."""
+        """Return an object's bytes."""
         # Whose key it is does not matter, but there has to be one.
         request = urllib.request.Request(f"{self.endpoint}/{bucket}/{key}", headers={"Authorization": "AWS any:one"})
         with urllib.request.urlopen(request, timeout=_PATIENCE) as answer:
@@ -102,7 +102,7 @@ class ObjectStore:
             path.write_text(pattern, encoding="utf-8")
 
     def requests(self) -> list[str]:
-        """Give all requests so far: method and path."""
+        """Return all requests so far: method and path."""
         return self.log.read_text(encoding="utf-8").splitlines()
 
     @contextmanager
@@ -174,7 +174,7 @@ def main(port: str, delay: str, log: str, faults: str) -> None:
     denials, denied = _denials(Path(log)), set[str]()
 
     def is_denied(request: str) -> bool:
-        """Say whether the credentials have expired."""
+        """Return whether the credentials have expired."""
         if not denials.exists():
             return False
         pattern = denials.read_text(encoding="utf-8")

@@ -54,7 +54,7 @@ def pages() -> list[str]:
 
 
 def blocks(page: str, text: str) -> Iterator[Block]:
-    """Give a page's blocks; a fence that nothing closes is an error."""
+    """Yield a page's blocks; a fence that nothing closes is an error."""
     start, tag, lines = 0, "", list[str]()
     for number, line in enumerate(text.splitlines(), 1):
         fence = _FENCE.fullmatch(line)
@@ -71,25 +71,25 @@ def blocks(page: str, text: str) -> Iterator[Block]:
 
 @cache
 def all_blocks() -> tuple[Block, ...]:
-    """Give the blocks of all pages."""
+    """Return the blocks of all pages."""
     return tuple(block for page in pages() for block in blocks(page, (ROOT / page).read_text(encoding="utf-8")))
 
 
 def block(page: str, first_words: str) -> Block:
-    """Give the one block of a page whose first line begins so."""
+    """Return the one block of a page whose first line begins so."""
     found = [block for block in all_blocks() if block.page == page and block.first_line.startswith(first_words)]
     assert len(found) == 1, f"{page} has {len(found)} blocks that begin with {first_words!r}"
     return found[0]
 
 
 def block_behind(before: Block) -> Block:
-    """Give the block that follows another one on its page."""
+    """Return the block that follows another one on its page."""
     on_page = [block for block in all_blocks() if block.page == before.page]
     return on_page[on_page.index(before) + 1]
 
 
 def tagged(tag: str) -> list[Block]:
-    """Give all blocks with a tag."""
+    """Return all blocks with a tag."""
     return [block for block in all_blocks() if block.tag == tag]
 
 
@@ -106,7 +106,7 @@ class Claims:
     tags: frozenset[str]
 
     def cover(self, block: Block) -> bool:
-        """Say whether some test takes a block."""
+        """Return whether some test takes a block."""
         return block.tag in self.tags or any(
             page == block.page and block.first_line.startswith(words) for page, words in self.blocks
         )

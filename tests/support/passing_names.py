@@ -114,7 +114,7 @@ class Server:
             txn.altered.add(oid)
 
     def relation(self, oid: int) -> m.Relation:
-        """Give a relation as it is announced: every third has no key, every third only takes rows in."""
+        """Return a relation as it is announced: every third has no key, every third only takes rows in."""
         identity = "dfn"[oid % 3]
         columns = ["id", "v", *(["x"] if oid in self.wide else [])]
         listed = tuple(
@@ -171,7 +171,7 @@ class Sender:
         return b"".join(map(encode, self._bystander()))
 
     def send(self, txn: Txn) -> Iterator[bytes]:
-        """Give a transaction's pieces; one that comes again has the LSN that it had."""
+        """Yield a transaction's pieces; one that comes again has the LSN that it had."""
         if txn.how in ("ordinary", "far"):
             if txn.commits:
                 yield b"".join(map(encode, self._ordinary(txn)))
@@ -405,7 +405,7 @@ def pieces_of(server: Server, back: Sequence[int]) -> list[bytes]:
 
 
 def grouped(pieces: Sequence[bytes], ends: Iterable[int]) -> Iterator[dict[str, bytes]]:
-    """Give the files that are there at each run: a file a piece."""
+    """Yield the files that are there at each run: a file a piece."""
     names = [f"{number:04}" for number in range(len(pieces))]
     for end in [*sorted({end for end in ends if 0 < end < len(pieces)}), len(pieces)]:
         yield dict(zip(names[:end], pieces[:end], strict=True))

@@ -88,7 +88,7 @@ class Changing:
     table: PlainTable
 
     def some(self, count: int) -> Iterator[m.AnyMessage]:
-        """Give a transaction's changes, each of another row.
+        """Yield a transaction's changes, each of another row.
 
         Args:
             count: how many rows.

@@ -38,7 +38,7 @@ def relation(text: str, identity: str = "d", *, oid: int = 9, name: str = "t", n
 
 
 def configured(**values: Any) -> Settings:
-    """Give settings; ``table`` is what is said of the table s.t."""
+    """Return settings; ``table`` is what is said of the table s.t."""
     table = values.pop("table", None)
     if table is not None:
         values["objects"] = [{"table": {"source_schema": "s", "source_table": "t", **table}}]
@@ -63,7 +63,7 @@ def catalogue_of(
     before: Sequence[m.Relation] = (),
     layouts: Sequence[Layout] = (),
 ) -> Catalogue:
-    """Give a run's catalogue."""
+    """Return a run's catalogue."""
     plan = Plan(
         files=(),
         versions=(),
@@ -83,7 +83,7 @@ def catalogue_of(
 
 
 def mirrors(catalogue: Catalogue) -> dict[m.Relation, Version]:
-    """Give the versions as the mirror's tables take them."""
+    """Return the versions as the mirror's tables take them."""
     return {
         relation: version
         for relation, versions in catalogue.versions.items()

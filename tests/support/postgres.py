@@ -108,12 +108,12 @@ class Server:
                 connection.execute(statement.encode())
 
     def rows(self, query: str, *parameters: Any) -> list[tuple[Any, ...]]:
-        """Give the rows of a query."""
+        """Return the rows of a query."""
         with self.connect() as connection:
             return connection.execute(query.encode(), parameters).fetchall()
 
     def value(self, query: str, *parameters: Any) -> Any:
-        """Give the one value of a query."""
+        """Return the one value of a query."""
         (row,) = self.rows(query, *parameters)
         return row[0]
 
@@ -147,7 +147,7 @@ class Server:
                 into.writelines(copy)
 
     def lsn(self) -> int:
-        """Give the LSN where the next change will be written."""
+        """Return the LSN where the next change will be written."""
         return parse_lsn(self.value("SELECT pg_current_wal_insert_lsn()::text"))
 
     @contextmanager
@@ -255,7 +255,7 @@ class Recording:
 
 
 def on_tcp() -> dict[str, str]:
-    """Give the settings of a server that is reached by TCP, too, as JDBC has no other way."""
+    """Return the settings of a server that is reached by TCP, too, as JDBC has no other way."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return {"listen_addresses": "127.0.0.1", "port": str(free.getsockname()[1])}

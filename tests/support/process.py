@@ -34,7 +34,7 @@ def process_state() -> dict[str, Any]:
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    """Say what has changed; that a module was loaded for the first time is none."""
+    """Return what has changed; that a module was loaded for the first time is none."""
     found = []
     for what, old in before.items():
         new = after[what]

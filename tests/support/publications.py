@@ -75,7 +75,7 @@ _PLACES: Final = (
 
 
 def _columns(number: int) -> list[str]:
-    """Give a table's names of columns, none that Spark takes for another or the mirror for its own."""
+    """Return a table's names of columns, none that Spark takes for another or the mirror for its own."""
     found: list[str] = []
     for name in (*NAMES[number * 17 :], *NAMES):
         if len(found) < 12 and fold(name) not in map(fold, (*found, *SUFFIXED)):
@@ -258,7 +258,7 @@ def tables_of(subscriber: Server, one: Published) -> list[SourceTable]:
 
 
 def sent_tables(server: Server, one: Published) -> list[SourceTable]:
-    """Give the tables that are published with the columns that are, and no rows."""
+    """Return the tables that are published with the columns that are, and no rows."""
     query = "SELECT DISTINCT n.nspname, c.relname, string_to_array(p.attrs::text, ' ')::int[]"
     query += " FROM pg_get_publication_tables(VARIADIC %s::text[]) p JOIN pg_class c ON c.oid = p.relid"
     query += " JOIN pg_namespace n ON n.oid = c.relnamespace"

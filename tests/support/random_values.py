@@ -33,7 +33,7 @@ class Sample:
     since: int = 0
 
     def texts(self, random: Random, count: int, version: int) -> list[str]:
-        """Give the edges, and so many drawn values."""
+        """Return the edges, and so many drawn values."""
         edges = self.edges + (self.new_edges if version >= self.since else ())
         return [*edges, *(self.draw(random) for _ in range(count))]
 
@@ -116,7 +116,7 @@ def _numeric(random: Random) -> str:
 
 
 def numeric_sample(precision: int, scale: int) -> Sample:
-    """Give a sample of numeric(precision,scale); it has no infinities."""
+    """Return a sample of numeric(precision,scale); it has no infinities."""
 
     def draw(random: Random) -> str:
         digits = random.randrange(10 ** random.randint(1, precision))
@@ -378,7 +378,7 @@ def record_of(fields: list[Draw], random: Random) -> str:
 
 
 def array_sample(element: Sample, delimiter: str) -> Sample:
-    """Give a sample of the arrays of a type; their elements are its edges too."""
+    """Return a sample of the arrays of a type; their elements are its edges too."""
 
     def either(random: Random) -> str:
         return random.choice(element.edges) if element.edges and random.random() < 0.3 else element.draw(random)

@@ -116,7 +116,7 @@ KNOWN: Final[Mapping[str, frozenset[str]]] = {
 
 
 def rows_of(table: pa.Table) -> Rows:
-    """Give a table's rows, in one order, as values that can be compared."""
+    """Return a table's rows, in one order, as values that can be compared."""
     columns = [[_plain(value) for value in column.to_pylist()] for column in table.columns]
     return sorted(zip(*columns, strict=True), key=repr)
 

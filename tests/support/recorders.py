@@ -105,7 +105,7 @@ class Recorder(ABC):
         os.truncate(self._growing, at + safe + chance.randrange(len(tail) - safe + 1))
 
     def confirmed(self) -> int:
-        """Give the LSN from which the server will go on, once it knows that the session is over."""
+        """Return the LSN from which the server will go on, once it knows that the session is over."""
         self._wait_until_idle()
         query = "SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = %s"
         return parse_lsn(self.server.value(query, SLOT))
@@ -124,7 +124,7 @@ class Recorder(ABC):
         self.server.execute("SELECT pg_logical_emit_message(true, 'flush', '')")
 
     def session_starts(self) -> list[int]:
-        """Give where each session begins in the joined files."""
+        """Return where each session begins in the joined files."""
         sizes = [file.stat().st_size for file in self.files]
         return [sum(sizes[:number]) + at for number, at in self.starts]
 
@@ -139,7 +139,7 @@ class Recorder(ABC):
         return sessions
 
     def _ended(self) -> bool:
-        """Say whether the session has ended by itself."""
+        """Return whether the session has ended by itself."""
         return False
 
     def _size(self) -> int:
@@ -402,7 +402,7 @@ def _wait(condition: Callable[[], Any], what: str) -> None:
 
 
 def _confirmed(data: bytes, framing: Framing, lsn: int) -> int:
-    """Give the place behind the last message that the server will not send again."""
+    """Return the place behind the last message that the server will not send again."""
     safe, pending = 0, False
     try:
         for offset, message in read_stream(data, framing=framing):

@@ -71,7 +71,7 @@ def _unit(part: list[m.AnyMessage], ends: dict[int, int]) -> Unit:
 
 
 def sent(parts: Sequence[Unit], confirmed: int) -> Iterator[m.AnyMessage]:
-    """Give the messages of the session that begins behind the confirmed LSN."""
+    """Yield the messages of the session that begins behind the confirmed LSN."""
     known: dict[int, m.Relation] = {}
     types: dict[int, m.Type] = {}
     announced: dict[int, m.Relation] = {}

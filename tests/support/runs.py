@@ -36,7 +36,7 @@ def cut(data: bytes, places: Sequence[int], prefix: str = "") -> dict[str, bytes
 
 
 def grown_to(files: Files, size: int) -> dict[str, bytes]:
-    """Give the files as they were when only so many bytes of the stream had been written."""
+    """Return the files as they were when only so many bytes of the stream had been written."""
     result: dict[str, bytes] = {}
     for name, content in files.items():
         result[name] = content[:size]
@@ -106,7 +106,7 @@ def plan_run(
 
 
 def what_is_new(files: Files, resume: Resume | None) -> list[str]:
-    """Give the files that the next run reads, behind where the last one has ended."""
+    """Return the files that the next run reads, behind where the last one has ended."""
     names = list(files)
     if resume is None:
         return names

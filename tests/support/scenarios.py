@@ -94,7 +94,7 @@ class Applied:
     reports: Mapping[str, tuple[walreplay.RunReport, ...]]
 
     def location(self, way: str, name: str) -> Path:
-        """Say where a table lies."""
+        """Return where a table lies."""
         return mirror_tables(self.targets[way])[name]
 
     def frame(self, spark: SparkSession, way: str, name: str) -> DataFrame:
@@ -107,7 +107,7 @@ class Applied:
         return sorted((tuple(row[column] for column in columns) for row in found), key=repr)
 
     def notes(self, way: str, name: str) -> list[str]:
-        """Give what the runs have noted of a table."""
+        """Return what the runs have noted of a table."""
         return [
             note
             for report in self.reports[way]

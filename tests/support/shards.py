@@ -55,11 +55,11 @@ class Shards:
         return self.spark.read.format("delta").load(str(self.lake / "s" / table))
 
     def rows(self, table: str = "items") -> Of:
-        """Give each source's rows, in order, as its own columns' values that are not NULL."""
+        """Return each source's rows, in order, as its own columns' values that are not NULL."""
         return _by_source(self.read(table).drop(*_OWN).collect(), text_of)
 
     def versions(self, table: str = "items__history") -> Of:
-        """Give each source's versions, in order."""
+        """Return each source's versions, in order."""
 
         def text(row: dict[str, Any]) -> str:
             start, end, op = (row.pop(name) for name in ("__start_lsn", "__end_lsn", "__op"))
@@ -70,7 +70,7 @@ class Shards:
         return _by_source(self.read(table).collect(), text)
 
     def log(self, table: str = "items__changes") -> Of:
-        """Give each source's changes, in their order."""
+        """Return each source's changes, in their order."""
 
         def text(row: dict[str, Any]) -> str:
             lsn, op, before, kept = (row.pop(name) for name in ("__commit_lsn", "__op", "__before", "__unchanged"))
@@ -84,7 +84,7 @@ class Shards:
         return {field.name: field.dataType.simpleString() for field in self.read(table).schema.fields}
 
     def plain(self, oid: int, what: str) -> Of:
-        """Give what the plain tables say; ``what`` is an attribute of theirs."""
+        """Return what the plain tables say; ``what`` is an attribute of theirs."""
         found = {
             name: [getattr(table, what) for table in one.plain if table.oid == oid] for name, one in self.of.items()
         }

@@ -126,7 +126,7 @@ class Tear:
 
 
 def _last_kind(data: bytes, at: int) -> bytes | None:
-    """Give the kind of the value that goes on behind the end of the data, in a row's tuples."""
+    """Return the kind of the value that goes on behind the end of the data, in a row's tuples."""
     while at + 3 <= len(data):
         columns = int.from_bytes(data[at + 1 : at + 3], "big")
         at += 3
@@ -175,7 +175,7 @@ class Capture:
         return [self.files(size) for size in self.sizes]
 
     def files(self, size: int) -> dict[str, bytes]:
-        """Give the files as they are when so many bytes of the stream have been written."""
+        """Return the files as they are when so many bytes of the stream have been written."""
         return {
             f"part{number:03}": self.data[start : min(end, size)]
             for number, (start, end) in enumerate(pairwise(self.edges))
@@ -183,18 +183,18 @@ class Capture:
         }
 
     def expected(self, size: int) -> State:
-        """Say what must come of so many bytes."""
+        """Return what must come of so many bytes."""
         return self.model.at(size)
 
     def has_bare_session(self) -> bool:
-        """Say whether a session between two torn messages has no whole one."""
+        """Return whether a session between two torn messages has no whole one."""
         return any(
             not any(one.end <= at and end <= other.at for at, end, _, _ in self.pieces)
             for one, other in pairwise(self.tears)
         )
 
     def bare_since(self, size: int) -> int | None:
-        """Give where the torn message begins behind which a session has begun that has no whole message yet.
+        """Return where the torn message begins behind which a session has begun that has no whole message yet.
 
         Until it has, that message may go on.
         """
@@ -206,7 +206,7 @@ class Capture:
         return None
 
     def undecided(self, size: int) -> list[int]:
-        """Give where the torn logical messages begin of which the bytes that are there may be the rest.
+        """Return where the torn logical messages begin of which the bytes that are there may be the rest.
 
         Its content can be anything, a whole session of another stream too: until it is long enough nothing tells that
         it is torn.  A row can go on over the next session's first bytes only by a value in binary format, which a
@@ -220,7 +220,7 @@ class Capture:
         ]
 
     def _is_binary(self, tear: Tear, size: int) -> bool:
-        """Say whether the bytes that are there are a row with a value in binary format that goes on behind them."""
+        """Return whether the bytes that are there are a row with a value in binary format that goes on behind them."""
         if tear.sent.tag not in (b"I", b"U", b"D") or self.framing.is_sized:
             return False
         at = tear.at + self.form.head
@@ -257,14 +257,14 @@ class Capture:
         return False
 
     def is_open_ended(self, size: int) -> bool:
-        """Say whether the last message that is there may have 16 bytes more: a Stream Abort, which nothing ends."""
+        """Return whether the last message that is there may have 16 bytes more: a Stream Abort, which nothing ends."""
         return self.framing in (Framing.RAW, Framing.WALSENDER) and any(
             end == size and sent.tag == b"A" and end - at == self.form.head + _SHORT_ABORT
             for at, end, _, sent in self.pieces
         )
 
     def is_completed(self) -> bool:
-        """Say whether the first bytes of the next session, up to where a file or a run ends, complete a torn message.
+        """Return whether the next session's first bytes, up to where a file or a run ends, complete a torn message.
 
         Nothing tells then that it was torn, until the rest of the session's first message comes: too late, for what
         was read has been believed.
@@ -292,7 +292,7 @@ class Capture:
         return count > 0
 
     def _is_whole(self, at: int, end: int, *, streamed: bool) -> bool:
-        """Say whether frames may stand between two places, the last of them unfinished perhaps."""
+        """Return whether frames may stand between two places, the last of them unfinished perhaps."""
         start, data = at, self.data[:end]
         try:
             while at < end:
@@ -458,7 +458,7 @@ class _Writer:
         return 0
 
     def _place(self, cut: bytes) -> int:
-        """Say where to cut: anywhere, or close to where a message begins, or a session."""
+        """Return where to cut: anywhere, or close to where a message begins, or a session."""
         size = len(self._data)
         at = (cut[0] << 8 | cut[1]) * (size + 1) >> 16
         near = cut[2] % 8 - 3
@@ -470,7 +470,7 @@ class _Writer:
 
 
 def _kept(sent: Sequence[Sent], step: bytes) -> tuple[int, int]:
-    """Say how many messages of a session are there, and how many bytes of the next one."""
+    """Return how many messages of a session are there, and how many bytes of the next one."""
     lost = _LOST[step[3] % len(_LOST)] if step[3] < 160 else len(sent) * step[4] // 256
     kept = max(len(sent) - lost, 0)
     # One time in three it ends between two messages.

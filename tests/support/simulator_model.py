@@ -73,7 +73,7 @@ class State:
         return found
 
     def faults_of(self, listed: Sequence[Label]) -> list[str]:
-        """Say what is wrong with a list of open transactions."""
+        """Return what is wrong with a list of open transactions."""
         faults = []
         if len({xid for _, xid, _ in listed}) < len(listed):
             faults.append("an xid is listed twice")
@@ -144,7 +144,7 @@ class Model:
         self._prepares = prepares
 
     def at(self, visible: int) -> State:
-        """Say what holds when so many bytes of the stream are there."""
+        """Return what holds when so many bytes of the stream are there."""
         committed: dict[int, Transaction] = {}
         messages: dict[int, tuple[int, str, bytes]] = {}
         for session in self._sessions:

@@ -22,7 +22,7 @@ _XID: Final = Struct("!I").pack
 
 @cache
 def _announcements(relation: m.Relation) -> list[bytes]:
-    """Give the messages that announce a relation: the types that are not built in, then itself."""
+    """Return the messages that announce a relation: the types that are not built in, then itself."""
     has_mood = any(column.type_oid == MOOD.oid for column in relation.columns)
     return [*([encode(MOOD)] if has_mood else []), encode(relation)]
 

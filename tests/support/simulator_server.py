@@ -69,7 +69,7 @@ class Sub:
     undone: int | None = None
 
     def within(self, other: Sub) -> bool:
-        """Say whether it is the other one, or nested in it."""
+        """Return whether it is the other one, or nested in it."""
         sub: Sub | None = self
         while sub is not None and sub is not other:
             sub = sub.parent
@@ -138,12 +138,12 @@ class Txn:
         return (change for change in self.changes if change.sub.undone is None)
 
     def relation(self, oid: int) -> m.Relation | None:
-        """Give what it has made of a table, if it has."""
+        """Return what it has made of a table, if it has."""
         kept = [relation for sub, relation in self.versions if sub.undone is None and relation.oid == oid]
         return kept[-1] if kept else None
 
     def uses(self, oid: int) -> bool:
-        """Say whether it holds a lock on a table."""
+        """Return whether it holds a lock on a table."""
         return any(relation.oid == oid for change in self.changes for relation in change.relations)
 
 
@@ -201,7 +201,7 @@ class Server:
         return self._step[1] % len(self._txns)
 
     def _open(self) -> tuple[Txn, list[Sub]]:
-        """Give the session's transaction, begun if need be, and its open subtransactions."""
+        """Return the session's transaction, begun if need be, and its open subtransactions."""
         at, step = self._backend, self._step
         txn = self._txns[at]
         if txn is None:
@@ -270,7 +270,7 @@ class Server:
         return (str(self._serial), *texts[: len(relation.columns) - 1])
 
     def _visible(self, oid: int) -> m.Relation | None:
-        """Give a table as the session's transaction has it; None where another one alters it."""
+        """Return a table as the session's transaction has it; None where another one alters it."""
         own = self._txns[self._backend]
         others = [*self._txns, *self._prepared]
         if any(txn is not None and txn is not own and txn.relation(oid) is not None for txn in others):

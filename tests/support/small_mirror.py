@@ -77,11 +77,11 @@ class SmallMirror:
         return Path(self.target, "s", name)
 
     def rows(self) -> Rows:
-        """Give the rows of all tables, whatever commit they were written at."""
+        """Return the rows of all tables, whatever commit they were written at."""
         return rows_of(self.spark, self.target)
 
     def expected(self, folder: Path) -> Rows:
-        """Give the rows that all captures make, in one run into a new target.
+        """Return the rows that all captures make, in one run into a new target.
 
         The same captures make the same rows: one run serves all cases that have them, whichever way each has written.
         """
@@ -126,7 +126,7 @@ class SmallMirror:
         forget(self.spark)
 
     def history(self, name: str) -> Sequence[str]:
-        """Give by its log what was done to a table, the newest last, but for what it says of itself."""
+        """Return by its log what was done to a table, the newest last, but for what it says of itself."""
         commits = sorted((self.location(name) / "_delta_log").glob("*.json"))
         actions = [json.loads(line) for path in commits for line in path.read_text(encoding="utf-8").splitlines()]
         told = [action["commitInfo"] for action in actions if "commitInfo" in action]
@@ -140,7 +140,7 @@ def forget(spark: SparkSession) -> None:
 
 
 def rows_of(spark: SparkSession, target: str | Path) -> Rows:
-    """Give the rows of a target's tables, but for what says at which commit they were written."""
+    """Return the rows of a target's tables, but for what says at which commit they were written."""
     found = {}
     for name, location in mirror_tables(target).items():
         frame_ = spark.read.format("delta").load(str(location)).drop("__commit_lsn", "__commit_ts")

@@ -43,12 +43,12 @@ _OF_MAKE: Final = ("MAKEFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "MAKE_TERMERR", "M
 
 
 def write_classes(archive: Path) -> str:
-    """Give Java's options by which it keeps at its end the classes that it has loaded."""
+    """Return Java's options by which it keeps at its end the classes that it has loaded."""
     return f"{_QUICK} {_SILENT} -XX:ArchiveClassesAtExit={archive}"
 
 
 def spark_environment(scratch: Path, java: str = READ_CLASSES) -> dict[str, str]:
-    """Give the environment in which walreplay starts a small Spark, for this process or another.
+    """Return the environment in which walreplay starts a small Spark, for this process or another.
 
     Args:
         scratch: a folder for what Spark leaves behind.

@@ -14,7 +14,7 @@ class StoppedError(Exception):
 
 @contextmanager
 def stopping(by: type[BaseException] = StoppedError) -> Iterator[Callable[[str], None]]:
-    """Give a function that has the next run end at the first step whose name begins so.
+    """Return a function that has the next run end at the first step whose name begins so.
 
     Args:
         by: the error that is raised there.

@@ -232,7 +232,7 @@ _MICROS_A_DAY = 86_400_000_000
 
 
 def _date(text: str) -> int:
-    """Give days since 1970-01-01."""
+    """Return days since 1970-01-01."""
     if text in ("infinity", "-infinity"):
         raise UnrepresentableError
     match = _DATE.fullmatch(text)
@@ -245,7 +245,7 @@ def _date(text: str) -> int:
 
 
 def _timestamp(text: str) -> int:
-    """Give microseconds since 1970-01-01, UTC where there is an offset."""
+    """Return microseconds since 1970-01-01, UTC where there is an offset."""
     if text in ("infinity", "-infinity"):
         raise UnrepresentableError
     match = _TIMESTAMP.fullmatch(text)
@@ -288,7 +288,7 @@ _TYPMOD = re.compile(r"\(([-\d, ]+)\)")
 
 
 def value_type(column: SourceColumn) -> ValueType:
-    """Say what a column of the source is in Delta."""
+    """Return what a column of the source is in Delta."""
     if column.base is not None:
         # A Type message names a domain's base type, but nothing carries the domain's typmod.
         return _named_type(_TYPMOD.sub("", column.base))
@@ -417,7 +417,7 @@ Image = tuple[Any, ...]
 
 
 def images(table: pa.Table, columns: Sequence[str]) -> list[Image]:
-    """Give every row's image; floats by their bits, but all NaN are one, times as integers.
+    """Return every row's image; floats by their bits, but all NaN are one, times as integers.
 
     PostgreSQL 11 and older write floats with 15 digits, into the stream and into the truth alike: what is
     read from either has the same bits, though not those of the source.
@@ -459,7 +459,7 @@ def _rescued_images(column: pa.ChunkedArray) -> list[Any]:
 
 
 def row_images(source: SourceTable, table: pa.Table) -> list[Image]:
-    """Give the rows' images of a table with the source's columns and ``_rescued_data``."""
+    """Return the rows' images of a table with the source's columns and ``_rescued_data``."""
     names = [column.name for column in source.columns]
     rescued = _rescued_images(table.column(RESCUED))
     return [(*image, r) for image, r in zip(images(table, names), rescued, strict=True)]
@@ -539,7 +539,7 @@ def mirror_tables(target: str | Path) -> dict[str, Path]:
 
 
 def table_versions(target: str | Path) -> dict[str, int]:
-    """Give the newest Delta version of every table at a target."""
+    """Return the newest Delta version of every table at a target."""
     return {
         name: max(int(commit.stem) for commit in (location / "_delta_log").glob("*.json"))
         for name, location in mirror_tables(target).items()
@@ -547,7 +547,7 @@ def table_versions(target: str | Path) -> dict[str, int]:
 
 
 def table_features(location: Path) -> set[str]:
-    """Give the features that a reader of a Delta table has to know, by its log's newest word on them."""
+    """Return the features that a reader of a Delta table has to know, by its log's newest word on them."""
     log = location / "_delta_log"
     actions = [json.loads(line) for file in sorted(log.glob("*.json")) for line in file.read_text().splitlines()]
     protocol = [action["protocol"] for action in actions if "protocol" in action][-1]
@@ -556,7 +556,7 @@ def table_features(location: Path) -> set[str]:
 
 
 def expected_fields(source: SourceTable) -> list[tuple[str, str]]:
-    """Give the columns of a mirror table, in order, with their Spark types."""
+    """Return the columns of a mirror table, in order, with their Spark types."""
     return [
         *((column.name, value_type(column).spark) for column in source.columns),
         *ADDED_COLUMNS.items(),

@@ -87,7 +87,7 @@ class Version:
 
 
 def time_of(lsn: int) -> int:
-    """Give a time that rises with the commit LSN."""
+    """Return a time that rises with the commit LSN."""
     return 1_000_000 + 7 * lsn
 
 
@@ -297,11 +297,11 @@ class Table:
 
     @property
     def rows(self) -> list[str]:
-        """Give all versions, in an order."""
+        """Return all versions, in an order."""
         return sorted(repr(version.row) for version in self.versions)
 
     def as_of(self, lsn: int) -> dict[int, Values]:
-        """Give the rows that were there at a moment."""
+        """Return the rows that were there at a moment."""
         seen = [one for one in self.versions if one.start <= lsn and (one.end is None or one.end > lsn)]
         state = {version.key: version.values for version in seen}
         assert len(state) == len(seen), "two rows have one key"
@@ -315,7 +315,7 @@ def staged(files: Iterable[Sequence[Change]], identity: Identity, buckets: int) 
 
 
 def emptied_of(changes: Iterable[Change]) -> Emptied:
-    """Give the truncates among changes."""
+    """Return the truncates among changes."""
     found = [change for change in changes if change.action == TRUNCATE]
     return Emptied(
         np.array([change.lsn for change in found], np.int64),
@@ -369,7 +369,7 @@ def fold(
     watched: Sequence[int] | None = None,
     fresh: bool = False,
 ) -> list[dict[str, Any]]:
-    """Give the rows of a bucket's events."""
+    """Return the rows of a bucket's events."""
     events = settled_versions(events, identity, NAMES, None, emptied, keep=keep)
     rows: list[dict[str, Any]] = []
     for batch in version_rows(events, emptied, identity, NAMES, TRACKED, keep=keep, watched=watched, fresh=fresh):

@@ -37,12 +37,12 @@ class N:
 
 
 def writer_of(spark: SparkSession, target: Path, way: Way) -> TableWriter:
-    """Give the writer of a folder's tables that goes one way."""
+    """Return the writer of a folder's tables that goes one way."""
     return file_writer(spark, target) if way == "files" else StatementWriter()
 
 
 def file_writer(spark: SparkSession, target: Path) -> FileWriter:
-    """Give the writer of a folder's tables that writes files."""
+    """Return the writer of a folder's tables that writes files."""
     writer = choose_writer(spark, Target.parse(str(target)))
     assert isinstance(writer, FileWriter)
     return writer

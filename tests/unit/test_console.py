@@ -64,7 +64,7 @@ _STYLES = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def shown(stream):
-    """Give what a stream was written, without the styles and moves that are rich's own."""
+    """Return what a stream was written, without the styles and moves that are rich's own."""
     return _STYLES.sub("", stream.getvalue())
 
 

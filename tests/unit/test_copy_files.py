@@ -26,7 +26,7 @@ VALUES = st.one_of(st.none(), TEXTS)
 
 
 def taken(data: bytes, form: CopyFormat, fields: int, **place: int) -> Rows:
-    """Give the rows of a file, field by field."""
+    """Return the rows of a file, field by field."""
     rows: Rows = []
     for cells in read_cells(data, form, fields, "f", **place):
         for row in range(cells.rows):

@@ -29,13 +29,13 @@ LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 
 
 def modules_in(text: str) -> list[str]:
-    """Give the names that begin with one of the package's rooms."""
+    """Return the names that begin with one of the package's rooms."""
     found = [name for name in NAME.findall(text) if name.split(".")[0] in PACKAGES]
     return [name for name in found if PROPERTY.match(name) is None]
 
 
 def is_there(name: str) -> bool:
-    """Say whether a module, or something in one, has a name."""
+    """Return whether a module, or something in one, has a name."""
     outer, _, last = f"walreplay.{name}".rpartition(".")
     try:
         return hasattr(import_module(outer), last) or find_spec(f"{outer}.{last}") is not None
@@ -58,7 +58,7 @@ SOURCES = sorted(Path(walreplay.__file__).parent.rglob("*.py"))
 
 
 def is_something(name: str) -> bool:
-    """Say whether a module, something in one, or something in a class of one, has a name."""
+    """Return whether a module, something in one, or something in a class of one, has a name."""
     outer, _, last = name.rpartition(".")
     module, _, owner = outer.rpartition(".")
     return is_there(name) or (is_there(outer) and hasattr(getattr(import_module(f"walreplay.{module}"), owner), last))
@@ -78,7 +78,7 @@ def test_every_name_that_a_docstring_refers_to_is_there() -> None:
 
 
 def entry_points(text: str) -> list[str]:
-    """Give the names that a room's docstring gives as its entry points."""
+    """Return the names that a room's docstring gives as its entry points."""
     return [
         name
         for line in re.findall(r"^Entry points?: [^\n]*(?:\n[^\n]+)*", text, re.MULTILINE)
@@ -107,13 +107,13 @@ def test_every_file_that_a_page_links_to_is_there(page: Path) -> None:
 
 
 def anchors(text: str) -> set[str]:
-    """Give the anchors of a page's headings, as GitHub makes them."""
+    """Return the anchors of a page's headings, as GitHub makes them."""
     heads = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
 
 
 def lost_anchors(page: Path, text: str) -> list[str]:
-    """Give the links whose page has no such heading."""
+    """Return the links whose page has no such heading."""
     found = re.findall(r"\]\(([^)#\s:]*)#([^)]*)\)", text)
     return [
         f"{file}#{anchor}"
@@ -123,7 +123,7 @@ def lost_anchors(page: Path, text: str) -> list[str]:
 
 
 def uneven_lines(text: str) -> list[str]:
-    """Give the lines of tables that have more or fewer cells than their head, and heads with an empty cell."""
+    """Return the lines of tables that have more or fewer cells than their head, and heads with an empty cell."""
     found = []
     for table in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
         head, *lines = (re.split(r"(?<!\\)\|", line)[1:-1] for line in table.splitlines())

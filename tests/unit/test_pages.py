@@ -157,7 +157,7 @@ _UNDER_OBJECTS = "objects:\n  - table:\n      source_schema: public\n      sourc
 
 
 def alternatives(text: str) -> Iterator[str]:
-    """Give the configurations of a block: a comment that ends with "or" puts what follows in the place of its line."""
+    """Yield the configurations of a block: a comment that ends with "or" puts what follows in the place of its line."""
     fragment = text if not text.startswith("      ") else _UNDER_OBJECTS + text
     lines = fragment.splitlines(keepends=True)
     places = [number for number, line in enumerate(lines) if re.search(r"#.*; or$", line.rstrip())]
@@ -191,7 +191,7 @@ _TOLD_IN_PROSE = {"--traceback"}
 
 
 def shown_options(line: str) -> tuple[str, dict[str, tuple[str, bool]]]:
-    """Give a synopsis' command, and each option with what it takes and whether it has to be given."""
+    """Return a synopsis' command, and each option with what it takes and whether it has to be given."""
     _, command, rest = re.split(" +", line, maxsplit=2)
     found = {}
     for word in re.findall(r"\[--[^\]]*\]|--\S+ \S+|\S+", rest.partition("   ")[0]):
@@ -201,7 +201,7 @@ def shown_options(line: str) -> tuple[str, dict[str, tuple[str, bool]]]:
 
 
 def options_of(command: str) -> dict[str, tuple[str, bool]]:
-    """Give what a command of the program takes, in the same form."""
+    """Return what a command of the program takes, in the same form."""
     found = {}
     for one in typer.main.get_command(app).commands[command].params:  # type: ignore[attr-defined]
         metavar = (one.metavar or "").replace("...", "…")
@@ -303,7 +303,7 @@ def test_the_first_screen_has_the_picture_the_command_and_what_it_prints() -> No
 
 
 def _drawing() -> tuple[list[dict[str, float]], list[tuple[str, dict[str, str]]]]:
-    """Give the picture's boxes and its texts."""
+    """Return the picture's boxes and its texts."""
     svg = "{http://www.w3.org/2000/svg}"
     picture = ElementTree.parse(ROOT / "docs" / "way-of-the-data.svg").getroot()
     sides = ("x", "y", "width", "height")
@@ -340,7 +340,7 @@ _NAMES = 32
 
 
 def _rooms(tree: str) -> set[str]:
-    """Give the folders of a drawn tree, by their paths."""
+    """Return the folders of a drawn tree, by their paths."""
     found: set[str] = set()
     outer: list[str] = []
     for line in tree.splitlines():

@@ -115,7 +115,7 @@ class Installed:
         return done
 
     def _variables(self) -> dict[str, str]:
-        """Give what a program needs of the machine, and nothing of the tests or the sources."""
+        """Return what a program needs of the machine, and nothing of the tests or the sources."""
         kept = {
             name: os.environ[name] for name in ("PATH", "JAVA_HOME", "LANG", "MAVEN_REPOSITORY") if name in os.environ
         }

@@ -60,7 +60,7 @@ class Span:
     high: int
 
     def meets(self, other: Span) -> bool:
-        """Say whether two have an LSN in common."""
+        """Return whether two have an LSN in common."""
         return self.low <= other.high and other.low <= self.high
 
 
@@ -119,7 +119,7 @@ def compare_copies(
 def _verdicts(
     spark: SparkSession, records: DataFrame, plan: Plan, resent: Sequence[Span], highs: Mapping[int, int]
 ) -> DataFrame:
-    """Give the transactions that are not what was sent before, and the errors of files."""
+    """Return the transactions that are not what was sent before, and the errors of files."""
     from pyspark.sql import functions as f
 
     decided = [
@@ -167,7 +167,7 @@ def _verdicts(
 
 
 def _joined(spans: Iterable[Span]) -> list[Span]:
-    """Give spans that do not meet, and are few."""
+    """Return spans that do not meet, and are few."""
     found: list[Span] = []
     for span in sorted(spans, key=lambda span: (span.low, span.high)):
         if found and span.low <= found[-1].high + 1:
@@ -379,7 +379,7 @@ class AuditReport:
         return not self.problems and not self.holes
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the report as values for JSON; LSNs as ``X/X``, times in ISO form."""
+        """Return the report as values for JSON; LSNs as ``X/X``, times in ISO form."""
         return {"whole": self.is_whole, **_plain(self)}
 
 
@@ -652,7 +652,7 @@ class Findings:
         return None
 
     def spans_of(self, plan: Plan) -> dict[str, Span]:
-        """Give each file's commit LSNs, with those of what commits elsewhere."""
+        """Return each file's commit LSNs, with those of what commits elsewhere."""
         found = dict(self.spans)
         for file in plan.files:
             for step in file.steps:
@@ -666,7 +666,7 @@ class Findings:
         return found
 
     def tables_with(self, plan: Plan | None, counts: Mapping[Relation, Values] | None) -> tuple[TableAudit, ...]:
-        """Give the tables, those with most changes first.
+        """Return the tables, those with most changes first.
 
         Args:
             counts: what was decoded, by relation version; None if nothing was.
@@ -703,7 +703,7 @@ def _is_foreign(error: WalReplayError) -> bool:
 
 
 def _with(one: UnbrokenFiles, other: UnbrokenFiles) -> UnbrokenFiles:
-    """Give two stretches as one."""
+    """Return two stretches as one."""
     firsts = [item for item in (one, other) if item.first_lsn is not None]
     first = min(firsts, key=lambda item: item.first_lsn or 0, default=one)
     last = max(firsts, key=lambda item: item.last_lsn or 0, default=one)

@@ -50,7 +50,7 @@ class IndexReport:
     seconds: float
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the report as values for JSON; LSNs as ``X/X``."""
+        """Return the report as values for JSON; LSNs as ``X/X``."""
         found: dict[str, Any] = {name: getattr(self, name) for name in IndexReport.__slots__}
         found["warnings"] = list(self.warnings)
         found["seconds"] = round(self.seconds, 3)

@@ -100,7 +100,7 @@ class FileFacts:
 
 
 def standing(stitch: Stitch, *, gap: bool = False) -> str:
-    """Give in short what a scan from the place where a stitch stands depends on.
+    """Return in short what a scan from the place where a stitch stands depends on.
 
     Args:
         gap: what is in front of the next file is lost.
@@ -194,7 +194,7 @@ def _time(micros: int | None) -> datetime | None:
 
 
 def relation_rows(state: StitchState) -> Iterator[RelationChangeCounts]:
-    """Give what the file that was joined last has of each relation."""
+    """Yield what the file that was joined last has of each relation."""
     counts: dict[int, Counts] = {}
     named: dict[int, Relation] = {}
     for part in state.parts:
@@ -223,13 +223,13 @@ def _announced(part: Part) -> Iterator[Relation]:
 
 
 def ends_of(place: Place | None) -> tuple[int, ...]:
-    """Give the commit LSN of the ordinary transaction that a place lies in; none where it lies in none."""
+    """Return the commit LSN of the ordinary transaction that a place lies in; none where it lies in none."""
     one = None if place is None else place.transaction
     return () if one is None or one.gid is not None else (one.final_lsn,)
 
 
 def values_of(facts: FileFacts) -> dict[str, Any]:
-    """Give the facts as plain values, for a row or for JSON; records are dicts."""
+    """Return the facts as plain values, for a row or for JSON; records are dicts."""
     found: dict[str, Any] = {name: getattr(facts, name) for name in FileFacts.__slots__}
     for name in ("relations", "open_at_start", "open_at_end"):
         found[name] = [{key: getattr(one, key) for key in type(one).__slots__} for one in found[name]]

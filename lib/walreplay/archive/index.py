@@ -84,7 +84,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def pack(scan: FileScan) -> bytes | None:
-    """Give a scan as bytes; None if they are too many to be kept."""
+    """Return a scan as bytes; None if they are too many to be kept."""
     data = pickle.dumps(replace(scan, known_fingerprint=0), 4)
     packed = zlib.compress(data, 1)
     return packed if len(packed) <= MOST_BYTES and len(data) <= _MOST_INFLATED else None
@@ -193,7 +193,7 @@ _DENIED_REMEDY: Final = "Name a place by --index URI where it may be written"
 
 
 def home_of(captures: str, files: Sequence[CaptureFile]) -> str:
-    """Give the folder that an archive's files are named below: above a glob's first part, or above a single file.
+    """Return the folder that an archive's files are named below: above a glob's first part, or above a single file.
 
     Args:
         files: the archive's listing.
@@ -209,17 +209,17 @@ def home_of(captures: str, files: Sequence[CaptureFile]) -> str:
 
 
 def _plain(path: str) -> str:
-    """Give a path in the one form of several that mean the same."""
+    """Return a path in the one form of several that mean the same."""
     return re.sub(r"^file:/+", "/", one_name(path))
 
 
 def name_below(home: str, path: str) -> str:
-    """Give a file's name below a folder; of one that lies elsewhere its whole path."""
+    """Return a file's name below a folder; of one that lies elsewhere its whole path."""
     return _plain(path).removeprefix(f"{_plain(home)}/")
 
 
 def table_of(index: str | None, home: str) -> TableName:
-    """Give the table of an index.
+    """Return the table of an index.
 
     Args:
         index: a folder's URI, or a table's name in a catalog; None for the one in the archive's folder.
@@ -325,11 +325,11 @@ class ArchiveIndex:
         return self._table
 
     def name_of(self, path: str) -> str:
-        """Give a file's name in the index."""
+        """Return a file's name in the index."""
         return name_below(self._home, path)
 
     def sizes(self, files: Iterable[CaptureFile]) -> dict[str, int]:
-        """Give the files, by path, that are as they were when they were scanned, and how large their scans are."""
+        """Return the files, by path, that are as they were when they were scanned, and how large their scans are."""
         found = {}
         for file in files:
             row = self._read().get(self.name_of(file.path))
@@ -338,7 +338,7 @@ class ArchiveIndex:
         return found
 
     def known(self, files: Iterable[CaptureFile]) -> dict[str, KnownScan]:
-        """Give what is known of files, by path, without reading them: of those that are as they were then.
+        """Return what is known of files, by path, without reading them: of those that are as they were then.
 
         All of it is in memory: some kilobytes a file, at most 16 MiB.
         """
@@ -421,7 +421,7 @@ class ArchiveIndex:
         return writer.append(spark, self._table, SCHEMA, create=not delta.exists(spark, self._table))
 
     def _row_of(self, one: Indexed, known: dict[str, _Row]) -> dict[str, Any] | None:
-        """Give a file's row, and take it for known from here on; None if it is there already."""
+        """Return a file's row, and take it for known from here on; None if it is there already."""
         facts = one.facts
         row = _Row(facts.length, facts.modified, facts.checksum, facts.digest, self._how, one.at)
         before = known.get(facts.name)
@@ -447,7 +447,7 @@ class ArchiveIndex:
         return same and row.scan_bytes > 0
 
     def _read(self, names: Sequence[str] | None = None) -> dict[str, _Row]:
-        """Give the rows without their scans, by name.
+        """Return the rows without their scans, by name.
 
         Args:
             names: those that are asked for; of some, the files of the table are not read that cannot have them.
@@ -471,7 +471,7 @@ class ArchiveIndex:
         return self._rows
 
     def _version(self) -> int | None:
-        """Give the table's newest version, or -1 if there is none; None if only Spark can tell."""
+        """Return the table's newest version, or -1 if there is none; None if only Spark can tell."""
         folder = folder_of(self._spark, self._table.path)
         return None if folder is None else newest_version(folder)
 
@@ -532,7 +532,7 @@ class ArchiveIndex:
 
 
 def _plain_value(value: Any) -> Any:
-    """Give a value with tuples for records."""
+    """Return a value with tuples for records."""
     if isinstance(value, list):
         return [_plain_value(one) for one in value]
     return tuple(value.values()) if isinstance(value, dict) else value

@@ -115,7 +115,7 @@ class Joining:
         self._gaps: list[WalReplayError] = []
 
     def run(self) -> Iterator[Joined]:
-        """Give the files one after the other; those that are new in the index are written to it by and by.
+        """Yield the files one after the other; those that are new in the index are written to it by and by.
 
         Raises:
             CaptureError: what is damaged or missing first.

@@ -310,7 +310,7 @@ class _Transcriber:
         self._before = path
 
     def _is_no_message(self) -> bool:
-        """Say whether the unfinished bytes cannot be the beginning of a message, wherever that stands."""
+        """Return whether the unfinished bytes cannot be the beginning of a message, wherever that stands."""
         if self._framing is None or not self._tail:
             return False
         has_header = self._tail.startswith(PGCOPY_SIGNATURE)
@@ -321,7 +321,7 @@ class _Transcriber:
         return not any(is_torn(tail, 0, len(tail), place, codec) for place in places)
 
     def _stranger(self, data: bytes) -> CaptureError | None:
-        """Say what a file is if it does not continue the stream."""
+        """Return what a file is if it does not continue the stream."""
         if self._framing is None or not self._before:
             return None
         view, packed = memoryview(data), self._compression
@@ -329,7 +329,7 @@ class _Transcriber:
         return None if found is None else told_for_paths(found, _OPTION)
 
     def _opened(self, path: str) -> bytes:
-        """Give a file's bytes, decompressed; what an earlier COPY has left unfinished does not go on in another one."""
+        """Return a file's bytes, decompressed; what an earlier COPY has left unfinished ends with it."""
         try:
             self._compression, view = plain(Path(path).read_bytes())
         except WalReplayError as error:
@@ -372,7 +372,7 @@ class _Transcriber:
         self._tail, self._tail_at = self._tail[place:], (path, offset + place)
 
     def _begin(self, path: str, data: bytes) -> int:
-        """Give the offset to start reading at; detect the framing if it is unknown."""
+        """Return the offset to start reading at; detect the framing if it is unknown."""
         is_foreign = what_is(data) is not None
         if self._framing is None and not is_foreign and len(data) >= RECOGNISABLE_BYTES:
             # In whatever encoding: a name that is not in it is told when it is read.
@@ -389,7 +389,7 @@ class _Transcriber:
         return start
 
     def _messages(self, data: bytes, offset: int) -> Iterator[tuple[int, int, m.AnyMessage]]:
-        """Give (begin, end, message); ``end`` is where the frame ends."""
+        """Yield (begin, end, message); ``end`` is where the frame ends."""
         framing = self._framing
         if framing is None:
             return

@@ -44,7 +44,7 @@ def _refuse_sources(names: Sequence[str] | None, at_once: int) -> None:
 
 
 def settings_of(config: Configuration, source: str | None) -> Settings:
-    """Give the settings of the one source that is named, or of a configuration without sources.
+    """Return the settings of the one source that is named, or of a configuration without sources.
 
     Raises:
         ConfigError: there is no such source; or none is named, and there are several.
@@ -61,7 +61,7 @@ def settings_of(config: Configuration, source: str | None) -> Settings:
 def place_of(
     config: Configuration, names: Sequence[str] | None, at_once: int, captures: str | None, what: str = ""
 ) -> tuple[str, Settings]:
-    """Give the captures and the settings of what is done with one source, or with a configuration without sources.
+    """Return the captures and the settings of what is done with one source, or with a configuration without sources.
 
     Args:
         names: the sources that are given.
@@ -81,7 +81,7 @@ def place_of(
 
 
 def settings_to_ask(config: Configuration | None, names: Sequence[str] | None) -> Settings | None:
-    """Give the settings by which tables are read as of a moment.
+    """Return the settings by which tables are read as of a moment.
 
     Args:
         config: None for the defaults; a source may be named all the same.
@@ -108,7 +108,7 @@ def _one_of(config: Configuration, names: Sequence[str] | None, what: str) -> Se
 
 
 def _named(names: Sequence[str] | None) -> Configuration:
-    """Give a configuration of sources that are named alone."""
+    """Return a configuration of sources that are named alone."""
     from walreplay.config import Configuration
 
     return Configuration.from_mapping({"sources": {name: {"captures": "."} for name in names or ()}})

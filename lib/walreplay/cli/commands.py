@@ -377,7 +377,7 @@ def maintain_command(
 
 
 def _alone(dry_run: bool, parts: Mapping[str, Any]) -> str:
-    """Say what makes a backfill one of a single source; empty if nothing does."""
+    """Return what makes a backfill one of a single source; empty if nothing does."""
     if dry_run:
         return "a dry run"
     return "a backfill of a part" if any(one is not None for one in parts.values()) else ""

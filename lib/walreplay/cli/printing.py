@@ -122,7 +122,7 @@ def write_report(output: Screen, report: RunReport) -> None:
 
 
 def _other_ways(report: RunReport) -> dict[str, list[str]]:
-    """Give the tables that were written by statements though the run writes files, by what the reason was."""
+    """Return the tables that were written by statements though the run writes files, by what the reason was."""
     found: dict[str, list[str]] = {}
     for table in report.tables:
         if report.writer == "files" and table.writer == "statements":
@@ -186,7 +186,7 @@ def write_inspection(output: Screen, inspection: Inspection) -> None:
 
 
 def inspection_to_dict(inspection: Inspection) -> dict[str, Any]:
-    """Give an inspection as values that JSON knows."""
+    """Return an inspection as values that JSON knows."""
     files = ("path", "framing", "compression", "bytes", "messages", "transactions", "note")
     relations = (
         "name", "oid", "replica_identity", "columns", "key", "inserts", "updates", "deletes", "truncates",
@@ -262,7 +262,7 @@ def write_status(output: Screen, status: TargetStatus) -> None:
 
 
 def status_to_dict(status: TargetStatus) -> dict[str, Any]:
-    """Give a target's status as values that JSON knows."""
+    """Return a target's status as values that JSON knows."""
     runs = (
         "run", "state", "started_at", "finished_at", "applied_lsn",
         "files", "transactions", "changes", "tables", "writer",
@@ -298,7 +298,7 @@ def write_cut(output: Screen, cut: Cut) -> None:
 
 
 def cut_to_dict(cut: Cut) -> dict[str, Any]:
-    """Give a cut as values that JSON knows."""
+    """Return a cut as values that JSON knows."""
     return {
         "target": cut.target,
         "run": cut.run,
@@ -322,7 +322,7 @@ def write_as_of(output: Screen, found: AsOf) -> None:
 
 
 def as_of_to_dict(found: AsOf) -> dict[str, Any]:
-    """Give the same as values that JSON knows."""
+    """Return the same as values that JSON knows."""
     return {
         "target": found.target,
         "lsn": _lsn(found.lsn),

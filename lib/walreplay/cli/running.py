@@ -40,7 +40,7 @@ def configuration(path: str | None, *, allow_gaps: bool = False, accept_changed_
 
 
 def captures_given(captures: str | None) -> str:
-    """Give ``--captures`` for a configuration without sources.
+    """Return ``--captures`` for a configuration without sources.
 
     Raises:
         ConfigError: it is missing.

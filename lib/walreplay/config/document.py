@@ -123,7 +123,7 @@ class Configuration(Settings):
         return {name: source.captures.uri for name, source in self.sources.items()}
 
     def chosen(self, names: Sequence[str] | None = None) -> tuple[str, ...]:
-        """Give sources in the configuration's order.
+        """Return sources in the configuration's order.
 
         Args:
             names: those that are wanted; None for all.
@@ -141,7 +141,7 @@ class Configuration(Settings):
         return tuple(name for name in self.sources if not names or name in names)
 
     def of(self, name: str) -> Settings:
-        """Give the settings of one source.
+        """Return the settings of one source.
 
         Raises:
             ConfigError: there is no such source.
@@ -162,7 +162,7 @@ class Configuration(Settings):
         )
 
     def single(self) -> Settings:
-        """Give the settings of a configuration that has no sources.
+        """Return the settings of a configuration that has no sources.
 
         Raises:
             ConfigError: it has some.
@@ -176,7 +176,7 @@ class Configuration(Settings):
         return Settings.from_mapping({key: getattr(self, key) for key in self.model_fields_set if key not in _OF_ALL})
 
     def allowing_gaps(self) -> Self:
-        """Give the same with ``captures: allow_gaps`` set, whatever a source says of it."""
+        """Return the same with ``captures: allow_gaps`` set, whatever a source says of it."""
         return self._with_captures({"allow_gaps": True})
 
     def _with_captures(self, options: Mapping[str, Any]) -> Self:
@@ -246,7 +246,7 @@ def load_configuration(path: str | os.PathLike[str] | None) -> Configuration:
 
 
 def make_settings(config: str | os.PathLike[str] | Mapping[str, Any] | Settings | None) -> Settings:
-    """Give the settings of one source, for what a caller passes: None, a file, a mapping, or settings.
+    """Return the settings of one source, for what a caller passes: None, a file, a mapping, or settings.
 
     Raises:
         ConfigError: something is not allowed there, or it has several sources.
@@ -257,7 +257,7 @@ def make_settings(config: str | os.PathLike[str] | Mapping[str, Any] | Settings 
 
 
 def make_configuration(config: str | os.PathLike[str] | Mapping[str, Any] | Settings | None) -> Configuration:
-    """Give the configuration, which may have several sources, for what a caller passes.
+    """Return the configuration, which may have several sources, for what a caller passes.
 
     Raises:
         ConfigError: something is not allowed there.
@@ -270,7 +270,7 @@ def make_configuration(config: str | os.PathLike[str] | Mapping[str, Any] | Sett
 
 
 def source_settings(config: str | os.PathLike[str] | Mapping[str, Any] | Configuration, name: str) -> Settings:
-    """Give the settings of one of a configuration's sources; with them everything goes to its own ledger.
+    """Return the settings of one of a configuration's sources; with them everything goes to its own ledger.
 
     Raises:
         ConfigError: there is no such source, or something is not allowed.

@@ -52,7 +52,7 @@ _NO_OPERATION: Final = "none"
 
 
 def each_once(what: str) -> Callable[[tuple[str, ...]], tuple[str, ...]]:
-    """Give the check that refuses a name that is given twice, such as a column."""
+    """Return the check that refuses a name that is given twice, such as a column."""
 
     def check(names: tuple[str, ...]) -> tuple[str, ...]:
         if len(set(names)) != len(names):
@@ -162,7 +162,7 @@ def check_renames(names: dict[str, str]) -> dict[str, str]:
 
 
 def defaults_of(value: Any) -> Any:
-    """Give PostgreSQL's text for defaults that YAML reads as a boolean or a whole number."""
+    """Return PostgreSQL's text for defaults that YAML reads as a boolean or a whole number."""
     if not isinstance(value, Mapping):
         return value
     found = {}
@@ -208,7 +208,7 @@ def _as_problem_of_this_key() -> Iterator[None]:
 
 
 def same_columns(name: str, renames: Iterable[tuple[str, str]]) -> frozenset[str]:
-    """Give all names that a column has had, or will have, by its renames, its own among them."""
+    """Return all names that a column has had, or will have, by its renames, its own among them."""
     found = {name}
     pairs = [set(pair) for pair in renames]
     while True:
@@ -270,7 +270,7 @@ _OURS: Final = ("delta.appendOnly", "delta.columnMapping.", "delta.feature.", "d
 
 
 def texts_of(value: Any) -> Any:
-    """Give a property's text for values that YAML reads as a boolean or a number, such as true and 10."""
+    """Return a property's text for values that YAML reads as a boolean or a number, such as true and 10."""
     if not isinstance(value, Mapping):
         return value
     return {name: _text(one) for name, one in value.items()}
@@ -412,7 +412,7 @@ class OfSource(StrictModel):
         return any(expression(text).fullmatch(name) for text in self._shared)
 
     def as_one_of(self, name: str, captures: str, siblings: tuple[str, ...], shared: tuple[str, ...] = ()) -> Self:
-        """Give the same settings as those of one of several sources.
+        """Return the same settings as those of one of several sources.
 
         Args:
             shared: regular expressions over the names of the target's tables that several sources write to.

@@ -208,13 +208,13 @@ class TableSettings(StrictModel):
         return self.destination_schema or self.source_schema, self.destination_table or self.source_table
 
     def type_options(self, common: TypeOptions) -> TypeOptions:
-        """Give the options of this table, an overridden column under whichever of its names."""
+        """Return the options of this table, an overridden column under whichever of its names."""
         given = self.type_overrides or {}
         known = {name: kind for listed, kind in given.items() for name in sorted(same_columns(listed, self.renames))}
         return replace(common, overrides=tuple({**known, **given}.items()))
 
     def added_default(self, name: str) -> str | None:
-        """Give what rows that are older than a column have in it, under whichever of its names it is listed."""
+        """Return what rows that are older than a column have in it, under whichever of its names it is listed."""
         given = self.added_defaults or {}
         return next((given[one] for one in (name, *sorted(same_columns(name, self.renames))) if one in given), None)
 
@@ -371,21 +371,21 @@ class Settings(OfSource):
         return validated(cls, values, path=None, document=None)
 
     def accepting_changed_tables(self) -> Self:
-        """Give the same settings with ``accept_changed_tables`` set."""
+        """Return the same settings with ``accept_changed_tables`` set."""
         return self.model_copy(update={"accept_changed_tables": True})
 
     def allowing_gaps(self) -> Self:
-        """Give the same settings with ``captures: allow_gaps`` set."""
+        """Return the same settings with ``captures: allow_gaps`` set."""
         return self.model_copy(update={"captures": self.captures.model_copy(update={"allow_gaps": True})})
 
     def narrowed(self, to: Narrowed) -> Settings:
-        """Give the same settings for a call that wants a part of the tables."""
+        """Return the same settings for a call that wants a part of the tables."""
         copy = self.model_copy()
         copy._narrowed = to
         return copy
 
     def with_outputs(self, outputs: Sequence[Output]) -> Settings:
-        """Give the same settings for tables that have these outputs and no others.
+        """Return the same settings for tables that have these outputs and no others.
 
         Raises:
             ConfigError: there is none of that kind yet.
@@ -422,30 +422,30 @@ class Settings(OfSource):
         return TaskSettings(self.origins.plain, frozenset(self.skipped_operations), self.source_codec, self.mask_salt)
 
     def keys_of(self, schema: str, table: str) -> tuple[str, ...] | None:
-        """Give the configured key columns of a source table; None where there are none."""
+        """Return the configured key columns of a source table; None where there are none."""
         found = self.table(schema, table)
         return found.keys if found is not None else None
 
     def table(self, schema: str, table: str) -> TableSettings | None:
-        """Give the options of a source table; None if there are none."""
+        """Return the options of a source table; None if there are none."""
         for item in self.objects:
             if (item.table.source_schema, item.table.source_table) == (schema, table):
                 return item.table
         return None
 
     def options_of(self, schema: str, table: str) -> TableSettings:
-        """Give the options of a source table, with the schema that its mirror has."""
+        """Return the options of a source table, with the schema that its mirror has."""
         found = self.table(schema, table) or TableSettings(source_schema=schema, source_table=table)
         if self.destination_schema is None or found.destination_schema is not None:
             return found
         return found.model_copy(update={"destination_schema": self.destination_schema.replace("{schema}", schema)})
 
     def properties_of(self, table: TableSettings) -> tuple[tuple[str, str], ...]:
-        """Give the properties of a mirror table, in one order."""
+        """Return the properties of a mirror table, in one order."""
         return tuple(sorted({**self.table_properties, **(table.table_properties or {})}.items()))
 
     def outputs_of(self, schema: str, table: str) -> tuple[Output, ...]:
-        """Give what a source table becomes, each once, in their usual order."""
+        """Return what a source table becomes, each once, in their usual order."""
         found = self.table(schema, table)
         wanted = self.outputs if found is None or found.outputs is None else found.outputs
         if found is not None and found.scd_type == 2:
@@ -453,7 +453,7 @@ class Settings(OfSource):
         return tuple(one for one in Output if one.value in wanted and self._narrowed.wants_output(one))
 
     def output_name(self, table: TableSettings, output: Output) -> str:
-        """Give the name of the table of an output; its schema is the mirror's."""
+        """Return the name of the table of an output; its schema is the mirror's."""
         own = table.output_names or {}
         if output is Output.MIRROR:
             return table.destination[1]
@@ -464,7 +464,7 @@ class Settings(OfSource):
         return name.replace("{table}", table.destination[1])
 
     def type_options(self, schema: str, table: str) -> TypeOptions:
-        """Say how the values of a source table are read."""
+        """Return how the values of a source table are read."""
         common = TypeOptions(self.decimal_handling_mode)
         found = self.table(schema, table)
         return common if found is None else found.type_options(common)

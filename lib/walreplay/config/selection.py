@@ -204,7 +204,7 @@ def select(
     output: Output = Output.MIRROR,
     formerly: str | None = None,
 ) -> Selection | None:
-    """Give what is wanted of a relation's version; None if the table is not wanted.
+    """Return what is wanted of a relation's version; None if the table is not wanted.
 
     Args:
         output: the table that it is wanted for.
@@ -288,7 +288,7 @@ def _wanted_columns(table: TableSettings, relation: Relation) -> tuple[int, ...]
 
 
 def metadata_of(settings: Settings, output: Output, *, soft_deletes: bool = False) -> MetadataNames:
-    """Give the names of an output's own columns."""
+    """Return the names of an output's own columns."""
     own = settings.metadata_columns
     if output is Output.CHANGELOG:
         return log_metadata(settings)
@@ -299,7 +299,7 @@ def metadata_of(settings: Settings, output: Output, *, soft_deletes: bool = Fals
 
 
 def _share(settings: Settings, table: TableSettings) -> Share | None:
-    """Give the part of a table that is the source's own; None if the table is of one source.
+    """Return the part of a table that is the source's own; None if the table is of one source.
 
     What is shared under the mirror's name is shared in all its outputs.
     """
@@ -309,7 +309,7 @@ def _share(settings: Settings, table: TableSettings) -> Share | None:
 
 
 def log_metadata(settings: Settings) -> MetadataNames:
-    """Give the names of a change log's own columns; it cannot do without the commit's LSN and time."""
+    """Return the names of a change log's own columns; it cannot do without the commit's LSN and time."""
     own = settings.metadata_columns
     log = LogNames(own.op, own.ordinal, own.unchanged, own.xid, own.origin, own.file, own.offset, own.before)
     return MetadataNames(own.commit_lsn or COMMIT_LSN, own.commit_ts or COMMIT_TS, own.rescued_data, None, log)
@@ -323,7 +323,7 @@ def names_of(
     *,
     output: Output = Output.MIRROR,
 ) -> dict[str, str]:
-    """Give the target's name of every column, wanted or not, that a table's relation has had.
+    """Return the target's name of every column, wanted or not, that a table's relation has had.
 
     The metadata columns' names are kept free also where a table has no such column yet, so that soft deletes can be
     switched on later.
@@ -414,7 +414,7 @@ def _first(own: _T | None, general: _T) -> _T:
 
 
 def _tracked(settings: Settings, table: TableSettings) -> Tracked | None:
-    """Give the list of the columns whose changes begin versions: the table's own, or the one for all tables."""
+    """Return the list of the columns whose changes begin versions: the table's own, or the one for all tables."""
     for lists in (table, settings):
         names, others = lists.track_history_column_list, lists.track_history_except_column_list
         found = others if names is None else names
@@ -430,7 +430,7 @@ def _clustering(
     relation: Relation,
     targets: Mapping[str, str],
 ) -> tuple[str, ...]:
-    """Give the mirror's names of the columns that a table is to be clustered by, as far as this version has them.
+    """Return the mirror's names of the columns that a table is to be clustered by, as far as this version has them.
 
     Args:
         targets: the mirror's names of the version's columns that are wanted, by the source's.

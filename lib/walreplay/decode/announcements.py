@@ -64,7 +64,7 @@ _HEADER: Final = 4
 
 
 def casts_exactly(old: tuple[int, int], new: tuple[int, int]) -> bool:
-    """Say whether the cast of all values from one type to another keeps them.
+    """Return whether the cast of all values from one type to another keeps them.
 
     Args:
         old, new: the type's oid, and its modifier, -1 for none.
@@ -85,7 +85,7 @@ def casts_exactly(old: tuple[int, int], new: tuple[int, int]) -> bool:
 
 
 def _digits(modifier: int) -> tuple[int, int]:
-    """Give a numeric's precision and scale; of a negative scale a great one."""
+    """Return a numeric's precision and scale; of a negative scale a great one."""
     return (modifier - _HEADER) >> 16, (modifier - _HEADER) & 0x7FF
 
 
@@ -185,7 +185,7 @@ class Layout:
 
 
 def following(layout: Layout, known: Layout | None, shown: m.Relation | None) -> Layout:
-    """Give an announcement with what is known of the columns from those before it.
+    """Return an announcement with what is known of the columns from those before it.
 
     What older rows have is kept, where the source has forgotten it: it has written all of its own rows anew since.
 
@@ -218,7 +218,7 @@ def following(layout: Layout, known: Layout | None, shown: m.Relation | None) ->
 
 
 def _firsts(layout: Layout, shown: m.Relation | None) -> dict[int, str]:
-    """Give the names by which rows from before a table's first announcement have its columns, by the numbers."""
+    """Return the names by which rows from before a table's first announcement have its columns, by the numbers."""
     names = {one.name: one.number for one in layout.columns}
     if shown is None:
         return {number: name for name, number in names.items()}
@@ -233,7 +233,7 @@ def _firsts(layout: Layout, shown: m.Relation | None) -> dict[int, str]:
 
 
 def _is_in_doubt(layout: Layout, column: LayoutColumn) -> bool:
-    """Say whether the statement that announces a table first may have changed what its rows have in a column."""
+    """Return whether the statement that announces a table first may have changed what its rows have in a column."""
     if layout.is_empty or column.missing is not None or not column.is_written:
         return False
     # Where columns are gone, it may be a new one under the name of another.
@@ -241,7 +241,7 @@ def _is_in_doubt(layout: Layout, column: LayoutColumn) -> bool:
 
 
 def _loses_values(layout: Layout, column: LayoutColumn, old: LayoutColumn | None) -> bool:
-    """Say whether what rows that are older than an announcement have in a column is not known from there on.
+    """Return whether what rows that are older than an announcement have in a column is not known from there on.
 
     Args:
         old: the column as it was announced before; None if it is new.
@@ -259,7 +259,7 @@ def _loses_values(layout: Layout, column: LayoutColumn, old: LayoutColumn | None
 
 
 def _with_renamed(enum: EnumLabels, known: EnumLabels) -> EnumLabels:
-    """Give an enum with the labels that were renamed, now or before.
+    """Return an enum with the labels that were renamed, now or before.
 
     A rename of the type changes no label.  Where both differ, it is another type that has the oid now.
     """
@@ -310,7 +310,7 @@ class Moved:
 
 
 def is_announcement(message: m.Message) -> bool:
-    """Say whether a message may be an announcement, whatever its prefix is."""
+    """Return whether a message may be an announcement, whatever its prefix is."""
     return message.transactional and message.content.startswith(MARK) and len(message.content) <= _MOST_BYTES
 
 
@@ -499,14 +499,14 @@ class Layouts:
             self.moved.append(Moved("attached", layout.name, layout.parent, layout.lsn))
 
     def ancestors(self, oid: int) -> tuple[int, ...]:
-        """Give a table, the one of which it is a partition, and so on up to the root."""
+        """Return a table, the one of which it is a partition, and so on up to the root."""
         found = [oid]
         while (known := self._by_oid.get(found[-1])) is not None and known.parent and known.parent not in found:
             found.append(known.parent)
         return tuple(found)
 
     def is_dropped(self, oid: int) -> bool:
-        """Say whether a table is announced to be gone."""
+        """Return whether a table is announced to be gone."""
         known = self._by_oid.get(oid)
         return known is not None and known.is_dropped
 
@@ -524,7 +524,7 @@ class Layouts:
         return found
 
     def read(self, message: m.Message) -> Layout | None:
-        """Give a message's announcement of a table or an enum; None if it is none, or has another prefix."""
+        """Return a message's announcement of a table or an enum; None if it is none, or has another prefix."""
         if not is_announcement(message):
             return None
         if message.prefix != self.prefix:
@@ -537,7 +537,7 @@ class Layouts:
             return None
 
     def of(self, oids: Iterable[int], relations: Iterable[m.Relation] = ()) -> tuple[Layout, ...]:
-        """Give the announcements of some tables, and those of the enums that relations' columns have.
+        """Return the announcements of some tables, and those of the enums that relations' columns have.
 
         Args:
             relations: the tables' versions, whose columns may have enums.
@@ -550,22 +550,22 @@ class Layouts:
         return (*tables, *found)
 
     def all(self) -> tuple[Layout, ...]:
-        """Give the announcements of all tables and enums."""
+        """Return the announcements of all tables and enums."""
         return (*self._by_oid.values(), *self._enums.values())
 
     def enum_of(self, type_oid: int) -> EnumLabels | None:
-        """Give the enum that a type is, or is an array of; None if none is known."""
+        """Return the enum that a type is, or is an array of; None if none is known."""
         return self._by_type.get(type_oid)
 
     def told(self, relation: m.Relation) -> m.Relation:
-        """Give a Relation message with what is announced of its columns, if that is of the same columns."""
+        """Return a Relation message with what is announced of its columns, if that is of the same columns."""
         told = self.labelled(self._numbered(relation))
         if self.prefix is not None:
             self.shown[relation.oid] = told
         return told
 
     def labelled(self, relation: m.Relation) -> m.Relation:
-        """Give a relation's version with the labels of enums that are in force; itself, if they are as it has them."""
+        """Return a relation's version with the enums' labels that are in force; itself, if they are as it has them."""
         if not self._by_type:
             return relation
         columns = []

@@ -65,7 +65,7 @@ class Places:
     offset: pa.Array
 
     def slice(self, start: int, count: int) -> Places:
-        """Give some of the rows."""
+        """Return some of the rows."""
         return Places(*(column.slice(start, count) for column in (self.origin, self.path, self.offset)))
 
 
@@ -97,7 +97,7 @@ class RowPlaces:
             self._stretches.append((row, stretch))
 
     def finish(self, rows: int) -> Places:
-        """Give the places of the gathered rows, and begin anew."""
+        """Return the places of the gathered rows, and begin anew."""
         words = self._words[:rows].copy()
         offsets, number = words & _OFFSET, np.zeros(rows, np.int32)
         paths: dict[str, int] = {}
@@ -204,7 +204,7 @@ class ChangeBatch:
         return list(self.before.columns[1:])
 
     def slice(self, start: int, stop: int) -> ChangeBatch:
-        """Give some of the rows; they are not copied."""
+        """Return some of the rows; they are not copied."""
         if start == 0 and stop == self.data.num_rows:
             return self
         count = stop - start
@@ -238,7 +238,7 @@ def behind(batches: Iterable[ChangeBatch], known_rows: Callable[[ChangeBatch], i
 
 
 def field_names(relation: m.Relation) -> list[str]:
-    """Give the names that a relation's columns have in `ChangeBatch.data` and ``before``: their own.
+    """Return the names that a relation's columns have in `ChangeBatch.data` and ``before``: their own.
 
     But one that is called like a column of ours gets a suffix, ``__2`` or the first number behind it that is free, as
     in a mirror table (`walreplay.names`).  Arrow tells upper from lower case.
@@ -247,7 +247,7 @@ def field_names(relation: m.Relation) -> list[str]:
 
 
 def _if_any(values: pa.Array | None, start: int, stop: int) -> pa.Array | None:
-    """Give some of the values, if one of them is not NULL."""
+    """Return some of the values, if one of them is not NULL."""
     found = None if values is None else values.slice(start, stop - start)
     return None if found is None or found.null_count == len(found) else found
 
@@ -255,7 +255,7 @@ def _if_any(values: pa.Array | None, start: int, stop: int) -> pa.Array | None:
 def column_types(
     relation: m.Relation, types: Mapping[int, m.Type], options: TypeOptions = DEFAULT_OPTIONS
 ) -> list[ColumnType]:
-    """Give the types of a relation's columns, its domains and enums told by the Type messages.
+    """Return the types of a relation's columns, its domains and enums told by the Type messages.
 
     Args:
         options: what the configuration says of the table.
@@ -266,7 +266,7 @@ def column_types(
 def types_by_names(
     relation: m.Relation, names: Mapping[int, tuple[str, str]], options: TypeOptions = DEFAULT_OPTIONS
 ) -> list[ColumnType]:
-    """Give the types of a relation's columns, where the names of types are known by oid."""
+    """Return the types of a relation's columns, where the names of types are known by oid."""
     return [
         resolve(column.type_oid, column.typmod, names, options=options, override=options.override_of(column.name))
         for column in relation.columns
@@ -274,7 +274,7 @@ def types_by_names(
 
 
 def type_names(types: Mapping[int, m.Type]) -> dict[int, tuple[str, str]]:
-    """Give the (namespace, name) that Type messages announced, by oid."""
+    """Return the (namespace, name) that Type messages announced, by oid."""
     return {oid: (type_.namespace, type_.name) for oid, type_ in types.items()}
 
 
@@ -302,7 +302,7 @@ def rescued_array(rows: Iterable[Mapping[str, str]]) -> pa.Array:
 
 
 def spread(some: pa.Array, at: Sequence[int] | NDArray[np.int64], rows: int) -> pa.Array:
-    """Give a column of `rows` rows with the values `some` at the rows `at`, and NULL elsewhere."""
+    """Return a column of `rows` rows with the values `some` at the rows `at`, and NULL elsewhere."""
     index = np.full(rows, -1, np.int64)
     index[at] = np.arange(len(some))
     return some.take(pa.array(index, mask=index < 0))

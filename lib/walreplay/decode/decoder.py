@@ -216,13 +216,13 @@ class Decoder(StreamWalker):
         self._record_open()
 
     def rest(self) -> Iterator[ChangeBatch]:
-        """Give the batches that are not full."""
+        """Yield the batches that are not full."""
         while self._rows:
             # The rows of one version are released before the next batch is made, because there may be thousands.
             yield from self._end_rows(next(iter(self._rows)))
 
     def _end_rows(self, relation: m.Relation) -> Iterator[ChangeBatch]:
-        """Give the gathered rows of a relation version and forget it; if more rows come, it is begun again."""
+        """Yield the gathered rows of a relation version and forget it; if more rows come, it is begun again."""
         rows = self._rows.pop(relation)
         for slot in rows.slots:
             self._placer.programs[slot] = words.UNSEEN
@@ -231,19 +231,19 @@ class Decoder(StreamWalker):
             yield rows.finish()
 
     def take_recorded(self) -> tuple[list[Recorded], list[LogicalMessage]]:
-        """Give what was recorded since the last call: transactions and logical messages."""
+        """Return what was recorded since the last call: transactions and logical messages."""
         taken = self._recorded, self._messages
         self._recorded, self._messages = [], []
         return taken
 
     def take_truncated(self) -> list[m.Relation]:
-        """Give the versions with rows that a truncate has removed, in order, since the last call; columns follow."""
+        """Return the versions with rows that a truncate has removed, in order, since the last call; columns follow."""
         taken = list(self._truncated)
         self._truncated.clear()
         return taken
 
     def take_uses(self) -> list[m.Relation]:
-        """Give the relation versions that were used, in order, since the last call; see `walreplay.decode.stream`."""
+        """Return the relation versions that were used, in order, since the last call; see `walreplay.decode.stream`."""
         return self._uses.take()
 
     # Before a stretch: it has ordinary transactions, or it is a part of one deferred transaction.
@@ -303,7 +303,7 @@ class Decoder(StreamWalker):
         state[walk.SKIP] = walk.KNOWN if state[walk.LSN] <= state[walk.HIGH_LSN] else left_out
 
     def inner_relations(self, xid: int) -> Mapping[int, m.Relation]:
-        """Give the relations that the deferred transaction knows; none if its rows are left out."""
+        """Return the relations that the deferred transaction knows; none if its rows are left out."""
         return {} if self._fate is None else self._given
 
     def on_unknown_relation(self, oid: int, offset: int) -> int:
@@ -344,7 +344,7 @@ class Decoder(StreamWalker):
             self.kernel.slots.hide(message.oid)
 
     def told(self, message: m.Relation) -> m.Relation:
-        """Give a Relation message with what was announced of its columns."""
+        """Return a Relation message with what was announced of its columns."""
         return self._layouts.told(message)
 
     def on_message(self, message: m.AnyMessage, offset: int) -> None:
@@ -497,7 +497,7 @@ class Decoder(StreamWalker):
         self._placer.programs[slot] = rows.program.ctypes.data
 
     def _names(self) -> dict[int, tuple[str, str]]:
-        """Give the names of the types known so far; relations share one dictionary until a new type comes."""
+        """Return the names of the types known so far; relations share one dictionary until a new type comes."""
         if self._new_types:
             self._type_names = self._type_names | type_names(self._new_types)
             self._names_kept += len(self._type_names)
@@ -505,7 +505,7 @@ class Decoder(StreamWalker):
         return self._type_names
 
     def _kept(self, tile: Tile) -> NDArray[np.uint8]:
-        """Say which rows are wanted; empty for all."""
+        """Return which rows are wanted; empty for all."""
         if not self._leaves_out:
             return _ALL
         kept = ~np.isin(tile.kind, self._skipped)

@@ -45,7 +45,7 @@ def recognise(data: memoryview, codec: str = UTF8, *, prefix: bytes = b"") -> Fr
 
 
 def confirmed(found: Framing | None, beginning: memoryview, codec: str = UTF8) -> Framing | None:
-    """Give the framing in which a stream's first session can be read; None if there is none.
+    """Return the framing in which a stream's first session can be read; None if there is none.
 
     Args:
         found: the framing that its very first bytes fit; None if they fit none.
@@ -100,7 +100,7 @@ def framing_at_start(
 
 
 def _begins_stream(data: memoryview, prefix: bytes, joined: Framing | None, codec: str) -> bool:
-    """Say whether a stream begins with a file itself, and not with the few bytes of the files before it.
+    """Return whether a stream begins with a file itself, and not with the few bytes of the files before it.
 
     Args:
         joined: the framing of those bytes and the file together.
@@ -375,7 +375,7 @@ def _scan_behind_gap(scan: FileScan, data: memoryview, place: Place) -> None:
 
 
 def parts_of_guess(scan: FileScan, place: Place, tail: bytes) -> tuple[Part, ...] | None:
-    """Give the parts of a file that was scanned on a guess; None if the guess is wrong or uncertain.
+    """Return the parts of a file that was scanned on a guess; None if the guess is wrong or uncertain.
 
     Together, the unfinished bytes of earlier files and those in front of the guessed start must be whole messages.  The
     transaction that is open behind them must be the one that the file continues.

@@ -121,7 +121,7 @@ class TupleColumns:
         return sum(builder.nbytes for builder in self.builders)
 
     def finish(self) -> tuple[list[pa.Array], pa.Array | None]:
-        """Give the columns and what they could not hold, and begin anew."""
+        """Return the columns and what they could not hold, and begin anew."""
         arrays = [builder.finish() for builder in self.builders]
         rescued = None
         if self.rescued:
@@ -157,16 +157,16 @@ class _Metadata:
             new[:rows] = old[:rows]
 
     def addresses(self) -> list[int]:
-        """Give the addresses of the columns."""
+        """Return the addresses of the columns."""
         return [array.ctypes.data for array in (self._op, *self._words)]
 
     def deleted(self, start: int, stop: int) -> NDArray[np.bool_]:
-        """Say which rows are deletes."""
+        """Return which rows are deletes."""
         is_delete: NDArray[np.bool_] = self._op[start:stop] == ord("d")
         return is_delete
 
     def finish(self, rows: int) -> list[pa.Array]:
-        """Give the columns without a copy, and begin with no rows."""
+        """Return the columns without a copy, and begin with no rows."""
         op, words = self._op, self._words
         types = (pa.int64(), TIMESTAMP, pa.int64(), pa.int64())
         columns = [
@@ -359,7 +359,7 @@ class RelationRows:
         program[words.LIMIT] = min(program[words.ROOM], rows + program[words.PENDING_ROOM])
 
     def finish(self) -> ChangeBatch:
-        """Give the batch, and begin the next one."""
+        """Return the batch, and begin the next one."""
         self.drop_pending()
         self._update_builders()
         rows = self.rows
@@ -459,7 +459,7 @@ class CopiedRows:
             raise
 
     def finish(self) -> ChangeBatch:
-        """Give the batch, and begin anew.  When the rows were committed is not known: their commit time is NULL."""
+        """Return the batch, and begin anew.  When the rows were committed is not known: their commit time is NULL."""
         rows = self.rows
         return inserts_of(self.relation, *self._columns.finish(), rows, self._lsn)
 
@@ -467,7 +467,7 @@ class CopiedRows:
 def inserts_of(
     relation: Relation, columns: Sequence[pa.Array], rescued: pa.Array | None, rows: int, lsn: int
 ) -> ChangeBatch:
-    """Give rows as inserts of a relation version, as of an LSN."""
+    """Return rows as inserts of a relation version, as of an LSN."""
     metadata = [
         pa.repeat("c", rows),
         pa.array(np.full(rows, lsn, np.int64)),

@@ -94,21 +94,21 @@ class WaitingRows:
         self._ended.clear()
 
     def ready(self) -> Iterator[ChangeBatch]:
-        """Give the batches that are final."""
+        """Yield the batches that are final."""
         while self._batches and _last_lsn(self._batches[0]) <= self.final:
             batch = self._batches.popleft()
             self.size -= batch.data.nbytes
             yield self._give(batch)
 
     def rest(self, gathered: Iterable[ChangeBatch]) -> Iterator[ChangeBatch]:
-        """Give the remaining rows up to `final`, from the waiting batches and from the gathered ones."""
+        """Yield the remaining rows up to `final`, from the waiting batches and from the gathered ones."""
         for batch in (*self._batches, *gathered):
             rows = _rows_up_to(batch, self.final)
             if rows:
                 yield self._give(batch.slice(0, rows))
 
     def known_rows(self, *, all_given: bool) -> Callable[[ChangeBatch], int]:
-        """Give a function that says how many of a batch's first rows were given.
+        """Return a function that says how many of a batch's first rows were given.
 
         It has to be called with the batches of a plan, in their order.
 
@@ -266,14 +266,14 @@ class OnePass:
         return self._first_needed if self._is_sound else 0
 
     def known_rows(self) -> Callable[[ChangeBatch], int]:
-        """Give a function that says how many of a batch's first rows were given, by `rest` or before.
+        """Return a function that says how many of a batch's first rows were given, by `rest` or before.
 
         It has to be called with the batches of a plan, in their order.
         """
         return self._waiting.known_rows(all_given=self._is_sound)
 
     def rest(self) -> Iterator[ChangeBatch]:
-        """Give the remaining final rows, after the last file or after `NotPlain`.
+        """Yield the remaining final rows, after the last file or after `NotPlain`.
 
         There are none after an error in a value, because then some gathered rows are incomplete.
         """

@@ -104,23 +104,23 @@ class PartitionFinder:
             self._leading = None
 
     def found(self, number: int) -> tuple[Partition, ...]:
-        """Give the partitions, without those at the end of the stretch (`trailing`)."""
+        """Return the partitions, without those at the end of the stretch (`trailing`)."""
         open_ = set(self._trails(number))
         return tuple(
             self._partition(key) for key in self._claims if key not in open_ and self._holds(self._claims[key])
         )
 
     def alone(self) -> frozenset[int]:
-        """Give the oids of relations whose last announcement had no root in front; they are no partitions any more."""
+        """Return the oids of relations last announced without a root in front; they are no partitions any more."""
         return frozenset(self._alone)
 
     def leading(self) -> m.Relation | None:
-        """Give the relation that is announced before anything else, a possible partition; None if it has rows."""
+        """Return the relation that is announced before anything else, a possible partition; None if it has rows."""
         claim = self._leading
         return claim.relation if claim is not None and self._holds(claim) else None
 
     def trailing(self, number: int) -> tuple[int | None, tuple[Partition, ...]]:
-        """Give the oid of the relation that the stretch announces last, with nothing after it, and possible partitions.
+        """Return the oid of the relation announced last in the stretch, nothing after it, and possible partitions.
 
         The relation may be a root, and the partitions are such unless the bytes that follow have rows of them.
         """
@@ -129,7 +129,7 @@ class PartitionFinder:
         return self._last[0], tuple(map(self._partition, self._trails(number)))
 
     def _trails(self, number: int) -> list[tuple[int, m.Relation]]:
-        """Give the claims after which only Relation messages follow."""
+        """Return the claims after which only Relation messages follow."""
         return self._newest if self._last is not None and self._last[1] == number else []
 
     def _holds(self, claim: _Claim) -> bool:
@@ -160,7 +160,7 @@ _WORDS: Final = {"d": "primary key", "i": "index", "f": "full"}
 
 
 def as_sent(root: m.Relation, partitions: Sequence[m.Relation]) -> Sent:
-    """Say how a relation's old rows are sent, given the partitions whose changes are published under it.
+    """Return how a relation's old rows are sent, given the partitions whose changes are published under it.
 
     If all partitions send the root's own key, that identifies rows.  Otherwise it is the smallest key of a partition
     that all others send as well.
@@ -180,7 +180,7 @@ def as_sent(root: m.Relation, partitions: Sequence[m.Relation]) -> Sent:
 
 
 def _sent_of(relation: m.Relation, everything: frozenset[str]) -> frozenset[str]:
-    """Give the names of the columns that old tuples of a relation have; none if there are no old tuples."""
+    """Return the names of the columns that old tuples of a relation have; none if there are no old tuples."""
     if relation.replica_identity == "n":
         return frozenset()
     if relation.replica_identity == "f":

@@ -170,7 +170,7 @@ class Placer:
         return self.touched[:count].tolist(), missed
 
     def take_left(self) -> Left:
-        """Give the reason why a row could not be placed, and forget it."""
+        """Return the reason why a row could not be placed, and forget it."""
         left = Left(int(self.marks[words.LEFT]))
         self.marks[words.LEFT] = words.DONE
         return left
@@ -260,7 +260,7 @@ class _Block(NamedTuple):
 
 
 def empty(size: int, dtype: DTypeLike) -> NDArray[Any]:
-    """Give an array with undefined content.
+    """Return an array with undefined content.
 
     All views of its memory have to be made from this array, because the memory is reused once the array is gone.
     """
@@ -279,7 +279,7 @@ def empty(size: int, dtype: DTypeLike) -> NDArray[Any]:
 
 
 def idle_bytes() -> int:
-    """Give the number of bytes in idle blocks."""
+    """Return the number of bytes in idle blocks."""
     return sum(size * len(blocks) for size, blocks in _idle.items())
 
 

@@ -470,7 +470,7 @@ class Until:
     time: int | None = None
 
     def is_passed(self, summary: Summary) -> bool:
-        """Say whether a stretch has the Begin, or the deciding message, of a transaction that is too late."""
+        """Return whether a stretch has the Begin, or the deciding message, of a transaction that is too late."""
         last = walk.NO_LSN if summary.last_lsn is None else summary.last_lsn
         if summary.begin_at is not None and summary.place is not None and summary.place.transaction is not None:
             last = max(last, summary.place.transaction.final_lsn)
@@ -479,7 +479,7 @@ class Until:
         )
 
     def is_behind(self, place: Place) -> bool:
-        """Say whether a place lies behind a transaction that is too late."""
+        """Return whether a place lies behind a transaction that is too late."""
         if self.lsn is not None:
             return place.high_lsn > self.lsn
         return self.time is not None and place.high_lsn != walk.NO_LSN and place.high_commit_time > self.time

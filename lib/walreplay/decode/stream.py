@@ -121,7 +121,7 @@ class StreamWalker(WalkState):
         """Take note of a message that the kernel does not walk by itself, once the walk's state has followed it."""
 
     def on_unknown_relation(self, oid: int, offset: int) -> int:
-        """Give the number of columns of a relation that was not announced (-1: any), or raise."""
+        """Return the number of columns of a relation that was not announced (-1: any), or raise."""
         raise UnknownRelation(
             f"a row change names relation {oid}, but no Relation message announced it",
             offset=offset,
@@ -129,14 +129,14 @@ class StreamWalker(WalkState):
         )
 
     def told(self, message: m.Relation) -> m.Relation:
-        """Give a Relation message with what else is known of its columns."""
+        """Return a Relation message with what else is known of its columns."""
         return message
 
     def on_named(self, slot: int) -> None:
         """Take note of a slot that a row, or a truncate, is the first to name, or the first since it was hidden."""
 
     def is_foreign(self, oid: int) -> bool:
-        """Say whether nothing has announced a relation whose transaction was read from its start.
+        """Return whether nothing has announced a relation whose transaction was read from its start.
 
         A streamed transaction announces by itself all that it uses.
         """
@@ -399,7 +399,7 @@ class StreamWalker(WalkState):
             announced.add(relation.oid)
 
     def _problem(self, outcome: Outcome) -> CaptureError:
-        """Say what the kernel came back with."""
+        """Return what the kernel came back with."""
         state = self.kernel.state
         at = int(state[walk.POS] if outcome is Outcome.BAD_FRAME else state[walk.MESSAGE])
         return problem(outcome, self._view, at, self.framing, last_lsn=int(state[walk.LAST_LSN]))
@@ -411,7 +411,7 @@ def _is_loose(message: m.AnyMessage) -> TypeGuard[m.Message]:
 
 
 def outside(message: m.Relation) -> m.Relation:
-    """Give a Relation message as it stands outside of streamed blocks, where it carries no xid."""
+    """Return a Relation message as it stands outside of streamed blocks, where it carries no xid."""
     return message if message.xid is None else replace(message, xid=None)
 
 
@@ -439,7 +439,7 @@ class Uses:
         self._waiting_for: dict[_Name, dict[int, None]] = {}
 
     def take(self) -> list[m.Relation]:
-        """Give the relation versions that were used since the last call, in order, without repetitions."""
+        """Return the relation versions that were used since the last call, in order, without repetitions."""
         taken = self._found
         self._found, self._names, self._holders = [], {}, {}
         return taken

@@ -102,19 +102,19 @@ class XidCounts:
         return cls.of(np.concatenate(xids), np.concatenate(counts))
 
     def unpack(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Give the xids, sorted, and their counts."""
+        """Return the xids, sorted, and their counts."""
         both = np.frombuffer(zlib.decompress(self.packed), np.uint32) if self.packed else np.zeros(0, np.uint32)
         xids, counts = np.split(both.astype(np.int64), 2)
         return np.cumsum(xids), counts
 
     def among(self, xids: Collection[int]) -> set[int]:
-        """Give those of some subtransactions that have rows."""
+        """Return those of some subtransactions that have rows."""
         if not xids or not self.packed:
             return set()
         return set(np.intersect1d(self.unpack()[0], np.fromiter(xids, np.int64)).tolist())
 
     def without(self, aborted: Collection[int]) -> int:
-        """Give how many rows remain when some subtransactions have rolled back."""
+        """Return how many rows remain when some subtransactions have rolled back."""
         if not aborted or not self.packed:
             return self.total
         xids, counts = self.unpack()
@@ -377,7 +377,7 @@ class Unfinished:
     pieces: tuple[Piece, ...] = ()
 
     def behind(self, scan: FileScan) -> Unfinished:
-        """Give the unfinished bytes after the next file; they may begin with the unfinished bytes before it."""
+        """Return the unfinished bytes after the next file; they may begin with the unfinished bytes before it."""
         extra = max(0, len(scan.tail) - scan.size)
         pieces: list[Piece] = []
         for piece in reversed(self.pieces):
@@ -413,7 +413,7 @@ class Unfinished:
         return sum(piece.size for piece in self.pieces)
 
     def where(self, offset: int) -> tuple[str, int] | None:
-        """Give the file in which an offset of the bytes lies, and the offset there; None for an offset after them."""
+        """Return the file in which an offset of the bytes lies, and the offset there; None for an offset after them."""
         for piece in self.pieces:
             if offset < piece.size:
                 return piece.path, piece.offset + offset

@@ -222,11 +222,11 @@ class RelationSlots:
         return len(self.oids)
 
     def slot_of(self, oid: int) -> int | None:
-        """Give the newest slot of an oid."""
+        """Return the newest slot of an oid."""
         return self.newest.get(oid)
 
     def add(self, oid: int, columns: int) -> int:
-        """Give the oid a new slot; earlier rows keep theirs."""
+        """Return the oid a new slot; earlier rows keep theirs."""
         slot = len(self.oids)
         self.oids.append(oid)
         if slot == len(self.columns):
@@ -307,7 +307,7 @@ class Records:
         return cls(*(np.zeros(size, np.int64) for _ in range(7)))
 
     def where(self, chosen: NDArray[np.bool_]) -> Records:
-        """Give some of the transactions."""
+        """Return some of the transactions."""
         return Records(*(getattr(self, field.name)[chosen] for field in fields(self)))
 
     def first(self, count: int) -> Records:
@@ -329,7 +329,7 @@ def row_digest(data: bytes, ordinal: int) -> int:
 
 
 def new_state() -> NDArray[np.int64]:
-    """Give the state at the start of a stream: no transaction is open, and nothing was seen."""
+    """Return the state at the start of a stream: no transaction is open, and nothing was seen."""
     state = np.zeros(STATE_SIZE, np.int64)
     state[[LSN, LAST_LSN, FIRST_LSN, HIGH_LSN]] = NO_LSN
     state[[BEGIN_AT, PREVIOUS]] = NO_OFFSET
@@ -430,19 +430,19 @@ class WalkKernel:
         )
 
     def take_runs(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Give the runs of rows with the same xid in streamed blocks: the xid and the number of rows of each."""
+        """Return the runs of rows with the same xid in streamed blocks: the xid and the number of rows of each."""
         count = int(self.state[RUN_COUNT])
         self.state[RUN_COUNT] = 0
         return self._runs[0, :count].copy(), self._runs[1, :count].copy()
 
     def take_records(self) -> Records | None:
-        """Give the transactions that were recorded since the last call."""
+        """Return the transactions that were recorded since the last call."""
         count = int(self.state[RECORDS])
         self.state[RECORDS] = 0
         return self._records.first(count) if count else None
 
     def take_tile(self) -> Tile | None:
-        """Give the rows gathered since the last tile, which the next walk overwrites; None if there are none."""
+        """Return the rows gathered since the last tile, which the next walk overwrites; None if there are none."""
         count = int(self.state[CHANGES])
         if count == 0 and (self.placer is None or not self.placer.has_any):
             return None
@@ -531,7 +531,7 @@ class Place:
     session: int = 0
 
     def new_session(self) -> Place:
-        """Give the place at which the next session begins, if this session ends here."""
+        """Return the place at which the next session begins, if this session ends here."""
         return replace(
             self,
             transaction=None,

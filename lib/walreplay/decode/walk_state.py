@@ -94,11 +94,11 @@ class OpenStreams:
         self._open[xid] = _Stream(at)
 
     def is_lost(self, xid: int) -> bool:
-        """Say whether a stream has to begin again before it can continue."""
+        """Return whether a stream has to begin again before it can continue."""
         return xid in self._lost
 
     def announced(self, xid: int | None) -> set[int] | None:
-        """Give the set of the oids that an open stream has announced; None if its start was not walked.
+        """Return the set of the oids that an open stream has announced; None if its start was not walked.
 
         The caller adds to the set what the stream announces.
         """
@@ -202,7 +202,7 @@ def not_after_last(lsn: int, last_lsn: int, offset: int) -> OrderError:
 
 
 def is_of_no_transaction(view: memoryview, at: int, limit: int) -> bool:
-    """Say whether a logical message inside a streamed block belongs to no transaction, and therefore has no xid."""
+    """Return whether a logical message inside a streamed block belongs to no transaction, and therefore has no xid."""
     if view[at] != ord("M") or limit - at < 6 or view[at + 1] != 0:
         return False
     # A transaction's message in a block has an xid, and the flag for a transactional message.
@@ -217,7 +217,7 @@ class PgcopyMark(NamedTuple):
 
 
 def time_of(message: m.AnyMessage) -> int:
-    """Give the time in a message that ends or prepares a transaction; 0 for other messages."""
+    """Return the time in a message that ends or prepares a transaction; 0 for other messages."""
     if isinstance(message, (m.BeginPrepare, m.Prepare, m.StreamPrepare)):
         return message.prepare_time
     return message.commit_time if isinstance(message, (m.StreamCommit, m.CommitPrepared)) else 0
@@ -407,7 +407,7 @@ class WalkState:
         self.stream_xid = xid
 
     def inner_relations(self, xid: int) -> Mapping[int, m.Relation]:
-        """Give the relation versions that a streamed or prepared transaction knows where a part of it begins."""
+        """Return the relation versions that a streamed or prepared transaction knows where a part of it begins."""
         return {}
 
     def _where(self) -> Where:
@@ -422,7 +422,7 @@ class WalkState:
         self.kernel.state[walk.ORIGIN] = self.origin_number(name)
 
     def origin_number(self, name: str | None) -> int:
-        """Give the number of an origin in the records; 0 for None."""
+        """Return the number of an origin in the records; 0 for None."""
         number = self._origin_numbers.setdefault(name, len(self.origins))
         if number == len(self.origins):
             self.origins.append(name)

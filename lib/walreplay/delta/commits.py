@@ -62,7 +62,7 @@ def in_statement(mark: str) -> str:
 
 
 def mark_of(user_metadata: str | None, parameters: Mapping[str, Any]) -> str | None:
-    """Give a commit's mark: its user's metadata, or what the statement's own text says.
+    """Return a commit's mark: its user's metadata, or what the statement's own text says.
 
     Some platforms refuse the setting that gives a statement's commit its user's metadata.
 
@@ -174,7 +174,7 @@ class LoggedCommit:
 
     @property
     def keeps_rows(self) -> bool:
-        """Say whether the table has the rows that it had."""
+        """Return whether the table has the rows that it had."""
         return self.operation in _KEEP_ROWS
 
 
@@ -212,7 +212,7 @@ def _has_no_siblings(commit: CommitId) -> bool:
 
 
 def _with_marks(commits: Iterable[LoggedCommit]) -> Iterator[tuple[LoggedCommit, CommitId | None]]:
-    """Give commits, each with whose it is.
+    """Yield commits, each with whose it is.
 
     A statement that drops columns has no condition that could hold its mark: the commit in front of it says whose it is
     (`walreplay.delta.statements.say_in_front`).
@@ -229,7 +229,7 @@ def _with_marks(commits: Iterable[LoggedCommit]) -> Iterator[tuple[LoggedCommit,
 def others_change(
     commits: Iterable[LoggedCommit], *, ledger: str, is_siblings: Callable[[CommitId], bool] = _has_no_siblings
 ) -> LoggedCommit | None:
-    """Give the first commit by somebody else that has changed a table's rows; None if there is none.
+    """Return the first commit by somebody else that has changed a table's rows; None if there is none.
 
     Args:
         commits: see `follow`, and for the others.
@@ -319,7 +319,7 @@ _NOT_IN_PARQUET: Final = re.compile(r"[ ,;{}()\n\t=]")
 
 
 def needed_by(fields: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """Give the properties that some columns require.
+    """Return the properties that some columns require.
 
     Args:
         fields: as Delta's log declares them.
@@ -341,12 +341,12 @@ def _has_local_times(kind: Any) -> bool:
 
 
 def of_new(properties: Mapping[str, str]) -> dict[str, str]:
-    """Give the properties with which a table is created, given those that are wanted."""
+    """Return the properties with which a table is created, given those that are wanted."""
     return missing(properties, {})
 
 
 def missing(wanted: Mapping[str, str], there: Mapping[str, str]) -> dict[str, str]:
-    """Give the wanted properties that a table lacks, and those that have to be set with them.
+    """Return the wanted properties that a table lacks, and those that have to be set with them.
 
     Column mapping alone is declared by a reader version, not by a list of features.  delta-rs does not check that
     version, and silently reads renamed columns as NULL; DuckDB's reader takes the table for damaged.  So column mapping

@@ -170,7 +170,7 @@ class DataFileWriter:
 
 
 def as_named(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Give an array as a type that differs from its own only in the names inside structs."""
+    """Return an array as a type that differs from its own only in the names inside structs."""
     if array.type == kind:
         return array
     if not pa.types.is_nested(kind):
@@ -186,12 +186,12 @@ def as_named(array: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def indexed_count(properties: Mapping[str, str]) -> int:
-    """Give the number of first columns of which a table with these properties keeps statistics; below 0: all."""
+    """Return the number of first columns of which a table with these properties keeps statistics; below 0: all."""
     return int(properties.get("delta.dataSkippingNumIndexedCols", _INDEXED))
 
 
 def has_statistics(kind: pa.DataType) -> bool:
-    """Say whether the log gets the least and greatest value of a column of this type; clustering by it needs them."""
+    """Return whether the log gets the least and greatest value of such a column; clustering by it needs them."""
     return not pa.types.is_floating(kind) and not (pa.types.is_decimal(kind) and kind.precision > _MOST_DIGITS)
 
 
@@ -209,7 +209,7 @@ def _has_floats(kind: pa.DataType) -> bool:
 
 
 def _statistics(found: pq.FileMetaData, columns: Sequence[FileColumn]) -> str:
-    """Give a file's statistics for the log, as JSON: rows, and per column least, greatest and number of NULLs."""
+    """Return a file's statistics for the log, as JSON: rows, and per column least, greatest and number of NULLs."""
     lows, highs, nulls = [], [], []
     leaf = 0
     for column in columns:
@@ -240,7 +240,7 @@ def _statistics(found: pq.FileMetaData, columns: Sequence[FileColumn]) -> str:
 
 
 def _written(kind: pa.DataType) -> Callable[[Any, bool], str | None] | None:
-    """Give the function that writes a least (False) or greatest (True) value for the log; None if the type has none."""
+    """Return what writes a least (False) or greatest (True) value for the log; None if the type has none."""
     if pa.types.is_integer(kind):
         return lambda raw, _: str(raw)
     if pa.types.is_string(kind):

@@ -117,5 +117,5 @@ class Fence:
         )
 
     def _through(self, path: str) -> Path:
-        """Give a path that leads through the run's own folder."""
+        """Return a path that leads through the run's own folder."""
         return self._own / self._up / os.path.relpath(path, self._root)

@@ -78,7 +78,7 @@ def ensure(
 
 
 def _shown(spark: SparkSession, table: TableName) -> dict[str, str]:
-    """Give a table's properties, including its protocol's features."""
+    """Return a table's properties, including its protocol's features."""
     return {row.key: row.value for row in spark.sql(f"SHOW TBLPROPERTIES {table.sql}").collect()}
 
 

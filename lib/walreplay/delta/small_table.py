@@ -70,14 +70,14 @@ class Keys:
     with_null: bool = False
 
     def bases(self, rows: pa.Table, old: Sequence[pa.Array]) -> list[pa.Array]:
-        """Give the keys that folded rows had before the run, in the types of the table's columns."""
+        """Return the keys that folded rows had before the run, in the types of the table's columns."""
         return [
             as_named(contiguous(rows.column(f"b{place}")), old[number].type)
             for place, number in enumerate(self.columns)
         ]
 
     def compared(self, columns: Sequence[pa.Array]) -> list[pa.Array]:
-        """Give the key's columns as they are compared."""
+        """Return the key's columns as they are compared."""
         forms = dict(self.forms)
         return [by_value(column, forms.get(place)) for place, column in enumerate(columns)]
 
@@ -163,7 +163,7 @@ class Rewritten:
         return any(count for name, count in self.counts.items() if name != "copied")
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Give the rows, some at a time."""
+        """Yield the rows, some at a time."""
         names = [str(number) for number in range(len(self.columns))]
         for start in range(0, len(self.places[0]), _OUTPUT_ROWS):
             part = slice(start, start + _OUTPUT_ROWS)
@@ -172,13 +172,13 @@ class Rewritten:
 
 
 def key_is_plain(kind: pa.DataType) -> bool:
-    """Say whether values of a type are equal exactly if their bytes are."""
+    """Return whether values of a type are equal exactly if their bytes are."""
     tests = (pa.types.is_integer, pa.types.is_boolean, pa.types.is_string, pa.types.is_binary, pa.types.is_date)
     return any(test(kind) for test in (*tests, pa.types.is_timestamp, pa.types.is_decimal))
 
 
 def flags(rows: pa.Table, name: str, *, unknown: bool = False) -> NDArray[np.bool_]:
-    """Give a folded rows' column of booleans, with a value for those that are NULL."""
+    """Return a folded rows' column of booleans, with a value for those that are NULL."""
     column = contiguous(rows.column(name))
     return np.asarray(column.fill_null(unknown).to_numpy(zero_copy_only=False), np.bool_)
 
@@ -186,7 +186,7 @@ def flags(rows: pa.Table, name: str, *, unknown: bool = False) -> NDArray[np.boo
 def matches_of(
     old: Sequence[pa.Array], new: Sequence[pa.Array], lengths: tuple[int, int], *, with_null: bool = False
 ) -> NDArray[np.int64] | None:
-    """Give for each new key the number of the equal old one, -1 for none; None if Spark has to match them.
+    """Return for each new key the number of the equal old one, -1 for none; None if Spark has to match them.
 
     Args:
         lengths: how many old and new keys there are.
@@ -204,7 +204,7 @@ def matches_of(
 
 
 def are_distinct(numbers: NDArray[np.int64]) -> bool:
-    """Say whether no number of a row (not -1) is there twice."""
+    """Return whether no number of a row (not -1) is there twice."""
     some = numbers[numbers >= 0]
     return len(np.unique(some)) == len(some)
 
@@ -223,14 +223,14 @@ def missing_of(lost: NDArray[np.bool_], deleted: NDArray[np.bool_]) -> dict[str,
 
 
 def in_ranges(first: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Give the positions of several ranges, which begin at ``first`` and have ``counts`` positions each."""
+    """Return the positions of several ranges, which begin at ``first`` and have ``counts`` positions each."""
     ends = np.cumsum(counts)
     total = int(ends[-1]) if len(ends) else 0
     return np.repeat(first - (ends - counts), counts) + np.arange(total)
 
 
 def has_texts(column: pa.Array) -> bool:
-    """Say whether any value is there."""
+    """Return whether any value is there."""
     return bool(len(column) > column.null_count)
 
 
@@ -302,7 +302,7 @@ def read_rows(before: Before) -> tuple[list[pa.Array], list[int]] | None:
 
 
 def _conformed(array: pa.Array, kind: pa.DataType) -> pa.Array | None:
-    """Give a file's column as the table's type; None if that needs a conversion other than these."""
+    """Return a file's column as the table's type; None if that needs a conversion other than these."""
     own = array.type
     if own == kind:
         return array
@@ -392,7 +392,7 @@ def _with_emptied(
 
 
 def _filled(column: pa.Array, places: NDArray[np.int64], values: NDArray[np.int64]) -> pa.Array:
-    """Give a column of LSNs or times with other values (times in microseconds) at some places."""
+    """Return a column of LSNs or times with other values (times in microseconds) at some places."""
     found = column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False).copy()
     is_null = column.is_null().to_numpy(zero_copy_only=False).copy()
     found[places], is_null[places] = values, False
@@ -400,7 +400,7 @@ def _filled(column: pa.Array, places: NDArray[np.int64], values: NDArray[np.int6
 
 
 def _ints(rows: pa.Table, name: str) -> NDArray[np.int64]:
-    """Give a folded rows' column of LSNs, ordinals or times (microseconds) as numbers, 0 for NULL."""
+    """Return a folded rows' column of LSNs, ordinals or times (microseconds) as numbers, 0 for NULL."""
     column = contiguous(rows.column(name)).cast(pa.int64()).fill_null(0)
     return np.asarray(column.to_numpy(zero_copy_only=False), np.int64)
 
@@ -490,7 +490,7 @@ def _numbered(first: NDArray[np.uint64], second: NDArray[np.uint64], *order: NDA
 
 
 def _paired(old: _Places, new: _Places) -> NDArray[np.int64]:
-    """Give for each new row the old one of the same image and number; -1 for none."""
+    """Return for each new row the old one of the same image and number; -1 for none."""
     first, second, number = (np.concatenate([one, other]) for one, other in zip(old, new, strict=True))
     is_new = np.arange(len(first)) >= len(old[0])
     at = np.lexsort((is_new, number, second, first))
@@ -607,14 +607,14 @@ def _with_copies(
 
 
 def _longest(column: pa.Array) -> int:
-    """Give the bytes of a column's longest text; 0 for other types, whose values are short."""
+    """Return the bytes of a column's longest text; 0 for other types, whose values are short."""
     if not (pa.types.is_string(column.type) or pa.types.is_binary(column.type)):
         return 0
     return pc.max(pc.binary_length(column)).as_py() or 0
 
 
 def _bases(keys: Keys, old: Sequence[pa.Array], new: Sequence[pa.Array], rows: pa.Table) -> NDArray[np.int64] | None:
-    """Give for each folded row the number of the table's row that it changes, -1 for none; None as `matches_of`."""
+    """Return for each folded row the number of the table's row that it changes, -1 for none; None as `matches_of`."""
     wanted, has_base = [new[number] for number in keys.columns], np.ones(rows.num_rows, np.bool_)
     if keys.moved:
         has_base = flags(rows, "matches")

@@ -146,7 +146,7 @@ class _Gathered:
             self._join()
 
     def taken(self) -> pa.Table:
-        """Give all rows, at least one, in one piece, and keep none."""
+        """Return all rows, at least one, in one piece, and keep none."""
         self._join()
         rows = pa.concat_tables(self._joined).combine_chunks()
         self.size, self._joined = 0, []
@@ -185,7 +185,7 @@ class Wanted:
 
 
 def read_columns(folder: Folder, name: str, wanted: Wanted, columns: Sequence[str]) -> list[tuple[Any, ...]]:
-    """Give one tuple for each selected row of a file, with the values of some of the index's columns."""
+    """Return one tuple for each selected row of a file, with the values of some of the index's columns."""
     with folder.open(name) as file:
         rows = _rows_of_table(file, wanted.table)
         if rows is None:
@@ -195,7 +195,7 @@ def read_columns(folder: Folder, name: str, wanted: Wanted, columns: Sequence[st
 
 
 def _rows_of_table(file: pa.NativeFile, table: int) -> pa.RecordBatch | None:
-    """Give a table's batch in the index of a file; None if there is none."""
+    """Return a table's batch in the index of a file; None if there is none."""
     with pa.ipc.open_file(file) as reader:
         tables = json.loads(reader.schema.metadata[_TABLES])
         return reader.get_batch(tables.index(table)) if table in tables else None
@@ -212,7 +212,7 @@ class Sharing(Enum):
 def read_rows(
     folder: Folder, names: Sequence[str], wanted: Wanted, share: tuple[int, int], sharing: Sharing
 ) -> Iterator[tuple[int, int, bytes]]:
-    """Give bucket, sequence and data of one share of the selected rows, sorted by bucket and sequence.
+    """Yield bucket, sequence and data of one share of the selected rows, sorted by bucket and sequence.
 
     Args:
         names: the files' names in the folder.
@@ -272,7 +272,7 @@ class _Window:
     last: int
 
     def may_have(self, offset: int, size: int, most_between: int) -> bool:
-        """Say whether a row that comes next may be read with the others."""
+        """Return whether a row that comes next may be read with the others."""
         return 0 <= offset - self.stop <= most_between and offset + size - self.start <= _AT_ONCE
 
 
@@ -329,7 +329,7 @@ class _Reader:
             self._pool.shutdown(cancel_futures=True)
 
     def read(self, row: int, offset: int, size: int) -> bytes:
-        """Give a row's data."""
+        """Return a row's data."""
         number = self._of_row[row]
         window = self._windows[number]
         data = self._read.get(number)
@@ -386,7 +386,7 @@ class _Files:
         return len(self._names)
 
     def opened(self, file: int) -> pa.NativeFile:
-        """Give an open file."""
+        """Return an open file."""
         if file not in self._files:
             if len(self._files) >= _MOST_OPEN or self._held >= _MOST_HELD:
                 self.close()

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 def sql_type(kind: pa.DataType) -> str:
-    """Give the Spark SQL type that holds an Arrow type's values exactly.
+    """Return the Spark SQL type that holds an Arrow type's values exactly.
 
     Raises:
         TypeError: for a type that no column has.
@@ -73,7 +73,7 @@ def sql_type(kind: pa.DataType) -> str:
 
 
 def sql_schema(schema: pa.Schema) -> str:
-    """Give a whole schema, as mapInArrow and CREATE TABLE take it."""
+    """Return a whole schema, as mapInArrow and CREATE TABLE take it."""
     return ", ".join(f"{quote(field.name)} {sql_type(field.type)}" for field in schema)
 
 
@@ -195,7 +195,7 @@ def listed(properties: Mapping[str, str]) -> str:
 
 
 def commented(comment: str | None) -> str:
-    """Give a comment as it stands in a statement that declares something; empty for none."""
+    """Return a comment as it stands in a statement that declares something; empty for none."""
     return f" COMMENT {literal(comment)}" if comment else ""
 
 
@@ -274,7 +274,7 @@ class TableCommit:
     form: str | None = None
 
     def rows(self, *names: str) -> int:
-        """Give the first of some row counts that the history has."""
+        """Return the first of some row counts that the history has."""
         for name in names:
             if name in self.metrics:
                 return int(self.metrics[name])
@@ -358,7 +358,7 @@ def is_known(spark: SparkSession, table: TableName) -> bool:
 
 
 def schema_of(spark: SparkSession, table: TableName) -> StructType | None:
-    """Give a table's columns as Spark has them; None if there is no table."""
+    """Return a table's columns as Spark has them; None if there is no table."""
     # Spark needs a tenth of a second, and in an object store some requests more, also to say that there is none.
     opened = opened_at(spark, table)
     if opened is None:
@@ -367,7 +367,7 @@ def schema_of(spark: SparkSession, table: TableName) -> StructType | None:
 
 
 def _schema_of(spark: SparkSession, table: TableName) -> StructType | None:
-    """Give a table's columns by Spark itself; None if there is no table."""
+    """Return a table's columns by Spark itself; None if there is no table."""
     try:
         if table.path is None and not spark.catalog.tableExists(table.sql):
             return None
@@ -379,7 +379,7 @@ def _schema_of(spark: SparkSession, table: TableName) -> StructType | None:
 
 
 def _schema_in(fields: Sequence[Mapping[str, Any]]) -> StructType:
-    """Give the columns that a log declares, as Spark has them: what is Delta's own in them is left out."""
+    """Return the columns that a log declares, as Spark has them: what is Delta's own in them is left out."""
     schema = StructType.fromJson({"type": "struct", "fields": list(fields)})
     for field in schema.fields:
         field.metadata = {key: value for key, value in field.metadata.items() if not key.startswith("delta.")}
@@ -387,7 +387,7 @@ def _schema_in(fields: Sequence[Mapping[str, Any]]) -> StructType:
 
 
 def made_by(spark: SparkSession, table: TableName) -> list[CommitId]:
-    """Give the ids of the commits in a table's history, as far as they have one."""
+    """Return the ids of the commits in a table's history, as far as they have one."""
     history = spark.sql(f"DESCRIBE HISTORY {table.sql} LIMIT {WHOLE_HISTORY}")
     rows = history.select("userMetadata", "operationParameters").collect()
     found = (CommitId.of_mark(mark_of(row.userMetadata, row.operationParameters or {})) for row in rows)
@@ -407,18 +407,18 @@ def find_commit(
 
 
 def size_of(spark: SparkSession, table: TableName) -> int:
-    """Give the size of a table's files in bytes."""
+    """Return the size of a table's files in bytes."""
     (row,) = spark.sql(f"DESCRIBE DETAIL {table.sql}").select("sizeInBytes").collect()
     return int(row.sizeInBytes)
 
 
 def is_conflict(error: Exception) -> bool:
-    """Say whether a commit failed because somebody else made one in between."""
+    """Return whether a commit failed because somebody else made one in between."""
     return isinstance(error, ConflictError) or _CONFLICT.search(str(error)) is not None
 
 
 def last_version(spark: SparkSession) -> int | None:
-    """Give the version of the session's last commit, if known; see `forget_version`."""
+    """Return the version of the session's last commit, if known; see `forget_version`."""
     try:
         version = spark.conf.get(_LAST_VERSION, None)
     except Exception:
@@ -490,12 +490,12 @@ def write(
 
 
 def like_table(frame: DataFrame, table: TableName) -> DataFrame:
-    """Give rows with all columns of a table that is there: NULL in those that they lack, in its order and types."""
+    """Return rows with all columns of a table that is there: NULL in those that they lack, in its order and types."""
     return shaped(frame, read(frame.sparkSession, table).schema)
 
 
 def shaped(frame: DataFrame, wanted: StructType) -> DataFrame:
-    """Give rows with these columns, and inside of them with these fields: NULL in those that they lack."""
+    """Return rows with these columns, and inside of them with these fields: NULL in those that they lack."""
     own = {field.name: field.dataType for field in frame.schema.fields}
     columns = []
     for field in wanted.fields:
@@ -531,7 +531,7 @@ def checkpoint(spark: SparkSession, table: TableName) -> None:
 
 
 def with_comments(frame: DataFrame, comments: Mapping[str, str]) -> DataFrame:
-    """Give rows whose columns, by name, say what those of the table are to say that is made of them."""
+    """Return rows whose columns, by name, say what those of the table are to say that is made of them."""
     columns = (
         f.col(quote(name)).alias(name, metadata={"comment": comments[name]})
         if comments.get(name)
@@ -542,12 +542,12 @@ def with_comments(frame: DataFrame, comments: Mapping[str, str]) -> DataFrame:
 
 
 def comments_of(spark: SparkSession, table: TableName) -> dict[str, str]:
-    """Give what the columns of a table that is there say, by name; empty for nothing."""
+    """Return what the columns of a table that is there say, by name; empty for nothing."""
     return {field.name: field.metadata.get("comment") or "" for field in read(spark, table).schema.fields}
 
 
 def comment_of(spark: SparkSession, table: TableName) -> str:
-    """Give what a table that is there says of itself; empty for nothing."""
+    """Return what a table that is there says of itself; empty for nothing."""
     (row,) = spark.sql(f"DESCRIBE DETAIL {table.sql}").select("description").collect()
     return row.description or ""
 
@@ -571,7 +571,7 @@ def forget(spark: SparkSession, table: TableName) -> None:
 
 
 def read(spark: SparkSession, table: TableName) -> DataFrame:
-    """Give a table's rows as a DataFrame."""
+    """Return a table's rows as a DataFrame."""
     return spark.read.format("delta").load(table.path) if table.path is not None else spark.read.table(table.sql)
 
 
@@ -580,7 +580,7 @@ _WIDTH: Final = 40
 
 
 def first_rows(spark: SparkSession, location: str, limit: int) -> tuple[list[str], list[tuple[str, ...]]]:
-    """Give the columns of a Delta table and some of its rows, as text.
+    """Return the columns of a Delta table and some of its rows, as text.
 
     Args:
         location: the table's path, or its name in a catalog (which has no slash).

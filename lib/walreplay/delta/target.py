@@ -120,7 +120,7 @@ class Target:
         )
 
     def of_source(self, name: str | None) -> Target:
-        """Give the same place, with the ledger of one of its sources; None for that of a place of one source."""
+        """Return the same place, with the ledger of one of its sources; None for that of a place of one source."""
         return replace(self, source=name)
 
     @property
@@ -131,7 +131,7 @@ class Target:
         return ".".join(self.catalog) + (f" ({self.beside})" if self.beside else "")
 
     def table(self, namespace: str, name: str) -> TableName:
-        """Give the mirror table of a source table; an empty namespace is PostgreSQL's ``pg_catalog``."""
+        """Return the mirror table of a source table; an empty namespace is PostgreSQL's ``pg_catalog``."""
         namespace = namespace or "pg_catalog"
         if self.root is not None:
             return TableName(path=f"{self.root}/{encode_name(namespace)}/{encode_name(name)}")
@@ -143,7 +143,7 @@ class Target:
         return TableName(parts=(*self.catalog, encode_for_catalog(namespace), encoded))
 
     def ledger(self, name: str) -> TableName:
-        """Give a table of the ledger.
+        """Return a table of the ledger.
 
         Each of several sources has tables of its own: a folder, or a schema, that no table of PostgreSQL's can have.
         """
@@ -162,7 +162,7 @@ class Target:
         return LEDGER_SCHEMA if self.source is None else f"{LEDGER_SCHEMA}/{_SOURCES}/{encode_name(self.source)}"
 
     def side(self, name: str) -> Target:
-        """Give a target of its own within the ledger's place, in which tables are made before they come to theirs.
+        """Return a target of its own within the ledger's place, in which tables are made before they come to theirs.
 
         Args:
             name: of letters and digits.
@@ -172,26 +172,26 @@ class Target:
         return replace(self, beside=f"rebuild_{name}")
 
     def of_side(self, side: Target, table: TableName) -> TableName:
-        """Give the place in this target that a table in a side target stands for."""
+        """Return the place in this target that a table in a side target stands for."""
         if self.root is not None and side.root is not None and table.path is not None:
             return TableName(path=f"{self.root}{table.path.removeprefix(side.root)}")
         namespace, _, name = table.parts[-1].partition(f"{side.beside}_")[2].partition(_BETWEEN)
         return TableName(parts=(*self.catalog, name) if len(self.catalog) == 2 else (*self.catalog, namespace, name))
 
     def relative(self, table: TableName) -> TableName:
-        """Give a table's name for the ledger: below the folder it begins with ``./``, so that the folder may move."""
+        """Return a table's name for the ledger: below the folder it begins with ``./``, so that the folder may move."""
         if self.root is None or table.path is None or not table.path.startswith(f"{self.root}/"):
             return table
         return TableName(path=f".{table.path[len(self.root) :]}")
 
     def absolute(self, table: TableName) -> TableName:
-        """Give the table of a name that the ledger has."""
+        """Return the table of a name that the ledger has."""
         if self.root is None or table.path is None or not table.path.startswith("./"):
             return table
         return TableName(path=f"{self.root}{table.path[1:]}")
 
     def set_aside(self, oid: int) -> TableName:
-        """Give the place for the rows of a relation whose name another one has taken."""
+        """Return the place for the rows of a relation whose name another one has taken."""
         return self.ledger(f"set_aside_{oid}")
 
 
@@ -249,7 +249,7 @@ def storage_errors(place: str, *, if_damaged: str = "") -> Iterator[None]:
 
 
 def _damage(error: Exception, of_worker: re.Match[str] | None, place: str) -> tuple[str, str] | None:
-    """Say what of a table cannot be read, and where; None if something else is the matter."""
+    """Return what of a table cannot be read, and where; None if something else is the matter."""
     if of_worker is not None:
         is_gone = int(of_worker[1]) == errno.ENOENT and of_worker[2].startswith(f"{place}/")
         return (os.strerror(errno.ENOENT), of_worker[2]) if is_gone else None
@@ -258,7 +258,7 @@ def _damage(error: Exception, of_worker: re.Match[str] | None, place: str) -> tu
 
 
 def _refused(path: str, reason: str, number: int) -> TargetError:
-    """Give the error that a run cannot go on.
+    """Return the error that a run cannot go on.
 
     Args:
         number: the system's errno.

@@ -96,7 +96,7 @@ def from_history(count: int, size: int, commits: Sequence[tuple[str, Mapping[str
 
 
 def needs_of(files: FilesOfTable, unreferenced: int) -> tuple[Need, ...]:
-    """Say what a table needs.
+    """Return what a table needs.
 
     Args:
         unreferenced: files that no version needs any more which the table's retention keeps.
@@ -132,13 +132,13 @@ _SETTINGS: Final = delta.FEW_ROWS | {
 
 @contextmanager
 def upkeep_session(spark: SparkSession, more: Mapping[str, str] = delta.NO_PROPERTIES) -> Iterator[SparkSession]:
-    """Give a session for the statements here."""
+    """Return a session for the statements here."""
     with session_with(spark, {**_SETTINGS, **more}) as own:
         yield own
 
 
 def files_of(spark: SparkSession, table: TableName) -> FilesOfTable:
-    """Say how many files a table has, how many of them are small, and how many have rows that are only marked deleted.
+    """Return how many files a table has, how many are small, and how many have rows that are only marked deleted.
 
     The log tells it exactly, where the driver reaches it by itself.  Elsewhere the table's history does, as far back as
     it is read here.

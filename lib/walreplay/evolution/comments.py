@@ -103,7 +103,7 @@ def metadata_comments(metadata: MetadataNames) -> dict[str, str]:
 
 
 def followed(there: str, before: str, wanted: str) -> str:
-    """Give the comment that a table or a column has to have; each of these is empty for none.
+    """Return the comment that a table or a column has to have; each of these is empty for none.
 
     Args:
         there: its comment now.
@@ -119,7 +119,7 @@ def followed(there: str, before: str, wanted: str) -> str:
 def followed_columns(
     there: Mapping[str, str], before: TableShape | None, after: TableShape, others: Mapping[str, str]
 ) -> dict[str, str]:
-    """Give the comments for all of a table's columns, by name, when they are declared anew.
+    """Return the comments for all of a table's columns, by name, when they are declared anew.
 
     Args:
         there: the columns' comments now, by name, with empty ones; no entries for a new table.
@@ -145,6 +145,6 @@ def with_comments(schema: pa.Schema, table: str, columns: Mapping[str, str]) -> 
 
 
 def comment_in(declared: pa.Schema | pa.Field) -> str:
-    """Give the comment of a schema or a field; empty for none."""
+    """Return the comment of a schema or a field; empty for none."""
     told: bytes = (declared.metadata or {}).get(_KEY, b"")
     return told.decode()

@@ -55,14 +55,14 @@ _DELIMITER: Final = ","
 
 
 def with_labels(column_type: ColumnType, labels: tuple[Label, ...], *, in_array: bool) -> ColumnType:
-    """Give a type with its renamed labels, if its values are the labels' texts."""
+    """Return a type with its renamed labels, if its values are the labels' texts."""
     if not labels or column_type.family != Family.STRING or column_type.overridden:
         return column_type
     return replace(column_type, labels=labels, labels_in_array=in_array)
 
 
 def labels_as_sent(column_type: ColumnType, labels: tuple[Label, ...]) -> ColumnType | None:
-    """Give the type of values as they are sent at a place of the stream; None if it makes no difference.
+    """Return the type of values as they are sent at a place of the stream; None if it makes no difference.
 
     Args:
         column_type: as of the run's end.
@@ -73,7 +73,7 @@ def labels_as_sent(column_type: ColumnType, labels: tuple[Label, ...]) -> Column
 
 
 def renamed_labels(old: ColumnType, new: ColumnType) -> dict[str, str]:
-    """Give the new text by the old one, for the labels whose texts differ.
+    """Return the new text by the old one, for the labels whose texts differ.
 
     Types with other oids are other enums; what `USING` has made of their values is not known.
     """
@@ -94,7 +94,7 @@ def renamed_labels(old: ColumnType, new: ColumnType) -> dict[str, str]:
 
 
 def _former(labels: tuple[Label, ...]) -> dict[str, list[int]]:
-    """Give the texts that are labels no more, with those that had them."""
+    """Return the texts that are labels no more, with those that had them."""
     present = {texts[-1] for _, texts in labels}
     former: dict[str, list[int]] = {}
     for oid, texts in labels:
@@ -105,7 +105,7 @@ def _former(labels: tuple[Label, ...]) -> dict[str, list[int]]:
 
 
 def relabelled(values: pa.Array, labels: Mapping[str, str], *, in_array: bool) -> pa.Array:
-    """Give strings with new labels, all at once, so that two may swap their texts.
+    """Return strings with new labels, all at once, so that two may swap their texts.
 
     Args:
         in_array: the strings are arrays' texts, whose elements are the labels.
@@ -120,7 +120,7 @@ def relabelled(values: pa.Array, labels: Mapping[str, str], *, in_array: bool) -
 
 
 def may_be_rescued(column_type: ColumnType) -> bool:
-    """Say whether a value of the type may be in the rescued data instead of its column."""
+    """Return whether a value of the type may be in the rescued data instead of its column."""
     kind = column_type.arrow
     if column_type.overridden or column_type.family is Family.NUMERIC_AS_DOUBLE:
         return True
@@ -234,7 +234,7 @@ def convert(values: pa.Array, rescued: pa.Array | None, chain: Sequence[ColumnTy
 
 
 def keeps_values(old: ColumnType, new: ColumnType) -> bool:
-    """Say whether every value stays as it is and the Delta type stays the same, so that nothing is converted.
+    """Return whether every value stays as it is and the Delta type stays the same, so that nothing is converted.
 
     A rescued text may still become a value: see `is_widening`.
     """
@@ -256,7 +256,7 @@ def keeps_values(old: ColumnType, new: ColumnType) -> bool:
 
 
 def is_widening(old: ColumnType, new: ColumnType) -> bool:
-    """Say whether Delta 4.0's type widening changes the column in place, to exactly the values that `convert` gives.
+    """Return whether Delta 4.0's type widening changes the column in place, to exactly the values that `convert` gives.
 
     Type widening leaves rescued texts alone.  But a text that the old type could not hold may be a value of the new one
     (NaN, when numeric(p,s) becomes double precision).  So the caller asks whether the table has any rescued text of the

@@ -165,12 +165,12 @@ class Policy:
 
 
 def converts(chain: Sequence[ColumnType]) -> bool:
-    """Say whether a change through these types converts values."""
+    """Return whether a change through these types converts values."""
     return bool(conversions(chain))
 
 
 def conversions(chain: Sequence[ColumnType]) -> list[tuple[ColumnType, ColumnType]]:
-    """Give the changes of type (old, new) that convert values.
+    """Return the changes of type (old, new) that convert values.
 
     A change that keeps all values is left out, and does not touch rescued texts.  By itself it would not change the
     table at all.  So it must not do so either when other changes follow in the same run.
@@ -249,7 +249,7 @@ def _advance(shape: TableShape, columns: Sequence[SourceColumn], policy: Policy,
 
 
 def is_added(shape: TableShape, column: SourceColumn) -> bool:
-    """Say whether a column is newer than a table's rows, so far as is known: it may only be newly published."""
+    """Return whether a column is newer than a table's rows, so far as is known: it may only be newly published."""
     return column.is_said or column.number > max(one.number for one in shape.columns)
 
 
@@ -284,7 +284,7 @@ def _of_same_name(present: Sequence[MirrorColumn], columns: Sequence[SourceColum
 def _survivors(
     present: Sequence[MirrorColumn], columns: Sequence[SourceColumn], policy: Policy
 ) -> dict[str, MirrorColumn]:
-    """Give the columns that continue, by their names in the new version."""
+    """Return the columns that continue, by their names in the new version."""
     renamed = renamed_columns(
         [column.source for column in present], [column.name for column in columns], policy.renames
     )
@@ -316,7 +316,7 @@ def _survivors(
 
 
 def by_announcement(present: Sequence[MirrorColumn], columns: Sequence[SourceColumn]) -> dict[str, MirrorColumn] | None:
-    """Give the columns that continue, as far as announcements tell; None if they do not.
+    """Return the columns that continue, as far as announcements tell; None if they do not.
 
     If all rows are older than the table's first announcement, that has the names that the rows came with, in order.
     """
@@ -387,7 +387,7 @@ def _by_places(
 
 
 def same_type(one: ColumnType, other: ColumnType) -> bool:
-    """Say whether values of both types are read and stored alike."""
+    """Return whether values of both types are read and stored alike."""
     return one.arrow == other.arrow and one.family == other.family
 
 
@@ -460,7 +460,7 @@ class Evolution:
         self._versions.append(_Taken(step.ids, {id_: len(self._chains[id_]) - 1 for id_ in step.ids}, sent))
 
     def ids_of(self, columns: Sequence[SourceColumn]) -> tuple[int, ...]:
-        """Give the ids that a version's columns would have if it were next."""
+        """Return the ids that a version's columns would have if it were next."""
         return self._next(columns).ids
 
     def _next(self, columns: Sequence[SourceColumn]) -> _Advance:
@@ -484,7 +484,7 @@ class Evolution:
         )
 
     def _without(self, column: MirrorColumn, step: int) -> ValueSource:
-        """Say what rows of a version, or of the table before the run (-1), have in a column that they do not bring."""
+        """Return what rows of a version, or of the table before the run (-1), have in a column that they lack."""
         added, text, sent = self._fills.get(column.id, (step, "", ()))
         if step >= added:
             return ValueSource(None, (column.type,))
@@ -515,7 +515,7 @@ class Evolution:
         )
 
     def number_of(self, step: int, column: int) -> int:
-        """Give the number, in the table, of a version's column.
+        """Return the number, in the table, of a version's column.
 
         Args:
             step: the version's number in the run, counted from 0.

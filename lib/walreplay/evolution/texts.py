@@ -82,7 +82,7 @@ def output_of(values: pa.Array, column_type: ColumnType) -> pa.Array:
 
 
 def element_of(column_type: ColumnType) -> ColumnType:
-    """Give the type of a list column's elements."""
+    """Return the type of a list column's elements."""
     if column_type.family == Family.VECTOR:
         return REAL
     assert column_type.element is not None
@@ -96,7 +96,7 @@ def lengths_of(lists: pa.Array) -> NDArray[np.int64]:
 
 
 def offsets_of(lengths: NDArray[np.int64]) -> pa.Array:
-    """Give Arrow's offsets for lists of these lengths."""
+    """Return Arrow's offsets for lists of these lengths."""
     return pa.array(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32))
 
 
@@ -252,7 +252,7 @@ _PIECES: Final = 8
 
 
 def is_numeric(column_type: ColumnType) -> bool:
-    """Say whether a string column holds numerics."""
+    """Return whether a string column holds numerics."""
     return column_type.family == Family.STRING and _NUMERIC_NAME.fullmatch(column_type.postgres_name) is not None
 
 

@@ -89,7 +89,7 @@ class Projection:
 def project_columns(
     columns: Sequence[pa.Array], rescued: pa.Array, rows: int, projection: Projection
 ) -> tuple[list[pa.Array], pa.Array]:
-    """Give the new columns, and the rescued texts that belong to them (JSON, or NULL).
+    """Return the new columns, and the rescued texts that belong to them (JSON, or NULL).
 
     Raises:
         CaptureError: a column's new type cannot hold a value, and the table has no column for rescued texts.
@@ -122,7 +122,7 @@ def project_columns(
 
 
 def filled_column(text: str, chain: Sequence[ColumnType], rows: int) -> tuple[pa.Array, pa.Array | None]:
-    """Give a column that has one value in all rows, and the text in each if the column cannot hold it.
+    """Return a column that has one value in all rows, and the text in each if the column cannot hold it.
 
     Args:
         text: the value.
@@ -134,7 +134,7 @@ def filled_column(text: str, chain: Sequence[ColumnType], rows: int) -> tuple[pa
 
 
 def hashed(text: str, column_type: ColumnType, salt: bytes) -> str:
-    """Give what a masked column has for a value, from its text."""
+    """Return what a masked column has for a value, from its text."""
     column, left = filled_column(text, (TEXT, column_type), 1)
     return str(mask(column, column_type, left, salt)[0].as_py())
 
@@ -144,7 +144,7 @@ def _is_given(fill: str | None) -> bool:
 
 
 def project(events: Events, key: Sequence[int], projection: Projection, *, keyed: bool) -> Events:
-    """Give events the table's columns.
+    """Return events the table's columns.
 
     Args:
         key: the numbers of the key's columns among the events' own, in the order of ``old_key``.
@@ -258,7 +258,7 @@ def _read(data: pa.Buffer) -> list[pa.RecordBatch]:
 
 
 def _numbers_of_unchanged(batch: ChangeBatch) -> pa.Array:
-    """Give for each row the numbers of the columns that it leaves unchanged."""
+    """Return for each row the numbers of the columns that it leaves unchanged."""
     numbers = {column.name: number for number, column in enumerate(batch.relation.columns)}
     # Which of them comes first in a batch depends on the file's rows.
     names = sorted(batch.unchanged, key=numbers.__getitem__)
@@ -298,12 +298,12 @@ class LogTask:
 
 
 def old_row_type(names: Sequence[str], types: Sequence[pa.DataType]) -> pa.StructType:
-    """Give the type of old rows: their fields are the table's columns."""
+    """Return the type of old rows: their fields are the table's columns."""
     return pa.struct([pa.field(name, kind) for name, kind in zip(names, types, strict=True)])
 
 
 def log_batches(data: pa.Buffer, task: LogTask, projection: Projection) -> Iterator[pa.RecordBatch]:
-    """Give staged changes the table's columns, some rows at a time.
+    """Yield staged changes the table's columns, some rows at a time.
 
     Args:
         data: what `staged_changes` has written.
@@ -355,7 +355,7 @@ def _old_rows(
     task: LogTask,
     projection: Projection,
 ) -> tuple[pa.Array, pa.Array]:
-    """Give the old row of each change, NULL where none was sent, and the rescued texts of it.
+    """Return the old row of each change, NULL where none was sent, and the rescued texts of it.
 
     Args:
         columns, texts: the changes' own: a delete has its old row there.
@@ -390,7 +390,7 @@ def _old_rows(
 
 
 def labels_of(projection: Projection) -> list[str | None]:
-    """Give the name in the table of each of the projected columns; None for those that it has no longer."""
+    """Return the name in the table of each of the projected columns; None for those that it has no longer."""
     found: list[str | None] = [None] * len(projection.before)
     for number, name in zip(projection.numbers, projection.after, strict=True):
         if number is not None:
@@ -403,7 +403,7 @@ def _none_unchanged(rows: int) -> pa.Array:
 
 
 def _named(lists: pa.Array, labels: Sequence[str | None]) -> pa.Array:
-    """Give lists of names in place of lists of numbers, without the numbers that have none."""
+    """Return lists of names in place of lists of numbers, without the numbers that have none."""
     numbers = lists.flatten().to_numpy(zero_copy_only=False)
     lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
     if any(label is None for label in labels):
@@ -415,7 +415,7 @@ def _named(lists: pa.Array, labels: Sequence[str | None]) -> pa.Array:
 
 
 def _renamed(lists: pa.Array, projection: Projection) -> pa.Array:
-    """Give the names that columns have now in place of those that they had, without those of columns that are gone."""
+    """Return the names that columns have now in place of those they had, without those of columns that are gone."""
     flat = lists.flatten().dictionary_encode()
     names = dict(zip(projection.before, labels_of(projection), strict=True))
     labels = [names.get(name) for name in flat.dictionary.to_pylist()]
@@ -473,7 +473,7 @@ class OldLogRows:
     def project(
         self, batch: pa.RecordBatch, rescued: pa.Array, projection: Projection
     ) -> tuple[dict[int, pa.Array], pa.Array, pa.Array]:
-        """Give the new values of those columns by their places, and the rescued texts of the rows and of old rows."""
+        """Return the new values of those columns by their places, and the rescued texts of the rows and of old rows."""
         found = {self.unchanged: _renamed(contiguous(batch.column(self.unchanged)), projection)}
         if self.before is None or self.task.before is None:
             return found, rescued, pa.nulls(len(rescued), pa.string())

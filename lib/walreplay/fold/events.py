@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 def by_value(column: Any, form: Form | None) -> pa.Array:
-    """Give a column's texts, or those in its lists, in one form per value; other columns are returned unchanged."""
+    """Return a column's texts, or those in its lists, in one form per value; other columns are returned unchanged."""
     array = contiguous(column)
     if form is None or array.null_count == len(array):
         return array
@@ -63,7 +63,7 @@ def _lists(array: pa.Array, form: Form) -> pa.Array:
 
 
 def has_form(column: Any, form: Form) -> bool:
-    """Say whether a column has a text whose value could also be written as another text."""
+    """Return whether a column has a text whose value could also be written as another text."""
     array = contiguous(column)
     if form is not Form.SHAPE or pa.types.is_list(array.type):
         return bool(array.null_count < len(array))
@@ -114,7 +114,7 @@ class Identity:
     forms: tuple[tuple[int, Form], ...] = ()
 
     def compared(self, columns: Sequence[Any], numbers: Sequence[int] | None = None) -> list[pa.Array]:
-        """Give columns as they are compared.
+        """Return columns as they are compared.
 
         Args:
             numbers: of the columns; None for all in their order.
@@ -126,7 +126,7 @@ class Identity:
         ]
 
     def renumbered(self, numbers: Mapping[int, int | None], key: tuple[int, ...]) -> Identity:
-        """Give the same identity for other columns, by the new numbers of those that are left."""
+        """Return the same identity for other columns, by the new numbers of those that are left."""
         forms = ((numbers.get(number), form) for number, form in self.forms)
         return replace(self, key=key, forms=tuple((number, form) for number, form in forms if number is not None))
 
@@ -150,7 +150,7 @@ class Marks:
     top: NDArray[np.int64]
 
     def at(self, at: slice | NDArray[Any]) -> Marks:
-        """Give the marks of some of the events, perhaps in another order."""
+        """Return the marks of some of the events, perhaps in another order."""
         return Marks(self.ordinal[at], self.operation[at], self.top[at])
 
     @classmethod
@@ -206,14 +206,14 @@ class Events:
         return self.old_key is not None
 
     def leaves_alone(self) -> NDArray[np.uint8]:
-        """Say which events keep the values of a column that they do not bring: those that change a row.
+        """Return which events keep the values of a column that they do not bring: those that change a row.
 
         For added and removed rows this is known once their transactions are `merge.settled`.
         """
         return np.isin(self.action, (UPDATE, MOVE)).astype(np.uint8)
 
     def slice(self, start: int, stop: int) -> Events:
-        """Give consecutive events, without copying them."""
+        """Return consecutive events, without copying them."""
         at, count = slice(start, stop), stop - start
         return Events(
             columns=[column.slice(start, count) for column in self.columns],
@@ -231,7 +231,7 @@ class Events:
         )
 
     def take(self, at: NDArray[Any]) -> Events:
-        """Give some of the events, perhaps in another order."""
+        """Return some of the events, perhaps in another order."""
         index = pa.array(at)
         return Events(
             columns=[column.take(index) for column in self.columns],
@@ -260,7 +260,7 @@ MOST_BYTES: Final = 2**31 - 1
 
 
 def narrow(kind: pa.DataType) -> pa.DataType:
-    """Give a column's own type, whether it has large offsets or not."""
+    """Return a column's own type, whether it has large offsets or not."""
     return _NARROW.get(kind, kind)
 
 
@@ -340,7 +340,7 @@ def interleave(parts: Sequence[tuple[Events, NDArray[np.int64]]]) -> Events:
 
 
 def key_hashes(events: Events, identity: Identity, names: Sequence[str]) -> Hashes:
-    """Give the hashes of the events' row identities: the key, or in a multiset the whole row."""
+    """Return the hashes of the events' row identities: the key, or in a multiset the whole row."""
     if identity.mode is not Mode.KEYED:
         return image_hashes(events, identity)
     rescued = rescued_of(events.rescued, [names[number] for number in identity.key])
@@ -349,13 +349,13 @@ def key_hashes(events: Events, identity: Identity, names: Sequence[str]) -> Hash
 
 
 def bucket_of(key: NDArray[np.uint64], buckets: int) -> NDArray[np.uint16]:
-    """Give each row identity's bucket, by the first half of its hash."""
+    """Return each row identity's bucket, by the first half of its hash."""
     bucket: NDArray[np.uint16] = (key % np.uint64(buckets)).astype(np.uint16)
     return bucket
 
 
 def image_hashes(events: Events, identity: Identity) -> Hashes:
-    """Give the hashes of whole rows; an unknown value counts as NULL."""
+    """Return the hashes of whole rows; an unknown value counts as NULL."""
     return hash_rows(identity.compared(events.columns), events.rows, events.rescued)
 
 
@@ -505,7 +505,7 @@ def events_of(batch: ChangeBatch, identity: Identity, *, follow: bool = False, m
 
 
 def sends_whole_rows(batch: ChangeBatch, identity: Identity) -> bool:
-    """Say whether the image of an old row decides which of two rows with one key is meant."""
+    """Return whether the image of an old row decides which of two rows with one key is meant."""
     return batch.relation.replica_identity == "f" and not identity.evicts
 
 
@@ -568,7 +568,7 @@ def _not_told_apart(batch: ChangeBatch, identity: Identity) -> CaptureError:
 
 
 def _taken(identity: Identity) -> int:
-    """Say whether a key that a row takes is expected to be free."""
+    """Return whether a key that a row takes is expected to be free."""
     return CLAIMED if identity.claims and not identity.evicts else 0
 
 
@@ -647,7 +647,7 @@ def _with_key_changes(events: Events, batch: ChangeBatch, identity: Identity, *,
 
 
 def _deletes(events: Events, identity: Identity, key: list[pa.Array]) -> Events:
-    """Give deletes of other keys at the events' positions."""
+    """Return deletes of other keys at the events' positions."""
     columns: list[pa.Array] = [pa.nulls(events.rows, column.type) for column in events.columns]
     for number, column in zip(identity.key, key, strict=True):
         columns[number] = column

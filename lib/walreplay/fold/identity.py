@@ -62,7 +62,7 @@ def new_table(keys: int) -> NDArray[np.int32]:
 
 @helper
 def slot_of(first, second, i, table, slot_first, slot_second, used):  # type: ignore[no-untyped-def]
-    """Give the slot of a key; for a key that was not seen before, a new one (== used)."""
+    """Return the slot of a key; for a key that was not seen before, a new one (== used)."""
     mask = table.shape[0] - 1
     h = np.int64(first[i] & np.uint64(0x7FFFFFFFFFFFFFFF)) & mask
     while table[h] >= 0:
@@ -218,7 +218,7 @@ def _one_nan(array: pa.Array) -> pa.Array:
 def hash_rows(
     arrays: Sequence[pa.Array], rows: int, rescued: pa.Array | None = None
 ) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """Give the two halves of each row's 128-bit hash over some columns.
+    """Return the two halves of each row's 128-bit hash over some columns.
 
     Args:
         arrays: columns of ``rows`` values each, always in the same order.
@@ -240,14 +240,14 @@ def hash_rows(
 
 
 def contiguous(array: Any) -> pa.Array:
-    """Give a column as one array."""
+    """Return a column as one array."""
     if isinstance(array, pa.ChunkedArray):
         return array.combine_chunks() if array.num_chunks != 1 else array.chunk(0)
     return array
 
 
 def rescued_of(rescued: pa.Array, names: Sequence[str]) -> pa.Array | None:
-    """Give only the rescued texts of some columns, in the order of ``names``; None if there are none."""
+    """Return only the rescued texts of some columns, in the order of ``names``; None if there are none."""
     if rescued.null_count == len(rescued):
         return None
     some = np.nonzero(rescued.is_valid().to_numpy(zero_copy_only=False))[0]
@@ -355,7 +355,7 @@ def _unmatched(comes, first, second, table, slot_first, slot_second, newest, bef
 
 
 def unmatched(comes: NDArray[np.bool_], image: Hashes) -> NDArray[np.int64]:
-    """Give the events that are left after each removed row has cancelled the last equal added one.
+    """Return the events that are left after each removed row has cancelled the last equal added one.
 
     Args:
         comes: whether an event adds a row; otherwise it removes one.
@@ -412,7 +412,7 @@ class Settled:
 
 
 def settle(comes: NDArray[np.bool_], key: Hashes) -> Settled:
-    """Give the effect on each key of the events that `unmatched` has left.
+    """Return the effect on each key of the events that `unmatched` has left.
 
     Args:
         comes: whether an event adds a row; otherwise it removes one.

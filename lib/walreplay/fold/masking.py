@@ -36,12 +36,12 @@ _MASKED: Final = "masked "
 
 
 def masked_type(type_: ColumnType) -> ColumnType:
-    """Give the type that a masked column has in the mirror table."""
+    """Return the type that a masked column has in the mirror table."""
     return ColumnType(pa.string(), Family.STRING, f"{_MASKED}{type_.postgres_name}")
 
 
 def is_masked(type_: ColumnType) -> bool:
-    """Say whether a type is a masked column's."""
+    """Return whether a type is a masked column's."""
     return type_.postgres_name.startswith(_MASKED)
 
 
@@ -128,7 +128,7 @@ class Shown:
 
 
 def show(batch: ChangeBatch, shown: Shown, salt: bytes) -> ChangeBatch:
-    """Give what the table takes of a batch.
+    """Return what the table takes of a batch.
 
     Raises:
         CaptureError: a value does not fit its column, and the table has no column for rescued texts.

@@ -143,7 +143,7 @@ def bases_of(
     base: NDArray[np.int32],
     is_old: NDArray[np.bool_],
 ) -> list[pa.Array]:
-    """Give the keys of bases, column by column, and their rescued texts.
+    """Return the keys of bases, column by column, and their rescued texts.
 
     Args:
         base: the event that each key is taken from; below 0: NULL.
@@ -308,13 +308,13 @@ def _as_inserted(
 
 
 def _by_transaction(hashes: Hashes, lsn: pa.Array) -> Hashes:
-    """Give hashes that differ between transactions."""
+    """Return hashes that differ between transactions."""
     salt = contiguous(lsn).to_numpy(zero_copy_only=False).astype(np.uint64)
     return hashes[0] ^ (salt * np.uint64(0x9E3779B97F4A7C15)), hashes[1] + salt * np.uint64(0xD6E8FEB86659FD93)
 
 
 def _left(events: Events, at: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Give the `REMOVE` and `ADD` that their transactions do not cancel themselves."""
+    """Return the `REMOVE` and `ADD` that their transactions do not cancel themselves."""
     assert events.image is not None
     image = _by_transaction((events.image[0][at], events.image[1][at]), events.lsn.take(pa.array(at)))
     return at[unmatched(events.action[at] == ADD, image)]
@@ -408,7 +408,7 @@ def _without_empty(masks: dict[int, NDArray[np.uint8]]) -> dict[int, NDArray[np.
 
 
 def merge_schema(types: Sequence[pa.DataType], identity: Identity, tracked: Sequence[int], *, moves: bool) -> pa.Schema:
-    """Give the columns of the rows to merge.
+    """Return the columns of the rows to merge.
 
     All tables:
 
@@ -542,7 +542,7 @@ class Routes:
     to: NDArray[np.uint64]
 
     def of(self, key: NDArray[np.uint64]) -> NDArray[np.uint64]:
-        """Give the least key of each key's component; a key without links is its own."""
+        """Return the least key of each key's component; a key without links is its own."""
         if not len(self.key):
             return key
         at = np.minimum(np.searchsorted(self.key, key), len(self.key) - 1)
@@ -570,7 +570,7 @@ NO_ROUTES = Routes(np.zeros(0, np.uint64), np.zeros(0, np.uint64))
 
 
 def links_of(events: Events, identity: Identity, names: Sequence[str]) -> Routes | None:
-    """Give the pairs of keys that the events link; None if there are none."""
+    """Return the pairs of keys that the events link; None if there are none."""
     if events.old_key is None:
         return None
     moves = events.action == MOVE
@@ -625,7 +625,7 @@ def components(links: Sequence[Routes]) -> Routes:
 
 
 def _runs(bucket: NDArray[np.uint16]) -> list[tuple[int, int, int]]:
-    """Give the runs of equal buckets in sorted events: bucket, start and stop of each."""
+    """Return the runs of equal buckets in sorted events: bucket, start and stop of each."""
     numbers, starts = np.unique(bucket, return_index=True)
     stops = np.append(starts[1:], len(bucket)) if len(starts) else starts
     return list(zip(numbers.tolist(), starts.tolist(), stops.tolist(), strict=True))

@@ -242,7 +242,7 @@ class Folded:
         return np.where(self.row < 0, self.base, self.row)
 
     def take(self, at: slice | NDArray[np.intp]) -> Folded:
-        """Give some of the rows, perhaps in another order."""
+        """Return some of the rows, perhaps in another order."""
         return Folded(
             self.row[at], self.source[at], self.base[at], self.base_is_old[at], self.expected[at], self.reset[at]
         )

@@ -219,7 +219,7 @@ def continue_bases(
 
 
 def _begins(rows: pa.Table, identity: Identity) -> NDArray[np.bool_]:
-    """Say which rows are the first of a base."""
+    """Return which rows are the first of a base."""
     keys = [contiguous(rows.column(f"b{k}")) for k in range(len(identity.key))]
     first, second = hash_rows(
         identity.compared(keys, identity.key), rows.num_rows, contiguous(rows.column("base_rescued"))
@@ -316,7 +316,7 @@ NOTHING_EMPTIED: Final = Emptied(*(np.zeros(0, np.int64) for _ in range(3)))
 def version_schema(
     types: Sequence[pa.DataType], identity: Identity, tracked: Sequence[int], *, watched: bool = False
 ) -> pa.Schema:
-    """Give the columns of the rows that `version_rows` makes.
+    """Return the columns of the rows that `version_rows` makes.
 
     All tables:
 
@@ -438,7 +438,7 @@ class _Bucket:
     keep: bool
 
     def bases(self, event: NDArray[np.int32], is_old: NDArray[np.bool_]) -> list[pa.Array]:
-        """Give ``b0`` … and ``base_rescued``; see `bases_of`."""
+        """Return ``b0`` … and ``base_rescued``; see `bases_of`."""
         if (event < 0).all():
             first = self.schema.get_field_index("b0")
             kinds = [self.schema.field(first + k).type for k in range(len(self.identity.key))]
@@ -466,7 +466,7 @@ class _Span:
         return cls(start, lsn, time)
 
     def is_seen(self, *, keep: bool) -> NDArray[np.bool_]:
-        """Say which versions do not end in the transaction that opens them, or are kept nevertheless."""
+        """Return which versions do not end in the transaction that opens them, or are kept nevertheless."""
         return np.ones(len(self.lsn), np.bool_) if keep else self.start != self.lsn
 
 
@@ -545,7 +545,7 @@ _RESCUED: Final = 4
 def _closed(
     events: Events, event: NDArray[Any], closes: NDArray[np.bool_], expected: NDArray[np.uint8]
 ) -> list[pa.Array]:
-    """Give the columns behind the values for rows that close bases by these events."""
+    """Return the columns behind the values for rows that close bases by these events."""
     rows, marks = len(event), _marks(events).at(event)
     lsn = pa.array(_lsn(events)[event], mask=~closes)
     return [
@@ -570,7 +570,7 @@ def _closed(
 def _opened(
     bucket: _Bucket, span: _Span, at: NDArray[np.intp], begin: NDArray[Any], rows: Events, opener: NDArray[Any]
 ) -> list[pa.Array]:
-    """Give the columns behind the values for versions, up to ``unknown``.
+    """Return the columns behind the values for versions, up to ``unknown``.
 
     Args:
         at: the versions.
@@ -651,7 +651,7 @@ class Commits:
         return int(self.top[-1]) if len(self.top) else NO_TIME
 
     def up_to(self, lsn: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Give the greatest time among the transactions up to each LSN."""
+        """Return the greatest time among the transactions up to each LSN."""
         if not len(self.lsn):
             return np.full(len(lsn), NO_TIME)
         at = np.searchsorted(self.lsn, lsn, side="right") - 1
@@ -689,7 +689,7 @@ class Axis:
         return cls(ordered[:, 0], tops[:-1], commits, max(int(tops[-1]), commits.last))
 
     def times(self, unit: int, lsn: NDArray[np.int64], top: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Give the times of changes.
+        """Return the times of changes.
 
         Args:
             unit: the sequence number of the unit that they lie in.

@@ -183,12 +183,12 @@ class Job:
         return self.run.ledger.read()
 
     def _goes_on(self, found: Found, state: State) -> bool:
-        """Say whether there is another run to do, as far as the listing tells."""
+        """Return whether there is another run to do, as far as the listing tells."""
         is_reached = self.until is not None and state.resume is not None and state.resume.has_more
         return found.reading.has_rest and not is_reached
 
     def _look(self, state: State | None) -> Found | None:
-        """Give what the next run has to read; None if there is nothing new."""
+        """Return what the next run has to read; None if there is nothing new."""
         with self.run.stage("list"):
             if self._files is None:
                 self._files = list_captures(self.run.own, self.captures, self.run.settings.captures)
@@ -238,11 +238,11 @@ class Job:
             return self._applied(staging, Work(plan, reading.size, state, write_plan))
 
     def _index(self, found: Found) -> ArchiveIndex | None:
-        """Give the archive's index, where reading it costs less than to scan the files."""
+        """Return the archive's index, where reading it costs less than to scan the files."""
         return None if found.reading.size < LEAST_INDEXED else self._index_of(found)
 
     def _records(self, found: Found) -> ArchiveIndex | None:
-        """Give the archive's index, if what the run finds is to be written to it."""
+        """Return the archive's index, if what the run finds is to be written to it."""
         return self._index_of(found) if self.run.settings.captures.index else None
 
     def _index_of(self, found: Found) -> ArchiveIndex:
@@ -251,7 +251,7 @@ class Job:
         return ArchiveIndex(self.run.own, table_of(None, home), home, self.run.settings)
 
     def _idle(self, plan: Plan, found: Found, state: State | None) -> Idle | None:
-        """Say why there is nothing to apply; refuse a plan that cannot be."""
+        """Return why there is nothing to apply; refuse a plan that cannot be."""
         if plan.is_idle and plan.resume.has_more:
             self._refuse_too_early(state)
             return Idle.AT_THE_END

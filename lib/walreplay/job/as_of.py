@@ -55,7 +55,7 @@ def until_of(lsn: str | int | None, time: str | datetime | None) -> Until | None
 
 
 def _micros(time: str | datetime) -> int:
-    """Give a time in microseconds since 2000-01-01 UTC."""
+    """Return a time in microseconds since 2000-01-01 UTC."""
     try:
         moment = datetime.fromisoformat(time.strip().replace("Z", "+00:00")) if isinstance(time, str) else time
         zoned = moment if moment.tzinfo is not None else moment.replace(tzinfo=timezone.utc)
@@ -76,7 +76,7 @@ def first_lsn_of(lsn: str | int | None) -> int | None:
 
 
 def last_lsn_of(at_lsn: int | str | None, consistent_point: int | str | None) -> int:
-    """Give the last commit LSN that is among a base load's rows.
+    """Return the last commit LSN that is among a base load's rows.
 
     Raises:
         ConfigError: none or both are given, or one cannot be read.

@@ -87,7 +87,7 @@ class ForecastJob(Job):
         self._runs = self._files_read = self._bytes = self._transactions = self._tasks = 0
 
     def forecast(self) -> Forecast:
-        """Give what runs would do."""
+        """Return what runs would do."""
         began = time.monotonic()
         with self.run.at_work():
             self._apply()
@@ -211,7 +211,7 @@ class ForecastJob(Job):
         return 2 * reading + sum(tasks_of(buckets, size * count // all_) for count in wanted)
 
     def _estimate(self) -> tuple[float | None, str]:
-        """Say how long it would take: by the rate of the target's last runs, or else by how long the scan took."""
+        """Return how long it would take: by the rate of the target's last runs, or else by how long the scan took."""
         if not self._runs:
             return None, ""
         table = self.run.target.ledger("runs")
@@ -299,7 +299,7 @@ def forecast(
     from_lsn: str | int | None = None,
     progress: Progress | None = None,
 ) -> Forecast:
-    """Say what `backfill` (without an end: `apply`) would do, and write nothing.
+    """Return what `backfill` (without an end: `apply`) would do, and write nothing.
 
     All files that it would read are scanned for that.
 
@@ -405,7 +405,7 @@ def _check_loaded(spark: SparkSession, until: int, place: Target) -> None:
 
 
 def _others(state: State | None, wanted: Narrowed) -> list[MirrorEntry]:
-    """Give a target's tables that are not wanted: runs that leave them out would spoil them."""
+    """Return a target's tables that are not wanted: runs that leave them out would spoil them."""
     return [
         entry
         for entry in (() if state is None else state.tables)

@@ -140,7 +140,7 @@ class BaseLoad:
             return self._bring(begun, rows, staging, noted, found, resumed=resumed, began=began)
 
     def _source(self, state: State | None) -> str:
-        """Give the source that the target is made of."""
+        """Return the source that the target is made of."""
         if state is not None and self.source is not None and not state.is_of(self.source):
             raise TargetError(
                 f"the target was made from the source {state.source!r}, not {self.source!r}",
@@ -182,7 +182,7 @@ class BaseLoad:
         return Description.of(relations, described.types, described.rows, described.row_filters)
 
     def _plan(self, state: State | None, description: Description) -> Plan:
-        """Give a plan of no transactions, which names the relations whose rows are there."""
+        """Return a plan of no transactions, which names the relations whose rows are there."""
         names = self.base.tables(description)
         wanted = names if self.only is None else names & self.only
         relations = tuple(description.relation(name) for name in sorted(wanted))
@@ -205,7 +205,7 @@ class BaseLoad:
         )
 
     def _chosen(self, plan: Plan, catalogue: Catalogue) -> frozenset[Relation]:
-        """Give the relations that the configuration wants."""
+        """Return the relations that the configuration wants."""
         mirrored = {relation for relation, to in catalogue.assignments.items() if to.mirror or to.history}
         wanted = frozenset(relation for relation in plan.announced if relation in mirrored)
         left = sorted({relation.qualified_name for relation in plan.announced if relation not in mirrored})

@@ -115,7 +115,7 @@ class RunContext:
 
     @contextmanager
     def staging(self) -> Iterator[Staging]:
-        """Give the run a place for its staged events, and empty it at the end, also after an error."""
+        """Return the run a place for its staged events, and empty it at the end, also after an error."""
         ledger = self.ledger
         staging = self.writer.staging(self.target, ledger.run_id, ledger.taken_over, ledger.turn)
         if self.settings.staging is not None and not isinstance(staging, FileStaging):
@@ -168,7 +168,7 @@ class RunContext:
     def apart(
         self, wanted: Mapping[TableName, str], shared: Collection[TableName] = ()
     ) -> AbstractContextManager[tuple[str, ...]]:
-        """Give the places that the run takes, to be written with its plan; see `apart_from_siblings`."""
+        """Return the places that the run takes, to be written with its plan; see `apart_from_siblings`."""
         siblings = self.settings.siblings
         return apart_from_siblings(self.own, self.target, self.writer, siblings, wanted, self.at_once, shared)
 

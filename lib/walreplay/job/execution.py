@@ -233,7 +233,7 @@ def moved(tables: RunPlan) -> list[TableReport]:
 
 
 def timed(report: RunReport, began: float, stages: Mapping[str, float]) -> RunReport:
-    """Give a report with the run's time, in all and by stage."""
+    """Return a report with the run's time, in all and by stage."""
     return replace(report, seconds=time.monotonic() - began, stages=dict(stages))
 
 
@@ -299,7 +299,7 @@ again from its plan, and what it stages takes about as much room as what it read
 
 
 def run_bytes_of(spark: SparkSession) -> int:
-    """Say how many bytes of captures one run reads at most, if the configuration does not (``run_bytes``)."""
+    """Return how many bytes of captures one run reads at most, if the configuration does not (``run_bytes``)."""
     cores = local_cores(spark)
     return _RUN_BYTES if cores is None else cores * _RUN_BYTES_A_CORE
 
@@ -317,7 +317,7 @@ def buckets_of(size: int | None) -> int:
 
 
 def tasks_of(buckets: int, size: int) -> int:
-    """Say how many tasks fold a table, given the bytes that are staged for it."""
+    """Return how many tasks fold a table, given the bytes that are staged for it."""
     return min(buckets, 1 + size // _TASK_BYTES)
 
 
@@ -543,7 +543,7 @@ def _later_rows(entries: Sequence[MirrorEntry], upto_lsn: int) -> list[str]:
 
 
 def table_checks(run: RunContext, *, accepts: bool) -> TableChecks:
-    """Give what compares tables with the ledger.
+    """Return what compares tables with the ledger.
 
     Args:
         accepts: tables that somebody else has changed are taken as they are.
@@ -562,7 +562,7 @@ def table_runs(
     resumed: bool,
     axis: Axis = NO_AXIS,
 ) -> list[TableRun]:
-    """Say how each table is written.
+    """Return how each table is written.
 
     Args:
         found: each table, as it was found.
@@ -588,7 +588,7 @@ def table_runs(
 
 
 def _axis(plan: Plan, staging: Staging) -> Axis:
-    """Give the time of histories: of a run that goes on, as if it had not been interrupted."""
+    """Return the time of histories: of a run that goes on, as if it had not been interrupted."""
     before = NO_TIME if plan.top_time is None else plan.top_time + POSTGRES_EPOCH_UNIX_MICROS
     decided = ((one.commit_lsn, one.commit_time + POSTGRES_EPOCH_UNIX_MICROS) for one in plan.decided)
     return Axis.of(before, staging.tops if staging.decoded else (), decided)

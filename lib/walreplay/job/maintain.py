@@ -129,7 +129,7 @@ class _Maintenance:
             return list(pool.map(self._work, looked))
 
     def _places(self, state: State) -> list[tuple[str, TableName, bool]]:
-        """Give the tables, each once: its name, its place, and whether it is the ledger's."""
+        """Return the tables, each once: its name, its place, and whether it is the ledger's."""
         found: dict[str, tuple[str, TableName, bool]] = {}
         for entry in sorted(state.tables, key=lambda entry: entry.name):
             if self.wanted is None or expression(self.wanted).fullmatch(entry.source_name):
@@ -146,7 +146,7 @@ class _Maintenance:
         return list(found.values())
 
     def _look(self, name: str, table: TableName, is_ledger: bool) -> _Looked:
-        """Say what a table needs."""
+        """Return what a table needs."""
         found, needs = TableMaintenance(name, table.text), tuple[Need, ...]()
 
         def look(spark: SparkSession) -> None:

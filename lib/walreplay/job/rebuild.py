@@ -149,7 +149,7 @@ class Rebuilding:
     # What is wanted
 
     def _side(self, state: State | None) -> Side:
-        """Say where the tables are made, after the target has been looked at."""
+        """Return where the tables are made, after the target has been looked at."""
         known = self._known(state)
         oids = self._relations(known)
         settings = self.context.settings
@@ -252,7 +252,7 @@ class Rebuilding:
         return tuple(found)
 
     def _relations(self, state: State) -> set[int]:
-        """Give the relations (by oid) that the tables may be made of: all that ever had one of their names.
+        """Return the relations (by oid) that the tables may be made of: all that ever had one of their names.
 
         Which of them has a name in the end, and which rows it goes on with, the runs find out, as the target's have.
         """
@@ -412,7 +412,7 @@ class Rebuilding:
         return found
 
     def _number(self, state: State, entries: Sequence[MirrorEntry]) -> int:
-        """Give a number that no run had, whatever tables say that somebody has put there."""
+        """Return a number that no run had, whatever tables say that somebody has put there."""
         context = self.context
         if highest_recorded(context.own, context.target, state.ledger, context.at_once) > state.run:
             raise TargetError(

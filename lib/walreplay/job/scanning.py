@@ -80,7 +80,7 @@ class NewFiles:
     holes: dict[str, str] = field(default_factory=dict)
 
     def what_is_new(self, files: Sequence[CaptureFile], state: State | None) -> RunInput | None:
-        """Give what has to be read; None if nothing has come since the last run."""
+        """Return what has to be read; None if nothing has come since the last run."""
         resume = self._resume(files, state)
         if resume is None or state is None:
             self._check_holes(files, files, None)
@@ -125,7 +125,7 @@ class NewFiles:
         return None if name in ("auto", resume.place.framing.value) else resume.in_session_of(Framing(name))
 
     def _resume(self, files: Sequence[CaptureFile], state: State | None) -> Resume | None:
-        """Give where the last run ended, with the files' present paths."""
+        """Return where the last run ended, with the files' present paths."""
         if state is None or state.resume is None:
             return None
         before, here = root_of(state.captures), root_of(self.captures)
@@ -144,7 +144,7 @@ class NewFiles:
         return sort_key(self.settings.captures.order, file.path, file.modified)
 
     def _key_of(self, path: str, files: Sequence[CaptureFile]) -> tuple[Any, ...]:
-        """Give a file's place in the order; the file itself may be gone."""
+        """Return a file's place in the order; the file itself may be gone."""
         for file in files:
             if file.path == path:
                 return self._key(file)
@@ -255,7 +255,7 @@ class _Way:
         return self.reading.files[0].path
 
     def is_read_as_a_whole(self, file: CaptureFile, scan: FileScan) -> bool:
-        """Say whether the stream was followed through a file from its beginning to its end."""
+        """Return whether the stream was followed through a file from its beginning to its end."""
         resume = self.reading.resume
         # Where the last run has ended may be at the file's first byte, and behind the session's begin there.
         is_begun = resume is not None and file.path == resume.path
@@ -386,7 +386,7 @@ class Scanning:
         self.run.progress.advance()
 
     def _tasks(self, reading: RunInput, framing: Framing | None) -> dict[str, ScanTask]:
-        """Say how each file is scanned, by its path."""
+        """Return how each file is scanned, by its path."""
         resume, tasks = reading.resume, dict[str, ScanTask]()
         for number, file in enumerate(reading.files):
             is_first = number == 0
@@ -404,7 +404,7 @@ class Scanning:
         return tasks
 
     def _known(self, reading: RunInput) -> dict[str, KnownScan]:
-        """Give what the index knows of files that are read from their beginning."""
+        """Return what the index knows of files that are read from their beginning."""
         if self.index is None:
             return {}
         begun = () if reading.resume is None else (reading.resume.path, reading.resume.last_path)

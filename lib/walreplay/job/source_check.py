@@ -66,7 +66,7 @@ class SiblingLedgers:
         self._turn = threading.Lock()
 
     def has_made(self, commit: CommitId) -> bool:
-        """Say whether the ledger of another source of this target has made a commit of a shared table.
+        """Return whether the ledger of another source of this target has made a commit of a shared table.
 
         The commit says which source's it is.  Whether the configuration still has that one does not matter.
         """
@@ -82,7 +82,7 @@ class SiblingLedgers:
             return True
 
     def makers_of(self, share: Share | None) -> Callable[[CommitId], bool]:
-        """Give `has_made` for a table that is shared, and for any other what says that no other source writes to it."""
+        """Return `has_made` for a shared table, and for any other what says that no other source writes to it."""
         return self.has_made if share is not None else lambda _: False
 
     def type_in(self, table: TableName, column: str) -> tuple[str, str] | None:
@@ -112,7 +112,7 @@ def apart_from_siblings(
     at_once: int,
     shared: Collection[TableName] = (),
 ) -> Iterator[tuple[str, ...]]:
-    """Give the places that a run takes, for its plan, which is to be written inside.
+    """Return the places that a run takes, for its plan, which is to be written inside.
 
     Where a run takes no new place, or the target is of one source or beside it, no other ledger is read.
 
@@ -136,7 +136,7 @@ def apart_from_siblings(
 
 
 def taken_by(tables: RunPlan) -> dict[TableName, str]:
-    """Give the tables that a run makes or brings to another place, with the names of their source tables."""
+    """Return the tables that a run makes or brings to another place, with the names of their source tables."""
     before = {table.table: table.before for table in tables.tables if not table.set_aside}
     names = {table.table: table.name for table in tables.tables if not table.set_aside}
     made = {
@@ -149,7 +149,7 @@ def taken_by(tables: RunPlan) -> dict[TableName, str]:
 
 
 def shared_by(tables: RunPlan) -> set[TableName]:
-    """Give those of a run's tables that other sources may have, too."""
+    """Return those of a run's tables that other sources may have, too."""
     moved = {table.before.table for table in tables.tables if table.before is not None and table.before.share}
     return moved | {table.table for table in tables.tables if table.metadata.share is not None}
 
@@ -170,7 +170,7 @@ class _Holder:
 def _held(
     spark: SparkSession, target: Target, writer: TableWriter, siblings: tuple[str, ...], at_once: int
 ) -> dict[str, _Holder]:
-    """Give who has which place."""
+    """Return who has which place."""
     owners = (None, *siblings)
 
     def read(owner: str | None) -> State | None:
@@ -334,12 +334,12 @@ def check_apart(
 
 
 def _takes(outer: str | None, inner: str | None) -> bool:
-    """Say whether a pattern (None takes every name) takes names that another one takes, as far as they show it."""
+    """Return whether a pattern (None takes every name) takes names that another one takes, as far as they show it."""
     return outer is None or inner is None or outer == inner or fnmatchcase(inner, outer)
 
 
 def _holds(outer: tuple[str, ...], inner: tuple[str, ...]) -> bool:
-    """Say whether a folder, whose path may contain globs, contains another one."""
+    """Return whether a folder, whose path may contain globs, contains another one."""
     if len(outer) > len(inner):
         return False
     return all(
@@ -349,7 +349,7 @@ def _holds(outer: tuple[str, ...], inner: tuple[str, ...]) -> bool:
 
 
 def _parts(place: str) -> tuple[str, ...]:
-    """Give the parts of a path or a URI, links and dots resolved: the file system first, then folder by folder."""
+    """Return the parts of a path or a URI, links and dots resolved: the file system first, then folder by folder."""
     place = one_name(place)
     if re.match(r"[A-Za-z][A-Za-z0-9+.\-]*:", place):
         found = urlsplit(place)

@@ -121,7 +121,7 @@ def damaged_log_errors(table: TableName, name: str, entry: MirrorEntry | None) -
 def changed_between(
     spark: SparkSession, table: TableName, known: KnownTable, checked: int, version: int
 ) -> LoggedCommit | None:
-    """Give the first commit by somebody else between a table's check and a run's last commit, if it changed rows.
+    """Return the first commit by somebody else between a table's check and a run's last commit, if it changed rows.
 
     Args:
         checked: the version that the check has seen; ``version`` is that of the run's last commit.
@@ -133,7 +133,7 @@ def changed_between(
 
 
 def newest_number(spark: SparkSession, table: TableName, application: str) -> int:
-    """Give the number of an application's newest commit in a table of the ledger; 0 where there is none."""
+    """Return the number of an application's newest commit in a table of the ledger; 0 where there is none."""
     opened = opened_at(spark, table)
     found: Iterable[LoggedCommit]
     if opened is not None:
@@ -147,7 +147,7 @@ def newest_number(spark: SparkSession, table: TableName, application: str) -> in
 
 
 def changed_error(table: TableName, name: str, standing: Standing, entry: MirrorEntry | None) -> TargetError:
-    """Give the error for a table that somebody else has changed, with what undoes it.
+    """Return the error for a table that somebody else has changed, with what undoes it.
 
     Args:
         entry: what the ledger knows of it; None for nothing.
@@ -157,7 +157,7 @@ def changed_error(table: TableName, name: str, standing: Standing, entry: Mirror
 
 
 def change_warning(entry: MirrorEntry, standing: Standing) -> str:
-    """Give the warning about such a change when the run has nothing to write to the table."""
+    """Return the warning about such a change when the run has nothing to write to the table."""
     undone = _undone(entry.table, standing, entry)
     return f"{entry.name}: {_change(standing)}. The run that next has changes for it will refuse it. {undone}"
 
@@ -191,7 +191,7 @@ def _not_the_one(table: TableName, known: KnownTable) -> TargetError:
 
 
 def _is_left_by(commit: LoggedCommit, entry: MirrorEntry, *, strict: bool) -> bool:
-    """Say whether a commit is the one that the ledger's last run made.
+    """Return whether a commit is the one that the ledger's last run made.
 
     Args:
         strict: that run's commits are sure to have its id.
@@ -204,7 +204,7 @@ def _is_left_by(commit: LoggedCommit, entry: MirrorEntry, *, strict: bool) -> bo
 
 
 def _commits(spark: SparkSession, table: TableName, left: int) -> tuple[int, list[LoggedCommit]]:
-    """Give a table's newest version, and its commits from a version on."""
+    """Return a table's newest version, and its commits from a version on."""
     opened = opened_at(spark, table)
     if opened is not None:
         commits = opened.history(max(opened.version - max(left, 0) + 1, 1))
@@ -445,7 +445,7 @@ def _declared(schema: StructType) -> list[tuple[str, str]]:
 
 
 def _sums(rows: DataFrame) -> tuple[int, ...]:
-    """Give how many rows there are, and sums over hashes of them, in whatever order they lie."""
+    """Return how many rows there are, and sums over hashes of them, in whatever order they lie."""
     parts = [part for field in rows.schema.fields for part in _hashed(field)]
     hashes = (f.sum(f.xxhash64(f.lit(seed), *parts).cast("decimal(20,0)")) for seed in _SEEDS)
     (row,) = rows.agg(f.count(f.lit(1)), *hashes).collect()
@@ -453,7 +453,7 @@ def _sums(rows: DataFrame) -> tuple[int, ...]:
 
 
 def _hashed(field: StructField) -> list[Column]:
-    """Give what of a column is hashed: NULL leaves a hash as it is, and 0.0 is like -0.0."""
+    """Return what of a column is hashed: NULL leaves a hash as it is, and 0.0 is like -0.0."""
     column = f.col(quote(field.name))
     if isinstance(field.dataType, (ArrayType, StructType)):
         column = f.to_json(f.struct(column), {"ignoreNullFields": "false"})

@@ -83,7 +83,7 @@ def check_table(
     moves_in: bool,
     accepts: bool,
 ) -> CheckedTable:
-    """Say whether a table exists and how it compares with the ledger, before anything is applied.
+    """Return whether a table exists and how it compares with the ledger, before anything is applied.
 
     Args:
         ledger: the ledger's id.
@@ -167,14 +167,14 @@ def check_begun(
 
 
 def _is_gone(spark: SparkSession, run: TableRun) -> bool:
-    """Say whether a table is gone that earlier runs have written to, and that a rebuild can make again."""
+    """Return whether a table is gone that earlier runs have written to, and that a rebuild can make again."""
     before = run.plan.before
     is_known = before is not None and before.left is not None and run.plan.metadata.share is None
     return is_known and not delta.exists(spark, run.plan.table)
 
 
 def _is_of_ledger(standing: Standing, oid: int, *, shared: bool) -> bool:
-    """Say whether this ledger made a table for a relation, although it does not know the table.
+    """Return whether this ledger made a table for a relation, although it does not know the table.
 
     Args:
         shared: others may have made it as well.
@@ -235,7 +235,7 @@ class TableChecks:
     siblings: SiblingLedgers
 
     def check(self, tables: RunPlan, before: State | None, *, resumed: bool) -> list[CheckedTable]:
-        """Say which tables exist, and refuse those that are not as the ledger left them.
+        """Return which tables exist, and refuse those that are not as the ledger left them.
 
         Args:
             before: the ledger's state.

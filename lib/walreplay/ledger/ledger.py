@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 def commit_of(state: State, name: str) -> delta.CommitId:
-    """Give the commit of a run in one of the ledger's tables."""
+    """Return the commit of a run in one of the ledger's tables."""
     return delta.CommitId(f"{state.ledger}/{name}", state.run, state.run_id)
 
 
@@ -81,7 +81,7 @@ class Ledger:
         return self._state.ledger
 
     def read(self) -> State | None:
-        """Give the newest state; None if nothing was ever applied.
+        """Return the newest state; None if nothing was ever applied.
 
         Raises:
             TargetError: when a newer walreplay wrote it, or a base load is interrupted.
@@ -117,7 +117,7 @@ class Ledger:
         return self._state.turn
 
     def has_lock(self) -> bool:
-        """Say whether this run still has the lock, as far as is known."""
+        """Return whether this run still has the lock, as far as is known."""
         try:
             self._state.check_lock()
         except TargetError:
@@ -153,7 +153,7 @@ class Ledger:
         self._state.check_lock(sure=sure)
 
     def why_lost(self) -> TargetError | None:
-        """Say whether another run has taken over; None if the lock is held, or was never taken."""
+        """Return whether another run has taken over; None if the lock is held, or was never taken."""
         return self._state.why_lost()
 
     @property

@@ -94,7 +94,7 @@ class Holder:
         )
 
     def behind(self, before: Holder | None) -> Holder:
-        """Give the holder that takes over from another one.
+        """Return the holder that takes over from another one.
 
         The other one may only be paused, and continue.  Work that Delta does not guard must not be in the hands of
         both, so the new holder uses another `turn`.
@@ -102,7 +102,7 @@ class Holder:
         return replace(self, turn=0 if before is None else (before.turn + 1) % _TURNS)
 
     def alive_now(self) -> Holder:
-        """Give the holder with a beat of this moment."""
+        """Return the holder with a beat of this moment."""
         return replace(self, beat=datetime.now(timezone.utc))
 
     def to_json(self) -> str:
@@ -121,7 +121,7 @@ class Holder:
 
 
 def why_dead(holder: Holder, now: datetime) -> str | None:
-    """Say why a holder counts as dead; None if it counts as alive."""
+    """Return why a holder counts as dead; None if it counts as alive."""
     if holder.id in _held:
         return None
     if _is_gone(holder):
@@ -169,7 +169,7 @@ def let_go(holder: Holder) -> None:
 
 
 def _is_gone(holder: Holder) -> bool:
-    """Say whether a holder's process is known to have ended."""
+    """Return whether a holder's process is known to have ended."""
     here = (socket.gethostname(), _boot_id(), _pid_namespace())
     # A process id of another machine, or from before the last boot, means nothing here.
     if None in here or here != (holder.host, holder.boot_id, holder.pid_namespace):
@@ -196,7 +196,7 @@ def _is_there(pid: int) -> bool:
 
 
 def _process(pid: int) -> tuple[str, int] | None:
-    """Give a process's state and when it was started; None where the system does not tell."""
+    """Return a process's state and when it was started; None where the system does not tell."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -477,7 +477,7 @@ class State:
         return run_id(self.plan)
 
     def ended(self, tables: Sequence[MirrorEntry]) -> State:
-        """Give the state behind the run at work, which has left these tables."""
+        """Return the state behind the run at work, which has left these tables."""
         return replace(
             self,
             phase=APPLIED,
@@ -497,12 +497,12 @@ def run_id(plan: Plan) -> RunId:
 
 
 def now() -> datetime:
-    """Give this moment."""
+    """Return this moment."""
     return datetime.now(timezone.utc)
 
 
 def values_of(state: State, holder: Holder | None, target: Target) -> dict[str, Any]:
-    """Give the row's values by their columns, in these columns' order."""
+    """Return the row's values by their columns, in these columns' order."""
     plan = None if state.plan is None else plan_to_json(state.plan)
     if state.load is not None:
         plan = state.load.to_json()
@@ -554,7 +554,7 @@ def state_of(row: Row, target: Target) -> State:
 
 
 def at_work(state: State | None) -> int:
-    """Give the number of the run that has the lock."""
+    """Return the number of the run that has the lock."""
     if state is None:
         return 1
     return state.run if state.phase in (PLANNED, LOADING, REBUILDING) else state.run + 1

@@ -109,7 +109,7 @@ class StateTable:
         return self._taken_over
 
     def read(self) -> State | None:
-        """Give the newest state; None where nothing was ever applied.
+        """Return the newest state; None where nothing was ever applied.
 
         Raises:
             TargetError: when a newer walreplay wrote it.
@@ -214,7 +214,7 @@ class StateTable:
         )
 
     def _take_over(self, stored: _Stored) -> list[str]:
-        """Give the warning that a dead holder was found.
+        """Return the warning that a dead holder was found.
 
         Raises:
             TargetError: when it is alive.
@@ -275,7 +275,7 @@ class StateTable:
                 raise self._lost_error()
 
     def why_lost(self) -> TargetError | None:
-        """Say whether another run has taken over; None if the lock is held, or was never taken."""
+        """Return whether another run has taken over; None if the lock is held, or was never taken."""
         with suppress(Exception):
             self.check_lock(sure=True)
         return self._lost_error() if self._lost else None
@@ -299,7 +299,7 @@ class StateTable:
                 self._let_go()
 
     def _beat(self) -> bool:
-        """Give a sign of life, and say whether there should be more."""
+        """Return a sign of life, and say whether there should be more."""
         with self._writing:
             if self._mine is None or self._lost:
                 return False
@@ -364,7 +364,7 @@ class _Held:
     of: tuple[int, str | None] | None = None
 
     def is_in(self, row: Mapping[str, Any]) -> bool:
-        """Say whether a known row meets the condition."""
+        """Return whether a known row meets the condition."""
         if self.of is not None and (row["run"], row["phase"]) != self.of:
             return False
         found = None if row["holder"] is None else lock.Holder.from_json(row["holder"])
@@ -373,7 +373,7 @@ class _Held:
         return found.id == self.holder.id and (not self.silent or found.beat == self.holder.beat)
 
     def sql(self, row: str = "") -> str:
-        """Give it for a statement, in which the row has a name, with a dot behind it."""
+        """Return it for a statement, in which the row has a name, with a dot behind it."""
         terms = [] if self.of is None else [f"{row}run = {self.of[0]}", f"{row}phase = '{self.of[1]}'"]
         if self.holder is None:
             return " AND ".join([*terms, f"{row}holder IS NULL"])

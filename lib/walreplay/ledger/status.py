@@ -160,7 +160,7 @@ def status(spark: SparkSession, target: str | os.PathLike[str], source: str | No
 
 
 def versions_at(spark: SparkSession, target: str | os.PathLike[str], run: int, source: str | None = None) -> Cut:
-    """Give the Delta version of every mirror table after a run.
+    """Return the Delta version of every mirror table after a run.
 
     Args:
         source: of a target with several sources, the one whose tables and runs are meant.
@@ -256,7 +256,7 @@ def _run_at_work(state: State | None, holder: Holder | None) -> RunAtWork | None
 
 
 def _newest_runs(spark: SparkSession, target: Target, last: int) -> list[RunStatus]:
-    """Give the last runs that have ended, the newest last.
+    """Return the last runs that have ended, the newest last.
 
     Args:
         last: the newest run that the ledger's state knows; where that was set back, there are others.

@@ -215,7 +215,7 @@ class History:
         return f"(CASE {' '.join(cases)} ELSE false END)" if cases else "false"
 
     def _copies(self, spark: SparkSession) -> DataFrame:
-        """Give one row for each transaction and session; its parts may lie in several files."""
+        """Return one row for each transaction and session; its parts may lie in several files."""
         # Nearly all lie in one file.  Only the parts of the few others have to be joined.
         whole = self._records(spark, TRANSACTIONS_TABLE)
         together = self._together(spark)
@@ -226,7 +226,7 @@ class History:
         return records.selectExpr("*", "CAST(NULL AS STRING) AS gid", "true AS complete")
 
     def _together(self, spark: SparkSession) -> DataFrame | None:
-        """Give one row for each transaction and session that is not recorded as a whole; None if there are none."""
+        """Return one row for each transaction and session that is not recorded as a whole; None if there are none."""
         from pyspark.sql import functions as f
 
         if not self._plan.decided and not self._staging.has(PARTS_TABLE):
@@ -268,7 +268,7 @@ class History:
         ]
 
     def _known(self, copies: DataFrame) -> DataFrame | None:
-        """Give what the ledger knows of transactions that have come again."""
+        """Return what the ledger knows of transactions that have come again."""
         table = self._target.ledger("transactions")
         if not delta.exists(self._spark, table):
             return None
@@ -278,7 +278,7 @@ class History:
         return known.selectExpr(*(given.get(name, name) for name in copies.columns))
 
     def ended(self, xids: Sequence[int]) -> set[int]:
-        """Give which of some xids have come as ordinary transactions."""
+        """Return which of some xids have come as ordinary transactions."""
         whole, parts = (
             self._staging.records(self._spark, table, TRANSACTION) for table in (TRANSACTIONS_TABLE, PARTS_TABLE)
         )
@@ -314,7 +314,7 @@ def _missing(copies: DataFrame, together: DataFrame) -> DataFrame:
 
 
 def _recorded(transactions: DataFrame, state: State) -> DataFrame:
-    """Give transactions as the ledger has them."""
+    """Return transactions as the ledger has them."""
     return transactions.selectExpr(*(f"{state.run}L AS run" if name == "run" else name for name in _TRANSACTIONS.names))
 
 
@@ -330,7 +330,7 @@ class _LedgerTable:
         self._commit = commit_of(state, name)
 
     def is_recorded(self, *, resumed: bool) -> bool:
-        """Say whether the run has appended to it already; to be asked first."""
+        """Return whether the run has appended to it already; to be asked first."""
         self._create = not delta.exists(self._spark, self._table)
         return resumed and not self._create and delta.find_commit(self._spark, self._table, self._commit) is not None
 

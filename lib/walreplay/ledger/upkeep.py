@@ -34,7 +34,7 @@ UNTOLD: Final = {"spark.databricks.delta.vacuum.logging.enabled": "false"}
 
 
 def is_due(first: int, last: int, every: int) -> bool:
-    """Say whether the ledger is to be kept small behind some runs.
+    """Return whether the ledger is to be kept small behind some runs.
 
     Args:
         first: the number of the first of these runs, and ``last`` of the last.
@@ -71,7 +71,7 @@ def keep_small(
 
 
 def first_kept(spark: SparkSession, target: Target, keep_days: int | None, now: datetime) -> int | None:
-    """Give the first run that is not to be forgotten; None if none is."""
+    """Return the first run that is not to be forgotten; None if none is."""
     table = target.ledger("runs")
     if keep_days is None or not delta.exists(spark, table):
         return None

@@ -43,12 +43,12 @@ _CUT: Final = "Bring the file again as it was copied. If its writer leaves the l
 
 
 def range_of(view: memoryview, start: int, stop: int) -> tuple[int, int]:
-    """Give the whole rows of text that begin between two places."""
+    """Return the whole rows of text that begin between two places."""
     return _row_from(view, start), _row_from(view, stop)
 
 
 def _row_from(view: memoryview, at: int) -> int:
-    """Give where the first row begins at a place or behind it."""
+    """Return where the first row begins at a place or behind it."""
     if at == 0 or at >= len(view):
         return min(at, len(view))
     at -= 1
@@ -134,7 +134,7 @@ def read_cells(
 
 
 def _pieces(content: bytes | memoryview, start: int, stop: int | None) -> Iterator[memoryview]:
-    """Give the bytes between two places, in pieces of about a chunk."""
+    """Yield the bytes between two places, in pieces of about a chunk."""
     at = 0
     for step in in_steps(content):
         view = memoryview(step)
@@ -177,7 +177,7 @@ class _Splitter:
         self._in_head = form.kind == "binary"
 
     def whole(self, buf: NDArray[np.uint8], size: int) -> int:
-        """Give where the last whole row ends, as far as that has to be known before rows are taken."""
+        """Return where the last whole row ends, as far as that has to be known before rows are taken."""
         if self._form.kind == "binary":
             return size
         if self._form.kind == "csv":
@@ -199,12 +199,12 @@ class _Splitter:
         return 0
 
     def in_quotes(self, buf: NDArray[np.uint8], size: int) -> bool:
-        """Say whether what is no whole row of CSV ends inside of quotes."""
+        """Return whether what is no whole row of CSV ends inside of quotes."""
         form = self._form
         return form.kind == "csv" and kernels.csv_end(buf, 0, size, ord(form.quote), ord(form.escape)) < 0
 
     def split(self, buf: NDArray[np.uint8], end: int, base: int) -> Generator[Cells, None, int]:
-        """Give the rows up to a place; at the end give where the last one ends."""
+        """Yield the rows up to a place; at the end give where the last one ends."""
         at = self._behind_head(buf, end) if self._in_head else 0
         while at < end and not self.ended and not self._in_head:
             rows = self._run(buf, at, end)
@@ -230,7 +230,7 @@ class _Splitter:
         return kernels.split_text(buf, at, end, self._fields, ord(form.delimiter), self._null, *cells)
 
     def _behind_head(self, buf: NDArray[np.uint8], end: int) -> int:
-        """Give where the rows of binary format begin; 0 if the header is not whole yet."""
+        """Return where the rows of binary format begin; 0 if the header is not whole yet."""
         fixed = len(SIGNATURE) + 8
         if end < fixed:
             return 0
@@ -284,5 +284,5 @@ class _Splitter:
         return self.error(problem, offset)
 
     def error(self, problem: str, offset: int) -> CaptureError:
-        """Give an error with its place."""
+        """Return an error with its place."""
         return CaptureError(problem, path=self._path, offset=offset, remedy=_DAMAGED)

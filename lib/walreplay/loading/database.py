@@ -278,7 +278,7 @@ def check_moment(server: Server, snapshot: str | None, lsn: int) -> None:
 
 
 def rows_query(piece: TablePiece, relation: Relation) -> str:
-    """Give the query for a piece's rows: a column ``c0``, ``c1``, … of text for each of the relation's."""
+    """Return the query for a piece's rows: a column ``c0``, ``c1``, … of text for each of the relation's."""
     # Whatever it is, a row needs a column.
     texts = [_text_of(column.name, column.type_oid) for column in relation.columns] or ["NULL::pg_catalog.text"]
     columns = [f"{text} AS c{number}" for number, text in enumerate(texts)]
@@ -290,7 +290,7 @@ def rows_query(piece: TablePiece, relation: Relation) -> str:
 
 
 def ranges_of(piece: TablePiece, block_size: int) -> list[str]:
-    """Give the conditions that divide a piece among sessions; the last has no end, as tables grow."""
+    """Return the conditions that divide a piece among sessions; the last has no end, as tables grow."""
     if piece.blocks is None:
         return ["true"]
     parts = max(1, -(-max(piece.size, piece.blocks * block_size) // _PART_BYTES))
@@ -302,7 +302,7 @@ def ranges_of(piece: TablePiece, block_size: int) -> list[str]:
 
 
 def rows_at_a_time(piece: TablePiece) -> int:
-    """Say how many rows the driver fetches at a time; they lie in memory."""
+    """Return how many rows the driver fetches at a time; they lie in memory."""
     return max(1, min(_MOST_FETCHED, _FETCHED_BYTES * max(1, piece.rows) // max(1, piece.size)))
 
 
@@ -337,7 +337,7 @@ def _literal(text: str) -> str:
 
 
 def problem_of(text: str) -> tuple[str, str] | None:
-    """Give what an error's text says of why the database cannot be read, and the remedy; None if it says nothing."""
+    """Return what an error's text says of why the database cannot be read, and the remedy; None if it says nothing."""
     return next((told for sign, *told in _SIGNS if re.search(sign, text)), None)  # type: ignore[return-value]
 
 
@@ -460,7 +460,7 @@ _WHERE: Final = "Set PGPASSWORD, or PGPASSFILE to a file with lines host:port:da
 
 
 def credentials_of(address: Address, environment: Mapping[str, str]) -> dict[str, str]:
-    """Give user and password, as the driver takes them; no password if none is known.
+    """Return user and password, as the driver takes them; no password if none is known.
 
     Args:
         environment: has PGUSER, PGPASSWORD and PGPASSFILE.

@@ -62,7 +62,7 @@ class Description:
         return cls(found, tuple(types), rows or {}, row_filters or {})
 
     def relation(self, name: str) -> Relation:
-        """Give a table's relation.
+        """Return a table's relation.
 
         Raises:
             ConfigError: there is no such table, or two.
@@ -227,7 +227,7 @@ def _is_hidden(name: str) -> bool:
 
 
 def _candidates(parts: Sequence[str]) -> Iterator[tuple[str, int, int]]:
-    """Give what a file may be called after, and which of the path's parts say so: the first and the last."""
+    """Yield what a file may be called after, and which of the path's parts say so: the first and the last."""
     *folders, own = parts
     end = len(folders)
     bare = bare_name(own)[0]

@@ -63,7 +63,7 @@ class CopyOptions:
     header: bool = False
 
     def format_of(self, path: str, head: bytes, codec: str = UTF8) -> CopyFormat:
-        """Give a file's format.
+        """Return a file's format.
 
         Args:
             head: the first bytes of the file, decompressed.
@@ -155,7 +155,7 @@ def kind_of(name: str | None) -> Kind | None:
 
 
 def head_of(content: bytes | memoryview) -> bytes:
-    """Give the first bytes of a file, decompressed."""
+    """Return the first bytes of a file, decompressed."""
     for step in in_steps(content):
         if len(step):
             return bytes(step[:_HEAD])
@@ -163,7 +163,7 @@ def head_of(content: bytes | memoryview) -> bytes:
 
 
 def bare_name(path: str) -> tuple[str, str]:
-    """Give a file's name without what tells compression and format, and the latter.
+    """Return a file's name without what tells compression and format, and the latter.
 
     >>> bare_name("/base/shop.orders.csv.gz")
     ('shop.orders', '.csv')

@@ -166,7 +166,7 @@ class _Toc:
             raise NotSupported("the dump is no folder", path=path, remedy="Dump with pg_dump --format=directory")
 
     def sections(self) -> Iterator[Section]:
-        """Give the rows of each table."""
+        """Yield the rows of each table."""
         if self._version >= _COMPRESSION_BYTE:
             self._byte()
         else:

@@ -55,7 +55,7 @@ class TypedRows:
     path: str
 
     def inserts(self, batch: pa.RecordBatch) -> Iterator[ChangeBatch]:
-        """Give a batch's rows.
+        """Yield a batch's rows.
 
         Raises:
             CaptureError: a column is of another type, and its values do not convert exactly.
@@ -87,7 +87,7 @@ class TypedRows:
         return copied.finish()
 
     def _converted(self, column: pa.Array, number: int) -> pa.Array:
-        """Give a column as the table has it."""
+        """Return a column as the table has it."""
         kind = self.types[number].arrow
         if column.type == kind:
             return column
@@ -108,7 +108,7 @@ class TypedRows:
 
 
 def order_of(relation: Relation, names: Sequence[str], path: str) -> list[int]:
-    """Give which of some named columns each of the relation's columns is.
+    """Return which of some named columns each of the relation's columns is.
 
     Raises:
         CaptureError: one is missing, or named twice.
@@ -128,7 +128,7 @@ def order_of(relation: Relation, names: Sequence[str], path: str) -> list[int]:
 
 
 def _plain(column: pa.Array) -> pa.Array:
-    """Give a column without a dictionary, and text in one form."""
+    """Return a column without a dictionary, and text in one form."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     if pa.types.is_large_string(column.type) or pa.types.is_string_view(column.type):
@@ -160,7 +160,7 @@ def _cells(texts: Mapping[int, pa.Array], width: int, rows: int) -> Cells:
 
 
 def _is_same(column: pa.Array, found: pa.Array) -> bool:
-    """Say whether floats of fewer bits are the same numbers; Arrow rounds them without a word."""
+    """Return whether floats of fewer bits are the same numbers; Arrow rounds them without a word."""
     back = found.cast(column.type)
     differs = pc.and_(pc.not_equal(column, back), pc.invert(pc.and_(pc.is_nan(column), pc.is_nan(back))))
     return not pc.any(differs).as_py()
@@ -189,7 +189,7 @@ _ROWS = 1 << 16
 
 
 def read_batches(content: bytes | memoryview | pa.Buffer, rows: TypedRows) -> Iterator[ChangeBatch]:
-    """Give a file's rows as inserts.
+    """Yield a file's rows as inserts.
 
     Raises:
         CaptureError: it is no Parquet, or a column does not fit (see `TypedRows.inserts`).
@@ -203,7 +203,7 @@ def read_batches(content: bytes | memoryview | pa.Buffer, rows: TypedRows) -> It
 
 
 def columns_of(content: bytes | memoryview | pa.Buffer, path: str) -> list[str]:
-    """Give the names of a file's columns.
+    """Return the names of a file's columns.
 
     Raises:
         CaptureError: it is no Parquet.

@@ -83,7 +83,7 @@ class Plain(NamedTuple):
 
 
 def plain(content: bytes | memoryview) -> Plain:
-    """Give a file's bytes as the stream has them; those that are not compressed are not copied.
+    """Return a file's bytes as the stream has them; those that are not compressed are not copied.
 
     Raises:
         as `decompress`.
@@ -140,7 +140,7 @@ def in_steps(data: bytes | memoryview) -> Iterator[bytes | memoryview]:
 
 
 def _inflate(data: bytes | memoryview, compression: str) -> Iterator[tuple[bytes, int]]:
-    """Give the decompressed bytes in steps, each with how many compressed bytes were read by then."""
+    """Yield the decompressed bytes in steps, each with how many compressed bytes were read by then."""
     view = memoryview(data)
     member = _MEMBERS[compression]()
     at = 0
@@ -231,7 +231,7 @@ def _zstd_members() -> _ReadMember:
 
 
 def _behind_zstd_header(view: memoryview, at: int) -> int:
-    """Give where a frame's first block begins (RFC 8878, 3.1.1.1)."""
+    """Return where a frame's first block begins (RFC 8878, 3.1.1.1)."""
     descriptor = view[at + 4] if at + 4 < len(view) else 0
     single = descriptor >> 5 & 1
     content = (single, 2, 4, 8)[descriptor >> 6]
@@ -239,7 +239,7 @@ def _behind_zstd_header(view: memoryview, at: int) -> int:
 
 
 def _behind_zstd_blocks(view: memoryview, at: int) -> tuple[int, int]:
-    """Give how far to read so that at most `_ZSTD_BLOCKS` blocks end, and where the next block begins.
+    """Return how far to read so that at most `_ZSTD_BLOCKS` blocks end, and where the next block begins.
 
     What does not look like blocks, as behind the last one, is for the library to judge: a few bytes at a time.
     """

@@ -58,7 +58,7 @@ def _begins_with_keepalives(head: bytes, framing: Framing) -> bool:
 
 
 def _fits(head: bytes, framing: Framing, names: Names) -> bool:
-    """Say whether a head begins with sound messages, or keepalives, in a framing, and nothing behind refutes it."""
+    """Return whether a head begins with sound messages, or keepalives, in a framing, and nothing behind refutes it."""
     begins = _begins_with_keepalives(head, framing)
     try:
         for _ in itertools.islice(read_stream(head, framing=framing, names=names), _DETECT_MESSAGES):
@@ -129,7 +129,7 @@ _DO: Final = {
 
 
 def what_is(data: bytes | memoryview) -> str | None:
-    """Say what some bytes are at whose first no stream of pgoutput begins; None where they may be one, or anything.
+    """Return what some bytes are at whose first no stream of pgoutput begins; None where they may be one, or anything.
 
     Args:
         data: of the file, its first `HEAD_BYTES`, decompressed.
@@ -146,12 +146,12 @@ def what_is(data: bytes | memoryview) -> str | None:
 
 
 def is_text(data: bytes | memoryview) -> bool:
-    """Say whether the first bytes are text, as no stream's are."""
+    """Return whether the first bytes are text, as no stream's are."""
     return len(data) > 0 and _CONTROL.isdisjoint(bytes(data[:_TEXT_BYTES]))
 
 
 def remedy_for(what: str | None) -> str | None:
-    """Give what to do about a file that may have been meant to be a capture; None where nothing is known."""
+    """Return what to do about a file that may have been meant to be a capture; None where nothing is known."""
     return _DO.get(what or "")
 
 

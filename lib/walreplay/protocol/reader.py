@@ -80,7 +80,7 @@ def read_message(
 
 
 def is_streaming_after(message: m.AnyMessage, streaming: bool) -> bool:
-    """Say whether what follows a message stands inside a stream, given whether the message did."""
+    """Return whether what follows a message stands inside a stream, given whether the message did."""
     if isinstance(message, m.StreamStart):
         return True
     if isinstance(message, m.StreamStop):

@@ -97,7 +97,7 @@ def _pgcopy_row(fields: int, lsn: int, xid: int, size: int) -> bytes:
 
 
 def _place(message: m.AnyMessage, before: tuple[int, int, int]) -> tuple[int, int, int]:
-    """Give LSN, time and xid for a message's frame: those that were named last."""
+    """Return LSN, time and xid for a message's frame: those that were named last."""
     lsn, time, xid = before
     for name in ("final_lsn", "prepare_lsn", "commit_lsn", "lsn", "rollback_end_lsn"):
         lsn = getattr(message, name, lsn)

@@ -86,7 +86,7 @@ class Folder(ABC):
 
     @abstractmethod
     def inside(self, path: str) -> Folder:
-        """Give a folder inside this one.
+        """Return a folder inside this one.
 
         Args:
             path: its path from here; empty for this one.
@@ -114,7 +114,7 @@ class Folder(ABC):
 
     @abstractmethod
     def names(self) -> list[str]:
-        """Give the names of the files and folders inside, in no order; none if there is no such folder."""
+        """Return the names of the files and folders inside, in no order; none if there is no such folder."""
 
     @abstractmethod
     def listed(self) -> list[Listed]:
@@ -137,7 +137,7 @@ class Folder(ABC):
         """Delete the folder if nothing is in it."""
 
     def uri_of(self, name: str) -> str:
-        """Give a file's place as Spark names it."""
+        """Return a file's place as Spark names it."""
         return f"{self.uri}/{name}"
 
 
@@ -155,7 +155,7 @@ class MountedFolder(Folder):
         return f"file:{self.path}"
 
     def inside(self, path: str) -> MountedFolder:
-        """Give a folder inside this one."""
+        """Return a folder inside this one."""
         return MountedFolder(str(Path(self.path, path)))
 
     def make(self) -> None:
@@ -181,7 +181,7 @@ class MountedFolder(Folder):
         return Path(self.path, name).read_bytes()
 
     def names(self) -> list[str]:
-        """Give the names of the files and folders inside."""
+        """Return the names of the files and folders inside."""
         try:
             return os.listdir(self.path)  # noqa: PTH208 - in a log with many files it takes a fifth of iterdir's time
         except (FileNotFoundError, NotADirectoryError):
@@ -264,7 +264,7 @@ class StoreFolder(Folder):
         system.get_file_info(fs.FileSelector(self._of(".reached"), allow_not_found=True))
 
     def inside(self, path: str) -> StoreFolder:
-        """Give a folder inside this one."""
+        """Return a folder inside this one."""
         below = path.strip("/")
         whole = f"{self.path}/{below}" if below else self.path
         return StoreFolder(self.scheme, self.bucket, whole, self.kind, self.options)
@@ -300,7 +300,7 @@ class StoreFolder(Folder):
         return read
 
     def names(self) -> list[str]:
-        """Give the names of the files and folders inside."""
+        """Return the names of the files and folders inside."""
         return [found.base_name for found in self._listed()]
 
     def listed(self) -> list[Listed]:

@@ -31,12 +31,12 @@ within names and quoted texts, too.  And a backslash in a quoted text would be o
 
 
 def has_own_sessions(spark: SparkSession) -> bool:
-    """Say whether new sessions can be made, which share only the cluster."""
+    """Return whether new sessions can be made, which share only the cluster."""
     return hasattr(spark, "_jsparkSession")
 
 
 def own_session(spark: SparkSession) -> SparkSession:
-    """Give a new session with settings of its own, if there can be one; otherwise the given session."""
+    """Return a new session with settings of its own, if there can be one; otherwise the given session."""
     if not has_own_sessions(spark):
         return spark
     own = spark.newSession()
@@ -47,7 +47,7 @@ def own_session(spark: SparkSession) -> SparkSession:
 
 
 def session_with(spark: SparkSession, values: Mapping[str, str]) -> AbstractContextManager[SparkSession]:
-    """Give a session with some settings: a new one, or for a while the given one if there can be no new one."""
+    """Return a session with some settings: a new one, or for a while the given one if there can be no new one."""
     own = own_session(spark)
     if own is spark:
         return _set_for_a_while(spark, values)
@@ -126,7 +126,7 @@ _VOLUMES: Final = "Volumes/"
 
 
 def one_name(place: str) -> str:
-    """Give a path or URI the one name of several that it has.
+    """Return a path or URI the one name of several that it has.
 
     Databricks' volumes have three: ``/Volumes/x``, ``dbfs:/Volumes/x`` and ``file:/Volumes/x``, of which the first is
     given.  ``file:///x`` is ``file:/x``.  All else stays as it is.
@@ -139,7 +139,7 @@ def one_name(place: str) -> str:
 
 
 def mounted_path(place: str) -> Path | None:
-    """Give a place as a path, if it is one that Python can reach itself; None for any other URI."""
+    """Return a place as a path, if it is one that Python can reach itself; None for any other URI."""
     name = one_name(place)
     if _SCHEME.match(name) is None:
         return Path(name)

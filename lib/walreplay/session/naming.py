@@ -63,7 +63,7 @@ def _described(spark: SparkSession, text: str) -> Iterator[None]:
 
 
 def description_of(what: str) -> str:
-    """Give what the UI shows, which reads some markup in it.
+    """Return what the UI shows, which reads some markup in it.
 
     >>> description_of("apply s.<b>")
     'walreplay: apply s.‹b›'
@@ -72,7 +72,7 @@ def description_of(what: str) -> str:
 
 
 def tag_of(what: str) -> str:
-    """Give a tag, in which no comma may stand.
+    """Return a tag, in which no comma may stand.
 
     >>> tag_of("apply s.a,b")
     'walreplay: apply s.a;b'

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def local_folder(spark: SparkSession, path: str | None) -> str | None:
-    """Give the folder of a path that the driver has mounted; None for any other place.
+    """Return the folder of a path that the driver has mounted; None for any other place.
 
     Args:
         path: None (a table in a catalog) is no folder.

@@ -108,7 +108,7 @@ def _zipped() -> bytes:
 
 
 def _files(folder: Traversable, path: str) -> Iterator[tuple[str, Traversable]]:
-    """Give path and file of all that is in a folder, which may lie in a zip, in the same order everywhere."""
+    """Yield path and file of all that is in a folder, which may lie in a zip, in the same order everywhere."""
     for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
         if entry.name in _LEFT_OUT:
             continue
@@ -127,12 +127,12 @@ _CONNECT_SECONDS: Final = 10.0
 
 
 def is_remote() -> bool:
-    """Say whether sessions are those of a server: one is named, or there is no Spark here."""
+    """Return whether sessions are those of a server: one is named, or there is no Spark here."""
     return is_remote_only() or any(name in os.environ for name in _NAMED)
 
 
 def remote_session(builder: SparkSession.Builder) -> SparkSession:
-    """Give a session of the server that ``SPARK_REMOTE`` names, whose workers have this package.
+    """Return a session of the server that ``SPARK_REMOTE`` names, whose workers have this package.
 
     Raises:
         ConfigError: no server is named.
@@ -184,7 +184,7 @@ class Pair:
 
     @classmethod
     def installed(cls) -> Pair:
-        """Give the pair that is installed.
+        """Return the pair that is installed.
 
         Raises:
             ConfigError: delta-spark is not.
@@ -206,7 +206,7 @@ class Pair:
 
 
 def delta_jars(progress: Progress | None = None) -> list[Path]:
-    """Give the JARs for what is installed, from the cache, into which they are fetched if they are not there.
+    """Return the JARs for what is installed, from the cache, into which they are fetched if they are not there.
 
     Args:
         progress: told when something is fetched.
@@ -234,14 +234,14 @@ def delta_jars(progress: Progress | None = None) -> list[Path]:
 
 
 def known_jars() -> Mapping[str, str]:
-    """Give the SHA-256 of each JAR that is known, by its path in a Maven repository."""
+    """Return the SHA-256 of each JAR that is known, by its path in a Maven repository."""
     lines = Path(__file__).with_name("delta_jars.lock").read_text(encoding="utf-8").splitlines()
     pairs = (line.split() for line in lines if line and not line.startswith("#"))
     return {path: digest for digest, path in pairs}
 
 
 def jar_folder() -> Path:
-    """Give the folder in which JARs are kept.
+    """Return the folder in which JARs are kept.
 
     Raises:
         ConfigError: the user has no home directory.
@@ -258,7 +258,7 @@ def jar_folder() -> Path:
 
 
 def minor(version: str) -> str:
-    """Give a version's first two numbers."""
+    """Return a version's first two numbers."""
     return ".".join(version.split(".")[:2])
 
 
@@ -267,21 +267,21 @@ def _path(name: str, version: str) -> str:
 
 
 def fitting_package() -> str:
-    """Say how Spark is given the newest Delta for the pyspark that is installed."""
+    """Return how Spark is given the newest Delta for the pyspark that is installed."""
     best, _ = _best(minor(pyspark.__version__), known_jars())
     *group, artifact, version, _ = best.paths[0].split("/")
     return f"Start Spark with --packages {'.'.join(group)}:{artifact}:{version}"
 
 
 def _known_pair(spark: str, known: Mapping[str, str]) -> str:
-    """Say what to install: the newest Delta for a Spark, or the newest pair if there is none."""
+    """Return what to install: the newest Delta for a Spark, or the newest pair if there is none."""
     best, fits = _best(spark, known)
     wanted = f"'delta-spark=={best.delta}'" if fits else f"'pyspark=={best.spark}.*' 'delta-spark=={best.delta}'"
     return f"Install a pair that fits: pip install {wanted}; or {_OWN_JARS}"
 
 
 def _best(spark: str, known: Mapping[str, str]) -> tuple[Pair, bool]:
-    """Give the newest pair for a Spark, or of all, and say whether it is one for that Spark."""
+    """Return the newest pair for a Spark, or of all, and say whether it is one for that Spark."""
     pairs = set()
     for path in known:
         found = re.fullmatch(r"delta-spark_(?:(\d+\.\d+)_)?2\.13-(.+)\.jar", path.rpartition("/")[2])
@@ -358,7 +358,7 @@ _LONGEST_SOCKET_FOLDER: Final = 61
 
 
 def build_session(app_name: str = "walreplay", progress: Progress | None = None) -> SparkSession:
-    """Give the existing session, or start one with Delta.
+    """Return the existing session, or start one with Delta.
 
     Args:
         progress: told when Delta's JARs are fetched, which happens once on a machine.
@@ -394,7 +394,7 @@ def build_session(app_name: str = "walreplay", progress: Progress | None = None)
 
 
 def local_cores(spark: SparkSession) -> int | None:
-    """Give how many tasks run at a time in local mode; None on a cluster, of which more or less may come any time."""
+    """Return how many tasks run at a time in local mode; None on a cluster, of which more or less may come any time."""
     try:
         master = spark.conf.get("spark.master", None) or ""
     except Exception:
@@ -475,7 +475,7 @@ def _spark_home() -> Path:
 
 
 def _has_delta(directory: Path) -> bool:
-    """Say whether Delta's JAR for the running Spark lies in a directory."""
+    """Return whether Delta's JAR for the running Spark lies in a directory."""
     spark = minor(pyspark.__version__)
     return any(directory.glob(f"delta-spark_{spark}_2.13-*.jar")) or any(directory.glob("delta-spark_2.13-4.0.*.jar"))
 
@@ -512,7 +512,7 @@ def _sockets(folder: str) -> dict[str, str]:
 
 
 def _driver_memory() -> int:
-    """Give Java half of the machine, up to 4 GiB: in local mode the driver holds whole capture files."""
+    """Return Java half of the machine, up to 4 GiB: in local mode the driver holds whole capture files."""
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return max(_GIB, min(4 * _GIB, machine // 2))
 

@@ -97,7 +97,7 @@ class BaseSource(ABC):
 
     @abstractmethod
     def described(self) -> Description | None:
-        """Give what the source itself says of its tables; None if it does not."""
+        """Return what the source itself says of its tables; None if it does not."""
 
     @abstractmethod
     def tables(self, description: Description) -> frozenset[str]:
@@ -109,7 +109,7 @@ class BaseSource(ABC):
 
     @abstractmethod
     def rows(self, relations: Collection[Relation], description: Description) -> BaseRows:
-        """Give the rows of some tables, which were not read yet."""
+        """Return the rows of some tables, which were not read yet."""
 
     def files(self, description: str) -> CopiedFiles | None:
         """Return what it takes to read the rows once more, when `open` has found them; None if that cannot be.
@@ -167,7 +167,7 @@ class FrameOfBase(BaseSource):
         return frozenset([self._table])
 
     def rows(self, relations: Collection[Relation], description: Description) -> BaseRows:
-        """Give the rows."""
+        """Return the rows."""
         relation = description.relation(self._table)
         order = tuple(order_of(relation, self._frame.columns, self.origin))
 
@@ -295,7 +295,7 @@ def _mapped(path: str) -> memoryview:
 
 
 def _sections(file: BaseFile) -> list[BaseFile]:
-    """Give the sections of a plain dump; any other file is as it is."""
+    """Return the sections of a plain dump; any other file is as it is."""
     if file.section is not None or file.is_hidden or not file.path.endswith(_PLAIN_DUMP):
         return [file]
     content = _mapped(file.path)
@@ -356,7 +356,7 @@ class FilesOfBase(BaseSource):
 
     @property
     def place(self) -> str:
-        """Give the folder, wherever the program was started."""
+        """Return the folder, wherever the program was started."""
         return root_of(self.origin)
 
     def open(self) -> None:
@@ -398,7 +398,7 @@ class FilesOfBase(BaseSource):
         return CopiedFiles(self._table, self._options, description, digest, changed)
 
     def rows(self, relations: Collection[Relation], description: Description) -> BaseRows:
-        """Give the rows of some tables, which were not read yet.
+        """Return the rows of some tables, which were not read yet.
 
         Raises:
             CaptureError: of a table that has rows there is no file.
@@ -458,7 +458,7 @@ def _check_published(files: Sequence[tuple[BaseFile, Relation]], description: De
 
 
 def _rows_to_read(spark: SparkSession, parts: Sequence[LoadPart]) -> tuple[DataFrame, Mapping[str, str]]:
-    """Give a row for each part, as `load_batches` takes them, and the settings for the job."""
+    """Return a row for each part, as `load_batches` takes them, and the settings for the job."""
     paths = [part.path for part in parts]
     if are_mapped(paths):
         tasks = None if len(parts) <= _FEW_PARTS else min(len(parts), _MOST_TASKS)
@@ -541,7 +541,7 @@ class DatabaseOfBase(BaseSource):
         self._check_kept(self._pieces)
 
     def described(self) -> Description:
-        """Give what the catalogs say, as of the snapshot."""
+        """Return what the catalogs say, as of the snapshot."""
         return self._description
 
     def tables(self, description: Description) -> frozenset[str]:
@@ -549,7 +549,7 @@ class DatabaseOfBase(BaseSource):
         return frozenset(self._tables.values())
 
     def rows(self, relations: Collection[Relation], description: Description) -> BaseRows:
-        """Give the rows, in parts of some blocks each."""
+        """Return the rows, in parts of some blocks each."""
         by_name = {relation.qualified_name: relation for relation in relations}
         pieces = [piece for piece in self._pieces if piece.table in by_name]
         parts = {piece.oid: database.ranges_of(piece, self._server.block_size) for piece in pieces}
@@ -622,7 +622,7 @@ class DatabaseOfBase(BaseSource):
 
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """Say why the database cannot be read, where that is known."""
+        """Return why the database cannot be read, where that is known."""
         try:
             yield
         except WalReplayError:

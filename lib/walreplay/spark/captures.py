@@ -58,12 +58,12 @@ class StoredFiles:
     paths: tuple[str, ...]
 
     def mapInArrow(self, func: Work, schema: str, /) -> DataFrame:  # noqa: N802
-        """Give what a function makes of the files' rows (`walreplay.spark.workers.contents.CONTENTS`)."""
+        """Return what a function makes of the files' rows (`walreplay.spark.workers.contents.CONTENTS`)."""
         return self.numbers.mapInArrow(partial(with_contents, work=func, bucket=self.bucket, paths=self.paths), schema)
 
 
 def bucket_of(spark: SparkSession, paths: Sequence[str]) -> StoreFolder | None:
-    """Give the bucket that all files are in, if driver and workers reach it by themselves; None otherwise."""
+    """Return the bucket that all files are in, if driver and workers reach it by themselves; None otherwise."""
     found = re.match(r"[^:/]+://[^/]+", paths[0]) if paths else None
     if found is None or not all(path.startswith(f"{found[0]}/") for path in paths):
         return None
@@ -78,7 +78,7 @@ _REACHED: Final[dict[tuple[str, str, Options, str], bool]] = {}
 
 
 def _workers_reach(spark: SparkSession, bucket: StoreFolder, path: str) -> bool:
-    """Say whether a worker can read a file: tried once for each bucket.
+    """Return whether a worker can read a file: tried once for each bucket.
 
     In local mode the workers are where the driver is.  Elsewhere they may lack the keys of its environment, the way to
     the store, or an Arrow that has its client.
@@ -133,7 +133,7 @@ def listed(spark: SparkSession, root: str, wanted: CaptureSettings) -> list[tupl
 
 
 def _is_hidden(name: str) -> bool:
-    """Say whether Spark leaves out a file or folder."""
+    """Return whether Spark leaves out a file or folder."""
     return name.startswith(".") or name.endswith("._COPYING_") or (name.startswith("_") and "=" not in name)
 
 
@@ -173,19 +173,19 @@ class CaptureFile:
 
 
 def root_of(captures: str) -> str:
-    """Give the captures' root as the ledger names it: absolute, without a trailing slash, by one of its names."""
+    """Return the captures' root as the ledger names it: absolute, without a trailing slash, by one of its names."""
     return one_name(_absolute(captures))
 
 
 def _absolute(captures: str) -> str:
-    """Give the captures' root as it was written, for Spark to find."""
+    """Return the captures' root as it was written, for Spark to find."""
     if "://" in captures or captures.startswith(("file:", "dbfs:")):
         return captures.rstrip("/")
     return str(Path(captures).absolute())
 
 
 def name_in(root: str, path: str) -> str:
-    """Give a file's name below the captures' root; it stays the same if the captures are moved as a whole."""
+    """Return a file's name below the captures' root; it stays the same if the captures are moved as a whole."""
     path = one_name(path)
     _, found, name = path.partition(root)
     return name if found else path
@@ -294,7 +294,7 @@ def _is_glob(path: str) -> bool:
 
 
 def read_files(spark: SparkSession, paths: Sequence[str], size: int) -> DataFrame | StoredFiles:
-    """Give one row per file: its path and content; or only its number in the list.
+    """Return one row per file: its path and content; or only its number in the list.
 
     Files in a file system that the executors have mounted (``file:``) go by number, and Python workers map them into
     memory.  So Spark need not list them, and the bytes do not pass through the JVM, which would hold several copies.
@@ -311,17 +311,17 @@ def read_files(spark: SparkSession, paths: Sequence[str], size: int) -> DataFram
 
 
 def are_mapped(paths: Iterable[str]) -> bool:
-    """Say whether the workers can map the files; otherwise the bytes come through Spark, which is expensive."""
+    """Return whether the workers can map the files; otherwise the bytes come through Spark, which is expensive."""
     return all(path.startswith(LOCAL_SCHEME) for path in paths)
 
 
 def files_a_batch(paths: Iterable[str]) -> Mapping[str, str]:
-    """Give the settings for a job that reads files; files that go by number may share a batch."""
+    """Return the settings for a job that reads files; files that go by number may share a batch."""
     return {} if are_mapped(paths) else ONE_FILE_A_BATCH
 
 
 def number_files(spark: SparkSession, files: int, tasks: int | None = None) -> DataFrame:
-    """Give one row per file: its number in some list.
+    """Return one row per file: its number in some list.
 
     Args:
         tasks: how many share the files; None for one per core.
@@ -330,7 +330,7 @@ def number_files(spark: SparkSession, files: int, tasks: int | None = None) -> D
 
 
 def tasks_for(files: int, size: int, cores: int | None) -> int | None:
-    """Say how many tasks share the files, by their total size; None for one per core.
+    """Return how many tasks share the files, by their total size; None for one per core.
 
     A failed task is repeated as a whole, and each task is told about all files.  So a few files go into one task if
     there are many, and more if they are small, as each task costs time and writes files of its own.  In local mode no
@@ -384,7 +384,7 @@ def scan_each(spark: SparkSession, tasks: Mapping[str, ScanTask]) -> dict[str, F
 
 
 def _vanished(path: str) -> CaptureError:
-    """Give the error of a file that was listed and then not read."""
+    """Return the error of a file that was listed and then not read."""
     return CaptureError(
         "the file was there when the run began, and has vanished since",
         path=path,

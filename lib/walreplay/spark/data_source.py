@@ -56,11 +56,11 @@ class PgoutputDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Give the format's name."""
+        """Return the format's name."""
         return "pgoutput"
 
     def schema(self) -> str:
-        """Give the columns: fixed ones, or those of the table.
+        """Return the columns: fixed ones, or those of the table.
 
         Raises:
             ConfigError: there is no such table in the captures.
@@ -68,7 +68,7 @@ class PgoutputDataSource(DataSource):
         return sql_schema(CHANGES if self._asked.table is None else self._typed())
 
     def reader(self, schema: Any) -> DataSourceReader:
-        """Give what reads the captures."""
+        """Return what reads the captures."""
         typed = None if self._asked.table is None else self._typed()
         return _Reader(self._asked, typed)
 
@@ -85,7 +85,7 @@ class PgoutputDataSource(DataSource):
         return _Asked(_path(path), options.get("table"), options.get("framing"), encoding)
 
     def _typed(self) -> pa.Schema:
-        """Give the columns of the table's first version."""
+        """Return the columns of the table's first version."""
         asked = self._asked
         for batch in asked.batches():
             # A column of the table may have this name.
@@ -135,7 +135,7 @@ class _Reader(DataSourceReader):
 
 
 def _path(path: str) -> str:
-    """Give a path as Python has it."""
+    """Return a path as Python has it."""
     found = mounted_path(path)
     if found is None:
         raise ConfigError(
@@ -147,7 +147,7 @@ def _path(path: str) -> str:
 
 
 def _of_table(batch: ChangeBatch, typed: pa.Schema) -> pa.RecordBatch:
-    """Give changes of one table under the columns of its first version."""
+    """Return changes of one table under the columns of its first version."""
     found = dict(zip(batch.data.schema.names, batch.data.columns, strict=True))
     columns = []
     *own, _ = typed
@@ -158,7 +158,7 @@ def _of_table(batch: ChangeBatch, typed: pa.Schema) -> pa.RecordBatch:
 
 
 def _of_all(batch: ChangeBatch) -> pa.RecordBatch:
-    """Give changes with their rows as JSON."""
+    """Return changes with their rows as JSON."""
     rows = batch.data.num_rows
     names = [column.name for column in batch.relation.columns]
     own = [array.cast(column.type) for array, column in zip(batch.data.columns, _OWN, strict=False)]
@@ -178,7 +178,7 @@ def _of_all(batch: ChangeBatch) -> pa.RecordBatch:
 
 
 def _unchanged(batch: ChangeBatch) -> pa.Array:
-    """Give the names of each row's columns that were not sent."""
+    """Return the names of each row's columns that were not sent."""
     if not batch.unchanged:
         return pa.nulls(batch.data.num_rows, _LISTED)
     masks = {name: mask.to_pylist() for name, mask in batch.unchanged.items()}

@@ -69,7 +69,7 @@ class TableStaging(Staging):
         self._table = table
 
     def staged(self, spark: SparkSession, table: int) -> Rows:
-        """Give what was staged under a table's number, as `walreplay.spark.workers.rows.unpack_batches` takes it."""
+        """Return what was staged under a table's number, as `walreplay.spark.workers.rows.unpack_batches` takes it."""
         return self._of_table(spark, table).select("data")
 
     def clear(self, spark: SparkSession) -> None:
@@ -167,7 +167,7 @@ class FileRows:
     shares: Shares
 
     def mapInArrow(self, func: Work, schema: str, /) -> DataFrame:  # noqa: N802
-        """Give what a function makes of each share."""
+        """Return what a function makes of each share."""
         numbers = self.spark.range(0, self.shares.count, 1, self.shares.count)
         return numbers.mapInArrow(partial(over_shares, work=func, shares=self.shares), schema)
 
@@ -198,7 +198,7 @@ class FileStaging(Staging):
         return self._folder
 
     def staged(self, spark: SparkSession, table: int) -> Rows:
-        """Give what was staged under a table's number, as `walreplay.spark.workers.rows.unpack_batches` takes it."""
+        """Return what was staged under a table's number, as `walreplay.spark.workers.rows.unpack_batches` takes it."""
         tasks = 1 + self._sizes[table] // _BYTES_A_TASK
         return self._rows(spark, Wanted(table, least_bucket=NO_BUCKET), tasks, Sharing.IN_TURN)
 
@@ -297,11 +297,11 @@ class Reached(ABC):
 
     @abstractmethod
     def by_workers(self, folder: Folder) -> bool:
-        """Say whether the workers reach a table's folder by themselves, too: tried once for those beside it."""
+        """Return whether the workers reach a table's folder by themselves, too: tried once for those beside it."""
 
     @abstractmethod
     def staging(self, table: TableName, own: str) -> Folder | None:
-        """Give the folder where runs stage events, if driver and workers reach it.
+        """Return the folder where runs stage events, if driver and workers reach it.
 
         Args:
             table: the ledger's, that stands for it.
@@ -329,7 +329,7 @@ class ReachedRoot(Reached):
         return folder_at(spark, table)
 
     def by_workers(self, folder: Folder) -> bool:
-        """Say whether the workers reach the root by themselves, too."""
+        """Return whether the workers reach the root by themselves, too."""
         if self._by_workers is None:
             tried = self._folder.inside(_tried())
             self._by_workers = workers_reach(self._spark, tried)
@@ -337,7 +337,7 @@ class ReachedRoot(Reached):
         return self._by_workers
 
     def staging(self, table: TableName, own: str) -> Folder | None:
-        """Give the folder at the table's path."""
+        """Return the folder at the table's path."""
         assert table.path is not None
         folder = self._below(table.path)
         if self._by_workers is None:
@@ -361,11 +361,11 @@ class ReachedCatalog(Reached):
         return folder_at(spark, table)
 
     def by_workers(self, folder: Folder) -> bool:
-        """Say whether the workers reach a table's folder: tried once for a bucket, or for a folder of tables."""
+        """Return whether the workers reach a table's folder: tried once for a bucket, or for a folder of tables."""
         return self._reach(folder, folder.inside(_tried()), passing=True)
 
     def staging(self, table: TableName, own: str) -> Folder | None:
-        """Give a folder in that of the ledger's schema, of a name that no table of a catalog has."""
+        """Return a folder in that of the ledger's schema, of a name that no table of a catalog has."""
         schema = schema_folder(self._spark, table)
         if schema is None:
             return None
@@ -395,7 +395,7 @@ class ReachedStaging:
         self._by_workers: bool | None = None
 
     def folder(self, own: str) -> Folder | None:
-        """Give the folder of all runs' events, if the workers reach it, too: that is tried once.
+        """Return the folder of all runs' events, if the workers reach it, too: that is tried once.
 
         Args:
             own: the name of the run's folder inside, which is deleted at the end.
@@ -406,7 +406,7 @@ class ReachedStaging:
 
 
 def _beside(folder: Folder) -> object:
-    """Give what a folder shares with those that are reached as it is."""
+    """Return what a folder shares with those that are reached as it is."""
     if isinstance(folder, StoreFolder):
         return folder.kind, folder.options, folder.bucket
     return str(Path(folder.path).parent) if isinstance(folder, MountedFolder) else folder
@@ -417,7 +417,7 @@ def _tried() -> str:
 
 
 def workers_reach(spark: SparkSession, folder: Folder) -> bool:
-    """Say whether a worker can write and read in a folder by itself, and whether that is the folder that Spark means.
+    """Return whether a worker can write and read in a folder by itself, and whether it is the one that Spark means.
 
     A task writes a byte there, and reads it; then the driver has to find it.  In local mode the workers have the disks
     of the driver, unless that is a client of Spark Connect, which may be anywhere.

@@ -39,7 +39,7 @@ class Rows(Protocol):
     """Rows that tasks work on: a DataFrame, or shares that tasks read themselves."""
 
     def mapInArrow(self, func: Work, schema: str, /) -> DataFrame:  # noqa: N802
-        """Give what a function makes of each task's rows."""
+        """Return what a function makes of each task's rows."""
         ...
 
 
@@ -193,11 +193,11 @@ class Staging(ABC):
         return self._summarise(spark, totals)
 
     def has(self, table: int) -> bool:
-        """Say whether something was staged under a table's number."""
+        """Return whether something was staged under a table's number."""
         return table in self._sizes
 
     def read(self, spark: SparkSession, rows: StagedRows, task: FoldTask) -> Rows:
-        """Give a table's events: bucket, sequence, data.  Each bucket is in commit order and in one task.
+        """Return a table's events: bucket, sequence, data.  Each bucket is in commit order and in one task.
 
         Args:
             task: how they are folded.
@@ -213,7 +213,7 @@ class Staging(ABC):
         return by_bucket(routed, rows.tasks)
 
     def records(self, spark: SparkSession, table: int, schema: pa.Schema) -> DataFrame:
-        """Give the records of transactions or messages.
+        """Return the records of transactions or messages.
 
         Args:
             table: `TRANSACTIONS_TABLE`, `PARTS_TABLE` or `MESSAGES_TABLE`; ``schema`` is its rows'.
@@ -225,7 +225,7 @@ class Staging(ABC):
 
     @abstractmethod
     def staged(self, spark: SparkSession, table: int) -> Rows:
-        """Give what was staged under a table's number, in the form that `workers.records.unpack_batches` takes."""
+        """Return what was staged under a table's number, in the form that `workers.records.unpack_batches` takes."""
 
     @abstractmethod
     def clear(self, spark: SparkSession) -> None:
@@ -256,19 +256,19 @@ class Staging(ABC):
 
     @abstractmethod
     def _places(self, spark: SparkSession, table: int) -> Iterable[tuple[int, int]]:
-        """Give sequence and relation of a table's rows, once each, in order."""
+        """Return sequence and relation of a table's rows, once each, in order."""
 
     @abstractmethod
     def _events(self, spark: SparkSession, rows: StagedRows) -> Rows:
-        """Give a table's events, sorted by bucket and sequence, each bucket's in one task."""
+        """Return a table's events, sorted by bucket and sequence, each bucket's in one task."""
 
     @abstractmethod
     def _frame_of_events(self, spark: SparkSession, rows: StagedRows) -> DataFrame:
-        """Give a table's events in any order."""
+        """Return a table's events in any order."""
 
     @abstractmethod
     def _links(self, spark: SparkSession, rows: StagedRows) -> Rows:
-        """Give the data of a table's links (see `walreplay.spark.workers.fold.link_batches`), in one task."""
+        """Return the data of a table's links (see `walreplay.spark.workers.fold.link_batches`), in one task."""
 
     def _summarise(self, spark: SparkSession, totals: Sequence[Total]) -> dict[int, Staged]:
         """Sum up each table's versions, or raise the first error."""
@@ -306,7 +306,7 @@ class Staging(ABC):
     def _segments(
         self, spark: SparkSession, table: int, versions: Mapping[int, StagedVersion]
     ) -> tuple[VersionSegment, ...]:
-        """Give the versions in the order in which they were used."""
+        """Return the versions in the order in which they were used."""
         ranges = sorted((found.first, found.last, number) for number, found in versions.items())
         if all(one[1] < other[0] for one, other in pairwise(ranges)):
             return tuple(VersionSegment(first, number) for first, _, number in ranges)

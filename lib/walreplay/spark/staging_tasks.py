@@ -119,7 +119,7 @@ def over_shares(batches: Iterable[pa.RecordBatch], *, work: Work, shares: Shares
 
 
 def as_they_are(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Give a share's rows unchanged: the work for `over_shares` if Spark goes on with them."""
+    """Yield a share's rows unchanged: the work for `over_shares` if Spark goes on with them."""
     yield from batches
 
 

@@ -182,7 +182,7 @@ class Deferred:
         )
 
     def ordinals(self) -> tuple[list[int], list[tuple[int, int]]]:
-        """Give the ordinal of the first remaining change of each segment, and (oid, ordinal) of each truncate."""
+        """Return the ordinal of the first remaining change of each segment, and (oid, ordinal) of each truncate."""
         starts: list[int] = []
         truncates: list[tuple[int, int]] = []
         ordinal = 0
@@ -196,7 +196,7 @@ class Deferred:
         return starts, truncates
 
     def moved(self, paths: dict[str, str]) -> Deferred:
-        """Give the same transaction with other paths for its files.
+        """Return the same transaction with other paths for its files.
 
         Args:
             paths: new paths by old ones.

@@ -65,7 +65,7 @@ def check_rows(state: StitchState, parts: tuple[Part, ...], path: str) -> None:
 
 
 def lacks_rows(state: StitchState, xid: int, lsn: int | None, rows: XidCounts, aborted: Collection[int] = ()) -> bool:
-    """Say whether a transaction that is whole has fewer rows than a session before has brought of it.
+    """Return whether a transaction that is whole has fewer rows than a session before has brought of it.
 
     Args:
         lsn: see `Cut`.
@@ -79,7 +79,7 @@ def _fewer_rows(xid: int) -> str:
 
 
 def lacks_start(state: StitchState, item: Block | Body | Decided, walked: Walk) -> bool:
-    """Say whether the beginning of an item's transaction is missing, so that the item is left out.
+    """Return whether the beginning of an item's transaction is missing, so that the item is left out.
 
     Raises:
         OrderError: it is missing, and gaps are not allowed.
@@ -105,7 +105,7 @@ def lacks_start(state: StitchState, item: Block | Body | Decided, walked: Walk) 
 
 
 def _lacks_rows(state: StitchState, item: Body | Decided, walked: Walk) -> bool:
-    """Say whether a transaction that ends has fewer rows than a session before has brought of it."""
+    """Return whether a transaction that ends has fewer rows than a session before has brought of it."""
     if isinstance(item, Body):
         xid, lsn, deferred = item.xid, item.prepare_lsn, None
         rows = XidCounts(item.ordinal + item.rows)
@@ -125,7 +125,7 @@ def _lacks_rows(state: StitchState, item: Body | Decided, walked: Walk) -> bool:
 def _decides_on_another(
     state: StitchState, message: m.CommitPrepared | m.RollbackPrepared, offset: int, walked: Walk
 ) -> bool:
-    """Say whether a decision names a transaction that was prepared with another gid or xid."""
+    """Return whether a decision names a transaction that was prepared with another gid or xid."""
     is_known = (message.gid, message.xid) in state.open.prepared
     is_copy = isinstance(message, m.CommitPrepared) and message.commit_lsn <= walked.before.high_lsn
     if is_known or is_copy or not state.open.contradicts(message):

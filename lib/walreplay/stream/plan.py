@@ -110,7 +110,7 @@ class Resume:
     top_time: int | None = None
 
     def in_session_of(self, framing: Framing) -> Resume:
-        """Give where a session begins in files of another framing: what was open comes again, or never."""
+        """Return where a session begins in files of another framing: what was open comes again, or never."""
         waits = [lsn for lsn in (self.awaited, None if self.begun is None else self.begun.lsn) if lsn is not None]
         return replace(
             self,

@@ -75,7 +75,7 @@ def _decode_steps(plan: Plan, read: Read, decoder: Decoder, known: Collection[st
 
 
 def _steps(plan: Plan, read: Read, known: Collection[str] = ()) -> Iterator[tuple[PlannedBytes, Step]]:
-    """Give a plan's steps in their order, each with its file."""
+    """Yield a plan's steps in their order, each with its file."""
     opened: dict[str, PlannedBytes] = {}
     wanted = ((step, file) for file in plan.files if file.path not in known for step in file.steps)
     for step, file in sorted(wanted, key=lambda pair: pair[0].sequence):

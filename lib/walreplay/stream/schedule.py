@@ -50,7 +50,7 @@ class Walk:
         return self.part.base - self.unfinished.size
 
     def where(self, offset: int) -> tuple[str, int]:
-        """Give the file in which an offset of the part lies, and the offset there."""
+        """Return the file in which an offset of the part lies, and the offset there."""
         if self.part.data is None:
             return self.scan.path, offset
         offset += self.part.base
@@ -75,7 +75,7 @@ def sequence_of(file: int) -> int:
 
 
 def file_of(sequence: int) -> int:
-    """Give the number of the file in which a step lies, or, for a deferred transaction, in which it commits."""
+    """Return the number of the file in which a step lies, or, for a deferred transaction, in which it commits."""
     return sequence // _STEPS_A_FILE
 
 
@@ -128,11 +128,11 @@ class _Numbers(Generic[_T]):
         self._numbers: dict[_T, int] = {}
 
     def of(self, items: Iterable[_T]) -> tuple[int, ...]:
-        """Give the numbers of some things."""
+        """Return the numbers of some things."""
         return tuple(self._numbers.setdefault(item, len(self._numbers)) for item in items)
 
     def items(self) -> tuple[_T, ...]:
-        """Give all things, in the order of their numbers."""
+        """Return all things, in the order of their numbers."""
         return tuple(self._numbers)
 
 
@@ -191,7 +191,7 @@ class Schedule:
         self._entries = kept
 
     def plan(self, scanned: Mapping[str, tuple[int, int, int, int]]) -> tuple[tuple[FilePlan, ...], View]:
-        """Give each file's steps, and what these refer to by number: relation versions, types and announcements.
+        """Return each file's steps, and what these refer to by number: relation versions, types and announcements.
 
         Args:
             scanned: length, fingerprint, start and stop of each file that the run has read, by path.
@@ -244,7 +244,7 @@ def _ordinary(sequence: int, entry: TransactionStretch, known: _Known) -> Step:
 
 
 def _aborted_in(segment: Segment, aborted: Collection[int]) -> tuple[int, ...]:
-    """Give the rolled back subtransactions that have something in a segment, sorted."""
+    """Return the rolled back subtransactions that have something in a segment, sorted."""
     if segment.messages:
         # It is not known to which subtransactions the logical messages belong.
         return tuple(sorted(aborted))

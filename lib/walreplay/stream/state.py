@@ -73,7 +73,7 @@ class OpenTransactions:
                 self.body = copied
 
     def copied(self) -> OpenTransactions:
-        """Give the same, which does not change with these."""
+        """Return the same, which does not change with these."""
         other = OpenTransactions()
         other.streams = {xid: _copied_item(item) for xid, item in self.streams.items()}
         other.prepared = dict(self.prepared)
@@ -114,7 +114,7 @@ class OpenTransactions:
             self.gone.add(subxid)
 
     def is_partly_gone(self, item: Deferred) -> bool:
-        """Say whether a transaction has rows of a subtransaction that has rolled back as part of another one."""
+        """Return whether a transaction has rows of a subtransaction that has rolled back as part of another one."""
         return any(segment.rows.among(self.gone) for segment in item.segments)
 
     def roll_back(self, gid: str, xid: int) -> bool:
@@ -123,7 +123,7 @@ class OpenTransactions:
         return self.prepared.pop((gid, xid), None) is not None
 
     def contradicts(self, message: m.CommitPrepared | m.RollbackPrepared) -> bool:
-        """Say whether a decision's xid was prepared with another gid, or a commit's gid with another xid.
+        """Return whether a decision's xid was prepared with another gid, or a commit's gid with another xid.
 
         A rollback's gid may be another transaction's: it may be used again, and the old rollback may be sent again.
         """
@@ -266,7 +266,7 @@ class Truncates:
             self._last[oid] = tuple(at for at in known if at.lsn != lsn)
 
     def committed(self, after_lsn: int, upto_lsn: int) -> Iterator[TruncatePosition]:
-        """Give each relation's last truncate in transactions above one commit LSN and up to another."""
+        """Yield each relation's last truncate in transactions above one commit LSN and up to another."""
         for known in self._last.values():
             at = max(
                 (at for at in known if at.lsn is not None and after_lsn < at.lsn <= upto_lsn),
@@ -278,7 +278,7 @@ class Truncates:
 
 
 def _position_of(truncate: TruncateAt, place: Place) -> TruncateAt:
-    """Give a truncate with its LSN and its ordinal in the transaction, even if that began before the stretch."""
+    """Return a truncate with its LSN and its ordinal in the transaction, even if that began before the stretch."""
     open_ = place.transaction
     if truncate.lsn is not None or open_ is None:
         return truncate
@@ -321,11 +321,11 @@ class Versions:
         return dict(self._in_force), dict(self.types)
 
     def known(self, oid: int) -> AnnouncedVersion | None:
-        """Give the version of a relation that is in force; None if nothing has announced it."""
+        """Return the version of a relation that is in force; None if nothing has announced it."""
         return self._in_force.get(oid)
 
     def view_of(self, oids: Iterable[int]) -> tuple[m.Relation, ...]:
-        """Give the versions in force of some relations; relations that nothing has announced are left out."""
+        """Return the versions in force of some relations; relations that nothing has announced are left out."""
         return tuple(self._in_force[oid].relation for oid in oids if oid in self._in_force)
 
     def next_number(self) -> int:
@@ -462,7 +462,7 @@ class StitchState:
         return self.unfinished.data
 
     def copied(self) -> StitchState:
-        """Give the same state, which does not change with this one: a file that cannot be added leaves it halfway."""
+        """Return the same state, which does not change with this one: a file that cannot be added leaves it halfway."""
         other = copy.copy(self)
         for name in ("versions", "partitions", "truncates", "schedule", "layouts", "twins"):
             setattr(other, name, _copied(getattr(self, name)))
@@ -487,7 +487,7 @@ class StitchState:
         self.awaited = lsn if self.awaited is None else min(self.awaited, lsn)
 
     def known(self, oid: int, at: int, walked: Walk) -> AnnouncedVersion:
-        """Give the version of a relation that is in force outside of streamed transactions.
+        """Return the version of a relation that is in force outside of streamed transactions.
 
         Args:
             oid: the relation's.

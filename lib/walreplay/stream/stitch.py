@@ -207,7 +207,7 @@ def add_block(state: StitchState, block: Block, walked: Walk) -> None:
 
 
 def _before(layouts: Layouts, used: Sequence[m.Relation], coming: Sequence[m.Relation]) -> tuple[Layout, ...]:
-    """Give what was announced before a part of a transaction of the relations that it uses and announces."""
+    """Return what was announced before a part of a transaction of the relations that it uses and announces."""
     return layouts.of([relation.oid for relation in (*used, *coming)], (*used, *coming))
 
 
@@ -255,7 +255,7 @@ def _take_body(
 
 
 def _layouts(state: StitchState, item: Deferred) -> Layouts:
-    """Give what is announced of tables inside of a streamed transaction."""
+    """Return what is announced of tables inside of a streamed transaction."""
     layouts = Layouts(state.layouts.prefix, state.layouts.all(), state.layouts.shown.values())
     layouts.add(item.layouts, item.aborted)
     return layouts
@@ -325,12 +325,12 @@ def _add_segment(
 def used_by(
     state: StitchState, used: Iterable[tuple[int, int]], walked: Walk, view: dict[int, AnnouncedVersion]
 ) -> list[m.Relation]:
-    """Give the relation versions that a deferred transaction's rows use: its own, or else those in force outside."""
+    """Return the relation versions that a deferred transaction's rows use: its own, or else those in force outside."""
     return [(view.get(oid) or state.known(oid, at, walked)).relation for oid, at in used]
 
 
 def types_of(relations: Iterable[m.Relation], known: Mapping[int, m.Type], *, all_: bool) -> tuple[m.Type, ...]:
-    """Give the types of some relations' columns; with ``all_``, every known type.
+    """Return the types of some relations' columns; with ``all_``, every known type.
 
     All are needed if a file may end between a Type message and the Relation message that uses it.
     """
@@ -341,7 +341,7 @@ def types_of(relations: Iterable[m.Relation], known: Mapping[int, m.Type], *, al
 
 
 def resume_at(state: StitchState, place: Place) -> Resume:
-    """Say where the next run goes on, if the files end at a place: where what is open there begins."""
+    """Return where the next run goes on, if the files end at a place: where what is open there begins."""
     last_path = next(reversed(state.seen))
     last = state.seen[last_path]
     begun = state.begun
@@ -388,7 +388,7 @@ def resume_at(state: StitchState, place: Place) -> Resume:
 
 
 def warnings_of(state: StitchState, place: Place, resume: Resume, torn: tuple[str, int, int] | None) -> Iterator[str]:
-    """Say what is open at the end.
+    """Return what is open at the end.
 
     Args:
         torn: the file, offset and size of an unfinished message.
@@ -424,7 +424,7 @@ class Following:
         self._oids = [*dict(summary.used), *dict.fromkeys(relation.oid for relation in self._coming)]
 
     def view(self) -> View:
-        """Give what is in force for the relations that the part uses or announces, and all types."""
+        """Return what is in force for the relations that the part uses or announces, and all types."""
         versions, layouts = self._state.versions, self._state.layouts
         known = versions.view_of(self._oids)
         return known, tuple(versions.types.values()), layouts.of(self._oids, (*known, *self._coming))
@@ -502,7 +502,7 @@ def warnings_of_moved(moved: Sequence[Moved], layouts: Layouts, versions: Versio
 
 
 def end_place(place: Place, summary: Summary) -> Place:
-    """Give the place at a summary's end, given the one at its start."""
+    """Return the place at a summary's end, given the one at its start."""
     end = summary.place
     if summary.exact and end is not None:
         return end
@@ -534,7 +534,7 @@ def end_place(place: Place, summary: Summary) -> Place:
 
 
 def place_at(before: Place, item: Decided, lsn: int, time: int) -> Place:
-    """Give the place at a decision that commits; a walk from there reads the decision again."""
+    """Return the place at a decision that commits; a walk from there reads the decision again."""
     return replace(
         before,
         transaction=None,
@@ -580,7 +580,7 @@ class Stitch:
         return self._state
 
     def copied(self) -> Stitch:
-        """Give the same, which does not change with what is added to this one."""
+        """Return the same, which does not change with what is added to this one."""
         other = copy.copy(self)
         other._state = self._state.copied()
         return other
@@ -794,7 +794,7 @@ class Stitch:
     # The plan.
 
     def plan(self, *, is_last: bool = True) -> Plan:
-        """Give what the added files come to.
+        """Return what the added files come to.
 
         Args:
             is_last: they are all that there is; else what is open at their end is worth no warning.

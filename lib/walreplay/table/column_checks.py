@@ -206,7 +206,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def watched_columns(tracked: Tracked | None, shape: TableShape) -> tuple[int, ...] | None:
-    """Give the numbers of the table's columns whose changes begin versions; None if each change begins one."""
+    """Return the numbers of the table's columns whose changes begin versions; None if each change begins one."""
     if tracked is None:
         return None
     listed = {number for name in tracked.names for number in _columns_of(name, tracked, shape)}
@@ -229,7 +229,7 @@ def told_of_tracking(tracked: Tracked | None, shape: TableShape, *, has_key: boo
 
 
 def _columns_of(name: str, tracked: Tracked, shape: TableShape) -> list[int]:
-    """Give the numbers of the columns that have a name now, or else of those that had it."""
+    """Return the numbers of the columns that have a name now, or else of those that had it."""
     same = same_columns(name, tracked.renames)
     now = [number for number, column in enumerate(shape.columns) if column.source in same]
     return now or [number for number, column in enumerate(shape.columns) if same & {*column.was}]

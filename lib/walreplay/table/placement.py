@@ -301,7 +301,7 @@ def _notes(
 
 
 def _recreated(wanted: Sequence[WantedRelation], found: _Succession) -> list[WantedRelation]:
-    """Give the relations that first appeared at another one's place, and have taken it."""
+    """Return the relations that first appeared at another one's place, and have taken it."""
     recreated = [
         one
         for one in wanted
@@ -368,7 +368,7 @@ class Switched:
         return cls(on, {oid: tuple(found) for oid, found in ended.items()})
 
     def notes(self, oid: int) -> Iterator[str]:
-        """Say what is switched, for the report of a table."""
+        """Return what is switched, for the report of a table."""
         if oid in self.on:
             yield GOES_ON if self.on[oid] else BEGINS
         for entry in self.ended.get(oid, ()):
@@ -395,7 +395,7 @@ _NAMED: Final = 3
 
 
 def is_in_doubt(placement: Placement) -> bool:
-    """Say whether a run may come from another server, and the configuration does not say otherwise."""
+    """Return whether a run may come from another server, and the configuration does not say otherwise."""
     return not placement.recognised and any(not one.said for one in placement.remade)
 
 
@@ -434,7 +434,7 @@ def warnings_of(placement: Placement, tables: int) -> Iterator[str]:
 
 
 def _sources(placement: Placement) -> list[WantedRelation]:
-    """Give one table of each relation whose tables were made again."""
+    """Return one table of each relation whose tables were made again."""
     found: dict[int, WantedRelation] = {}
     for one in sorted(placement.remade, key=lambda one: one.oid):
         found.setdefault(source_oid(one.oid), one)

@@ -227,7 +227,7 @@ def _destination(version: Version, target: Target) -> TableName:
 
 
 def _last_used(versions: Iterable[Version]) -> dict[int, Version]:
-    """Give the version that each relation (by oid) was used by last, in the order of these uses."""
+    """Return the version that each relation (by oid) was used by last, in the order of these uses."""
     last: dict[int, Version] = {}
     for version in versions:
         last.pop(version.oid, None)
@@ -376,7 +376,7 @@ def _late_fills(last: Version, shape: TableShape) -> Iterator[str]:
 
 
 def _told_apart_alike(one: Version, ids: Sequence[int], other: Version, other_ids: Sequence[int]) -> bool:
-    """Say whether the rows of two successive versions can be folded together.
+    """Return whether the rows of two successive versions can be folded together.
 
     Args:
         ids, other_ids: of the versions' columns.
@@ -442,7 +442,7 @@ def _epoch(
 
 
 def _moves_rows(projection: Projection) -> bool:
-    """Say whether whole rows are hashed otherwise than they were staged: labels of their enums were renamed."""
+    """Return whether whole rows are hashed otherwise than they were staged: labels of their enums were renamed."""
     return any(
         number is not None and converts(chain)
         for number, chain in zip(projection.numbers, projection.chains, strict=True)
@@ -450,7 +450,7 @@ def _moves_rows(projection: Projection) -> bool:
 
 
 def _moves_keys(projection: Projection, key: int) -> bool:
-    """Say whether the values of a key's column are hashed otherwise than they were staged."""
+    """Return whether the values of a key's column are hashed otherwise than they were staged."""
     changes = conversions(projection.chains[key])
     if any(
         not is_widening(old, new)

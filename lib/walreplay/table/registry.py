@@ -156,7 +156,7 @@ def made_again(entry: MirrorEntry | None) -> str:
 
 
 def left_at(entries: Sequence[MirrorEntry], versions: Mapping[int, int | None], run: str) -> list[MirrorEntry]:
-    """Give entries with the versions that a run made.
+    """Return entries with the versions that a run made.
 
     Args:
         versions: by oid; a table that is not among them keeps its version.

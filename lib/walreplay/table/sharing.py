@@ -43,7 +43,7 @@ class Fit(Enum):
 
 
 def fit_of(there: str, wanted: str) -> Fit:
-    """Say how a column fits.
+    """Return how a column fits.
 
     Args:
         there: its type, as Spark writes it; ``wanted`` is that of the values.
@@ -128,7 +128,7 @@ class Needed:
 
 
 def columns_in(schema: pa.Schema) -> list[TableColumn]:
-    """Give a schema's columns as SQL has them."""
+    """Return a schema's columns as SQL has them."""
     return list(_columns_in(schema))
 
 
@@ -141,7 +141,7 @@ def _columns_in(schema: pa.Schema) -> Iterator[TableColumn]:
 
 
 def columns_there(schema: StructType) -> list[TableColumn]:
-    """Give the columns that a table has."""
+    """Return the columns that a table has."""
     return list(_columns_there(schema))
 
 
@@ -176,7 +176,7 @@ def needed(found: Iterable[TableColumn], wanted: Iterable[TableColumn]) -> Neede
 
 
 def with_needed(found: Iterable[TableColumn], changes: Needed) -> list[TableColumn]:
-    """Give the columns that a table has once it has what was needed."""
+    """Return the columns that a table has once it has what was needed."""
     more = {one.place: one for one in (*changes.widened, *changes.added)}
     return [more.pop(one.place, one) for one in found] + list(more.values())
 
@@ -224,7 +224,7 @@ def check_own_columns(plan: TablePlan, found: Iterable[TableColumn]) -> None:
 
 
 def column_conflict(plan: TablePlan, column: Conflict, other: tuple[str, str] | None = None) -> ConfigError:
-    """Give the error for a column that two sources have otherwise.
+    """Return the error for a column that two sources have otherwise.
 
     Args:
         other: another source that has the column, with PostgreSQL's name of its type there; None if it is not known.

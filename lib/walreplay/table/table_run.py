@@ -95,13 +95,13 @@ class TableRun:
         return self.exists and self.plan.before is None
 
     def step(self, epoch: int, slot: int) -> delta.CommitId:
-        """Give the commit of a step."""
+        """Return the commit of a step."""
         share = self.plan.metadata.share
         source = None if share is None else share.source
         return replace(step_of(self.commit, _EPOCHS + epoch * SLOTS + slot), oid=self.plan.oid, source=source)
 
     def may_have(self, commit: delta.CommitId) -> bool:
-        """Say whether the table may have a step already, so that its history must be read."""
+        """Return whether the table may have a step already, so that its history must be read."""
         return self.resumed and (self.standing is None or commit.number in self.standing.steps)
 
     @property
@@ -111,7 +111,7 @@ class TableRun:
         return any(name in kinds and not has_statistics(kinds[name]) for name in self.plan.layout.cluster_by)
 
     def fold_task(self, epoch: Epoch, *, fresh: bool = False) -> FoldTask:
-        """Say how an epoch's events become rows to merge.
+        """Return how an epoch's events become rows to merge.
 
         Args:
             fresh: the table has no rows before, or none that stay.
@@ -136,7 +136,7 @@ class TableRun:
         return HistoryTask(self.axis, self.emptied_in(epoch), self.plan.keeps_changes, epoch.watched, fresh)
 
     def emptied_in(self, epoch: Epoch) -> Emptied:
-        """Give the truncates of an epoch of a history, with their times on the axis."""
+        """Return the truncates of an epoch of a history, with their times on the axis."""
         found = [
             one
             for one in self.emptied
@@ -149,7 +149,7 @@ class TableRun:
         return Emptied(lsn, ordinal, top)
 
     def events(self, spark: SparkSession, staging: Staging, epoch: Epoch, task: FoldTask) -> Rows:
-        """Give an epoch's staged events."""
+        """Return an epoch's staged events."""
         rows = StagedRows(
             self.plan.number,
             epoch.start,
@@ -162,7 +162,7 @@ class TableRun:
         return staging.read(spark, rows, task)
 
     def merge(self, number: int) -> Merge:
-        """Say what the commit of an epoch has to do."""
+        """Return what the commit of an epoch has to do."""
         plan, epoch = self.plan, self.plan.epochs[number]
         return Merge(
             table=plan.table,
@@ -187,7 +187,7 @@ class TableRun:
         )
 
     def form(self, number: int) -> str:
-        """Give a digest of what an epoch's commit writes, and how.
+        """Return a digest of what an epoch's commit writes, and how.
 
         A run that goes on with an interrupted one plans its tables anew.  If the configuration is another one by then,
         an epoch may have other rows, and what was committed under its number would be taken for them.
@@ -205,7 +205,7 @@ class TableRun:
 
 
 def step_of(commit: delta.CommitId, step: int) -> delta.CommitId:
-    """Give the number of one of a run's steps on a table; those of later runs are higher."""
+    """Return the number of one of a run's steps on a table; those of later runs are higher."""
     return replace(commit, number=commit.number << _RUN_BITS | step)
 
 
@@ -246,7 +246,7 @@ class OwnColumns:
 
 
 def own_columns(metadata: MetadataNames, shape: TableShape) -> OwnColumns:
-    """Give the metadata columns of a table with some columns of its source's.
+    """Return the metadata columns of a table with some columns of its source's.
 
     What a change log has of its transactions stands in front: Delta keeps statistics of the first columns alone.
     """
@@ -279,12 +279,12 @@ def _names_and_types(shape: TableShape) -> tuple[tuple[str, ...], tuple[pa.DataT
 
 
 def log_task(shape: TableShape, metadata: MetadataNames) -> LogTask | None:
-    """Say what a change log has; None for a table that is none."""
+    """Return what a change log has; None for a table that is none."""
     return None if metadata.log is None else LogTask(*_names_and_types(shape), metadata.log.before)
 
 
 def table_schema(shape: TableShape, metadata: MetadataNames) -> pa.Schema:
-    """Give the Delta table's columns: the source's, in their order, and the metadata (`own_columns`)."""
+    """Return the Delta table's columns: the source's, in their order, and the metadata (`own_columns`)."""
     columns = [pa.field(column.name, column.type.arrow) for column in shape.columns]
     own = own_columns(metadata, shape)
     first, last = ([field for field, _ in part] for part in (own.first, own.last))
@@ -359,7 +359,7 @@ class Merge:
         return with_comments(self.schema, self.comment, self.comments({}))
 
     def comments(self, there: Mapping[str, str]) -> dict[str, str]:
-        """Give what the columns are to say if they are declared anew.
+        """Return what the columns are to say if they are declared anew.
 
         Args:
             there: what the table's say now, by name; empty for a new table.
@@ -389,5 +389,5 @@ class Merge:
         return tuple((k, forms[number]) for k, number in enumerate(self.identity.key) if number in forms)
 
     def type_of(self, number: int) -> ColumnType:
-        """Give a column's type."""
+        """Return a column's type."""
         return self.shape.columns[number].type

@@ -42,7 +42,7 @@ from walreplay.types.overrides import keeps_values_apart
 def labelled(
     column: Column, kind: ColumnType, layouts: Layouts, salt: bytes | None
 ) -> tuple[ColumnType, ColumnType | None]:
-    """Give the type that a column has in the mirror, and how its values are sent, if that may be otherwise.
+    """Return the type that a column has in the mirror, and how its values are sent, if that may be otherwise.
 
     Args:
         column: of a relation version, with the labels as they were announced where it stands.
@@ -91,7 +91,7 @@ OWN_IDENTITY: Final = "its partitions have a replica identity of their own, whic
 
 
 def identity_of(relation: Relation, keys: Sequence[str] | None) -> Identity:
-    """Give what identifies a relation's rows: the configured key, or the replica identity.
+    """Return what identifies a relation's rows: the configured key, or the replica identity.
 
     If old tuples lack a column of the configured key, it cannot find the rows.  Then the replica identity is used,
     which names the same rows (`ignores_key` tells).
@@ -115,7 +115,7 @@ def identity_of(relation: Relation, keys: Sequence[str] | None) -> Identity:
 
 
 def ignores_key(relation: Relation, keys: Sequence[str] | None) -> bool:
-    """Say whether a configured key cannot be used: the replica identity's old tuples lack some of its columns."""
+    """Return whether a configured key cannot be used: the replica identity's old tuples lack some of its columns."""
     return bool(keys) and key_columns(relation, keys) != list(keys or ())
 
 
@@ -166,7 +166,7 @@ class Version:
 
 
 def output_name(relation: Relation, output: Output) -> str:
-    """Give the name for people of an output of a relation."""
+    """Return the name for people of an output of a relation."""
     name = relation.qualified_name
     return name if output is Output.MIRROR else f"{name} ({output.value})"
 
@@ -221,7 +221,7 @@ class Catalogue:
         return {version.number: version for versions in self.versions.values() for version in versions}
 
     def used(self, numbers: Iterable[int]) -> Iterator[Version]:
-        """Give what is wanted of relation versions, by their numbers, each time that one is used."""
+        """Yield what is wanted of relation versions, by their numbers, each time that one is used."""
         for number in numbers:
             yield from self.versions[self.relations[number]]
 
@@ -361,7 +361,7 @@ def _assignment(version: Version) -> Assignment:
 
 
 def _announced_comments(relation: Relation, layout: Layout | None) -> list[str]:
-    """Give what the source itself says of a relation's columns, by the newest announcement of its table."""
+    """Return what the source itself says of a relation's columns, by the newest announcement of its table."""
     if layout is None:
         return []
     by_number = {column.number: column.comment for column in layout.columns}
@@ -393,7 +393,7 @@ def _schema(relation: Relation) -> str:
 
 
 def _identified(version: Version, sent: Sent, settings: Settings) -> Version:
-    """Give a mirror's version, or a history's, with what identifies its rows."""
+    """Return a mirror's version, or a history's, with what identifies its rows."""
     relation, selection, resolved, columns = version.relation, version.selection, version.types, version.columns
     schema = _schema(relation)
     keys = _keys(relation, settings.keys_of(schema, relation.name), selection.renames)
@@ -432,7 +432,7 @@ def _identified(version: Version, sent: Sent, settings: Settings) -> Version:
 
 
 def _forms(types: Sequence[ColumnType], selection: Selection) -> tuple[tuple[int, Form], ...]:
-    """Give the forms by which wanted columns are compared; the hash of a masked one says nothing of its value."""
+    """Return the forms by which wanted columns are compared; the hash of a masked one says nothing of its value."""
     forms = ((place, form_of(types[n])) for place, n in enumerate(selection.columns) if n not in selection.masked)
     return tuple((place, form) for place, form in forms if form is not None)
 
@@ -461,7 +461,7 @@ def _check_exact(relation: Relation, identity: Identity, types: Sequence[ColumnT
 
 
 def _keys(relation: Relation, keys: Sequence[str] | None, renames: Sequence[tuple[str, str]]) -> tuple[str, ...] | None:
-    """Give the configured key by the names that its columns have in a version."""
+    """Return the configured key by the names that its columns have in a version."""
     if keys is None:
         return None
     here = {column.name for column in relation.columns}

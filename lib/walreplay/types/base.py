@@ -92,7 +92,7 @@ class DoesNotFit(Exception):
 
 
 def type_to_dict(column_type: ColumnType) -> dict[str, Any]:
-    """Give a type as values that JSON can express; fields with their default value are left out."""
+    """Return a type as values that JSON can express; fields with their default value are left out."""
     found: dict[str, Any] = {}
     for field in fields(ColumnType):
         value = getattr(column_type, field.name)

@@ -64,7 +64,7 @@ _BOUNDS = re.compile(r"((?:\[-?[0-9]+:-?[0-9]+\])+=)\{")
 
 
 def form_of(column_type: ColumnType) -> Form | None:
-    """Give the form for a column's texts, or for the texts in its lists; None if no setting changes them."""
+    """Return the form for a column's texts, or for the texts in its lists; None if no setting changes them."""
     if column_type.family is Family.ARRAY and column_type.element is not None:
         return form_of(column_type.element)
     if column_type.family is not Family.STRING:
@@ -80,7 +80,7 @@ def form_of(column_type: ColumnType) -> Form | None:
 
 
 def one_form(text: str, form: Form) -> str:
-    """Give the one text that represents a value; a text that is not in the form of its type is returned unchanged."""
+    """Return the one text that represents a value; a text that is not in the form of its type is returned unchanged."""
     return _FORMS[form](text)
 
 
@@ -134,7 +134,7 @@ def _part(part: str | None) -> str:
 
 
 def _leaf(text: str) -> str:
-    """Give the one form of a part, by the type that it looks like."""
+    """Return the one form of a part, by the type that it looks like."""
     if _HEX.fullmatch(text):
         # In bytea's escape form the same bytes may look like any other text.
         text = escaped_text(bytes_from_text(text))
@@ -218,7 +218,7 @@ def _braced(text: str) -> list[str | None]:
 
 
 def rescued_text(text: str, column_type: ColumnType) -> str:
-    """Give the text under which a value is rescued that its column's type cannot hold."""
+    """Return the text under which a value is rescued that its column's type cannot hold."""
     if column_type.overridden:
         return text
     if column_type.family is Family.TIMESTAMPTZ:

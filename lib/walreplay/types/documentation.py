@@ -181,7 +181,7 @@ _DELTA_NAMES: Final = {
 
 
 def delta_name(kind: pa.DataType) -> str:
-    """Give a column's type as Delta's users write it."""
+    """Return a column's type as Delta's users write it."""
     if pa.types.is_list(kind):
         return f"array<{delta_name(kind.value_type)}>"
     if pa.types.is_decimal(kind):
@@ -197,7 +197,7 @@ def markdown() -> str:
 
 
 def renewed(page: str) -> str:
-    """Give a page with a new table between its marks.
+    """Return a page with a new table between its marks.
 
     Raises:
         ValueError: the page does not have each of the two marks exactly once.

@@ -62,7 +62,7 @@ _ARRAY_NAMES: Final = {BUILTIN_TYPES[oid].name: oid for oid in _ARRAYS.values()}
 
 
 def type_named(text: str) -> NamedType:
-    """Give the type that a name means; case and spaces make no difference.
+    """Return the type that a name means; case and spaces make no difference.
 
     Raises:
         ConfigError: there is no such type, or a type other than numeric has modifiers, or no decimal column can hold

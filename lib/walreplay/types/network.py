@@ -51,7 +51,7 @@ def macaddr8_text(data: bytes) -> str:
 
 
 def _address(data: bytes, what: str) -> tuple[str, int, int]:
-    """Give an address as text, the number of its network's bits, and the number of all its bits."""
+    """Return an address as text, the number of its network's bits, and the number of all its bits."""
     cursor = Cursor(data, what)
     family, bits, _, size = cursor.unpack(_ADDRESS)
     if _SIZES.get(family) != size or bits > 8 * size:

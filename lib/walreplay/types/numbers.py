@@ -133,7 +133,7 @@ def _special(value: float) -> str:
 
 
 def _python_digits(value: float) -> tuple[str, int]:
-    """Give the digits that Python writes for a number, and the power of ten of the last one."""
+    """Return the digits that Python writes for a number, and the power of ten of the last one."""
     mantissa, _, power = repr(abs(value)).partition("e")
     whole, _, fraction = mantissa.partition(".")
     digits = whole + fraction
@@ -198,7 +198,7 @@ _BASE: Final = 10_000
 
 
 def precision_and_scale(typmod: int) -> tuple[int, int] | None:
-    """Give precision and scale from a numeric's typmod; None if it has none.  The scale may be negative."""
+    """Return precision and scale from a numeric's typmod; None if it has none.  The scale may be negative."""
     if typmod < _HEADER_SIZE:
         return None
     packed = typmod - _HEADER_SIZE

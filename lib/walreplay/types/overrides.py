@@ -66,7 +66,7 @@ def read_overridden(text: str, column_type: ColumnType) -> Any:
 
 
 def keeps_values_apart(column_type: ColumnType) -> bool:
-    """Say whether different values stay different when they are read as the other type; a key column requires it.
+    """Return whether different values stay different when they are read as the other type; a key column requires it.
 
     For example, the texts 5, 05 and 5.0 become one bigint, and close numerics become one double.  A value that does not
     fit is identified by its text.

@@ -73,7 +73,7 @@ def resolve(
     options: TypeOptions = DEFAULT_OPTIONS,
     override: str | None = None,
 ) -> ColumnType:
-    """Give the column type for a type oid of a Relation message.
+    """Return the column type for a type oid of a Relation message.
 
     Args:
         type_oid: the column's type.

@@ -94,7 +94,7 @@ def jsonpath_text(data: bytes, codec: str) -> str:
 
 
 def versioned_text(data: bytes, codec: str, what: str) -> str:
-    """Give the text after a version byte.
+    """Return the text after a version byte.
 
     Raises:
         ValueFormatError: the version is not 1.

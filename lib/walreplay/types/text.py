@@ -209,7 +209,7 @@ _BY_NAME: Final = {_plain(name): codec for name, codec in _CODECS.items()} | {
 
 
 def codec_of(encoding: str) -> str:
-    """Give Python's name of an encoding, given PostgreSQL's; case and punctuation make no difference.
+    """Return Python's name of an encoding, given PostgreSQL's; case and punctuation make no difference.
 
     Raises:
         ConfigError: PostgreSQL has no encoding of that name, or Python cannot read it.
@@ -252,7 +252,7 @@ def decode_text(data: bytes, codec: str = UTF8) -> str:
 
 
 def names_in(codec: str) -> Callable[[bytes], str]:
-    """Give the function with which `walreplay.protocol.reader.read_message` decodes names."""
+    """Return the function with which `walreplay.protocol.reader.read_message` decodes names."""
     return names_in_utf8 if codec == UTF8 else partial(decode, codec=codec)
 
 

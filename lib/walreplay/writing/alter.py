@@ -118,12 +118,12 @@ class _Level:
     first: str | None = None
 
     def sql(self, name: str) -> str:
-        """Give the quoted name of one of them."""
+        """Return the quoted name of one of them."""
         return quote(name) if self.within is None else f"{quote(self.within)}.{quote(name)}"
 
 
 def _levels(statements: _Statements, after: TableShape, metadata: MetadataNames) -> list[_Level]:
-    """Give what changes: the table's columns, and with them the fields of its old rows."""
+    """Return what changes: the table's columns, and with them the fields of its old rows."""
     first = own_columns(metadata, after).first_names
     levels = [_Level(statements, after, first=first[-1] if first else None)]
     if metadata.log is not None and metadata.log.before is not None:
@@ -134,7 +134,7 @@ def _levels(statements: _Statements, after: TableShape, metadata: MetadataNames)
 
 
 def _needed(statements: _Statements) -> dict[str, str]:
-    """Give the table properties that the changes require."""
+    """Return the table properties that the changes require."""
     columns = [*((column.name, column.type) for column in statements.adds), *statements.types]
     needed = needed_by(declared(pa.schema([(name, kind.arrow) for name, kind in columns])))
     if statements.drops or statements.renames:
@@ -145,7 +145,7 @@ def _needed(statements: _Statements) -> dict[str, str]:
 
 
 def alters(evolution: Evolution) -> bool:
-    """Say whether the Delta table's columns or their comments change.
+    """Return whether the Delta table's columns or their comments change.
 
     A column that the source has dropped and the mirror keeps is no change.
     """
@@ -157,7 +157,7 @@ def alters(evolution: Evolution) -> bool:
 
 
 def alters_columns(evolution: Evolution) -> bool:
-    """Say whether the Delta table's columns change: their names, order or types."""
+    """Return whether the Delta table's columns change: their names, order or types."""
     before = evolution.before
     return before is not None and (
         [(column.id, column.name) for column in before.columns]
@@ -167,7 +167,7 @@ def alters_columns(evolution: Evolution) -> bool:
 
 
 def _statements(evolution: Evolution) -> _Statements | None:
-    """Give the changes of metadata; None if the table has to be rewritten."""
+    """Return the changes of metadata; None if the table has to be rewritten."""
     before, after = evolution.before, evolution.shape
     assert before is not None
     if evolution.rewritten or evolution.fills:
@@ -200,7 +200,7 @@ def _statements(evolution: Evolution) -> _Statements | None:
 def _goes_by_names(
     spark: SparkSession, table: TableName, evolution: Evolution, statements: _Statements, metadata: MetadataNames
 ) -> bool:
-    """Say whether some row has texts that go by names of columns that change."""
+    """Return whether some row has texts that go by names of columns that change."""
     rescued, log = metadata.rescued_data, metadata.log
     if rescued is not None and touches_rescued(evolution) and has_rescued(delta.read(spark, table), rescued):
         return True
@@ -214,7 +214,7 @@ def _has_unchanged(spark: SparkSession, table: TableName, column: str, names: Se
 
 
 def touches_rescued(evolution: Evolution) -> bool:
-    """Say whether rescued texts, if there are any, have to change.
+    """Return whether rescued texts, if there are any, have to change.
 
     They are stored under their columns' names, and read again when the type changes.  Any column may have them,
     whatever its type, because an earlier type may have left them.
@@ -228,7 +228,7 @@ def touches_rescued(evolution: Evolution) -> bool:
 
 
 def has_rescued(rows: DataFrame, rescued: str) -> bool:
-    """Say whether any row has a rescued text.
+    """Return whether any row has a rescued text.
 
     Args:
         rescued: the column of rescued texts.
@@ -305,7 +305,7 @@ def _pending(table: TableName, level: _Level, there: Mapping[str, str], says: Ma
 
 
 def _added(level: _Level, there: Collection[str]) -> list[str]:
-    """Give the columns that are still to be added, each with its place."""
+    """Return the columns that are still to be added, each with its place."""
     previous, found = level.first, []
     new = {column.name: column.comment for column in level.statements.adds}
     for column in level.after.columns:
@@ -340,7 +340,7 @@ class RewriteTask:
 
 
 def rewrite_batches(batches: Iterable[pa.RecordBatch], *, task: RewriteTask) -> Iterator[pa.RecordBatch]:
-    """Give rows their table's new columns.
+    """Yield rows their table's new columns.
 
     Raises:
         RuntimeError: a value cannot be kept; the driver finds the reason with `refusal_in`.
@@ -386,7 +386,7 @@ def _rewrite(
 
 
 def rewritten(rows: DataFrame, evolution: Evolution, metadata: MetadataNames) -> DataFrame:
-    """Give rows that a table has the columns that it is to have.
+    """Return rows that a table has the columns that it is to have.
 
     Args:
         rows: with the columns of ``evolution.before``, and the metadata.

@@ -84,7 +84,7 @@ class FileAppend(Append):
             self._files.append(file)
 
     def folding(self, task: FoldTask, sources: Sequence[str]) -> Work:
-        """Give the function that folds a share of a table's events and writes the rows; `add` takes its result.
+        """Return the function that folds a share of a table's events and writes the rows; `add` takes its result.
 
         Args:
             sources: for each of the table's columns, the folded rows' column that it is filled from.
@@ -271,7 +271,7 @@ class FileWriter(StatementWriter):
         *,
         properties: Mapping[str, str] = delta.NO_PROPERTIES,
     ) -> OneRow:
-        """Give a table of one row, which need not exist yet."""
+        """Return a table of one row, which need not exist yet."""
         locate = partial(self._places.located, spark, table)
         return FileRow(spark, table, schema, locate, properties)
 
@@ -389,7 +389,7 @@ class FileWriter(StatementWriter):
     def _fold(
         self, spark: SparkSession, staging: Staging, run: TableRun, number: int, *, exists: bool, stays: str
     ) -> FileFold | str:
-        """Say how an epoch is folded to files, or give the reason why statements have to write its rows.
+        """Return how an epoch is folded to files, or give the reason why statements have to write its rows.
 
         The table's rows, if it has any, are not overwritten.
         """
@@ -427,7 +427,7 @@ it."""
 
 
 def choose_writer(spark: SparkSession, target: Target, staging: str | None = None) -> TableWriter:
-    """Give the writer of a target's tables.
+    """Return the writer of a target's tables.
 
     Python writes files if driver and executors reach the target by themselves.  Of a catalog's tables each is asked for
     by itself.

@@ -58,11 +58,11 @@ class StatementRow(OneRow):
         self._schema = schema
 
     def exists(self) -> bool:
-        """Say whether the table exists."""
+        """Return whether the table exists."""
         return delta.exists(self._spark, self._table)
 
     def read(self) -> Mapping[str, Any] | None:
-        """Give the row of an existing table, by its columns' names; None if the table is empty."""
+        """Return the row of an existing table, by its columns' names; None if the table is empty."""
         rows = delta.read(self._spark, self._table).collect()
         if not rows:
             return None
@@ -145,7 +145,7 @@ class StatementWriter(TableWriter):
         self._staged = staged
 
     def staging(self, target: Target, own: str, before: str | None, turn: int) -> Staging:
-        """Give a run's place for staged events."""
+        """Return a run's place for staged events."""
         folder = None if self._staged is None else self._staged.folder(own)
         if folder is None and self._reached is not None:
             folder = self._reached.staging(target.ledger(STAGING), own)
@@ -161,7 +161,7 @@ class StatementWriter(TableWriter):
         *,
         properties: Mapping[str, str] = delta.NO_PROPERTIES,
     ) -> OneRow:
-        """Give a table of one row, which need not exist yet."""
+        """Return a table of one row, which need not exist yet."""
         return StatementRow(spark, table, schema, properties)
 
     def append(
@@ -269,7 +269,7 @@ class StatementFold(Fold):
 
 
 def folded_rows(spark: SparkSession, staging: Staging, run: TableRun, epoch: Epoch, *, fresh: bool) -> DataFrame:
-    """Give the rows to merge; see `walreplay.fold.net_changes.merge_schema`.
+    """Return the rows to merge; see `walreplay.fold.net_changes.merge_schema`.
 
     Args:
         fresh: see `TableRun.fold_task`.

@@ -138,7 +138,7 @@ def groups_of(runs: Sequence[TableRun], writer: TableWriter) -> list[list[TableR
 
 
 def _can_share(run: TableRun) -> bool:
-    """Say whether a table can be folded before anything else is done with it, in a job with other tables."""
+    """Return whether a table can be folded before anything else is done with it, in a job with other tables."""
     plan = run.plan
     if plan.metadata.share is not None and plan.before is None:
         # The table is not ready yet.

@@ -160,7 +160,7 @@ def _open_rows(merge: Merge) -> str:
 
 
 def _lost(found: Mapping[str, Any], *, updates: int = 0, deletes: int = 0) -> RowCounts:
-    """Give the counts of rows, with those that the table should have and does not.
+    """Return the counts of rows, with those that the table should have and does not.
 
     Args:
         found: what is known without the table: a truncate of the run has taken these.
@@ -202,7 +202,7 @@ def _merged(spark: SparkSession, merge: Merge, match: str, counts: RowCounts) ->
 
 
 def _placed(spark: SparkSession, merge: Merge, match: str) -> DataFrame:
-    """Give the view's rows with the places of the versions that they are about, found by their keys.
+    """Return the view's rows with the places of the versions that they are about, found by their keys.
 
     A truncate ends all that is open: also versions that no key finds, as those that are older than the key's column.
     """
@@ -215,7 +215,7 @@ def _placed(spark: SparkSession, merge: Merge, match: str) -> DataFrame:
 
 
 def _emptied(spark: SparkSession, merge: Merge, lsn: int, time: int) -> DataFrame:
-    """Give rows that close, by a truncate, the open versions that no other row closes.
+    """Return rows that close, by a truncate, the open versions that no other row closes.
 
     To a MERGE that says so by NOT MATCHED BY SOURCE, each of the table's files would be one to be written anew.
     """
@@ -291,7 +291,7 @@ def _merge_with_bases(spark: SparkSession, kept: DataFrame, found: Mapping[str, 
 
 
 def _spread(kept: DataFrame, merge: Merge) -> DataFrame:
-    """Give rows without a base their own keys in its place: else a join would bring all of them to one task."""
+    """Return rows without a base their own keys in its place: else a join would bring all of them to one task."""
     needs = ["false" if merge.watched is None else "may_continue", *(f"k{number}" for number in merge.tracked)]
     keeps = " OR ".join(needs)
     own = {
@@ -302,7 +302,7 @@ def _spread(kept: DataFrame, merge: Merge) -> DataFrame:
 
 
 def _filled(spark: SparkSession, kept: DataFrame, merge: Merge) -> DataFrame:
-    """Give versions the values that they have of the table's own ones, which the source did not send again."""
+    """Return versions the values that they have of the table's own ones, which the source did not send again."""
     keeps = " OR ".join(f"k{number}" for number in merge.tracked)
     kept.selectExpr("*", f"opens AND ({keeps}) AS matches").createOrReplaceTempView(_SOURCE)
     values = values_with_bases(merge)

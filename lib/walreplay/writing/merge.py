@@ -73,7 +73,7 @@ def refuse_missing(table: str, *, updates: int, deletes: int) -> None:
 
 
 def missing_warnings(reports: Iterable[TableReport], settings: Settings) -> Iterator[str]:
-    """Give a warning for each table that did not have rows that were changed.
+    """Yield a warning for each table that did not have rows that were changed.
 
     There are no warnings if the configuration leaves rows out, because then missing rows are expected.  The tables'
     notes still have the counts.
@@ -105,7 +105,7 @@ def formed(spark: SparkSession, query: str, form: Form, kind: pa.DataType, view:
 
 
 def may_differ(frame: DataFrame, columns: Mapping[str, Form], condition: str = "true") -> bool:
-    """Say whether any row has a text that the target may hold as another text of the same value.
+    """Return whether any row has a text that the target may hold as another text of the same value.
 
     Args:
         columns: columns of the frame, and the form of each.
@@ -238,7 +238,7 @@ class RowCounts:
         )
 
     def counted(self, merge: Merge) -> delta.CommitId:
-        """Give the commit's id with these counts, which the table's history will keep."""
+        """Return the commit's id with these counts, which the table's history will keep."""
         return replace(merge.commit, counts=self.told)
 
     def check(self, merge: Merge) -> RowCounts:
@@ -386,12 +386,12 @@ def count_rows(rows: DataFrame, merge: Merge) -> RowCounts:
 
 
 def _numbers(found: Mapping[str, Any]) -> dict[str, int]:
-    """Give totals as numbers; a total over no rows is 0."""
+    """Return totals as numbers; a total over no rows is 0."""
     return {name: value or 0 for name, value in found.items()}
 
 
 def appended(mode: Mode, found: Mapping[str, int]) -> RowCounts:
-    """Give the counts of rows that were written to a table by `append_rows`.
+    """Return the counts of rows that were written to a table by `append_rows`.
 
     Args:
         found: totals over the rows, by name.
@@ -487,7 +487,7 @@ def compared_keys(merge: Merge, *, moved: bool) -> list[tuple[str, str, pa.DataT
 
 
 def _needs_bases(kept: DataFrame, merge: Merge) -> bool:
-    """Say whether the table may hold a key as another text of the same value."""
+    """Return whether the table may hold a key as another text of the same value."""
     forms = {column: form for column, _, _, form in compared_keys(merge, moved=merge.moves) if form is not None}
     return bool(forms) and may_differ(kept, forms)
 
@@ -502,7 +502,7 @@ def _missing(spark: SparkSession, merge: Merge) -> RowCounts:
 
 
 def keyed_counts(found: Mapping[str, Any]) -> RowCounts:
-    """Give the counts of a keyed table's rows.
+    """Return the counts of a keyed table's rows.
 
     Args:
         found: totals over the rows, by name.
@@ -553,7 +553,7 @@ def _rescued_text(row: str, column: str) -> str:
 
 
 def key_may_be_rescued(merge: Merge, number: int) -> bool:
-    """Say whether a key column's value may be in the rescued data instead of the column."""
+    """Return whether a key column's value may be in the rescued data instead of the column."""
     rescuable = may_be_rescued(merge.type_of(number)) or merge.converts_key
     return rescuable and merge.metadata.rescued_data is not None
 

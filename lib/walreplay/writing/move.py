@@ -105,7 +105,7 @@ def move(
 
 
 def occupied(step: Move) -> TargetError:
-    """Give the error for a place that a table cannot move to."""
+    """Return the error for a place that a table cannot move to."""
     return TargetError(
         "a table cannot be moved here, for something is there",
         table=step.name,
@@ -122,7 +122,7 @@ def _moved(spark: SparkSession, step: Move) -> MovedTable:
 
 
 def fence_of(spark: SparkSession, target: Target, run_id: str) -> Fence | None:
-    """Give the fence of a run; None if folders are not mounted.
+    """Return the fence of a run; None if folders are not mounted.
 
     Args:
         run_id: the id of the lock's holder.
@@ -188,7 +188,7 @@ class FileSystem:
 
 
 def file_system(spark: SparkSession, path: str) -> FileSystem | None:
-    """Give the file system of a path; None if the session has no JVM of its own (Spark Connect)."""
+    """Return the file system of a path; None if the session has no JVM of its own (Spark Connect)."""
     try:
         jvm, context = spark._jvm, spark._jsc
     except Exception:

@@ -78,7 +78,7 @@ def merge_kept_images(spark: SparkSession, folded: DataFrame, totals: Mapping[st
 
 
 def added_ids(merge: Merge) -> list[int]:
-    """Give the ids of the columns that were added while the table had rows; a later column has a higher id."""
+    """Return the ids of the columns that were added while the table had rows; a later column has a higher id."""
     return [column.id for column in merge.shape.present if column.added]
 
 
@@ -160,7 +160,7 @@ def _apply(images: ImageSql, counted: DataFrame, added: list[int], unknown: RowC
 
 
 def image_of_rows(merge: Merge) -> list[tuple[str, str]]:
-    """Give those of a table's columns (`Merge.pairs`) that are in an image: not dropped ones, and those of commits."""
+    """Return a table's columns (`Merge.pairs`) that are in an image: not dropped ones, and those of commits."""
     history = merge.metadata.history
     own: tuple[str | None, ...] = (merge.metadata.commit_lsn, merge.metadata.commit_ts)
     own = (*own, *(() if history is None else astuple(history)))

@@ -31,7 +31,7 @@ from walreplay.writing.multiset import added_ids, image_of_rows
 
 
 def keeping(task: FoldTask, folder: Folder) -> Work:
-    """Give the function that folds a share of a keyed table's events and keeps the rows for a MERGE.
+    """Return the function that folds a share of a keyed table's events and keeps the rows for a MERGE.
 
     Args:
         folder: for the files.  If the run is killed, the next one has to delete what is left there.
@@ -40,7 +40,7 @@ def keeping(task: FoldTask, folder: Folder) -> Work:
 
 
 def keeping_files(task: FoldTask, folder: Folder) -> FileTask:
-    """Say where and how the kept rows are written."""
+    """Return where and how the kept rows are written."""
     columns = tuple(FileColumn(field.name, field.name, field.type, indexed=False) for field in task.schema)
     return FileTask(folder, columns, tuple(task.schema.names), pyspark.__version__)
 
@@ -72,7 +72,7 @@ class Rewrite:
         self._names = names
 
     def folding(self, task: FoldTask, merge: Merge, folder: Folder) -> Work:
-        """Give the function that folds a table's events and rewrites it, or else keeps the rows for a MERGE."""
+        """Return the function that folds a table's events and rewrites it, or else keeps the rows for a MERGE."""
         sources = [source for _, source in merge.pairs]
         before = Before(
             folder=self._table.folder,
@@ -162,7 +162,7 @@ def begin_rewrite(merge: Merge, staged: int, begin: Callable[[], LocalTable | st
 
 
 def _rows_of(merge: Merge, sources: Sequence[str]) -> Keys | Images | VersionMatch:
-    """Say how folded rows match those of the table."""
+    """Return how folded rows match those of the table."""
     apart = _told_apart(merge, sources)
     if merge.metadata.history is None:
         assert apart is not None
@@ -192,7 +192,7 @@ def _told_apart(merge: Merge, sources: Sequence[str]) -> Keys | Images | None:
 
 
 def _obstacle_of_rows(merge: Merge) -> str | None:
-    """Give the reason why these rows have to be merged; None if there is none."""
+    """Return the reason why these rows have to be merged; None if there is none."""
     if merge.watched is not None:
         return "whether a version begins hangs on the one that the table has"
     if merge.identity.mode is Mode.MULTISET:

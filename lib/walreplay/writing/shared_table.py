@@ -268,7 +268,7 @@ def change_columns(
 
 
 def alter_own(spark: SparkSession, run: TableRun, number: int) -> bool:
-    """Give the source's own rows the columns of an epoch, in a table that has them; say whether anything was done."""
+    """Return the source's own rows the columns of an epoch, in a table that has them; say whether anything was done."""
     plan, evolution = run.plan, run.plan.epochs[number].evolution
     share, before, commit = plan.metadata.share, evolution.before, run.step(number, ALTER)
     assert share is not None
@@ -290,7 +290,7 @@ def alter_own(spark: SparkSession, run: TableRun, number: int) -> bool:
 
 
 def _own_rows(spark: SparkSession, run: TableRun, shape: TableShape) -> DataFrame:
-    """Give the source's own rows, with the columns and types that it has given them."""
+    """Return the source's own rows, with the columns and types that it has given them."""
     plan = run.plan
     assert plan.metadata.share is not None
     rows = delta.read(spark, plan.table).where(is_own(plan.metadata.share))
@@ -300,7 +300,7 @@ def _own_rows(spark: SparkSession, run: TableRun, shape: TableShape) -> DataFram
 
 
 def moves_values(evolution: Evolution) -> bool:
-    """Say whether values of rows that are there change, or have to go to another column."""
+    """Return whether values of rows that are there change, or have to go to another column."""
     before = evolution.before
     assert before is not None
     names = {column.name for column in before.columns}

@@ -195,7 +195,7 @@ def _apply_epoch(
 
 
 def _way_of(ways: Sequence[Written]) -> Way | None:
-    """Say how a table's commits were made: by files if all were; None if this run has made none itself."""
+    """Return how a table's commits were made: by files if all were; None if this run has made none itself."""
     if not ways:
         return None
     return "files" if all(written.way == "files" for written in ways) else "statements"
@@ -222,7 +222,7 @@ def _check_form(run: TableRun, number: int, found: delta.TableCommit) -> None:
 def _counts_of(
     spark: SparkSession, staging: Staging, run: TableRun, number: int, found: delta.TableCommit
 ) -> RowCounts:
-    """Give the counts of a commit that was made before the run was interrupted."""
+    """Return the counts of a commit that was made before the run was interrupted."""
     epoch = run.plan.epochs[number]
     if found.counts is not None:
         # A later version of walreplay may have written further counts.
@@ -238,7 +238,7 @@ def _counts_of(
 def _made(
     spark: SparkSession, run: TableRun, commit: delta.CommitId, written: Written, depth: int
 ) -> delta.TableCommit:
-    """Give the commit that was just made, as the table's history has it.
+    """Return the commit that was just made, as the table's history has it.
 
     Raises:
         TargetError: it is not in the history.
@@ -261,7 +261,7 @@ def _made(
 
 
 def _shuffled(spark: SparkSession, run: TableRun) -> dict[str, str]:
-    """Give the setting with which a MERGE shuffles into as many parts as there are folding tasks, if these are more.
+    """Return the setting with which a MERGE shuffles into as many parts as there are folding tasks, if these are more.
 
     The number is never lowered, because the table may be large.  Spark joins small parts by itself.
     """
@@ -290,7 +290,7 @@ def _alter(spark: SparkSession, writer: TableWriter, run: TableRun, number: int,
 
 
 def _changes_types(run: TableRun) -> bool:
-    """Say whether a table that is overwritten may have had columns of the same names with other types."""
+    """Return whether a table that is overwritten may have had columns of the same names with other types."""
     before = run.plan.before
     if before is None:
         return True
@@ -371,7 +371,7 @@ def _ready(
 
 
 def _is_small(spark: SparkSession, run: TableRun) -> bool:
-    """Say whether a table is so small that a MERGE may write its files anew."""
+    """Return whether a table is so small that a MERGE may write its files anew."""
     opened = opened_at(spark, run.plan.table)
     if opened is not None and opened.obstacle is None:
         return sum(file.size for file in opened.files) <= _SMALL_TABLE

@@ -65,7 +65,7 @@ class Condition(Protocol):
     """What a row must satisfy to be changed."""
 
     def is_in(self, row: Mapping[str, Any]) -> bool:
-        """Say whether a row, by its columns' names, satisfies it."""
+        """Return whether a row, by its columns' names, satisfies it."""
         ...
 
     def sql(self, row: str = "") -> str:
@@ -82,11 +82,11 @@ class OneRow(ABC):
 
     @abstractmethod
     def exists(self) -> bool:
-        """Say whether the table exists."""
+        """Return whether the table exists."""
 
     @abstractmethod
     def read(self) -> Mapping[str, Any] | None:
-        """Give the row of an existing table, by its columns' names; None if the table is empty."""
+        """Return the row of an existing table, by its columns' names; None if the table is empty."""
 
     @abstractmethod
     def create(self, values: Mapping[str, Any], *, exists: bool) -> bool:
@@ -157,7 +157,7 @@ class TableWriter(ABC):
 
     @abstractmethod
     def staging(self, target: Target, own: str, before: str | None, turn: int) -> Staging:
-        """Give the place where a run stages its events.
+        """Return the place where a run stages its events.
 
         A run that has lost the lock must neither write to this place nor clear it.
 
@@ -176,7 +176,7 @@ class TableWriter(ABC):
         *,
         properties: Mapping[str, str] = delta.NO_PROPERTIES,
     ) -> OneRow:
-        """Give a table of one row, which need not exist yet.
+        """Return a table of one row, which need not exist yet.
 
         Args:
             properties: what it is created with.

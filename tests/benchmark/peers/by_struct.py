@@ -54,7 +54,7 @@ def _tuple(data: bytes, at: int) -> tuple[list[bytes | None], int]:
 
 
 def parse(data: bytes, relations: dict[int, Relation], separator: int = 0) -> Iterator[Row]:
-    """Give the row changes of messages that stand one behind the other, with so many bytes between them."""
+    """Yield the row changes of messages that stand one behind the other, with so many bytes between them."""
     at, end = 0, len(data)
     lsn = time = ordinal = 0
     while at < end:

@@ -244,7 +244,7 @@ def column(number, name, type_oid=23, **changes):
 
 
 def first_names(found, *names):
-    """Give what the columns of a Relation message with these names were called by rows from before."""
+    """Return what the columns of a Relation message with these names were called by rows from before."""
     relation = replace(TABLE, columns=tuple(m.Column(name, 23, -1, False) for name in names))
     return [one.first for one in found.told(relation).columns]
 

@@ -17,7 +17,7 @@ MOST_WALKS = 200
 
 
 def pgbench() -> list[m.AnyMessage]:
-    """Give many small transactions."""
+    """Return many small transactions."""
     recorded = case("o07")
     return [message for stream in recorded.streams() for _, message in read_stream(stream, framing=recorded.framing)]
 

@@ -39,7 +39,7 @@ def decode(
 
 
 def places_of(batches: Iterator[ChangeBatch]) -> list[tuple[int, int, str, Place]]:
-    """Give commit LSN, ordinal, operation and place of each row."""
+    """Return commit LSN, ordinal, operation and place of each row."""
     found = []
     for batch in batches:
         assert batch.places is not None

@@ -28,7 +28,7 @@ def transaction(lsn: int, *changes: m.AnyMessage, time: int = 800_000_000_000_00
 
 
 def ids(tmp_path: Path, *parts: bytes) -> list[int]:
-    """Give the ids of all rows, each file's bytes given."""
+    """Return the ids of all rows, each file's bytes given."""
     for number, part in enumerate(parts):
         (tmp_path / f"{number}.bin").write_bytes(part)
     return [id_ for batch in read_changes(tmp_path) for id_ in batch.data.column("id").to_pylist()]

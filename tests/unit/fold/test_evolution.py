@@ -7,7 +7,7 @@ INT, BIGINT, TEXT, BYTEA, MOOD = (TYPES[name] for name in ("int", "bigint", "tex
 
 
 def shape(evolution):
-    """Give each column's id and name, in brackets if it is only kept."""
+    """Return each column's id and name, in brackets if it is only kept."""
     return [f"{one.id}:{one.name}" if not one.dropped else f"({one.id}:{one.name})" for one in evolution.shape.columns]
 
 

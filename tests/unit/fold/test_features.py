@@ -16,7 +16,7 @@ PLAIN = {"delta.minReaderVersion": "1"}
 
 
 def listing(*features):
-    """Give the properties of a table whose protocol lists features, as Spark shows them."""
+    """Return the properties of a table whose protocol lists features, as Spark shows them."""
     return {"delta.minReaderVersion": "3", **{f"delta.feature.{name}": "supported" for name in features}}
 
 

@@ -23,7 +23,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
 
 
 def in_store(served: ObjectStore, path: str, bucket: str = "lake") -> StoreFolder:
-    """Give a prefix in the tests' store."""
+    """Return a prefix in the tests' store."""
     options = (
         ("access_key", KEYS["access"]),
         ("secret_key", KEYS["secret"]),

@@ -97,7 +97,7 @@ def test_every_value_is_hashed_from_postgresqls_text(oid, typmod, array, texts):
 
 
 def text_of_value(value, oid, array_type):
-    """Give the text that is hashed."""
+    """Return the text that is hashed."""
     (text,) = output_of(pa.array([value], array_type), resolve(oid, -1, {})).to_pylist()
     return text
 

@@ -19,7 +19,7 @@ Row = tuple[int, int, int, bytes]
 
 
 def _batch(rows: list[Row]) -> pa.RecordBatch:
-    """Give rows as they are staged: table, bucket, sequence and data."""
+    """Return rows as they are staged: table, bucket, sequence and data."""
     table, bucket, sequence, data = zip(*rows, strict=True)
     return pa.RecordBatch.from_pydict(
         {

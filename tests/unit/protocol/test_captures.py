@@ -23,7 +23,7 @@ def tuples_of(message: m.AnyMessage) -> list[m.TupleData]:
 
 
 def tags_of(message: m.AnyMessage) -> list[str]:
-    """Give the names that case.json counts a message under."""
+    """Return the names that case.json counts a message under."""
     names = [message.tag]
     if isinstance(message, (m.Update, m.Delete)):
         names += [message.tag + "K"] * (message.key is not None) + [message.tag + "O"] * (message.old is not None)

@@ -35,7 +35,7 @@ TABLE = TableName(path="/m/s/t")
 
 
 def sql(evolution, there=None):
-    """Give the statements that the table still needs; None where it is rewritten."""
+    """Return the statements that the table still needs; None where it is rewritten."""
     statements = _statements(evolution)
     if statements is None:
         return None

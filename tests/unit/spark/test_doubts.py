@@ -15,7 +15,7 @@ def column(name, number=0, **changes):
 
 
 def named(*versions, base_lsn=None, announced=False):
-    """Give what is named when the last version comes."""
+    """Return what is named when the last version comes."""
     evolution = Evolution(None, Policy())
     found = []
     for version in versions:

@@ -20,13 +20,13 @@ def now():
 
 @pytest.fixture
 def elsewhere():
-    """Give a holder on another machine."""
+    """Return a holder on another machine."""
     return replace(Holder.here(), host="elsewhere", boot_id="other")
 
 
 @pytest.fixture
 def child():
-    """Give another process that is alive."""
+    """Return another process that is alive."""
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     yield process
     process.kill()

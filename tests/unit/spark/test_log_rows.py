@@ -39,7 +39,7 @@ def staged(plan: Plan, files: dict[str, bytes], catalogue: Catalogue) -> list[Ro
 
 
 def catalogue_of(plan: Plan, *outputs: str, base: int | None = None) -> Catalogue:
-    """Give what is wanted; ``base``: the mirrors were loaded as of this LSN."""
+    """Return what is wanted; ``base``: the mirrors were loaded as of this LSN."""
     loaded = {
         relation.oid: MirrorEntry(relation.oid, "", TableName(path="/"), TableShape(), base_lsn=base)
         for relation in plan.relations

@@ -31,7 +31,7 @@ def use(oid, name):
 
 
 def moves(found):
-    """Give (oid, from, to) of each move, an asterisk between those that leave and those that arrive."""
+    """Return (oid, from, to) of each move, an asterisk between those that leave and those that arrive."""
 
     def short(step: Move):
         return step.oid, *(table.path.removeprefix("/m/") for table in (step.source, step.destination))

@@ -235,7 +235,7 @@ def test_a_store_of_which_arrow_has_no_client_is_not_reached() -> None:
 
 
 def _driver(**properties: str) -> Any:
-    """Give a session whose Java has some properties."""
+    """Return a session whose Java has some properties."""
     java = SimpleNamespace(lang=SimpleNamespace(System=SimpleNamespace(getProperty=properties.get)))
     return SimpleNamespace(_jvm=SimpleNamespace(java=java), _jsparkSession=None)
 
@@ -249,7 +249,7 @@ def _at(endpoint: str, bucket: str = "lake", *, by_path: bool = True) -> StoreFo
 
 @contextmanager
 def _port(kind: str) -> Iterator[str]:
-    """Give an address that swallows packets, or refuses connections, or takes them and is silent."""
+    """Return an address that swallows packets, or refuses connections, or takes them and is silent."""
     with socket.socket() as server, ExitStack() as held:
         server.bind(("127.0.0.1", 0))
         host, port = server.getsockname()

@@ -34,7 +34,7 @@ MIDDLE = sum(map(len, DATA[:3])) + len(DATA[3]) // 2
 
 
 def staged(*places: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Give the rows of whole transactions and of parts, of all files."""
+    """Return the rows of whole transactions and of parts, of all files."""
     files = cut(b"".join(DATA), places)
     planned = plan_run(files, None)
     assert planned is not None

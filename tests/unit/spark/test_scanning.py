@@ -89,7 +89,7 @@ def whole_facts(files: Files) -> dict[str, FileFacts]:
 
 
 def told_wrongly(runs: Runs, facts: Mapping[str, FileFacts]) -> dict[str, Any]:
-    """Give what the index has of files as they are now, and an index that is made at once has not."""
+    """Return what the index has of files as they are now, and an index that is made at once has not."""
     return {
         name: (told, facts[name])
         for name, (told, _, _) in runs.index.rows.items()

@@ -24,7 +24,7 @@ def _ahead(name="t", *, upto=_REACHED, applied=3, known=True, shared=False):
 
 
 def _refused(*ahead):
-    """Give the error; one transaction of the plan is at 200."""
+    """Return the error; one transaction of the plan is at 200."""
     with pytest.raises(TargetError) as caught:
         check_ahead(ahead, _PLAN, SimpleNamespace(count=lambda lsn: {200: 1}[lsn]))
     return str(caught.value)

@@ -87,7 +87,7 @@ def number_of(column):
 
 
 def label_of(column):
-    """Give what was told of the label."""
+    """Return what was told of the label."""
     return "".join(dict(column.labels).get(1, "a"))
 
 
@@ -96,7 +96,7 @@ def raw(*parts):
 
 
 def change(kind, **inside):
-    """Give a row, an announcement, and a row that it holds for; nothing is sent in front of that of a new label."""
+    """Return a row, an announcement, and a row that it holds for; nothing is sent in front of that of a new label."""
     xid = inside.get("xid")
     if kind is label_of:
         return [row(b"b", xid), labels(190, "x", **inside), row(b"c", xid)]

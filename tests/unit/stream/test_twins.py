@@ -63,7 +63,7 @@ def files_of(*parts: Sequence[m.AnyMessage]) -> Files:
 
 
 def ids(files: Files, *, stages: int = 1) -> list[int]:
-    """Give the ids that runs find."""
+    """Return the ids that runs find."""
     found: list[int] = []
     stored: str | None = None
     for last in range(len(files) - stages + 1, len(files) + 1):

@@ -85,26 +85,26 @@ class CellTile:
         return self.first.size
 
     def of_rows(self, first: Cells) -> CellTile:
-        """Give the same tile for other rows, by their first cells."""
+        """Return the same tile for other rows, by their first cells."""
         return CellTile(self.buf, self.offset, self.length, first, self.column, self.written, self.places)
 
     def place(self, row: int) -> int:
-        """Give the offset of a row's cell in the capture."""
+        """Return the offset of a row's cell in the capture."""
         places = self.offset if self.places is None else self.places
         return int(places[self.first[row] + self.column])
 
     def sent_length(self, row: int) -> int:
-        """Give the length of a row's cell, which must exist; `BINARY` and below for binary format."""
+        """Return the length of a row's cell, which must exist; `BINARY` and below for binary format."""
         return int(self.length[self.first[row] + self.column])
 
     def data(self, row: int) -> bytes:
-        """Give the bytes of a row's value, which must exist."""
+        """Return the bytes of a row's value, which must exist."""
         start = int(self.offset[self.first[row] + self.column])
         size = self.sent_length(row)
         return self.buf[start : start + (size if size >= 0 else BINARY - size)].tobytes()
 
     def text(self, row: int) -> str:
-        """Give the text of a row's value, which must exist.
+        """Return the text of a row's value, which must exist.
 
         Raises:
             NotRendered: the value is in binary format and cannot be written as text.
@@ -122,7 +122,7 @@ class CellTile:
             raise error.at(offset=self.place(row)) from None
 
     def rescued(self, row: int) -> Rescued:
-        """Give a row's value as a rescued value."""
+        """Return a row's value as a rescued value."""
         try:
             return Rescued(row, self.text(row))
         except NotRendered:
@@ -144,11 +144,11 @@ class CellTile:
             raise error.at(offset=self.place(row)) from None
 
     def is_ascii(self) -> bool:
-        """Say whether the bytes of all cells, of both formats, are ASCII, and so the same text in every encoding."""
+        """Return whether the bytes of all cells, of both formats, are ASCII, and so the same text in every encoding."""
         return not kernels_text.has_high(*self.arguments)
 
     def has_binary(self) -> bool:
-        """Say whether any cell is in binary format."""
+        """Return whether any cell is in binary format."""
         return bool(kernels_text.count_binary(self.length, self.first, self.column))
 
     def as_text(self, codec: str = UTF8) -> tuple[CellTile, list[Rescued]]:
@@ -316,7 +316,7 @@ class ColumnBuilder(ABC):
         return self._capacity
 
     def addresses(self) -> tuple[int, int, int, int]:
-        """Give the addresses of a placed column: its values (or texts' ends), validity and text data; and that size."""
+        """Return a placed column's addresses: its values (or texts' ends), validity and text data; and that size."""
         raise NotImplementedError
 
     def finish_placed(self, tile: CellTile, missed: Cells, flags: int) -> list[Rescued]:
@@ -334,7 +334,7 @@ class ColumnBuilder(ABC):
         return CellTile(buf, offset, length, first, column, self._written)
 
     def _written(self, data: bytes) -> str:
-        """Give PostgreSQL's text of a value in binary format."""
+        """Return PostgreSQL's text of a value in binary format."""
         return render(data, self.column_type.oid, self.column_type.typmod, self._names, codec=self._codec)
 
     @property
@@ -343,7 +343,7 @@ class ColumnBuilder(ABC):
         """The size of the collected values in bytes, about as in Arrow."""
 
     def finish(self) -> pa.Array:
-        """Give the collected column and start a new one."""
+        """Return the collected column and start a new one."""
         # The next column will have about as many rows, so its arrays are made for as many.
         array = self._arrow(self.rows, self._validity())
         self.rows = 0
@@ -374,7 +374,7 @@ class ColumnBuilder(ABC):
 
 
 def resized(array: NDArray[Any], size: int, used: int) -> NDArray[Any]:
-    """Give a new array of a size that begins with the first `used` entries of another one."""
+    """Return a new array of a size that begins with the first `used` entries of another one."""
     larger = empty(size, array.dtype)
     larger[:used] = array[:used]
     return larger

@@ -113,7 +113,7 @@ class FixedBuilder(ColumnBuilder):
         return self._read_exactly(tile, misses[:count])
 
     def addresses(self) -> tuple[int, int, int, int]:
-        """Give the addresses of the values and the validity."""
+        """Return the addresses of the values and the validity."""
         return self._values.ctypes.data, self._valid.ctypes.data, 0, 0
 
     def finish_placed(self, tile: CellTile, missed: Cells, flags: int) -> list[Rescued]:
@@ -168,7 +168,7 @@ class DecimalBuilder(FixedBuilder):
 
 
 def _whole_numbers(kernel: Kernel, size: int, low: int, high: int, shift: int = 0) -> Call:
-    """Give the kernel's call for integers.
+    """Return the kernel's call for integers.
 
     Args:
         size: the number of bytes; -4 for 4 bytes without a sign.
@@ -179,7 +179,7 @@ def _whole_numbers(kernel: Kernel, size: int, low: int, high: int, shift: int = 
 
 
 def boolean(column_type: ColumnType, names: Names) -> ColumnBuilder:
-    """Give the builder for booleans."""
+    """Return the builder for booleans."""
     return BooleanBuilder(
         column_type,
         names,
@@ -194,7 +194,7 @@ def boolean(column_type: ColumnType, names: Names) -> ColumnBuilder:
 def integer(
     column_type: ColumnType, names: Names, *, dtype: Any, text: Kernel, binary: tuple[Kernel, int]
 ) -> ColumnBuilder:
-    """Give the builder for integers within the limits of their family."""
+    """Return the builder for integers within the limits of their family."""
     limits = LIMITS[column_type.family]
     kind = _PLACED.get(column_type.family)
     return FixedBuilder(
@@ -209,7 +209,7 @@ def integer(
 
 
 def decimal(column_type: ColumnType, names: Names) -> ColumnBuilder:
-    """Give the builder for decimals."""
+    """Return the builder for decimals."""
     precision, scale = column_type.arrow.precision, column_type.arrow.scale
     narrow = precision <= NARROW_PRECISION
     return DecimalBuilder(
@@ -224,7 +224,7 @@ def decimal(column_type: ColumnType, names: Names) -> ColumnBuilder:
 
 
 def date(column_type: ColumnType, names: Names) -> ColumnBuilder:
-    """Give the builder for dates."""
+    """Return the builder for dates."""
     low, high = FIRST_DAY - _EPOCH_DAY, LAST_DAY - _EPOCH_DAY
     return FixedBuilder(
         column_type,
@@ -238,7 +238,7 @@ def date(column_type: ColumnType, names: Names) -> ColumnBuilder:
 
 
 def timestamp(column_type: ColumnType, names: Names, *, text: Kernel, with_zone: bool) -> ColumnBuilder:
-    """Give the builder for timestamps in microseconds."""
+    """Return the builder for timestamps in microseconds."""
     low, high = FIRST_MICRO - POSTGRES_EPOCH_UNIX_MICROS, LAST_MICRO - POSTGRES_EPOCH_UNIX_MICROS
     return FixedBuilder(
         column_type,
@@ -287,7 +287,7 @@ class FloatBuilder(FixedBuilder):
         return [self._beyond(rest, row, misses) for row in self._beyonds(rest, values)]
 
     def _beyonds(self, rest: CellTile, values: NDArray[Any]) -> list[int]:
-        """Give the rows whose text is a finite number, but beyond the type's largest.
+        """Return the rows whose text is a finite number, but beyond the type's largest.
 
         PostgreSQL 11 and older write so few digits that the largest numbers are rounded up beyond the limit.
         """
@@ -347,7 +347,7 @@ class CastingDecimalBuilder(CastingBuilder, DecimalBuilder):
 
 
 def rounded(column_type: ColumnType, names: Names, reader: Callable[[str], float]) -> ColumnBuilder:
-    """Give the builder for floats that are rounded from their text."""
+    """Return the builder for floats that are rounded from their text."""
     if column_type.arrow == pa.float32():
         dtype, text = np.float32, Call(kernels_fixed.floats_32, SINGLE)
     else:
@@ -356,12 +356,12 @@ def rounded(column_type: ColumnType, names: Names, reader: Callable[[str], float
 
 
 def numeric_as_double(column_type: ColumnType, names: Names) -> ColumnBuilder:
-    """Give the builder for numerics as the nearest doubles."""
+    """Return the builder for numerics as the nearest doubles."""
     return rounded(column_type, names, double_from_numeric)
 
 
 def overridden_integer(column_type: ColumnType, names: Names, reader: Callable[[str], int]) -> ColumnBuilder:
-    """Give the builder for integers from the text of any type."""
+    """Return the builder for integers from the text of any type."""
     dtypes = {Family.INT16: np.int16, Family.INT32: np.int32}
     texts = {Family.INT16: kernels_fixed.integers_16, Family.INT32: kernels_fixed.integers_32}
     family = column_type.family
@@ -377,7 +377,7 @@ def overridden_integer(column_type: ColumnType, names: Names, reader: Callable[[
 
 
 def overridden_decimal(column_type: ColumnType, names: Names, reader: Callable[[str], int]) -> ColumnBuilder:
-    """Give the builder for decimals from the text of any type."""
+    """Return the builder for decimals from the text of any type."""
     precision, scale = column_type.arrow.precision, column_type.arrow.scale
     whole = rf"[0-9]{{1,{precision - scale}}}" if precision > scale else "0"
     fraction = rf"(\.[0-9]{{1,{scale}}})?" if scale else ""

@@ -57,7 +57,7 @@ _WITHOUT_TEXT: Final = frozenset({"numeric", "uuid"})
 
 
 def make_builder(column_type: ColumnType, names: Names = _NO_NAMES, *, codec: str = UTF8) -> ColumnBuilder:
-    """Give the builder for a column's type.
+    """Return the builder for a column's type.
 
     Args:
         names: (namespace, name) of types by oid, from Type messages; values in binary format may contain such types.
@@ -70,7 +70,7 @@ def make_builder(column_type: ColumnType, names: Names = _NO_NAMES, *, codec: st
 
 
 def _holds_text(column_type: ColumnType) -> bool:
-    """Say whether a type's text may have characters outside of ASCII."""
+    """Return whether a type's text may have characters outside of ASCII."""
     if column_type.overridden:
         return True
     if column_type.element is not None:
@@ -94,7 +94,7 @@ def _array(column_type: ColumnType, names: Names) -> ColumnBuilder:
 
 
 def _overridden(column_type: ColumnType, names: Names) -> ColumnBuilder:
-    """Give the builder for the type as which a column is read, with the reader for overridden columns."""
+    """Return the builder for the type as which a column is read, with the reader for overridden columns."""
     reader = partial(read_overridden, column_type=column_type)
     if column_type.element is not None:
         return OverriddenListBuilder(column_type, names, _builder(column_type.element, names), None)

@@ -125,7 +125,7 @@ class VariableBuilder(ColumnBuilder):
         return None
 
     def addresses(self) -> tuple[int, int, int, int]:
-        """Give the addresses of the values' ends, the validity and the data, and the data's size."""
+        """Return the addresses of the values' ends, the validity and the data, and the data's size."""
         return self._ends.ctypes.data, self._valid.ctypes.data, self._data.ctypes.data, self._data.size
 
     def make_room(self, more: int, share: float) -> None:
@@ -234,7 +234,7 @@ _EXTENSIONS: Final = frozenset({*EXTENSION_TYPES, *EXTENSION_TEXTS})
 
 
 def string(column_type: ColumnType, names: Names) -> ColumnBuilder:
-    """Give the builder for all types that stay text."""
+    """Return the builder for all types that stay text."""
     builtin = BUILTIN_TYPES.get(column_type.oid)
     builder = TextBuilder
     form: int | None = None
@@ -257,7 +257,7 @@ def _may_be_text(name: tuple[str, str] | None) -> bool:
 
 
 def bytea(column_type: ColumnType, names: Names) -> ColumnBuilder:
-    """Give the builder for bytea."""
+    """Return the builder for bytea."""
     return VariableBuilder(
         column_type,
         names,
@@ -268,7 +268,7 @@ def bytea(column_type: ColumnType, names: Names) -> ColumnBuilder:
 
 
 def plain_texts() -> VariableBuilder:
-    """Give a builder that gathers text without checking it."""
+    """Return a builder that gathers text without checking it."""
     text = ColumnType(pa.string(), Family.STRING, "text")
     return VariableBuilder(text, {}, text=Call(kernels_text.texts), binary=None, reader=str.encode)
 
@@ -387,7 +387,7 @@ class _ArrayParts:
         self.misses = misses[1 : misses[0] + 1]
 
     def row_of(self, element: int) -> int:
-        """Give the row that an element belongs to."""
+        """Return the row that an element belongs to."""
         return int(np.searchsorted(self.counts, element, side="right"))
 
 
@@ -450,7 +450,7 @@ class VectorBuilder(ColumnBuilder):
 
 
 def _vector_elements(vectors: pa.Array) -> tuple[pa.Array, NDArray[np.int64]]:
-    """Give the texts of the elements of all vectors, none of which may be empty, and the number in each vector."""
+    """Return the texts of the elements of all vectors, none of which may be empty, and the number in each vector."""
     ends = np.frombuffer(vectors.buffers()[1], np.int32)[: len(vectors) + 1].astype(np.int64)
     data = np.frombuffer(vectors.buffers()[2] or b"", np.uint8)[ends[0] : ends[-1]]
     is_end = (data == ord(",")) | (data == ord("]"))

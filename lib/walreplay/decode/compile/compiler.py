@@ -43,16 +43,16 @@ class ZipContentLocator(caching._SourceFileBackedLocatorMixin, caching._CacheLoc
         self._cache_path = str(folder / self._digest / ".".join(module.parts))
 
     def get_cache_path(self) -> str:
-        """Give the folder."""
+        """Return the folder."""
         return self._cache_path
 
     def get_source_stamp(self) -> str:
-        """Give a stamp that changes when the source does."""
+        """Return a stamp that changes when the source does."""
         return self._digest
 
     @classmethod
     def from_function(cls, py_func: Callable[..., Any], py_file: str) -> ZipContentLocator | None:
-        """Give the locator for a function of this package in a zip; None for others, or if no folder is writable."""
+        """Return the locator for a function of this package in a zip; None for others, or if no folder is writable."""
         archive = _archive()
         if archive is None or not py_file.startswith(archive):
             return None
@@ -67,7 +67,7 @@ class ZipContentLocator(caching._SourceFileBackedLocatorMixin, caching._CacheLoc
 
 
 def _archive() -> str | None:
-    """Give the path of the zip from which the package was imported; None if it was not."""
+    """Return the path of the zip from which the package was imported; None if it was not."""
     loader = getattr(sys.modules[_PACKAGE], "__loader__", None)
     return loader.archive if isinstance(loader, zipimporter) else None
 
@@ -83,7 +83,7 @@ install()
 
 
 def type_of(parameter: Parameter) -> Any:
-    """Give numba's type of a parameter."""
+    """Return numba's type of a parameter."""
     if not isinstance(parameter, Array):
         return types.int64
     dtype = types.boolean if parameter.dtype == "bool" else getattr(types, parameter.dtype)
@@ -91,7 +91,7 @@ def type_of(parameter: Parameter) -> Any:
 
 
 def signature_of(signature: Sequence[Parameter]) -> Any:
-    """Give numba's signature of a kernel that takes these parameters."""
+    """Return numba's signature of a kernel that takes these parameters."""
     return types.int64(*map(type_of, signature))
 
 
@@ -104,7 +104,7 @@ def compile_kernel(function: Callable[..., Any], signature: Sequence[Parameter])
 
 
 def compiled(function: Callable[..., Any], signature: Sequence[Parameter], *, cache: bool) -> Callable[..., int]:
-    """Give the function that numba has compiled for a kernel."""
+    """Return the function that numba has compiled for a kernel."""
     made = numba.njit(signature_of(signature), cache=cache, nogil=True, error_model="numpy")(function)
     return cast("Callable[..., int]", made)
 

@@ -17,7 +17,7 @@ class Array:
     ndim: int = 1
 
     def takes(self, item: object) -> bool:
-        """Say whether an argument has this type."""
+        """Return whether an argument has this type."""
         return (
             isinstance(item, np.ndarray)
             and (item.dtype, item.ndim) == (np.dtype(self.dtype), self.ndim)
@@ -31,7 +31,7 @@ class Integer:
     """An integer of 64 bits with a sign."""
 
     def takes(self, item: object) -> bool:
-        """Say whether an argument has this type."""
+        """Return whether an argument has this type."""
         return isinstance(item, (int, np.integer, np.bool_))
 
 

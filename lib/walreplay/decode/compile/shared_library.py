@@ -32,7 +32,7 @@ _NAME = __name__.partition(".")[0]
 
 
 def cache_folders() -> Iterator[Path]:
-    """Give the folders in which compiled code may be kept, best first."""
+    """Yield the folders in which compiled code may be kept, best first."""
     configured = os.environ.get("NUMBA_CACHE_DIR")
     if configured:
         yield Path(configured)
@@ -89,14 +89,14 @@ def load() -> ctypes.CDLL | None:
 
 
 def is_usable() -> bool:
-    """Say whether the processor has the library's instructions, and objects have the expected layout in memory."""
+    """Return whether the processor has the library's instructions, and objects have the expected layout in memory."""
     is_free_threaded = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
     is_known = platform.python_implementation() == "CPython" and not is_free_threaded and sys.maxsize > 1 << 32
     return is_known and (platform.machine() != "x86_64" or _flags() >= _INSTRUCTIONS)
 
 
 def _flags(cpuinfo: Path = Path("/proc/cpuinfo")) -> set[str]:
-    """Give the processor's features, as far as the system lists them."""
+    """Return the processor's features, as far as the system lists them."""
     with suppress(OSError), cpuinfo.open(encoding="utf-8", errors="replace") as lines:
         for line in lines:
             if line.startswith("flags"):
@@ -105,7 +105,7 @@ def _flags(cpuinfo: Path = Path("/proc/cpuinfo")) -> set[str]:
 
 
 def name() -> str:
-    """Give the library's name."""
+    """Return the library's name."""
     return f"kernels-{platform.system()}-{platform.machine()}-{digest_of_sources()}.so".lower()
 
 
@@ -122,7 +122,7 @@ def digest_of_sources() -> str:
 
 
 def _modules(folder: Traversable, path: str) -> Iterator[tuple[str, Traversable]]:
-    """Give path and file of all modules below a folder, which may lie in a zip, in the same order everywhere."""
+    """Yield path and file of all modules below a folder, which may lie in a zip, in the same order everywhere."""
     for file in sorted(folder.iterdir(), key=lambda file: file.name):
         if file.is_dir():
             yield from _modules(file, f"{path}/{file.name}")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @instruction
 def address_of(typingctx: Any, array: Any) -> Any:
-    """Give the address of an array's first byte."""
+    """Return the address of an array's first byte."""
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         data = context.make_array(signature.args[0])(context, builder, value=arguments[0]).data
@@ -242,7 +242,7 @@ def store_uuid(typingctx: Any, target: Any, source: Any) -> Any:
 
 @instruction
 def multiply_add(typingctx: Any, high: Any, low: Any, factor: Any, addend: Any) -> Any:
-    """Give (high, low) * factor + addend as the two halves of 128 bits."""
+    """Return (high, low) * factor + addend as the two halves of 128 bits."""
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         wide = ir.IntType(128)

@@ -59,7 +59,7 @@ def _row_of(misses, count, i):
 
 @helper
 def _sent_length(length, first, column, row):
-    """Give a cell's length, and NULL's where there is no cell."""
+    """Return a cell's length, and NULL's where there is no cell."""
     if first[np.uint64(row)] < 0:
         return np.int64(-1)
     return np.int64(length[np.uint64(np.int64(first[np.uint64(row)]) + column)])
@@ -326,7 +326,7 @@ _LONGEST_NUMERIC: Final = 160
 
 
 def _group_digits() -> NDArray[np.uint64]:
-    """Give the four digits of every number below 10,000 as bytes."""
+    """Return the four digits of every number below 10,000 as bytes."""
     return np.array([int.from_bytes(b"%04d" % group, "little") for group in range(10_000)], dtype=np.uint64)
 
 
@@ -446,13 +446,13 @@ def _write_byte(target, byte):
 
 @helper
 def _is_not(word, bytes_):
-    """Give a word with high bits where two words of ASCII differ."""
+    """Return a word with high bits where two words of ASCII differ."""
     return (word ^ bytes_) + _SEVEN_BITS
 
 
 @helper
 def _control_bits(word):
-    """Give a word with high bits where a byte is a control character other than tabs and line ends."""
+    """Return a word with high bits where a byte is a control character other than tabs and line ends."""
     seven = word & _SEVEN_BITS
     other = _is_not(seven, _TABS) & _is_not(seven, _LINE_FEEDS) & _is_not(seven, _RETURNS)
     return (~(seven + _FROM_SPACE) | (seven + _ONES)) & other & ~word & _HIGH_BITS

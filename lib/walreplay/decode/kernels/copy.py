@@ -50,13 +50,13 @@ _CELLS: Final = (out("int32"), out("int32"), out("int64"))
 
 @helper
 def _ends_at(buf, i, stop, delimiter):
-    """Say whether a field ends at a place."""
+    """Return whether a field ends at a place."""
     return i >= stop or buf[i] == delimiter or buf[i] == _LF or (buf[i] == _CR and (i + 1 >= stop or buf[i + 1] == _LF))
 
 
 @helper
 def _is(buf, start, end, text):
-    """Say whether there are the bytes of a text between start and end."""
+    """Return whether there are the bytes of a text between start and end."""
     if end - start != text.size:
         return False
     for k in range(text.size):  # noqa: SIM110 (numba takes no generator)
@@ -78,13 +78,13 @@ def _hex_digit(c):
 
 @helper
 def _is_end_marker(buf, i, stop):
-    """Say whether a line is the marker of the data's end."""
+    """Return whether a line is the marker of the data's end."""
     return i + 1 < stop and buf[i] == _BACKSLASH and buf[i + 1] == _DOT and _ends_at(buf, i + 2, stop, _LF)
 
 
 @helper
 def _behind_line(buf, i, stop):
-    """Give where the next line begins, from where a line's last field ends."""
+    """Return where the next line begins, from where a line's last field ends."""
     if i < stop and buf[i] == _CR:
         i += 1
     return min(i + 1, stop)
@@ -186,7 +186,7 @@ def split_text(buf, start, stop, columns, delimiter, null, offset, length, marks
 
 @kernel(BYTES, INT64, INT64, INT64, INT64)
 def csv_end(buf, start, stop, quote, escape):
-    """Give where the last row of CSV ends, behind its newline; ``start`` if none does, -1 if that is within quotes."""
+    """Return the last CSV row's end, behind its newline; ``start`` if none ends, -1 if that is within quotes."""
     last = np.int64(start)
     i = np.int64(start)
     quoted = False

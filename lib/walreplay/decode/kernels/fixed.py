@@ -43,13 +43,13 @@ MISS: Final = -2
 
 
 def signature(dtype: str, parameters: int) -> tuple[Parameter, ...]:
-    """Give what a kernel takes that converts a column: a tile's, some numbers, and where values go."""
+    """Return what a kernel takes that converts a column: a tile's, some numbers, and where values go."""
     return (*TILE, *(INT64,) * parameters, out(dtype), out("uint8"), out("int32"))
 
 
 @helper
 def text_cell(length, first, column, row):
-    """Give the cell of a row's text value, NO_CELL for none, MISS for a cell in binary format."""
+    """Return the cell of a row's text value, NO_CELL for none, MISS for a cell in binary format."""
     if first[row] < 0:
         return np.int64(NO_CELL)
     cell = np.int64(first[row]) + column
@@ -130,7 +130,7 @@ _MOST_DECIMALS: Final = 19
 
 
 def _inverse_powers() -> NDArray[np.uint64]:
-    """Give 1 / 5 ** decimals as the upper and the lower half of 128 bits, the first of which is set; rounded up."""
+    """Return 1 / 5 ** decimals as the upper and the lower half of 128 bits, the first of which is set; rounded up."""
     table = np.zeros(2 * (_MOST_DECIMALS + 1), np.uint64)
     for decimals in range(_MOST_DECIMALS + 1):
         power = 5**decimals
@@ -147,7 +147,7 @@ _ONE: Final = np.uint64(1)
 
 @helper
 def _nearest_float(number, decimals, fraction_bits):
-    """Give the bits of the float that is nearest to number / 10 ** decimals; number is not 0.
+    """Return the bits of the float that is nearest to number / 10 ** decimals; number is not 0.
 
     This is the algorithm of Eisel and Lemire ("Number Parsing at a Gigabyte per Second", 2021, section 5), for the few
     powers of ten for which it needs no other one behind it.
@@ -236,7 +236,7 @@ floats_64: Final = Kernel(_floats, signature("float64", 1))
 
 @helper
 def _split_numeric(base, start, end, precision, scale):
-    """Give the number of digits in front of the point, or MISS when text and type do not plainly agree."""
+    """Return the number of digits in front of the point, or MISS when text and type do not plainly agree."""
     whole = end - start
     if scale > 0:
         whole -= scale + 1
@@ -475,7 +475,7 @@ def iso_time(base, start, end):
 
 @helper
 def _zone_length(base, start, end):
-    """Give the length of the offset from UTC at the end (+HH, +HH:MM or +HH:MM:SS), 0 for none."""
+    """Return the length of the offset from UTC at the end (+HH, +HH:MM or +HH:MM:SS), 0 for none."""
     for count in (3, 6, 9):
         if end - start < 19 + count:
             return 0

@@ -61,7 +61,7 @@ def length_at(base, p, framing):
 
 @helper
 def copy_row_head(base, p):
-    """Give how many bytes stand in front of the message of the pgcopy row at p, by its fields; 0 if it is none."""
+    """Return how many bytes stand in front of the message of the pgcopy row at p, by its fields; 0 if it is none."""
     fields = load_big_16(base + p)
     if fields == 3:
         return np.int64(26)
@@ -72,7 +72,7 @@ def copy_row_head(base, p):
 
 @helper
 def copy_row_fits(base, p, head):
-    """Say whether the fields of a pgcopy row in front of its message have the sizes that they must have."""
+    """Return whether the fields of a pgcopy row in front of its message have the sizes that they must have."""
     if head == 6:
         return True
     return load_big_32(base + p + 2) == 8 and (head == 18 or load_big_32(base + p + 14) == 4)
@@ -80,7 +80,7 @@ def copy_row_fits(base, p, head):
 
 @helper
 def row_frame(base, pos, end, framing):
-    """Give where a row's message begins and how far it may go, in a framing that is none of the first three.
+    """Return where a row's message begins and how far it may go, in a framing that is none of the first three.
 
     -1 where there is none, or only a part of it, or it is unusual.
     """
@@ -101,7 +101,7 @@ def row_frame(base, pos, end, framing):
 
 @helper
 def _plausible_sent(base, p, end, time):
-    """Say whether an LSN and a time may stand here, as far as the bytes go."""
+    """Return whether an LSN and a time may stand here, as far as the bytes go."""
     if p < end and load_byte(base + p) != 0:
         return False
     return time + 8 > end or 0 <= load_big_64(base + time) < 6_000_000_000_000_000
@@ -109,7 +109,7 @@ def _plausible_sent(base, p, end, time):
 
 @helper
 def _sent_at(base, p, end):
-    """Give where the message of what a walsender has sent at p begins; `KEEPALIVE_AT`, or `NO_FRAME`."""
+    """Return where the message of what a walsender has sent at p begins; `KEEPALIVE_AT`, or `NO_FRAME`."""
     kind = load_byte(base + p)
     if kind == 119:
         if p + 9 < end and load_byte(base + p + 9) != 0:
@@ -123,7 +123,7 @@ def _sent_at(base, p, end):
 
 @helper
 def size_fits(tag, size):
-    """Say whether a message may have this size; of most it hangs on what they hold."""
+    """Return whether a message may have this size; of most it hangs on what they hold."""
     if tag == 66:  # B
         return size == 21
     if tag == 67:  # C
@@ -139,7 +139,7 @@ def size_fits(tag, size):
 
 @helper
 def _may_be_length(base, p, end, framing):
-    """Say whether a length may begin with the bytes from p to the end, of which there are 4 at most.
+    """Return whether a length may begin with the bytes from p to the end, of which there are 4 at most.
 
     It is that of a session's first message; no logical message is expected to be longer than 1 kB.
     """
@@ -153,7 +153,7 @@ def _may_be_length(base, p, end, framing):
 
 @helper
 def message_at(base, p, end, framing):
-    """Give where the message of a frame begins that may begin at p: `end` or more, where the bytes are too few to tell.
+    """Return where the message of a frame at p would begin: `end` or more, where the bytes are too few to tell.
 
     `KEEPALIVE_AT` and `NO_FRAME` as they say.  Not for the first three framings.
     """
@@ -233,7 +233,7 @@ _STOP_TIME: Final = 8 * 35
 
 @helper
 def outcome_of_begin(at, last_lsn, state):
-    """Say what a whole Begin leads to: `DONE`, or why the walk stops in front of it.
+    """Return what a whole Begin leads to: `DONE`, or why the walk stops in front of it.
 
     Args:
         at: the address of its tag.

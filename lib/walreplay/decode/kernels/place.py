@@ -401,7 +401,7 @@ def place_cells(base, last, program, row, first, offsets, lengths, misses, marks
 
 @helper
 def may_place(program, marks):
-    """Say whether a row can be placed by a program: `DONE`, or why not."""
+    """Return whether a row can be placed by a program: `DONE`, or why not."""
     if program == UNSEEN:
         return NEW
     if get(program, ROWS) >= get(program, LIMIT):

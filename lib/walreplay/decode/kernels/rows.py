@@ -66,7 +66,7 @@ BEHIND: Final = 32
 
 @helper
 def has_nul(base, p, size):  # type: ignore[no-untyped-def]
-    """Say whether a text value holds a NUL, which PostgreSQL's texts never do.
+    """Return whether a text value holds a NUL, which PostgreSQL's texts never do.
 
     Many bytes at a time; those in front of a short value, its length and what is before it, count as no NUL.
     """
@@ -253,7 +253,7 @@ def place_tuple(  # type: ignore[no-untyped-def]
 
 @helper
 def frame_at(base, pos, end, framing):  # type: ignore[no-untyped-def]
-    """Give where a row's message begins and how far it may go; -1 where there is none, or only a part of it."""
+    """Return where a row's message begins and how far it may go; -1 where there is none, or only a part of it."""
     if framing == 2:
         if pos + 30 > end or load_byte(base + pos) != 100 or load_byte(base + pos + 5) != 119:
             return np.int64(-1), end
@@ -272,7 +272,7 @@ def frame_at(base, pos, end, framing):  # type: ignore[no-untyped-def]
 
 @helper
 def has_one_tuple(base, a, p):  # type: ignore[no-untyped-def]
-    """Say whether the message is an insert, a delete, or an update that brings no old row; `p` is behind its oid."""
+    """Return whether the message is an insert, a delete, or an update that brings no old row; `p` is behind its oid."""
     tag = load_byte(base + a)
     part = load_byte(base + p)
     if tag == 85 or tag == 73:  # U I
@@ -293,7 +293,7 @@ def slot_of(known_oids, known_slots, mask, oid):  # type: ignore[no-untyped-def]
 
 @helper
 def after_row(base, p, lim, end, framing):  # type: ignore[no-untyped-def]
-    """Give what follows a row that ends at `p`, or -1 where its message does not end so."""
+    """Return what follows a row that ends at `p`, or -1 where its message does not end so."""
     if framing == 1:
         return p + 1 if p < end and load_byte(base + p) == 10 else np.int64(-1)
     return p if framing == 0 or framing == WALSENDER or p == lim else np.int64(-1)

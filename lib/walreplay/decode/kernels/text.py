@@ -99,7 +99,7 @@ def text_flags(data, words, start, end):
 
 @helper
 def _after_character(base, i, end):
-    """Give the end of the character of UTF-8 at `i`, or -1 where there is none."""
+    """Return the end of the character of UTF-8 at `i`, or -1 where there is none."""
     lead = load_byte(base + i)
     if lead < 0x80:
         return i + 1
@@ -122,7 +122,7 @@ def _after_character(base, i, end):
 
 @helper
 def _fault_from(base, i, stop, end):
-    """Give the place of the first fault between a character's start and `stop`, or where the character there begins."""
+    """Return the first fault between a character's start and `stop`, or where the character there begins."""
     while i < stop:
         after = _after_character(base, i, end)
         if after < 0:
@@ -133,7 +133,7 @@ def _fault_from(base, i, stop, end):
 
 @helper
 def _is_utf8_throughout(base, first, end):
-    """Say whether the bytes from first to end are UTF-8."""
+    """Return whether the bytes from first to end are UTF-8."""
     # The words look back by 3 bytes, at whole characters.
     i, fault = _fault_from(base, first, min(first + 3, end), end)
     if fault:
@@ -154,7 +154,7 @@ def _is_utf8_throughout(base, first, end):
 
 @helper
 def is_utf8(base, ends, start, stop):
-    """Say whether the text at `base` of the rows start to stop is UTF-8, and none begins inside of a character.
+    """Return whether the text at `base` of the rows start to stop is UTF-8, and none begins inside of a character.
 
     `ends` is the address of where they end.
     """
@@ -172,13 +172,13 @@ def is_utf8(base, ends, start, stop):
 
 @kernel(BYTES, out("int32"), INT64, INT64)
 def are_utf8(data, ends, start, stop):
-    """Say whether the text of the rows start to stop is UTF-8, and none begins inside of a character."""
+    """Return whether the text of the rows start to stop is UTF-8, and none begins inside of a character."""
     return np.int64(is_utf8(address_of(data), address_of(ends), start, stop))
 
 
 @kernel(BYTES, out("int32"), INT64, INT64)
 def first_not_utf8(data, ends, start, stop):
-    """Give the first of the rows start to stop that is not UTF-8, or -1."""
+    """Return the first of the rows start to stop that is not UTF-8, or -1."""
     base = address_of(data)
     for row in range(start, stop):
         end = np.int64(ends[row + 1])
@@ -214,7 +214,7 @@ _16: Final = np.uint64(16)
 
 @helper
 def _hex_fault(word):
-    """Give a word with high bits where a byte is no hexadecimal digit."""
+    """Return a word with high bits where a byte is no hexadecimal digit."""
     letter = word | _LETTER_BIT
     is_letter = (letter + _FROM_A) & ~(letter + _FROM_G)  # the high bit from a on, but not from g on
     return word | (((word ^ _ZERO_DIGITS) + _ABOVE_NINE) & ~is_letter)
@@ -283,7 +283,7 @@ def count_binary(length, first, column):
 
 @kernel(*TILE)
 def has_high(buf, offset, length, first, column):
-    """Say whether a byte of the cells, of either format, is none of ASCII."""
+    """Return whether a byte of the cells, of either format, is none of ASCII."""
     base = address_of(buf)
     for row in range(first.size):
         if first[row] < 0:

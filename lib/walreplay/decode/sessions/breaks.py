@@ -112,7 +112,7 @@ class _Candidate:
     content: tuple[int, int] | None
 
     def gives_way_to(self, at: int, torn_at: int, breaks: int) -> bool:
-        """Say whether a later candidate, with at least so many breaks, explains the error better."""
+        """Return whether a later candidate, with at least so many breaks, explains the error better."""
         if self.content is not None and self.content[0] <= self.start.at < self.content[1]:
             # The content of a logical message can be anything.  If it is complete, only the newline behind it is torn.
             is_whole = at >= self.content[1] and (torn_at > self.torn_at or at == self.content[1])
@@ -121,7 +121,7 @@ class _Candidate:
         return torn_at > self.torn_at and breaks < self.breaks
 
     def waits_for(self, at: int, torn_at: int, breaks: int) -> bool:
-        """Say whether a session with too few bytes so far would explain the error better.
+        """Return whether a session with too few bytes so far would explain the error better.
 
         A candidate that needs more than one torn message may be the content of that session's first message.
         """
@@ -221,7 +221,7 @@ class Explainer:
         return known
 
     def has_read(self, at: int) -> bool:
-        """Say whether a session from an offset on was read."""
+        """Return whether a session from an offset on was read."""
         return (at, True) in self._readings
 
     def _read_on(self, at: int, place: Place, stop: int) -> Reading:
@@ -232,7 +232,7 @@ class Explainer:
         return Reader(place, strict=strict, effort=self._effort, codec=self._codec)
 
     def is_torn(self, at: int, end: int, place: Place) -> bool:
-        """Say whether some bytes are the beginning of a message that is allowed there, and not a whole one."""
+        """Return whether some bytes are the beginning of a message that is allowed there, and not a whole one."""
         self._effort.spend_on_message(bytes_to_look_at(self._data, at, end, place))
         return is_torn(self._data, at, end, place, self._codec)
 
@@ -304,11 +304,11 @@ class Explainer:
         return None if wait is None else Explained(1, wait[1])
 
     def _may_wait(self, at: int) -> bool:
-        """Say whether the unfinished message at an offset may be a session's first one, to be completed later."""
+        """Return whether the unfinished message at an offset may be a session's first one, to be completed later."""
         return may_wait(self._data, at, self._framing) and self._leftover.whole_behind(at) is None
 
     def _is_lost(self, begin: int, end: int) -> bool:
-        """Say whether supposedly torn bytes contain whole transactions, up to the start of the session behind them.
+        """Return whether supposedly torn bytes contain whole transactions, up to the start of the session behind them.
 
         Then no message is torn: a damaged length has swallowed these transactions.
         """
@@ -325,7 +325,7 @@ class Explainer:
         return False
 
     def _content_of(self, at: int, end: int, place: Place) -> tuple[int, int] | None:
-        """Give the range of the content of the torn message at an offset; None if it is no logical message."""
+        """Return the range of the content of the torn message at an offset; None if it is no logical message."""
         return content_of(self._data, at + head_size(self._framing, self._data, at, end), end, place)
 
     def _following(self, start: _Start, reading: Reading, at: int, torn_at: int, before: Place) -> _Start:
@@ -344,7 +344,7 @@ class Explainer:
     def _candidates(
         self, start: _Start, low: int, is_worth: Callable[[int, int, int], bool], *, deeper: bool
     ) -> Iterator[tuple[int, int, Place, int]]:
-        """Give the candidates for the session that begins behind a torn message, in the order of their offsets.
+        """Yield the candidates for the session that begins behind a torn message, in the order of their offsets.
 
         Because the offsets rise, the session is walked once, by two walkers: one goes ahead to find boundaries, the one
         behind it knows places.
@@ -395,7 +395,7 @@ class Explainer:
                 yield at, torn_at, place, 1
 
     def _place_at(self, start: _Start, at: int) -> Place:
-        """Give the place at a boundary."""
+        """Return the place at a boundary."""
         if (start, at) not in self._places:
             reader = self.reader(start.place, strict=start.strict)
             reader.advance(self._data, start.at, at)
@@ -403,7 +403,7 @@ class Explainer:
         return self._places[start, at]
 
     def _place_without_newline(self, at: int, end: int, place: Place) -> Place | None:
-        """Give the place behind the message in some bytes, if only its newline is missing; otherwise None."""
+        """Return the place behind the message in some bytes, if only its newline is missing; otherwise None."""
         reader = self.reader(place, strict=False)
         reader.closed = reader.ends_session = True
         with suppress(CaptureError):
@@ -411,14 +411,14 @@ class Explainer:
         return reader.place if reader.position == end and not reader.broke else None
 
     def _own_end(self, at: int, place: Place) -> int:
-        """Give the offset up to which all bytes certainly belong to the message at an offset."""
+        """Return the offset up to which all bytes certainly belong to the message at an offset."""
         if at not in self._own_ends:
             self._effort.spend_on_message(bytes_to_look_at(self._data, at, len(self._data), place))
             self._own_ends[at] = min(end_without_newline(self._data, at, place, self._codec), len(self._data))
         return self._own_ends[at]
 
     def _are_torn(self, at: int, end: int, place: Place) -> bool:
-        """Say whether some bytes are a torn message, followed by torn first messages of sessions."""
+        """Return whether some bytes are a torn message, followed by torn first messages of sessions."""
         first = max(at + 1, min(self._own_end(at, place), end))
         begins = np.flatnonzero(self._starting[self._buf[first:end]])[::-1].tolist()
         self._effort.spend(1 + len(begins) // _PLACES_A_UNIT)
@@ -430,7 +430,7 @@ class Explainer:
         return self.is_torn(at, stop, place)
 
     def _is_torn_start(self, at: int, end: int) -> bool:
-        """Say whether some bytes are the torn beginning of a session's first message.
+        """Return whether some bytes are the torn beginning of a session's first message.
 
         If a message may be torn at some offset, it may be torn at any offset before that.
         """
@@ -459,7 +459,7 @@ class Ahead:
         self.stuck = False
 
     def boundary_before(self, at: int) -> int:
-        """Give the last boundary at or before an offset; offsets must not become lower from call to call."""
+        """Return the last boundary at or before an offset; offsets must not become lower from call to call."""
         if self._at < at and not self.stuck:
             reader = self._reader
             try:
@@ -474,7 +474,7 @@ class Ahead:
 
 
 def is_framed_so(data: memoryview, framing: Framing, codec: str = UTF8) -> bool:
-    """Say whether a stream begins with so many sound messages that its framing is beyond doubt."""
+    """Return whether a stream begins with so many sound messages that its framing is beyond doubt."""
     try:
         return Explainer(data, framing, codec, Effort(len(data))).read(0, strict=False).messages >= SOUND_MESSAGES
     except GaveUp:

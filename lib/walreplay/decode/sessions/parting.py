@@ -222,7 +222,7 @@ def _refuse_two_readings(data: memoryview, found: list[Stretch], edges: tuple[in
 
 
 def _is_two(data: memoryview, stretch: Stretch, edge: int, explainer: Explainer) -> bool:
-    """Say whether a session may begin at an offset, although another one can be read beyond it."""
+    """Return whether a session may begin at an offset, although another one can be read beyond it."""
     if not may_begin(data[edge:], stretch.place.framing):
         return False
     try:
@@ -326,7 +326,7 @@ _NAME_IT: Final = f"{_LEAVE_OUT}, or name its framing by `captures: framing`"
 
 
 def may_become(data: bytes, codec: str = UTF8) -> bool:
-    """Say whether a few bytes may be the beginning of a stream, in any framing."""
+    """Return whether a few bytes may be the beginning of a stream, in any framing."""
     first, view = np.frombuffer(data[:_TELLING_BYTES], np.uint8), memoryview(data)
     for framing in FRAMING_ORDER:
         at = int(next_start(first, 0, len(first), FRAMING_CODES[framing]))
@@ -410,7 +410,7 @@ def told_for_paths(error: NotACapture | FramingChange, option: str) -> NotACaptu
 
 
 def _is_plain(data: memoryview, framing: Framing, codec: str) -> bool:
-    """Say whether bytes can be read in a framing to their end, or far enough to be beyond doubt."""
+    """Return whether bytes can be read in a framing to their end, or far enough to be beyond doubt."""
     if is_framed_so(data, framing, codec):
         return True
     try:

@@ -136,7 +136,7 @@ class Reader(PaidWalker):
         self._recent: deque[int] = deque(maxlen=_RECENT)
 
     def inner_relations(self, xid: int) -> Mapping[int, m.Relation]:
-        """Give what the transaction has announced in earlier blocks, or what is in force where it is prepared."""
+        """Return what the transaction has announced in earlier blocks, or what is in force where it is prepared."""
         return self.relations if self.gid is not None else self._streams.get(xid, {})
 
     def on_unknown_relation(self, oid: int, offset: int) -> int:
@@ -194,7 +194,7 @@ class Reader(PaidWalker):
             raise OrderError("a relation is announced outside of any transaction", offset=offset)
 
     def first_event(self, *, sound: bool) -> int | None:
-        """Give the LSN of the first commit or prepare; None if there is none.
+        """Return the LSN of the first commit or prepare; None if there is none.
 
         Args:
             sound: trust the last message, too.  If an error follows it, it may be a torn one.
@@ -215,7 +215,7 @@ class Reader(PaidWalker):
         return min((at for _, at in self._events), default=None)
 
     def lows(self, start: int) -> tuple[int, ...]:
-        """Give the offsets back to which the torn message is looked for, the nearest first.
+        """Return the offsets back to which the torn message is looked for, the nearest first.
 
         Usually the last message is the torn one.  But torn bytes and those behind them may look like several messages:
         of the open transaction, or between transactions.

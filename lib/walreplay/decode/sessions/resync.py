@@ -49,7 +49,7 @@ _INSIDE: Final = 2
 
 @helper
 def _looks_like_row(base, p, end, tag):  # type: ignore[no-untyped-def]
-    """Say whether a row change's kind of tuple, number of columns and first cell may stand here."""
+    """Return whether a row change's kind of tuple, number of columns and first cell may stand here."""
     if p + 4 > end:
         return False
     part = load_byte(base + p)
@@ -68,7 +68,7 @@ def _looks_like_row(base, p, end, tag):  # type: ignore[no-untyped-def]
 
 @helper
 def _looks_like_message(base, p, end, gap):  # type: ignore[no-untyped-def]
-    """Say whether a Begin, Commit, row change or Stream Start may begin here, outside or inside of a streamed block.
+    """Return whether a Begin, Commit, row change or Stream Start may begin here, outside or inside of a streamed block.
 
     ``gap`` is how many bytes stand between two messages.
     """
@@ -100,7 +100,7 @@ def _looks_like_message(base, p, end, gap):  # type: ignore[no-untyped-def]
 
 @helper
 def _fits_between(base, p, end, framing):  # type: ignore[no-untyped-def]
-    """Say whether a frame with a length ends in these bytes, at another such frame or at their end.
+    """Return whether a frame with a length ends in these bytes, at another such frame or at their end.
 
     Any four bytes are a length, and each message of a file without frames has four in front of it.
     """
@@ -123,7 +123,7 @@ def _fits_between(base, p, end, framing):  # type: ignore[no-untyped-def]
 
 @helper
 def _looks_like_frame(base, p, end, framing):  # type: ignore[no-untyped-def]
-    """Say whether a frame may begin here: 1 outside, 2 inside of a streamed block, 3 one or the other, 0 none."""
+    """Return whether a frame may begin here: 1 outside, 2 inside of a streamed block, 3 one or the other, 0 none."""
     if framing == 0:
         return _looks_like_message(base, p, end, 0)
     if framing == 1:
@@ -149,7 +149,7 @@ def _looks_like_frame(base, p, end, framing):  # type: ignore[no-untyped-def]
 
 @kernel(BYTES, INT64, INT64, INT64, INT64)
 def _next_candidate(buf, p, limit, end, framing):  # type: ignore[no-untyped-def]
-    """Give the next offset from p on where a frame may begin (the limit, if none) times 4, and what it may be."""
+    """Return the next offset from p on where a frame may begin (the limit, if none) times 4, and what it may be."""
     base = address_of(buf)
     while p < limit:
         found = _looks_like_frame(base, p, end, framing)
@@ -160,7 +160,7 @@ def _next_candidate(buf, p, limit, end, framing):  # type: ignore[no-untyped-def
 
 
 def candidates(data: bytes | memoryview, start: int, end: int, framing: Framing) -> Iterator[tuple[int, bool]]:
-    """Give the offsets from ``start`` to ``end`` at which a message may begin, and whether in a streamed block."""
+    """Yield the offsets from ``start`` to ``end`` at which a message may begin, and whether in a streamed block."""
     buf, code = np.frombuffer(data, np.uint8), FRAMING_CODES[framing]
     at = start
     while True:
@@ -199,7 +199,7 @@ class Probe(PaidWalker):
 def _fits(
     data: bytes | memoryview, start: int, framing: Framing, *, streaming: bool, effort: Effort, codec: str
 ) -> int:
-    """Give the number of valid messages from an offset on, or -1 if one is not valid."""
+    """Return the number of valid messages from an offset on, or -1 if one is not valid."""
     probe = Probe(framing, streaming=streaming, effort=effort, codec=codec)
     try:
         probe.advance(data, start, start + _PROBE_BYTES)
@@ -292,7 +292,7 @@ class Leftover:
         self._known: list[tuple[int, int | None]] = []
 
     def whole_behind(self, at: int) -> int | None:
-        """Give the offset where consecutive messages begin behind the start of an unfinished one; None if nowhere."""
+        """Return the offset where consecutive messages begin behind the start of an unfinished one; None if nowhere."""
         for start, found in self._known:
             if start <= at and (found is None or at < found):
                 return found

@@ -50,7 +50,7 @@ _STARTING_SIZES: Final = (
 
 
 def head_size(framing: Framing, data: memoryview, at: int, end: int) -> int:
-    """Give the number of a frame's bytes before its message; for a keepalive, its size.
+    """Return the number of a frame's bytes before its message; for a keepalive, its size.
 
     Args:
         at: the frame's offset.
@@ -106,7 +106,7 @@ def frame_at(framing: Framing, data: memoryview, at: int, end: int) -> Frame:
 
 
 def _size_of(framing: Framing, frame: bytes, head: int) -> int | None:
-    """Give the size of a frame, given its bytes up to the message's first one; None if they are too few."""
+    """Return the size of a frame, given its bytes up to the message's first one; None if they are too few."""
     if framing is Framing.COPYDATA:
         return _copydata_size(frame[:head])
     if framing is Framing.PGCOPY:
@@ -117,7 +117,7 @@ def _size_of(framing: Framing, frame: bytes, head: int) -> int | None:
 
 
 def _copydata_size(frame: bytes) -> int | None:
-    """Give the size of the frame that begins with some bytes; None if they are too few.
+    """Return the size of the frame that begins with some bytes; None if they are too few.
 
     Raises:
         MalformedMessage: no frame begins with them.
@@ -134,7 +134,7 @@ def _copydata_size(frame: bytes) -> int | None:
 
 
 def _pgcopy_size(frame: bytes) -> int | None:
-    """Give the size of the row, header or trailer that begins with some bytes; None if they are too few.
+    """Return the size of the row, header or trailer that begins with some bytes; None if they are too few.
 
     Raises:
         MalformedMessage: none of these begins with them.
@@ -163,7 +163,7 @@ def _pgcopy_size(frame: bytes) -> int | None:
 
 
 def _sent_size(frame: bytes) -> int | None:
-    """Give the size of the keepalive that begins with some bytes; None if they are too few, or begin XLogData.
+    """Return the size of the keepalive that begins with some bytes; None if they are too few, or begin XLogData.
 
     Raises:
         MalformedMessage: neither begins with them.
@@ -178,7 +178,7 @@ def _sent_size(frame: bytes) -> int | None:
 
 
 def _length_frame_size(framing: Framing, frame: bytes) -> int | None:
-    """Give the size of the frame that begins with some bytes, in a framing with lengths; None if they are too few.
+    """Return the size of the frame that begins with some bytes, in a framing with lengths; None if they are too few.
 
     Raises:
         MalformedMessage: no frame begins with them.
@@ -203,7 +203,7 @@ def _length_frame_size(framing: Framing, frame: bytes) -> int | None:
 
 
 def starting_bytes_of(framing: Framing, starters: bytes) -> bytes:
-    """Give the bytes with which a session may begin, given the possible tags of its first message."""
+    """Return the bytes with which a session may begin, given the possible tags of its first message."""
     field = framing.length_field
     if field is not None:
         return bytes({field.pack(size)[0] for size in _STARTING_SIZES})
@@ -211,7 +211,7 @@ def starting_bytes_of(framing: Framing, starters: bytes) -> bytes:
 
 
 def is_short_abort(framing: Framing, tail: bytes) -> bool:
-    """Say whether unfinished bytes may be a whole Stream Abort, to which up to sixteen more bytes may belong."""
+    """Return whether unfinished bytes may be a whole Stream Abort, to which up to sixteen more bytes may belong."""
     head = {Framing.RAW: 0, Framing.WALSENDER: XLOGDATA.size}.get(framing)
     return head is not None and len(tail) == head + 9 and tail[head : head + 1] == b"A"
 
@@ -224,7 +224,7 @@ STARTERS: Final = b"BSAbPKrM"
 
 
 def may_wait(data: memoryview, start: int, framing: Framing) -> bool:
-    """Say whether the unfinished message at an offset may be a session's first message."""
+    """Return whether the unfinished message at an offset may be a session's first message."""
     if len(data) - start < LONGEST_START:
         return True
     return data[start + head_size(framing, data, start, len(data))] == ord("M")
@@ -237,7 +237,7 @@ def _plausible_time(base, p, end):  # type: ignore[no-untyped-def]
 
 @helper
 def _plausible_lsns(base, p, end):  # type: ignore[no-untyped-def]
-    """Say whether two LSNs may stand here, the second one behind the first."""
+    """Return whether two LSNs may stand here, the second one behind the first."""
     if p + 16 > end:
         return p >= end or load_byte(base + p) == 0
     return 0 <= load_big_64(base + p) < load_big_64(base + p + 8) < 1 << 56
@@ -245,7 +245,7 @@ def _plausible_lsns(base, p, end):  # type: ignore[no-untyped-def]
 
 @helper
 def _may_abort(base, p, end, framing):  # type: ignore[no-untyped-def]
-    """Say whether a Stream Abort of a transaction that was never streamed may stand here: xid, subxid, LSN and time.
+    """Return whether a Stream Abort of a transaction that was never streamed may stand here: xid, subxid, LSN and time.
 
     Where no frame says how long it is, what stands behind it does: the LSN, or what the next message begins with.
     """
@@ -270,7 +270,7 @@ def _may_abort(base, p, end, framing):  # type: ignore[no-untyped-def]
 
 @helper
 def _may_start(base, p, end, framing):  # type: ignore[no-untyped-def]
-    """Say whether a session's first message may begin here, as far as its first bytes tell."""
+    """Return whether a session's first message may begin here, as far as its first bytes tell."""
     tag = load_byte(base + p)
     if tag == 66:  # B: final LSN, time, xid
         return (p + 1 >= end or load_byte(base + p + 1) == 0) and _plausible_time(base, p + 9, end)
@@ -293,7 +293,7 @@ def _may_start(base, p, end, framing):  # type: ignore[no-untyped-def]
 
 @kernel(BYTES, INT64, INT64, INT64)
 def next_start(buf, p, end, framing):  # type: ignore[no-untyped-def]
-    """Give the next offset where a session may begin, or the end."""
+    """Return the next offset where a session may begin, or the end."""
     base = address_of(buf)
     while p < end:
         if framing <= 1:
@@ -320,7 +320,7 @@ def next_start(buf, p, end, framing):  # type: ignore[no-untyped-def]
 
 
 def may_begin(data: memoryview, framing: Framing) -> bool:
-    """Say whether a session may begin with the first byte of a file, as far as its first bytes tell."""
+    """Return whether a session may begin with the first byte of a file, as far as its first bytes tell."""
     buf = np.frombuffer(data[:LONGEST_START], np.uint8)
     return len(buf) > 0 and int(next_start(buf, 0, len(buf), FRAMING_CODES[framing])) == 0
 

@@ -32,7 +32,7 @@ _CELL: Final = 16
 
 
 def is_torn(data: memoryview, at: int, end: int, place: Place, codec: str = UTF8) -> bool:
-    """Say whether some bytes are the beginning of a message that is allowed at a place, and not a whole one."""
+    """Return whether some bytes are the beginning of a message that is allowed at a place, and not a whole one."""
     tag = at + head_size(place.framing, data, at, end)
     if tag < end and data[tag] not in _tags(place):
         return False
@@ -46,7 +46,7 @@ def is_torn(data: memoryview, at: int, end: int, place: Place, codec: str = UTF8
 
 
 def end_without_newline(data: memoryview, at: int, place: Place, codec: str = UTF8) -> int:
-    """Give the end of the message at an offset, without its newline; the offset itself in framings without newlines."""
+    """Return the end of the message at an offset, without its newline; the offset where a framing has none."""
     if place.framing is not Framing.RECVLOGICAL:
         return at
     try:
@@ -69,13 +69,13 @@ def bytes_to_look_at(data: memoryview, at: int, end: int, place: Place) -> int:
 
 
 def _columns_at(data: memoryview, tag: int, place: Place) -> int:
-    """Give the number of columns of a row change's first tuple; 0 if it is cut off."""
+    """Return the number of columns of a row change's first tuple; 0 if it is cut off."""
     at = tag + (6 if place.stream is None else 10)
     return int.from_bytes(data[at : at + 2], "big") if at + 2 <= len(data) else 0
 
 
 def _tags(place: Place) -> bytes:
-    """Give the tags of messages that are allowed at a place: of its session, or of a new one."""
+    """Return the tags of messages that are allowed at a place: of its session, or of a new one."""
     if place.stream is not None:
         return ROWS + STARTERS + b"E"
     if place.transaction is not None:
@@ -146,7 +146,7 @@ def _refuse_large(data: memoryview, at: int, place: Place) -> None:
 
 
 def content_of(data: memoryview, begin: int, end: int, place: Place) -> tuple[int, int] | None:
-    """Give the range of a logical message's content, by its length; None for other messages.
+    """Return the range of a logical message's content, by its length; None for other messages.
 
     Args:
         begin: the offset of the message's tag.
@@ -167,7 +167,7 @@ _COMMIT: Final = Struct("!QQq")  # commit_lsn, end_lsn, commit_time
 
 
 def is_damaged_end(data: memoryview, at: int, place: Place, codec: str = UTF8) -> bool:
-    """Say whether the message at an offset is the end of the open transaction, but either it or the Begin is damaged.
+    """Return whether the message at an offset ends the open transaction, but either it or the Begin is damaged.
 
     A Commit with another LSN is the transaction's if the time is: torn messages can only look like that if they contain
     a Begin, whose LSN then stands as the Commit's end LSN.  A Prepare is the transaction's if its LSN and time are, and
@@ -204,7 +204,7 @@ def _is_damaged_prepare(data: memoryview, at: int, begin: int, place: Place, ope
 
 
 def promised_lsn(data: memoryview, at: int, end: int, place: Place) -> int | None:
-    """Give the LSN of the transaction that a torn message began or ended, and that has to be sent again; or None.
+    """Return the LSN of the transaction that a torn message began or ended, and that has to be sent again; or None.
 
     A streamed transaction need not be sent again: when it is not streamed the second time, it may be left out as empty.
     """
@@ -257,7 +257,7 @@ def _refuse_ends(data: memoryview, stop: int, head: int, place: Place) -> None:
 
 
 def _marks(place: Place) -> Iterator[tuple[bytes, int, int | None]]:
-    """Give byte sequences that only the messages contain which begin or end the open transaction.
+    """Yield byte sequences that only the messages contain which begin or end the open transaction.
 
     No value written before its commit can contain them, not even a capture inside a value.
 

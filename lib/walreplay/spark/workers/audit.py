@@ -62,7 +62,7 @@ class AuditTask:
 
 @spark_task
 def record_batches(batches: Iterable[pa.RecordBatch], *, task: AuditTask) -> Iterator[pa.RecordBatch]:
-    """Give what each transaction of some files comes to; of what cannot be decoded its error."""
+    """Yield what each transaction of some files comes to; of what cannot be decoded its error."""
     for path, content in capture_files(batches, task.files):
         plan, error = task.files[path], None
         decoder = _decoder(plan, task, recording=True)

@@ -81,7 +81,7 @@ def _row(path: str, opened: Future[StoredFile]) -> pa.RecordBatch:
 
 
 def _one(content: pa.Buffer) -> pa.Array:
-    """Give an array of one value without copying it."""
+    """Return an array of one value without copying it."""
     offsets = pa.py_buffer(np.array([0, content.size], np.int32))
     return pa.Array.from_buffers(pa.binary(), 1, [None, offsets, content])
 
@@ -95,7 +95,7 @@ class StoredFile:
         self._whole = self._read_at_once() if self._size <= _SMALL else None
 
     def read(self) -> pa.Buffer:
-        """Give the file's bytes, once; those of a large one are read now, several parts at a time."""
+        """Return the file's bytes, once; those of a large one are read now, several parts at a time."""
         if self._whole is not None:
             return self._whole
         if self._size <= _PART:

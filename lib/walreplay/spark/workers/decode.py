@@ -198,7 +198,7 @@ def _units(steps: Iterable[Step]) -> Iterator[list[Step]]:
 
 
 def decoder_of(framing: Framing, task: DecodeTask) -> Decoder:
-    """Give the decoder of one file, which decodes and records what the task wants of it."""
+    """Return the decoder of one file, which decodes and records what the task wants of it."""
     settings, kept = task.settings, task.kept
     floors = {relation.oid: floor for relation, to in task.relations.items() if (floor := to.floor) >= 0}
     return Decoder(
@@ -372,7 +372,7 @@ class _Unit:
         part.parts.append(events)
 
     def _part(self, shown: ChangeBatch, to: Assignment) -> _Gathered:
-        """Give what is gathered of a relation version for a table."""
+        """Return what is gathered of a relation version for a table."""
         parts = self.gathered.setdefault(to.table, [])
         if not parts or parts[-1].relation != to.relation:
             names = tuple(column.name for column in shown.relation.columns)
@@ -394,12 +394,12 @@ class _Unit:
 
 
 def _truncates(shown: ChangeBatch) -> NDArray[np.int64]:
-    """Give the places of a batch's truncates."""
+    """Return the places of a batch's truncates."""
     return np.nonzero(pc.equal(shown.ops, "t").to_numpy(zero_copy_only=False))[0]
 
 
 def _between(shown: ChangeBatch, truncates: NDArray[np.int64]) -> Iterator[ChangeBatch]:
-    """Give the changes in front of, between and behind a batch's truncates."""
+    """Yield the changes in front of, between and behind a batch's truncates."""
     for start, stop in pairwise([-1, *truncates.tolist(), shown.data.num_rows]):
         if start + 1 < stop:
             yield shown.slice(start + 1, stop)
@@ -446,7 +446,7 @@ def _folded_rows(taken: _Unit, sequence: int, task: DecodeTask) -> Iterator[dict
 
 
 def _marks(changes: ChangeBatch) -> Marks:
-    """Give the marks of changes; their times are put in once all of the unit's transactions are known."""
+    """Return the marks of changes; their times are put in once all of the unit's transactions are known."""
     ordinal = changes.data.column(METADATA_COLUMNS - 1).to_numpy(zero_copy_only=False)
     operation = pc.index_in(changes.ops, pa.array(OPERATIONS)).to_numpy(zero_copy_only=False)
     return Marks(ordinal, operation.astype(np.uint8), np.zeros(changes.data.num_rows, np.int64))

@@ -44,7 +44,7 @@ class HistoryTask:
     fresh: bool = False
 
     def timed(self, sequence: int, events: Events) -> Events:
-        """Give staged events their times on the axis."""
+        """Return staged events their times on the axis."""
         assert events.marks is not None
         lsn = contiguous(events.lsn).to_numpy(zero_copy_only=False)
         times = self.axis.times(sequence // PARTS, lsn, events.marks.top)
@@ -90,16 +90,16 @@ class FoldTask:
         return merge_schema(self.types, self.identity, self.tracked, moves=self.moves)
 
     def version_of(self, sequence: int) -> int:
-        """Give the number of the projection that applies to some events."""
+        """Return the number of the projection that applies to some events."""
         return bisect_right(self.projections, sequence, key=lambda item: item[0]) - 1
 
     def named(self, version: int) -> tuple[Identity, tuple[str, ...]]:
-        """Give the identity and the columns' names that a version's events have."""
+        """Return the identity and the columns' names that a version's events have."""
         _, projection, key = self.projections[version]
         return self.identity.renumbered(dict(enumerate(projection.numbers)), key), projection.before
 
     def project(self, version: int, events: Events) -> Events:
-        """Give events of one version, of whole transactions, the table's columns."""
+        """Return events of one version, of whole transactions, the table's columns."""
         _, projection, key = self.projections[version]
         # A whole row can only be compared with rows of the same columns.
         if self.history is None:

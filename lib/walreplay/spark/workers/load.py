@@ -103,7 +103,7 @@ class LoadTask:
     top: int = 0
 
     def outputs(self, relation: Relation) -> list[_Output]:
-        """Give the tables that a relation's rows go to; a change log has none of them, as they are no changes."""
+        """Return the tables that a relation's rows go to; a change log has none of them, as they are no changes."""
         to = self.relations[relation]
         found = [_Output(to.mirror), _Output(to.history, is_history=True)]
         return [one for one in found if one.to is not None]
@@ -146,7 +146,7 @@ class _Output:
         self.size += sum(column.nbytes for column in self.parts[-1].columns)
 
     def staged(self, number: int, buckets: int) -> Iterator[Mapping[str, Any]]:
-        """Give the rows to be staged of what was taken.
+        """Yield the rows to be staged of what was taken.
 
         Args:
             number: of the part that they are.
@@ -208,7 +208,7 @@ def staged_batches(
     *,
     first: int | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Give rows to be staged, some at a time; an error becomes a row of `ERROR_TABLE`.
+    """Yield rows to be staged, some at a time; an error becomes a row of `ERROR_TABLE`.
 
     Args:
         number: of the part that they are.
@@ -225,7 +225,7 @@ def staged_batches(
 
 
 def made_tables(relation: Relation, number: int, task: LoadTask) -> Iterator[Mapping[str, Any]]:
-    """Give what is staged of tables without rows, so that they are made, too."""
+    """Yield what is staged of tables without rows, so that they are made, too."""
     for one in task.outputs(relation):
         yield staged_row(one.assignment.table, one.assignment.relation, sequence_of(number) * _PLACES, _INFO)
 

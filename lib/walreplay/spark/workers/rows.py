@@ -98,7 +98,7 @@ ROUTES_SEQUENCE: Final = -1
 
 
 def links_table(table: int) -> int:
-    """Give the table number of staged rows that hold the links between a table's keys."""
+    """Return the table number of staged rows that hold the links between a table's keys."""
     return -16 - table
 
 
@@ -123,7 +123,7 @@ Work: TypeAlias = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 def stage_batch(row: Mapping[str, Any]) -> pa.RecordBatch:
-    """Give a staged row as an Arrow batch."""
+    """Return a staged row as an Arrow batch."""
     arrays = [
         pa.array([row[field.name]], field.type) if field.name != "data" else _one_binary(row["data"]) for field in STAGE
     ]
@@ -131,7 +131,7 @@ def stage_batch(row: Mapping[str, Any]) -> pa.RecordBatch:
 
 
 def _one_binary(data: bytes | pa.Buffer) -> pa.Array:
-    """Give a binary column of one value without copying it."""
+    """Return a binary column of one value without copying it."""
     offsets = pa.py_buffer(pa.array([0, len(data)], pa.int32()).buffers()[1])
     return pa.Array.from_buffers(pa.binary(), 1, [None, offsets, pa.py_buffer(data)])
 
@@ -146,19 +146,19 @@ def staged_row(
     rows: int = 0,
     data: bytes | pa.Buffer = b"",
 ) -> dict[str, Any]:
-    """Give the values of a staged row."""
+    """Return the values of a staged row."""
     values = (table, relation, bucket, sequence, rows, info, len(data), data)
     return dict(zip(STAGE.names, values, strict=True))
 
 
 def route_batch(bucket: int, sequence: int, data: bytes | pa.Buffer) -> pa.RecordBatch:
-    """Give staged events, or routes, of a bucket as an Arrow batch."""
+    """Return staged events, or routes, of a bucket as an Arrow batch."""
     arrays = [pa.array([bucket], pa.int32()), pa.array([sequence], pa.int64()), _one_binary(data)]
     return pa.RecordBatch.from_arrays(arrays, schema=ROUTE)
 
 
 def transactions_of(recorded: Sequence[Recorded], settings: TaskSettings) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-    """Give the transactions that lie in one file as a whole, and the parts of the others."""
+    """Return the transactions that lie in one file as a whole, and the parts of the others."""
     if not recorded:
         nothing = pa.RecordBatch.from_pylist([], schema=TRANSACTION)
         return nothing, nothing
@@ -196,7 +196,7 @@ def transactions_of(recorded: Sequence[Recorded], settings: TaskSettings) -> tup
 
 
 def messages_of(messages: Iterable[LogicalMessage]) -> pa.RecordBatch:
-    """Give logical messages as rows."""
+    """Return logical messages as rows."""
     rows = [
         {
             "lsn": one.lsn,
@@ -215,7 +215,7 @@ def messages_of(messages: Iterable[LogicalMessage]) -> pa.RecordBatch:
 
 @spark_task
 def unpack_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Give the staged records of transactions or messages as rows."""
+    """Yield the staged records of transactions or messages as rows."""
     for batch in batches:
         for value in batch.column("data"):
             with pa.ipc.open_stream(value.as_buffer()) as reader:

@@ -28,7 +28,7 @@ _BYTES_A_BATCH: Final = 1 << 20
 def capture_files(
     batches: Iterable[pa.RecordBatch], paths: Iterable[str]
 ) -> Iterator[tuple[str, pa.Buffer | memoryview | WalReplayError]]:
-    """Give each file's path and bytes, without copying them, or the error of reading it.
+    """Yield each file's path and bytes, without copying them, or the error of reading it.
 
     Args:
         batches: of files by path, with their content; or by number, and they are read here.

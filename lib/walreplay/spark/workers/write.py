@@ -169,7 +169,7 @@ def write_records(
 
 
 def unpack_with(batches: Iterable[pa.RecordBatch], *, constants: Mapping[str, pa.Array]) -> Iterator[pa.RecordBatch]:
-    """Give staged records (see `unpack_batches`) with further columns that have one value for all."""
+    """Yield staged records (see `unpack_batches`) with further columns that have one value for all."""
     for batch in unpack_batches(batches):
         more = [pa.repeat(value[0], batch.num_rows) for value in constants.values()]
         yield pa.RecordBatch.from_arrays([*batch.columns, *more], names=[*batch.schema.names, *constants])

@@ -28,7 +28,7 @@ OTHERS = [
 
 
 def read(texts: list[str], kind: str) -> tuple[Any, list[int]]:
-    """Give the numbers, and which texts are left to another reader."""
+    """Return the numbers, and which texts are left to another reader."""
     kernel, bits, dtype, _ = KINDS[kind]
     buf = np.frombuffer((" " * 8 + "".join(texts)).encode(), np.uint8)
     length = np.array([len(text) for text in texts], np.int32)
@@ -52,7 +52,7 @@ def nearest(text: str, kind: str) -> Any:
 
 
 def midway(rng: random.Random) -> str:
-    """Give what lies midway between two floats, or a digit beside that."""
+    """Return what lies midway between two floats, or a digit beside that."""
     bits = rng.choice([23, 52])
     value, decimals = Fraction(2 * rng.randrange(1 << bits, 2 << bits) + 1) * Fraction(2) ** rng.randrange(-20, 12), 0
     while value.denominator != 1 and decimals < 19:
