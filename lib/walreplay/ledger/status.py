@@ -38,7 +38,7 @@ class RunStatus:
     """One run: ``applied``, or ``planned`` while it goes on (or since it was interrupted).
 
     Attributes:
-        writer: how rows were written; None of a run that has not ended, or in a ledger of an earlier version.
+        writer: how rows were written; None of a run that has not ended.
     """
 
     run: int

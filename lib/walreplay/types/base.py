@@ -108,9 +108,8 @@ def type_to_dict(column_type: ColumnType) -> dict[str, Any]:
 
 
 def type_from_dict(values: dict[str, Any]) -> ColumnType:
-    """Read what `type_to_dict` gave; fields that this version does not know are ignored."""
-    known = {field.name for field in fields(ColumnType)}
-    found = {name: value for name, value in values.items() if name in known}
+    """Read what `type_to_dict` gave."""
+    found = dict(values)
     schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(found["arrow"])))
     found["arrow"] = schema.field(0).type
     found["family"] = Family(found["family"])

@@ -225,7 +225,6 @@ def _counts_of(
     """Return the counts of a commit that was made before the run was interrupted."""
     epoch = run.plan.epochs[number]
     if found.counts is not None:
-        # A later version of walreplay may have written further counts.
         return RowCounts(**{name: found.counts.get(name, 0) for name in RowCounts.__dataclass_fields__})
     if not epoch.rows or "numTargetRowsUpdated" in found.metrics:
         return RowCounts()
