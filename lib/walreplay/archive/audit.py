@@ -1,8 +1,7 @@
-"""Audit an archive: everything that is damaged or missing, not only the first, and what it holds.
+"""Audit an archive: report everything that is damaged or missing, not only the first problem, and what it holds.
 
-What an audit has found, as plain values for people, notebooks and schedulers.
-
-What only a decode can tell of an archive: whether copies of a transaction agree, and which values are rescued.
+The first part is what only a decode can find: whether copies of a transaction agree, and which values are rescued.
+Then the report: plain values for people, notebooks and schedulers.
 """
 
 from __future__ import annotations

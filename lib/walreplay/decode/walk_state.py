@@ -1,13 +1,9 @@
 """The state of a walk: the open transaction, the relation versions in force, the numbers of origins.
 
-Recognise repeated Relation messages by their bytes, without reading them again.
-
-A streamed transaction announces every relation that it uses, mostly with the same message as an earlier one.  Equal
-bytes are the same message with the same length.
-
-The streamed transactions that are open in a walk, and those that an earlier session has left behind.
-
-Which messages are allowed where in a stream, and the errors for those that are not.
+`Announced` recognises repeated Relation messages by their bytes: a streamed transaction announces every relation that
+it uses, mostly with the same message as an earlier one, and equal bytes are the same message of the same length.
+`OpenStreams` has the open streamed transactions, also those that an earlier session has left behind.  `LEGAL` is the
+table of which message is allowed where, with the errors for those that are not.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""The base of all builders: rows are appended to arrays that grow geometrically, and handed to Arrow.
+"""The base of all column builders: rows are appended to arrays that grow geometrically and are handed to Arrow.
 
-Convert tiles from another encoding to UTF-8; all cells of a column are decoded at once.
-
-The cells of a column: where they lie in a tile, and how single ones are read.
+`CellTile` has the cells of a column: where they lie in a tile, and how single ones are read.  `in_utf8` converts tiles
+from another encoding, all cells of a column at once.  `ColumnBuilder` is the interface of all builders.
 """
 
 from __future__ import annotations

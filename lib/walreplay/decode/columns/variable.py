@@ -1,8 +1,6 @@
-"""Columns of values of any length: text, which is checked to be UTF-8, and bytea.
+"""Builders of columns whose values have any length.
 
-Columns of arrays of one dimension.
-
-Columns of pgvector's vectors.
+Text, which is checked to be UTF-8, and bytea; then arrays of one dimension, and pgvector's vectors.
 """
 
 from __future__ import annotations

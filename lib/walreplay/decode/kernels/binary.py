@@ -1,10 +1,8 @@
-"""Kernels for cells in binary format.
+"""Kernels for cells in binary format: values of fixed width, then PostgreSQL's text.
 
-Those for types of a fixed width see to the rows that a kernel of `kernels.fixed` has left in `misses`, or to all of
-them; they list those that are not in binary format, or not in the common form, and count them.  `texts` goes on
-from a row like the kernels of `kernels.text`.  A cell of n bytes in binary format has the length ``BINARY - n``.
-
-Kernels that give cells in binary format as PostgreSQL's text.
+Those for types of a fixed width take the rows that a kernel of `kernels.fixed` has left in `misses`, or all rows.  They
+list and count rows that are not in binary format, or not in the common form.  `texts` writes cells as PostgreSQL's
+text, and goes on from a row like the kernels of `kernels.text`.  A cell of n bytes has the length ``BINARY - n``.
 """
 # numba has no types.
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
@@ -525,7 +523,7 @@ def texts(buf, offset, length, first, column, form, ends, valid, data, at, row):
 
 @kernel(BYTES, given("uint64"), INT64, INT64)
 def has_control(data, words, start, end):
-    """Tell whether there is any control character, but tabs and line ends, between start and end.
+    """Return whether there is any control character, but tabs and line ends, between start and end.
 
     `words` is the same bytes, eight at a time.
     """

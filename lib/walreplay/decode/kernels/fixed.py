@@ -1,11 +1,9 @@
-"""Kernels for types of a fixed width: boolean, integers, numeric(p,s), date and timestamps.
+"""Kernels for types of a fixed width: boolean, integers, floats, numeric(p,s); then dates and timestamps in ISO 8601.
 
 Each takes the tile (buf, offset, length), the rows' first cells and the column, and writes one value and its
 validity for each row.  Rows whose value is not in the common form are listed in `misses` and counted, and the
 exact readers of `walreplay.types` decide.  NULL, unchanged and missing cells are 0 and invalid.
 Cells in binary format are misses as well: the kernels for those, in `kernels.binary`, take the misses over.
-
-Kernels for dates and timestamps in their common form, ISO 8601.
 """
 # numba has no types.
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"

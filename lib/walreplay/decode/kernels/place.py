@@ -1,10 +1,8 @@
-"""The kernels that place rows: each value goes from the bytes to where its column lies.
+"""The kernels that place rows: each value goes from the bytes to where its column lies, from text or binary format.
 
-What a program and its words are is described in `walreplay.decode.placing`, where Python makes them.  The walk places
-the rows that it finds as it goes (`walreplay.decode.kernels.walk`); `place_rows` places those of a tile that lie in
-its arrays; `settle` looks at what either has left.
-
-One value to where its column lies, in text or in binary format.
+A program and its words are described in `walreplay.decode.placing`, where Python makes them.  First come the kernels of
+one value.  The walk places the rows that it finds as it goes (`walreplay.decode.kernels.walk`), `place_rows` those of
+a tile that lie in its arrays; `settle` looks at what either has left.
 """
 # numba has no types.
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
@@ -535,7 +533,7 @@ def place_rows(
 
 @helper
 def _text_flags(start, end):
-    """Tell whether there is a NUL (`HAS_NUL`), or a byte outside of ASCII (`HAS_HIGH`), between two addresses."""
+    """Return whether there is a NUL (`HAS_NUL`), or a byte outside of ASCII (`HAS_HIGH`), between two addresses."""
     high = np.uint64(0)
     zero = np.uint64(0)
     at = start

@@ -1,10 +1,9 @@
-"""The kernels of rows that lie one behind the other with nothing unusual about them: most of what there is.
+"""The kernels of ordinary rows that follow each other: most rows of a stream.
 
-Most rows come with others of their transaction.  The two loops of this module take such, and nothing else; they keep
-little in mind.  What is unusual is left to the walk, which tells what it is: another message, damage, two tuples in
-one, a relation that is not known, no room.
-
-The kernels of one row: its tuple of cells, stepped over, put into arrays or into columns, and its digest.
+First the kernels of one row: its tuple of cells is skipped, written to arrays or placed in columns, and hashed.  Most
+rows come with others of their transaction: `skip_rows_ahead` and `place_rows_ahead` read only those, and keep little
+state.  Anything unusual is left to the walk, which finds out what it is: another message, damage, two tuples in one,
+a relation that is not known, no room.
 """
 
 from __future__ import annotations
@@ -80,7 +79,7 @@ def has_nul(base, p, size):  # type: ignore[no-untyped-def]
 
 @helper
 def has_nul_behind(base, p, size):  # type: ignore[no-untyped-def]
-    """Say the same where the value ends behind the first 32 bytes."""
+    """Return the same where the value ends behind the first 32 bytes."""
     end = p + size
     last = nul_bits(base + end - 32)
     if size <= 32:

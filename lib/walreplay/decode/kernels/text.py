@@ -1,7 +1,7 @@
-"""Kernels for values of any length: text, bytea, and arrays, which are taken apart in either format.
+"""Kernels for values of any length: text, bytea, and arrays in either format.
 
-Text and bytea are written one behind the other, so a row that the kernel cannot take, and a full output, end
-the call: the caller sees to that row (or to the room) and calls again with the row to go on from.
+Text and bytea are written one behind the other, so a row that the kernel cannot read, and a full output, end the call:
+the caller handles that row (or makes room) and calls again with the row to continue from.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
@@ -75,7 +75,7 @@ def texts(buf, offset, length, first, column, ends, valid, data, at, row):
 
 @kernel(BYTES, WORDS, INT64, INT64)
 def text_flags(data, words, start, end):
-    """Tell whether there is a NUL byte (HAS_NUL) or one outside ASCII (HAS_HIGH) between start and end.
+    """Return whether there is a NUL byte (HAS_NUL) or one outside ASCII (HAS_HIGH) between start and end.
 
     `words` is the same bytes, eight at a time: a loop over them becomes vector instructions.
     """
