@@ -1,10 +1,7 @@
 """Delta's statements: create a table, make a commit exactly once, find it again, MERGE, read.
 
-The Spark SQL type of each Arrow type.
-
-Create a catalog's table by a statement, without rows.
-
-Look at a table's first rows.
+First the Spark SQL type of each Arrow type, and how a catalog's table is created by a statement, without rows.  Then
+the commits: `committing` makes one exactly once, `find_commit` finds it again.
 """
 
 from __future__ import annotations
@@ -342,7 +339,7 @@ def committing(spark: SparkSession, commit: CommitId) -> Iterator[Marking]:
 
 
 def say_in_front(spark: SparkSession, table: TableName, commit: CommitId) -> None:
-    """Say in a commit of its own whose the next one is, which the platform does not let say it itself."""
+    """Write in a commit of its own which run makes the next one, where the platform does not let that one say it."""
     spark.sql(f"ALTER TABLE {table.sql} SET TBLPROPERTIES ({listed({MADE_BY: in_statement(commit.mark)})})")
 
 

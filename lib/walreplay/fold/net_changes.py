@@ -1,13 +1,12 @@
 """Fold a table's events: within a file to fewer events, then across all files to the rows to merge.
 
-Put rows together from events: each from its own, and the values that it leaves unchanged from others.
+`assembled` builds rows from events: each from its own, and the values that it leaves unchanged from others.
 
-Choose the bucket of each event: its key's, or, if keys have changed, one bucket for all linked keys.
+An event belongs to the bucket of its key.  If a row takes another key and keeps values that were not sent, the two keys
+are linked: their events have to be folded together, in one bucket.  Links are only 16 bytes each, so all of them can be
+brought to one place to find which keys belong together:
 
-If a row takes another key and keeps values that were not sent, the two keys are linked: their events have to be folded
-together.  Links are only 16 bytes each, so all of them can be brought to one place to find which keys belong together:
-
-1. `split` divides a file's events by key, `links_of` gives its links.
+1. `split` divides a file's events by key, `links_of` returns its links.
 2. `components` makes `Routes` of all files' links; `Routes.split` divides them as `split` does the events.
 3. `route` divides each bucket's events again, by the routes of that bucket.  Events whose keys have no link stay where
    they are; a component comes together in the bucket of one of its keys.

@@ -1,6 +1,6 @@
-"""Put tables that were made beside in place, as what is written in the ledger says; killed, it is gone on with.
+"""Swap rebuilt tables into place, and remove their side target (`Target.side`) afterwards.
 
-Remove a side target (`Target.side`), whose tables have come to their places.
+The ledger records the swap first, so an interrupted one can be resumed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Maintain a target: what its tables and its ledger need is found out, and done under the run lock.
+"""Maintain a target: find out what its tables and its ledger need, and do it under the run lock.
 
 OPTIMIZE, REORG and VACUUM change no row, so the next run finds its tables as it has left them
-(`walreplay.delta.commits`).  A run that came in between would meet a commit that it does not know: so the lock is held,
-and a run that is at work, or was interrupted, comes first.
+(`walreplay.delta.commits`).  A run that came in between would meet a commit that it does not know.  So the lock is
+held, and a run that is at work, or was interrupted, comes first.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Rebuild: make tables of a target again from the archive, as of the very LSN that the target is at.
 
 The tables are made beside, in a side target (`Target.side`) with a ledger of its own, by the ordinary job, which ends
-where the target stands.  So a rebuild that was killed goes on where it was, and runs of the target may come in between.
-Then, under the target's lock, each table is compared; those that are not right get the other ones' rows in one commit
-each (`walreplay.job.installing`).
+at the target's LSN.  So a killed rebuild is resumed, and runs of the target may come in between.  Then, under the
+target's lock, each table is compared; those that are not right get the other ones' rows in one commit each
+(`walreplay.job.installing`).
 """
 
 from __future__ import annotations

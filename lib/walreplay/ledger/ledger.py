@@ -138,7 +138,7 @@ class Ledger:
         return state
 
     def release(self) -> None:
-        """Give the lock back if this run still has it."""
+        """Release the lock if this run still has it."""
         self._state.release()
 
     def check_lock(self, *, sure: bool = False) -> None:

@@ -1,7 +1,7 @@
-"""The ledger's ``state`` table: one row that says where a target stands, and which run has the lock.
+"""The ledger's ``state`` table: one row with what a target has applied, and which run has the lock.
 
 The lock (`walreplay.ledger.state`) is in this row.  A run takes it by a conditional change, so that Delta's
-optimistic concurrency decides between two runs.  The write that ends a run gives it back.  No write of the row succeeds
+optimistic concurrency decides between two runs.  The write that ends a run releases it.  No write of the row succeeds
 for a run that does not hold it.  In a target's first run the row exists, ``new``, before there is a plan.
 
 Each change is one commit with a condition (`walreplay.writing.writer.OneRow`).
@@ -250,7 +250,7 @@ class StateTable:
         return self._row.create(values_of(state, mine, self._target), exists=exists)
 
     def release(self) -> None:
-        """Give the lock back if this run has it.  A failure here must not hide why the run has ended."""
+        """Release the lock if this run has it.  A failure here must not hide why the run has ended."""
         with self._writing:
             mine = self._mine
             if mine is not None and not self._lost:

@@ -1,4 +1,4 @@
-"""The formats of COPY that rows are loaded from, and how they are told apart."""
+"""The formats of COPY that rows are loaded from, and how they are recognised."""
 
 from __future__ import annotations
 
