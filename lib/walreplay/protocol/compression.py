@@ -66,7 +66,7 @@ class _Decompressor(Protocol):
 
 
 def detect_compression(head: bytes) -> str | None:
-    """Tell a file's compression from its first `HEAD_BYTES` bytes: gzip, zstd, lz4, bz2, or None.
+    """Return a file's compression by its first `HEAD_BYTES` bytes: gzip, zstd, lz4, bz2, or None.
 
     No framing begins like any of them.  Where there are fewer bytes, the first of them count.
     """

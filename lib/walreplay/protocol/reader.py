@@ -1,9 +1,8 @@
 """The scalar reader: one message at a time, every length checked before the bytes are touched.
 
 It is the reference that defines what the bytes mean; decoders made for speed are tested against it.
-
-`read_message` has no state: the caller says whether the message stands inside a stream.  `read_stream` keeps
-that state (`is_streaming_after` is all of it) and knows the framings.
+`read_message` has no state: the caller says whether the message lies inside a stream.  `read_stream` keeps that state
+(`is_streaming_after` is all of it) and knows the framings.
 """
 
 from __future__ import annotations

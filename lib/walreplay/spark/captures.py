@@ -1,6 +1,6 @@
-"""Capture files as Spark sees them: listing, and scanning in parallel.
+"""Capture files: listed by Spark, and scanned in parallel; without Spark in an object store that Python reaches.
 
-Capture files in an object store that driver and workers reach by themselves: listed and read without Spark.
+`StoredFiles` are in a store that driver and workers reach by themselves, so their bytes do not pass through the JVM.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Decode what a plan applies, step by step, without Spark.
-
-Plan the files of one stream without Spark.
-"""
+"""Without Spark: plan the files of one stream (`plan_files`), and decode what a plan applies, step by step."""
 
 from __future__ import annotations
 

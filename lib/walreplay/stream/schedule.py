@@ -1,6 +1,6 @@
 """The order in which bytes are decoded: ordinary transactions where they lie, deferred ones where they commit.
 
-The part of a file that is being added to a stitch.
+`Walk` is the part of a file that is being added to a stitch.
 """
 
 from __future__ import annotations

@@ -1,24 +1,18 @@
 """Join the files' summaries into one stream, and plan what of it is applied.
 
-Files are scanned in parallel, each on a guess of where its first message begins.  Here the guesses are held against
-what is certain (`walreplay.decode.files`).  A file whose guess proves wrong is scanned again, from its
-true place (`Stitch.next_scan`).
+Files are scanned in parallel, each on a guess of where its first message begins.  Here the guesses are compared with
+what is certain (`walreplay.decode.files`).  A file whose guess proves wrong is scanned again, from its true place
+(`Stitch.next_scan`).  What is known is in one record (`walreplay.stream.state.StitchState`), which always describes the
+end of the last file that was added, exactly; nothing in it rests on a guess.
 
-What is known stands in one record (`walreplay.stream.state.StitchState`), which always describes the end of the
-last file that was added, exactly; nothing in it rests on a guess.  The moves that streamed and prepared transactions
-make are those of `walreplay.stream.state`.
-
-Follow the messages that prepare, commit or abort streamed and prepared transactions.
-
-Gather streamed and prepared transactions from the parts that hold their rows: blocks (streamed) and bodies.
-
-What stands open where a run's files end, and where the next run goes on.
-
-Follow a part's Relation and Type messages outside of streamed blocks, and check that used relations are known.
-
-Rows of a table that are others from some place on and are not sent: of partitions, enums and unlogged tables.
-
-Compute the place in a stream behind some bytes from the bytes' summary.
+- `decide` follows the messages that prepare, commit or abort streamed and prepared transactions, by the moves of
+  `walreplay.stream.state`.
+- `add_block` and `add_body` gather these transactions from the parts that hold their rows.
+- `resume_at` returns what is open at the end of a run's files, and where the next run begins.
+- `Following` follows a part's Relation and Type messages outside of streamed blocks, and checks that used relations
+  are known.
+- `warnings_of_moved`: rows that change at some place and are not sent, of partitions, enums and unlogged tables.
+- `end_place` computes the place in a stream behind some bytes from the bytes' summary.
 """
 
 from __future__ import annotations
@@ -477,7 +471,7 @@ _ROWS: Final = {
 
 
 def warnings_of_moved(moved: Sequence[Moved], layouts: Layouts, versions: Versions) -> Iterator[str]:
-    """Tell of each table, or root that changes are published under, what has become of its rows.
+    """Yield for each table, or root that changes are published under, what has become of its rows.
 
     Args:
         moved: what was announced and has committed.

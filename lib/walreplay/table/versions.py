@@ -1,12 +1,7 @@
 """The relation versions of a run: which mirror table each belongs to, and what identifies its rows.
 
-Which labels of enums a run's columns have: those of the run's end, in rows of all versions.
-
-Entry points: `labelled` gives a column's type with them, and how its values are sent.
-
-Whether the labels of columns that tell rows apart are converted: in the run of a rename, and not later.
-
-Entry points: `with_whole_keys`.
+`labelled` returns a column's type with its enum's labels, those of the run's end in rows of all versions, and how its
+values are sent.  `with_whole_keys` converts renamed enum labels in key columns only in the run that renames them.
 """
 
 from __future__ import annotations
@@ -206,7 +201,7 @@ class Catalogue:
 
     @property
     def assignments(self) -> dict[Relation, Assigned]:
-        """Say for the decoding tasks where the rows of each version go."""
+        """Return for the decoding tasks where the rows of each version go."""
         numbers = {relation: number for number, relation in enumerate(self.relations)}
         found = {}
         for relation, versions in self.versions.items():
@@ -374,7 +369,7 @@ def _announced_comments(relation: Relation, layout: Layout | None) -> list[str]:
 
 
 def _conflicts(relation: Relation, selection: Selection) -> Iterator[str]:
-    """Tell where the configuration and the source say different things of older rows."""
+    """Yield warnings where configuration and source disagree about older rows."""
     for n, missing in zip(selection.columns, selection.missing, strict=True):
         announced = relation.columns[n]
         if missing is not None and announced.missing not in (None, missing):

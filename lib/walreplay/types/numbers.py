@@ -1,18 +1,14 @@
-"""numeric with a precision and a scale that a decimal128 holds, or as the nearest double.
+"""Numbers, boolean and money, from text and from binary format.
 
-Other exact numerics become strings: those without a precision, because their values have no common scale, and those
-with more than 38 digits or with a scale outside 0 to the precision.
-
-smallint, integer, bigint; oid and xid, which are 32 bits without a sign.
-
-real and double precision: shortest exact digits, or NaN and the infinities, which the columns hold.
-
-boolean: one letter.
-
-money: a count of cents, and nothing of its currency.
-
-The server's lc_monetary decides how it is written: currency, number of decimals, separators.  The bytes have none of
-this.  So it is written as in the locales C and en_US, which is exact if the server uses one of them.
+- real and double precision: shortest exact digits, or NaN and the infinities, which the columns hold.
+- numeric with a precision and a scale that a decimal128 holds, or as the nearest double.  Other exact numerics become
+  strings: those without a precision, because their values have no common scale, and those with more than 38 digits or
+  with a scale outside 0 to the precision.
+- smallint, integer, bigint; oid and xid, which are 32 bits without a sign.
+- boolean: one letter.
+- money: a count of cents.  The server's lc_monetary decides how it is written: currency, number of decimals,
+  separators.  The bytes have none of this.  So it is written as in the locales C and en_US, which is exact if the
+  server uses one of them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Give a mirror table the columns that its relation has now.
+"""Change a mirror table's columns to those that its relation has now.
 
 What Delta can change by metadata alone ALTER TABLE statements change, one by one; a statement is skipped if the table's
 columns show that it was run before.  Everything else rewrites the table in one commit, for

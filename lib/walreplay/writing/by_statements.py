@@ -1,6 +1,6 @@
 """The writer that uses Spark's own statements, which work everywhere.
 
-A table of one row that is read and changed by Spark's statements.
+`StatementRow` is a table of one row that statements read and change; `StatementWriter` writes all other tables.
 """
 
 from __future__ import annotations

@@ -1,12 +1,8 @@
 """Fold many tables in one Spark job, before each gets its own commit.
 
-A fold depends only on the staged events, not on the table.  For most tables it takes next to no time, so many can
-share a job and its tasks.
-
-Work on many tables' staged rows in one Spark job.
-
-A job takes some tens of milliseconds however little it does, and so does each of its tasks.  If tasks themselves read
-staged rows and write files, nothing has to be brought together by Spark, and all tables can share a job.
+A fold depends only on the staged events, not on the table, and for most tables takes next to no time.  A job takes some
+tens of milliseconds however little it does, and so does each of its tasks.  Tasks that read staged rows and write files
+themselves need nothing that Spark has to bring together, so all tables can share a job (`Together`).
 """
 
 from __future__ import annotations

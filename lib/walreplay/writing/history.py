@@ -1,12 +1,10 @@
-"""One commit of a history: versions are added, and those that end are given their ends.
+"""One commit of a history: versions are added, and those that end get their ends.
 
 A row of a fold either opens a version, or closes one that the table has (`walreplay.fold.versions.version_schema`).  So
 one MERGE does both.  It looks at open versions alone: what has ended is never touched again.
 
-Where only changes of some columns begin versions, a row may also replace the open version's values; see
-`walreplay.writing.history`.
-
-Decide which versions of a history go on in the table's open ones, because no watched column has changed.
+If only changes of some (watched) columns begin versions, a row may also replace the open version's values: then no
+watched column has changed, and the version continues (`with_continued`).
 """
 
 from __future__ import annotations

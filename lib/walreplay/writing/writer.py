@@ -1,8 +1,8 @@
 """The one interface through which rows reach Delta tables.
 
-There are two ways: Spark's own statements (`walreplay.writing.by_statements`), which work everywhere, and files that
-Python writes and delta-rs commits (`walreplay.writing.by_files`).  `walreplay.writing.by_files`
-chooses once for a target.  All other modules are given the writer, and do not ask which one it is.
+There are two implementations: Spark's own statements (`walreplay.writing.by_statements`), which work everywhere, and
+files that Python writes and delta-rs commits (`walreplay.writing.by_files`, which also chooses one, once for a target).
+All other modules are handed the writer, and do not ask which one it is.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Fold a table's staged events, of all files, to the rows to merge.
 
-Compare rows to merge with a table's, where Spark's statements cannot: texts by value, and watched columns.
+Also compare these with a table's rows where Spark's statements cannot: texts by value, and watched columns.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Preparing the process of a Python worker for this package's tasks.
+"""Prepare the process of a Python worker for this package's tasks.
 
-Try, in a worker, whether a folder or a file is reached by itself.
+`reach` and `reach_file` try, in a worker, whether it reaches a folder or a file by itself.
 """
 
 from __future__ import annotations
