@@ -112,7 +112,7 @@ class Screen:
 
 
 class Rate:
-    """Says how fast something goes, and how long it takes on, as far as that can be told.
+    """How fast something goes, and how long it will still take, as far as that is known.
 
     Args:
         clock: gives seconds.

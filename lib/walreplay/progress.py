@@ -35,19 +35,19 @@ class NoProgress:
     """Ignores all reports."""
 
     def stage(self, name: str, total: int | None) -> None:
-        """Say nothing."""
+        """Report nothing."""
 
     def advance(self, count: int = 1) -> None:
-        """Say nothing."""
+        """Report nothing."""
 
     def doing(self, what: str) -> None:
-        """Say nothing."""
+        """Report nothing."""
 
     def done(self) -> None:
-        """Say nothing."""
+        """Report nothing."""
 
     def so_far(self, done: int, total: int) -> None:
-        """Say nothing."""
+        """Report nothing."""
 
 
 LOGGER: Final = logging.getLogger("walreplay")

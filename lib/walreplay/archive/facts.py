@@ -110,7 +110,7 @@ def standing(stitch: Stitch, *, gap: bool = False) -> str:
 
 
 class Follower:
-    """Follows a stitch from file to file, and tells what each has brought.
+    """Follows a stitch from file to file, and returns what each has added.
 
     Args:
         name_of: gives a path's name below the archive's folder.

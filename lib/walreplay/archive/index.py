@@ -375,7 +375,7 @@ class ArchiveIndex:
         )
 
     def add(self, files: Sequence[Indexed]) -> int:
-        """Write the rows of files, where they are not there as they are; give how many were written.
+        """Write the rows of files, where they are not there as they are; return how many were written.
 
         Raises:
             TargetError: the index cannot be written to.
@@ -570,7 +570,7 @@ class Recording:
         self._at = standing(stitch)
 
     def look(self, stitch: Stitch, *, gap: bool = False) -> str:
-        """See where the stitch stands; give that in short.
+        """Note the stitch's place; return it in short (`standing`).
 
         Args:
             gap: what is in front of the next file is lost.
@@ -580,13 +580,13 @@ class Recording:
         return self._at
 
     def take(self, stitch: Stitch, file: CaptureFile, scan: FileScan) -> FileFacts:
-        """Take up the file that was just added, scanned from its beginning, and give what is told of it."""
+        """Take the file that was just added, scanned from its beginning, and return its facts."""
         facts = self._follower.take(stitch, scan, file.modified)
         self._rows.append(Indexed(facts, scan, None if scan.guessed else self._at))
         return facts
 
     def write(self) -> int:
-        """Write the rows of the files since the last call, where they are not there as they are; say how many.
+        """Write the rows of the files since the last call, where they are not there as they are; return how many.
 
         Raises:
             TargetError: the index cannot be written.

@@ -504,7 +504,7 @@ class Layouts:
         return known is not None and known.is_dropped
 
     def take(self, message: m.Message, aborted: Collection[int] = ()) -> tuple[Layout, ...]:
-        """Read a message and take what it announces; give that: one announcement, or none.
+        """Read a message and take what it announces; return that: one announcement, or none.
 
         Behind an enum's, what is in force is to be told anew (`labelled`).
 

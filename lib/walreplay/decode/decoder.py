@@ -419,7 +419,7 @@ class Decoder(StreamWalker):
     # From rows to columns.
 
     def convert(self, buf: NDArray[np.uint8], tile: Tile) -> Iterator[ChangeBatch]:
-        """Convert a tile's rows; give the batches that they fill."""
+        """Convert a tile's rows; yield the batches that they fill."""
         placer = self._placer
         yield from self._settle(buf, tile)
         if not tile.changes:

@@ -223,7 +223,7 @@ class OnePass:
         self._files = 0
 
     def read(self, content: bytes | memoryview) -> Iterator[ChangeBatch]:
-        """Read the next file; give batches whose rows are final.
+        """Read the next file; yield batches whose rows are final.
 
         Args:
             content: the file's bytes as stored.

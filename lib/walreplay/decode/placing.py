@@ -159,7 +159,7 @@ class Placer:
         )
 
     def settle(self) -> tuple[list[int], NDArray[np.int64]]:
-        """Settle pending rows that need no more work; give the slots that Python has to complete, and `misses`."""
+        """Settle pending rows that need no more work; return the slots that Python has to complete, and `misses`."""
         count = kernels.settle(self.programs, self.touched, self.marks)
         missed = self.misses[: words.MISS_WORDS * self.marks[words.MISSED]].reshape(-1, words.MISS_WORDS)
         self.marks[[words.MISSED, words.TRIED]] = 0

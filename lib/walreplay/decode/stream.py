@@ -64,7 +64,7 @@ class StreamWalker(WalkState):
     """Whether a new session ends the walk; it is an error else."""
 
     def walk(self, data: bytes | memoryview, start: int = 0, stop_at: int | None = None) -> Iterator[Tile]:
-        """Walk the whole messages of a buffer from ``start``; give the tiles, leave `position` behind the last.
+        """Walk the whole messages of a buffer from ``start``; yield the tiles, leave `position` behind the last.
 
         Args:
             data: the bytes; an unfinished message at their end is left alone.

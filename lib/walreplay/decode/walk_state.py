@@ -102,7 +102,7 @@ class OpenStreams:
         return None if stream is None else stream.announced
 
     def end(self, xid: int) -> set[int] | None:
-        """End a stream; give the oids that it has announced, or None if its start was not walked."""
+        """End a stream; return the oids that it has announced, or None if its start was not walked."""
         stream = self._open.pop(xid, None)
         return None if stream is None else stream.announced
 

@@ -336,7 +336,7 @@ def by_announcement(present: Sequence[MirrorColumn], columns: Sequence[SourceCol
 def _by_places(
     present: Sequence[MirrorColumn], columns: Sequence[SourceColumn], survivors: Mapping[str, int]
 ) -> dict[str, int]:
-    """Add the renames that positions prove; give the number of each continued column by its new name.
+    """Add the renames that positions prove; return the number of each continued column by its new name.
 
     A column in front of a surviving one is at least as old as that one, so it was not added but renamed.
     """

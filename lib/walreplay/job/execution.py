@@ -395,7 +395,7 @@ class Applying:
     told: int = 0
 
     def apply(self, work: Work) -> tuple[State, RunReport]:
-        """Apply a plan; give the ledger's state behind it, and the run's report, but for its time."""
+        """Apply a plan; return the ledger's state behind it, and the run's report, but for its time."""
         self.run.warnings.extend(work.plan.warnings)
         catalogue = Catalogue.of(work.plan, self.run.settings, work.entries)
         self.run.warnings.extend(catalogue.warnings)

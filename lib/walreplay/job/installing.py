@@ -34,7 +34,7 @@ _OF_LEDGER: Final = ("state", *HISTORY)
 
 
 def remove_side(spark: SparkSession, side: Target, tables: Iterable[TableName]) -> str | None:
-    """Remove a side target, and give a note where that cannot be done from here.
+    """Remove a side target, and return a note where that cannot be done from here.
 
     Args:
         tables: those of its tables that are known.
@@ -79,7 +79,7 @@ class Installing:
     captures: str
 
     def begin(self, state: State, rebuild: Rebuild, number: int) -> State:
-        """Write down what is to be put in place; give the ledger's state with it.
+        """Write down what is to be put in place; return the ledger's state with it.
 
         Args:
             number: the rebuild's, as a run.

@@ -202,7 +202,7 @@ class _Maintenance:
         )
 
     def _do(self, spark: SparkSession, action: Action, table: TableName) -> tuple[int, int]:
-        """Do one thing; give how many files were removed and added."""
+        """Do one thing; return how many files were removed and added."""
         if action == "purge":
             return purge(spark, table)
         if action == "optimize":
@@ -215,7 +215,7 @@ class _Maintenance:
         return 0, 0
 
     def _tried(self, name: str, table: TableName, is_ledger: bool, work: Callable[[SparkSession], None]) -> str | None:
-        """Do some work on a table; give in one line what has stopped it, which does not stop the work on others."""
+        """Do some work on a table; return in one line what has stopped it, which does not stop the work on others."""
         try:
             with (
                 storage_errors(table.text),

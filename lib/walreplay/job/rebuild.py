@@ -137,7 +137,7 @@ class Rebuilding:
         return MakingBeside(self.context, self.captures, side, None if self.late is None else self.late.load.at_lsn)
 
     def _finish(self, state: State) -> tuple[State | None, tuple[str, RunReport] | None]:
-        """Finish a rebuild that was interrupted; give also its side target's name, and its report."""
+        """Finish a rebuild that was interrupted; return also its side target's name, and its report."""
         locked = self.context.lock()
         if locked is None or locked.rebuild is None:
             self.context.ledger.release()

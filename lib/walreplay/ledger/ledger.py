@@ -125,7 +125,7 @@ class Ledger:
         return True
 
     def acquire(self) -> State | None:
-        """Take the lock, and give the state under it: the one that was read, or a newer one.
+        """Take the lock, and return the state under it: the one that was read, or a newer one.
 
         Raises:
             TargetError: when another run has it, or a base load is interrupted.
@@ -252,7 +252,7 @@ class Ledger:
         return writing
 
     def give_up_load(self, state: State) -> State:
-        """Forget a base load of which no table has anything, and give back the lock."""
+        """Forget a base load of which no table has anything, and release the lock."""
         assert state.load is not None
         assert not state.load.writing
         ended = state.ended(state.tables)

@@ -154,7 +154,7 @@ class StateTable:
     # The lock
 
     def acquire(self) -> State | None:
-        """Take the lock, and give the state under it: the very one that was read, or what has come in between.
+        """Take the lock, and return the state under it: the very one that was read, or what has come in between.
 
         Raises:
             TargetError: when another run has it.
@@ -281,7 +281,7 @@ class StateTable:
         return self._lost_error() if self._lost else None
 
     def write(self, state: State) -> None:
-        """Write the row; the write that ends a run gives the lock back.
+        """Write the row; the write that ends a run releases the lock.
 
         Raises:
             TargetError: when another run has taken over.

@@ -178,7 +178,7 @@ def bare_name(path: str) -> tuple[str, str]:
 
 
 def header_of(head: bytes, form: CopyFormat, codec: str, path: str) -> tuple[list[str], int]:
-    """Read the line with the columns' names; give them, and where the rows begin.
+    """Read the line with the columns' names; return them, and where the rows begin.
 
     Args:
         head: the first bytes of the file.

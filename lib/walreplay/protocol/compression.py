@@ -47,7 +47,7 @@ _MAGIC: Final = (
 
 _Steps: TypeAlias = Generator[tuple[bytes, int], None, int]
 _ReadMember: TypeAlias = Callable[[memoryview, int], _Steps]
-"""Decompress the member that begins at an offset, in steps; give where it ends."""
+"""Decompress the member that begins at an offset, in steps; return where it ends."""
 
 
 class _Decompressor(Protocol):

@@ -51,7 +51,7 @@ def read_message(
     parallel: bool | None = None,
     names: Names = names_in_utf8,
 ) -> tuple[m.AnyMessage, int]:
-    """Read the message that begins at an offset; give it and the offset behind it.
+    """Read the message that begins at an offset; return it and the offset behind it.
 
     Args:
         data: what holds the message; it may end before the message does, or long after.
@@ -90,7 +90,7 @@ def is_streaming_after(message: m.AnyMessage, streaming: bool) -> bool:
 def read_stream(
     data: Buffer, *, framing: Framing, parallel: bool | None = None, names: Names = names_in_utf8
 ) -> Iterator[tuple[int, m.AnyMessage]]:
-    """Read one session's whole bytes, uncut and uncompressed; give each message with its own offset.
+    """Read one session's whole bytes, uncut and uncompressed; yield each message with its own offset.
 
     Args:
         data: the bytes.

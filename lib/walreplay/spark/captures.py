@@ -361,7 +361,7 @@ def scan_captures(spark: SparkSession, tasks: Mapping[str, ScanTask]) -> dict[st
 
 
 def scan_each(spark: SparkSession, tasks: Mapping[str, ScanTask]) -> dict[str, FileScan | WalReplayError]:
-    """Scan files in parallel; give of each its scan or its error, in the order of the tasks.
+    """Scan files in parallel; return for each its scan or its error, in the order of the tasks.
 
     Raises:
         WalReplayError: one that is of none of the files.

@@ -132,7 +132,7 @@ class PlannedBytes:
         types: Sequence[Type],
         layouts: Sequence[Layout] = (),
     ) -> Iterator[ChangeBatch]:
-        """Decode one step of the plan; give full batches.  The decoder keeps the rows that do not fill a batch."""
+        """Decode one step of the plan; yield full batches.  The decoder keeps the rows that do not fill a batch."""
         data = self._data if step.seam is None else memoryview(step.seam)
         relations = [versions[number] for number in step.relations]
         known = [types[number] for number in step.types]

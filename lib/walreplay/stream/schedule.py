@@ -150,7 +150,7 @@ class Schedule:
         place: Place,
         view: View,
     ) -> int:
-        """Add the ordinary transactions between two offsets of a part, if there are any; give the entry's number.
+        """Add the ordinary transactions between two offsets of a part, if there are any; return the entry's number.
 
         Args:
             place: the place at ``start``.

@@ -57,7 +57,7 @@ class Committed(NamedTuple):
 
 
 def decide(state: StitchState, item: Decided, walked: Walk) -> Committed | None:
-    """Apply a decision to the state; give the committed transaction if the decision is a commit.
+    """Apply a decision to the state; return the committed transaction if the decision is a commit.
 
     Raises:
         OrderError: a subtransaction of it has rolled back as one of another transaction.
@@ -230,7 +230,7 @@ def _take(state: StitchState, item: Deferred, layouts: Layouts, message: m.Messa
 def _take_body(
     state: StitchState, body: Body, item: Deferred, walked: Walk, used: Sequence[m.Relation]
 ) -> tuple[Layout, ...]:
-    """Follow what a transaction announces that is being prepared; give what was announced before."""
+    """Follow what a transaction announces that is being prepared; return what was announced before."""
     summary = walked.part.summary
     relations = [(at, relation) for at, relation in summary.relations if body.start <= at < body.stop]
     waiting = [(at, message) for at, message in summary.announced if body.start <= at < body.stop]

@@ -44,7 +44,7 @@ class Together:
     _slots: int = 0
 
     def add(self, rows: FileRows, work: Work, size: int) -> int:
-        """Add a function; give the position of its rows in the result of `run`.
+        """Add a function; return the position of its rows in the result of `run`.
 
         Args:
             rows: the staged rows that it works on.
@@ -58,7 +58,7 @@ class Together:
         return slot
 
     def run(self) -> list[list[Row]]:
-        """Run all functions; give the rows of each, in the order in which they were added."""
+        """Run all functions; return the rows of each, in the order in which they were added."""
         found: list[list[Row]] = [[] for _ in range(self._slots)]
         bins = self._bins()
         if bins:

@@ -89,7 +89,7 @@ def _told(updates: int, deletes: int) -> str:
 
 
 def formed(spark: SparkSession, query: str, form: Form, kind: pa.DataType, view: str) -> str:
-    """Create a view with the columns ``text`` and ``form``; give its name.
+    """Create a view with the columns ``text`` and ``form``; return its name.
 
     Args:
         query: SQL for a column ``text``, without duplicates.

@@ -129,7 +129,7 @@ def fence_of(spark: SparkSession, target: Target, run_id: str) -> Fence | None:
 
 
 def remove(spark: SparkSession, table: TableName, check_lock: Callable[[], None]) -> str | None:
-    """Remove a table; give a note if it is left behind without rows."""
+    """Remove a table; return a note if it is left behind without rows."""
     check_lock()
     if table.path is None:
         delta.drop(spark, table)
@@ -219,7 +219,7 @@ class Replacing:
 
 
 def replace_rows(spark: SparkSession, writer: TableWriter, what: Replacing) -> int | None:
-    """Put the rows in place, and give the version that the table has with them; None if they are gone.
+    """Put the rows in place, and return the version that the table has with them; None if they are gone.
 
     Args:
         spark: a session that only the caller uses.

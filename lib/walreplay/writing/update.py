@@ -354,7 +354,7 @@ def _ready(
     overwrite: bool,
     is_merged: bool,
 ) -> Mapping[str, str]:
-    """Switch on the features that an epoch's statement needs; give the settings for the statement."""
+    """Switch on the features that an epoch's statement needs; return the settings for the statement."""
     merge = run.merge(number)
     is_small = is_merged and _is_small(spark, run)
     if overwrite:

@@ -151,7 +151,7 @@ class CellTile:
         return bool(kernels_text.count_binary(self.length, self.first, self.column))
 
     def as_text(self, codec: str = UTF8) -> tuple[CellTile, list[Rescued]]:
-        """Convert all cells to text in UTF-8; give the new tile, and the values that have no text.
+        """Convert all cells to text in UTF-8; return the new tile, and the values that have no text.
 
         Args:
             codec: the encoding of the cells in text format.
@@ -185,7 +185,7 @@ class CellTile:
 
 
 def in_utf8(tile: CellTile, codec: str) -> tuple[CellTile, list[Rescued]]:
-    """Convert a tile's cells to text in UTF-8; give the new tile, and the values that have no text.
+    """Convert a tile's cells to text in UTF-8; return the new tile, and the values that have no text.
 
     Raises:
         ValueFormatError: a cell is not in the encoding, or contains a NUL.
@@ -220,7 +220,7 @@ def _decoded(tile: CellTile, codec: str) -> CellTile | None:
 
 
 def _joined(tile: CellTile) -> tuple[Bytes, Bytes]:
-    """Join the valid cells with a NUL after each; give the bytes, and which cells are valid.
+    """Join the valid cells with a NUL after each; return the bytes, and which cells are valid.
 
     In none of the encodings is a NUL part of another character.  So if a cell ends in the middle of a character, or
     contains a NUL, the decoded text has a NUL too few or too many.
@@ -308,7 +308,7 @@ class ColumnBuilder(ABC):
         return rescued or None
 
     def reserve(self, rows: int) -> int:
-        """Make room for at least so many rows; give the number of rows for which there is room."""
+        """Make room for at least so many rows; return the number of rows for which there is room."""
         if rows > self._capacity:
             self._capacity = max(MIN_ROWS, rows, 2 * self._capacity)
             self._grow(self._capacity)
@@ -319,7 +319,7 @@ class ColumnBuilder(ABC):
         raise NotImplementedError
 
     def finish_placed(self, tile: CellTile, missed: Cells, flags: int) -> list[Rescued]:
-        """Complete the rows that the kernel has placed behind `rows`; give the values that the type cannot hold.
+        """Complete the rows that the kernel has placed behind `rows`; return the values that the type cannot hold.
 
         Args:
             tile: the cells of these rows.

@@ -106,7 +106,7 @@ class VariableBuilder(ColumnBuilder):
         return rescued
 
     def _append_exactly(self, tile: CellTile, row: int) -> Rescued | None:
-        """Append one value that the kernels did not read; give it if the type cannot hold it."""
+        """Append one value that the kernels did not read; return it if the type cannot hold it."""
         at = self.rows + row
         used = int(self._ends[at])
         try:
@@ -172,7 +172,7 @@ class TextBuilder(VariableBuilder):
         return []
 
     def _fault(self, tile: CellTile) -> ValueFormatError | None:
-        """Check the text that the kernels have gathered; give the error for the first fault."""
+        """Check the text that the kernels have gathered; return the error for the first fault."""
         start, end = self.rows, self.rows + tile.size
         flags = kernels_text.text_flags(self._data, self._words, int(self._ends[start]), int(self._ends[end]))
         return self._fault_by(tile, flags)

@@ -176,7 +176,7 @@ def _nearest_float(number, decimals, fraction_bits):
 
 @helper
 def float_of(base, start, end, fraction_bits):
-    """Read a number of up to 19 digits without an exponent; give its bits, and whether it is one."""
+    """Read a number of up to 19 digits without an exponent; return its bits, and whether it is one."""
     negative = np.int64(end > start and load_byte(base + start) == 45)
     start += negative
     point = start
@@ -249,7 +249,7 @@ def _split_numeric(base, start, end, precision, scale):
 
 @helper
 def narrow_decimal_of(base, start, end, precision, scale):
-    """Read a numeric of a precision up to 18 that has exactly the scale's digits; give it, and whether it is one."""
+    """Read a numeric of a precision up to 18 that has exactly the scale's digits; return it, and whether it is one."""
     negative = np.int64(end > start and load_byte(base + start) == 45)
     start += negative
     whole = _split_numeric(base, start, end, precision, scale)
@@ -287,7 +287,7 @@ def decimals_narrow(buf, offset, length, first, column, precision, scale, values
 
 @helper
 def _append_digits(base, start, count, high, low):
-    """Put up to 38 digits behind a number of 128 bits; give (high, low, whether they were digits)."""
+    """Put up to 38 digits behind a number of 128 bits; return (high, low, whether they were digits)."""
     if count > 19:
         part = digits(base, start, count - 19)
         if part == BAD_DIGITS:

@@ -133,7 +133,7 @@ _EPOCH_DAY: Final = POSTGRES_EPOCH_UNIX_MICROS // _DAY_MICROS
 
 @helper
 def _integer(base, start, size):
-    """Read an integer's text; give it, how many digits it has, and whether it is one of up to 64 bits."""
+    """Read an integer's text; return it, how many digits it has, and whether it is one of up to 64 bits."""
     negative = np.int64(load_byte(base + start) == 45)
     count = size - negative
     end = start + size
@@ -307,7 +307,7 @@ def _place_binary(base, column, what, row, start, count):
 
 @helper
 def place_text_form(base, last, column, row, start, size):
-    """Place a value in text format; give what becomes of it."""
+    """Place a value in text format; return what becomes of it."""
     what = get(column, KIND)
     if TEXT <= what <= TEXT_ONLY:
         return PLACED if _place_text(base, last, column, row, start, size) else NO_ROOM
@@ -333,7 +333,7 @@ def place_text_form(base, last, column, row, start, size):
 
 @helper
 def place_binary_form(base, last, column, row, start, count):
-    """Place a value in binary format; give what becomes of it."""
+    """Place a value in binary format; return what becomes of it."""
     what = get(column, KIND)
     if what == TEXT:
         return PLACED if _place_text(base, last, column, row, start, count) else NO_ROOM
@@ -363,7 +363,7 @@ def note_miss(misses, marks, program, number, row, first):
 
 @helper
 def note_left(marks, placed, number, count):
-    """Leave behind which text column has no room, and for how many bytes, or does not take its value; give a `Left`."""
+    """Note which text column has no room, and for how many bytes, or refuses its value; return a `Left`."""
     put(marks, LEFT_COLUMN, np.int64(number))
     put(marks, LEFT_BYTES, count + SLACK)
     return TEXT_FULL if placed == NO_ROOM else NOT_TEXT
@@ -371,7 +371,7 @@ def note_left(marks, placed, number, count):
 
 @routine
 def place_cells(base, last, program, row, first, offsets, lengths, misses, marks):
-    """Place the row whose cells stand in the arrays from `first` on; below 0 it has none.  Gives a `Left`."""
+    """Place the row whose cells stand in the arrays from `first` on; below 0 it has none.  Returns a `Left`."""
     column = program + HEAD * WORD
     for number in range(get(program, COLUMNS)):
         size = np.int64(-1)
@@ -487,7 +487,7 @@ def place_rows(
     misses,
     marks,
 ):
-    """Place the rows that lie in a tile's arrays from `change` on; give a `Left`.
+    """Place the rows that lie in a tile's arrays from `change` on; return a `Left`.
 
     `kept` says which rows are wanted (empty: all), `programs` has the address of each slot's program; for `touched`,
     `misses` and `marks` see `walreplay.decode.placing.Placer`.

@@ -114,7 +114,7 @@ def digest_of(base, p, end, ordinal):  # type: ignore[no-untyped-def]
 
 @helper
 def walk_tuple(base, p, lim, offset, length, want, expected, unchanged):  # type: ignore[no-untyped-def]
-    """Walk one TupleData; give its end, or minus an outcome.
+    """Walk one TupleData; return its end, or minus an outcome.
 
     What is found of its cells goes to the addresses ``offset`` and ``length``.
     """
@@ -172,7 +172,7 @@ def walk_tuple(base, p, lim, offset, length, want, expected, unchanged):  # type
 
 @helper
 def skip_tuple(base, p, bound, expected):  # type: ignore[no-untyped-def]
-    """Walk one TupleData; give its end, or below 0 where that fails.  Up to `bound` there are bytes."""
+    """Walk one TupleData; return its end, or below 0 where that fails.  Up to `bound` there are bytes."""
     columns = load_big_16(base + p)
     if columns != expected and expected >= 0:
         return -1
@@ -201,7 +201,7 @@ def skip_tuple(base, p, bound, expected):  # type: ignore[no-untyped-def]
 def place_tuple(  # type: ignore[no-untyped-def]
     base, p, bound, last, offset, length, expected, program, row, first, misses, marks, unchanged
 ):
-    """Walk one TupleData and place its values in the columns' next row; give its end, or below 0 where that fails."""
+    """Walk one TupleData and place its values in the columns' next row; return its end, or below 0 where that fails."""
     if load_big_16(base + p) != expected:
         return -1
     p += 2

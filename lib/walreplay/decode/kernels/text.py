@@ -44,7 +44,7 @@ SLACK: Final = 16
 
 @kernel(*_VARIABLE)
 def texts(buf, offset, length, first, column, ends, valid, data, at, row):
-    """Gather text from `row` on; give the row that has no room or is not text, or the number of rows."""
+    """Gather text from `row` on; return the row that has no room or is not text, or the number of rows."""
     position = np.int64(ends[at + row])
     base = address_of(buf)
     target = address_of(data)
@@ -231,7 +231,7 @@ def _hex_word(word):
 
 @kernel(*_VARIABLE)
 def hex_bytes(buf, offset, length, first, column, ends, valid, data, at, row):
-    r"""Read bytea in hex form (\x…) from `row` on; give the row without room or in another form, or all."""
+    r"""Read bytea in hex form (\x…) from `row` on; return the row without room or in another form, or all."""
     base = address_of(buf)
     target = address_of(data)
     position = np.int64(ends[at + row])
@@ -319,7 +319,7 @@ def total_length(length, first, column):
 
 @helper
 def _text_array(buf, i, end, delimiter, text, text_offset, text_length, elements, position):
-    """Take the text of one array apart; give the elements and the position behind it, below 0 for another form."""
+    """Take the text of one array apart; return the elements and the position behind it, below 0 for another form."""
     end -= 1
     if end <= i or buf[i] != 123 or buf[end] != 125:
         return np.int64(-1), position

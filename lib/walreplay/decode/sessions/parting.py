@@ -197,7 +197,7 @@ def _given_up(error: CaptureError, effort: Effort) -> CaptureError:
 
 
 def _add(found: list[Stretch], data: memoryview, stretch: Stretch, codec: str) -> Place:
-    """Add a stretch; give the place at which the session behind it begins."""
+    """Add a stretch; return the place at which the session behind it begins."""
     scanner = Scanner(stretch.place.framing, place=stretch.place, codec=codec)
     scanner.closed = scanner.ends_session = True
     scanner.scan(data[: stretch.stop], stretch.start)

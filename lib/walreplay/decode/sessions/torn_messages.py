@@ -83,7 +83,7 @@ def _tags(place: Place) -> bytes:
 
 
 def read_frame(data: memoryview, at: int, end: int, place: Place, names: Names) -> int:
-    """Read the message, with its frame, at an offset, as if the bytes ended at ``end``; give its end.
+    """Read the message, with its frame, at an offset, as if the bytes ended at ``end``; return its end.
 
     Raises:
         TruncatedMessage: it is valid as far as its bytes go, but not complete.
