@@ -388,7 +388,7 @@ class ArchiveIndex:
         return len(rows)
 
     def add_unknown(self, files: Sequence[Indexed]) -> int:
-        """Write the rows of those files of which none is there for the file as it is, in one commit; say how many.
+        """Write the rows of those files of which none is there for the file as it is, in one commit; return how many.
 
         Raises:
             TargetError: the index cannot be written to.
@@ -472,7 +472,7 @@ class ArchiveIndex:
         return None if folder is None else newest_version(folder)
 
     def _append(self, append: Append, files: Sequence[Indexed], known: dict[str, _Row]) -> bool:
-        """Append the rows of files; say whether it is certain that they are there."""
+        """Append the rows of files; return whether it is certain that they are there."""
         names = SCHEMA.names
         # A later append has a higher number, by whomever.
         commit = delta.CommitId(_APPENDS, time.time_ns() // 1000)

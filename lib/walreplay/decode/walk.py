@@ -225,7 +225,7 @@ class RelationSlots:
         return self.newest.get(oid)
 
     def add(self, oid: int, columns: int) -> int:
-        """Return the oid a new slot; earlier rows keep theirs."""
+        """Assign a new slot to the oid, and return it; earlier rows keep theirs."""
         slot = len(self.oids)
         self.oids.append(oid)
         if slot == len(self.columns):
@@ -240,7 +240,7 @@ class RelationSlots:
         self.newest.hide(oid)
 
     def show(self, oid: int) -> bool:
-        """Undo `hide`; say whether the oid was hidden."""
+        """Undo `hide`; return whether the oid was hidden."""
         return self.newest.show(oid)
 
     def enter(self) -> None:

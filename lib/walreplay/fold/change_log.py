@@ -143,7 +143,7 @@ def _is_given(fill: str | None) -> bool:
 
 
 def project(events: Events, key: Sequence[int], projection: Projection, *, keyed: bool) -> Events:
-    """Return events the table's columns.
+    """Return events with the table's columns.
 
     Args:
         key: the numbers of the key's columns among the events' own, in the order of ``old_key``.
@@ -302,7 +302,7 @@ def old_row_type(names: Sequence[str], types: Sequence[pa.DataType]) -> pa.Struc
 
 
 def log_batches(data: pa.Buffer, task: LogTask, projection: Projection) -> Iterator[pa.RecordBatch]:
-    """Yield staged changes the table's columns, some rows at a time.
+    """Yield staged changes with the table's columns, some rows at a time.
 
     Args:
         data: what `staged_changes` has written.

@@ -235,7 +235,7 @@ class StateTable:
         )
 
     def _take(self, before: _Stored, mine: lock.Holder) -> bool:
-        """Try to take the lock, and say whether the row was still unchanged."""
+        """Try to take the lock, and return whether the row was still unchanged."""
         if before.phase is None:
             return self._begin(mine, exists=before.exists)
         if not before.locks:
@@ -299,7 +299,7 @@ class StateTable:
                 self._let_go()
 
     def _beat(self) -> bool:
-        """Return a sign of life, and say whether there should be more."""
+        """Write a sign of life, and return whether there should be more."""
         with self._writing:
             if self._mine is None or self._lost:
                 return False
@@ -328,11 +328,11 @@ class StateTable:
             self._mine = after
 
     def _write_all(self, state: State, holder: lock.Holder | None, mine: lock.Holder) -> bool:
-        """Write the whole row if this run holds the lock, and say whether it did."""
+        """Write the whole row if this run holds the lock, and return whether it did."""
         return self._row.change(values_of(state, holder, self._target), _Held(mine))
 
     def _hand_to(self, holder: lock.Holder | None, mine: lock.Holder) -> bool:
-        """Change only the holder if this run holds the lock, and say whether it did."""
+        """Change only the holder if this run holds the lock, and return whether it did."""
         return self._row.change({"holder": None if holder is None else holder.to_json()}, _Held(mine))
 
     def _let_go(self) -> None:
@@ -373,7 +373,7 @@ class _Held:
         return found.id == self.holder.id and (not self.silent or found.beat == self.holder.beat)
 
     def sql(self, row: str = "") -> str:
-        """Return it for a statement, in which the row has a name, with a dot behind it."""
+        """Return the condition for a statement, in which the row has a name, with a dot behind it."""
         terms = [] if self.of is None else [f"{row}run = {self.of[0]}", f"{row}phase = '{self.of[1]}'"]
         if self.holder is None:
             return " AND ".join([*terms, f"{row}holder IS NULL"])

@@ -125,7 +125,7 @@ _VOLUMES: Final = "Volumes/"
 
 
 def one_name(place: str) -> str:
-    """Return a path or URI the one name of several that it has.
+    """Return the one name of a path or URI that has several.
 
     Databricks' volumes have three: ``/Volumes/x``, ``dbfs:/Volumes/x`` and ``file:/Volumes/x``, of which the first is
     given.  ``file:///x`` is ``file:/x``.  All else stays as it is.

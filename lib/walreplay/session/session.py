@@ -276,7 +276,7 @@ def _known_pair(spark: str, known: Mapping[str, str]) -> str:
 
 
 def _best(spark: str, known: Mapping[str, str]) -> tuple[Pair, bool]:
-    """Return the newest pair for a Spark, or of all, and say whether it is one for that Spark."""
+    """Return the newest pair for a Spark, or of all, and whether it is one for that Spark."""
     pairs = set()
     for path in known:
         found = re.fullmatch(r"delta-spark_(?:(\d+\.\d+)_)?2\.13-(.+)\.jar", path.rpartition("/")[2])
@@ -507,7 +507,7 @@ def _sockets(folder: str) -> dict[str, str]:
 
 
 def _driver_memory() -> int:
-    """Return Java half of the machine, up to 4 GiB: in local mode the driver holds whole capture files."""
+    """Return half of the machine's memory, up to 4 GiB, for Java: in local mode the driver holds whole captures."""
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return max(_GIB, min(4 * _GIB, machine // 2))
 

@@ -114,7 +114,7 @@ class OpenTransactions:
         return any(segment.rows.among(self.gone) for segment in item.segments)
 
     def roll_back(self, gid: str, xid: int) -> bool:
-        """Remove a transaction by a Rollback Prepared, even if it is still streamed; say whether it was prepared."""
+        """Remove a transaction by a Rollback Prepared, even if it is still streamed; return whether it was prepared."""
         self.streams.pop(xid, None)
         return self.prepared.pop((gid, xid), None) is not None
 

@@ -73,7 +73,7 @@ def alter(
     *,
     resumed: bool,
 ) -> bool:
-    """Bring a table's columns up to date; say whether anything had to be done.
+    """Bring a table's columns up to date; return whether anything had to be done.
 
     Args:
         spark: a session that only the caller uses.
@@ -340,7 +340,7 @@ class RewriteTask:
 
 
 def rewrite_batches(batches: Iterable[pa.RecordBatch], *, task: RewriteTask) -> Iterator[pa.RecordBatch]:
-    """Yield rows their table's new columns.
+    """Yield rows with their table's new columns.
 
     Raises:
         RuntimeError: a value cannot be kept; the driver finds the reason with `refusal_in`.
@@ -386,7 +386,7 @@ def _rewrite(
 
 
 def rewritten(rows: DataFrame, evolution: Evolution, metadata: MetadataNames) -> DataFrame:
-    """Return rows that a table has the columns that it is to have.
+    """Return a table's rows with the columns that it is to have.
 
     Args:
         rows: with the columns of ``evolution.before``, and the metadata.

@@ -268,7 +268,7 @@ def change_columns(
 
 
 def alter_own(spark: SparkSession, run: TableRun, number: int) -> bool:
-    """Return the source's own rows the columns of an epoch, in a table that has them; say whether anything was done."""
+    """Change the source's own rows to an epoch's columns, which the table has; return whether anything was done."""
     plan, evolution = run.plan, run.plan.epochs[number].evolution
     share, before, commit = plan.metadata.share, evolution.before, run.step(number, ALTER)
     assert share is not None

@@ -90,7 +90,7 @@ class OneRow(ABC):
 
     @abstractmethod
     def create(self, values: Mapping[str, Any], *, exists: bool) -> bool:
-        """Create the table with its row, or insert the row into an empty table; say whether that was done.
+        """Create the table with its row, or insert the row into an empty table; return whether that was done.
 
         Raises:
             Exception: Delta's, if somebody else has created it at the same time.
@@ -98,7 +98,7 @@ class OneRow(ABC):
 
     @abstractmethod
     def change(self, values: Mapping[str, Any], condition: Condition) -> bool:
-        """Change some of the row's values; say whether the condition held.
+        """Change some of the row's values; return whether the condition held.
 
         Raises:
             Exception: Delta's, if somebody else has committed at the same time.

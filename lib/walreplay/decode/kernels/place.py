@@ -558,7 +558,7 @@ def _text_flags(start, end):
 
 @helper
 def _needs_care(program):
-    """Look at the pending rows; say whether Python has to see to them."""
+    """Look at the pending rows; return whether Python has to complete them."""
     care = (
         get(program, NEEDS_CARE) != 0
         or get(program, BEFORES) != 0
