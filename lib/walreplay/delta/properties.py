@@ -1,7 +1,7 @@
 """A table's properties and its comment, each set in a commit of its own that changes neither rows nor columns.
 
-`ensure` switches on the Delta features that a table needs before a change.  Delta does not change columns in the commit
-that switches column mapping on.  If a run is killed after its commit, the next one finds the features there.  `say`
+`ensure` switches on the Delta features that a table needs before a change: Delta does not change columns in the commit
+that switches column mapping on.  If a run is killed after that commit, the next one finds the features there.  `say`
 changes the comment.  `conflicts_told` turns a conflict with another commit into an error for people.
 """
 

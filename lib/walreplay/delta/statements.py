@@ -156,7 +156,7 @@ def create_by_sql(
 
 
 def _remove_rest(spark: SparkSession, table: TableName, commit: CommitId | None) -> bool:
-    """Remove what a statement has left that was killed between its commit and the catalog; return whether that was done.
+    """Remove the rest of a statement that was killed between its commit and the catalog; return whether that was done.
 
     Delta refuses a folder that is not empty, and the table would never be made.  What is left is a log of one version
     without rows, of a table that no catalog knows.  A statement that is at work still is not disturbed.

@@ -11,8 +11,8 @@ is decided when the rows are joined with the table's: `continue_bases`.
 The axis of time (`Axis`) never goes back, so that a moment on it is a cut between whole transactions.  A server's
 commit times may go back a little.  A change's time on the axis is the greatest commit time among all transactions of
 the stream up to its own, in commit order.  So at any time t the axis has what the longest prefix of transactions wrote
-that comes before the first commit later than t.  It has three parts, because the transactions of a run may be too many
-for one place:
+that comes before the first commit later than t.  It is put together from three parts, because the transactions of a
+run may be too many for one place:
 
 - a decoding task knows the transactions of a unit of its file, and takes the greatest time among those up to each row's
   (`Commits`);

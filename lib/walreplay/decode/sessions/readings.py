@@ -3,9 +3,9 @@
 Nothing marks a session's beginning.  But its first message has to be one with which a session may begin, it has to
 announce its relations and streamed transactions itself, and the messages that follow have to be valid.
 
-Every reading is paid from a budget (`Effort`) that grows with the number of bytes, and the search gives up
-when it is used up.  Ordinary reading goes once over the bytes and needs none.  But a message may be torn, and a session
-may begin, at every offset: without a limit, hostile bytes could keep a search that tries several readings busy forever.
+Reading itself goes once over the bytes.  A search that tries several readings pays for each from a budget (`Effort`)
+that grows with the number of bytes, and stops when it is used up.  Otherwise hostile bytes could keep it busy for ever,
+because a message may be torn, and a session may begin, at every offset.
 """
 
 from __future__ import annotations
