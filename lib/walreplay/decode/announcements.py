@@ -82,6 +82,8 @@ def _digits(modifier: int) -> tuple[int, int]:
     return (modifier - _HEADER) >> 16, (modifier - _HEADER) & 0x7FF
 
 
+# What is announced of a table or an enum
+
 _MOST_TEXTS: Final = 16
 """So many texts of a label that is renamed again and again are kept: the first, and the last ones."""
 

@@ -621,6 +621,8 @@ def _marks(events: Events) -> Any:
     return events.marks
 
 
+# The axis of time
+
 NO_TIME: Final = np.iinfo(np.int64).min
 """Earlier than every commit."""
 

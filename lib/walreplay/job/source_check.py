@@ -268,6 +268,8 @@ def check_unshared(entries: Iterable[MirrorEntry]) -> None:
             )
 
 
+# Folders that contain one another
+
 _S3: Final = {"s3n": "s3a", "s3": "s3a"}
 _GLOB: Final = re.compile(r"[*?\[\]{}]")
 

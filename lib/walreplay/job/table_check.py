@@ -221,6 +221,8 @@ def _of_history(row: Row) -> LoggedCommit:
     return LoggedCommit(int(row.version), str(row.operation), parameters, mark_of(row.userMetadata, parameters))
 
 
+# A ledger that is older than its tables
+
 MAX_STATEMENTS: Final = 50
 
 
@@ -343,6 +345,8 @@ def forget_unknown(
                     check_lock()
                     own.sql(f"DELETE FROM {table.sql} WHERE run > {known} AND run <= {highest}").collect()
 
+
+# Comparison with a table that is right
 
 _SEEDS: Final = (1, 2)
 

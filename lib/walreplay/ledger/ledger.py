@@ -1,8 +1,8 @@
 """The ledger of a target: what was read, what was applied, and where the next run starts.
 
-It is a set of Delta tables beside the mirror.  ``state`` (`walreplay.ledger.state_table`) has one row,
-overwritten by every run.  A run begins by reading this row alone, so it costs the same after ten thousand other runs.
-``runs`` and ``files`` are history: appended to, but never read to begin a run.
+It is a set of Delta tables beside the mirror.  ``state`` (`walreplay.ledger.state_table`) has one row, overwritten by
+every run.  A run begins by reading this row alone, so it costs the same after ten thousand other runs.  ``runs`` and
+``files`` are history: appended to, but never read to begin a run.
 
 A run is first ``planned`` (its plan is in ``state``, some tables may have its commit), then ``applied``.
 """

@@ -266,6 +266,8 @@ def resume_from_json(text: str) -> Resume:
 __all__: list[Any] = ["plan_from_json", "plan_to_json", "resume_from_json", "resume_to_json"]
 
 
+# The row
+
 NEW: Final = "new"
 
 PLANNED: Final = "planned"

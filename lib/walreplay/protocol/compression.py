@@ -1,4 +1,4 @@
-"""Compressed files: detected by their first bytes, and decompressed as a whole."""
+"""Compressed files: detected by their first bytes, and decompressed, as a whole or in steps."""
 
 from __future__ import annotations
 

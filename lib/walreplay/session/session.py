@@ -161,6 +161,8 @@ def _check_server(address: str) -> None:
         ) from None
 
 
+# Delta's JARs
+
 _MAVEN: Final = "https://repo1.maven.org/maven2"
 _MIRROR: Final = "MAVEN_REPOSITORY"
 _TRIES: Final = 3
@@ -329,6 +331,8 @@ def _save(data: bytes, jar: Path) -> None:
             remedy=f"Name another folder by XDG_CACHE_HOME, or {_OWN_JARS}",
         ) from None
 
+
+# The session
 
 JAVA_VERSIONS: Final = (17, 21)
 

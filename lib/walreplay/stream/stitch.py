@@ -400,6 +400,9 @@ def warnings_of(state: StitchState, place: Place, resume: Resume, torn: tuple[st
         )
 
 
+# Relations and types outside of streamed blocks
+
+
 class Following:
     """Bring a state up to date with what a part announces outside of streamed blocks, offset by offset."""
 
@@ -543,6 +546,9 @@ def place_at(before: Place, item: Decided, lsn: int, time: int) -> Place:
 
 def _wants_all(origin: str | None) -> bool:
     return True
+
+
+# The stitch
 
 
 class Stitch:

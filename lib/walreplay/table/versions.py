@@ -64,6 +64,8 @@ def _hashed(labels: Sequence[Label], kind: ColumnType, salt: bytes) -> tuple[Lab
     return tuple((oid, tuple(hashed(text, kind, salt) for text in texts)) for oid, texts in labels)
 
 
+# Versions
+
 _NO_LAYOUTS: Final = Layouts()
 
 _BOOLEAN: Final = ColumnType(pa.bool_(), Family.BOOLEAN, "boolean")
@@ -479,6 +481,9 @@ def check_distinct(names: Sequence[tuple[str, str, Version]]) -> None:
                 table=name,
                 remedy="Apply to a catalog without a schema, or to a folder; or give one of them a destination_table",
             )
+
+
+# Enum labels in keys
 
 
 def with_whole_keys(segments: Sequence[tuple[int, Version]], shape: TableShape | None) -> list[tuple[int, Version]]:

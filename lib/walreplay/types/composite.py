@@ -166,6 +166,8 @@ def _malformed() -> ValueFormatError:
     return ValueFormatError("an array is not in PostgreSQL's form")
 
 
+# Composite types
+
 _TYPE: Final = Struct("!I")
 
 _FIELD_NEEDS_QUOTES = re.compile(r'[ \t\n\r\v\f"\\(),]')
@@ -191,6 +193,8 @@ def _quoted_field(text: str) -> str:
     escaped = _FIELD_ESCAPED.sub(r"\g<0>\g<0>", text)
     return f'"{escaped}"'
 
+
+# Ranges
 
 _FLAGS: Final = Struct("!B")
 _EMPTY: Final = 0x01

@@ -310,6 +310,8 @@ def _abstime(seconds: int) -> str:
     return _SPECIAL.get(seconds) or unix_seconds_text(seconds)
 
 
+# Intervals in any IntervalStyle
+
 _SECONDS: Final = r"[0-9]{2}(?:\.[0-9]{1,6})?"
 _POSTGRES = re.compile(
     r"(?:([+-]?[0-9]+) years?)? ?(?:([+-]?[0-9]+) mons?)? ?(?:([+-]?[0-9]+) days?)? ?"

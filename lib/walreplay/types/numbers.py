@@ -176,6 +176,8 @@ def _written(negative: bool, digits: str, exponent: int, fixed_below: int) -> st
     return f"{sign}{digits[:exponent]}.{digits[exponent:]}"
 
 
+# numeric
+
 MAX_PRECISION: Final = 38
 
 _NUMERIC = re.compile(r"(-?)([0-9]+)(?:\.([0-9]+))?")
@@ -252,6 +254,8 @@ def numeric_text(data: bytes) -> str:
         text += "." + ("0" * -point + fraction)[:scale].ljust(scale, "0")
     return "-" + text if sign == _NEGATIVE else text
 
+
+# Integers, boolean and money
 
 LIMITS: Final[dict[Family, tuple[int, int]]] = {
     Family.INT16: (-(2**15), 2**15 - 1),

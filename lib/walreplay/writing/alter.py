@@ -1,9 +1,9 @@
 """Change a mirror table's columns to those that its relation has now.
 
 What Delta can change by metadata alone ALTER TABLE statements change, one by one; a statement is skipped if the table's
-columns show that it was run before.  Everything else rewrites the table in one commit, for
-example a type that Delta cannot widen, or a column that was dropped and added again.  Old values are converted in the
-same way as the rows of earlier relation versions within a run, so it makes no difference where a run ends.
+columns show that it was run before.  Everything else rewrites the table in one commit, for example a type that Delta
+cannot widen, or a column that was dropped and added again.  Old values are converted in the same way as the rows of
+earlier relation versions within a run, so it makes no difference where a run ends.
 """
 
 from __future__ import annotations

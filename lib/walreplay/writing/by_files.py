@@ -131,6 +131,8 @@ def _named(value: Any, kind: pa.DataType) -> Any:
     return value
 
 
+# Folds
+
 _NOT_PLAIN: Final = "it is too large once it is read, or its rows are not plain"
 _CHANGED: Final = "somebody has changed it meanwhile"
 
@@ -242,6 +244,9 @@ class RewriteFold(MergeFold):
         # Somebody has changed the table in between.
         kept = MergeFold(self.rows, keeping(self.task, self.folder), self.merge, self.task, self.folder)
         return replace(kept.commit(spark, kept.run(spark), ready), reason=_CHANGED)
+
+
+# The writer
 
 
 class FileWriter(StatementWriter):

@@ -172,6 +172,8 @@ def with_bases(
     )
 
 
+# The commit
+
 _SOURCE: Final = "walreplay_source"
 APPENDED: Final = "numOutputRows"
 

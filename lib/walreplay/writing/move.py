@@ -195,6 +195,8 @@ def file_system(spark: SparkSession, path: str) -> FileSystem | None:
     return FileSystem(jvm, context.hadoopConfiguration(), path)
 
 
+# Replace a table's rows
+
 _APPENDS_ONLY: Final = "delta.appendOnly"
 
 

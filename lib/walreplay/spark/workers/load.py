@@ -1,6 +1,6 @@
 """Stage the rows of a base load as inserts: from files, or as Spark has them.
 
-`LoadTask` is for files, which a task reads; `RowsTask` for rows that Spark hands to it.
+`load_batches` reads files; `load_rows` takes the rows of one table that Spark hands to it.
 """
 
 from __future__ import annotations
