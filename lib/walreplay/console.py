@@ -1,4 +1,4 @@
-"""The one module that writes to a terminal: tables and progress there, plain lines everywhere else.
+"""The one module that writes to a terminal: tables and progress on one, plain lines everywhere else.
 
 All output goes through `walreplay.visible`, and nothing is read as markup, because names may hold anything.  While the
 command line runs, that is also true for what others write to standard error (`guarded`): warnings, logs, tracebacks.
@@ -112,7 +112,7 @@ class Screen:
 
 
 class Rate:
-    """Says how fast something goes, and how long it takes on, as far as that can be told.
+    """How fast something goes, and how long it will still take, as far as that is known.
 
     Args:
         clock: gives seconds.
@@ -218,7 +218,7 @@ class LineProgress:
             self._doing = what
 
     def _tell(self, ended: threading.Event) -> None:
-        """Say what a stage is at, until it has ended."""
+        """Show what a stage is at, until it has ended."""
         silence = self._silence
         while not ended.wait(silence):
             with self._lock:
@@ -244,7 +244,7 @@ class LineProgress:
             self._output.line(told)
 
     def done(self) -> None:
-        """Say what the stage did and how long it took."""
+        """Print what the stage did and how long it took."""
         with self._lock:
             if self._name:
                 count = f" {self._count:,}" if self._count else ""

@@ -1,6 +1,6 @@
-"""Which files a capture consists of, and in which order.
+"""Which files a capture consists of, in which order, and what the numbers in their names say about missing files.
 
-Missing files: what the numbers in file names say about files that are not there.
+The order is *natural* (numbers compare as numbers), by *path*, or by the time when a file was *modified*.
 """
 
 from __future__ import annotations
@@ -274,7 +274,7 @@ class _Number:
 
 
 _Write: TypeAlias = Callable[[_Number, int], str]
-"""Give the digits of a value, written like those of another number."""
+"""Returns the digits of a value, written like those of another number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -493,7 +493,7 @@ def _could_be_time(numbers: Sequence[_Number]) -> bool:
 
 
 def _could_be_lsn(numbers: Sequence[_Number]) -> bool:
-    """Tell whether the numbers could be the first halves of LSNs, which are written plainly or with eight digits."""
+    """Return whether the numbers could be the first halves of LSNs, which are written plainly or with eight digits."""
     if any(number.digits[0] == "0" and len(number.digits) not in (1, 8) for number in numbers):
         return False
     seconds = set()

@@ -1,18 +1,17 @@
-"""The names that a source's columns have in their mirror table.
+"""Names in the target: a mirror table's columns, and the tables that a source table is written to.
 
 A column keeps its source's name.  But PostgreSQL distinguishes ``Id`` from ``id`` and Delta does not, a source's column
-may have the name of one of the mirror's own, and Delta reserves some names.  A name that is taken gets a suffix:
+may have the name of one of the mirror's own, and Delta reserves some names.  A name that is in use gets a suffix:
 ``__2``, or the next free number.
 
-Names are given in the order in which columns were created: version by version of the relation, and in each version in
-the order of its columns, which is the order in which PostgreSQL created them.  So an added column never changes the
-name of another, and a longer history gives the same names as a shorter one.  A name is not given again, even if its
-column is gone: the table may still have it.
+Names are assigned in the order in which columns were created: version by version of the relation, and in each version
+in the order of its columns, which is the order in which PostgreSQL created them.  So an added column never changes the
+name of another, and a longer history has the same names as a shorter one.  A name is not used again, even if its column
+is gone: the table may still have it.
 
-What a source table becomes in the target: its mirror, and other tables that the same changes are written to.
-
-An output of a relation is planned like a relation of its own, with an oid that is derived from the relation's.  So
-its name, its moves, its columns and its commits are its own, and follow the same rules.
+A relation's changes are written to its mirror and to other *outputs*.  An output is planned like a relation of its own,
+with an oid that is derived from the relation's.  So its name, moves, columns and commits are its own, and follow the
+same rules.
 """
 
 from __future__ import annotations

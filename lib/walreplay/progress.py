@@ -1,9 +1,7 @@
-"""The interface by which a long piece of work reports its progress.
+"""The interface by which a long piece of work reports its progress, and the package's log.
 
-What happens, in lines for Python's `logging`, under the name ``walreplay``: one for each phase, table and commit.
-
-Nothing is written until a program (or ``WALREPLAY_LOG``) gives that logger a handler and a level.  No line holds a
-value of a cell.
+The log is one line for each phase, table and commit, for Python's `logging`, under the name ``walreplay``.  Nothing is
+written until a program (or ``WALREPLAY_LOG``) gives that logger a handler and a level.  No line holds a cell's value.
 """
 
 from __future__ import annotations
@@ -24,10 +22,10 @@ class Progress(Protocol):
         """Count so many units of the stage as done."""
 
     def doing(self, what: str) -> None:
-        """Say what of the stage is at work now: a table, a step; it replaces what was said before."""
+        """Report what of the stage is at work now: a table, a step; it replaces the report before."""
 
     def so_far(self, done: int, total: int) -> None:
-        """Say how many of the bytes are read that all runs of a call read; first with none of them."""
+        """Report how many of the bytes are read that all runs of a call read; first with none of them."""
 
     def done(self) -> None:
         """End the last stage."""
@@ -37,19 +35,19 @@ class NoProgress:
     """Ignores all reports."""
 
     def stage(self, name: str, total: int | None) -> None:
-        """Say nothing."""
+        """Report nothing."""
 
     def advance(self, count: int = 1) -> None:
-        """Say nothing."""
+        """Report nothing."""
 
     def doing(self, what: str) -> None:
-        """Say nothing."""
+        """Report nothing."""
 
     def done(self) -> None:
-        """Say nothing."""
+        """Report nothing."""
 
     def so_far(self, done: int, total: int) -> None:
-        """Say nothing."""
+        """Report nothing."""
 
 
 LOGGER: Final = logging.getLogger("walreplay")

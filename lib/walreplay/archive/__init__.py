@@ -1,7 +1,7 @@
 """What lies in an archive: single messages, what an index keeps of each file, and whether anything is missing.
 
-`index` is the Delta table with a row for each file; `joining` goes through an archive's files, reads those alone that
-the table does not know, and joins them to one stream; `facts` is what is known of each.  `audit` reads all.
+`index` is a Delta table with a row for each file, which `building` updates; `joining` reads unknown files and joins all
+to one stream; `facts` has what is known of each file, `messages` summarises or lists messages, `audit` decodes all.
 
 Entry points: `index.ArchiveIndex`, `building.index`, `audit.audit`, `messages.inspect_captures`.
 

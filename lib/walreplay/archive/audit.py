@@ -1,8 +1,7 @@
-"""Audit an archive: everything that is damaged or missing, not only the first, and what it holds.
+"""Audit an archive: report everything that is damaged or missing, not only the first problem, and what it holds.
 
-What an audit has found, as plain values for people, notebooks and schedulers.
-
-What only a decode can tell of an archive: whether copies of a transaction agree, and which values are rescued.
+The first part is what only a decode can find: whether copies of a transaction agree, and which values are rescued.
+Then the report: plain values for people, notebooks and schedulers.
 """
 
 from __future__ import annotations
@@ -87,7 +86,7 @@ def compare_copies(
     resent: Sequence[Span],
     highs: Mapping[int, int],
 ) -> list[WalReplayError]:
-    """Decode the transactions that have come again, and their first copies; give those that differ, in order.
+    """Decode the transactions that have come again, and their first copies; return those that differ, in order.
 
     Args:
         spans: of each file.
@@ -184,7 +183,7 @@ _MOST_SPANS: Final = 200
 def count_values(
     spark: SparkSession, settings: Settings, plan: Plan
 ) -> tuple[dict[Relation, Values], list[WalReplayError]]:
-    """Decode all that a plan applies, and count; give the counts by relation version, and what cannot be decoded."""
+    """Decode all that a plan applies, and count; return the counts by relation version, and what cannot be decoded."""
     types = {type_.oid: type_ for type_ in plan.types}
     wanted = {
         relation: tuple(column_types(relation, types, settings.type_options(_schema(relation), relation.name)))

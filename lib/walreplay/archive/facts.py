@@ -1,4 +1,4 @@
-"""What is told of a file, once it is joined to the stream: exact facts, none of which rests on a guess."""
+"""Exact facts about a file that is joined to the stream; none of them rests on a guess."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class FileFacts:
 
     @property
     def digest(self) -> str:
-        """Tell it from a file of which anything else is told."""
+        """Return a hash of all facts: it changes if any of them does."""
         return hashlib.sha256(repr(self).encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -110,7 +110,7 @@ def standing(stitch: Stitch, *, gap: bool = False) -> str:
 
 
 class Follower:
-    """Follows a stitch from file to file, and tells what each has brought.
+    """Follows a stitch from file to file, and returns what each has added.
 
     Args:
         name_of: gives a path's name below the archive's folder.
@@ -131,7 +131,7 @@ class Follower:
         self._begun = state.place is not None
 
     def take(self, stitch: Stitch, scan: FileScan, modified: int) -> FileFacts:
-        """Tell of the file that was just added."""
+        """Return the facts of the file that was just added."""
         state = stitch.state
         warnings = list(state.warnings[self._told :])
         before, resent = self._open, state.resent - self._resent

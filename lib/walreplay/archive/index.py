@@ -1,19 +1,13 @@
 """The index of an archive: a Delta table with one row for each capture file.
 
-A row has what people ask for in columns of its own, and in ``scan`` what a later run needs to join the file to its
-stream without reading it.  It is a cache of the files: nothing else depends on it, and when it is lost, or not to be
-read by this version, they are scanned again.
+A row has what people ask for in columns of its own.  ``scan`` has what a later run needs to join the file to its stream
+without reading it: a pickle.  Whoever may write to the index could put another pickle there, so `unpack` makes nothing
+of it but what scans consist of.  The index is a cache: nothing else depends on it, and files are scanned again if it
+is lost or this version cannot read it.
 
-Rows go in by MERGE, by the file's name, or are appended where all the names are new.  Of two who write at the same time
-one tries again.  An append and a MERGE may miss each other, and leave two rows of a file: the later one counts, and the
-next MERGE takes the other away.
-
-A file's scan as bytes, for the index.
-
-It is a pickle, and whoever may write to the index might put another one there.  So nothing is made of it but what scans
-consist of.
-
-Rows of an index, collected while files are joined to a stream.
+`Recording` collects rows while files are joined, and `ArchiveIndex` writes them: by MERGE on the file's name, or by
+an append where all names are new.  Of two writers at the same time one tries again.  An append and a MERGE may miss
+each other and leave two rows of a file: the later one counts, and the next MERGE removes the other.
 """
 
 from __future__ import annotations
@@ -108,6 +102,8 @@ def unpack(packed: bytes, path: str) -> FileScan | None:
     scan.path = path
     return scan
 
+
+# The table
 
 _TIMESTAMP: Final = pa.timestamp("us", "UTC")
 
@@ -379,7 +375,7 @@ class ArchiveIndex:
         )
 
     def add(self, files: Sequence[Indexed]) -> int:
-        """Write the rows of files, where they are not there as they are; give how many were written.
+        """Write the rows of files, where they are not there as they are; return how many were written.
 
         Raises:
             TargetError: the index cannot be written to.
@@ -392,7 +388,7 @@ class ArchiveIndex:
         return len(rows)
 
     def add_unknown(self, files: Sequence[Indexed]) -> int:
-        """Write the rows of those files of which none is there for the file as it is, in one commit; say how many.
+        """Write the rows of those files of which none is there for the file as it is, in one commit; return how many.
 
         Raises:
             TargetError: the index cannot be written to.
@@ -476,7 +472,7 @@ class ArchiveIndex:
         return None if folder is None else newest_version(folder)
 
     def _append(self, append: Append, files: Sequence[Indexed], known: dict[str, _Row]) -> bool:
-        """Append the rows of files; say whether it is certain that they are there."""
+        """Append the rows of files; return whether it is certain that they are there."""
         names = SCHEMA.names
         # A later append has a higher number, by whomever.
         commit = delta.CommitId(_APPENDS, time.time_ns() // 1000)
@@ -540,7 +536,7 @@ def _plain_value(value: Any) -> Any:
 
 @contextmanager
 def index_errors(table: str) -> Iterator[None]:
-    """Tell what Spark cannot do with an index's table as an error for people.
+    """Turn what Spark cannot do with an index's table into an error for people.
 
     Args:
         table: where it is.
@@ -574,7 +570,7 @@ class Recording:
         self._at = standing(stitch)
 
     def look(self, stitch: Stitch, *, gap: bool = False) -> str:
-        """See where the stitch stands; give that in short.
+        """Note the stitch's place; return it in short (`standing`).
 
         Args:
             gap: what is in front of the next file is lost.
@@ -584,13 +580,13 @@ class Recording:
         return self._at
 
     def take(self, stitch: Stitch, file: CaptureFile, scan: FileScan) -> FileFacts:
-        """Take up the file that was just added, scanned from its beginning, and give what is told of it."""
+        """Take the file that was just added, scanned from its beginning, and return its facts."""
         facts = self._follower.take(stitch, scan, file.modified)
         self._rows.append(Indexed(facts, scan, None if scan.guessed else self._at))
         return facts
 
     def write(self) -> int:
-        """Write the rows of the files since the last call, where they are not there as they are; say how many.
+        """Write the rows of the files since the last call, where they are not there as they are; return how many.
 
         Raises:
             TargetError: the index cannot be written.

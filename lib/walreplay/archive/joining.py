@@ -1,7 +1,7 @@
-"""Go through an archive's files in their order: read those that the index does not know, and join all to one stream.
+"""Join an archive's files to one stream, in their order; only files that the index does not know are read.
 
-The driver has the scans of some files at a time (`_MOST_FILES`, `_MOST_BYTES`); what is known of them goes to the index
-before the next are read, so a run that is killed goes on there.
+The driver has the scans of some files at a time (`_MOST_FILES`, `_MOST_BYTES`).  What is known of them goes to the
+index before the next are read, so a killed run continues there.
 """
 
 from __future__ import annotations
@@ -283,7 +283,7 @@ class Joining:
         return scan
 
     def _in_front(self, file: CaptureFile, error: CaptureError, scan: FileScan) -> CaptureError:
-        """Tell damage from something that is missing in front of a file: then the file is sound from some place on."""
+        """Return a file's error: it is damaged, or is sound from some place on and lacks what comes before it."""
         if error.path != file.path:
             # A message begins in a file in front, and does not go on here.
             return OrderError(error.problem, path=error.path, offset=error.offset, remedy=error.remedy)

@@ -1,8 +1,7 @@
-"""Summarise capture files without Spark: messages, transactions, relations, LSN and time range.
+"""The messages of capture files, for people and without Spark: a summary, or one line for each.
 
-Streamed and two-phase transactions are counted too.
-
-List the messages of capture files one by one, for people; without any cell value.
+`inspect_captures` counts messages, transactions (also streamed and two-phase ones) and relations, and finds the LSN and
+time range.  `transcribe` lists the messages one by one.  Neither shows a cell's value.
 """
 
 from __future__ import annotations

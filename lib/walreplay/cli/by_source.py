@@ -214,7 +214,7 @@ def maintain_by_source(
     printing: Printing,
     quiet: bool,
 ) -> bool:
-    """Maintain what a target has of each source, and print what was done; say whether everything was.
+    """Maintain what a target has of each source, and print what was done; return whether everything was.
 
     Args:
         table: see `walreplay.maintain`.

@@ -1,10 +1,7 @@
-"""What a command prints: for people or as JSON, and the same JSON in a file if one is wanted.
+"""What commands print: results as text for people, or as JSON, and the same JSON in a file if one is wanted.
 
-What commands print: for people, or as values that JSON knows.
-
-What the command that maintains a target prints.
-
-What the commands print that look at an archive, or ahead.
+`write_…` prints a result for people, `…_to_dict` returns it as values that JSON knows; reports have their own
+`to_dict`.  First runs, inspections, status and queries as of a moment, then maintenance, indexes, forecasts and audits.
 """
 
 from __future__ import annotations
@@ -361,6 +358,9 @@ def _committed(time: datetime | None) -> str:
 
 def _count(tables: Any) -> Any:
     return tables if isinstance(tables, int) or tables is None else len(tables)
+
+
+# Maintenance, indexes, forecasts and audits
 
 
 def write_maintenance(output: Screen, report: MaintenanceReport) -> None:

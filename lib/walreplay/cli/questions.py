@@ -1,6 +1,6 @@
-"""The commands that ask: of an archive, of files, of a target; they write to no table of a target.
+"""The commands that ask: about an archive, files or a target.  They write to no table of a target.
 
-With this module, the program has all its commands.
+`app` has all commands of the program once this module is imported.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What all commands do: read the configuration, start Spark, work under the progress display, print.
+"""What commands share: reading the configuration, starting Spark, the progress display, printing; and common options.
 
-Options that several commands have.
+The options are annotated types, so a parameter has one meaning and one help text in all commands.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Every problem is a `walreplay.errors.ConfigError` with the file, the line, the k
 unknown key it also names the nearest right one.  Spark's workers do not import this package: what tasks need of the
 configuration is in `walreplay.task_settings`.
 
-`Settings` are of one source; a `Configuration` may have several, and gives each one's.
+`Settings` are of one source; a `Configuration` may have several (`source_settings` returns one's).
 
 Entry points: `Settings`, `load_settings`, `make_settings`; `Configuration`, `make_configuration`, `source_settings`.
 

@@ -1,6 +1,6 @@
-"""Read the configuration's YAML.
+"""Read the configuration, from YAML or a `dict`, of one source or of several with one target.
 
-A configuration of several sources that have one target: what is common to them, and what is each one's own.
+`Configuration` has what is common to all sources, and what is each one's own; `source_settings` returns one's.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _LISTS: Final = ("table_include_list", "table_exclude_list")
 
 
 def is_source_name(name: str) -> bool:
-    """Tell whether a source may be called so: its name stands on command lines, in paths and in schemas' names."""
+    """Return whether a source may have this name: command lines, paths and schemas' names contain it."""
     return _NAME.fullmatch(name) is not None
 
 

@@ -1,14 +1,12 @@
-"""Checks of single keys, beyond their types.  Each raises a ValueError, to which pydantic adds the place.
+"""The configuration's keys: checks of single values, their types, shared models, and errors that name the place.
 
-The values that keys of the configuration take: the words, lists and mappings that are allowed.
+- Checks beyond a key's type raise a ValueError, to which pydantic adds the place.
+- `check_properties`: which Delta properties a mirror table may have, and their values.
+- The types of keys: the words, lists and mappings that are allowed.
+- `StrictModel` and `OfSource`, the base of all models; `MetadataSettings`, the names of columns beside the source's.
+- `validated` checks values against a model: where the first problems are, and what was expected there.
 
-What all of the configuration's models are made of.
-
-The names of the columns that tables have besides their source's.
-
-Which properties a mirror table may be given, and what values: checked before anything is read or written.
-
-Check values against the model, and say where the first problems are and what was expected there.
+All of it is checked before anything is read or written.
 """
 
 from __future__ import annotations
@@ -407,7 +405,7 @@ class OfSource(StrictModel):
         return self._captures_uri
 
     def shares_table(self, schema: str, table: str) -> bool:
-        """Tell whether a table of the target, by its mirror's name, has rows of several sources."""
+        """Return whether a table of the target, by its mirror's name, has rows of several sources."""
         name = f"{schema}.{table}"
         return any(expression(text).fullmatch(name) for text in self._shared)
 

@@ -1,6 +1,6 @@
 """The configuration's models, with defaults.  They are checked strictly before anything is read or written.
 
-What one call wants of all that the configuration does: a part of the tables, or of their outputs.
+`Narrowed` is a part of the tables or outputs: what one call wants of all that the configuration does.
 """
 
 from __future__ import annotations
@@ -77,15 +77,15 @@ class Narrowed:
     from_lsn: int | None = None
 
     def wants(self, name: str) -> bool:
-        """Tell whether a table is wanted, by its ``schema.table``."""
+        """Return whether a table is wanted, by its ``schema.table``."""
         return self.tables is None or expression(self.tables).fullmatch(name) is not None
 
     def wants_relation(self, oid: int) -> bool:
-        """Tell whether a relation is wanted."""
+        """Return whether a relation is wanted."""
         return self.oids is None or oid in self.oids
 
     def wants_output(self, output: Output) -> bool:
-        """Tell whether an output is wanted."""
+        """Return whether an output is wanted."""
         return self.outputs is None or output in self.outputs
 
 
@@ -219,14 +219,14 @@ class TableSettings(StrictModel):
         return next((given[one] for one in (name, *sorted(same_columns(name, self.renames))) if one in given), None)
 
     def wants_column(self, name: str) -> bool:
-        """Tell whether a column is wanted, under whichever of its names it is listed."""
+        """Return whether a column is wanted, under whichever of its names it is listed."""
         listed = self.include_columns or self.exclude_columns
         if listed is None:
             return True
         return same_columns(name, self.renames).isdisjoint(listed) == (self.include_columns is None)
 
     def masks_column(self, name: str) -> bool:
-        """Tell whether a column is masked, under whichever of its names it is listed."""
+        """Return whether a column is masked, under whichever of its names it is listed."""
         return not same_columns(name, self.renames).isdisjoint(self.column_mask_hash or ())
 
     @model_validator(mode="after")
@@ -409,11 +409,11 @@ class Settings(OfSource):
         return -1 if self._narrowed.from_lsn is None else self._narrowed.from_lsn
 
     def wants_relation(self, oid: int) -> bool:
-        """Tell whether a relation is wanted, as far as that hangs on which it is, and not on its name."""
+        """Return whether a relation is wanted, as far as its oid decides that, and not its name."""
         return self._narrowed.wants_relation(oid)
 
     def wants_origin(self, origin: str | None) -> bool:
-        """Tell whether the changes of a replication origin are wanted; None: made on the server itself."""
+        """Return whether the changes of a replication origin are wanted; None: made on the server itself."""
         return self.origins.plain.wants(origin)
 
     @property
@@ -475,7 +475,7 @@ class Settings(OfSource):
         return codec_of(self.source_encoding)
 
     def wants_table(self, schema: str, table: str) -> bool:
-        """Tell whether a source table is wanted."""
+        """Return whether a source table is wanted."""
         expressions = self.table_include_list or self.table_exclude_list
         name = f"{schema}.{table}"
         if expressions is None or not self._narrowed.wants(name):
@@ -484,7 +484,7 @@ class Settings(OfSource):
         return listed == (self.table_include_list is not None)
 
     def skips(self, operation: Operation) -> bool:
-        """Tell whether changes of a kind are left out."""
+        """Return whether changes of a kind are left out."""
         return operation in self.skipped_operations
 
     @property

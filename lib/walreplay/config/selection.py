@@ -383,7 +383,7 @@ def unmatched_tables(settings: Settings, relations: Iterable[Relation]) -> list[
 
 
 def _check_renamed(settings: Settings, relation: Relation, formerly: Iterable[str]) -> list[str]:
-    """Tell of options that a table has under a former name alone.
+    """Return warnings about options that a table has under a former name alone.
 
     Raises:
         ConfigError: they hide columns, which would be seen from now on.

@@ -1,12 +1,12 @@
 """The vectorized decoder: capture bytes to typed Arrow columns, without a Python object per row or value.
 
-The way of the bytes: `onepass` and `files` open a file and find where its first message begins.  `scan` summarises the
-file, `decoder` decodes its rows.  Both walk over the messages with `stream`, which calls the compiled `walk`.
+`files` opens a file and finds where its first message begins, then `scan` summarises it.  `decoder` decodes rows by a
+plan, `onepass` without one.  All walk over the messages with `stream`, which calls the compiled `walk`.
 
 Rooms inside: `sessions` (reconnects and torn messages), `columns` (builders, one module per family of types),
 `kernels` (what is compiled), `compile` (how it is compiled).
 
-It decodes what it is told to decode.  Which transactions are applied is decided in `walreplay.stream`.
+Which transactions are applied is not decided here, but in `walreplay.stream`.
 
 Entry points: `files.scan_file`, `decoder.Decoder`, `onepass.OnePass`; their results are defined in `summary` and
 `walk`.

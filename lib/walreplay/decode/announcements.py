@@ -1,32 +1,25 @@
-"""What the source says of its tables beside the rows: the messages of ``announce.sql``.
+"""What the source announces of its tables beside the rows (the messages of ``announce.sql``), and what follows from it.
 
-A Relation message has its columns' names and types only.  An announcement has their numbers too (``attnum``), which
-PostgreSQL never gives twice in a table, and what older rows have in columns that were added (`Layout`).  It stands in
-the stream where the table was changed, and in front of the next Relation message of the table.  So a Relation message
-whose columns the newest announcement has, under the same names and types and in their order, is told its columns'
-numbers (`Layouts.told`).  Any other is left as it is: it goes by what the stream shows.
+A Relation message has its columns' names and types only.  An announcement also has their numbers (``attnum``), which
+PostgreSQL never uses twice in a table, and the values that older rows have in added columns (`Layout`).  It is sent
+where the table is changed, and before the next Relation message of the table.  A Relation message whose columns agree
+with the newest announcement in name, type and order gets the columns' numbers (`Layouts.told`).  Any other stays as it
+is.  Of several announcements of a table the one with the highest LSN counts, so that copies that are sent again change
+nothing.  One with fewer columns than were announced before, dropped ones included, is an older view and is ignored.
 
-Of several announcements of a table that with the highest LSN counts, so that copies that are sent again change nothing.
-One that has fewer columns than were announced before, dropped ones included, is of an older view and does not count.
+An enum's announcement has its labels with their oids, which a rename keeps.  Columns of that type then get all texts
+that a label has had (`Layouts.labelled`).  Nothing is sent before the rows with the new text, so the versions in force
+change where the announcement lies in the stream.
 
-An enum's announcement has its labels with their oids, which stay when a label is renamed.  Of those that were, the
-columns of that type are told all texts that they have had (`Layouts.labelled`).  Nothing is sent in front of the rows
-that have the new text, so what is in force is told anew where the announcement stands.
-
-A table's columns, or an enum's labels, as announced, and what follows from one announcement to the next.
-
-Rows from before a table's first announcement have its columns by the names of the Relation message then.  Where these
-differ from the announced ones, each is found by its number if the table had as many columns as it has numbers; else it
-is not known (`LayoutColumn.first`).
-
-Where a table is rewritten, it is announced before, too, with the reason.  Then PostgreSQL still has what older rows get
-in the columns that are added with a constant.  Values that are made by an expression or by most casts, that differ from
-row to row, or that are too long to be announced, are not known (`LayoutColumn.rewritten`).
-
-Which changes of a column's type leave values that follow from the old ones' texts, whatever the session's settings.
-
-A change of type without USING applies PostgreSQL's assignment cast.  Most casts round, cut off, or depend on settings;
-those here do not.  Types go by the oids of PostgreSQL's ``pg_type.dat``.
+- Rows from before a table's first announcement have their columns by the names of the Relation message then.  Where
+  these differ from the announced ones, a column is found by its number if the table had as many columns as it has
+  numbers; otherwise it is not known (`LayoutColumn.first`).
+- A rewritten table is announced before the rewrite, too, with the reason.  PostgreSQL then still has what older rows
+  get in columns that are added with a constant.  Values made by an expression or by most casts, values that differ
+  from row to row or are too long to be announced are not known (`LayoutColumn.rewritten`).
+- A change of type without USING applies PostgreSQL's assignment cast.  `casts_exactly` has those whose results follow
+  from the old values' texts under any settings; most others round, cut off, or depend on settings.  Types are
+  identified by the oids of PostgreSQL's ``pg_type.dat``.
 """
 
 from __future__ import annotations
@@ -88,6 +81,8 @@ def _digits(modifier: int) -> tuple[int, int]:
     """Return a numeric's precision and scale; of a negative scale a great one."""
     return (modifier - _HEADER) >> 16, (modifier - _HEADER) & 0x7FF
 
+
+# What is announced of a table or an enum
 
 _MOST_TEXTS: Final = 16
 """So many texts of a label that is renamed again and again are kept: the first, and the last ones."""
@@ -511,7 +506,7 @@ class Layouts:
         return known is not None and known.is_dropped
 
     def take(self, message: m.Message, aborted: Collection[int] = ()) -> tuple[Layout, ...]:
-        """Read a message and take what it announces; give that: one announcement, or none.
+        """Read a message and take what it announces; return that: one announcement, or none.
 
         Behind an enum's, what is in force is to be told anew (`labelled`).
 

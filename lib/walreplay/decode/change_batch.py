@@ -1,11 +1,8 @@
-"""Row changes of one relation version, as Arrow columns.
+"""Row changes of one relation version, as Arrow columns, and where their rows come from.
 
-Where rows come from: the file and offset of each row's message, and its transaction's origin.
-
-The walk gives each row a word: the number of the origin in the upper half, and the message's offset in the walked bytes
-in the lower.  What these bytes are, a `Stretch` says.
-
-Values that their columns' types cannot hold: for each row a JSON object of column names and PostgreSQL's texts.
+A row's place is one word from the walk: the number of its origin in the upper half, the message's offset in the walked
+bytes in the lower.  `WalkedBytes` says which bytes these are, `RowPlaces` has a batch's places.  Values that their
+columns' types cannot hold are *rescued*: for each row a JSON object of column names and PostgreSQL's texts.
 """
 
 from __future__ import annotations
@@ -92,7 +89,7 @@ class RowPlaces:
         self._words[:rows] = words[:rows]
 
     def enter(self, row: int, stretch: WalkedBytes) -> None:
-        """Say what bytes the rows from one on are of."""
+        """Note which bytes the rows from one on come from."""
         if not self._stretches or self._stretches[-1][1] != stretch:
             self._stretches.append((row, stretch))
 
@@ -277,6 +274,8 @@ def type_names(types: Mapping[int, m.Type]) -> dict[int, tuple[str, str]]:
     """Return the (namespace, name) that Type messages announced, by oid."""
     return {oid: (type_.namespace, type_.name) for oid, type_ in types.items()}
 
+
+# Rescued values
 
 _ESCAPE: Final = re.compile(r"\\(?:u([0-9a-f]{4})|.)")
 

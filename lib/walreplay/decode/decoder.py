@@ -1,10 +1,7 @@
 """Decode stretches of a stream: rows as Arrow batches, one relation version each.
 
-On request it also gives what the ledger keeps: a record of each transaction, and logical messages.
-
-What has become of a transaction whose rows came before it was decided.
-
-What the ledger keeps of decoded stretches beside their rows: transactions, and logical messages.
+`Fate` says what has become of a transaction whose rows come before its end.  On request the decoder also returns what
+the ledger keeps beside the rows: a record of each transaction (`Recorded`), and logical messages.
 """
 
 from __future__ import annotations
@@ -422,7 +419,7 @@ class Decoder(StreamWalker):
     # From rows to columns.
 
     def convert(self, buf: NDArray[np.uint8], tile: Tile) -> Iterator[ChangeBatch]:
-        """Convert a tile's rows; give the batches that they fill."""
+        """Convert a tile's rows; yield the batches that they fill."""
         placer = self._placer
         yield from self._settle(buf, tile)
         if not tile.changes:

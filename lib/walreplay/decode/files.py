@@ -1,8 +1,7 @@
 """Scan one file: from a guessed boundary, or from a known place behind the unfinished bytes of earlier files.
 
-Recognise a stream's framing by its first bytes, and check it by reading a session in them.
-
-Check a file that was scanned from a guessed boundary against the place where the file before it ends.
+The framing is recognised by the first bytes, and confirmed by reading a session in them.  `parts_of_guess` compares a
+file that was scanned from a guessed boundary with the place where the file before it ends.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Gather the rows of a relation version for its next batch.
+"""Gather the rows of a relation version for its next batch, from messages (`RelationRows`) or from COPY (`CopiedRows`).
 
-A tile is converted while it lies in the processor's cache, but its rows are appended to larger builders.  So a batch
-has a hundred thousand rows, not a tile's few thousand.
-
-The rows of a COPY, or of what is like one, gathered for the next batch: each is an insert, as of one LSN.
+A tile is converted while it is in the processor's cache, but its rows are appended to larger builders.  So a batch
+has a hundred thousand rows, not a tile's few thousand.  A row of COPY, or of something like it, becomes an insert as
+of one LSN.
 """
 
 from __future__ import annotations
@@ -243,7 +242,7 @@ class RelationRows:
         self._update_program()
 
     def come_from(self, stretch: WalkedBytes) -> None:
-        """Say what bytes the next rows are of."""
+        """Note which bytes the next rows come from."""
         if self._places is not None:
             self._places.enter(self.rows, stretch)
 

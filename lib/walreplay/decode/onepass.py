@@ -1,28 +1,21 @@
 """Decode files in one pass, as long as their rows do not depend on later bytes.
 
 A plan of all files (`walreplay.stream`) needs a pass of its own before the decode.  A single session of ordinary
-transactions (Begin to Commit) needs no plan: each transaction is complete by itself, and is decoded where it lies.
-Anything else ends the pass with `NotPlain`: streamed and prepared transactions, another session, logical messages
-(whose content can be anything), and errors.  Then a plan is made, and the rows that were already given are skipped.
+transactions (Begin to Commit) needs no plan: each transaction is complete by itself, and is decoded where it lies
+(`PlainWalker`).  Anything else ends the pass with `NotPlain`: streamed and prepared transactions, another session,
+logical messages (whose content can be anything), and errors.  Then a plan is made, and rows already returned are
+skipped.  No transaction is held in memory completely: the pass also ends if its batches take `MOST_WAITING` bytes
+before its Commit.
 
-A transaction is not held in memory completely: the pass also ends if its batches take `MOST_WAITING` bytes before its
-Commit.
-
-`walreplay.decode.onepass` says which rows are given, and when.
-
-Batches that wait until their rows are final, and the numbers of rows that were given.
-
-A torn message may only be noticed later, and then change how bytes before it are read.
+A torn message may be noticed late, and then changes how earlier bytes are read.  So batches wait (`WaitingRows`).
 
 Invariants
 ----------
-- Rows are given once their transaction's Commit was read and no torn message can reach back to it: either the file has
-  ended, or the walk is further than the search for a torn message ever goes back (`readings.FAR` bytes from the last
-  whole message, and from there to the beginning of the message before that).
-- The given rows of a relation are the first rows that a plan would give of it.  Unless there was an error in a value,
-  all rows up to one commit LSN can be given (`WaitingRows.rest`) before a plan takes over, which then skips them.
-
-The decoder for `walreplay.decode.onepass`: it accepts one session of ordinary transactions, and nothing else.
+- Rows are returned once their transaction's Commit was read and no torn message can reach back to it: either the file
+  has ended, or the walk is further than the search for a torn message ever goes back (`readings.FAR` bytes from the
+  last whole message, and from there to the beginning of the message before that).
+- The returned rows of a relation are the first rows that a plan would return of it.  Unless there was an error in a
+  value, all rows up to one commit LSN can be returned (`WaitingRows.rest`) before a plan takes over, which skips them.
 """
 
 from __future__ import annotations
@@ -230,7 +223,7 @@ class OnePass:
         self._files = 0
 
     def read(self, content: bytes | memoryview) -> Iterator[ChangeBatch]:
-        """Read the next file; give batches whose rows are final.
+        """Read the next file; yield batches whose rows are final.
 
         Args:
             content: the file's bytes as stored.

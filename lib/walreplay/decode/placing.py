@@ -3,7 +3,7 @@
 Each relation version has a *program*, an array of words: where its columns lie, how many rows they have, and how each
 column is converted.  The kernels (`walreplay.decode.kernels.place`) follow it.  The builders
 (`walreplay.decode.columns`) own the memory, provide more of it, and read what the kernels leave: columns of rarer
-types, and single values in another form.
+types, and single values in another form.  A `Tile` has the row changes and cells of a stretch of bytes as arrays.
 
 The words in front of those of the columns
 ------------------------------------------
@@ -27,16 +27,12 @@ Invariant
 Rows are placed in stream order, each completely or not at all.  When a kernel returns because a row needs something, it
 continues with the same row.
 
-Row changes and cells of a stretch of bytes, as arrays.
-
-Reuse the memory of columns when a batch is no longer referenced.
-
-To get a page of fresh memory takes longer than to fill it, above all on virtual machines.  A decoder that takes new
-memory for every batch spends a quarter of its time on it.  A block is returned when the last view of it is gone,
-including Arrow's.
-
-Arrays begin at different places of a page.  Columns are written side by side, and cache lines at the same place of all
-pages compete for the same few ways: a kernel that writes twenty such columns is six times as slow.
+Memory
+------
+To get a page of fresh memory takes longer than to fill it, above all on virtual machines: a decoder with new memory for
+every batch spends a quarter of its time on it.  So blocks are used again, once their last view is gone, including
+Arrow's.  Arrays begin at different places of a page: columns are written side by side, and cache lines at the same
+place of all pages compete for the same few ways.  A kernel that writes twenty such columns is six times as slow.
 """
 
 from __future__ import annotations
@@ -163,7 +159,7 @@ class Placer:
         )
 
     def settle(self) -> tuple[list[int], NDArray[np.int64]]:
-        """Settle pending rows that need no more work; give the slots that Python has to complete, and `misses`."""
+        """Settle pending rows that need no more work; return the slots that Python has to complete, and `misses`."""
         count = kernels.settle(self.programs, self.touched, self.marks)
         missed = self.misses[: words.MISS_WORDS * self.marks[words.MISSED]].reshape(-1, words.MISS_WORDS)
         self.marks[[words.MISSED, words.TRIED]] = 0
@@ -214,6 +210,8 @@ class Tile:
     length: NDArray[np.int32]
     has_unchanged: bool
 
+
+# Memory
 
 LEAST: Final = 1 << 16
 """Smaller arrays are numpy's own."""

@@ -1,8 +1,7 @@
-"""Summarise one file: from the place where it is known to begin, or from a guessed one.
+"""Summarise one file, from the place where it is known to begin or from a guessed one; and end a run early (`Until`).
 
-Where a run ends though the archive goes on: in front of the first transaction that commits behind an LSN or a time.
-
-Transactions come in commit order, so what lies in front of the first one that is too late is a prefix of all commits.
+A run may end though the archive goes on: before the first transaction that commits behind an LSN or a time.
+Transactions come in commit order, so what lies before the first one that is too late is a prefix of all commits.
 Times need not rise (a clock may go back): the first commit that is later than the wanted time ends the run.
 """
 
@@ -488,7 +487,7 @@ class Until:
         return format_lsn(self.lsn) if self.lsn is not None else to_datetime(self.time or 0).isoformat(sep=" ")
 
     def is_passed_in(self, parts: tuple[Part, ...]) -> bool:
-        """Say so of a file."""
+        """Return whether a file's parts have passed it."""
         return any(self.is_passed(part.summary) for part in parts)
 
 

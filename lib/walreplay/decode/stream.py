@@ -1,16 +1,13 @@
-"""Walk a stretch of a stream: the kernel for the hot messages, the scalar reader for the others.
+"""Walk a stretch of a stream: the kernel for the frequent messages, the scalar reader for the others.
 
-`walk_state` keeps where a walk stands; `StreamWalker` follows the messages, and leaves to its subclasses what they make
-of them: `scan.Scanner` gathers a summary, `decoder.Decoder` gathers rows.
+`walk_state` keeps the state of a walk.  `StreamWalker` follows the messages, and leaves to its subclasses what they
+make of them: `scan.Scanner` gathers a summary, `decoder.Decoder` gathers rows.
 
-Which relations the rows of a walk use under which names, in order; this decides to which table a name belongs.
-
-Every committed row counts, even if a truncate removes it or the configuration leaves it out.  Copies and rows that have
-rolled back do not count.
-
-A relation is announced again before rows use it under another name.  So one use for each announcement is enough, and
-only the order of uses of the same name, or of the same relation, matters.  The walk says which slot a row is the first
-to use (`named`).  Whether that row counts is seen later, from the slot's counts.
+`Uses` has which relations the rows of a walk use under which names, in order; this decides to which table a name
+belongs.  Every committed row counts, even if a truncate removes it or the configuration leaves it out.  Copies and rows
+that have rolled back do not count.  A relation is announced again before rows use it under another name.  So one use
+for each announcement is enough, and only the order of uses of the same name, or of the same relation, matters.  The
+walk says which slot a row is the first to use (`named`); the slot's counts show later whether that row counts.
 
 Invariant: ``_waiting`` has, by oid, the slots that were used but had no counted row when they were last looked at.
 """
@@ -67,7 +64,7 @@ class StreamWalker(WalkState):
     """Whether a new session ends the walk; it is an error else."""
 
     def walk(self, data: bytes | memoryview, start: int = 0, stop_at: int | None = None) -> Iterator[Tile]:
-        """Walk the whole messages of a buffer from ``start``; give the tiles, leave `position` behind the last.
+        """Walk the whole messages of a buffer from ``start``; yield the tiles, leave `position` behind the last.
 
         Args:
             data: the bytes; an unfinished message at their end is left alone.

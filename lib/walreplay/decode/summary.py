@@ -1,9 +1,8 @@
 """The result of scanning one file: what the stitch needs to know, and no more.
 
 A summary's size grows with the relations, truncates and rare messages of a file and with its streamed and prepared
-transactions.  It does not grow with ordinary transactions or their rows.
-
-The unfinished bytes at the end of the files that were read, and the files in which they lie.
+transactions.  It does not grow with ordinary transactions or their rows.  `Unfinished` has the unfinished bytes at the
+end of the files that were read, and the files in which they lie.
 """
 
 from __future__ import annotations

@@ -2,19 +2,18 @@
 
 pgoutput messages have no length of their own, so each can only be found from the end of the one before it.  This is the
 one serial pass over the bytes.  A compiled kernel walks over the frequent messages (Begin, Commit, Insert, Update,
-Delete).  For all others it returns to Python, where the scalar reader reads them.
+Delete).  For all others it returns to Python, where the scalar reader reads them.  A `Place` has everything that has
+to be known to continue in the middle of a stream.
 
 Invariants
 ----------
 - ``state[POS]`` is always the first byte of a frame (or of a message, where the framing has none).  It moves only
-  over whole messages: whatever the reason for a return, nothing in front of it is half done.
+  over whole messages: whatever the reason for a return, nothing before it is half done.
 - A tuple's cells follow each other in ``offset`` and ``length``.  ``length`` also has the cell's kind: 0 and more is
   text of that length, then there are `NULL` and `UNCHANGED`, and from `BINARY` downwards it is in binary format, of
   ``BINARY - length`` bytes.
-- An update's cell that is unchanged TOAST but stands in the old tuple is filled from there (the key column under
+- An update's cell that is unchanged TOAST but lies in the old tuple is filled from there (the key column under
   replica identity default, any column under replica identity full).
-
-Everything that has to be known to continue in the middle of a stream.
 """
 
 from __future__ import annotations
@@ -226,7 +225,7 @@ class RelationSlots:
         return self.newest.get(oid)
 
     def add(self, oid: int, columns: int) -> int:
-        """Return the oid a new slot; earlier rows keep theirs."""
+        """Assign a new slot to the oid, and return it; earlier rows keep theirs."""
         slot = len(self.oids)
         self.oids.append(oid)
         if slot == len(self.columns):
@@ -241,7 +240,7 @@ class RelationSlots:
         self.newest.hide(oid)
 
     def show(self, oid: int) -> bool:
-        """Undo `hide`; say whether the oid was hidden."""
+        """Undo `hide`; return whether the oid was hidden."""
         return self.newest.show(oid)
 
     def enter(self) -> None:

@@ -1,13 +1,9 @@
 """The state of a walk: the open transaction, the relation versions in force, the numbers of origins.
 
-Recognise repeated Relation messages by their bytes, without reading them again.
-
-A streamed transaction announces every relation that it uses, mostly with the same message as an earlier one.  Equal
-bytes are the same message with the same length.
-
-The streamed transactions that are open in a walk, and those that an earlier session has left behind.
-
-Which messages are allowed where in a stream, and the errors for those that are not.
+`Announced` recognises repeated Relation messages by their bytes: a streamed transaction announces every relation that
+it uses, mostly with the same message as an earlier one, and equal bytes are the same message of the same length.
+`OpenStreams` has the open streamed transactions, also those that an earlier session has left behind.  `LEGAL` is the
+table of which message is allowed where, with the errors for those that are not.
 """
 
 from __future__ import annotations
@@ -106,7 +102,7 @@ class OpenStreams:
         return None if stream is None else stream.announced
 
     def end(self, xid: int) -> set[int] | None:
-        """End a stream; give the oids that it has announced, or None if its start was not walked."""
+        """End a stream; return the oids that it has announced, or None if its start was not walked."""
         stream = self._open.pop(xid, None)
         return None if stream is None else stream.announced
 

@@ -1,7 +1,7 @@
 """Delta tables: by delta-rs and without Spark (`local`), and by Spark's statements (`statements`).
 
-`target` names tables and places, `data_files` writes Parquet with Delta's statistics, `small_table` writes a small
-table anew with folded rows in it, `staged_file` holds events until they are folded.  What rows mean is not known here.
+`target` names tables and places, `data_files` writes Parquet with Delta's statistics, `small_table` merges folded rows
+into a small table that it rewrites, `staged_file` keeps events until they are folded.  What rows mean is unknown here.
 
 Entry points: `local.LocalTable`, `statements`, `target.Target`.
 

@@ -1,13 +1,12 @@
 """Decide from a table's commits whether it still has the rows that the ledger's last run left in it.
 
-A commit of a run says in the table's history which run it belongs to (`CommitId`).  The other commits are judged by
-their operation: one that keeps the rows (OPTIMIZE, VACUUM, properties) does not matter; a RESTORE makes the table what
-it was at that version; anything else is a change by somebody else.
+A commit of a run says in the table's history which run made it (`CommitId`).  The other commits are judged by their
+operation: one that keeps the rows (OPTIMIZE, VACUUM, properties) does not matter; a RESTORE makes the table what it was
+at that version; anything else is a change by somebody else.
 
-Delta table features: what a table requires of its readers, each with the property that switches it on.
-
-Every reader of Delta can read a table without features.  A reader that does not know one of a table's features refuses
-the table.  So each is switched on only when something needs it.
+The table features come last: what a table requires of its readers, each with the property that switches it on.
+Every reader of Delta can read a table without features, and a reader refuses a table with one that it does not know.
+So each is switched on only when something needs it.
 """
 
 from __future__ import annotations

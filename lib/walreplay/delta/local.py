@@ -1,7 +1,7 @@
 """A Delta table as of one version, and the commit that may follow it: files that were written before.
 
-delta-rs reads the log and commits to it.  What it cannot write, or what files would have to respect and is not known
-here, `LocalTable.obstacle` names.
+delta-rs reads the log and commits to it.  `LocalTable.obstacle` names what delta-rs cannot write, and what files would
+have to respect that is not known here.
 """
 
 from __future__ import annotations
@@ -504,7 +504,7 @@ def _opened(folder: Folder) -> DeltaTable | None:
 
 @contextmanager
 def _errors(folder: Folder) -> Iterator[None]:
-    """Tell damaged logs from other failures, and let no failure say more than its first line."""
+    """Turn damaged logs into their own error, and let no failure say more than its first line."""
     try:
         yield
     except CommitFailedError:

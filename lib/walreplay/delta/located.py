@@ -1,10 +1,10 @@
-"""Where a table's files lie: at its path, or where Spark's own catalog says.
+"""The folder of a table's files: its path, or what Spark's own catalog says.
 
 A catalog is asked only if it is Spark's session catalog with open source Delta's ``DeltaCatalog``, kept in memory or in
 a Hive metastore: then a table is what lies at its location, and whoever commits there by Delta has changed the table.
 Any other catalog may have its own say in a commit, and only statements are right.
 
-A table may be dropped and made again elsewhere at any time, so nothing is kept here.
+A table may be dropped and made again elsewhere at any time, so nothing is cached here.
 """
 
 from __future__ import annotations

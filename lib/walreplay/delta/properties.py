@@ -1,11 +1,8 @@
-"""Switch on the Delta features that a table needs before a change and does not have yet.
+"""A table's properties and its comment, each set in a commit of its own that changes neither rows nor columns.
 
-This is a commit of its own, because Delta does not change columns in the commit that switches column mapping on.  It
-changes neither rows nor columns: a run that is killed afterwards is continued by one that finds the features there.
-
-Change an existing table's comment, in a commit of its own that changes neither rows nor columns.
-
-Report that somebody else has written to a mirror table during a commit.
+`ensure` switches on the Delta features that a table needs before a change: Delta does not change columns in the commit
+that switches column mapping on.  If a run is killed after that commit, the next one finds the features there.  `say`
+changes the comment.  `conflicts_told` turns a conflict with another commit into an error for people.
 """
 
 from __future__ import annotations

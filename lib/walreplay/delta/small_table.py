@@ -1,16 +1,12 @@
-"""A small table that is rewritten as a whole: what is known of it, its rows, and which of them are equal.
+"""Small tables that are rewritten as a whole: what is known of one, its rows, and folded rows merged into them.
 
-Everything unusual is left to Spark: then the functions here return None.
+The functions return None for anything unusual, which is left to Spark's statements.  In the plain case, which most
+small tables are, the results are those of the MERGE in `walreplay.writing`:
 
-End versions that a small history has, and add new ones: as the MERGE in `walreplay.writing.history` does.
-
-Only files with versions that end are written anew.  What has ended stays as it is.
-
-Merge folded rows into a small table that is rewritten as a whole.
-
-The result is the same as that of the MERGE in `walreplay.writing.merge`, or `walreplay.writing.multiset`
-for rows without a key, in the plain case that most small tables are.  Everything else is left to that MERGE: then the
-functions here return None.
+- `with_versions` ends versions of a small history and adds new ones, as `walreplay.writing.history` does.  Only files
+  with versions that end are rewritten; what has ended stays as it is.
+- `rewrite` merges folded rows, as `walreplay.writing.merge` does, or `walreplay.writing.multiset` for rows without a
+  key.
 """
 
 from __future__ import annotations
@@ -318,6 +314,9 @@ def _conformed(array: pa.Array, kind: pa.DataType) -> pa.Array | None:
 
 
 @dataclass(frozen=True, slots=True)
+# Histories
+
+
 class _Ends:
     """Which versions of the table end, and when.
 

@@ -175,7 +175,7 @@ class Wanted:
     least_bucket: int = 0
 
     def among(self, rows: pa.RecordBatch) -> NDArray[np.bool_]:
-        """Say for each row of the table whether it is selected."""
+        """Return for each row of the table whether it is selected."""
         sequence = rows.column("sequence").to_numpy()
         found: NDArray[np.bool_] = sequence >= self.start
         found &= rows.column("bucket").to_numpy() >= self.least_bucket

@@ -1,10 +1,7 @@
 """Delta's statements: create a table, make a commit exactly once, find it again, MERGE, read.
 
-The Spark SQL type of each Arrow type.
-
-Create a catalog's table by a statement, without rows.
-
-Look at a table's first rows.
+First the Spark SQL type of each Arrow type, and how a catalog's table is created by a statement, without rows.  Then
+the commits: `committing` makes one exactly once, `find_commit` finds it again.
 """
 
 from __future__ import annotations
@@ -159,7 +156,7 @@ def create_by_sql(
 
 
 def _remove_rest(spark: SparkSession, table: TableName, commit: CommitId | None) -> bool:
-    """Remove what a statement has left that was killed between its commit and the catalog; say whether that was done.
+    """Remove the rest of a statement that was killed between its commit and the catalog; return whether that was done.
 
     Delta refuses a folder that is not empty, and the table would never be made.  What is left is a log of one version
     without rows, of a table that no catalog knows.  A statement that is at work still is not disturbed.
@@ -342,7 +339,7 @@ def committing(spark: SparkSession, commit: CommitId) -> Iterator[Marking]:
 
 
 def say_in_front(spark: SparkSession, table: TableName, commit: CommitId) -> None:
-    """Say in a commit of its own whose the next one is, which the platform does not let say it itself."""
+    """Write in a commit of its own which run makes the next one, where the platform does not let that one say it."""
     spark.sql(f"ALTER TABLE {table.sql} SET TBLPROPERTIES ({listed({MADE_BY: in_statement(commit.mark)})})")
 
 

@@ -1,6 +1,6 @@
 """Where tables are written: a folder of Delta tables, or a catalog.
 
-Errors of the storage, reported with the place: a full disk, a refused path, a damaged ledger, an unknown catalog.
+Then the storage's errors, reported with the place: a full disk, a refused path, a damaged ledger, an unknown catalog.
 """
 
 from __future__ import annotations

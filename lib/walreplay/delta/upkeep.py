@@ -1,8 +1,7 @@
-"""Decide what a table needs: small files written together, rows that are marked deleted gone, old files removed.
+"""Keep a table's folder small: decide what it needs, and run OPTIMIZE, REORG and VACUUM.
 
-What keeps a table's folder small: OPTIMIZE, REORG and VACUUM, and what tells whether a table needs them.
-
-None of these changes a row, and none needs a setting.
+`needs_of` decides from the log or the history: small files are to be written together, rows marked as deleted to be
+removed, old files to be deleted.  None of these changes a row, and none needs a setting.
 """
 
 from __future__ import annotations

@@ -1,19 +1,16 @@
-"""Convert a column's values when the source changes its type: exactly, or the old text is rescued.
+"""Convert a column's values when the source changes its type, or renames an enum's labels.
 
 The source's own cast is unknown (ALTER TYPE … USING can be anything), and its result is not sent.  So a value is
 converted through PostgreSQL's text.  If the new type would not hold the same value, without rounding, the column is
 NULL and the text is rescued.  Staged changes of earlier relation versions and the rows of a rewritten table are
 converted in the same way, so it makes no difference where a run ends.
 
-Labels of enums that the source has renamed: rows have today's texts, whenever they were written.
-
-``ALTER TYPE … RENAME VALUE`` changes no row, and replication sends nothing of it, but all rows show the new label from
-then on.  Announcements tell it (`walreplay.decode.announcements`): a column's type has the labels that were renamed,
-each with all the texts that it has had.  So the types of two moments say which text has become which.
-
-Transactions that are open while a label is renamed still send the old text behind the announcement.  So do servers
-whose caches are not told.  So a text that is no label any more stands for the label that it was
-(`ColumnType.as_sent`).  A text that is the label of another value by now is taken as what it says where it stands.
+Renamed enum labels come first.  ``ALTER TYPE … RENAME VALUE`` changes no row, and replication sends nothing of it, but
+all rows show the new label from then on.  Announcements report it (`walreplay.decode.announcements`): a column's type
+has the renamed labels, each with all the texts that it has had.  So the types of two moments say which text has become
+which.  Transactions that are open while a label is renamed still send the old text behind the announcement, and so do
+servers whose caches are stale.  So a text that is no label any more means the label that it was (`ColumnType.as_sent`).
+A text that is another value's label by now means that other value.
 """
 
 from __future__ import annotations

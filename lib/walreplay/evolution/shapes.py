@@ -1,7 +1,7 @@
 """How a mirror table's columns follow its source's, from one relation version to the next.
 
 A Relation message has no column numbers.  But PostgreSQL never reorders columns: those that survive keep their order,
-and added ones stand behind them.  Therefore:
+and added ones come behind them.  Therefore:
 
 - A column in front of one that used to precede it, or behind an added one, is another column of the same name: it was
   dropped and added again.
@@ -10,14 +10,11 @@ and added ones stand behind them.  Therefore:
   it be seen that the last columns were dropped and added again in their order.
 - A new column between survivors where none has gone was added to the publication's column list.
 
-If the source announces its tables (`walreplay.decode.announcements`), columns have numbers that are never given twice.
-Then nothing is guessed from places.  Renames that the configuration names go before.
+If the source announces its tables (`walreplay.decode.announcements`), columns have numbers that are never used twice.
+Then nothing is guessed from places.  Renames that the configuration names have precedence.
 
-Each column has an id that is unique in the table's life, so that versions far apart can be compared.
-
-What can happen to a mirror table's column, in words for the report.
-
-Entry points: `ColumnChange`, `ChangeKind`.
+Each column has an id that is unique in the table's life, so that versions far apart can be compared.  `ColumnChange`
+describes for the report what happens to a column.
 """
 
 from __future__ import annotations
@@ -339,7 +336,7 @@ def by_announcement(present: Sequence[MirrorColumn], columns: Sequence[SourceCol
 def _by_places(
     present: Sequence[MirrorColumn], columns: Sequence[SourceColumn], survivors: Mapping[str, int]
 ) -> dict[str, int]:
-    """Add the renames that positions prove; give the number of each continued column by its new name.
+    """Add the renames that positions prove; return the number of each continued column by its new name.
 
     A column in front of a surviving one is at least as old as that one, so it was not added but renamed.
     """
@@ -467,7 +464,7 @@ class Evolution:
         return _advance(self.shape, columns, self.policy, anew=self.anew and not self._versions)
 
     def of_version(self, step: int) -> tuple[ValueSource, ...]:
-        """Say for each of the table's columns where rows of a version have its values.
+        """Return for each of the table's columns where rows of a version have its values.
 
         Args:
             step: the version's number in the run, counted from 0.
@@ -491,7 +488,7 @@ class Evolution:
         return ValueSource(None, (TEXT, *sent, *self._chains[column.id]), text)
 
     def of_table(self) -> tuple[ValueSource, ...]:
-        """Say for each of the table's columns where the rows that it had before the run have its values."""
+        """Return for each of the table's columns where the rows that it had before the run have its values."""
         names = {column.id: column.name for column in (self.before.columns if self.before else ())}
         return tuple(
             ValueSource(names[column.id], tuple(self._chains[column.id]))

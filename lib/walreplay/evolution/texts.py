@@ -1,14 +1,13 @@
-"""Columns as texts, in PostgreSQL's form: conversions between types go through these.
+"""Columns as texts in PostgreSQL's form, and texts read as columns: conversions between types go through these.
 
-`output_of` gives the output of a type's output function, which is also the form inside arrays.  `text_of` gives the
+`output_of` returns the output of a type's output function, which is also the form inside arrays.  `text_of` returns the
 result of a cast to text.  They differ for boolean (``t``, but ``true``), char(n), which loses its padding, and inet,
 which always shows the size of its network.
 
-Read texts as a column: each text is held exactly, or not at all.
-
-A number's text becomes a float only if the float is that number, or is written as it; PostgreSQL would round.  The
-builders of `walreplay.decode.columns` read what is in the type's own form, piece by piece.  A piece with anything else
-is read value by value, by the reader of overridden columns, which accepts numbers and times in any type's form.
+`read_texts` holds each text exactly, or not at all.  A number's text becomes a float only if the float is that number,
+or is written as it; PostgreSQL would round.  The builders of `walreplay.decode.columns` read what is in the type's own
+form, piece by piece.  A piece with anything else is read value by value, by the reader of overridden columns, which
+accepts numbers and times in any type's form.
 """
 
 from __future__ import annotations

@@ -1,17 +1,16 @@
-"""A change log's rows: one for each row change, as it was sent.
+"""A change log's rows: one for each row change, as it was sent; and the projection of older rows to new columns.
 
-A decoding task stages what it has decoded as it is (`staged_changes`), and the task that writes the table's files gives
-the rows the table's columns (`log_batches`).  Nothing is folded, and no row has to meet another.
+`project` turns rows of a relation version, or of the table before the run, into rows with the table's new columns:
+columns are taken, converted, or filled with NULL, as `walreplay.evolution.shapes` says.  Rescued texts move with their
+columns, and are tried again if the column's type has changed.
 
-- A row has the new values.  A delete has what was sent of its old row there: its key, or all of it.
+A decoding task stages what it has decoded as it is (`staged_changes`), and the task that writes the table's files
+makes rows with the table's columns of it (`log_batches`).  Nothing is folded, and no row has to meet another.
+
+- A row has the new values.  A delete has what was sent of its old row instead: its key, or all of it.
 - ``before`` is what was sent of the old row.  Its fields are the table's columns, and change as those do.
 - ``unchanged`` names the columns whose values were not sent because they have not changed (TOAST).  They are NULL.
-- Rescued texts of ``before`` stand in the rescued data under that column's name, in an object of their own.
-
-Turn rows of a relation version, or of the table before the run, into rows with the table's new columns.
-
-Columns are taken, converted, or filled with NULL, as `walreplay.evolution.shapes` says.  Rescued texts move with their
-columns, and are tried again if the column's type has changed.
+- Rescued texts of ``before`` are in the rescued data under that column's name, in an object of their own.
 """
 
 from __future__ import annotations
@@ -144,7 +143,7 @@ def _is_given(fill: str | None) -> bool:
 
 
 def project(events: Events, key: Sequence[int], projection: Projection, *, keyed: bool) -> Events:
-    """Return events the table's columns.
+    """Return events with the table's columns.
 
     Args:
         key: the numbers of the key's columns among the events' own, in the order of ``old_key``.
@@ -303,7 +302,7 @@ def old_row_type(names: Sequence[str], types: Sequence[pa.DataType]) -> pa.Struc
 
 
 def log_batches(data: pa.Buffer, task: LogTask, projection: Projection) -> Iterator[pa.RecordBatch]:
-    """Yield staged changes the table's columns, some rows at a time.
+    """Yield staged changes with the table's columns, some rows at a time.
 
     Args:
         data: what `staged_changes` has written.

@@ -1,18 +1,13 @@
 """A table's row changes as events, in commit order: the input and output of a fold.
 
-Events are made per file (`intake`), folded there (`merge`), divided by key (`routes`), sent to the task that folds the
-key's events of all files, and turned into rows to merge.  Columns go by number, because names are the source's and may
-be anything.
+Decoded rows become events per file (`events_of`) and are folded there (`net_changes`), divided by key, sent to the task
+that folds the key's events of all files, and turned into rows to merge.  Columns go by number, because names are the
+source's and may be anything.  First comes the comparison of columns by value: texts that depend on the sender's
+settings get one form for each value.
 
-Soft deletes: a deleted row stays in the table, and a column marks it as deleted.
-
-For the fold, a soft delete is an update that leaves all other columns unchanged, so later changes of the row work as
-after any update.  A row that takes another key is not deleted, so key changes have to be followed
-(``follow`` of `walreplay.fold.events.events_of`).
-
-Turn decoded row changes into a table's events.
-
-Compare columns by value: texts that depend on the sender's settings get one form for each value.
+Soft deletes: a deleted row stays in the table, and a column marks it as deleted.  For the fold, a soft delete is an
+update that leaves all other columns unchanged, so later changes of the row work as after any update.  A row that takes
+another key is not deleted, so key changes have to be followed (``follow`` of `events_of`).
 """
 
 from __future__ import annotations

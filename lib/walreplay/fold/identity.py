@@ -1,16 +1,12 @@
-"""Row identity: 128-bit hashes of exact values, computed from column buffers.
+"""Row identity: 128-bit hashes of exact values, a table of them for kernels, and whole rows that are their own key.
 
 Two rows are the same if the values of their keys are the same, exactly: -0 is not 0, and a value that its column cannot
 hold is identified by its rescued text.  The hash is of the typed values, so a value has the same hash in text and in
 binary.  With 128 bits, two of ten thousand million keys share a hash with a probability of 10^-19.
 
-A hash table of 128-bit keys, for the kernels of this package.
-
-Identify rows by their whole *image* (all old values): counts of a multiset, and keys whose old rows are sent whole.
-
-If a key is configured over replica identity full, every change is an old image that is removed and a new one that is
-added.  With a deferrable key, a key may have two rows inside a transaction.  Then the image decides which of them is
-removed:
+Rows without a key are identified by their whole *image* (all old values), with counts as in a multiset.  If a key is
+configured over replica identity full, every change is an old image that is removed and a new one that is added.  With a
+deferrable key, a key may have two rows inside a transaction.  Then the image decides which of them is removed:
 
 - A removed row cancels the last added row of the same transaction with exactly the same image.  What is left of a part
   of a transaction (`unmatched`) has the same effect as all its changes.

@@ -1,16 +1,14 @@
-"""Masked columns: each value becomes a salted hash, as with Debezium's ``column.mask.hash.v2`` and SHA-256.
+"""Masked columns, and the part of a decoded batch that its mirror table has: the wanted columns, masked and renamed.
 
-A hash is SHA-256 over the salt and the value's text, both UTF-8, in 64 hexadecimal digits; NULL stays NULL.  The text
-is PostgreSQL's, made from the typed value.  So a value has the same hash in text and in binary; a timestamp whatever
-the sender's TimeZone (it is written in UTC); an interval whatever its IntervalStyle.  A value that its column cannot
-hold is hashed from its rescued text, which is then removed from the rescued data, where everybody could read it.
+A masked value is a salted hash, as with Debezium's ``column.mask.hash.v2`` and SHA-256: over the salt and the value's
+text, both UTF-8, in 64 hexadecimal digits; NULL stays NULL.  The text is PostgreSQL's, made from the typed value.  So a
+value has the same hash in text and in binary; a timestamp whatever the sender's TimeZone (it is written in UTC); an
+interval whatever its IntervalStyle.  A value that its column cannot hold is hashed from its rescued text, which is then
+removed from the rescued data, where everybody could read it.
 
 Equal values have equal hashes, so that masked keys still identify rows and masked columns still join.  It also means
-that whoever knows the salt can try values out, quickly if there are few possible values.
-
-It costs a Python call for each distinct value of a batch: some hundred thousand per second and core.
-
-The part of a decoded batch that its mirror table takes: the wanted columns, masked and renamed.
+that whoever knows the salt can try values out, quickly if there are few possible values.  A hash costs a Python call
+for each distinct value of a batch: some hundred thousand per second and core.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
 """Fold a table's events: within a file to fewer events, then across all files to the rows to merge.
 
-Put rows together from events: each from its own, and the values that it leaves unchanged from others.
+`assembled` builds rows from events: each from its own, and the values that it leaves unchanged from others.
 
-Choose the bucket of each event: its key's, or, if keys have changed, one bucket for all linked keys.
+An event belongs to the bucket of its key.  If a row takes another key and keeps values that were not sent, the two keys
+are linked: their events have to be folded together, in one bucket.  Links are only 16 bytes each, so all of them can be
+brought to one place to find which keys belong together:
 
-If a row takes another key and keeps values that were not sent, the two keys are linked: their events have to be folded
-together.  Links are only 16 bytes each, so all of them can be brought to one place to find which keys belong together:
-
-1. `split` divides a file's events by key, `links_of` gives its links.
+1. `split` divides a file's events by key, `links_of` returns its links.
 2. `components` makes `Routes` of all files' links; `Routes.split` divides them as `split` does the events.
 3. `route` divides each bucket's events again, by the routes of that bucket.  Events whose keys have no link stay where
    they are; a component comes together in the bucket of one of its keys.
@@ -299,7 +298,7 @@ def settled(
 def _as_inserted(
     marks: Marks | None, keys: NDArray[np.uint64], whole: Events, identity: Identity, names: Sequence[str]
 ) -> Marks | None:
-    """Say of rows that were inserted, and then changed in the same transaction, that they were inserted."""
+    """Mark rows that were inserted, and then changed in the same transaction, as inserted."""
     assert marks is not None
     assert whole.marks is not None
     inserted = whole.take(np.nonzero((whole.action == ADD) & (whole.marks.operation == 0))[0])
@@ -384,7 +383,7 @@ def not_unique(table: str | None, keys: int, identity: Identity) -> CaptureError
 def _fold(
     events: Events, hashes: Hashes, identity: Identity, table: str | None, *, between_moves: bool = False
 ) -> tuple[Folded, list[int]]:
-    """Fold keyed events by their keys' hashes; give the result, and the numbers of the tracked columns."""
+    """Fold keyed events by their keys' hashes; return the result, and the numbers of the tracked columns."""
     tracked = sorted(events.unchanged)
     unchanged = np.zeros((events.rows, len(tracked)), np.uint8)
     for t, number in enumerate(tracked):
@@ -457,7 +456,7 @@ def rows_to_merge(
     moves: bool,
     table: str | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Fold all events of some row identities; give the rows to merge (`merge_schema`), some at a time.
+    """Fold all events of some row identities; yield the rows to merge (`merge_schema`), some at a time.
 
     Args:
         tracked: the numbers of the columns that have unchanged values anywhere in the run.
@@ -549,7 +548,7 @@ class Routes:
         return np.where(self.key[at] == key, self.to[at], key)
 
     def split(self, buckets: int) -> list[tuple[int, Routes]]:
-        """Divide the routes into the same buckets as the events of their keys; give each bucket's number and routes."""
+        """Divide the routes into the buckets of their keys' events; return each bucket's number and routes."""
         bucket = bucket_of(self.key, buckets)
         order = np.argsort(bucket, kind="stable")
         key, to = self.key[order], self.to[order]

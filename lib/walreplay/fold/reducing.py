@@ -1,26 +1,21 @@
-"""Fold: reduce a table's changes to one row per row identity.
+"""The kernels of the fold: changes become one row per identity, or versions of rows for a history.
 
-Each row that the table had before the run is a *base*, named by its key.  The fold follows every base through the
+Each row that the table had before the run is a *base*, named by its key.  `fold_keys` follows every base through the
 changes: it is deleted, or it ends as a row that may have another key.  Inserted rows have no base.  The result has one
-row per base, so one MERGE on the base's key applies it, whatever keys were swapped.
+row per base, so one MERGE on the base's key applies it, whatever keys were swapped.  Invariants, one slot per key:
 
-Invariants of the kernel's tables, one slot per key:
 - ``slot_row`` is the event that the slot's live row comes from, or -1: no row has this key (any more).
 - ``slot_base`` is the slot of the base that the live row continues, or -1: it continues none.
 - ``carrier[b]`` is the slot whose live row continues base b, or -1; ``carrier[slot_base[s]] == s`` if both are set.
 - ``source[s, c]`` is the event that has the live row's value of the tracked column c, `KEEP` if it is the base's own
   value, `UNKNOWN` if it is not known.
 
-Follow rows through their changes, for a history: when each version of a row begins, and what ends it.
+For a history, `follow_keys` finds when each version of a row begins, and what ends it.  A *version* is the row that an
+event leaves, named by that event's number.  It stays *open* until another event ends it, or a truncate.  The first
+event that touches a base's key closes the base.  Truncates are not events: each event has an *epoch*, the number of
+truncates before it.  A slot that was last touched in an earlier epoch is empty, so truncates cost nothing per row.
+Invariants, one slot per key:
 
-A *version* is the row that an event leaves; it is named by that event's number.  It stays *open* until another event
-ends it, or a truncate.  Rows that the table had before the run are *bases*: the first event that touches a base's key
-closes it.
-
-Truncates are not events.  Each event has an *epoch*: how many truncates come before it.  A slot that was last touched
-in an earlier epoch is empty, so truncates cost nothing per row.
-
-Invariants of the kernel's tables, one slot per key:
 - ``slot_row`` is the open version that has the key, `NONE`, or `BASE`: no event has touched the key yet.
 - ``slot_epoch`` is the epoch of the last event that touched the key.
 """

@@ -4,18 +4,15 @@ Each row here either opens a version of a row, or closes one that the table had 
 on the bases' keys applies them.  Versions that begin and end within the events come with both ends.  Where the events
 are divided into runs makes no difference: what one run leaves open, the next one closes.
 
-Versions that begin only when one of some *watched* columns changes; other changes are made in the open version.
-
+A history may have *watched* columns: only their changes begin versions; other changes are made in the open version.
 Whether a watched column has changed is known here if both values are among the events.  If one is the table's own, it
 is decided when the rows are joined with the table's: `continue_bases`.
 
-The axis of time of histories: it never goes back, so that a moment on it is a cut between whole transactions.
-
-A server's commit times may go back a little from one commit to the next.  A change's time on the axis is the greatest
-commit time among all transactions of the stream up to its own, in commit order.  So at any time t the axis has what
-the longest prefix of transactions wrote that comes before the first commit later than t.
-
-It is put together from three parts, because the transactions of a run may be too many for one place:
+The axis of time (`Axis`) never goes back, so that a moment on it is a cut between whole transactions.  A server's
+commit times may go back a little.  A change's time on the axis is the greatest commit time among all transactions of
+the stream up to its own, in commit order.  So at any time t the axis has what the longest prefix of transactions wrote
+that comes before the first commit later than t.  It is put together from three parts, because the transactions of a
+run may be too many for one place:
 
 - a decoding task knows the transactions of a unit of its file, and takes the greatest time among those up to each row's
   (`Commits`);
@@ -623,6 +620,8 @@ def _marks(events: Events) -> Any:
     assert events.marks is not None, "a history's events have marks"
     return events.marks
 
+
+# The axis of time
 
 NO_TIME: Final = np.iinfo(np.int64).min
 """Earlier than every commit."""

@@ -1,6 +1,6 @@
 """Queries for what a target's tables held at an LSN or at a time: of mirrors, histories and change logs.
 
-The LSNs and times that people give: where a backfill begins and ends, and as of which LSN a base load's rows are.
+First come the LSNs and times that people enter: where a backfill begins and ends, and as of which LSN loaded rows are.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""Backfill: make a target that holds what the source held at an LSN or at a time.
+"""Backfill: make a target that holds what the source held at an LSN or at a time; and forecast what runs would do.
 
-It is an ordinary run, or several, that end in front of the first transaction which commits too late: so the target's
-ledger, its tables and its next nightly run are those of a target whose archive had ended there.  Of a target that is
-there, a part of the tables is made by a rebuild (`walreplay.job.rebuild`): all its tables stay at one LSN.
-
-Say what runs would do, without writing anything: they are planned one after the other, and not applied.
+A backfill is an ordinary run, or several, that end before the first transaction which commits too late: so the target's
+ledger, tables and next nightly run are those of a target whose archive had ended there.  In an existing target a part
+of the tables is made by a rebuild (`walreplay.job.rebuild`): all tables stay at one LSN.  A forecast plans the runs one
+after the other and applies none: nothing is written.
 """
 
 from __future__ import annotations
@@ -203,7 +202,7 @@ class ForecastJob(Job):
         told.shape = evolution.shape
 
     def _tasks_of(self, changes: dict[int, int], found: Found) -> int:
-        """Say about how many tasks read a run's files twice, and fold what they have of each wanted table."""
+        """Return about how many tasks read a run's files twice, and fold what they have of each wanted table."""
         files, size, cores = len(found.reading.files), found.reading.size, local_cores(self.run.spark)
         reading = tasks_for(files, size, cores) or min(files, cores or files)
         buckets, all_ = buckets_of(size), max(1, sum(changes.values()))

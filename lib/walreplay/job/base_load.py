@@ -1,11 +1,10 @@
 """A base load: tables get the rows that the source had at an LSN, before what the captures have of them is applied.
 
-In a history each row is a version that begins at that LSN.  What begins it in time is the greatest commit time of all
-that was applied before: no transaction behind the LSN is earlier on the axis.  If nothing was, it is 1970, as a
-stream's first moments are those of the base.  A history that is there already goes on: its open versions end, and the
-rows begin.
+In a history each row is a version that begins at that LSN.  Its time is the greatest commit time of all that was
+applied before: no transaction behind the LSN is earlier on the axis.  If nothing was applied, it is 1970, as a stream's
+first moments are those of the base.  An existing history goes on: its open versions end, and the rows begin.
 
-The rows go the way of captures' rows: they are staged as inserts of one relation version, and the same writers bring
+The rows are written like captured rows: they are staged as inserts of one relation version, and the same writers bring
 them to the tables, one Delta commit each.  The load is written to the ledger before any of its rows is read, and once
 more before any table has them.  A load that was killed, or has failed, is finished by the next one, for the same tables
 and LSN; until then, nothing else is applied.

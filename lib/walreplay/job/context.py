@@ -115,7 +115,7 @@ class RunContext:
 
     @contextmanager
     def staging(self) -> Iterator[Staging]:
-        """Return the run a place for its staged events, and empty it at the end, also after an error."""
+        """Provide a place for the run's staged events, and empty it at the end, also after an error."""
         ledger = self.ledger
         staging = self.writer.staging(self.target, ledger.run_id, ledger.taken_over, ledger.turn)
         if self.settings.staging is not None and not isinstance(staging, FileStaging):

@@ -1,13 +1,12 @@
 """Apply a plan: decode, plan the tables, write the plan down, apply it table by table, record it.
 
-Each phase gives a value that the next one takes: `Work` -> `Decoded` -> `Prepared` -> reports -> the ledger's state.
-A run that was interrupted comes in with the plan that it has written down, and goes the same way.
+Each phase returns a value that the next one takes: `Work` -> `Decoded` -> `Prepared` -> reports -> the ledger's state.
+An interrupted run begins with the plan that it has written down, and does the same.
 
-Update the tables of a run: first move those that change their place, then apply the changes to each.
-
-Parts of a run's report beside the tables that it wrote to: moved tables, times, several runs as one.
-
-How much one run reads, and how many parts its changes are split into, so that cores share the work.
+- `RunTables` moves the tables that change their place, then applies the changes to each.
+- Parts of a run's report beside the tables that it wrote to: moved tables, times, several runs as one.
+- How much one run reads, and how many parts its changes are split into, so that cores share the work.
+- `Applying` has the phases.
 """
 
 from __future__ import annotations
@@ -305,7 +304,7 @@ def run_bytes_of(spark: SparkSession) -> int:
 
 
 def buckets_of(size: int | None) -> int:
-    """Say into how many buckets each table's changes are split, by key; few for a small run.
+    """Return into how many buckets each table's changes are split, by key; few for a small run.
 
     Args:
         size: bytes of the files that a run reads; None if nobody knows.
@@ -396,7 +395,7 @@ class Applying:
     told: int = 0
 
     def apply(self, work: Work) -> tuple[State, RunReport]:
-        """Apply a plan; give the ledger's state behind it, and the run's report, but for its time."""
+        """Apply a plan; return the ledger's state behind it, and the run's report, but for its time."""
         self.run.warnings.extend(work.plan.warnings)
         catalogue = Catalogue.of(work.plan, self.run.settings, work.entries)
         self.run.warnings.extend(catalogue.warnings)

@@ -1,6 +1,6 @@
-"""Put tables that were made beside in place, as what is written in the ledger says; killed, it is gone on with.
+"""Swap rebuilt tables into place, and remove their side target (`Target.side`) afterwards.
 
-Remove a side target (`Target.side`), whose tables have come to their places.
+The ledger records the swap first, so an interrupted one can be resumed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _OF_LEDGER: Final = ("state", *HISTORY)
 
 
 def remove_side(spark: SparkSession, side: Target, tables: Iterable[TableName]) -> str | None:
-    """Remove a side target, and give a note where that cannot be done from here.
+    """Remove a side target, and return a note where that cannot be done from here.
 
     Args:
         tables: those of its tables that are known.
@@ -79,7 +79,7 @@ class Installing:
     captures: str
 
     def begin(self, state: State, rebuild: Rebuild, number: int) -> State:
-        """Write down what is to be put in place; give the ledger's state with it.
+        """Write down what is to be put in place; return the ledger's state with it.
 
         Args:
             number: the rebuild's, as a run.

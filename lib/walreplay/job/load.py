@@ -1,8 +1,8 @@
 """Load: rows that tables had before the captures began, whenever they come.
 
 Rows as of an LSN that the target is not behind are loaded as they are (`walreplay.job.base_load`).  If more is
-applied already, the tables are made beside, of the rows and of what the archive has behind their LSN, and put in place
-in one commit each (`walreplay.job.rebuild`): the result is the same.
+applied already, the tables are made beside, of the rows and of what the archive has behind their LSN, and swapped into
+place in one commit each (`walreplay.job.rebuild`): the result is the same.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Maintain a target: what its tables and its ledger need is found out, and done under the run lock.
+"""Maintain a target: find out what its tables and its ledger need, and do it under the run lock.
 
 OPTIMIZE, REORG and VACUUM change no row, so the next run finds its tables as it has left them
-(`walreplay.delta.commits`).  A run that came in between would meet a commit that it does not know: so the lock is held,
-and a run that is at work, or was interrupted, comes first.
+(`walreplay.delta.commits`).  A run that came in between would meet a commit that it does not know.  So the lock is
+held, and a run that is at work, or was interrupted, comes first.
 """
 
 from __future__ import annotations
@@ -202,7 +202,7 @@ class _Maintenance:
         )
 
     def _do(self, spark: SparkSession, action: Action, table: TableName) -> tuple[int, int]:
-        """Do one thing; give how many files were removed and added."""
+        """Do one thing; return how many files were removed and added."""
         if action == "purge":
             return purge(spark, table)
         if action == "optimize":
@@ -215,7 +215,7 @@ class _Maintenance:
         return 0, 0
 
     def _tried(self, name: str, table: TableName, is_ledger: bool, work: Callable[[SparkSession], None]) -> str | None:
-        """Do some work on a table; give in one line what has stopped it, which does not stop the work on others."""
+        """Do some work on a table; return in one line what has stopped it, which does not stop the work on others."""
         try:
             with (
                 storage_errors(table.text),

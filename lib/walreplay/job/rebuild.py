@@ -1,9 +1,9 @@
 """Rebuild: make tables of a target again from the archive, as of the very LSN that the target is at.
 
 The tables are made beside, in a side target (`Target.side`) with a ledger of its own, by the ordinary job, which ends
-where the target stands.  So a rebuild that was killed goes on where it was, and runs of the target may come in between.
-Then, under the target's lock, each table is compared; those that are not right get the other ones' rows in one commit
-each (`walreplay.job.installing`).
+at the target's LSN.  So a killed rebuild is resumed, and runs of the target may come in between.  Then, under the
+target's lock, each table is compared; those that are not right get the other ones' rows in one commit each
+(`walreplay.job.installing`).
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class Rebuilding:
         return MakingBeside(self.context, self.captures, side, None if self.late is None else self.late.load.at_lsn)
 
     def _finish(self, state: State) -> tuple[State | None, tuple[str, RunReport] | None]:
-        """Finish a rebuild that was interrupted; give also its side target's name, and its report."""
+        """Finish a rebuild that was interrupted; return also its side target's name, and its report."""
         locked = self.context.lock()
         if locked is None or locked.rebuild is None:
             self.context.ledger.release()

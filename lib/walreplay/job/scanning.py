@@ -1,6 +1,6 @@
-"""Scan the files in parallel, and stitch them to one stream.  The result is the plan of transactions.
+"""Find the files that a run has to read, scan them in parallel, and stitch them to the plan of transactions.
 
-Which files a run has to read: those that are new, or have grown, since the last run.
+`NewFiles` finds those that are new, or have grown, since the last run; `Scanning` does the rest.
 """
 
 from __future__ import annotations

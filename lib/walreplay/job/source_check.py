@@ -1,13 +1,10 @@
-"""Check that several sources of one target write to no table together, before any of them does.
+"""Check several sources of one target against each other, before any of them writes.
 
-Each source has a ledger of its own.  It names the tables that the source has, and those that a run at work (or one that
-was interrupted) is about to make.
-
-Check that a table which several sources write to can have what one of them is about to write.
-
-Each source's ledger knows the columns of its own rows alone.  The table has those of all of them.
-
-Check that captures and target, and the captures of several sources, do not lie inside one another.
+- `SiblingLedgers`: no two sources write to one table unless it is shared.  Each source has a ledger of its own, which
+  names its tables, and those that a run at work, or an interrupted one, is about to make.
+- `check_shared`: a shared table can have what a source is about to write.  Each source's ledger knows the columns of
+  its own rows alone; the table has those of all.
+- `check_places`, `check_apart`: captures and target, and captures of several sources, do not lie inside one another.
 """
 
 from __future__ import annotations
@@ -270,6 +267,8 @@ def check_unshared(entries: Iterable[MirrorEntry]) -> None:
                 remedy="Leave it out of --table; to have it anew, apply all sources to a new target",
             )
 
+
+# Folders that contain one another
 
 _S3: Final = {"s3n": "s3a", "s3": "s3a"}
 _GLOB: Final = re.compile(r"[*?\[\]{}]")

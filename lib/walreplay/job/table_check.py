@@ -1,19 +1,15 @@
-"""Whether a mirror table is as the ledger's last run left it; checked before anything is applied to it.
+"""Check whether a mirror table is as the ledger's last run left it, before anything is applied to it.
 
 A change that this ledger has not made is refused, with the statement that undoes it.  A table that is ahead of its
-ledger, because the ledger was set back, is a case of its own (`Standing.ahead`): see
-`walreplay.job.table_check`.
-
-Refuse a ledger that is older than its tables, with the statements that put it right.
-
-A ledger is set back when it is restored from a backup or by RESTORE, or when its newest commits are lost.  Its tables
-then have changes of runs that it does not know.  If the captures still hold all of these, nothing is lost by a RESTORE
-of each such table to the version that the ledger knows: the next run applies them again.
+ledger (`Standing.ahead`) is a case of its own: the ledger was set back, because it was restored from a backup or by
+RESTORE, or its newest commits are lost.  Then tables have changes of runs that it does not know.  If the captures
+still hold all of these, nothing is lost by a RESTORE of each such table to the version that the ledger knows: the next
+run applies them again.  Such a ledger is refused, with the statements that put it right (`check_ahead`).
 
 Delta skips a commit whose number the table has had, even if a RESTORE has undone that commit.  So a run's number is
 above all that the logs of the ledger's tables and of its own tables show (`highest_recorded`, `Standing.highest`).
 
-Whether a table holds what it should, compared with one that is known to: then nobody has to touch it.
+`rightness_of` compares a table with one that is known to be right: if both are equal, the table is not touched.
 """
 
 from __future__ import annotations
@@ -225,6 +221,8 @@ def _of_history(row: Row) -> LoggedCommit:
     return LoggedCommit(int(row.version), str(row.operation), parameters, mark_of(row.userMetadata, parameters))
 
 
+# A ledger that is older than its tables
+
 MAX_STATEMENTS: Final = 50
 
 
@@ -347,6 +345,8 @@ def forget_unknown(
                     check_lock()
                     own.sql(f"DELETE FROM {table.sql} WHERE run > {known} AND run <= {highest}").collect()
 
+
+# Comparison with a table that is right
 
 _SEEDS: Final = (1, 2)
 

@@ -1,6 +1,6 @@
 """Check the tables before a run writes to them, and refuse those that are not as the ledger left them.
 
-Whether rows that are loaded have a key each, before any table has them.
+`check_unique` refuses loaded rows that share a key, before any table has them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The ledger of a target: what was read, what was applied, and where the next run starts.
 
-It is a set of Delta tables beside the mirror.  ``state`` (`walreplay.ledger.state_table`) has one row,
-overwritten by every run.  A run begins by reading this row alone, so it costs the same after ten thousand other runs.
-``runs`` and ``files`` are history: appended to, but never read to begin a run.
+It is a set of Delta tables beside the mirror.  ``state`` (`walreplay.ledger.state_table`) has one row, overwritten by
+every run.  A run begins by reading this row alone, so it costs the same after ten thousand other runs.  ``runs`` and
+``files`` are history: appended to, but never read to begin a run.
 
 A run is first ``planned`` (its plan is in ``state``, some tables may have its commit), then ``applied``.
 """
@@ -125,7 +125,7 @@ class Ledger:
         return True
 
     def acquire(self) -> State | None:
-        """Take the lock, and give the state under it: the one that was read, or a newer one.
+        """Take the lock, and return the state under it: the one that was read, or a newer one.
 
         Raises:
             TargetError: when another run has it, or a base load is interrupted.
@@ -138,7 +138,7 @@ class Ledger:
         return state
 
     def release(self) -> None:
-        """Give the lock back if this run still has it."""
+        """Release the lock if this run still has it."""
         self._state.release()
 
     def check_lock(self, *, sure: bool = False) -> None:
@@ -252,7 +252,7 @@ class Ledger:
         return writing
 
     def give_up_load(self, state: State) -> State:
-        """Forget a base load of which no table has anything, and give back the lock."""
+        """Forget a base load of which no table has anything, and release the lock."""
         assert state.load is not None
         assert not state.load.writing
         ended = state.ended(state.tables)

@@ -1,8 +1,7 @@
 """The rows of the ledger's history: of runs with their tables and relations, and of the files that they read.
 
-What is measured of each run: JSON lines, one a run and table.  The ledger's ``runs`` have the same.
-
-The names are those that docs/operations.md lists, and stay.  There are no values of cells.
+The metrics of a run are JSON lines, one for each run and table, with the values of the ledger's ``runs``.  Their names
+are listed in docs/operations.md and do not change.  There are no values of cells.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""The content of the ledger's one ``state`` row: where a target stands.
+"""The content of the ledger's one ``state`` row: what a target has applied, the plan of a run, and the lock.
 
-The lock of a target: one run at a time.
-
-The ledger's ``state`` row names the holder of the lock.  Every write of the row is conditional on the holder, so that
+One run at a time: the row names the holder of the lock.  Every write of the row is conditional on the holder, so that
 Delta's own commit decides between two runs.  The holder gives a sign of life (a *beat*) every 30 s.  The next run takes
 over from a holder that is dead:
 
@@ -11,7 +9,7 @@ over from a holder that is dead:
 
 A holder that was only paused finds the lock lost when it wakes up: whatever it writes next is refused.
 
-Plans as JSON, for the ledger.
+Plans are in the row as JSON.  `State` has all of it.
 """
 
 from __future__ import annotations
@@ -133,7 +131,7 @@ def why_dead(holder: Holder, now: datetime) -> str | None:
 
 
 class Heartbeat:
-    """Give signs of life in the background.
+    """Writes signs of life in the background.
 
     Args:
         beat: gives one, and returns whether to continue.  After an error it is called again: the next may succeed.
@@ -267,6 +265,8 @@ def resume_from_json(text: str) -> Resume:
 
 __all__: list[Any] = ["plan_from_json", "plan_to_json", "resume_from_json", "resume_to_json"]
 
+
+# The row
 
 NEW: Final = "new"
 

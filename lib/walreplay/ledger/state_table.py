@@ -1,7 +1,7 @@
-"""The ledger's ``state`` table: one row that says where a target stands, and which run has the lock.
+"""The ledger's ``state`` table: one row with what a target has applied, and which run has the lock.
 
 The lock (`walreplay.ledger.state`) is in this row.  A run takes it by a conditional change, so that Delta's
-optimistic concurrency decides between two runs.  The write that ends a run gives it back.  No write of the row succeeds
+optimistic concurrency decides between two runs.  The write that ends a run releases it.  No write of the row succeeds
 for a run that does not hold it.  In a target's first run the row exists, ``new``, before there is a plan.
 
 Each change is one commit with a condition (`walreplay.writing.writer.OneRow`).
@@ -154,7 +154,7 @@ class StateTable:
     # The lock
 
     def acquire(self) -> State | None:
-        """Take the lock, and give the state under it: the very one that was read, or what has come in between.
+        """Take the lock, and return the state under it: the very one that was read, or what has come in between.
 
         Raises:
             TargetError: when another run has it.
@@ -235,7 +235,7 @@ class StateTable:
         )
 
     def _take(self, before: _Stored, mine: lock.Holder) -> bool:
-        """Try to take the lock, and say whether the row was still unchanged."""
+        """Try to take the lock, and return whether the row was still unchanged."""
         if before.phase is None:
             return self._begin(mine, exists=before.exists)
         if not before.locks:
@@ -250,7 +250,7 @@ class StateTable:
         return self._row.create(values_of(state, mine, self._target), exists=exists)
 
     def release(self) -> None:
-        """Give the lock back if this run has it.  A failure here must not hide why the run has ended."""
+        """Release the lock if this run has it.  A failure here must not hide why the run has ended."""
         with self._writing:
             mine = self._mine
             if mine is not None and not self._lost:
@@ -281,7 +281,7 @@ class StateTable:
         return self._lost_error() if self._lost else None
 
     def write(self, state: State) -> None:
-        """Write the row; the write that ends a run gives the lock back.
+        """Write the row; the write that ends a run releases the lock.
 
         Raises:
             TargetError: when another run has taken over.
@@ -299,7 +299,7 @@ class StateTable:
                 self._let_go()
 
     def _beat(self) -> bool:
-        """Return a sign of life, and say whether there should be more."""
+        """Write a sign of life, and return whether there should be more."""
         with self._writing:
             if self._mine is None or self._lost:
                 return False
@@ -328,11 +328,11 @@ class StateTable:
             self._mine = after
 
     def _write_all(self, state: State, holder: lock.Holder | None, mine: lock.Holder) -> bool:
-        """Write the whole row if this run holds the lock, and say whether it did."""
+        """Write the whole row if this run holds the lock, and return whether it did."""
         return self._row.change(values_of(state, holder, self._target), _Held(mine))
 
     def _hand_to(self, holder: lock.Holder | None, mine: lock.Holder) -> bool:
-        """Change only the holder if this run holds the lock, and say whether it did."""
+        """Change only the holder if this run holds the lock, and return whether it did."""
         return self._row.change({"holder": None if holder is None else holder.to_json()}, _Held(mine))
 
     def _let_go(self) -> None:
@@ -373,7 +373,7 @@ class _Held:
         return found.id == self.holder.id and (not self.silent or found.beat == self.holder.beat)
 
     def sql(self, row: str = "") -> str:
-        """Return it for a statement, in which the row has a name, with a dot behind it."""
+        """Return the condition for a statement, in which the row has a name, with a dot behind it."""
         terms = [] if self.of is None else [f"{row}run = {self.of[0]}", f"{row}phase = '{self.of[1]}'"]
         if self.holder is None:
             return " AND ".join([*terms, f"{row}holder IS NULL"])

@@ -207,7 +207,7 @@ class History:
         return {row.session: row.highest for row in rows}
 
     def _is_late(self, highest: dict[int, int]) -> str:
-        """Say in SQL whether a transaction's commit LSN was known or passed when its session sent it."""
+        """Write in SQL whether a transaction's commit LSN was known or passed when its session sent it."""
         high, cases = self._plan.after_lsn, []
         for session in sorted(highest):
             cases.append(f"WHEN session = {session} THEN commit_lsn <= {high}L")
@@ -290,7 +290,7 @@ class History:
 
 
 def _missing(copies: DataFrame, together: DataFrame) -> DataFrame:
-    """Give, for each session that goes on behind what it sends again, what it lacks of what was sent before.
+    """Return, for each session that goes on behind what it sends again, what it lacks of what was sent before.
 
     Args:
         copies: the run's transactions; ``together`` has also those that the ledger knows.

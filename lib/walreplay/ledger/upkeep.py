@@ -2,7 +2,7 @@
 
 A run every five minutes is 290 files a day in each table.  So every so many runs, the last one writes a table's files
 together, forgets runs that are older than the configuration wants, and removes files that no version needs.  This comes
-behind the run's end, under the lock: nothing hangs on it, and where it is killed, the next time does it.
+behind the run's end, under the lock: nothing depends on it, and if it is killed, the next time does it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Files of COPY, taken apart chunk by chunk: where each field of each row lies.
+"""Files of COPY, split chunk by chunk into the fields of their rows.
 
 Memory is bounded by the chunk, or by the largest row.  A file of text that is not compressed can be read in ranges by
-several tasks: a newline that no backslash stands in front of is always a row's end.
+several tasks: a newline that has no backslash before it is always a row's end.
 """
 
 from __future__ import annotations

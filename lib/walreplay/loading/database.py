@@ -1,12 +1,11 @@
 """A PostgreSQL database as the source of a base load: what is asked of it, and how its tables are divided.
 
 A table is read by several sessions at once.  Each is in one transaction, which takes the exported snapshot before
-anything else; so all see the same rows.  Values are read as the text that their types' output functions give, as the
+anything else; so all see the same rows.  Values are read as the text that their types' output functions return, as the
 stream sends it.
 
-The address of a PostgreSQL server for JDBC, and who asks it: of the environment, as libpq has it.
-
-A password stands in ``PGPASSWORD`` or in the file that ``PGPASSFILE`` names, never in an address: addresses are shown.
+The server's address for JDBC, and the user, come from the environment, as for libpq.  A password is in ``PGPASSWORD``
+or in the file that ``PGPASSFILE`` names, never in an address: addresses are shown.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""What tables are: the rows of COPY carry neither names nor types.
+"""What tables are, and which table each file's rows belong to: rows of COPY carry neither names nor types.
 
-It is told by the stream's Relation and Type messages, or by a query on the source, the script ``describe.sql``.
-Either way it is the same relation versions that captures have, so that rows of both get the same columns.
-
-Which table each file's rows are of: by the names of the file and of the folders that it lies in.
+The stream's Relation and Type messages describe tables, or a query on the source, the script ``describe.sql``.  Either
+way the result is the relation versions that captures have, so that rows of both get the same columns.  `table_of` finds
+a file's table by the names of the file and of its folders.
 """
 
 from __future__ import annotations
@@ -208,13 +207,13 @@ def table_of(path: str, root: str, tables: Collection[str]) -> str | None:
 
 
 def is_hidden(path: str, root: str) -> bool:
-    """Tell whether a file, or a folder that it is in below the root, has a name that begins with ``.`` or ``_``."""
+    """Return whether a file, or a folder that it is in below the root, has a name that begins with ``.`` or ``_``."""
     whole, base = _pure(path), _pure(root)
     return whole.is_relative_to(base) and any(map(_is_hidden, whole.relative_to(base).parts))
 
 
 def is_same(path: str, other: str) -> bool:
-    """Tell whether two paths are the same, with ``file:`` in front or without."""
+    """Return whether two paths are the same, with ``file:`` in front or without."""
     return _pure(path) == _pure(other)
 
 

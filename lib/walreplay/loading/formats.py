@@ -1,4 +1,4 @@
-"""The formats of COPY that rows are loaded from, and how they are told apart."""
+"""The formats of COPY that rows are loaded from, and how they are recognised."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def bare_name(path: str) -> tuple[str, str]:
 
 
 def header_of(head: bytes, form: CopyFormat, codec: str, path: str) -> tuple[list[str], int]:
-    """Read the line with the columns' names; give them, and where the rows begin.
+    """Read the line with the columns' names; return them, and where the rows begin.
 
     Args:
         head: the first bytes of the file.

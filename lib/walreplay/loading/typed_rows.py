@@ -1,9 +1,8 @@
 """Rows whose columns are Arrow's, from files of Parquet or from Spark: text is PostgreSQL's, other types the table's.
 
 A column of strings holds what PostgreSQL writes of its type, and is read as a file of COPY is: what the table's column
-cannot hold is rescued.  A column of another type has to be the table's, or to convert to it exactly.
-
-Files of Parquet: their columns go by name, and their rows are `walreplay.loading.typed_rows`.
+cannot hold is rescued.  A column of another type has to be the table's, or to convert to it exactly.  Columns of
+Parquet go by name.
 """
 
 from __future__ import annotations
@@ -167,7 +166,7 @@ def _is_same(column: pa.Array, found: pa.Array) -> bool:
 
 
 def _class_of(kind: pa.DataType) -> str:
-    """Tell types apart between which no conversion is exact by itself."""
+    """Return a type's class; between classes no conversion is exact by itself."""
     if pa.types.is_integer(kind) or pa.types.is_decimal(kind):
         return "exact"
     if pa.types.is_floating(kind):

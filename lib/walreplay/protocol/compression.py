@@ -1,4 +1,4 @@
-"""Compressed files: detected by their first bytes, and decompressed as a whole."""
+"""Compressed files: detected by their first bytes, and decompressed, as a whole or in steps."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _MAGIC: Final = (
 
 _Steps: TypeAlias = Generator[tuple[bytes, int], None, int]
 _ReadMember: TypeAlias = Callable[[memoryview, int], _Steps]
-"""Decompress the member that begins at an offset, in steps; give where it ends."""
+"""Decompress the member that begins at an offset, in steps; return where it ends."""
 
 
 class _Decompressor(Protocol):
@@ -66,7 +66,7 @@ class _Decompressor(Protocol):
 
 
 def detect_compression(head: bytes) -> str | None:
-    """Tell a file's compression from its first `HEAD_BYTES` bytes: gzip, zstd, lz4, bz2, or None.
+    """Return a file's compression by its first `HEAD_BYTES` bytes: gzip, zstd, lz4, bz2, or None.
 
     No framing begins like any of them.  Where there are fewer bytes, the first of them count.
     """

@@ -1,15 +1,13 @@
-"""The messages of pgoutput, protocol versions 1 to 4: one immutable class each.
+"""The messages of pgoutput, protocol versions 1 to 4: one immutable class each, and the structs of their fixed parts.
 
-Fields stand in the order of the wire and are named after PostgreSQL's chapter "Logical Replication Message
-Formats".  LSNs (64 bits), OIDs and xids (32 bits) are unsigned integers; times are microseconds since
-2000-01-01 00:00 UTC.
+Fields are in the order of the wire and are named after PostgreSQL's chapter "Logical Replication Message Formats".
+LSNs (64 bits), OIDs and xids (32 bits) are unsigned integers; times are microseconds since 2000-01-01 00:00 UTC.  The
+structs lie on the wire behind the tag: all integers are big-endian.
 
-Between Stream Start and Stream Stop most messages begin with the xid of the (sub)transaction that they
-belong to; elsewhere the same messages carry none and their ``xid`` is None.  Origin never has one.
+Between Stream Start and Stream Stop most messages begin with the xid of the (sub)transaction that they belong to;
+elsewhere the same messages have none and their ``xid`` is None.  Origin never has one.
 
 No `repr` shows a value of a row: messages end up in logs and tracebacks, rows must not.
-
-The fixed parts of the messages, as they lie on the wire behind the tag: all integers big-endian.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""Open a file as it is stored: the bytes that the stream has, and what their first ones say of it.
+"""Open a file as it is stored: decompress its bytes, and recognise by the first ones what it is.
 
-Detect a file's framing from its first bytes.
-
-Name the kind of a file that is no pgoutput capture, as far as its first bytes show it.
+`detect_framing` finds the framing of a capture, `what_is` the kind of a file that is none.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """The scalar reader: one message at a time, every length checked before the bytes are touched.
 
 It is the reference that defines what the bytes mean; decoders made for speed are tested against it.
-
-`read_message` has no state: the caller says whether the message stands inside a stream.  `read_stream` keeps
-that state (`is_streaming_after` is all of it) and knows the framings.
+`read_message` has no state: the caller says whether the message lies inside a stream.  `read_stream` keeps that state
+(`is_streaming_after` is all of it) and knows the framings.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ def read_message(
     parallel: bool | None = None,
     names: Names = names_in_utf8,
 ) -> tuple[m.AnyMessage, int]:
-    """Read the message that begins at an offset; give it and the offset behind it.
+    """Read the message that begins at an offset; return it and the offset behind it.
 
     Args:
         data: what holds the message; it may end before the message does, or long after.
@@ -91,7 +90,7 @@ def is_streaming_after(message: m.AnyMessage, streaming: bool) -> bool:
 def read_stream(
     data: Buffer, *, framing: Framing, parallel: bool | None = None, names: Names = names_in_utf8
 ) -> Iterator[tuple[int, m.AnyMessage]]:
-    """Read one session's whole bytes, uncut and uncompressed; give each message with its own offset.
+    """Read one session's whole bytes, uncut and uncompressed; yield each message with its own offset.
 
     Args:
         data: the bytes.

@@ -122,7 +122,7 @@ class Folder(ABC):
 
     @abstractmethod
     def changed_at(self, name: str) -> float | None:
-        """Say when a folder inside was last changed (seconds since 1970); None if it does not exist."""
+        """Return when a folder inside was last changed (seconds since 1970); None if it does not exist."""
 
     @abstractmethod
     def delete(self, *names: str) -> None:
@@ -199,7 +199,7 @@ class MountedFolder(Folder):
         return found
 
     def changed_at(self, name: str) -> float | None:
-        """Say when a folder inside was last changed; None for none, or for a file."""
+        """Return when a folder inside was last changed; None for none, or for a file."""
         path = Path(self.path, name)
         try:
             return path.stat().st_mtime if path.is_dir() else None
@@ -308,7 +308,7 @@ class StoreFolder(Folder):
         return [Listed(one.base_name, one.size, one.mtime_ns or 0) for one in self._listed() if one.is_file]
 
     def changed_at(self, name: str) -> float | None:
-        """Say when the newest file of a folder inside was written."""
+        """Return when the newest file of a folder inside was written."""
         times = [found.mtime_ns or 0 for found in self.inside(name)._listed() if found.is_file]
         return max(times) / 1e9 if times else None
 
@@ -339,7 +339,7 @@ class StoreFolder(Folder):
 
 
 def reason_of(error: OSError) -> str:
-    """Say in a few words what a file system or a store has against something, without names and values."""
+    """Return in a few words why a file system or a store refuses something, without names and values."""
     if error.errno:
         return os.strerror(error.errno)
     unknown, said = _UNKNOWN.search(str(error)), _SAID_BY_STORE.search(str(error))
@@ -351,7 +351,7 @@ def reason_of(error: OSError) -> str:
 
 
 def silence_of(error: Exception) -> str | None:
-    """Say in a few words why S3's client has got no answer at all from an address; None if it is something else."""
+    """Return in a few words why S3's client has got no answer at all from an address; None if it is something else."""
     found = _NO_ANSWER.search(str(error)) if isinstance(error, OSError) else None
     return None if found is None else _SILENCES[found[1]]
 

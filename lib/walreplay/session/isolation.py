@@ -1,9 +1,8 @@
-"""Sessions of our own, so that settings for one commit do not affect another.
+"""Sessions of our own, so that settings for one commit do not affect another; and the names of places.
 
 Delta's idempotence settings are session-wide: every write of a session that has them uses their number.  Spark Connect
-has no newSession: there the caller's session is used, and its settings are restored afterwards.
-
-Places that have several names, and which of them Python reaches by itself.
+has no newSession: there the caller's session is used, and its settings are restored afterwards.  `one_name` returns the
+one name of a place that has several; `mounted_path` its path, if Python reaches it by itself.
 """
 
 from __future__ import annotations
@@ -126,7 +125,7 @@ _VOLUMES: Final = "Volumes/"
 
 
 def one_name(place: str) -> str:
-    """Return a path or URI the one name of several that it has.
+    """Return the one name of a path or URI that has several.
 
     Databricks' volumes have three: ``/Volumes/x``, ``dbfs:/Volumes/x`` and ``file:/Volumes/x``, of which the first is
     given.  ``file:///x`` is ``file:/x``.  All else stays as it is.

@@ -1,4 +1,4 @@
-"""Say in Spark's UI what its jobs are for: a run has hundreds, which else are called after lines of code."""
+"""Descriptions of Spark's jobs in its UI: a run has hundreds, which would otherwise be named after lines of code."""
 
 from __future__ import annotations
 

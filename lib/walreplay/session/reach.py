@@ -4,8 +4,6 @@ There Python reads and writes files itself, several times as fast as rows pass t
 is what Spark's own Hadoop configuration says: a few of its settings are translated, and if any other one is set, which
 may mean another place, or another way to write, Spark does the work.  `folder_of` asks the driver only; whether the
 workers reach a place, too, is tried before anything is written (`walreplay.spark.staged_rows`).
-
-Folders that driver and executors have mounted at the same path: there Python can read and write files itself.
 """
 
 from __future__ import annotations

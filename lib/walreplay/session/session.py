@@ -1,22 +1,17 @@
-"""Get a Spark session with Delta in it, wherever the program was started.
+"""Get a Spark session with Delta in it, wherever the program was started (`build_session`).
 
 - In a notebook, on Databricks: the session that is there.
-- Spark Connect: a session of the server that ``SPARK_REMOTE`` names, which brings its own Delta.  Its workers are given
-  this package.
+- Spark Connect: a session of the server that ``SPARK_REMOTE`` names, which brings its own Delta; ``pyspark-client``
+  alone is enough.  Its workers get this package.
 - spark-submit: what was submitted, completed by Delta's extension and catalog.
 - Plain Python: ``spark-defaults.conf`` and ``PYSPARK_SUBMIT_ARGS`` as Spark would read them, and ``local[*]``
   where they name no master.
 
-Sessions of a Spark Connect server, for which ``pyspark-client`` alone is enough.
-
-This package as one file, for executors that do not have it installed.
-
+`package_zip` writes this package as one file, compiled kernels included, for executors that do not have it installed.
 Spark puts zips in front of the path of its Python workers: those of ``--py-files``, and on Spark Connect those of
-``SparkSession.addArtifacts``.  The compiled kernels are in it, too.
-
-Delta's JARs for the pyspark and delta-spark that are installed: fetched once, and kept in the user's cache.
-
-Spark would fetch them by Ivy, which prints a page, asks its repositories at every start, and fails in sixty lines.
+``SparkSession.addArtifacts``.  `delta_jars` fetches Delta's JARs for the installed pyspark and delta-spark once, and
+keeps them in the user's cache.  Spark would use Ivy, which prints a page, asks its repositories at every start, and
+fails in sixty lines.
 """
 
 from __future__ import annotations
@@ -83,7 +78,7 @@ def package_zip(file: str | Path) -> str:
 
 
 def give_package(spark: SparkSession) -> None:
-    """Give this package to the workers of a session of Spark Connect; a server that refuses may have it installed."""
+    """Send this package to the workers of a session of Spark Connect; a server that refuses may have it installed."""
     content = _zipped()
     # A session takes no other file of a name that it has had.
     name = f"{_NAME}-{hashlib.blake2b(content, digest_size=8).hexdigest()}.zip"
@@ -165,6 +160,8 @@ def _check_server(address: str) -> None:
             remedy=f"See that it runs, and that {_SERVER} has its address, then run it again",
         ) from None
 
+
+# Delta's JARs
 
 _MAVEN: Final = "https://repo1.maven.org/maven2"
 _MIRROR: Final = "MAVEN_REPOSITORY"
@@ -281,7 +278,7 @@ def _known_pair(spark: str, known: Mapping[str, str]) -> str:
 
 
 def _best(spark: str, known: Mapping[str, str]) -> tuple[Pair, bool]:
-    """Return the newest pair for a Spark, or of all, and say whether it is one for that Spark."""
+    """Return the newest pair for a Spark, or of all, and whether it is one for that Spark."""
     pairs = set()
     for path in known:
         found = re.fullmatch(r"delta-spark_(?:(\d+\.\d+)_)?2\.13-(.+)\.jar", path.rpartition("/")[2])
@@ -334,6 +331,8 @@ def _save(data: bytes, jar: Path) -> None:
             remedy=f"Name another folder by XDG_CACHE_HOME, or {_OWN_JARS}",
         ) from None
 
+
+# The session
 
 JAVA_VERSIONS: Final = (17, 21)
 
@@ -512,7 +511,7 @@ def _sockets(folder: str) -> dict[str, str]:
 
 
 def _driver_memory() -> int:
-    """Return Java half of the machine, up to 4 GiB: in local mode the driver holds whole capture files."""
+    """Return half of the machine's memory, up to 4 GiB, for Java: in local mode the driver holds whole captures."""
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return max(_GIB, min(4 * _GIB, machine // 2))
 

@@ -67,7 +67,7 @@ def append_lines(place: str, lines: Sequence[str], name: str) -> None:
 
 
 def _by_hadoop(place: str, data: bytes) -> bool:
-    """Write by the active session's Hadoop; say whether there is one."""
+    """Write by the active session's Hadoop; return whether there is one."""
     from pyspark.sql import SparkSession
 
     spark = SparkSession.getActiveSession()

@@ -1,14 +1,13 @@
-"""Where the rows of a base load come from, as a load sees it: files, rows that Spark has, or a database.
+"""The rows of a base load as Spark reads them: from a DataFrame, from files, or from a database.
 
-A base load from rows that Spark has: a DataFrame of a table or of a query.
+`BaseSource` is the interface, with one class for each:
 
-A base load from files: listing them, and dividing them among tasks.
-
-A base load from PostgreSQL over JDBC: Spark's reader, with a snapshot that all of its sessions take.
-
-With a number of rows to fetch, Spark ends the sessions' own commits before anything is run.  So what a session runs
-first, and the query for a part of the rows, are one transaction: `walreplay.loading.database` has what they are, and
-what makes a session fail that has not got the snapshot.
+- `FrameOfBase`: rows that Spark has, a DataFrame of a table or of a query.
+- `FilesOfBase`: files, which are listed and divided among tasks.
+- `DatabaseOfBase`: PostgreSQL over JDBC, with a snapshot that all of Spark's sessions use.  With a number of rows to
+  fetch, Spark ends the sessions' own commits before anything is run.  So what a session runs first, and the query for
+  a part of the rows, are one transaction.  `walreplay.loading.database` has both, and makes a session fail that has
+  not got the snapshot.
 """
 
 from __future__ import annotations
@@ -120,7 +119,7 @@ class BaseSource(ABC):
         return None
 
     def errors(self) -> AbstractContextManager[None]:
-        """Say of what is raised while the rows are read what the source knows of it."""
+        """Turn what is raised while the rows are read into what the source knows of it."""
         return nullcontext()
 
     def check(self, rows: Mapping[int, int]) -> None:  # noqa: B027 (most have nothing to look at)

@@ -1,6 +1,6 @@
-"""Capture files as Spark sees them: listing, and scanning in parallel.
+"""Capture files: listed by Spark, and scanned in parallel; without Spark in an object store that Python reaches.
 
-Capture files in an object store that driver and workers reach by themselves: listed and read without Spark.
+`StoredFiles` are in a store that driver and workers reach by themselves, so their bytes do not pass through the JVM.
 """
 
 from __future__ import annotations
@@ -361,7 +361,7 @@ def scan_captures(spark: SparkSession, tasks: Mapping[str, ScanTask]) -> dict[st
 
 
 def scan_each(spark: SparkSession, tasks: Mapping[str, ScanTask]) -> dict[str, FileScan | WalReplayError]:
-    """Scan files in parallel; give of each its scan or its error, in the order of the tasks.
+    """Scan files in parallel; return for each its scan or its error, in the order of the tasks.
 
     Raises:
         WalReplayError: one that is of none of the files.

@@ -1,13 +1,11 @@
-"""Staged events in Spark's hands: Parquet files in a folder of the ledger, or a table of a catalog.
+"""The two forms of staged events: in Spark's hands (`TableStaging`), or in files of the tasks' own (`FileStaging`).
 
-Staged events in files, which tasks write and read themselves: in a mounted folder, or an object store.
+Spark keeps them in Parquet files in a folder of the ledger, or in a table of a catalog.  Every byte then passes through
+the JVM four times: from a worker into a shuffle, and from the shuffle into another worker.  In a mounted folder or an
+object store, a decoding task writes its events to one file (`walreplay.delta.staged_file`) and returns the totals.  A
+folding task gets a number, and reads its share.  A failed task's file is never read, and is deleted with the folder.
 
-If Spark stages events (`walreplay.spark.staged_rows`), every byte passes through the JVM four times: from a worker
-into a shuffle, and from the shuffle into another worker.  Here a decoding task writes its events to one file
-(`walreplay.delta.staged_file`) and returns the totals.  A folding task is given a number, and reads its share.  The
-file of a failed task is never read, and is deleted with the folder.
-
-Where tables lie, and whether driver and workers reach them by themselves: that is tried.
+`Reached` has where a target's tables lie, and tries whether driver and workers reach them by themselves.
 """
 
 from __future__ import annotations

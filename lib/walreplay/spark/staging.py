@@ -1,9 +1,9 @@
 """Staged events: decoded and folded per file, kept until the tables are merged.
 
 The files are decoded once, whatever the number of tables.  The results are kept in a folder (or table) of the ledger
-until the run ends.  Each row is an Arrow IPC stream: the events of one table and key bucket in one file.  Two modules
-implement the interface: in `walreplay.spark.staged_rows` tasks write and read files themselves, in
-`walreplay.spark.staged_rows` Spark does.
+until the run ends.  Each row is an Arrow IPC stream: the events of one table and key bucket in one file.  Two classes
+implement the interface (`walreplay.spark.staged_rows`): with `FileStaging` tasks write and read files themselves, with
+`TableStaging` Spark does.
 """
 
 from __future__ import annotations

@@ -1,14 +1,11 @@
-"""Compare copies of transactions, which a server sends again after a reconnect.
+"""Bytes or transactions that come twice, and captures of another server.
 
-Copies have the same commit LSN.  They have to agree in xid and commit time, in the number of their row changes, and in
-the changes' digests (`decode.walk`).
-
-Compare a run's transactions with the last one before them, to notice captures of another server.
-
-The same bytes in two files: a recorder that connects again may leave them, and so may a copy by mistake.
-
-What a server sends again after a reconnect is a session of its own.  In one session the same bytes come once: there a
-second file with them would bring its rows twice.
+- `check_copies`: a server sends transactions again after a reconnect.  Copies have the same commit LSN.  They have to
+  agree in xid and commit time, in the number of their row changes, and in the changes' digests (`decode.walk`).
+- `Followed`: a run's transactions beside the last one before them, to notice captures of another server.
+- `Twins`: the same bytes in two files, left by a recorder that connects again, or by a copy by mistake.  What a server
+  sends again is a session of its own.  In one session the same bytes come once: there a second file with them would
+  bring its rows twice.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Notice that bytes are missing: an error, or a warning if gaps are allowed and incomplete transactions left out."""
+"""Missing bytes: an error, or a warning if gaps are allowed and incomplete transactions left out."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Decode what a plan applies, step by step, without Spark.
-
-Plan the files of one stream without Spark.
-"""
+"""Without Spark: plan the files of one stream (`plan_files`), and decode what a plan applies, step by step."""
 
 from __future__ import annotations
 
@@ -135,7 +132,7 @@ class PlannedBytes:
         types: Sequence[Type],
         layouts: Sequence[Layout] = (),
     ) -> Iterator[ChangeBatch]:
-        """Decode one step of the plan; give full batches.  The decoder keeps the rows that do not fill a batch."""
+        """Decode one step of the plan; yield full batches.  The decoder keeps the rows that do not fill a batch."""
         data = self._data if step.seam is None else memoryview(step.seam)
         relations = [versions[number] for number in step.relations]
         known = [types[number] for number in step.types]

@@ -1,6 +1,6 @@
 """The order in which bytes are decoded: ordinary transactions where they lie, deferred ones where they commit.
 
-The part of a file that is being added to a stitch.
+`Walk` is the part of a file that is being added to a stitch.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ class Schedule:
         place: Place,
         view: View,
     ) -> int:
-        """Add the ordinary transactions between two offsets of a part, if there are any; give the entry's number.
+        """Add the ordinary transactions between two offsets of a part, if there are any; return the entry's number.
 
         Args:
             place: the place at ``start``.

@@ -1,12 +1,8 @@
-"""The state of a stitch: everything that is known at the end of the last file that was added.
+"""The state of a stitch (`StitchState`): everything that is known at the end of the last file that was added.
 
-The streamed and prepared transactions that are open at a place of the stream.
-
-Find out which relations are partitions of others, from the summaries of the stream's parts.
-
-The last committed truncate of each relation.
-
-The relation versions and types that are in force at a place of the stream.
+Its parts, as of that place of the stream: `OpenTransactions`, streamed and prepared; `PartitionsInForce`, which
+relations are partitions of others by the summaries of the stream's parts; `Truncates`, the last committed one of each
+relation; `Versions`, the relation versions and types in force.
 """
 
 from __future__ import annotations
@@ -118,7 +114,7 @@ class OpenTransactions:
         return any(segment.rows.among(self.gone) for segment in item.segments)
 
     def roll_back(self, gid: str, xid: int) -> bool:
-        """Remove a transaction by a Rollback Prepared, even if it is still streamed; say whether it was prepared."""
+        """Remove a transaction by a Rollback Prepared, even if it is still streamed; return whether it was prepared."""
         self.streams.pop(xid, None)
         return self.prepared.pop((gid, xid), None) is not None
 

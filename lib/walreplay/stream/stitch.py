@@ -1,24 +1,18 @@
 """Join the files' summaries into one stream, and plan what of it is applied.
 
-Files are scanned in parallel, each on a guess of where its first message begins.  Here the guesses are held against
-what is certain (`walreplay.decode.files`).  A file whose guess proves wrong is scanned again, from its
-true place (`Stitch.next_scan`).
+Files are scanned in parallel, each on a guess of where its first message begins.  Here the guesses are compared with
+what is certain (`walreplay.decode.files`).  A file whose guess proves wrong is scanned again, from its true place
+(`Stitch.next_scan`).  What is known is in one record (`walreplay.stream.state.StitchState`), which always describes the
+end of the last file that was added, exactly; nothing in it rests on a guess.
 
-What is known stands in one record (`walreplay.stream.state.StitchState`), which always describes the end of the
-last file that was added, exactly; nothing in it rests on a guess.  The moves that streamed and prepared transactions
-make are those of `walreplay.stream.state`.
-
-Follow the messages that prepare, commit or abort streamed and prepared transactions.
-
-Gather streamed and prepared transactions from the parts that hold their rows: blocks (streamed) and bodies.
-
-What stands open where a run's files end, and where the next run goes on.
-
-Follow a part's Relation and Type messages outside of streamed blocks, and check that used relations are known.
-
-Rows of a table that are others from some place on and are not sent: of partitions, enums and unlogged tables.
-
-Compute the place in a stream behind some bytes from the bytes' summary.
+- `decide` follows the messages that prepare, commit or abort streamed and prepared transactions, by the moves of
+  `walreplay.stream.state`.
+- `add_block` and `add_body` gather these transactions from the parts that hold their rows.
+- `resume_at` returns what is open at the end of a run's files, and where the next run begins.
+- `Following` follows a part's Relation and Type messages outside of streamed blocks, and checks that used relations
+  are known.
+- `warnings_of_moved`: rows that change at some place and are not sent, of partitions, enums and unlogged tables.
+- `end_place` computes the place in a stream behind some bytes from the bytes' summary.
 """
 
 from __future__ import annotations
@@ -63,7 +57,7 @@ class Committed(NamedTuple):
 
 
 def decide(state: StitchState, item: Decided, walked: Walk) -> Committed | None:
-    """Apply a decision to the state; give the committed transaction if the decision is a commit.
+    """Apply a decision to the state; return the committed transaction if the decision is a commit.
 
     Raises:
         OrderError: a subtransaction of it has rolled back as one of another transaction.
@@ -236,7 +230,7 @@ def _take(state: StitchState, item: Deferred, layouts: Layouts, message: m.Messa
 def _take_body(
     state: StitchState, body: Body, item: Deferred, walked: Walk, used: Sequence[m.Relation]
 ) -> tuple[Layout, ...]:
-    """Follow what a transaction announces that is being prepared; give what was announced before."""
+    """Follow what a transaction announces that is being prepared; return what was announced before."""
     summary = walked.part.summary
     relations = [(at, relation) for at, relation in summary.relations if body.start <= at < body.stop]
     waiting = [(at, message) for at, message in summary.announced if body.start <= at < body.stop]
@@ -406,6 +400,9 @@ def warnings_of(state: StitchState, place: Place, resume: Resume, torn: tuple[st
         )
 
 
+# Relations and types outside of streamed blocks
+
+
 class Following:
     """Bring a state up to date with what a part announces outside of streamed blocks, offset by offset."""
 
@@ -477,7 +474,7 @@ _ROWS: Final = {
 
 
 def warnings_of_moved(moved: Sequence[Moved], layouts: Layouts, versions: Versions) -> Iterator[str]:
-    """Tell of each table, or root that changes are published under, what has become of its rows.
+    """Yield for each table, or root that changes are published under, what has become of its rows.
 
     Args:
         moved: what was announced and has committed.
@@ -549,6 +546,9 @@ def place_at(before: Place, item: Decided, lsn: int, time: int) -> Place:
 
 def _wants_all(origin: str | None) -> bool:
     return True
+
+
+# The stitch
 
 
 class Stitch:

@@ -1,10 +1,8 @@
-"""What a table cannot be made of, or changed into: found before anything is applied.
+"""Checks of a table's columns before anything is applied, and warnings about columns whose older rows may be wrong.
 
-Columns of a table whose older rows may differ from the source's, by what it has announced.
-
-Entry point: `doubts_of`, for one relation version after another.
-
-Which columns' changes begin versions in a history, by the columns that its table has.
+The `check_…` functions refuse what a table cannot be made of, or changed into.  `doubts_of` yields, for one relation
+version after another, the columns whose older rows may differ from the source's, by what it has announced.
+`watched_columns` returns whose changes begin versions in a history, by the columns that its table has.
 """
 
 from __future__ import annotations
@@ -217,7 +215,7 @@ def watched_columns(tracked: Tracked | None, shape: TableShape) -> tuple[int, ..
 
 
 def told_of_tracking(tracked: Tracked | None, shape: TableShape, *, has_key: bool) -> Iterator[str]:
-    """Tell of what is listed and comes to nothing."""
+    """Yield warnings about what is listed and has no effect."""
     if tracked is None or watched_columns(tracked, shape) is None:
         return
     if not has_key:

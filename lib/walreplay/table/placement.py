@@ -3,21 +3,18 @@
 A renamed relation keeps its table, which moves to the new name.  A relation that takes the name of another one begins
 with an empty table.  The other one's rows are set aside in the ledger, until its relation is used under another name.
 
-A run that is killed makes its moves again from the first.  A move counts as done if the table is no longer at its old
-place.  That is only right while no other table has come there.  So all tables that leave a place go first
-(`Placement.leaving`), then those that take one (`Placement.arriving`).  Each list may be started again as often as
-needed, but the first no more once the second was started.
+A killed run repeats its moves from the first.  A move counts as done if the table is no longer at its old place.  That
+is only right while no other table has come there.  So all tables that leave a place go first (`Placement.leaving`),
+then those that take one (`Placement.arriving`).  Each list may be started again as often as needed, but the first no
+more once the second was started.
 
-Outputs that the configuration has switched on or off for a relation that has others in the target.
+`Switched` has outputs that the configuration has switched on or off for a relation that has others in the target.  A
+change log that is switched on begins with the first run that writes to it.  One that is switched off stays as it is.
+If its relation is used meanwhile, the ledger notes that changes are missing from it, to warn when it is switched on.
 
-A change log that is switched on begins with the run that writes to it first.  One that is switched off stays as it is.
-If its relation is used meanwhile, the ledger notes that changes are missing from it, so that it can be told when it is
-switched on again.
-
-Whether tables that were all created again since the last run still belong to the same server.
-
-After `pgbench -i`, or when a dump is restored, every table has a new oid.  The same is true on another server, and the
-stream does not name its server.  Another server shows only by what one server cannot have done:
+`check_followed`: do tables that were all created again since the last run still belong to the same server?  After
+`pgbench -i`, or when a dump is restored, every table has a new oid.  The same is true on another server, and the stream
+does not name its server.  Another server shows only by what one server cannot have done:
 
 - LSNs rise.  Captures whose LSNs fall are refused long before.
 - Transaction ids rise, by a counter that wraps around.  A transaction with an id older than one that has committed was
@@ -25,8 +22,8 @@ stream does not name its server.  Another server shows only by what one server c
   much older.
 - The clock does not go back by hours.
 
-This is checked only if it is in doubt: a table's name has passed to a new oid, and no table is used as the ledger knows
-it.
+This is checked only if it is in doubt (`is_in_doubt`): a table's name has passed to a new oid, and no table is used as
+the ledger knows it.
 """
 
 from __future__ import annotations

@@ -242,7 +242,7 @@ def _use(version: Version, target: Target) -> Use:
 def _idle(
     catalogue: Catalogue, entries: Sequence[MirrorEntry], wanted: Sequence[WantedRelation], target: Target
 ) -> list[tuple[str, str, Version]]:
-    """Give, as `check_distinct` takes them, tables that are not written to though others want their places."""
+    """Return, for `check_distinct`, tables that are not written to though others want their places."""
     oids, places = {one.oid for one in wanted}, {one.table.place for one in wanted}
     waiting = {
         entry.oid for entry in entries if not entry.set_aside and entry.table.place in places and entry.oid not in oids
@@ -354,7 +354,7 @@ def _evolutions(
 
 
 def _fill_notes(evolution: Evolution) -> Iterator[str]:
-    """Tell what becomes of rows that are older than a column."""
+    """Yield notes on what becomes of rows that are older than a column."""
     for source, column in zip(evolution.of_table(), evolution.shape.columns, strict=True):
         if source.fill is None:
             continue
@@ -364,7 +364,7 @@ def _fill_notes(evolution: Evolution) -> Iterator[str]:
 
 
 def _late_fills(last: Version, shape: TableShape) -> Iterator[str]:
-    """Tell of defaults that were given after their columns were added, or were others then."""
+    """Yield notes on defaults that were configured after their columns were added, or were others then."""
     columns = {column.source: column for column in shape.present}
     for column in last.columns:
         known = columns[column.name]

@@ -1,9 +1,7 @@
 """What a table that several sources write to needs before one of them can write its rows.
 
-Whether a column that a shared table has can hold another source's values: by their types, as SQL writes them.
-
-A table that several sources write to has the widest of their types, where the values of each are exact in it.  Of all
-else it is not said which is meant: it is a conflict.
+It has the widest of their types, if the values of each are exact in it: `fit_of` compares types as SQL writes them.
+Anything else is a conflict, because nothing says which type is meant.
 """
 
 from __future__ import annotations

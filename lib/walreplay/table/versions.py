@@ -1,12 +1,7 @@
 """The relation versions of a run: which mirror table each belongs to, and what identifies its rows.
 
-Which labels of enums a run's columns have: those of the run's end, in rows of all versions.
-
-Entry points: `labelled` gives a column's type with them, and how its values are sent.
-
-Whether the labels of columns that tell rows apart are converted: in the run of a rename, and not later.
-
-Entry points: `with_whole_keys`.
+`labelled` returns a column's type with its enum's labels, those of the run's end in rows of all versions, and how its
+values are sent.  `with_whole_keys` converts renamed enum labels in key columns only in the run that renames them.
 """
 
 from __future__ import annotations
@@ -68,6 +63,8 @@ def labelled(
 def _hashed(labels: Sequence[Label], kind: ColumnType, salt: bytes) -> tuple[Label, ...]:
     return tuple((oid, tuple(hashed(text, kind, salt) for text in texts)) for oid, texts in labels)
 
+
+# Versions
 
 _NO_LAYOUTS: Final = Layouts()
 
@@ -206,7 +203,7 @@ class Catalogue:
 
     @property
     def assignments(self) -> dict[Relation, Assigned]:
-        """Say for the decoding tasks where the rows of each version go."""
+        """Return for the decoding tasks where the rows of each version go."""
         numbers = {relation: number for number, relation in enumerate(self.relations)}
         found = {}
         for relation, versions in self.versions.items():
@@ -374,7 +371,7 @@ def _announced_comments(relation: Relation, layout: Layout | None) -> list[str]:
 
 
 def _conflicts(relation: Relation, selection: Selection) -> Iterator[str]:
-    """Tell where the configuration and the source say different things of older rows."""
+    """Yield warnings where configuration and source disagree about older rows."""
     for n, missing in zip(selection.columns, selection.missing, strict=True):
         announced = relation.columns[n]
         if missing is not None and announced.missing not in (None, missing):
@@ -484,6 +481,9 @@ def check_distinct(names: Sequence[tuple[str, str, Version]]) -> None:
                 table=name,
                 remedy="Apply to a catalog without a schema, or to a folder; or give one of them a destination_table",
             )
+
+
+# Enum labels in keys
 
 
 def with_whole_keys(segments: Sequence[tuple[int, Version]], shape: TableShape | None) -> list[tuple[int, Version]]:

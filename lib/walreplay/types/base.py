@@ -1,9 +1,8 @@
 """What the type families share: a column's type, and the three outcomes of reading a value.
 
 A value is held exactly; or it is well formed but its column cannot hold it (`DoesNotFit`: NULL in the column, the text
-rescued); or it is not in the form of its type at all (`ValueFormatError`: the run stops).
-
-Column types as JSON for the ledger, which keeps the types that a table had, independently of the configuration.
+rescued); or it is not in the form of its type at all (`ValueFormatError`: the run stops).  The ledger keeps a table's
+column types as JSON (`type_to_dict`), independently of the configuration.
 """
 
 from __future__ import annotations

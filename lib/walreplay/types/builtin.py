@@ -1,13 +1,10 @@
-"""The built-in types of PostgreSQL 10 to 18, as literals.
+"""The built-in types of PostgreSQL 10 to 18, as literals, and extension types that are known by their name.
 
-Taken from the catalog of a PostgreSQL 18 server (pg_type below oid 10000, where oids are the same on
-every server; row types and pseudo-types left out), plus abstime, reltime and tinterval, which ended
-with PostgreSQL 11.
+Built-in types: from the catalog of a PostgreSQL 18 server (pg_type below oid 10000, where oids are the same on every
+server; row types and pseudo-types left out), plus abstime, reltime and tinterval, which ended with PostgreSQL 11.
 
-Extension types that are known by their name: hstore, citext, ltree, cube, pgvector's, PostGIS's.
-
-Another type may have the same name.  So a value that is not in the extension's form is refused as malformed, and the
-caller treats it as the type that it may be instead.
+Extension types: hstore, citext, ltree, cube, pgvector's, PostGIS's.  Another type may have the same name.  So a value
+that is not in the extension's form is refused as malformed; the caller treats it as the type that it may be instead.
 """
 
 from __future__ import annotations

@@ -1,16 +1,12 @@
-r"""Arrays of built-in types: ``{a,"b\"c",NULL}``.
+r"""Values with parts: arrays, composite types, ranges and multiranges, and pgvector's vectors.
 
-A list column has one dimension whose first element has the subscript 1.  So an array with several dimensions, or with
-other bounds (``[0:1]={1,2}``), does not fit.
-
-Composite types: ``(1,"a, b",)``, where an empty field is NULL.
-
-Ranges and multiranges: ``[1,5)``, ``empty``, ``{[1,5),[7,)}``.
-
-pgvector's vector and halfvec: ``[1,2.5,-3e-05]``.
-
-The server writes the shortest digits that identify a single-precision float.  So each element is rounded to single
-precision directly from its text: rounded to a double first, some would become a neighbouring float.
+- Arrays of built-in types: ``{a,"b\"c",NULL}``.  A list column has one dimension whose first element has the subscript
+  1.  So an array with several dimensions, or with other bounds (``[0:1]={1,2}``), does not fit.
+- Composite types: ``(1,"a, b",)``, where an empty field is NULL.
+- Ranges and multiranges: ``[1,5)``, ``empty``, ``{[1,5),[7,)}``.
+- pgvector's vector and halfvec: ``[1,2.5,-3e-05]``.  The server writes the shortest digits that identify a
+  single-precision float.  So each element is rounded to single precision directly from its text: rounded to a double
+  first, some would become a neighbouring float.
 """
 
 from __future__ import annotations
@@ -170,6 +166,8 @@ def _malformed() -> ValueFormatError:
     return ValueFormatError("an array is not in PostgreSQL's form")
 
 
+# Composite types
+
 _TYPE: Final = Struct("!I")
 
 _FIELD_NEEDS_QUOTES = re.compile(r'[ \t\n\r\v\f"\\(),]')
@@ -195,6 +193,8 @@ def _quoted_field(text: str) -> str:
     escaped = _FIELD_ESCAPED.sub(r"\g<0>\g<0>", text)
     return f'"{escaped}"'
 
+
+# Ranges
 
 _FLAGS: Final = Struct("!B")
 _EMPTY: Final = 0x01

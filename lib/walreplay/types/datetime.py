@@ -1,19 +1,15 @@
-"""date, timestamp and timestamptz in ISO form, as days and microseconds since 1970-01-01 (UTC); time and timetz.
+"""Dates, times and intervals, and abstime, reltime and tinterval, which ended with PostgreSQL 11.
 
-The columns hold the years 1 to 9999 of PostgreSQL's calendar, the proleptic Gregorian one.  A timestamptz
-is judged by its UTC time: the zone it is written in is the sender's setting, not part of the value.
-
-abstime, reltime and tinterval, which ended with PostgreSQL 11: seconds in 32 bits.
-
-interval in the IntervalStyle postgres: ``1 year 2 mons -3 days +04:05:06.7``.
-
-From PostgreSQL 17 on, an interval whose three fields all have their largest (or smallest) values is an infinity.  For
-older servers it is an ordinary interval, but one of 178,956,970 years.
-
-Intervals in any of the four IntervalStyles: reading them, and writing them as PostgreSQL does.
-
-Only sql_standard writes ``1-2`` and ``3 4:05:06``, where one sign in front is valid for all parts.  If parts have signs
-of their own, all three are written: ``+1-2 -3 +4:05:06``.  In postgres_verbose, ``ago`` reverses all signs.
+- date, timestamp and timestamptz in ISO form become days and microseconds since 1970-01-01 (UTC).  The columns hold the
+  years 1 to 9999 of PostgreSQL's calendar, the proleptic Gregorian one.  A timestamptz is judged by its UTC time: the
+  zone it is written in is the sender's setting, not part of the value.
+- interval in the IntervalStyle postgres: ``1 year 2 mons -3 days +04:05:06.7``.  From PostgreSQL 17 on, an interval
+  whose three fields all have their largest (or smallest) values is an infinity.  For older servers it is an ordinary
+  interval, but one of 178,956,970 years.
+- abstime, reltime and tinterval: seconds in 32 bits.
+- Intervals in all four IntervalStyles, read and written as by PostgreSQL.  Only sql_standard writes ``1-2`` and
+  ``3 4:05:06``, where one sign in front is valid for all parts.  If parts have signs of their own, all three are
+  written: ``+1-2 -3 +4:05:06``.  In postgres_verbose, ``ago`` reverses all signs.
 """
 
 from __future__ import annotations
@@ -313,6 +309,8 @@ def tinterval_text(data: bytes) -> str:
 def _abstime(seconds: int) -> str:
     return _SPECIAL.get(seconds) or unix_seconds_text(seconds)
 
+
+# Intervals in any IntervalStyle
 
 _SECONDS: Final = r"[0-9]{2}(?:\.[0-9]{1,6})?"
 _POSTGRES = re.compile(

@@ -1,9 +1,9 @@
-"""Names of types as people write them in SQL: ``numeric(20,4)``, ``timestamp with time zone``, ``int[]``.
+"""Names of types and relations as SQL writes them.
 
-Names as PostgreSQL writes them in SQL: a relation's, and a column's type with its modifiers.
-
-It is what ``quote_ident`` and ``format_type`` give, with the schema of every type that is not built in.  The modifier
-of a type that is neither built in nor pgvector's is left out, as only the type's own function can write it.
+`type_named` reads a type's name as people write it: ``numeric(20,4)``, ``timestamp with time zone``, ``int[]``.
+`relation_name` and `type_written` write what ``quote_ident`` and ``format_type`` return, with the schema of every type
+that is not built in.  The modifier of a type that is neither built in nor pgvector's is left out, as only the type's
+own function can write it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""inet, cidr, macaddr and macaddr8.
+"""Network addresses (inet, cidr, macaddr, macaddr8), uuid, and types that identify something inside a server.
 
-uuid, and types that identify something inside a server: oid, xid, tid, pg_lsn, snapshots, regclass and its kin.
-
-A server writes regclass and its kin as names in text format, but sends only an OID in binary format.  So these values
-are written as OIDs.
+The latter are oid, xid, tid, pg_lsn, snapshots, regclass and its kin.  A server writes regclass and its kin as names in
+text format, but sends only an OID in binary format.  So these values are written as OIDs.
 """
 
 from __future__ import annotations

@@ -1,18 +1,14 @@
-"""numeric with a precision and a scale that a decimal128 holds, or as the nearest double.
+"""Numbers, boolean and money, from text and from binary format.
 
-Other exact numerics become strings: those without a precision, because their values have no common scale, and those
-with more than 38 digits or with a scale outside 0 to the precision.
-
-smallint, integer, bigint; oid and xid, which are 32 bits without a sign.
-
-real and double precision: shortest exact digits, or NaN and the infinities, which the columns hold.
-
-boolean: one letter.
-
-money: a count of cents, and nothing of its currency.
-
-The server's lc_monetary decides how it is written: currency, number of decimals, separators.  The bytes have none of
-this.  So it is written as in the locales C and en_US, which is exact if the server uses one of them.
+- real and double precision: shortest exact digits, or NaN and the infinities, which the columns hold.
+- numeric with a precision and a scale that a decimal128 holds, or as the nearest double.  Other exact numerics become
+  strings: those without a precision, because their values have no common scale, and those with more than 38 digits or
+  with a scale outside 0 to the precision.
+- smallint, integer, bigint; oid and xid, which are 32 bits without a sign.
+- boolean: one letter.
+- money: a count of cents.  The server's lc_monetary decides how it is written: currency, number of decimals,
+  separators.  The bytes have none of this.  So it is written as in the locales C and en_US, which is exact if the
+  server uses one of them.
 """
 
 from __future__ import annotations
@@ -180,6 +176,8 @@ def _written(negative: bool, digits: str, exponent: int, fixed_below: int) -> st
     return f"{sign}{digits[:exponent]}.{digits[exponent:]}"
 
 
+# numeric
+
 MAX_PRECISION: Final = 38
 
 _NUMERIC = re.compile(r"(-?)([0-9]+)(?:\.([0-9]+))?")
@@ -256,6 +254,8 @@ def numeric_text(data: bytes) -> str:
         text += "." + ("0" * -point + fraction)[:scale].ljust(scale, "0")
     return "-" + text if sign == _NEGATIVE else text
 
+
+# Integers, boolean and money
 
 LIMITS: Final[dict[Family, tuple[int, int]]] = {
     Family.INT16: (-(2**15), 2**15 - 1),

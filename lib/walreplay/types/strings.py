@@ -1,17 +1,12 @@
-r"""bytea: ``\x`` and hexadecimal digits, or the older escape form (the sender's bytea_output).
+r"""Types that are nearly text: bytea, bit strings, ``"char"``, JSON and xml.
 
-The forms cannot be mistaken for each other: the escape form writes a backslash as two.
-
-bit and bit varying: zeros and ones.
-
-The type ``"char"``: one byte.
-
-jsonb and jsonpath: a version byte, then the text (json itself is text alone).
-
-xml: text, whose declaration names an encoding only in binary format.
-
-In binary format the server adds the recording session's encoding to the declaration, unless it is UTF8.  In text format
-it leaves the encoding out, and the whole declaration if that says nothing else.
+- bytea: ``\x`` and hexadecimal digits, or the older escape form (the sender's bytea_output).  They cannot be mistaken
+  for each other: the escape form writes a backslash as two.
+- bit and bit varying: zeros and ones.  The type ``"char"``: one byte.
+- jsonb and jsonpath: a version byte, then the text (json itself is text alone).
+- xml: text, whose declaration names an encoding only in binary format: there the server adds the recording session's
+  encoding, unless it is UTF8.  In text format it leaves the encoding out, and the whole declaration if that says
+  nothing else.
 """
 
 from __future__ import annotations

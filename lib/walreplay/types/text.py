@@ -3,11 +3,10 @@
 A server sends all text in the client_encoding of the session that records it: text values, values of other types in
 text format, and the names of relations, columns and types.  The bytes do not say which encoding it is.
 
-Decode text in PostgreSQL's encodings; where its conversion tables and Python's codecs differ, PostgreSQL's count.
-
-They were compared character by character with PostgreSQL 16 and 18, in both directions: the single-byte encodings,
-SJIS, EUC_CN and GB18030 are the same in both.  Two characters that the server itself converts to one (to SJIS, both
-tildes) cannot be distinguished.
+Where PostgreSQL's conversion tables and Python's codecs differ, PostgreSQL's count (`decode`).  They were compared
+character by character with PostgreSQL 16 and 18, in both directions: the single-byte encodings, SJIS, EUC_CN and
+GB18030 are the same in both.  Two characters that the server itself converts to one (to SJIS, both tildes) cannot be
+distinguished.
 """
 
 from __future__ import annotations

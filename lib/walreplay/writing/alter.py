@@ -1,9 +1,9 @@
-"""Give a mirror table the columns that its relation has now.
+"""Change a mirror table's columns to those that its relation has now.
 
 What Delta can change by metadata alone ALTER TABLE statements change, one by one; a statement is skipped if the table's
-columns show that it was run before.  Everything else rewrites the table in one commit, for
-example a type that Delta cannot widen, or a column that was dropped and added again.  Old values are converted in the
-same way as the rows of earlier relation versions within a run, so it makes no difference where a run ends.
+columns show that it was run before.  Everything else rewrites the table in one commit, for example a type that Delta
+cannot widen, or a column that was dropped and added again.  Old values are converted in the same way as the rows of
+earlier relation versions within a run, so it makes no difference where a run ends.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def alter(
     *,
     resumed: bool,
 ) -> bool:
-    """Bring a table's columns up to date; say whether anything had to be done.
+    """Bring a table's columns up to date; return whether anything had to be done.
 
     Args:
         spark: a session that only the caller uses.
@@ -340,7 +340,7 @@ class RewriteTask:
 
 
 def rewrite_batches(batches: Iterable[pa.RecordBatch], *, task: RewriteTask) -> Iterator[pa.RecordBatch]:
-    """Yield rows their table's new columns.
+    """Yield rows with their table's new columns.
 
     Raises:
         RuntimeError: a value cannot be kept; the driver finds the reason with `refusal_in`.
@@ -386,7 +386,7 @@ def _rewrite(
 
 
 def rewritten(rows: DataFrame, evolution: Evolution, metadata: MetadataNames) -> DataFrame:
-    """Return rows that a table has the columns that it is to have.
+    """Return a table's rows with the columns that it is to have.
 
     Args:
         rows: with the columns of ``evolution.before``, and the metadata.

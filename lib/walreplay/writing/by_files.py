@@ -1,19 +1,14 @@
-"""The writer whose files Python writes and commits by itself (`walreplay.delta.local`).
+"""The writer whose files Python writes and commits by itself (`walreplay.delta.local`), and the choice of a writer.
 
 This is four to five times as fast as statements.  Driver and executors must reach the target by themselves.  Tables
-with anything unusual are left to statements.
+with anything unusual are left to statements.  A table at a path is made by the commit of its first rows.  One in a
+catalog is made by a statement before, so that the catalog has it; for a moment it has no rows.
 
-A table at a path is made by the commit of its first rows.  One in a catalog is made by a statement before, so that the
-catalog has it; for a moment it has no rows.
+`FileAppend` is an append: executors write folded rows and staged records, the driver a few rows.  The folds write
+their rows to files that are appended, merged, or written with the table's other rows.  A fold depends only on the
+staged events, so many tables can be folded in one job before anything else is done (`walreplay.writing.fold_job`).
 
-An append whose files Python writes: folded rows and staged records on executors, a few rows on the driver.
-
-Folds whose rows Python writes to files: appended, merged, or written with the table's other rows.
-
-A fold depends only on the staged events, not on the table.  So many tables can be folded in one job before anything
-else is done (`walreplay.writing.fold_job`).
-
-Choose how a target's rows are written: once, for all its tables.
+`choose_writer` chooses how a target's rows are written: once, for all its tables.
 """
 
 from __future__ import annotations
@@ -136,6 +131,8 @@ def _named(value: Any, kind: pa.DataType) -> Any:
     return value
 
 
+# Folds
+
 _NOT_PLAIN: Final = "it is too large once it is read, or its rows are not plain"
 _CHANGED: Final = "somebody has changed it meanwhile"
 
@@ -247,6 +244,9 @@ class RewriteFold(MergeFold):
         # Somebody has changed the table in between.
         kept = MergeFold(self.rows, keeping(self.task, self.folder), self.merge, self.task, self.folder)
         return replace(kept.commit(spark, kept.run(spark), ready), reason=_CHANGED)
+
+
+# The writer
 
 
 class FileWriter(StatementWriter):

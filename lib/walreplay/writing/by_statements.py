@@ -1,6 +1,6 @@
 """The writer that uses Spark's own statements, which work everywhere.
 
-A table of one row that is read and changed by Spark's statements.
+`StatementRow` is a table of one row that statements read and change; `StatementWriter` writes all other tables.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class StatementRow(OneRow):
         }
 
     def create(self, values: Mapping[str, Any], *, exists: bool) -> bool:
-        """Create the table with its row, or insert the row into an empty table; say whether that was done."""
+        """Create the table with its row, or insert the row into an empty table; return whether that was done."""
         frame = self._frame(values)
         if not exists and self._table.path is not None:
             delta.write(frame, self._table, "error", create=True, properties=self._properties)
@@ -88,7 +88,7 @@ class StatementRow(OneRow):
         )
 
     def change(self, values: Mapping[str, Any], condition: Condition) -> bool:
-        """Change some of the row's values; say whether the condition held."""
+        """Change some of the row's values; return whether the condition held."""
         if sum(len(value) for value in values.values() if isinstance(value, str)) <= _LONG:
             # An UPDATE of one row takes half the time of a MERGE.
             assignments = ", ".join(f"{quote(name)} = {_literal(value)}" for name, value in values.items())
@@ -101,7 +101,7 @@ class StatementRow(OneRow):
         )
 
     def _changed(self, statement: str) -> bool:
-        """Run a statement, and say whether it found the row."""
+        """Run a statement, and return whether it found the row."""
         (counts,) = self._spark.sql(statement).collect()
         return bool(counts[0])
 

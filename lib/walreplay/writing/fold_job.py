@@ -1,12 +1,8 @@
 """Fold many tables in one Spark job, before each gets its own commit.
 
-A fold depends only on the staged events, not on the table.  For most tables it takes next to no time, so many can
-share a job and its tasks.
-
-Work on many tables' staged rows in one Spark job.
-
-A job takes some tens of milliseconds however little it does, and so does each of its tasks.  If tasks themselves read
-staged rows and write files, nothing has to be brought together by Spark, and all tables can share a job.
+A fold depends only on the staged events, not on the table, and for most tables takes next to no time.  A job takes some
+tens of milliseconds however little it does, and so does each of its tasks.  Tasks that read staged rows and write files
+themselves need nothing that Spark has to bring together, so all tables can share a job (`Together`).
 """
 
 from __future__ import annotations
@@ -48,7 +44,7 @@ class Together:
     _slots: int = 0
 
     def add(self, rows: FileRows, work: Work, size: int) -> int:
-        """Add a function; give the position of its rows in the result of `run`.
+        """Add a function; return the position of its rows in the result of `run`.
 
         Args:
             rows: the staged rows that it works on.
@@ -62,7 +58,7 @@ class Together:
         return slot
 
     def run(self) -> list[list[Row]]:
-        """Run all functions; give the rows of each, in the order in which they were added."""
+        """Run all functions; return the rows of each, in the order in which they were added."""
         found: list[list[Row]] = [[] for _ in range(self._slots)]
         bins = self._bins()
         if bins:

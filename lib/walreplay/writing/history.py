@@ -1,12 +1,10 @@
-"""One commit of a history: versions are added, and those that end are given their ends.
+"""One commit of a history: versions are added, and those that end get their ends.
 
 A row of a fold either opens a version, or closes one that the table has (`walreplay.fold.versions.version_schema`).  So
 one MERGE does both.  It looks at open versions alone: what has ended is never touched again.
 
-Where only changes of some columns begin versions, a row may also replace the open version's values; see
-`walreplay.writing.history`.
-
-Decide which versions of a history go on in the table's open ones, because no watched column has changed.
+If only changes of some (watched) columns begin versions, a row may also replace the open version's values: then no
+watched column has changed, and the version continues (`with_continued`).
 """
 
 from __future__ import annotations
@@ -291,7 +289,7 @@ def _merge_with_bases(spark: SparkSession, kept: DataFrame, found: Mapping[str, 
 
 
 def _spread(kept: DataFrame, merge: Merge) -> DataFrame:
-    """Return rows without a base their own keys in its place: else a join would bring all of them to one task."""
+    """Put the own keys of rows without a base in its place: else a join would bring all of them to one task."""
     needs = ["false" if merge.watched is None else "may_continue", *(f"k{number}" for number in merge.tracked)]
     keeps = " OR ".join(needs)
     own = {
@@ -302,7 +300,7 @@ def _spread(kept: DataFrame, merge: Merge) -> DataFrame:
 
 
 def _filled(spark: SparkSession, kept: DataFrame, merge: Merge) -> DataFrame:
-    """Return versions the values that they have of the table's own ones, which the source did not send again."""
+    """Return versions with the values of the table's own ones that the source did not send again."""
     keeps = " OR ".join(f"k{number}" for number in merge.tracked)
     kept.selectExpr("*", f"opens AND ({keeps}) AS matches").createOrReplaceTempView(_SOURCE)
     values = values_with_bases(merge)

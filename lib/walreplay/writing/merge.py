@@ -2,16 +2,13 @@
 
 Tables whose rows have no key are merged by `walreplay.writing.multiset`.
 
-Updates and deletes of rows that are not in their table.
+Rows to merge are compared with the target by value, because its texts may have been sent under other settings.  A MERGE
+compares texts as they are.  So Python first converts the texts of both sides to one form for each value.  If the forms
+of two texts are equal, the target's text replaces the source's before the MERGE.
 
-If all rows of a table were captured, this is a contradiction.  But nothing in the bytes says that a table was empty
-when the captures began.  So a missing row is a warning, or stops the run if that is configured (``on_missing_row``).
-It is neither if the configuration itself leaves rows out.
-
-Compare rows to merge with the target by value, because its texts may have been sent under other settings.
-
-A MERGE compares texts as they are.  So Python first brings the texts of both sides into one form for each value.  If
-the forms of two texts are equal, the target's text replaces the source's before the MERGE.
+Updates and deletes of rows that are not in their table are a contradiction if all rows of it were captured.  But
+nothing in the bytes says that a table was empty when the captures began.  So a missing row is a warning, or stops the
+run if that is configured (``on_missing_row``).  It is neither if the configuration itself leaves rows out.
 """
 
 from __future__ import annotations
@@ -92,7 +89,7 @@ def _told(updates: int, deletes: int) -> str:
 
 
 def formed(spark: SparkSession, query: str, form: Form, kind: pa.DataType, view: str) -> str:
-    """Create a view with the columns ``text`` and ``form``; give its name.
+    """Create a view with the columns ``text`` and ``form``; return its name.
 
     Args:
         query: SQL for a column ``text``, without duplicates.
@@ -174,6 +171,8 @@ def with_bases(
         f"FROM {own} AS s {' '.join(joins_here)}) AS s LEFT JOIN ({stored}) AS o ON {same}"
     )
 
+
+# The commit
 
 _SOURCE: Final = "walreplay_source"
 APPENDED: Final = "numOutputRows"

@@ -1,15 +1,12 @@
-"""Move a Delta table to another place; a run that is killed at any moment can be continued.
+"""Move a Delta table to another place, or replace its rows by another table's; both can be resumed after any kill.
 
 If the file system can rename a folder in one step, the folder is renamed, and the table keeps its history.  Elsewhere
-(object stores, catalogs) the rows are copied in one commit, and then the old table is removed.
+(object stores, catalogs) the rows are copied in one commit, and then the old table is removed.  In a mounted folder, a
+run that has lost the lock cannot rename any more (`walreplay.delta.fence`).  Elsewhere, and before a table is removed,
+the lock is checked immediately before.
 
-In a mounted folder, a run that has lost the lock cannot rename any more (`walreplay.delta.fence`).  Elsewhere,
-and before a table is removed, the lock is checked immediately before.
-
-Put another table's rows in the place of a table's own, in one commit; a run that is killed can be continued.
-
-The table keeps its history of versions.  It gets the columns of the rows that it is given, and what the configuration
-wants of its properties, its clustering and its comment.
+`replace_rows` is one commit, and the table keeps its history of versions.  It gets the columns of the new rows, and
+what the configuration wants of its properties, its clustering and its comment.
 """
 
 from __future__ import annotations
@@ -132,7 +129,7 @@ def fence_of(spark: SparkSession, target: Target, run_id: str) -> Fence | None:
 
 
 def remove(spark: SparkSession, table: TableName, check_lock: Callable[[], None]) -> str | None:
-    """Remove a table; give a note if it is left behind without rows."""
+    """Remove a table; return a note if it is left behind without rows."""
     check_lock()
     if table.path is None:
         delta.drop(spark, table)
@@ -198,6 +195,8 @@ def file_system(spark: SparkSession, path: str) -> FileSystem | None:
     return FileSystem(jvm, context.hadoopConfiguration(), path)
 
 
+# Replace a table's rows
+
 _APPENDS_ONLY: Final = "delta.appendOnly"
 
 
@@ -222,7 +221,7 @@ class Replacing:
 
 
 def replace_rows(spark: SparkSession, writer: TableWriter, what: Replacing) -> int | None:
-    """Put the rows in place, and give the version that the table has with them; None if they are gone.
+    """Put the rows in place, and return the version that the table has with them; None if they are gone.
 
     Args:
         spark: a session that only the caller uses.
@@ -304,7 +303,7 @@ def _properties(spark: SparkSession, table: TableName) -> dict[str, Any]:
 
 
 def _lay_out(spark: SparkSession, writer: TableWriter, what: Replacing) -> None:
-    """Give the table its properties, its comment and its clustering; none of it changes rows or columns."""
+    """Set the table's properties, its comment and its clustering; none of it changes rows or columns."""
     wanted, before = what.entry.layout, what.before
     known = {} if before is None else dict(before.layout.properties)
     gone = [name for name in known if name not in dict(wanted.properties)]

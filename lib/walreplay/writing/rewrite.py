@@ -2,9 +2,7 @@
 
 A MERGE of a few rows takes Spark a dozen jobs and plans, however small the table is.  If driver and executors reach the
 table's folder, the task that folds its changes can also read the table and rewrite it.  Delta's own transaction
-commits the new files.  Tables with anything unusual are merged.
-
-Folded rows that are kept in files until a MERGE reads them.
+commits the new files.  Tables with anything unusual are merged: `keeping` has their folded rows in files until then.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Bring one source's rows of a table up to date that several sources write to.
+"""Bring one source's rows up to date in a table that several sources write to.
 
 The table has the columns of all its sources: a column is added, or widened, and never renamed or dropped.  Rows of a
-source are NULL in what that source does not have.  Everything else, such as a renamed column, is done by writing the
-source's own rows anew, in one commit that leaves those of others as they are.
+source are NULL in what that source does not have.  Everything else, such as a renamed column, is done by rewriting the
+source's own rows, in one commit that leaves those of others as they are.
 
-Others may commit at any time.  Delta refuses what does not go together with such a commit; then the table is brought
-up to date once more, as by a run that goes on with an interrupted one: no commit is made twice.
+Others may commit at any time.  Delta refuses what conflicts with such a commit; then the table is brought up to date
+once more, as by a run that resumes an interrupted one: no commit is made twice.
 """
 
 from __future__ import annotations
@@ -268,7 +268,7 @@ def change_columns(
 
 
 def alter_own(spark: SparkSession, run: TableRun, number: int) -> bool:
-    """Return the source's own rows the columns of an epoch, in a table that has them; say whether anything was done."""
+    """Change the source's own rows to an epoch's columns, which the table has; return whether anything was done."""
     plan, evolution = run.plan, run.plan.epochs[number].evolution
     share, before, commit = plan.metadata.share, evolution.before, run.step(number, ALTER)
     assert share is not None

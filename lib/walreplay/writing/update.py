@@ -1,9 +1,7 @@
 """Bring one mirror table up to date: its columns, then one commit for each of its epochs.
 
-Give a mirror table its configured properties and clustering, and its comment.
-
-They are set only when the configuration or the comment has changed.  The ledger has what was set last, so an unchanged
-table is not asked.  None of this changes rows or columns: after a run that was killed it is simply done again.
+Its configured properties and clustering, and its comment, are set only when they have changed.  The ledger has what was
+set last, so an unchanged table is not asked.  None of this changes rows or columns: after a killed run it is repeated.
 """
 
 from __future__ import annotations
@@ -355,7 +353,7 @@ def _ready(
     overwrite: bool,
     is_merged: bool,
 ) -> Mapping[str, str]:
-    """Switch on the features that an epoch's statement needs; give the settings for the statement."""
+    """Switch on the features that an epoch's statement needs; return the settings for the statement."""
     merge = run.merge(number)
     is_small = is_merged and _is_small(spark, run)
     if overwrite:

@@ -1,8 +1,8 @@
 """The one interface through which rows reach Delta tables.
 
-There are two ways: Spark's own statements (`walreplay.writing.by_statements`), which work everywhere, and files that
-Python writes and delta-rs commits (`walreplay.writing.by_files`).  `walreplay.writing.by_files`
-chooses once for a target.  All other modules are given the writer, and do not ask which one it is.
+There are two implementations: Spark's own statements (`walreplay.writing.by_statements`), which work everywhere, and
+files that Python writes and delta-rs commits (`walreplay.writing.by_files`, which also chooses one, once for a target).
+All other modules are handed the writer, and do not ask which one it is.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class OneRow(ABC):
 
     @abstractmethod
     def create(self, values: Mapping[str, Any], *, exists: bool) -> bool:
-        """Create the table with its row, or insert the row into an empty table; say whether that was done.
+        """Create the table with its row, or insert the row into an empty table; return whether that was done.
 
         Raises:
             Exception: Delta's, if somebody else has created it at the same time.
@@ -98,7 +98,7 @@ class OneRow(ABC):
 
     @abstractmethod
     def change(self, values: Mapping[str, Any], condition: Condition) -> bool:
-        """Change some of the row's values; say whether the condition held.
+        """Change some of the row's values; return whether the condition held.
 
         Raises:
             Exception: Delta's, if somebody else has committed at the same time.

@@ -5,7 +5,7 @@ converts all rows of an append and skips the values that are not in the common f
 and the exact readers of `walreplay.types` decide about each (see `walreplay.types.base`).
 
 Common types in binary format have kernels of their own.  All other binary values become PostgreSQL's text first, and
-are then read as text, so that both formats give the same rows.
+are then read as text, so that both formats become the same rows.
 
 Invariants: the first `rows` entries of the outputs are final; an append that raises leaves `rows` as it was.
 

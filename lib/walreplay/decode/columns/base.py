@@ -1,8 +1,7 @@
-"""The base of all builders: rows are appended to arrays that grow geometrically, and handed to Arrow.
+"""The base of all column builders: rows are appended to arrays that grow geometrically and are handed to Arrow.
 
-Convert tiles from another encoding to UTF-8; all cells of a column are decoded at once.
-
-The cells of a column: where they lie in a tile, and how single ones are read.
+`CellTile` has the cells of a column: where they lie in a tile, and how single ones are read.  `in_utf8` converts tiles
+from another encoding, all cells of a column at once.  `ColumnBuilder` is the interface of all builders.
 """
 
 from __future__ import annotations
@@ -152,7 +151,7 @@ class CellTile:
         return bool(kernels_text.count_binary(self.length, self.first, self.column))
 
     def as_text(self, codec: str = UTF8) -> tuple[CellTile, list[Rescued]]:
-        """Convert all cells to text in UTF-8; give the new tile, and the values that have no text.
+        """Convert all cells to text in UTF-8; return the new tile, and the values that have no text.
 
         Args:
             codec: the encoding of the cells in text format.
@@ -186,7 +185,7 @@ class CellTile:
 
 
 def in_utf8(tile: CellTile, codec: str) -> tuple[CellTile, list[Rescued]]:
-    """Convert a tile's cells to text in UTF-8; give the new tile, and the values that have no text.
+    """Convert a tile's cells to text in UTF-8; return the new tile, and the values that have no text.
 
     Raises:
         ValueFormatError: a cell is not in the encoding, or contains a NUL.
@@ -221,7 +220,7 @@ def _decoded(tile: CellTile, codec: str) -> CellTile | None:
 
 
 def _joined(tile: CellTile) -> tuple[Bytes, Bytes]:
-    """Join the valid cells with a NUL after each; give the bytes, and which cells are valid.
+    """Join the valid cells with a NUL after each; return the bytes, and which cells are valid.
 
     In none of the encodings is a NUL part of another character.  So if a cell ends in the middle of a character, or
     contains a NUL, the decoded text has a NUL too few or too many.
@@ -309,7 +308,7 @@ class ColumnBuilder(ABC):
         return rescued or None
 
     def reserve(self, rows: int) -> int:
-        """Make room for at least so many rows; give the number of rows for which there is room."""
+        """Make room for at least so many rows; return the number of rows for which there is room."""
         if rows > self._capacity:
             self._capacity = max(MIN_ROWS, rows, 2 * self._capacity)
             self._grow(self._capacity)
@@ -320,7 +319,7 @@ class ColumnBuilder(ABC):
         raise NotImplementedError
 
     def finish_placed(self, tile: CellTile, missed: Cells, flags: int) -> list[Rescued]:
-        """Complete the rows that the kernel has placed behind `rows`; give the values that the type cannot hold.
+        """Complete the rows that the kernel has placed behind `rows`; return the values that the type cannot hold.
 
         Args:
             tile: the cells of these rows.

@@ -1,8 +1,6 @@
-"""Columns of values of a fixed width: booleans, integers, decimals, dates and times.
+"""Builders of columns of fixed width: booleans, integers, decimals, dates and times, then real and double precision.
 
-Columns of real and double precision.
-
-Columns of numbers that are read from the text of another type: overrides, and numerics as doubles.
+The last ones read numbers from the text of another type: overrides, and numerics as doubles.
 """
 
 from __future__ import annotations

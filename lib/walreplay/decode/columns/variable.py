@@ -1,8 +1,6 @@
-"""Columns of values of any length: text, which is checked to be UTF-8, and bytea.
+"""Builders of columns whose values have any length.
 
-Columns of arrays of one dimension.
-
-Columns of pgvector's vectors.
+Text, which is checked to be UTF-8, and bytea; then arrays of one dimension, and pgvector's vectors.
 """
 
 from __future__ import annotations
@@ -108,7 +106,7 @@ class VariableBuilder(ColumnBuilder):
         return rescued
 
     def _append_exactly(self, tile: CellTile, row: int) -> Rescued | None:
-        """Append one value that the kernels did not read; give it if the type cannot hold it."""
+        """Append one value that the kernels did not read; return it if the type cannot hold it."""
         at = self.rows + row
         used = int(self._ends[at])
         try:
@@ -174,7 +172,7 @@ class TextBuilder(VariableBuilder):
         return []
 
     def _fault(self, tile: CellTile) -> ValueFormatError | None:
-        """Check the text that the kernels have gathered; give the error for the first fault."""
+        """Check the text that the kernels have gathered; return the error for the first fault."""
         start, end = self.rows, self.rows + tile.size
         flags = kernels_text.text_flags(self._data, self._words, int(self._ends[start]), int(self._ends[end]))
         return self._fault_by(tile, flags)

@@ -1,10 +1,8 @@
 """Compile kernels with numba: at run time if there is no library of them, and to build that library.
 
-A place for compiled kernels when the package is imported from a zip, as by ``--py-files``.
-
-numba keeps compiled functions by the path of their source.  Spark gives every application a copy of the zip at a path
-of its own, so each worker of each application would compile again, for a quarter of a minute.  Here they are kept by
-the zip's content.
+numba keeps compiled functions by the path of their source.  Spark gives every application a copy of the package's zip
+(``--py-files``) at a path of its own, so each worker of each application would compile again, for a quarter of a
+minute.  Therefore `ZipContentLocator` keeps what is compiled from a zip by the zip's content.
 """
 # numba has no types.
 # mypy: disable-error-code="no-untyped-call, attr-defined, comparison-overlap, arg-type"
@@ -33,7 +31,7 @@ _PACKAGE = __name__.partition(".")[0]
 
 
 class ZipContentLocator(caching._SourceFileBackedLocatorMixin, caching._CacheLocator):
-    """Give a folder for the kernels of one version of the package, whatever the path of its zip."""
+    """Keeps the kernels of one version of the package in one folder, whatever the path of its zip."""
 
     def __init__(self, py_func: Callable[..., Any], py_file: str, archive: str, folder: Path) -> None:
         self._py_file = py_file

@@ -2,9 +2,7 @@
 
 Its name contains the machine and a digest of the sources, so that a library for other ones is never loaded.  It needs
 neither Python nor numba.  It reads arrays by their layout in memory, which is the same in every CPython and numpy
-(`is_usable` checks it).
-
-Folders for compiled code when the package is imported from a zip.
+(`is_usable` checks it).  If the package is imported from a zip, compiled code is kept in one of `cache_folders`.
 """
 
 from __future__ import annotations

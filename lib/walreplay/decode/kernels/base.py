@@ -291,7 +291,7 @@ _1E16: Final = np.uint64(10**16)
 
 @helper
 def above_nine(word):
-    """Tell (by a non-zero word) whether any byte of the word is more than 9."""
+    """Return (as a non-zero word) whether any byte of the word is more than 9."""
     return ((word + _ABOVE_NINE) | word) & _HIGH_BITS
 
 

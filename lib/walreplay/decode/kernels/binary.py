@@ -1,10 +1,8 @@
-"""Kernels for cells in binary format.
+"""Kernels for cells in binary format: values of fixed width, then PostgreSQL's text.
 
-Those for types of a fixed width see to the rows that a kernel of `kernels.fixed` has left in `misses`, or to all of
-them; they list those that are not in binary format, or not in the common form, and count them.  `texts` goes on
-from a row like the kernels of `kernels.text`.  A cell of n bytes in binary format has the length ``BINARY - n``.
-
-Kernels that give cells in binary format as PostgreSQL's text.
+Those for types of a fixed width take the rows that a kernel of `kernels.fixed` has left in `misses`, or all rows.  They
+list and count rows that are not in binary format, or not in the common form.  `texts` writes cells as PostgreSQL's
+text, and goes on from a row like the kernels of `kernels.text`.  A cell of n bytes has the length ``BINARY - n``.
 """
 # numba has no types.
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
@@ -118,14 +116,14 @@ _INFINITY_64: Final = 0x7FF0000000000000
 
 @helper
 def float_32_of(start):
-    """Read real at an address; give its bits."""
+    """Read real at an address; return its bits."""
     word = load_big_32(start)
     return np.int64(_NAN_32) if (word & 0x7FFFFFFF) > _INFINITY_32 else word
 
 
 @helper
 def float_64_of(start):
-    """Read double precision at an address; give its bits."""
+    """Read double precision at an address; return its bits."""
     word = load_big_64(start)
     return np.int64(_NAN_64) if (word & 0x7FFFFFFFFFFFFFFF) > _INFINITY_64 else word
 
@@ -213,7 +211,7 @@ def _groups_before(end, count):
 
 @helper
 def decimal_of(start, size, precision, scale):
-    """Read a numeric that has the scale; give it in two words, and whether it is one."""
+    """Read a numeric that has the scale; return it in two words, and whether it is one."""
     high = np.uint64(0)
     low = np.uint64(0)
     if size < NUMERIC_HEADER:
@@ -460,7 +458,7 @@ def _control_bits(word):
 
 @kernel(*TILE, INT64, out("int32"), out("uint8"), out("uint8"), INT64, INT64)
 def texts(buf, offset, length, first, column, form, ends, valid, data, at, row):
-    """Gather text, of cells in either format, from `row` on; give the row that has no room or is a miss, or all.
+    """Gather text, of cells in either format, from `row` on; return the row that has no room or is a miss, or all.
 
     `form` is what the cells in binary format are: `AS_SENT` and the others above.
     """
@@ -525,7 +523,7 @@ def texts(buf, offset, length, first, column, form, ends, valid, data, at, row):
 
 @kernel(BYTES, given("uint64"), INT64, INT64)
 def has_control(data, words, start, end):
-    """Tell whether there is any control character, but tabs and line ends, between start and end.
+    """Return whether there is any control character, but tabs and line ends, between start and end.
 
     `words` is the same bytes, eight at a time.
     """

@@ -1,11 +1,11 @@
-"""Kernels that take the rows of COPY apart: where each field lies, and how long it is, as a tile has its cells.
+"""Kernels that split the rows of COPY: where each field lies, and how long it is, as a tile has its cells.
 
-Fields of text and CSV are made what they mean where they stand, as that is never longer than what is written.  So the
-bytes may be taken apart only once, and only whole rows are: `csv_end` says where the last one ends; in text that is
-behind the last newline that no backslash stands in front of.
+Fields of text and CSV are unescaped in place, as a value is never longer than its written form.  So the bytes may be
+split only once, and only whole rows are: `csv_end` returns where the last one ends; in text that is behind the last
+newline that has no backslash before it.
 
-A kernel gives how many rows it has taken.  ``marks`` say where it stopped, why (one of the codes below), and where the
-row begins that it stopped at.
+A kernel returns how many rows it has read.  ``marks`` say where it stopped, why (one of the codes below), and where the
+row begins at which it stopped.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"

@@ -1,11 +1,9 @@
-"""Kernels for types of a fixed width: boolean, integers, numeric(p,s), date and timestamps.
+"""Kernels for types of a fixed width: boolean, integers, floats, numeric(p,s); then dates and timestamps in ISO 8601.
 
 Each takes the tile (buf, offset, length), the rows' first cells and the column, and writes one value and its
 validity for each row.  Rows whose value is not in the common form are listed in `misses` and counted, and the
 exact readers of `walreplay.types` decide.  NULL, unchanged and missing cells are 0 and invalid.
 Cells in binary format are misses as well: the kernels for those, in `kernels.binary`, take the misses over.
-
-Kernels for dates and timestamps in their common form, ISO 8601.
 """
 # numba has no types.
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
@@ -178,7 +176,7 @@ def _nearest_float(number, decimals, fraction_bits):
 
 @helper
 def float_of(base, start, end, fraction_bits):
-    """Read a number of up to 19 digits without an exponent; give its bits, and whether it is one."""
+    """Read a number of up to 19 digits without an exponent; return its bits, and whether it is one."""
     negative = np.int64(end > start and load_byte(base + start) == 45)
     start += negative
     point = start
@@ -251,7 +249,7 @@ def _split_numeric(base, start, end, precision, scale):
 
 @helper
 def narrow_decimal_of(base, start, end, precision, scale):
-    """Read a numeric of a precision up to 18 that has exactly the scale's digits; give it, and whether it is one."""
+    """Read a numeric of a precision up to 18 that has exactly the scale's digits; return it, and whether it is one."""
     negative = np.int64(end > start and load_byte(base + start) == 45)
     start += negative
     whole = _split_numeric(base, start, end, precision, scale)
@@ -289,7 +287,7 @@ def decimals_narrow(buf, offset, length, first, column, precision, scale, values
 
 @helper
 def _append_digits(base, start, count, high, low):
-    """Put up to 38 digits behind a number of 128 bits; give (high, low, whether they were digits)."""
+    """Put up to 38 digits behind a number of 128 bits; return (high, low, whether they were digits)."""
     if count > 19:
         part = digits(base, start, count - 19)
         if part == BAD_DIGITS:

@@ -1,11 +1,8 @@
 """Where messages lie in the framings: the kernels' share of `walreplay.protocol.framing`.
 
-A framing is known by its code (`FRAMING_CODES`); those with a length in front of each message have `LENGTH` set, and
-two more bits say how it is written.
-
-What a Begin may say: the walk's checks of its commit LSN and its commit time.
-
-Why the walk comes back, and how it stands to transactions: numbers that kernels and Python share.
+A framing is known by its code (`FRAMING_CODES`); those with a length before each message have `LENGTH` set, and two
+more bits say how it is written.  Then the numbers that kernels and Python share: a walk's state towards transactions,
+and the reasons for which it returns.  `outcome_of_begin` checks a Begin's commit LSN and commit time for the walk.
 """
 # numba has no types.
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"

@@ -1,10 +1,8 @@
-"""The kernels that place rows: each value goes from the bytes to where its column lies.
+"""The kernels that place rows: each value goes from the bytes to where its column lies, from text or binary format.
 
-What a program and its words are is described in `walreplay.decode.placing`, where Python makes them.  The walk places
-the rows that it finds as it goes (`walreplay.decode.kernels.walk`); `place_rows` places those of a tile that lie in
-its arrays; `settle` looks at what either has left.
-
-One value to where its column lies, in text or in binary format.
+A program and its words are described in `walreplay.decode.placing`, where Python makes them.  First come the kernels of
+one value.  The walk places the rows that it finds as it goes (`walreplay.decode.kernels.walk`), `place_rows` those of
+a tile that lie in its arrays; `settle` looks at what either has left.
 """
 # numba has no types.
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
@@ -135,7 +133,7 @@ _EPOCH_DAY: Final = POSTGRES_EPOCH_UNIX_MICROS // _DAY_MICROS
 
 @helper
 def _integer(base, start, size):
-    """Read an integer's text; give it, how many digits it has, and whether it is one of up to 64 bits."""
+    """Read an integer's text; return it, how many digits it has, and whether it is one of up to 64 bits."""
     negative = np.int64(load_byte(base + start) == 45)
     count = size - negative
     end = start + size
@@ -309,7 +307,7 @@ def _place_binary(base, column, what, row, start, count):
 
 @helper
 def place_text_form(base, last, column, row, start, size):
-    """Place a value in text format; give what becomes of it."""
+    """Place a value in text format; return what becomes of it."""
     what = get(column, KIND)
     if TEXT <= what <= TEXT_ONLY:
         return PLACED if _place_text(base, last, column, row, start, size) else NO_ROOM
@@ -335,7 +333,7 @@ def place_text_form(base, last, column, row, start, size):
 
 @helper
 def place_binary_form(base, last, column, row, start, count):
-    """Place a value in binary format; give what becomes of it."""
+    """Place a value in binary format; return what becomes of it."""
     what = get(column, KIND)
     if what == TEXT:
         return PLACED if _place_text(base, last, column, row, start, count) else NO_ROOM
@@ -365,7 +363,7 @@ def note_miss(misses, marks, program, number, row, first):
 
 @helper
 def note_left(marks, placed, number, count):
-    """Leave behind which text column has no room, and for how many bytes, or does not take its value; give a `Left`."""
+    """Note which text column has no room, and for how many bytes, or refuses its value; return a `Left`."""
     put(marks, LEFT_COLUMN, np.int64(number))
     put(marks, LEFT_BYTES, count + SLACK)
     return TEXT_FULL if placed == NO_ROOM else NOT_TEXT
@@ -373,7 +371,7 @@ def note_left(marks, placed, number, count):
 
 @routine
 def place_cells(base, last, program, row, first, offsets, lengths, misses, marks):
-    """Place the row whose cells stand in the arrays from `first` on; below 0 it has none.  Gives a `Left`."""
+    """Place the row whose cells stand in the arrays from `first` on; below 0 it has none.  Returns a `Left`."""
     column = program + HEAD * WORD
     for number in range(get(program, COLUMNS)):
         size = np.int64(-1)
@@ -489,7 +487,7 @@ def place_rows(
     misses,
     marks,
 ):
-    """Place the rows that lie in a tile's arrays from `change` on; give a `Left`.
+    """Place the rows that lie in a tile's arrays from `change` on; return a `Left`.
 
     `kept` says which rows are wanted (empty: all), `programs` has the address of each slot's program; for `touched`,
     `misses` and `marks` see `walreplay.decode.placing.Placer`.
@@ -535,7 +533,7 @@ def place_rows(
 
 @helper
 def _text_flags(start, end):
-    """Tell whether there is a NUL (`HAS_NUL`), or a byte outside of ASCII (`HAS_HIGH`), between two addresses."""
+    """Return whether there is a NUL (`HAS_NUL`), or a byte outside of ASCII (`HAS_HIGH`), between two addresses."""
     high = np.uint64(0)
     zero = np.uint64(0)
     at = start
@@ -560,7 +558,7 @@ def _text_flags(start, end):
 
 @helper
 def _needs_care(program):
-    """Look at the pending rows; say whether Python has to see to them."""
+    """Look at the pending rows; return whether Python has to complete them."""
     care = (
         get(program, NEEDS_CARE) != 0
         or get(program, BEFORES) != 0

@@ -1,10 +1,9 @@
-"""The kernels of rows that lie one behind the other with nothing unusual about them: most of what there is.
+"""The kernels of ordinary rows that follow each other: most rows of a stream.
 
-Most rows come with others of their transaction.  The two loops of this module take such, and nothing else; they keep
-little in mind.  What is unusual is left to the walk, which tells what it is: another message, damage, two tuples in
-one, a relation that is not known, no room.
-
-The kernels of one row: its tuple of cells, stepped over, put into arrays or into columns, and its digest.
+First the kernels of one row: its tuple of cells is skipped, written to arrays or placed in columns, and hashed.  Most
+rows come with others of their transaction: `skip_rows_ahead` and `place_rows_ahead` read only those, and keep little
+state.  Anything unusual is left to the walk, which finds out what it is: another message, damage, two tuples in one,
+a relation that is not known, no room.
 """
 
 from __future__ import annotations
@@ -80,7 +79,7 @@ def has_nul(base, p, size):  # type: ignore[no-untyped-def]
 
 @helper
 def has_nul_behind(base, p, size):  # type: ignore[no-untyped-def]
-    """Say the same where the value ends behind the first 32 bytes."""
+    """Return the same where the value ends behind the first 32 bytes."""
     end = p + size
     last = nul_bits(base + end - 32)
     if size <= 32:
@@ -115,7 +114,7 @@ def digest_of(base, p, end, ordinal):  # type: ignore[no-untyped-def]
 
 @helper
 def walk_tuple(base, p, lim, offset, length, want, expected, unchanged):  # type: ignore[no-untyped-def]
-    """Walk one TupleData; give its end, or minus an outcome.
+    """Walk one TupleData; return its end, or minus an outcome.
 
     What is found of its cells goes to the addresses ``offset`` and ``length``.
     """
@@ -173,7 +172,7 @@ def walk_tuple(base, p, lim, offset, length, want, expected, unchanged):  # type
 
 @helper
 def skip_tuple(base, p, bound, expected):  # type: ignore[no-untyped-def]
-    """Walk one TupleData; give its end, or below 0 where that fails.  Up to `bound` there are bytes."""
+    """Walk one TupleData; return its end, or below 0 where that fails.  Up to `bound` there are bytes."""
     columns = load_big_16(base + p)
     if columns != expected and expected >= 0:
         return -1
@@ -202,7 +201,7 @@ def skip_tuple(base, p, bound, expected):  # type: ignore[no-untyped-def]
 def place_tuple(  # type: ignore[no-untyped-def]
     base, p, bound, last, offset, length, expected, program, row, first, misses, marks, unchanged
 ):
-    """Walk one TupleData and place its values in the columns' next row; give its end, or below 0 where that fails."""
+    """Walk one TupleData and place its values in the columns' next row; return its end, or below 0 where that fails."""
     if load_big_16(base + p) != expected:
         return -1
     p += 2

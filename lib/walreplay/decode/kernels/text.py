@@ -1,7 +1,7 @@
-"""Kernels for values of any length: text, bytea, and arrays, which are taken apart in either format.
+"""Kernels for values of any length: text, bytea, and arrays in either format.
 
-Text and bytea are written one behind the other, so a row that the kernel cannot take, and a full output, end
-the call: the caller sees to that row (or to the room) and calls again with the row to go on from.
+Text and bytea are written one behind the other, so a row that the kernel cannot read, and a full output, end the call:
+the caller handles that row (or makes room) and calls again with the row to continue from.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
@@ -44,7 +44,7 @@ SLACK: Final = 16
 
 @kernel(*_VARIABLE)
 def texts(buf, offset, length, first, column, ends, valid, data, at, row):
-    """Gather text from `row` on; give the row that has no room or is not text, or the number of rows."""
+    """Gather text from `row` on; return the row that has no room or is not text, or the number of rows."""
     position = np.int64(ends[at + row])
     base = address_of(buf)
     target = address_of(data)
@@ -75,7 +75,7 @@ def texts(buf, offset, length, first, column, ends, valid, data, at, row):
 
 @kernel(BYTES, WORDS, INT64, INT64)
 def text_flags(data, words, start, end):
-    """Tell whether there is a NUL byte (HAS_NUL) or one outside ASCII (HAS_HIGH) between start and end.
+    """Return whether there is a NUL byte (HAS_NUL) or one outside ASCII (HAS_HIGH) between start and end.
 
     `words` is the same bytes, eight at a time: a loop over them becomes vector instructions.
     """
@@ -231,7 +231,7 @@ def _hex_word(word):
 
 @kernel(*_VARIABLE)
 def hex_bytes(buf, offset, length, first, column, ends, valid, data, at, row):
-    r"""Read bytea in hex form (\x…) from `row` on; give the row without room or in another form, or all."""
+    r"""Read bytea in hex form (\x…) from `row` on; return the row without room or in another form, or all."""
     base = address_of(buf)
     target = address_of(data)
     position = np.int64(ends[at + row])
@@ -319,7 +319,7 @@ def total_length(length, first, column):
 
 @helper
 def _text_array(buf, i, end, delimiter, text, text_offset, text_length, elements, position):
-    """Take the text of one array apart; give the elements and the position behind it, below 0 for another form."""
+    """Take the text of one array apart; return the elements and the position behind it, below 0 for another form."""
     end -= 1
     if end <= i or buf[i] != 123 or buf[end] != 125:
         return np.int64(-1), position

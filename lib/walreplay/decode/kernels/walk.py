@@ -1,9 +1,9 @@
-"""The kernels of the walk: messages, rows and cells one behind the other, and the digests of rows.
+"""The kernels of the walk (messages, rows and cells one behind the other), and of a row's digest.
 
 What goes in and out is described where it is made, in `walreplay.decode.walk`: the state's words by their numbers
-there (`POS` is ``st[0]``, and so on), and an `Outcome` as what comes back.
+there (`POS` is ``st[0]``, and so on), and an `Outcome` as the result.
 
-How the walk stands (`outcomes`: IDLE, OPEN, or UNKNOWN_HEAD behind a guessed start), what comes, and what follows:
+The walk's state (`frames`: IDLE, OPEN, or UNKNOWN_HEAD behind a guessed start), the next message, and what follows:
 
 ====================  =======================  ===============================================================
 the walk is           the message is           then

@@ -1,8 +1,7 @@
-"""Divide a buffer into the sessions in which its bytes were sent.
+"""Divide a buffer into the sessions in which its bytes were sent, and recognise files that belong to no stream.
 
-Find a stream's framing, or the start of its first session, if its first bytes do not show it.
-
-Recognise files that do not belong to a stream, and make errors that name them and say what they are.
+`framing_of` and `first_session` find a stream's framing and its first session if the first bytes do not show them.
+Errors for files that are no captures, or of another stream, name the file and say what it is.
 """
 
 from __future__ import annotations
@@ -198,7 +197,7 @@ def _given_up(error: CaptureError, effort: Effort) -> CaptureError:
 
 
 def _add(found: list[Stretch], data: memoryview, stretch: Stretch, codec: str) -> Place:
-    """Add a stretch; give the place at which the session behind it begins."""
+    """Add a stretch; return the place at which the session behind it begins."""
     scanner = Scanner(stretch.place.framing, place=stretch.place, codec=codec)
     scanner.closed = scanner.ends_session = True
     scanner.scan(data[: stretch.stop], stretch.start)

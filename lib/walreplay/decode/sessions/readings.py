@@ -3,13 +3,9 @@
 Nothing marks a session's beginning.  But its first message has to be one with which a session may begin, it has to
 announce its relations and streamed transactions itself, and the messages that follow have to be valid.
 
-A walk that is paid from a budget, for readings that are only tried.
-
-A limit for the work of finding sessions in bytes that cannot be read in one go.
-
-Reading itself goes once over the bytes.  A search that tries several readings pays for each from a budget that grows
-with the number of bytes, and gives up when it is used up.  Otherwise hostile bytes could keep it busy for ever, because
-a message may be torn, and a session may begin, at every offset.
+Reading itself goes once over the bytes.  A search that tries several readings pays for each from a budget (`Effort`)
+that grows with the number of bytes, and stops when it is used up.  Otherwise hostile bytes could keep it busy for ever,
+because a message may be torn, and a session may begin, at every offset.
 """
 
 from __future__ import annotations

@@ -3,11 +3,10 @@
 It is only a guess, because the bytes of a value may look like messages.  `stream.stitch` compares it with the end
 of the file before, and has the file scanned again if it is wrong.
 
-Check that an unfinished message does not contain messages that should come behind it.
-
-An unfinished message waits for more bytes.  But a damaged length, or a damaged tag, looks like one, too, and hides all
-messages that follow.  So a message may only wait if nothing in it can be read as consecutive messages.  The content of
-a logical message, or a value in binary format, may be anything, even a whole capture; then more bytes will show it.
+`refuse_leftover` checks the unfinished message at a file's end.  It waits for more bytes; but a damaged length or tag
+looks like one, too, and hides all messages that follow.  So a message may only wait if nothing in it can be read as
+consecutive messages.  The content of a logical message, or a value in binary format, may be anything, even a whole
+capture; then more bytes will show it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Find offsets at which a session may begin: nothing marks them, but few messages can be a session's first.
 
-What the first bytes of a frame show, if it may be torn, or if they may be no frame at all.
+`frame_at` reads the first bytes of a frame that may be torn, or may be no frame; `next_start` finds the offsets.
 """
 
 from __future__ import annotations

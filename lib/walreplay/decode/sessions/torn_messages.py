@@ -1,8 +1,7 @@
-"""Read one message as far as its bytes go, to decide whether they are the beginning of a message.
+"""Read torn messages: one message as far as its bytes go, to decide whether they are the beginning of a message.
 
-Find out which transaction a torn or damaged message began or ended.
-
-Refuse an unfinished message that contains the end of its own transaction: a length in it is damaged.
+`is_damaged_end` and `promised_lsn` find which transaction such a message ended or began.  `refuse_swallowed` refuses
+an unfinished message that contains the end of its own transaction: a length in it is damaged.
 """
 
 from __future__ import annotations
@@ -84,7 +83,7 @@ def _tags(place: Place) -> bytes:
 
 
 def read_frame(data: memoryview, at: int, end: int, place: Place, names: Names) -> int:
-    """Read the message, with its frame, at an offset, as if the bytes ended at ``end``; give its end.
+    """Read the message, with its frame, at an offset, as if the bytes ended at ``end``; return its end.
 
     Raises:
         TruncatedMessage: it is valid as far as its bytes go, but not complete.

@@ -1,6 +1,6 @@
 """Fold a table's staged events, of all files, to the rows to merge.
 
-Compare rows to merge with a table's, where Spark's statements cannot: texts by value, and watched columns.
+Also compare these with a table's rows where Spark's statements cannot: texts by value, and watched columns.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class HistoryTask:
     fresh: bool = False
 
     def timed(self, sequence: int, events: Events) -> Events:
-        """Return staged events their times on the axis."""
+        """Return staged events with their times on the axis."""
         assert events.marks is not None
         lsn = contiguous(events.lsn).to_numpy(zero_copy_only=False)
         times = self.axis.times(sequence // PARTS, lsn, events.marks.top)
@@ -99,7 +99,7 @@ class FoldTask:
         return self.identity.renumbered(dict(enumerate(projection.numbers)), key), projection.before
 
     def project(self, version: int, events: Events) -> Events:
-        """Return events of one version, of whole transactions, the table's columns."""
+        """Return events of one version, of whole transactions, with the table's columns."""
         _, projection, key = self.projections[version]
         # A whole row can only be compared with rows of the same columns.
         if self.history is None:

@@ -1,6 +1,6 @@
-"""Read the files of a base load, and stage their rows as inserts.
+"""Stage the rows of a base load as inserts: from files, or as Spark has them.
 
-Take rows of a base load as Spark has them, and stage them as inserts.
+`load_batches` reads files; `load_rows` takes the rows of one table that Spark hands to it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Preparing the process of a Python worker for this package's tasks.
+"""Prepare the process of a Python worker for this package's tasks.
 
-Try, in a worker, whether a folder or a file is reached by itself.
+`reach` and `reach_file` try, in a worker, whether it reaches a folder or a file by itself.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ REACHED: Final = "reached boolean"
 
 @spark_task
 def reach(batches: Iterable[pa.RecordBatch], *, folder: Folder, name: str) -> Iterator[pa.RecordBatch]:
-    """Write a byte to a file in a folder, and read it; say for each batch whether that was possible."""
+    """Write a byte to a file in a folder, and read it; yield for each batch whether that was possible."""
     for _ in batches:
         reached = False
         # Whatever is the matter, an Arrow without the store's client among it: Spark's own way is there.
@@ -91,7 +91,7 @@ def reach(batches: Iterable[pa.RecordBatch], *, folder: Folder, name: str) -> It
 
 @spark_task
 def reach_file(batches: Iterable[pa.RecordBatch], *, bucket: StoreFolder, name: str) -> Iterator[pa.RecordBatch]:
-    """Read a byte of a file that is somewhere in a bucket; say for each batch whether the store has given it."""
+    """Read a byte of a file that is somewhere in a bucket; yield for each batch whether the store returned it."""
     for _ in batches:
         reached = False
         with suppress(Exception):

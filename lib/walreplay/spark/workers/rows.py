@@ -1,8 +1,7 @@
 """The rows that workers return: their schemas, and the special table numbers in them.
 
-What the ledger keeps of a run's transactions and logical messages: staged by the decoding tasks, unpacked later.
-
-Errors that travel to the driver in the text of a worker's exception, when no row can carry them.
+Also what the ledger keeps of a run's transactions and logical messages: decoding tasks stage it, others unpack it.
+Errors are rows; if none can carry one, it travels to the driver in the text of a worker's exception.
 """
 
 from __future__ import annotations
