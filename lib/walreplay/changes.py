@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 
-from walreplay.decode.change_batch import ChangeBatch, behind
+from walreplay.decode.change_batch import ChangeBatch as ChangeBatch
+from walreplay.decode.change_batch import behind
 from walreplay.decode.onepass import NotPlain, OnePass
 from walreplay.errors import ConfigError
 from walreplay.listing import list_files, map_file
 from walreplay.protocol.framing import Framing
-from walreplay.stream.planned import Read, decode_plan, plan_files
+from walreplay.stream.planned import Read
+from walreplay.stream.planned import decode_plan as decode_plan
+from walreplay.stream.planned import plan_files as plan_files
 from walreplay.types.text import UTF8, codec_of
-
-__all__ = ["ChangeBatch", "decode_files", "decode_plan", "plan_files", "read_changes"]
 
 
 def read_changes(
@@ -83,6 +84,7 @@ def decode_files(
 
 
 def known_framing(name: str | None) -> Framing | None:
+    """Return the framing of that name; None if it is to be found out."""
     if name is None:
         return None
     try:

@@ -176,6 +176,3 @@ def source_oid(oid: int) -> int:
 def output_of(oid: int) -> Output:
     """Return the output that an oid stands for."""
     return _OUTPUTS[oid >> _BITS]
-
-
-__all__ = ["COUNT", "Output", "output_of", "source_oid"]

@@ -75,6 +75,3 @@ def _shown(value: object) -> str:
         return f"{value:.3f}"
     text = visible(str(value))
     return text if text and not set(text) & set(' "=') else '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
-
-
-__all__ = ["LOGGER", "log", "with_ids"]

@@ -60,6 +60,3 @@ def copy_scripts(folder: Path) -> list[Path]:
             f"the scripts cannot be written: {why}", path=str(folder), remedy="Give another folder"
         ) from None
     return copies
-
-
-__all__ = ["about", "copy_scripts", "script", "script_names"]

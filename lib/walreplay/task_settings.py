@@ -51,6 +51,3 @@ class TaskSettings:
     skipped: frozenset[str] = frozenset()
     codec: str = UTF8
     mask_salt: bytes = field(default=b"", repr=False)
-
-
-__all__ = ["Origins", "TaskSettings"]

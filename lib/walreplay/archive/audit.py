@@ -724,22 +724,3 @@ def _sum(values: list[Values]) -> Values:
         for column, count in one.rescued.items():
             rescued[column] = rescued.get(column, 0) + count
     return Values(sum(one.rows for one in values), sum(one.size for one in values), rescued)
-
-
-__all__ = [
-    "MOST_TOLD",
-    "AuditReport",
-    "Findings",
-    "NumberHole",
-    "Overlap",
-    "Problem",
-    "Span",
-    "TableAudit",
-    "Torn",
-    "UnbrokenFiles",
-    "Values",
-    "audit",
-    "compare_copies",
-    "count_values",
-    "own_warnings",
-]

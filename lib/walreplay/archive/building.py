@@ -160,6 +160,3 @@ def index(
             warnings=tuple(dict.fromkeys([*warnings, *plan.warnings])),
             seconds=time.monotonic() - began,
         )
-
-
-__all__ = ["Archive", "IndexReport", "archive_of", "index"]

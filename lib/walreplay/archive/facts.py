@@ -235,6 +235,3 @@ def values_of(facts: FileFacts) -> dict[str, Any]:
         found[name] = [{key: getattr(one, key) for key in type(one).__slots__} for one in found[name]]
     found["warnings"] = list(facts.warnings)
     return found
-
-
-__all__ = ["FileFacts", "Follower", "Open", "RelationChangeCounts", "ends_of", "relation_rows", "standing", "values_of"]

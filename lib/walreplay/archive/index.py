@@ -43,7 +43,8 @@ from walreplay.protocol.framing import Framing
 from walreplay.session.failures import failure_of, is_refused
 from walreplay.session.isolation import one_name, session_with
 from walreplay.session.reach import folder_of
-from walreplay.spark.captures import INDEX_FOLDER, CaptureFile, root_of
+from walreplay.spark.captures import INDEX_FOLDER as INDEX_FOLDER
+from walreplay.spark.captures import CaptureFile, root_of
 from walreplay.stream.stitch import Stitch
 from walreplay.writing.by_files import choose_writer
 from walreplay.writing.writer import Append
@@ -618,21 +619,3 @@ class Recording:
         """
         rows, self._rows = self._rows, []
         return self._index.add_unknown(rows)
-
-
-__all__ = [
-    "CLASSES",
-    "FORMAT",
-    "INDEX_FOLDER",
-    "MOST_BYTES",
-    "SCHEMA",
-    "ArchiveIndex",
-    "Indexed",
-    "KnownScan",
-    "Recording",
-    "home_of",
-    "name_below",
-    "pack",
-    "table_of",
-    "unpack",
-]

@@ -328,6 +328,3 @@ def not_joined(error: CaptureError, stitch: Stitch, remedy: str) -> CaptureError
         offset=0,
         remedy=remedy,
     )
-
-
-__all__ = ["HOLE_REMEDY", "NOTHING_READ", "Joined", "Joining", "not_joined"]

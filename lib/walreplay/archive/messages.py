@@ -499,6 +499,3 @@ def _fields(message: m.AnyMessage) -> str:
 def _cells(row: m.TupleData) -> str:
     counts = Counter(cell.kind for cell in row.cells)
     return ", ".join(f"{counts[kind]} {name}" for kind, name in _KINDS.items() if counts[kind])
-
-
-__all__ = ["FileInspection", "Inspection", "RelationInspection", "inspect_captures"]

@@ -317,14 +317,3 @@ def _write_standing(output: Screen, report: SourcesReport[TargetStatus | None]) 
         rows.append((one.source, state, run_number, lsn, committed, len(found.open_transactions)))
     output.line()
     output.table(("source", "state", "run", "LSN", "committed", "open transactions"), rows)
-
-
-__all__ = [
-    "apply_by_source",
-    "look_by_source",
-    "maintain_by_source",
-    "place_of",
-    "settings_of",
-    "settings_to_ask",
-    "status_by_source",
-]

@@ -569,6 +569,3 @@ def _write_tables(output: Screen, report: AuditReport) -> None:
 
 def _lsns(first: int | None, last: int | None) -> str:
     return "" if first is None or last is None else f"{format_lsn(first)} to {format_lsn(last)}"
-
-
-__all__ = ["Printing", "write_maintenance"]

@@ -12,7 +12,7 @@ import typer
 
 import walreplay
 from walreplay.cli.by_source import look_by_source, place_of, settings_to_ask, status_by_source
-from walreplay.cli.commands import app
+from walreplay.cli.commands import app as app
 from walreplay.cli.printing import (
     Printing,
     as_of_to_dict,
@@ -234,6 +234,3 @@ def _check_framing(framing: str | None) -> None:
     known = [item.value for item in Framing]
     if framing is not None and framing not in known:
         raise ConfigError(f"--framing {framing}: there is no such framing", remedy=f"There are {', '.join(known)}")
-
-
-__all__ = ["app"]

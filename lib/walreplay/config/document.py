@@ -341,6 +341,3 @@ def _refuse_repeated_keys(node: yaml.Node | None, path: str, above: tuple[yaml.N
                     )
                 seen.add(key.value)
             _refuse_repeated_keys(value, path, (*above, node))
-
-
-__all__ = ["Configuration", "SourceCaptures", "SourceSettings", "is_source_name"]

@@ -604,6 +604,3 @@ def _line_of(node: yaml.Node | None, place: Sequence[int | str]) -> int | None:
         else:
             break
     return line
-
-
-__all__ = ["MetadataSettings", "OfSource", "StrictModel"]

@@ -496,6 +496,3 @@ class Settings(OfSource):
     def mask_salt(self) -> bytes:
         """What is hashed in front of every masked value."""
         return b"" if self.column_mask_salt is None else self.column_mask_salt.get_secret_value().encode()
-
-
-__all__ = ["NOT_NARROWED", "Narrowed", "outputs_named", "tables_named"]

@@ -585,16 +585,3 @@ class Layouts:
             told = replace(column, number=known.number, missing=known.missing, first=known.first)
             columns.append(replace(told, rewritten=known.rewritten))
         return replace(relation, columns=tuple(columns))
-
-
-__all__ = [
-    "EnumLabels",
-    "Layout",
-    "LayoutColumn",
-    "Layouts",
-    "Moved",
-    "casts_exactly",
-    "following",
-    "is_announcement",
-    "layout_of",
-]

@@ -305,6 +305,3 @@ def spread(some: pa.Array, at: Sequence[int] | NDArray[np.int64], rows: int) -> 
     index = np.full(rows, -1, np.int64)
     index[at] = np.arange(len(some))
     return some.take(pa.array(index, mask=index < 0))
-
-
-__all__ = ["Places", "RowPlaces", "WalkedBytes"]

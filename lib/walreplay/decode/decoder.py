@@ -527,6 +527,3 @@ class Decoder(StreamWalker):
 
 
 _ALL: Final = np.zeros(0, np.uint8)
-
-
-__all__ = ["Fate", "LogicalMessage", "Recorded"]

@@ -444,16 +444,3 @@ def _named(summary: Summary, xid: int) -> Summary:
     """Fill in the xid of the blocks that are open at a guessed start, which is known now."""
     items = [replace(item, xid=xid) if isinstance(item, Block) and item.xid == -1 else item for item in summary.items]
     return replace(summary, items=tuple(items))
-
-
-__all__ = [
-    "ScanTask",
-    "across_files",
-    "confirmed",
-    "framing_at_start",
-    "parts_of_guess",
-    "recognise",
-    "refuse_text",
-    "scan_file",
-    "too_few",
-]

@@ -476,6 +476,3 @@ def inserts_of(
     ]
     data = pa.RecordBatch.from_arrays([*metadata, *columns], names=[*METADATA_NAMES, *field_names(relation)])
     return ChangeBatch(relation, data, rescued=rescued)
-
-
-__all__ = ["Cells", "CopiedRows", "inserts_of"]

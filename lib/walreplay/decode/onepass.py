@@ -318,6 +318,3 @@ class OnePass:
             raise NotPlain
         self._walker = PlainWalker(self._framing, tile_bytes=self._tile_bytes, codec=self._codec)
         return opened, self._walker, Place(self._framing)
-
-
-__all__ = ["MOST_WAITING", "NotPlain", "OnePass", "PlainWalker", "WaitingRows"]

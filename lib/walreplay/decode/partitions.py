@@ -201,6 +201,3 @@ def _listed(keys: dict[m.Relation, frozenset[str]]) -> str:
         told.setdefault(names, f"{one.qualified_name}: {_WORDS[one.replica_identity]} ({columns})")
     more = len(told) - _MOST_TOLD
     return "; ".join([*list(told.values())[:_MOST_TOLD], *([f"and {more} other ways"] if more > 0 else [])])
-
-
-__all__ = ["Partition", "PartitionFinder", "Sent", "as_sent"]

@@ -519,6 +519,3 @@ def end_scan(scan: FileScan, data: memoryview, place: Place, prefix: bytes, unti
                 return
         assert part.summary.place is not None
         place = part.summary.place
-
-
-__all__ = ["Until", "end_scan"]

@@ -489,6 +489,3 @@ def _name(relation: m.Relation) -> _Name:
 
 def _count(slot: int, slots: RelationSlots) -> int:
     return int(slots.counts[slot].sum())
-
-
-__all__ = ["Uses"]

@@ -418,6 +418,3 @@ class Unfinished:
                 return piece.path, piece.offset + offset
             offset -= piece.size
         return None
-
-
-__all__ = ["Piece", "Unfinished"]

@@ -428,6 +428,3 @@ class WalkState:
         state = self.kernel.state
         state[walk.HIGH_LSN] = max(lsn, int(state[walk.HIGH_LSN]))
         state[walk.LAST_LSN], state[walk.LAST_COMMIT_TS] = lsn, time
-
-
-__all__ = ["Announced"]

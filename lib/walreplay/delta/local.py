@@ -622,19 +622,3 @@ def _indexed(names: Sequence[str], properties: Mapping[str, str]) -> set[str]:
         return {name.strip(" `") for name in named.split(",")}
     count = indexed_count(properties)
     return set(names if count < 0 else names[:count])
-
-
-__all__ = [
-    "LOG",
-    "ConflictError",
-    "DamagedLogError",
-    "LocalTable",
-    "NotReadError",
-    "TableFile",
-    "clear_leftovers",
-    "declared",
-    "forget_tables",
-    "newest_version",
-    "sole_file",
-    "touch",
-]

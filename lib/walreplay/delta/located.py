@@ -118,6 +118,3 @@ def _location(spark: SparkSession, table: TableName) -> str | None:
 def _plain(location: str) -> str | None:
     """Return a location that is the same whether somebody decodes it or not; None for any other, which Spark knows."""
     return None if "%" in location else location
-
-
-__all__ = ["folder_at", "folder_of_new", "opened_at", "opened_in", "schema_folder", "tells"]

@@ -397,6 +397,3 @@ class _Files:
     def read(self, window: _Window) -> bytes:
         """Read a window."""
         return _bytes_of(self.opened(window.file), window)
-
-
-__all__ = ["DATA", "Sharing", "StagedFileWriter", "Wanted", "read_columns", "read_rows"]

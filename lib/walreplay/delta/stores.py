@@ -45,6 +45,3 @@ def storage_of(folder: Folder) -> tuple[str, dict[str, str]]:
         found["aws_virtual_hosted_style_request"] = str(is_virtual).lower()
     _, _, path = folder.path.partition("/")
     return f"{_SCHEMES[folder.kind]}://{folder.bucket}/{path}", found
-
-
-__all__ = ["storage_of", "taken"]

@@ -200,21 +200,3 @@ def _silent(spark: SparkSession) -> Iterator[None]:
         yield
     finally:
         console.setOutDirect(before)
-
-
-__all__ = [
-    "LEAST",
-    "SMALL",
-    "Action",
-    "FilesOfTable",
-    "Need",
-    "files_of",
-    "from_history",
-    "from_log",
-    "needs_of",
-    "optimize",
-    "purge",
-    "unreferenced",
-    "upkeep_session",
-    "vacuum",
-]

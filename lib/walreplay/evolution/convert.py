@@ -38,7 +38,9 @@ from walreplay.evolution.texts import (
     offsets_of,
     output_of,
     read_texts,
-    text_of,
+)
+from walreplay.evolution.texts import (
+    text_of as text_of,
 )
 from walreplay.types.base import ColumnType, DoesNotFit, Family, Label
 from walreplay.types.builtin import BUILTIN_TYPES
@@ -433,15 +435,3 @@ def _left(texts: pa.Array, result: pa.Array) -> pa.Array | None:
 
 def _some(texts: pa.Array | None) -> pa.Array | None:
     return None if texts is None or texts.null_count == len(texts) else texts
-
-
-__all__ = [
-    "convert",
-    "is_widening",
-    "keeps_values",
-    "labels_as_sent",
-    "relabelled",
-    "renamed_labels",
-    "text_of",
-    "with_labels",
-]

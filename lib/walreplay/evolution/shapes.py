@@ -526,6 +526,3 @@ class Evolution:
             if one.id == id_:
                 return number
         raise KeyError(column)
-
-
-__all__ = ["ChangeKind", "ColumnChange"]

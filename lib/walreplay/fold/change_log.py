@@ -484,6 +484,3 @@ class OldLogRows:
         cast = [_as(array, field.type) for array, field in zip(columns, kind, strict=True)]
         found[self.before] = pa.StructArray.from_arrays(cast, fields=list(kind), mask=old.is_null())
         return found, rescued, old_texts
-
-
-__all__ = ["LogTask", "OldLogRows", "log_batches", "old_row_type", "staged_changes", "with_old_texts"]

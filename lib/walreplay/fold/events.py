@@ -658,6 +658,3 @@ def _deletes(events: Events, identity: Identity, key: list[pa.Array]) -> Events:
 
 def _all(rows: int, value: int) -> NDArray[np.uint8]:
     return np.full(rows, value, np.uint8)
-
-
-__all__ = ["by_value", "has_form"]

@@ -701,16 +701,3 @@ class Axis:
 
 NO_AXIS: Final = Axis.of(NO_TIME, (), ())
 """The axis of a run that has no transactions."""
-
-
-__all__ = [
-    "NOTHING_EMPTIED",
-    "NO_AXIS",
-    "NO_TIME",
-    "Axis",
-    "Commits",
-    "Emptied",
-    "settled_versions",
-    "version_rows",
-    "version_schema",
-]

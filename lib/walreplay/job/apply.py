@@ -378,6 +378,3 @@ class Job:
             seconds=0.0,
             stages=self.run.stages,
         )
-
-
-__all__ = ["Found", "Idle", "Job", "apply", "run_job"]

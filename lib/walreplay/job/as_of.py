@@ -381,6 +381,3 @@ class _Folding:
             f"ORDER BY walreplay_at DESC, walreplay_new DESC) AS walreplay_nth FROM changes) "
             f"WHERE walreplay_nth = 1 AND {self._op} <> 'd'"
         )
-
-
-__all__ = ["AsOf", "TableAsOf", "as_of", "first_lsn_of", "last_lsn_of", "until_of"]

@@ -423,6 +423,3 @@ def _check_begun(first: int, state: State | None, target: str) -> None:
         path=target,
         remedy="Leave out --from-lsn, or backfill a target of its own",
     )
-
-
-__all__ = ["ForecastJob", "backfill", "forecast"]

@@ -472,6 +472,3 @@ def _ending(run: TableRun, lsn: int, time: int) -> TableRun:
         return run
     # In front of all rows of the load, which have the same LSN.
     return replace(run, emptied=(EmptiedAt(run.plan.epochs[0].start, lsn, -1, time),))
-
-
-__all__ = ["BaseLoad", "PlannedLoad"]

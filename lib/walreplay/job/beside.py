@@ -277,6 +277,3 @@ class MakingBeside:
         if not delta.exists(self.context.own, table):
             return 0
         return delta.read(self.context.own, table).where(f"commit_lsn > {self.since}").count()
-
-
-__all__ = ["BaseStep", "Made", "MakingBeside", "Side"]

@@ -605,6 +605,3 @@ def _without_ended(plan: Plan, history: History) -> Plan:
         return plan
     deferred = tuple(item for item in plan.resume.deferred if item.gid is not None or item.xid not in ended)
     return replace(plan, resume=replace(plan.resume, deferred=deferred))
-
-
-__all__ = ["Applying", "Work", "table_checks", "table_runs"]

@@ -183,6 +183,3 @@ class Installing:
             state = context.ledger.record_load(state, report, left, (), resumed=resumed)
         steps.reached("run recorded")
         return state, report
-
-
-__all__ = ["Installing", "remove_side"]

@@ -227,6 +227,3 @@ def give_up_load(
                 )
             context.ledger.give_up_load(state)
     return f"the load of {load.names} as of LSN {format_lsn(load.at_lsn)} is forgotten"
-
-
-__all__ = ["give_up_load", "load"]

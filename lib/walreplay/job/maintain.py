@@ -240,6 +240,3 @@ def _begun(state: State | None, target: Target) -> State:
             "nothing was applied to this target yet", path=target.text, remedy="Check --target; begin with apply"
         )
     return state
-
-
-__all__ = ["maintain"]

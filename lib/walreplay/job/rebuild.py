@@ -110,6 +110,7 @@ class Rebuilding:
     base: str | None = None
 
     def run(self) -> RunReport:
+        """Make the tables beside, and put them in place."""
         began = time.monotonic()
         with self.context.at_work():
             report = self._run()
@@ -444,6 +445,3 @@ class Rebuilding:
 def _checked(state: State | None) -> State:
     assert state is not None
     return state
-
-
-__all__ = ["rebuild"]

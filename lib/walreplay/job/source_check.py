@@ -357,15 +357,3 @@ def _parts(place: str) -> tuple[str, ...]:
             return (_S3.get(found.scheme, found.scheme), found.netloc, *Path(path).parts[1:])
         place = unquote(found.path)
     return ("", "", *Path(os.path.realpath(place)).parts[1:])
-
-
-__all__ = [
-    "SiblingLedgers",
-    "apart_from_siblings",
-    "check_apart",
-    "check_places",
-    "check_shared",
-    "check_unshared",
-    "shared_by",
-    "taken_by",
-]

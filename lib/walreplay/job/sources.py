@@ -212,6 +212,3 @@ def _settings_apart(config: Configuration) -> dict[str, Settings]:
         {name: found.captures.pattern for name, found in settings.items()},
     )
     return settings
-
-
-__all__ = ["Config", "Source", "apply_sources", "each_source", "sources_status"]

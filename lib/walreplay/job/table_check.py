@@ -460,15 +460,3 @@ def _hashed(field: StructField) -> list[Column]:
     elif isinstance(field.dataType, (FloatType, DoubleType)):
         column = column.cast("string")
     return [column, column.isNull()]
-
-
-__all__ = [
-    "NewerTable",
-    "Rightness",
-    "check_ahead",
-    "check_readable",
-    "forget_unknown",
-    "highest_recorded",
-    "newer_error",
-    "rightness_of",
-]

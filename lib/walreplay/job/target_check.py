@@ -434,6 +434,3 @@ def check_unique(spark: SparkSession, staging: Staging, runs: Iterable[TableRun]
                 remedy="Nothing was loaded. Perhaps a file is there twice; or the rows were not all read in one "
                 "snapshot; or the key in the configuration is none",
             )
-
-
-__all__ = ["check_unique"]

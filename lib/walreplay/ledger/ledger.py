@@ -20,7 +20,15 @@ from walreplay.delta.target import TableName, Target, ledger_errors
 from walreplay.errors import TargetError
 from walreplay.ledger import state as lock
 from walreplay.ledger.runs import FILES, RUNS, Rows, metrics_of, run_row
-from walreplay.ledger.state import APPLIED, LOADING, PLANNED, REBUILDING, Load, Rebuild, SeenFiles, State, now, run_id
+from walreplay.ledger.state import APPLIED as APPLIED
+from walreplay.ledger.state import LOADING as LOADING
+from walreplay.ledger.state import PLANNED as PLANNED
+from walreplay.ledger.state import REBUILDING as REBUILDING
+from walreplay.ledger.state import Load as Load
+from walreplay.ledger.state import Rebuild, now
+from walreplay.ledger.state import SeenFiles as SeenFiles
+from walreplay.ledger.state import State as State
+from walreplay.ledger.state import run_id as run_id
 from walreplay.ledger.state_table import StateTable
 from walreplay.ledger.upkeep import OF_HISTORY
 from walreplay.lsn import format_lsn
@@ -369,6 +377,3 @@ class Ledger:
                 version = append.commit(commit)
                 check_recorded(spark, table, commit, version)
                 log("commit", table=table.text, run=state.run, version=version, rows=len(rows))
-
-
-__all__ = ["APPLIED", "LOADING", "PLANNED", "REBUILDING", "Ledger", "Load", "SeenFiles", "State", "run_id"]

@@ -310,19 +310,3 @@ def tell(place: str | None, target: str, rows: Rows) -> str | None:
     except TargetError as error:
         return str(error)
     return None
-
-
-__all__ = [
-    "FILES",
-    "OF_TABLE",
-    "RUNS",
-    "Rows",
-    "first_lsn",
-    "lines_of",
-    "loads_of",
-    "metrics_of",
-    "run_row",
-    "tell",
-    "told",
-    "unreadable",
-]

@@ -353,6 +353,3 @@ def refuse_gone(paths: Sequence[str], present: Sequence[str]) -> None:
                 path=path,
                 remedy="Bring it back to where it was; status lists which files are still needed",
             )
-
-
-__all__ = ["History", "refuse_gone"]

@@ -135,6 +135,3 @@ def _forget_runs(spark: SparkSession, table: TableName, kept: int, check_lock: C
 def _listed(runs: Iterable[int]) -> str:
     """Write runs' numbers in SQL; with one that no run has, as there has to be one."""
     return ", ".join(map(str, sorted({-1, *runs})))
-
-
-__all__ = ["HISTORY", "OF_HISTORY", "OF_STATE", "UNTOLD", "first_kept", "forget", "is_due", "keep_small"]

@@ -498,28 +498,3 @@ def _kept(address: Address, user: str, environment: Mapping[str, str]) -> str | 
         ):
             return fields[4]
     return None
-
-
-__all__ = [
-    "MOVED",
-    "PIECES",
-    "SCHEME",
-    "SERVER",
-    "Address",
-    "Server",
-    "TablePiece",
-    "check_blocks",
-    "check_kept",
-    "check_moment",
-    "credentials_of",
-    "problem_of",
-    "query_of",
-    "ranges_of",
-    "read_address",
-    "read_pieces",
-    "read_server",
-    "rows_at_a_time",
-    "rows_query",
-    "session_statements",
-    "tables_setting",
-]

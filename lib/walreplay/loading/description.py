@@ -245,14 +245,3 @@ def _spelled(name: str, first: int, last: int) -> Iterator[tuple[str, int, int]]
     if "%" in name and "." in name:
         yield unquote(name), first, last
     yield name, first, last
-
-
-__all__ = [
-    "HOW_TO_DESCRIBE",
-    "Description",
-    "is_hidden",
-    "is_same",
-    "read_description",
-    "table_of",
-    "write_description",
-]

@@ -231,6 +231,3 @@ class _Toc:
         text = self._data[self._at : self._at + size]
         self._at += size
         return text.decode(errors="surrogateescape")
-
-
-__all__ = ["TOC", "Section", "read_copy", "read_toc", "sections_of"]

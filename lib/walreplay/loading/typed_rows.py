@@ -211,6 +211,3 @@ def columns_of(content: bytes | memoryview | pa.Buffer, path: str) -> list[str]:
         return list(pq.ParquetFile(pa.BufferReader(content)).schema_arrow.names)
     except (pa.ArrowInvalid, OSError):
         raise CaptureError("the file is damaged, or is no Parquet", path=path, remedy="Write it again") from None
-
-
-__all__ = ["ENDING", "TypedRows", "columns_of", "order_of", "read_batches"]

@@ -205,6 +205,3 @@ def open_file(content: bytes | memoryview, names: Names | None = None) -> Opened
     if names is None or len(opened.data) < RECOGNISABLE_BYTES or opened.foreign is not None:
         return opened
     return opened._replace(framing=detect_framing(bytes(opened.data[:HEAD_BYTES]), names=names))
-
-
-__all__ = ["HEAD_BYTES", "RECOGNISABLE_BYTES", "Opened", "is_text", "open_file", "remedy_for", "what_is"]

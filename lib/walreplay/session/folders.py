@@ -426,6 +426,3 @@ def _client(kind: str, options: Options, *, patient: bool = True) -> fs.FileSyst
     except TypeError:
         # Arrow has it since its version 21.
         return made(**arguments)
-
-
-__all__ = ["Folder", "MountedFolder", "Options", "StoreFolder", "forget_files", "reason_of", "silence_of"]

@@ -143,6 +143,3 @@ def mounted_path(place: str) -> Path | None:
     if _SCHEME.match(name) is None:
         return Path(name)
     return Path(name.removeprefix("file:")) if name.startswith("file:/") and _MOUNTABLE.fullmatch(name) else None
-
-
-__all__ = ["mounted_path", "one_name"]

@@ -78,6 +78,3 @@ def tag_of(what: str) -> str:
     'walreplay: apply s.a;b'
     """
     return description_of(what).replace(",", ";")
-
-
-__all__ = ["description_of", "jobs_named", "tag_of"]

@@ -295,6 +295,3 @@ def _azure(host: str, told: Mapping[str, str]) -> dict[str, str | int | bool] | 
     if key is None or kind != "SharedKey" or said:
         return None
     return {"account_name": host.partition(".")[0], "account_key": key}
-
-
-__all__ = ["folder_of", "staging_folder", "store_of"]

@@ -537,16 +537,3 @@ def _java_version(java: Path) -> int | None:
     except OSError:
         return None
     return int(found[1]) if found else None
-
-
-__all__ = [
-    "Pair",
-    "delta_jars",
-    "give_package",
-    "is_remote",
-    "jar_folder",
-    "known_jars",
-    "minor",
-    "package_zip",
-    "remote_session",
-]

@@ -88,6 +88,3 @@ def _by_arrow(place: str, data: bytes) -> None:
     system, path = fs.FileSystem.from_uri(re.sub(r"^s3[an]:", "s3:", place))
     with system.open_output_stream(path) as stream:
         stream.write(data)
-
-
-__all__ = ["append_lines", "write_text"]

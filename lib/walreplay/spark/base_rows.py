@@ -633,19 +633,3 @@ class DatabaseOfBase(BaseSource):
             if told is None:
                 raise
             raise SparkFailure(told[0], path=self.origin, remedy=told[1]) from None
-
-
-__all__ = [
-    "BYTES_A_BATCH",
-    "CONNECTIONS",
-    "DRIVER",
-    "BaseFile",
-    "BaseRows",
-    "BaseSource",
-    "DatabaseOfBase",
-    "FilesOfBase",
-    "FrameOfBase",
-    "Works",
-    "list_base",
-    "parts_of",
-]

@@ -390,6 +390,3 @@ def _vanished(path: str) -> CaptureError:
         path=path,
         remedy="Bring it back if it has transactions that are wanted, and run again; move files away only between runs",
     )
-
-
-__all__ = ["StoredFiles", "bucket_of", "listed"]

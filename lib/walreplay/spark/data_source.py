@@ -199,6 +199,3 @@ def _objects(
 def _text(value: Any) -> str:
     """Write a value that JSON has no form for: as Spark would as text, bytes in hexadecimal."""
     return value.hex() if isinstance(value, bytes) else str(value)
-
-
-__all__ = ["CHANGES", "PgoutputDataSource"]

@@ -437,6 +437,3 @@ def workers_reach(spark: SparkSession, folder: Folder) -> bool:
     except Exception:
         # Whatever is the matter: Spark's own way is there.
         return False
-
-
-__all__ = ["Reached", "ReachedCatalog", "ReachedRoot", "ReachedStaging", "workers_reach"]

@@ -256,6 +256,3 @@ def _twin(path: str, other: str) -> TwinError:
         path=path,
         remedy="Remove one of them, or leave it out by `captures: pattern`",
     )
-
-
-__all__ = ["XIDS", "Followed", "TwinError", "Twins"]

@@ -146,6 +146,3 @@ def _refuse(state: StitchState, walked: Walk, at: int, problem: str, remedy: str
         raise error
     state.left_out.append(error)
     state.warnings.append(f"{path}, offset {offset:,}: {problem}; it is left out (gaps are allowed)")
-
-
-__all__ = ["check_awaited", "check_rows", "lacks_start"]

@@ -185,6 +185,3 @@ def plan_files(
             raise told_for_paths(error, "`framing`") from None
         stitch.add_exact(scan)
     return stitch.plan()
-
-
-__all__ = ["PlannedBytes", "Read", "decode_plan", "plan_files"]

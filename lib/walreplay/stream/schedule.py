@@ -286,6 +286,3 @@ def _deferred(
         seam_offset=segment.seam_offset,
         fate=fate,
     )
-
-
-__all__ = ["Walk"]

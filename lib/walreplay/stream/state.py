@@ -548,6 +548,3 @@ def _copied(part: _T) -> _T:
         if isinstance(value, (list, dict, set)):
             setattr(other, name, value.copy())
     return other
-
-
-__all__ = ["OpenTransactions", "PartitionsInForce", "Truncates", "Versions"]

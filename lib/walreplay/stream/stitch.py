@@ -877,6 +877,3 @@ def _warn_of_announcements(state: StitchState) -> None:
             "another `announcements`, or none: see docs/announcements.md"
         )
     state.layouts.unasked.clear()
-
-
-__all__ = ["Following", "Stitch", "warnings_of_moved"]

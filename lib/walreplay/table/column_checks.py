@@ -231,6 +231,3 @@ def _columns_of(name: str, tracked: Tracked, shape: TableShape) -> list[int]:
     same = same_columns(name, tracked.renames)
     now = [number for number, column in enumerate(shape.columns) if column.source in same]
     return now or [number for number, column in enumerate(shape.columns) if same & {*column.was}]
-
-
-__all__ = ["doubts_of", "told_of_tracking", "watched_columns"]

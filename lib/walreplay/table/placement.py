@@ -441,6 +441,3 @@ def _sources(placement: Placement) -> list[WantedRelation]:
 def _told(placement: Placement, tables: int) -> str:
     names = sorted(one.name for one in _sources(placement))
     return f"{len(names)} of {tables} tables ({listed(names, _NAMED)})"
-
-
-__all__ = ["check_followed", "is_in_doubt", "warnings_of"]

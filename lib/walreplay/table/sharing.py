@@ -251,19 +251,3 @@ def column_conflict(plan: TablePlan, column: Conflict, other: tuple[str, str] | 
         + ("" if other is None else f" ({name}: {other[1]})")
         + ", what does not fit is rescued; or give it one type in all sources, and apply to a new target",
     )
-
-
-__all__ = [
-    "Conflict",
-    "Fit",
-    "Needed",
-    "TableColumn",
-    "check_output",
-    "check_own_columns",
-    "column_conflict",
-    "columns_in",
-    "columns_there",
-    "fit_of",
-    "needed",
-    "with_needed",
-]

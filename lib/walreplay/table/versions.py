@@ -517,6 +517,3 @@ def _exact(version: Version) -> Version:
         return version
     columns = (replace(one, sent=None) if n in telling else one for n, one in enumerate(version.columns))
     return replace(version, columns=tuple(columns))
-
-
-__all__ = ["labelled", "with_whole_keys"]

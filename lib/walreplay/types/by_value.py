@@ -254,5 +254,3 @@ _FORMS: Final[dict[Form, Callable[[str], str]]] = {
     Form.NUMBERS: _numbers,
     Form.SHAPE: _shape,
 }
-
-__all__ = ["STRUCTURED", "Form", "form_of", "one_form", "rescued_text"]

@@ -462,6 +462,3 @@ def _clock_parts(micros: int, units: Sequence[str]) -> list[tuple[int | str, str
 def _quotient(value: int, divisor: int) -> int:
     """Divide towards zero."""
     return -(-value // divisor) if value < 0 else value // divisor
-
-
-__all__ = ["interval_from_text", "interval_texts"]

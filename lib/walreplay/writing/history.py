@@ -366,6 +366,3 @@ def _with_forms(spark: SparkSession, merge: Merge, forms: Mapping[str, Form]) ->
         f"SELECT {', '.join(['s.*', *own])} FROM {_CLOSING} AS s {' '.join(joins['s'])}",
         f"SELECT {there} FROM {_open_rows(merge)} AS t {' '.join(joins['t'])}",
     )
-
-
-__all__ = ["merge_versions", "values_with_bases", "with_continued"]

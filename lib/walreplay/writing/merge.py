@@ -611,6 +611,3 @@ def image_of(value: str, kind: pa.DataType | None) -> str:
     if kind is not None and pa.types.is_list(kind) and pa.types.is_floating(kind.value_type):
         return f"CAST({value} AS ARRAY<STRING>)"
     return value
-
-
-__all__ = ["formed", "may_differ", "with_bases"]

@@ -320,6 +320,3 @@ def _alter(spark: SparkSession, what: Replacing, change: str) -> None:
     what.check_lock()
     spark.sql(f"ALTER TABLE {what.entry.table.sql} {change}")
     delta.forget_version(spark)
-
-
-__all__ = ["Replacing", "replace_rows"]

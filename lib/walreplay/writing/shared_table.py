@@ -313,6 +313,3 @@ def moves_values(evolution: Evolution) -> bool:
         elif source.column != column.name or any(not is_widening(*pair) for pair in conversions(source.chain)):
             return True
     return False
-
-
-__all__ = ["alter_own", "in_turn", "make_ready", "move_rows", "moves_values"]

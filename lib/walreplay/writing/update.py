@@ -374,6 +374,3 @@ def _is_small(spark: SparkSession, run: TableRun) -> bool:
         return sum(file.size for file in opened.files) <= _SMALL_TABLE
     with settings(spark, delta.FEW_ROWS):
         return delta.size_of(spark, run.plan.table) <= _SMALL_TABLE
-
-
-__all__ = ["apply_table"]

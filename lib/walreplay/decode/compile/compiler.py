@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, cast
 from zipimport import zipimporter
 
 import numba
-from llvmlite import ir
-from numba import types
+from llvmlite import ir as ir
+from numba import types as types
 from numba.core import caching
 from numba.extending import intrinsic
 
@@ -120,18 +120,3 @@ def routine(function: Callable[..., Any]) -> Any:
 def instruction(function: Callable[..., Any]) -> Any:
     """Replace each call by the LLVM instructions that the function gives."""
     return intrinsic(function)
-
-
-__all__ = [
-    "ZipContentLocator",
-    "compile_kernel",
-    "compiled",
-    "helper",
-    "install",
-    "instruction",
-    "ir",
-    "routine",
-    "signature_of",
-    "type_of",
-    "types",
-]

@@ -143,6 +143,3 @@ def routine(function: F) -> F:
 def instruction(function: Callable[..., Any]) -> Callable[..., Any]:
     """Declare a function that gives the LLVM instructions for its calls in kernels."""
     return function if kernel_compiler is None else cast("Callable[..., Any]", kernel_compiler.instruction(function))
-
-
-__all__ = ["LIBRARY", "Kernel", "check_compiled", "helper", "instruction", "ir", "kernel", "routine", "types"]

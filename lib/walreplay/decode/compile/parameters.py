@@ -54,6 +54,3 @@ def given(dtype: str) -> Array:
 def out(dtype: str, ndim: int = 1) -> Array:
     """Declare an array that a kernel writes."""
     return Array(dtype, ndim=ndim)
-
-
-__all__ = ["BYTES", "CELLS", "INT64", "TILE", "Array", "Integer", "Parameter", "given", "out"]

@@ -141,6 +141,3 @@ def _extracted(file: Traversable) -> Path | None:
                 partial.replace(path)
             return path
     return None
-
-
-__all__ = ["CHOICE", "FOLDER", "PROCESSOR", "cache_folders", "digest_of_sources", "is_usable", "load", "name"]

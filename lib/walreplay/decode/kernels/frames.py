@@ -247,22 +247,3 @@ def outcome_of_begin(at, last_lsn, state):
     if time > load_int64(state + _TOP_TIME):
         store_64(state + _TOP_TIME, time)
     return np.int64(DONE)
-
-
-__all__ = [
-    "EARLIEST",
-    "FRAMING_CODES",
-    "KEEPALIVE_AT",
-    "LATEST",
-    "LENGTH",
-    "NO_FRAME",
-    "PGCOPY",
-    "WALSENDER",
-    "copy_row_fits",
-    "copy_row_head",
-    "length_at",
-    "message_at",
-    "outcome_of_begin",
-    "row_frame",
-    "size_fits",
-]

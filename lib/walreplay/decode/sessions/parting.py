@@ -427,6 +427,3 @@ def _read(data: memoryview, framing: Framing, codec: str) -> Reading:
     """
     effort = Effort(len(data))
     return read_session(data, 0, Place(framing), strict=False, stop_at=len(data), effort=effort, codec=codec)
-
-
-__all__ = ["may_become", "no_capture", "stranger", "told_for_paths"]

@@ -362,6 +362,3 @@ def _check_logical(
         if reader.position > at and (not error or reader.kernel.state[walk.MESSAGES] > 1):
             raise MalformedMessage("a session begins in the head of the Message", offset=stop)
         at = int(next_start(buf, at + 1, end, code))
-
-
-__all__ = ["Effort", "GaveUp", "PaidWalker"]

@@ -338,6 +338,3 @@ def refuse_leftover(
             remedy="Fetch the file from its source again. If it is as its writer left it, cut it off here, and behind "
             "the torn message, where the next session begins",
         )
-
-
-__all__ = ["Leftover", "refuse_leftover"]

@@ -323,6 +323,3 @@ def may_begin(data: memoryview, framing: Framing) -> bool:
     """Return whether a session may begin with the first byte of a file, as far as its first bytes tell."""
     buf = np.frombuffer(data[:LONGEST_START], np.uint8)
     return len(buf) > 0 and int(next_start(buf, 0, len(buf), FRAMING_CODES[framing])) == 0
-
-
-__all__ = ["Frame", "frame_at", "head_size", "is_short_abort", "starting_bytes_of"]

@@ -290,6 +290,3 @@ def _refuse_stream(data: memoryview, stop: int, head: int, place: Place) -> None
             offset=stop,
             remedy="Fetch the file from its source again",
         )
-
-
-__all__ = ["refuse_swallowed"]

@@ -143,6 +143,3 @@ def _decoded(
         yield from planned.decode(decoder, step, task.versions, task.types)
     yield from decoder.rest()
     release_pages(view)
-
-
-__all__ = ["COUNTED", "RECORDED", "AuditTask", "count_batches", "record_batches"]

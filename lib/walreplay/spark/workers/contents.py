@@ -120,6 +120,3 @@ class StoredFile:
         if read.size < self._size:
             raise OSError(_SHORT)
         return read
-
-
-__all__ = ["CONTENTS", "StoredFile", "with_contents"]

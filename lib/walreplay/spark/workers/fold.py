@@ -236,6 +236,3 @@ def continue_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Find the versions that go on in a table's open ones (`walreplay.fold.versions.continue_bases`)."""
     yield from continue_bases(batches, identity, names, watched)
-
-
-__all__ = ["FORMED", "TEXT", "continue_batches", "form_batches"]

@@ -363,18 +363,3 @@ def make_tables(batches: Iterable[pa.RecordBatch], *, task: LoadTask) -> Iterato
     for _ in batches:
         for relation in task.relations:
             yield from map(stage_batch, made_tables(relation, 0, task))
-
-
-__all__ = [
-    "COUNTED",
-    "LoadPart",
-    "LoadTask",
-    "RowsTask",
-    "count_keys",
-    "load_batches",
-    "load_rows",
-    "made_tables",
-    "make_tables",
-    "staged_batches",
-    "with_part",
-]

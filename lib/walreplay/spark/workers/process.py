@@ -102,6 +102,3 @@ def reach_file(batches: Iterable[pa.RecordBatch], *, bucket: StoreFolder, name: 
                 pass  # The store has answered; who reads the file will say that it is gone.
             reached = True
         yield pa.RecordBatch.from_pydict({"reached": pa.array([reached])})
-
-
-__all__ = ["REACHED", "reach", "reach_file"]

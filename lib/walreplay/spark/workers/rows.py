@@ -255,6 +255,3 @@ def refusal_in(text: str) -> WalReplayError | None:
         return from_dict(json.JSONDecoder().raw_decode(rest)[0])
     except ValueError:
         return None
-
-
-__all__ = ["messages_of", "transactions_of", "unpack_batches"]
