@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from walreplay.archive.audit import AuditReport, audit
-    from walreplay.archive.building import IndexReport, index
+    from walreplay.archive.joining import IndexReport, index
     from walreplay.changes import ChangeBatch, read_changes
     from walreplay.config import Configuration, Settings, source_settings
     from walreplay.errors import WalReplayError
@@ -83,7 +83,7 @@ _HOMES: Final = {
     "Configuration": "walreplay.config",
     "Cut": "walreplay.ledger.status",
     "Forecast": "walreplay.report",
-    "IndexReport": "walreplay.archive.building",
+    "IndexReport": "walreplay.archive.joining",
     "MaintenanceReport": "walreplay.report",
     "PgoutputDataSource": "walreplay.spark.data_source",
     "RunReport": "walreplay.report",
@@ -98,7 +98,7 @@ _HOMES: Final = {
     "audit": "walreplay.archive.audit",
     "backfill": "walreplay.job.backfill",
     "forecast": "walreplay.job.backfill",
-    "index": "walreplay.archive.building",
+    "index": "walreplay.archive.joining",
     "give_up_load": "walreplay.job.load",
     "load": "walreplay.job.load",
     "maintain": "walreplay.job.maintain",

@@ -18,8 +18,8 @@ from support.extent import further
 from support.small_mirror import INT4, TEXT, SmallMirror, relation, row
 from support.stopped_run import stopping
 from support.writing import N
-from walreplay.delta import located
 from walreplay.delta import statements as delta
+from walreplay.delta import target as located
 from walreplay.delta.commits import CommitId
 from walreplay.delta.local import LocalTable
 from walreplay.delta.target import TableName, Target

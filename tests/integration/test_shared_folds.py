@@ -13,8 +13,8 @@ from walreplay.job import execution as applying
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
 from walreplay.protocol.writer import frame
-from walreplay.writing import fold_job as folding
-from walreplay.writing.fold_job import fold_together
+from walreplay.writing import update as folding
+from walreplay.writing.update import fold_together
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

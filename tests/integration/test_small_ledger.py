@@ -16,7 +16,7 @@ from support.stopped_run import StoppedError
 from walreplay.delta.local import LocalTable
 from walreplay.delta.target import Target
 from walreplay.errors import TargetError
-from walreplay.ledger.upkeep import forget
+from walreplay.ledger.runs import forget
 from walreplay.protocol import messages as m
 from walreplay.session.folders import MountedFolder
 

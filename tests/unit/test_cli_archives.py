@@ -12,8 +12,8 @@ import pytest
 
 import walreplay
 from walreplay.archive.audit import AuditReport, NumberHole, Overlap, Problem, TableAudit, Torn, UnbrokenFiles
-from walreplay.archive.building import IndexReport
 from walreplay.archive.facts import Open
+from walreplay.archive.joining import IndexReport
 from walreplay.cli import main
 from walreplay.errors import OrderError
 

@@ -3,7 +3,7 @@
 `index` is a Delta table with a row for each file, which `building` updates; `joining` reads unknown files and joins all
 to one stream; `facts` has what is known of each file, `messages` summarises or lists messages, `audit` decodes all.
 
-Entry points: `index.ArchiveIndex`, `building.index`, `audit.audit`, `messages.inspect_captures`.
+Entry points: `index.ArchiveIndex`, `joining.index`, `audit.audit`, `messages.inspect_captures`.
 
 Uses: config, decode, delta, protocol, session, spark, stream, types, writing.
 Used by: cli, job, walreplay.

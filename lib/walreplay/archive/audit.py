@@ -15,10 +15,9 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from walreplay.archive.building import Archive, archive_of
 from walreplay.archive.facts import FileFacts, Open, RelationChangeCounts
 from walreplay.archive.index import Recording
-from walreplay.archive.joining import NOTHING_READ, Joined, Joining
+from walreplay.archive.joining import NOTHING_READ, Archive, Joined, Joining, archive_of
 from walreplay.config import Settings, make_settings
 from walreplay.decode.change_batch import column_types
 from walreplay.delta.statements import sql_schema
@@ -36,7 +35,7 @@ from walreplay.progress import NoProgress, Progress
 from walreplay.protocol.messages import Relation
 from walreplay.session.isolation import settings as set_for_a_while
 from walreplay.spark.captures import files_a_batch, read_files
-from walreplay.spark.workers.audit import COUNTED, RECORDED, AuditTask, count_batches, record_batches
+from walreplay.spark.workers.decode import COUNTED, RECORDED, AuditTask, count_batches, record_batches
 from walreplay.stream.duplicates import TwinError, differing, unknown
 from walreplay.stream.plan import Plan
 from walreplay.stream.stitch import Stitch

@@ -17,7 +17,7 @@ from walreplay.lsn import format_lsn
 
 if TYPE_CHECKING:
     from walreplay.archive.audit import AuditReport
-    from walreplay.archive.building import IndexReport
+    from walreplay.archive.joining import IndexReport
     from walreplay.archive.messages import Inspection
     from walreplay.job.as_of import AsOf
     from walreplay.ledger.status import Cut, TargetStatus

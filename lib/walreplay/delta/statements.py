@@ -24,8 +24,7 @@ from pyspark.sql.types import StructType
 from walreplay.delta.commits import CommitId as CommitId
 from walreplay.delta.commits import in_statement, mark_of, needed_by, of_new
 from walreplay.delta.local import LOG, ConflictError, declared, newest_version, touch
-from walreplay.delta.located import folder_at, folder_of_new, opened_at, opened_in
-from walreplay.delta.target import TableName, quote
+from walreplay.delta.target import TableName, folder_at, folder_of_new, opened_at, opened_in, quote
 from walreplay.errors import TargetError
 from walreplay.evolution.comments import comment_in
 from walreplay.session.folders import MountedFolder, forget_files

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from walreplay.delta import statements as delta
-from walreplay.delta.located import opened_at
-from walreplay.delta.target import TableName
+from walreplay.delta.target import TableName, opened_at
 from walreplay.session.isolation import has_own_sessions, session_with
 
 if TYPE_CHECKING:

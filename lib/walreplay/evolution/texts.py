@@ -26,7 +26,7 @@ from walreplay.decode.columns import NULL, make_builder
 from walreplay.errors import ValueFormatError
 from walreplay.types.base import ColumnType, DoesNotFit, Family
 from walreplay.types.numbers import double_text, single_text
-from walreplay.types.overrides import read_overridden
+from walreplay.types.registry import read_overridden
 
 if TYPE_CHECKING:
     from collections.abc import Callable

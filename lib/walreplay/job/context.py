@@ -15,9 +15,8 @@ from walreplay.delta.target import TableName, Target, storage_errors
 from walreplay.errors import TargetError, WalReplayError
 from walreplay.job.source_check import SiblingLedgers, apart_from_siblings
 from walreplay.ledger.ledger import Ledger
-from walreplay.ledger.runs import Rows, tell
+from walreplay.ledger.runs import Rows, is_due, keep_small, tell
 from walreplay.ledger.state import State, now
-from walreplay.ledger.upkeep import is_due, keep_small
 from walreplay.progress import NoProgress, Progress, log
 from walreplay.session.failures import failure_of
 from walreplay.session.isolation import has_own_sessions, own_session, quiet_queries

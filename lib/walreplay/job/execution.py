@@ -20,7 +20,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from walreplay.delta import statements as delta
-from walreplay.delta.fence import Fence
 from walreplay.delta.target import storage_errors
 from walreplay.fold.versions import NO_AXIS, NO_TIME, Axis
 from walreplay.job.context import RunContext
@@ -47,11 +46,10 @@ from walreplay.table.registry import MirrorEntry, left_at, made_again
 from walreplay.table.table_run import TableRun, step_of
 from walreplay.table.versions import Catalogue
 from walreplay.visible import listed
-from walreplay.writing.fold_job import FoldedTable, fold_together, groups_of
 from walreplay.writing.merge import missing_warnings
-from walreplay.writing.move import fence_of, move
+from walreplay.writing.move import Fence, fence_of, move
 from walreplay.writing.shared_table import in_turn, move_rows
-from walreplay.writing.update import apply_table
+from walreplay.writing.update import FoldedTable, apply_table, fold_together, groups_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 from walreplay.delta import statements as delta
 from walreplay.delta.target import TableName, Target, storage_errors
 from walreplay.job.context import RunContext
+from walreplay.ledger.runs import HISTORY
 from walreplay.ledger.state import Rebuild, Replacement, State
-from walreplay.ledger.upkeep import HISTORY
 from walreplay.lsn import to_datetime
 from walreplay.report import RunReport, TableReport
 from walreplay.session import steps

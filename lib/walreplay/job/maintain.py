@@ -32,8 +32,8 @@ from walreplay.delta.upkeep import (
 )
 from walreplay.errors import ConfigError, TargetError, WalReplayError
 from walreplay.job.context import RunContext
+from walreplay.ledger.runs import HISTORY, UNTOLD, first_kept, forget
 from walreplay.ledger.state import APPLIED, State, now
-from walreplay.ledger.upkeep import HISTORY, UNTOLD, first_kept, forget
 from walreplay.progress import Progress, log
 from walreplay.report import MaintenanceReport, TableMaintenance
 from walreplay.session import steps

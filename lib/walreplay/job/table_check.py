@@ -26,11 +26,10 @@ from pyspark.sql.types import ArrayType, DoubleType, FloatType, StructType
 from walreplay.delta import statements as delta
 from walreplay.delta.commits import CommitId, LoggedCommit, Standing, follow, mark_of, others_change
 from walreplay.delta.local import DamagedLogError
-from walreplay.delta.located import opened_at
-from walreplay.delta.target import TableName, Target, ledger_errors, quote
+from walreplay.delta.target import TableName, Target, ledger_errors, opened_at, quote
 from walreplay.errors import TargetError, WalReplayError
+from walreplay.ledger.runs import HISTORY
 from walreplay.ledger.transactions import History
-from walreplay.ledger.upkeep import HISTORY
 from walreplay.lsn import format_lsn
 from walreplay.names import Output, output_of
 from walreplay.session.failures import failure_of

@@ -4,7 +4,7 @@ These are Delta tables beside the mirror.  A run begins by reading ``state`` alo
 ``transactions`` and ``messages`` are history.  The ledger knows mirror tables by their entries
 (`walreplay.table.registry`), and never opens one.
 
-Entry points: `ledger.Ledger`, `status.status`, `status.versions_at`, `upkeep.keep_small`.
+Entry points: `ledger.Ledger`, `status.status`, `status.versions_at`, `runs.keep_small`.
 
 Uses: config, delta, fold, loading, protocol, session, spark, stream, table, writing.
 Used by: cli, job, walreplay.

@@ -19,7 +19,7 @@ from walreplay.delta import statements as delta
 from walreplay.delta.target import TableName, Target, ledger_errors
 from walreplay.errors import TargetError
 from walreplay.ledger import state as lock
-from walreplay.ledger.runs import FILES, RUNS, Rows, metrics_of, run_row
+from walreplay.ledger.runs import FILES, OF_HISTORY, RUNS, Rows, metrics_of, run_row
 from walreplay.ledger.state import APPLIED as APPLIED
 from walreplay.ledger.state import LOADING as LOADING
 from walreplay.ledger.state import PLANNED as PLANNED
@@ -30,7 +30,6 @@ from walreplay.ledger.state import SeenFiles as SeenFiles
 from walreplay.ledger.state import State as State
 from walreplay.ledger.state import run_id as run_id
 from walreplay.ledger.state_table import StateTable
-from walreplay.ledger.upkeep import OF_HISTORY
 from walreplay.lsn import format_lsn
 from walreplay.progress import log
 from walreplay.protocol.messages import Relation

@@ -23,8 +23,8 @@ from walreplay.delta import statements as delta
 from walreplay.delta.target import Target, ledger_errors
 from walreplay.errors import TargetError
 from walreplay.ledger import state as lock
+from walreplay.ledger.runs import OF_STATE
 from walreplay.ledger.state import APPLIED, FORMAT, NEW, SCHEMA, State, at_work, now, state_of, values_of
-from walreplay.ledger.upkeep import OF_STATE
 from walreplay.progress import log
 from walreplay.session.isolation import has_own_sessions, own_session, settings
 from walreplay.writing.writer import TableWriter

@@ -18,7 +18,7 @@ from walreplay.delta.target import Target, ledger_errors
 from walreplay.errors import OrderError
 from walreplay.fold.net_changes import TIMESTAMP
 from walreplay.ledger.ledger import State, check_recorded, commit_of
-from walreplay.ledger.upkeep import OF_HISTORY
+from walreplay.ledger.runs import OF_HISTORY
 from walreplay.lsn import to_datetime
 from walreplay.progress import log
 from walreplay.session.isolation import has_own_sessions, session_with, settings

@@ -28,10 +28,9 @@ from walreplay.session.folders import Options, StoreFolder
 from walreplay.session.isolation import has_own_sessions, one_name, settings
 from walreplay.session.reach import folder_of
 from walreplay.session.session import local_cores
-from walreplay.spark.workers.contents import with_contents
 from walreplay.spark.workers.process import REACHED, reach_file
 from walreplay.spark.workers.rows import SCAN, Work
-from walreplay.spark.workers.scan import LOCAL_SCHEME, scan_batches
+from walreplay.spark.workers.scan import LOCAL_SCHEME, scan_batches, with_contents
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -58,7 +57,7 @@ class StoredFiles:
     paths: tuple[str, ...]
 
     def mapInArrow(self, func: Work, schema: str, /) -> DataFrame:  # noqa: N802
-        """Return what a function makes of the files' rows (`walreplay.spark.workers.contents.CONTENTS`)."""
+        """Return what a function makes of the files' rows (`walreplay.spark.workers.scan.CONTENTS`)."""
         return self.numbers.mapInArrow(partial(with_contents, work=func, bucket=self.bucket, paths=self.paths), schema)
 
 

@@ -25,11 +25,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from walreplay.delta import statements as delta
-from walreplay.delta.located import folder_at, schema_folder
 from walreplay.delta.staged_file import Sharing, Wanted, read_columns
 from walreplay.delta.statements import sql_schema
 from walreplay.delta.stores import taken
-from walreplay.delta.target import TableName
+from walreplay.delta.target import TableName, folder_at, schema_folder
 from walreplay.fold.events import batch_from_ipc
 from walreplay.listing import escape_glob
 from walreplay.session.folders import Folder, MountedFolder, StoreFolder
@@ -347,7 +346,7 @@ class ReachedRoot(Reached):
 
 
 class ReachedCatalog(Reached):
-    """The tables of a catalog that tells where they lie (`walreplay.delta.located`)."""
+    """The tables of a catalog that tells where they lie (`walreplay.delta.target`)."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark

@@ -31,7 +31,7 @@ from walreplay.stream.plan import Plan
 from walreplay.table.registry import MirrorEntry
 from walreplay.types.base import ColumnType, Family, Label
 from walreplay.types.by_value import Form, form_of
-from walreplay.types.overrides import keeps_values_apart
+from walreplay.types.registry import keeps_values_apart
 
 
 def labelled(

@@ -12,7 +12,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from walreplay.types.cursor import Cursor, malformed
+from walreplay.types.base import Cursor, malformed
 from walreplay.types.numbers import double_text, single_text
 from walreplay.types.strings import versioned_text
 from walreplay.types.text import decode_text

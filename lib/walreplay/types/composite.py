@@ -22,8 +22,7 @@ from typing import Final
 import pyarrow as pa
 
 from walreplay.errors import ValueFormatError
-from walreplay.types.base import DoesNotFit
-from walreplay.types.cursor import Cursor, malformed
+from walreplay.types.base import Cursor, DoesNotFit, malformed
 
 _BOUNDS = re.compile(r"(?:\[-?[0-9]+:-?[0-9]+\])+=\{")
 _ELEMENT = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)

@@ -20,8 +20,7 @@ from struct import Struct
 from typing import Final
 
 from walreplay.errors import ValueFormatError
-from walreplay.types.base import DoesNotFit
-from walreplay.types.cursor import malformed, unpack
+from walreplay.types.base import DoesNotFit, malformed, unpack
 
 _DAY_MICROS: Final = 86_400_000_000
 _INFINITE = ("infinity", "-infinity")

@@ -19,8 +19,7 @@ from struct import Struct
 from typing import Final
 
 from walreplay.errors import ValueFormatError
-from walreplay.types.base import DoesNotFit, Family
-from walreplay.types.cursor import Cursor, malformed, unpack
+from walreplay.types.base import Cursor, DoesNotFit, Family, malformed, unpack
 
 _FLOAT = re.compile(r"-?(?:[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?|Infinity)|NaN", re.IGNORECASE)
 

@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from walreplay.errors import ValueFormatError
+from walreplay.types.base import malformed
 from walreplay.types.builtin import BUILTIN_TYPES, EXTENSION_TEXTS, EXTENSION_TYPES
 from walreplay.types.composite import (
     BinaryArray,
@@ -27,7 +28,6 @@ from walreplay.types.composite import (
     number_list_text,
     range_text,
 )
-from walreplay.types.cursor import malformed
 from walreplay.types.datetime import (
     abstime_text,
     date_text,
@@ -39,24 +39,24 @@ from walreplay.types.datetime import (
     timetz_text,
     tinterval_text,
 )
-from walreplay.types.geometric import (
+from walreplay.types.network import (
     box_text,
+    cidr_text,
     circle_text,
+    inet_text,
     line_text,
     lseg_text,
-    path_text,
-    point_text,
-    polygon_text,
-)
-from walreplay.types.network import (
-    cidr_text,
-    inet_text,
     macaddr8_text,
     macaddr_text,
+    path_text,
     pg_lsn_text,
+    point_text,
+    polygon_text,
     regclass_text,
     snapshot_text,
     tid_text,
+    tsquery_text,
+    tsvector_text,
     unsigned_text,
     uuid_text,
     xid8_text,
@@ -73,7 +73,6 @@ from walreplay.types.numbers import (
 )
 from walreplay.types.strings import bits_text, bytea_text, char_text, jsonb_text, jsonpath_text, xml_text
 from walreplay.types.text import UTF8, decode_text
-from walreplay.types.textsearch import tsquery_text, tsvector_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

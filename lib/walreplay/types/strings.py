@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 
 from walreplay.errors import ValueFormatError
-from walreplay.types.cursor import INT32, Cursor, malformed
+from walreplay.types.base import INT32, Cursor, malformed
 from walreplay.types.text import decode_text
 
 _HEX = re.compile(r"\\x((?:[0-9A-Fa-f]{2})*)")

@@ -6,7 +6,7 @@ catalog is made by a statement before, so that the catalog has it; for a moment 
 
 `FileAppend` is an append: executors write folded rows and staged records, the driver a few rows.  The folds write
 their rows to files that are appended, merged, or written with the table's other rows.  A fold depends only on the
-staged events, so many tables can be folded in one job before anything else is done (`walreplay.writing.fold_job`).
+staged events, so many tables can be folded in one job before anything else is done (`walreplay.writing.update`).
 
 `choose_writer` chooses how a target's rows are written: once, for all its tables.
 """
@@ -26,9 +26,8 @@ from walreplay.delta import statements as delta
 from walreplay.delta.commits import CommitId
 from walreplay.delta.data_files import DataFile, DataFileWriter, FileColumn
 from walreplay.delta.local import LocalTable, forget_tables
-from walreplay.delta.located import opened_in, tells
 from walreplay.delta.statements import sql_schema
-from walreplay.delta.target import TableName, Target
+from walreplay.delta.target import TableName, Target, opened_in, tells
 from walreplay.errors import MissingRow, TargetError
 from walreplay.fold.events import Mode
 from walreplay.listing import escape_glob

@@ -17,8 +17,7 @@ import pyspark
 from walreplay.delta import statements as delta
 from walreplay.delta.data_files import DataFileWriter
 from walreplay.delta.local import ConflictError, LocalTable, newest_version, sole_file
-from walreplay.delta.located import opened_in
-from walreplay.delta.target import TableName
+from walreplay.delta.target import TableName, opened_in
 from walreplay.session import steps
 from walreplay.session.folders import Folder
 from walreplay.writing.by_statements import StatementRow

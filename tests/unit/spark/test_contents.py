@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from walreplay.session.folders import StoreFolder
-from walreplay.spark.workers import contents
-from walreplay.spark.workers.contents import StoredFile, with_contents
+from walreplay.spark.workers import scan as contents
+from walreplay.spark.workers.scan import StoredFile, with_contents
 
 _FILES = 100
 

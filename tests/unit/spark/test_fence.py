@@ -4,8 +4,8 @@ import shutil
 
 import pytest
 
-from walreplay.delta.fence import Fence
 from walreplay.errors import TargetError
+from walreplay.writing.move import Fence
 
 
 @pytest.fixture

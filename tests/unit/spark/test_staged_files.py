@@ -14,7 +14,7 @@ from walreplay.session.folders import MountedFolder
 from walreplay.spark.staged_rows import FileRows, FileStaging
 from walreplay.spark.staging_tasks import Shares, over_shares, stage_into_file
 from walreplay.spark.workers.rows import Total, refusal_in, stage_batch, staged_row
-from walreplay.writing.fold_job import Together
+from walreplay.writing.update import Together
 
 _ROWS = (
     staged_row(0, 0, 5, "a", bucket=0, rows=3, data=b"one"),

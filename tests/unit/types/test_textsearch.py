@@ -5,7 +5,7 @@ from struct import pack
 import pytest
 
 from walreplay.errors import ValueFormatError
-from walreplay.types import textsearch
+from walreplay.types import network as textsearch
 
 
 def tsvector_text(data):

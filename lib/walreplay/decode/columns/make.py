@@ -41,7 +41,7 @@ from walreplay.decode.placing import Placing
 from walreplay.types.base import ColumnType, Family
 from walreplay.types.builtin import BUILTIN_TYPES
 from walreplay.types.numbers import LIMITS
-from walreplay.types.overrides import read_overridden
+from walreplay.types.registry import read_overridden
 from walreplay.types.text import UTF8
 
 if TYPE_CHECKING:

@@ -1,21 +1,29 @@
-"""Scan files: which sessions, transactions and relation versions each one holds."""
+"""Scan files: which sessions, transactions and relation versions each one holds.
+
+Read capture files from an object store in the workers, so that their bytes do not pass through the JVM.
+"""
 
 from __future__ import annotations
 
 import json
 import pickle
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 
 from walreplay.decode.files import ScanTask, scan_file
 from walreplay.decode.summary import FileScan
 from walreplay.errors import CaptureError, WalReplayError, from_dict
 from walreplay.listing import map_file
+from walreplay.session.folders import StoreFolder, reason_of
 from walreplay.spark.workers.process import spark_task
-from walreplay.spark.workers.rows import SCAN
+from walreplay.spark.workers.rows import SCAN, Work
 
 LOCAL_SCHEME: Final = "file:"
 
@@ -90,3 +98,108 @@ def scan_of(path: str, content: memoryview, task: ScanTask) -> FileScan:
     if not task.start:
         scan.checksum = zlib.crc32(content)
     return scan
+
+
+_PART: Final = 16 << 20
+_AT_ONCE: Final = 8
+"""A store sends some 50 to 100 MB a second for one request, and several at once: files are read in parts of so many
+bytes, so many at a time."""
+
+_SMALL: Final = 1 << 20
+_FILES_AT_ONCE: Final = 24
+"""Of small files it is the requests that take time, two for each, so a task asks for so many files at once.  Arrow's
+client has 25 connections at least."""
+
+_SHORT: Final = "the store has sent less than the file has"
+
+CONTENTS: Final = pa.schema([("path", pa.string()), ("content", pa.binary()), ("error", pa.string())])
+"""A file: its bytes, or the error of reading it (JSON)."""
+
+
+@spark_task
+def with_contents(
+    batches: Iterable[pa.RecordBatch], *, work: Work, bucket: StoreFolder, paths: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """Do some work on files that Spark has given by their numbers: it gets rows of `CONTENTS`, one at a time.
+
+    Args:
+        bucket: where all files are.
+        paths: the files' URIs, by their numbers.
+    """
+    wanted = (paths[number] for batch in batches for number in batch.column("file").to_pylist())
+    with closing(_files(bucket, wanted)) as files:
+        yield from work(files)
+
+
+def _files(bucket: StoreFolder, paths: Iterable[str]) -> Generator[pa.RecordBatch, None, None]:
+    """Read files in their order.  Those that come next are opened meanwhile, and read if they are small."""
+    coming = deque[tuple[str, "Future[StoredFile]"]]()
+    with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
+        try:
+            for path in paths:
+                coming.append((path, pool.submit(StoredFile, bucket, path.removeprefix(f"{bucket.uri}/"))))
+                if len(coming) == _FILES_AT_ONCE:
+                    yield _row(*coming.popleft())
+            while coming:
+                yield _row(*coming.popleft())
+        finally:
+            for _, opened in coming:
+                opened.cancel()
+
+
+def _row(path: str, opened: Future[StoredFile]) -> pa.RecordBatch:
+    content, error = None, None
+    try:
+        content = opened.result().read()
+    except OSError as problem:
+        what = "it is not there" if isinstance(problem, FileNotFoundError) else reason_of(problem)
+        refusal = CaptureError(
+            f"the file cannot be read: {what}",
+            path=path,
+            remedy="See that it is there and that the executors may read it, and run again",
+        )
+        error = json.dumps(refusal.to_dict())
+    bytes_ = pa.nulls(1, pa.binary()) if content is None else _one(content)
+    return pa.RecordBatch.from_arrays([pa.array([path]), bytes_, pa.array([error], pa.string())], schema=CONTENTS)
+
+
+def _one(content: pa.Buffer) -> pa.Array:
+    """Return an array of one value without copying it."""
+    offsets = pa.py_buffer(np.array([0, content.size], np.int32))
+    return pa.Array.from_buffers(pa.binary(), 1, [None, offsets, content])
+
+
+class StoredFile:
+    """A file of at most 2 GiB that is opened, and has been read if it is small."""
+
+    def __init__(self, bucket: StoreFolder, name: str) -> None:
+        self._file = bucket.system.open_input_file(f"{bucket.path}/{name}")
+        self._size = self._file.size()
+        self._whole = self._read_at_once() if self._size <= _SMALL else None
+
+    def read(self) -> pa.Buffer:
+        """Return the file's bytes, once; those of a large one are read now, several parts at a time."""
+        if self._whole is not None:
+            return self._whole
+        if self._size <= _PART:
+            return self._read_at_once()
+        whole = pa.allocate_buffer(self._size)
+        into = memoryview(whole).cast("B")
+
+        def fill(start: int) -> None:
+            length = min(_PART, self._size - start)
+            read = self._file.read_at(length, start)
+            if len(read) < length:
+                raise OSError(_SHORT)
+            into[start : start + length] = read
+
+        with self._file, ThreadPoolExecutor(_AT_ONCE) as pool:
+            list(pool.map(fill, range(0, self._size, _PART)))
+        return whole
+
+    def _read_at_once(self) -> pa.Buffer:
+        with self._file:
+            read = self._file.read_buffer()
+        if read.size < self._size:
+            raise OSError(_SHORT)
+        return read
