@@ -1,6 +1,6 @@
 """The one module that writes to a terminal: tables and progress on one, plain lines everywhere else.
 
-All output goes through `walreplay.visible`, and nothing is read as markup, because names may hold anything.  While the
+All output goes through `walreplay.errors`, and nothing is read as markup, because names may hold anything.  While the
 command line runs, that is also true for what others write to standard error (`guarded`): warnings, logs, tracebacks.
 """
 
@@ -25,8 +25,8 @@ from rich.progress import Progress as Bars
 from rich.table import Table
 from rich.text import Text
 
+from walreplay.errors import visible, visible_json
 from walreplay.progress import LOGGER, NoProgress, Progress
-from walreplay.visible import visible, visible_json
 
 _UNITS: Final = ("bytes", "KiB", "MiB", "GiB", "TiB")
 _LONGER: Final = 1.5

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from typing import Final, Protocol
 
-from walreplay.visible import visible
+from walreplay.errors import visible
 
 
 class Progress(Protocol):

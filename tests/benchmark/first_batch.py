@@ -17,7 +17,7 @@ pyarrow.array([0])
 
 others = time.perf_counter()
 
-import walreplay.spark.staging_tasks  # noqa: E402
+import walreplay.spark.workers.write  # noqa: E402
 
 own = time.perf_counter()
 

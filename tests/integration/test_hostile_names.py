@@ -18,7 +18,7 @@ from support.captures import load
 from support.hostile_names import Script, read_rows, script, short_script
 from support.truth import rows_of_csv
 from walreplay.cli import main
-from walreplay.visible import visible
+from walreplay.errors import visible
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

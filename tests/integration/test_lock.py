@@ -23,8 +23,8 @@ from support.truth import assert_mirror_equals, table_versions
 from walreplay.delta import statements as delta
 from walreplay.delta.target import Target
 from walreplay.errors import CaptureError, TargetError
+from walreplay.ledger import ledger as state_table
 from walreplay.ledger import state as lock
-from walreplay.ledger import state_table
 from walreplay.ledger.ledger import Ledger
 from walreplay.ledger.state import Holder
 from walreplay.writing import by_statements as row_statements

@@ -281,7 +281,7 @@ def test_deltas_coordinate_is_the_locked_one() -> None:
 
 
 def test_the_drawn_order_of_modules_is_that_of_their_imports() -> None:
-    text = block("docs/how-it-works.md", "visible <-").text
+    text = block("docs/how-it-works.md", "errors <-").text
     layers = [tuple(name.strip() for name in layer.split(",")) for layer in text.replace("\n", " ").split("<-")]
     assert layers.pop() == ("jobs",)
     assert climbs(PACKAGE, "", [*layers, ("__main__",)]) == []

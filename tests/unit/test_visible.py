@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from walreplay.errors import CaptureError, ConfigError, TargetError
-from walreplay.visible import visible, visible_json
+from walreplay.errors import CaptureError, ConfigError, TargetError, visible, visible_json
 
 STEERING = [
     *map(chr, (*range(0x20), *range(0x7F, 0xA0))),

@@ -23,7 +23,7 @@ from walreplay.decode.change_batch import type_names
 from walreplay.decode.walk import Place
 from walreplay.delta import statements as delta
 from walreplay.delta.target import catalog_errors
-from walreplay.errors import ConfigError, TargetError
+from walreplay.errors import ConfigError, TargetError, listed
 from walreplay.job.context import RunContext
 from walreplay.job.execution import RunTables, buckets_of, table_checks, table_runs, timed
 from walreplay.job.source_check import shared_by, taken_by
@@ -45,7 +45,6 @@ from walreplay.table.plan import RunPlan, plan_tables
 from walreplay.table.registry import left_at
 from walreplay.table.table_run import TableRun
 from walreplay.table.versions import Catalogue
-from walreplay.visible import listed
 
 _NO_ROWS: Final = StagedVersion(0, (), moves=False, deletes=False, first=0, last=0)
 

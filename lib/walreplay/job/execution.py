@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from walreplay.delta import statements as delta
 from walreplay.delta.target import storage_errors
+from walreplay.errors import listed
 from walreplay.fold.versions import NO_AXIS, NO_TIME, Axis
 from walreplay.job.context import RunContext
 from walreplay.job.source_check import shared_by, taken_by
@@ -45,7 +46,6 @@ from walreplay.table.plan import RunPlan, plan_tables
 from walreplay.table.registry import MirrorEntry, left_at, made_again
 from walreplay.table.table_run import TableRun, step_of
 from walreplay.table.versions import Catalogue
-from walreplay.visible import listed
 from walreplay.writing.merge import missing_warnings
 from walreplay.writing.move import Fence, fence_of, move
 from walreplay.writing.shared_table import in_turn, move_rows

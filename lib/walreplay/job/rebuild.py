@@ -30,7 +30,7 @@ from walreplay.config.model import Narrowed, outputs_named, tables_named
 from walreplay.decode.scan import Until
 from walreplay.delta import statements as delta
 from walreplay.delta.target import Target, catalog_errors
-from walreplay.errors import ConfigError, OrderError, TargetError
+from walreplay.errors import ConfigError, OrderError, TargetError, listed
 from walreplay.job.apply import Job
 from walreplay.job.base_load import BaseLoad
 from walreplay.job.context import RunContext
@@ -53,7 +53,6 @@ from walreplay.spark.base_rows import BaseSource, FilesOfBase
 from walreplay.spark.captures import root_of
 from walreplay.table.registry import MirrorEntry
 from walreplay.table.table_run import run_of
-from walreplay.visible import listed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

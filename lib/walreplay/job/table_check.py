@@ -27,7 +27,7 @@ from walreplay.delta import statements as delta
 from walreplay.delta.commits import CommitId, LoggedCommit, Standing, follow, mark_of, others_change
 from walreplay.delta.local import DamagedLogError
 from walreplay.delta.target import TableName, Target, ledger_errors, opened_at, quote
-from walreplay.errors import TargetError, WalReplayError
+from walreplay.errors import TargetError, WalReplayError, listed
 from walreplay.ledger.runs import HISTORY
 from walreplay.ledger.transactions import History
 from walreplay.lsn import format_lsn
@@ -37,7 +37,6 @@ from walreplay.session.isolation import has_own_sessions, session_with
 from walreplay.stream.plan import Plan
 from walreplay.table.registry import MirrorEntry, made_again
 from walreplay.table.table_run import run_of
-from walreplay.visible import listed
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row, SparkSession

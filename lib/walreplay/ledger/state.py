@@ -34,11 +34,11 @@ from pyspark.sql import Row
 
 from walreplay.delta.commits import RunId
 from walreplay.delta.target import TableName, Target
+from walreplay.errors import listed
 from walreplay.fold.net_changes import TIMESTAMP
 from walreplay.loading.formats import CopiedFiles
 from walreplay.stream.plan import Plan, Resume
 from walreplay.table.registry import MirrorEntry
-from walreplay.visible import listed
 
 LEASE: Final = timedelta(seconds=120)
 """A holder that has been silent for longer is dead."""

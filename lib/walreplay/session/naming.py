@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
+from walreplay.errors import visible
 from walreplay.session.isolation import has_own_sessions
-from walreplay.visible import visible
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

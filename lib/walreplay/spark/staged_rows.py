@@ -35,9 +35,9 @@ from walreplay.session.folders import Folder, MountedFolder, StoreFolder
 from walreplay.session.isolation import has_own_sessions, settings
 from walreplay.session.session import local_cores
 from walreplay.spark.staging import Rows, StagedRows, Staging, by_bucket, together
-from walreplay.spark.staging_tasks import WRITTEN, Shares, as_they_are, over_shares, refused, stage_into_file, summed
 from walreplay.spark.workers.process import REACHED, reach
 from walreplay.spark.workers.rows import NO_BUCKET, ROUTE, STAGE, Total, Work, refusals_told
+from walreplay.spark.workers.write import WRITTEN, Shares, as_they_are, over_shares, refused, stage_into_file, summed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession

@@ -34,11 +34,10 @@ from typing import Final, Literal, NamedTuple
 
 from walreplay.config.selection import Share
 from walreplay.delta.target import TableName, Target
-from walreplay.errors import ConfigError, OrderError
+from walreplay.errors import ConfigError, OrderError, listed
 from walreplay.names import Output, output_of, source_oid
 from walreplay.stream.duplicates import Followed
 from walreplay.table.registry import MirrorEntry, made_again
-from walreplay.visible import listed
 
 RecreatePolicy = Literal["replace", "keep", "stop"]
 

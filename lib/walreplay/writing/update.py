@@ -34,9 +34,8 @@ from walreplay.session import steps
 from walreplay.session.isolation import session_with, settings
 from walreplay.spark.staged_rows import FileRows
 from walreplay.spark.staging import FEW_PARTS_A_BATCH, Staging
-from walreplay.spark.staging_tasks import TableShare, work_together
 from walreplay.spark.workers.rows import Work, refusals_told
-from walreplay.spark.workers.write import FILES, FilesWritten
+from walreplay.spark.workers.write import FILES, FilesWritten, TableShare, work_together
 from walreplay.table.plan import Epoch, TablePlan
 from walreplay.table.table_run import ALTER, MERGE, SLOTS, TRUNCATE, TableRun, is_own
 from walreplay.writing.alter import alter, alters, alters_columns

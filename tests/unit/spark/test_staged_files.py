@@ -12,8 +12,8 @@ import pytest
 from walreplay.delta.staged_file import Sharing, Wanted
 from walreplay.session.folders import MountedFolder
 from walreplay.spark.staged_rows import FileRows, FileStaging
-from walreplay.spark.staging_tasks import Shares, over_shares, stage_into_file
 from walreplay.spark.workers.rows import Total, refusal_in, stage_batch, staged_row
+from walreplay.spark.workers.write import Shares, over_shares, stage_into_file
 from walreplay.writing.update import Together
 
 _ROWS = (
