@@ -202,16 +202,13 @@ def test_the_core_loads_without_spark(program):
 def test_workers_load_what_tasks_need_alone():
     """A new worker waits for its imports before its first task."""
     driver = "pydantic yaml typer rich walreplay.config walreplay.spark.staging walreplay.stream.stitch"
-    done = run_without(driver, "import walreplay.spark.workers.write, walreplay.spark.workers.write")
+    done = run_without(driver, "import walreplay.spark.workers.write")
     assert done.returncode == 0, done.stderr
 
 
 def test_executors_need_no_package_of_the_drivers():
     workers = sorted((PACKAGE / "spark" / "workers").glob("*.py"))
-    modules = [
-        *(f"workers.{path.stem}" for path in workers if path.stem[0] != "_"),
-    ]
-    program = "; ".join(f"import walreplay.spark.{name}" for name in modules)
+    program = "; ".join(f"import walreplay.spark.workers.{path.stem}" for path in workers if path.stem[0] != "_")
     done = run_without("pydantic yaml typer rich delta walreplay.config", program)
     assert done.returncode == 0, done.stderr
 
