@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from datetime import datetime, timedelta
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from walreplay.errors import WalReplayError
@@ -18,8 +18,43 @@ Way: TypeAlias = Literal["files", "statements"]
 """How rows reached the tables: in files that workers have written, or by Spark's own statements."""
 
 
+class JsonResult:
+    """A result that programs get as values for JSON, field by field."""
+
+    __slots__ = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as values for JSON; LSNs as ``X/X``, times in ISO form, durations in seconds."""
+        return _fields(self)
+
+
+def json_value(value: Any, name: str = "") -> Any:
+    """Return a value for JSON.
+
+    Args:
+        name: the field's; what ends with ``lsn`` is one.
+    """
+    if is_dataclass(value):
+        return value.to_dict() if isinstance(value, JsonResult) else _fields(value)
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, timedelta):
+        return round(value.total_seconds())
+    if isinstance(value, float):
+        return round(value, 3)
+    if isinstance(value, int) and not isinstance(value, bool) and name.endswith("lsn"):
+        return format_lsn(value)
+    if isinstance(value, (tuple, list)):
+        return [json_value(one) for one in value]
+    return {key: json_value(one) for key, one in value.items()} if isinstance(value, Mapping) else value
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    return {one.name: json_value(getattr(value, one.name), one.name) for one in fields(value)}
+
+
 @dataclass(frozen=True, slots=True)
-class TableReport:
+class TableReport(JsonResult):
     """What a run did to one table.
 
     Attributes:
@@ -35,7 +70,7 @@ class TableReport:
         set_aside: another relation has the table's name; its rows are in the ledger.
         notes: what a person should know, such as schema changes.
         writer: how its rows were written; None where none were, or by a run that was interrupted.
-        writer_reason: why it was by statements, in a run that writes files; else empty.
+        writer_reason: why it was by statements, in a run that writes files.
         bytes: of the decoded changes that were folded.
     """
 
@@ -56,36 +91,12 @@ class TableReport:
     set_aside: bool = False
     notes: tuple[str, ...] = ()
     writer: Way | None = None
-    writer_reason: str = ""
+    writer_reason: str | None = None
     bytes: int = 0
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the report as values for JSON."""
-        return {
-            "name": self.name,
-            "location": self.location,
-            "action": self.action,
-            "changes": self.changes,
-            "bytes": self.bytes,
-            "inserted": self.inserted,
-            "updated": self.updated,
-            "deleted": self.deleted,
-            "truncated": self.truncated,
-            "version": self.version,
-            "seconds": round(self.seconds, 3),
-            "without_base": self.without_base,
-            "deletes_without_row": self.deletes_without_row,
-            "unknown": self.unknown,
-            "oid": self.oid,
-            "set_aside": self.set_aside,
-            "notes": list(self.notes),
-            "writer": self.writer,
-            "writer_reason": self.writer_reason or None,
-        }
 
 
 @dataclass(frozen=True, slots=True)
-class RunReport:
+class RunReport(JsonResult):
     """What a run did.
 
     Attributes:
@@ -113,26 +124,6 @@ class RunReport:
     stages: Mapping[str, float]
     writer: Way | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the report as values for JSON; LSNs as ``X/X``, times in ISO form."""
-        return {
-            "run": self.run,
-            "status": self.status,
-            "captures": self.captures,
-            "target": self.target,
-            "files": self.files,
-            "capture_bytes": self.capture_bytes,
-            "transactions": self.transactions,
-            "changes": self.changes,
-            "applied_lsn": None if self.applied_lsn is None else format_lsn(self.applied_lsn),
-            "applied_commit_ts": self.applied_commit_ts.isoformat() if self.applied_commit_ts else None,
-            "writer": self.writer,
-            "tables": [table.to_dict() for table in self.tables],
-            "warnings": list(self.warnings),
-            "seconds": round(self.seconds, 3),
-            "stages": {name: round(seconds, 3) for name, seconds in self.stages.items()},
-        }
-
 
 @dataclass(frozen=True, slots=True)
 class TableForecast:
@@ -158,7 +149,7 @@ class TableForecast:
 
 
 @dataclass(frozen=True, slots=True)
-class Forecast:
+class Forecast(JsonResult):
     """What runs would do, found without writing anything.
 
     Attributes:
@@ -187,21 +178,6 @@ class Forecast:
     warnings: tuple[str, ...]
     seconds: float
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as values for JSON; LSNs as ``X/X``, times in ISO form."""
-        found: dict[str, Any] = {name: getattr(self, name) for name in Forecast.__slots__}
-        found["applied_lsn"] = None if self.applied_lsn is None else format_lsn(self.applied_lsn)
-        found["applied_commit_ts"] = self.applied_commit_ts.isoformat() if self.applied_commit_ts else None
-        found["tables"] = [
-            {name: getattr(one, name) for name in TableForecast.__slots__}
-            | {"outputs": list(one.outputs), "changes": list(one.changes)}
-            for one in self.tables
-        ]
-        found["warnings"] = list(self.warnings)
-        for name in ("seconds", "estimated_seconds"):
-            found[name] = None if found[name] is None else round(found[name], 3)
-        return found
-
 
 @dataclass(frozen=True, slots=True)
 class TableMaintenance:
@@ -214,7 +190,7 @@ class TableMaintenance:
         actions: ``purge``, ``optimize``, ``vacuum`` and ``forget``, in their order, and ``reasons`` why.
         done: they were done.
         files_removed, files_added: by writing files together; the former are there until VACUUM removes them.
-        problem: what has stopped it; empty for nothing.
+        problem: what has stopped it.
     """
 
     name: str
@@ -229,11 +205,11 @@ class TableMaintenance:
     done: bool = False
     files_removed: int = 0
     files_added: int = 0
-    problem: str = ""
+    problem: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class MaintenanceReport:
+class MaintenanceReport(JsonResult):
     """What a target's tables needed; unless it was a dry run, it was done."""
 
     target: str
@@ -246,20 +222,6 @@ class MaintenanceReport:
     def has_failed(self) -> bool:
         """Whether something could not be done."""
         return any(table.problem for table in self.tables)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the report as values for JSON."""
-        return {
-            "target": self.target,
-            "dry_run": self.dry_run,
-            "tables": [
-                {name: getattr(table, name) for name in TableMaintenance.__slots__}
-                | {"actions": list(table.actions), "reasons": list(table.reasons), "problem": table.problem or None}
-                for table in self.tables
-            ],
-            "warnings": list(self.warnings),
-            "seconds": round(self.seconds, 3),
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,24 +267,16 @@ class SourcesReport(Generic[_Result]):
             assert one.error is not None
             raise one.error
 
-    def to_dict(self, plain: Callable[[Any], dict[str, Any]] | None = None) -> dict[str, Any]:
-        """Return the report as values for JSON.
-
-        Args:
-            plain: does so with a source's report; None for what has a ``to_dict`` itself.
-        """
-
-        def of(result: Any) -> Any:
-            return None if result is None else (result.to_dict() if plain is None else plain(result))
-
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as values for JSON."""
         return {
             "sources": [
                 {
                     "source": one.source,
                     "status": "failed" if one.error is not None else "done",
                     "error": one.problem,
-                    "report": of(one.result),
-                    "seconds": round(one.seconds, 3),
+                    "report": json_value(one.result),
+                    "seconds": json_value(one.seconds),
                 }
                 for one in self.sources
             ]

@@ -14,11 +14,12 @@ from py4j.clientserver import ClientServer, JavaParameters, PythonParameters
 
 import walreplay
 from support.command import run_without
+from walreplay.archive.messages import FileInspection, Inspection, RelationInspection
 from walreplay.cli import explain, main, run
 from walreplay.cli.printing import write_report
 from walreplay.console import Screen
 from walreplay.errors import CaptureError, ConfigError, MalformedMessage
-from walreplay.ledger.status import TableVersion
+from walreplay.ledger.status import Cut, PendingTransaction, RunAtWork, RunStatus, TableVersion, TargetStatus
 from walreplay.report import Forecast, RunReport, TableForecast, TableReport
 
 CAPTURES = Path(__file__).parents[1] / "captures"
@@ -342,14 +343,12 @@ def test_inspect_takes_the_encoding_of_names(options, capsys):
 
 @pytest.fixture
 def inspected(monkeypatch):
-    file = types.SimpleNamespace(
-        path="a.bin", framing="raw", compression=None, bytes=5, messages=3, transactions=1, note=None
-    )
-    relation = types.SimpleNamespace(
+    file = FileInspection(path="a.bin", framing="raw", compression=None, bytes=5, messages=3, transactions=1, note="")
+    relation = RelationInspection(
         name="shop.orders", oid=16406, replica_identity="d", columns=2, key=("id",),
         inserts=1, updates=0, deletes=0, truncates=0,
     )  # fmt: skip
-    inspection = types.SimpleNamespace(
+    inspection = Inspection(
         files=(file,), messages={"Begin": 1, "Insert": 2000}, transactions=1, changes=2000,
         relations=(relation,), first_lsn=1, last_lsn=0x1_0000_0002, first_commit=NOON, last_commit=NOON,
     )  # fmt: skip
@@ -379,19 +378,19 @@ def test_inspect_prints_json_when_asked(inspected, capsys):
 
 @pytest.fixture
 def known(applied, monkeypatch):
-    run = types.SimpleNamespace(
+    run = RunStatus(
         run=1, state="applied", started_at=NOON, finished_at=None, applied_lsn=16, files=2, transactions=3,
         changes=4, tables=5, writer="files",
     )  # fmt: skip
-    waiting = types.SimpleNamespace(
+    waiting = PendingTransaction(
         kind="prepared", xid=7, gid="a 'gid'", lsn=32, began_at_file="b.bin", offset=9, since=NOON,
         age=timedelta(days=3, hours=4), bytes=2048, segments=2,
     )  # fmt: skip
-    streamed = types.SimpleNamespace(
+    streamed = PendingTransaction(
         kind="streamed", xid=8, gid=None, lsn=None, began_at_file="b.bin", offset=99, since=None, age=None, bytes=10,
         segments=1,
     )  # fmt: skip
-    found = types.SimpleNamespace(
+    found = TargetStatus(
         target="out", applied_lsn=16, applied_commit_ts=None, at_work=None, runs=(run,),
         open_transactions=(waiting, streamed),
     )  # fmt: skip
@@ -412,10 +411,9 @@ def test_status_says_what_the_target_holds(known, capsys):
 
 
 @pytest.mark.parametrize(("alive", "text"), [(True, "run 2 is at work: "), (False, "run 2 was interrupted: ")])
-def test_status_names_the_run_that_has_the_lock(known, alive, text, capsys):
-    known.at_work = types.SimpleNamespace(
-        run=2, user="ann", host="node1", pid=99, since=NOON, beat=NOON, alive=alive
-    )  # fmt: skip
+def test_status_names_the_run_that_has_the_lock(known, alive, text, capsys, monkeypatch):
+    at_work = RunAtWork(run=2, user="ann", host="node1", pid=99, since=NOON, beat=NOON, alive=alive)
+    monkeypatch.setitem(vars(walreplay), "status", lambda spark, target: replace(known, at_work=at_work))
     assert main(["status", "--target", "out"]) == 0
     assert f"{text}ann on node1 (process 99, since 2026-01-02 12:00:00+00:00); " in capsys.readouterr().out
     assert main(["status", "--target", "out", "--json"]) == 0
@@ -482,7 +480,7 @@ def cut(applied, monkeypatch):
 
     def versions_at(spark, target, run):
         asked.append((target, run))
-        return types.SimpleNamespace(target=target, run=run, applied_lsn=16, applied_commit_ts=NOON, tables=tables)
+        return Cut(target=target, run=run, applied_lsn=16, applied_commit_ts=NOON, tables=tuple(tables))
 
     monkeypatch.setitem(vars(walreplay), "versions_at", versions_at)
     return asked

@@ -14,16 +14,16 @@ import walreplay
 PACKAGE = Path(walreplay.__file__).parent
 
 ROOMS = {
-    "(top)": (2277, 13),
-    "archive": (2571, 6),
-    "cli": (1787, 7),
+    "(top)": (2231, 13),
+    "archive": (2549, 6),
+    "cli": (1697, 7),
     "config": (2031, 5),
     "decode": (14080, 42),
     "delta": (3689, 11),
     "evolution": (1622, 5),
     "fold": (3722, 8),
-    "job": (5825, 16),
-    "ledger": (2438, 6),
+    "job": (5824, 16),
+    "ledger": (2439, 6),
     "loading": (1725, 7),
     "protocol": (2029, 7),
     "session": (1877, 9),

@@ -30,9 +30,10 @@ from walreplay.errors import (
     WalReplayError,
     from_dict,
 )
-from walreplay.lsn import format_lsn, to_datetime
+from walreplay.lsn import to_datetime
 from walreplay.progress import NoProgress, Progress
 from walreplay.protocol.messages import Relation
+from walreplay.report import JsonResult
 from walreplay.session.isolation import settings as set_for_a_while
 from walreplay.spark.captures import files_a_batch, read_files
 from walreplay.spark.workers.decode import COUNTED, RECORDED, AuditTask, count_batches, record_batches
@@ -334,7 +335,7 @@ class TableAudit:
 
 
 @dataclass(frozen=True, slots=True)
-class AuditReport:
+class AuditReport(JsonResult):
     """What an archive holds, and what is wrong with it.
 
     Attributes:
@@ -378,27 +379,12 @@ class AuditReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as values for JSON; LSNs as ``X/X``, times in ISO form."""
-        return {"whole": self.is_whole, **_plain(self)}
+        return {"whole": self.is_whole, **JsonResult.to_dict(self)}
 
 
 def own_warnings(warnings: tuple[str, ...]) -> tuple[str, ...]:
     """Leave out the warnings that tell of problems."""
     return tuple(dict.fromkeys(text for text in warnings if not text.endswith(_EXPLAINED)))
-
-
-def _plain(value: Any, name: str = "") -> Any:
-    if isinstance(value, datetime):
-        return value.isoformat()
-    if isinstance(value, float):
-        return round(value, 3)
-    if isinstance(value, int) and not isinstance(value, bool) and name.endswith("lsn"):
-        return format_lsn(value)
-    if isinstance(value, tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, Mapping):
-        return dict(value)
-    slots = getattr(type(value), "__slots__", None)
-    return value if slots is None else {name: _plain(getattr(value, name), name) for name in slots}
 
 
 def audit(

@@ -32,9 +32,9 @@ from walreplay.errors import (
     WalReplayError,
 )
 from walreplay.listing import Hole, missing_numbers
-from walreplay.lsn import format_lsn
 from walreplay.progress import NoProgress, Progress
 from walreplay.protocol.framing import Framing
+from walreplay.report import JsonResult
 from walreplay.session import steps
 from walreplay.session.failures import spark_errors
 from walreplay.session.isolation import own_session, quiet_queries
@@ -341,7 +341,7 @@ def not_joined(error: CaptureError, stitch: Stitch, remedy: str) -> CaptureError
 
 
 @dataclass(frozen=True, slots=True)
-class IndexReport:
+class IndexReport(JsonResult):
     """What `index` did.
 
     Attributes:
@@ -363,15 +363,6 @@ class IndexReport:
     last_lsn: int | None
     warnings: tuple[str, ...]
     seconds: float
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the report as values for JSON; LSNs as ``X/X``."""
-        found: dict[str, Any] = {name: getattr(self, name) for name in IndexReport.__slots__}
-        found["warnings"] = list(self.warnings)
-        found["seconds"] = round(self.seconds, 3)
-        for name in ("first_lsn", "last_lsn"):
-            found[name] = None if found[name] is None else format_lsn(found[name])
-        return found
 
 
 @dataclass(frozen=True, slots=True)

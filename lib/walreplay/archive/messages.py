@@ -38,6 +38,7 @@ from walreplay.protocol.framing import PGCOPY_HEADER, PGCOPY_SIGNATURE, Framing
 from walreplay.protocol.messages import Relation
 from walreplay.protocol.opening import RECOGNISABLE_BYTES, detect_framing, what_is
 from walreplay.protocol.reader import is_streaming_after, read_frames, read_message, read_unsized
+from walreplay.report import JsonResult
 from walreplay.types.text import codec_of, names_in
 
 
@@ -70,7 +71,7 @@ class RelationInspection:
 
 
 @dataclass(frozen=True, slots=True)
-class Inspection:
+class Inspection(JsonResult):
     """All files together; ``messages`` counts by the message's name."""
 
     files: tuple[FileInspection, ...]

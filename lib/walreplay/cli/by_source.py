@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import walreplay
 from walreplay.cli.printing import (
     Printing,
-    cut_to_dict,
-    status_to_dict,
     write_audit,
     write_cut,
     write_index,
@@ -24,8 +23,9 @@ from walreplay.lsn import format_lsn
 
 if TYPE_CHECKING:
     from walreplay.config import Configuration, Settings
+    from walreplay.job.sources import Source
     from walreplay.ledger.status import TargetStatus
-    from walreplay.report import MaintenanceReport, RunReport, SourceReport, SourcesReport
+    from walreplay.report import MaintenanceReport, RunReport, SourcesReport
 
 _Result = TypeVar("_Result")
 
@@ -140,15 +140,11 @@ def apply_by_source(
         quiet=quiet,
     )
 
-    def write(output: Screen) -> None:
-        for one in report.sources:
-            _begin(output, one)
-            if one.result is not None:
-                write_report(output, one.result)
-                print_rows(spark, one.result, show)
-        _write_applied(output, report)
+    def write_one(output: Screen, done: RunReport) -> None:
+        write_report(output, done)
+        print_rows(spark, done, show)
 
-    printing.show(report.to_dict(), write)
+    _show(report, write_one, printing, _write_applied)
     report.raise_first()
 
 
@@ -176,26 +172,13 @@ def look_by_source(
     if index is not None and len(chosen) > 1:
         raise ConfigError("--index is the index of one source's captures", remedy="Name the source, with --source")
 
-    def look(spark: Any, progress: Any) -> SourcesReport[Any]:
-        from walreplay.job.sources import Source, each_source
+    def look(spark: Any, source: Source) -> Any:
+        if command == "index":
+            return walreplay.index(spark, source.captures, index, source.settings, source.progress)
+        return walreplay.audit(spark, source.captures, index, source.settings, source.progress, values=values)
 
-        def work(source: Source) -> Any:
-            if command == "index":
-                return walreplay.index(spark, source.captures, index, source.settings, source.progress)
-            return walreplay.audit(spark, source.captures, index, source.settings, source.progress, values=values)
-
-        return each_source(spark, config, work, sources=chosen, progress=progress)
-
-    _, report = run(look, quiet=quiet)
-    write_one: Callable[[Screen, Any], None] = write_index if command == "index" else write_audit
-
-    def write(output: Screen) -> None:
-        for one in report.sources:
-            _begin(output, one)
-            if one.result is not None:
-                write_one(output, one.result)
-
-    printing.show(report.to_dict(), write)
+    report = _each(config, chosen, look, quiet=quiet)
+    _show(report, write_index if command == "index" else write_audit, printing)
     for one in report.sources:
         if one.error is not None:
             raise one.error
@@ -219,26 +202,13 @@ def maintain_by_source(
     Args:
         table: see `walreplay.maintain`.
     """
-    chosen = config.chosen(names)
 
-    def look(spark: Any, progress: Any) -> SourcesReport[MaintenanceReport]:
-        from walreplay.job.sources import Source, each_source
+    def maintain(spark: Any, source: Source) -> MaintenanceReport:
+        settings, shown = source.settings, source.progress
+        return walreplay.maintain(spark, target, table, config=settings, dry_run=dry_run, progress=shown)
 
-        def work(source: Source) -> MaintenanceReport:
-            settings, told = source.settings, source.progress
-            return walreplay.maintain(spark, target, table, config=settings, dry_run=dry_run, progress=told)
-
-        return each_source(spark, config, work, sources=chosen, progress=progress)
-
-    _, report = run(look, quiet=quiet)
-
-    def write(output: Screen) -> None:
-        for one in report.sources:
-            _begin(output, one)
-            if one.result is not None:
-                write_maintenance(output, one.result)
-
-    printing.show(report.to_dict(), write)
+    report = _each(config, config.chosen(names), maintain, quiet=quiet)
+    _show(report, write_maintenance, printing)
     report.raise_first()
     return not any(one.has_failed for one in report.results.values())
 
@@ -258,20 +228,10 @@ def status_by_source(
         if len(chosen) != 1:
             raise ConfigError("--at is the number of one source's run", remedy="Name the source, with --source")
         cut = asked(lambda spark: walreplay.versions_at(spark, target, at, chosen[0]))
-        printing.show(cut_to_dict(cut), lambda output: write_cut(output, cut))
+        printing.show(cut.to_dict(), lambda output: write_cut(output, cut))
         return
     report = asked(lambda spark: walreplay.sources_status(spark, target, config, sources=chosen))
-
-    def write(output: Screen) -> None:
-        for one in report.sources:
-            _begin(output, one)
-            if one.result is not None:
-                write_status(output, one.result)
-            elif one.error is None:
-                output.line("nothing was applied yet")
-        _write_standing(output, report)
-
-    printing.show(report.to_dict(status_to_dict), write)
+    _show(report, write_status, printing, _write_standing)
     report.raise_first()
 
 
@@ -280,10 +240,40 @@ def _refuse_captures(captures: str | None, config: Configuration) -> None:
         config.single()
 
 
-def _begin(output: Screen, one: SourceReport[_Result]) -> None:
-    output.line(f"source {one.source}", style="bold")
-    if one.error is not None:
-        output.line(f"failed: {one.problem}", style="red")
+def _each(
+    config: Configuration, names: Sequence[str], work: Callable[[Any, Source], _Result], *, quiet: bool
+) -> SourcesReport[_Result]:
+    """Start Spark, and do some work with it for each of some sources."""
+
+    def all_of_it(spark: Any, progress: Any) -> SourcesReport[_Result]:
+        from walreplay.job.sources import each_source
+
+        return each_source(spark, config, partial(work, spark), sources=names, progress=progress)
+
+    return run(all_of_it, quiet=quiet)[1]
+
+
+def _show(
+    report: SourcesReport[Any],
+    write_one: Callable[[Screen, Any], None],
+    printing: Printing,
+    write_all: Callable[[Screen, Any], None] | None = None,
+) -> None:
+    """Print what came of each source, and behind that a summary of all, if there is one."""
+
+    def write(output: Screen) -> None:
+        for one in report.sources:
+            output.line(f"source {one.source}", style="bold")
+            if one.error is not None:
+                output.line(f"failed: {one.problem}", style="red")
+            elif one.result is None:
+                output.line("nothing was applied yet")
+            else:
+                write_one(output, one.result)
+        if write_all is not None:
+            write_all(output, report)
+
+    printing.show(report.to_dict(), write)
 
 
 def _write_applied(output: Screen, report: SourcesReport[RunReport]) -> None:

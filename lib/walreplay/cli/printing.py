@@ -1,13 +1,13 @@
 """What commands print: results as text for people, or as JSON, and the same JSON in a file if one is wanted.
 
-`write_…` prints a result for people, `…_to_dict` returns it as values that JSON knows; reports have their own
-`to_dict`.  First runs, inspections, status and queries as of a moment, then maintenance, indexes, forecasts and audits.
+`write_…` prints a result for people; for programs, results have a `to_dict` (`walreplay.report.JsonResult`).  First
+runs, inspections, status and queries as of a moment, then maintenance, indexes, forecasts and audits.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
@@ -123,7 +123,7 @@ def _other_ways(report: RunReport) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for table in report.tables:
         if report.writer == "files" and table.writer == "statements":
-            found.setdefault(table.writer_reason, []).append(table.name)
+            found.setdefault(table.writer_reason or "", []).append(table.name)
     return found
 
 
@@ -180,25 +180,6 @@ def write_inspection(output: Screen, inspection: Inspection) -> None:
                 for relation in inspection.relations
             ],
         )
-
-
-def inspection_to_dict(inspection: Inspection) -> dict[str, Any]:
-    """Return an inspection as values that JSON knows."""
-    files = ("path", "framing", "compression", "bytes", "messages", "transactions", "note")
-    relations = (
-        "name", "oid", "replica_identity", "columns", "key", "inserts", "updates", "deletes", "truncates",
-    )  # fmt: skip
-    return {
-        "files": _records(inspection.files, files),
-        "messages": dict(inspection.messages),
-        "transactions": inspection.transactions,
-        "changes": inspection.changes,
-        "relations": _records(inspection.relations, relations),
-        "first_lsn": _lsn(inspection.first_lsn),
-        "last_lsn": _lsn(inspection.last_lsn),
-        "first_commit": _iso(inspection.first_commit),
-        "last_commit": _iso(inspection.last_commit),
-    }
 
 
 def write_status(output: Screen, status: TargetStatus) -> None:
@@ -258,26 +239,6 @@ def write_status(output: Screen, status: TargetStatus) -> None:
         )
 
 
-def status_to_dict(status: TargetStatus) -> dict[str, Any]:
-    """Return a target's status as values that JSON knows."""
-    runs = (
-        "run", "state", "started_at", "finished_at", "applied_lsn",
-        "files", "transactions", "changes", "tables", "writer",
-    )  # fmt: skip
-    at_work = ("run", "user", "host", "pid", "since", "beat", "alive")
-    open_transactions = (
-        "kind", "xid", "gid", "lsn", "began_at_file", "offset", "since", "age", "bytes", "segments",
-    )  # fmt: skip
-    return {
-        "target": status.target,
-        "applied_lsn": _lsn(status.applied_lsn),
-        "applied_commit_ts": _iso(status.applied_commit_ts),
-        "at_work": next(iter(_records([status.at_work] if status.at_work else [], at_work)), None),
-        "runs": _records(status.runs, runs),
-        "open_transactions": _records(status.open_transactions, open_transactions),
-    }
-
-
 def write_cut(output: Screen, cut: Cut) -> None:
     """Write which version of each table belongs to a run, and how to read it."""
     up_to = "nothing was applied yet"
@@ -294,17 +255,6 @@ def write_cut(output: Screen, cut: Cut) -> None:
             output.line(f"-- {table.name}: {table.note}" if table.sql is None else f"{table.sql};")
 
 
-def cut_to_dict(cut: Cut) -> dict[str, Any]:
-    """Return a cut as values that JSON knows."""
-    return {
-        "target": cut.target,
-        "run": cut.run,
-        "applied_lsn": _lsn(cut.applied_lsn),
-        "applied_commit_ts": _iso(cut.applied_commit_ts),
-        "tables": _records(cut.tables, ("name", "version", "location", "sql", "note")),
-    }
-
-
 def write_as_of(output: Screen, found: AsOf) -> None:
     """Write how each table is read as of a moment."""
     lsn = "before every commit" if found.lsn is None else f"LSN {format_lsn(found.lsn)}"
@@ -318,34 +268,8 @@ def write_as_of(output: Screen, found: AsOf) -> None:
             output.line(f"{table.sql};")
 
 
-def as_of_to_dict(found: AsOf) -> dict[str, Any]:
-    """Return the same as values that JSON knows."""
-    return {
-        "target": found.target,
-        "lsn": _lsn(found.lsn),
-        "time": _iso(found.time),
-        "tables": _records(found.tables, ("name", "output", "location", "sql", "exact", "note")),
-    }
-
-
-def _records(items: Iterable[Any], names: Sequence[str]) -> list[dict[str, Any]]:
-    return [{name: _plain(name, getattr(item, name)) for name in names} for item in items]
-
-
-def _plain(name: str, value: Any) -> Any:
-    if isinstance(value, datetime):
-        return value.isoformat()
-    if isinstance(value, timedelta):
-        return round(value.total_seconds())
-    return _lsn(value) if name.endswith("lsn") else value
-
-
 def _lsn(lsn: int | None) -> str | None:
     return None if lsn is None else format_lsn(lsn)
-
-
-def _iso(time: datetime | None) -> str | None:
-    return None if time is None else time.isoformat()
 
 
 def _time(time: datetime | None) -> str | None:

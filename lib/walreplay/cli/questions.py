@@ -15,10 +15,6 @@ from walreplay.cli.by_source import look_by_source, place_of, settings_to_ask, s
 from walreplay.cli.commands import app as app
 from walreplay.cli.printing import (
     Printing,
-    as_of_to_dict,
-    cut_to_dict,
-    inspection_to_dict,
-    status_to_dict,
     write_as_of,
     write_audit,
     write_cut,
@@ -158,7 +154,7 @@ def inspect_command(
     from walreplay.archive.messages import inspect_captures
 
     inspection = inspect_captures(paths, framing, source_encoding=source_encoding)
-    values = inspection_to_dict(inspection)
+    values = inspection.to_dict()
     Printing(as_json, report_file).show(values, lambda output: write_inspection(output, inspection))
 
 
@@ -191,7 +187,7 @@ def status_command(
     if as_of is not None:
         settings = settings_to_ask(given, source)
         moment = asked(lambda spark: walreplay.as_of(spark, target, as_of, table, settings))
-        printing.show(as_of_to_dict(moment), lambda output: write_as_of(output, moment))
+        printing.show(moment.to_dict(), lambda output: write_as_of(output, moment))
         return
     if source or (given is not None and given.sources):
         status_by_source(target, given, source, at, printing)
@@ -202,10 +198,10 @@ def status_command(
         )
     if at is not None:
         cut = asked(lambda spark: walreplay.versions_at(spark, target, at))
-        printing.show(cut_to_dict(cut), lambda output: write_cut(output, cut))
+        printing.show(cut.to_dict(), lambda output: write_cut(output, cut))
         return
     found = asked(lambda spark: walreplay.status(spark, target))
-    printing.show(status_to_dict(found), lambda output: write_status(output, found))
+    printing.show(found.to_dict(), lambda output: write_status(output, found))
 
 
 @app.command("sql")

@@ -26,6 +26,7 @@ from walreplay.ledger.status import TableVersion, versions_at
 from walreplay.lsn import POSTGRES_EPOCH, format_lsn, parse_lsn, to_datetime
 from walreplay.names import Output, output_of, source_oid
 from walreplay.protocol.messages import Relation
+from walreplay.report import JsonResult
 from walreplay.session.failures import spark_errors
 from walreplay.session.isolation import own_session, quiet_queries, settings
 from walreplay.table.registry import MirrorEntry
@@ -127,7 +128,7 @@ class TableAsOf:
 
 
 @dataclass(frozen=True, slots=True)
-class AsOf:
+class AsOf(JsonResult):
     """How a target's tables are read as of a moment.
 
     Attributes:

@@ -197,9 +197,7 @@ class _Maintenance:
 
         problem = self._tried(looked.found.name, looked.table, looked.is_ledger, work)
         self.context.progress.advance()
-        return replace(
-            looked.found, done=problem is None, files_removed=removed, files_added=added, problem=problem or ""
-        )
+        return replace(looked.found, done=problem is None, files_removed=removed, files_added=added, problem=problem)
 
     def _do(self, spark: SparkSession, action: Action, table: TableName) -> tuple[int, int]:
         """Do one thing; return how many files were removed and added."""

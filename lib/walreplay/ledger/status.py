@@ -19,6 +19,7 @@ from walreplay.ledger.runs import loads_of, told, unreadable
 from walreplay.ledger.state import REBUILDING, Holder, at_work, why_dead
 from walreplay.lsn import to_datetime
 from walreplay.names import Output, output_of, source_oid
+from walreplay.report import JsonResult
 from walreplay.session.failures import spark_errors
 from walreplay.session.isolation import own_session, quiet_queries, settings
 from walreplay.table.table_run import is_own
@@ -96,7 +97,7 @@ class PendingTransaction:
 
 
 @dataclass(frozen=True, slots=True)
-class TargetStatus:
+class TargetStatus(JsonResult):
     """What a target holds: everything committed up to ``applied_lsn``; its newest runs come last."""
 
     target: str
@@ -123,7 +124,7 @@ class TableVersion:
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class Cut(JsonResult):
     """All tables as of one run: those with ``sql`` are together what the source held at ``applied_lsn``."""
 
     target: str

@@ -323,7 +323,7 @@ def apply_table(
         set_aside=plan.set_aside,
         notes=(*plan.notes, *counts.notes),
         writer=_way_of(ways),
-        writer_reason=next((written.reason for written in ways if written.reason), ""),
+        writer_reason=next((written.reason for written in ways if written.reason), None),
     )
 
 
