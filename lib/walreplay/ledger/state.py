@@ -263,9 +263,6 @@ def resume_from_json(text: str) -> Resume:
     return stored.resume
 
 
-__all__: list[Any] = ["plan_from_json", "plan_to_json", "resume_from_json", "resume_to_json"]
-
-
 # The row
 
 NEW: Final = "new"
