@@ -143,10 +143,10 @@ def newest_version(folder: Folder) -> int:
 def sole_file(folder: Folder, version: int) -> str | None:
     """Return the name of the only file that a table has, if the commit of its newest version says so."""
     with suppress(FileNotFoundError, ValueError):
-        for line in folder.inside(LOG).read(f"{version:020}.json").splitlines():
-            if told := json.loads(line).get("commitInfo"):
-                name: str | None = told.get(_SOLE_FILE_KEY)
-                return name
+        # All of it: a commit may be cut off, or damaged, behind its first line.
+        actions = list(map(json.loads, folder.inside(LOG).read(f"{version:020}.json").splitlines()))
+        name: str | None = next((one["commitInfo"].get(_SOLE_FILE_KEY) for one in actions if "commitInfo" in one), None)
+        return name if any(one.get("add", {}).get("path") == name for one in actions) else None
     return None
 
 
