@@ -282,10 +282,10 @@ def _scan_own(scan: FileScan, data: memoryview, place: Place, task: ScanTask) ->
     except CaptureError as problem:
         error = problem
     nothing_read = all(part.data is not None or part.summary.stop == part.summary.start for part in scan.parts)
-    # A file that continues a message may begin inside a value, and then a small file may look like anything.
-    is_doubtful = (
-        error is not None and len(data) >= RECOGNISABLE_BYTES if task.prefix else error is not None or nothing_read
-    )
+    # A small file that continues a message, or has only the beginning of one, may look like anything.
+    is_small = len(data) < RECOGNISABLE_BYTES
+    has_failed = error is not None and not (task.prefix and is_small)
+    is_doubtful = has_failed or (nothing_read and not task.prefix and not is_small)
     if before and task.start == 0 and len(data) and is_doubtful:
         found = stranger(data, scan.compression, place.framing, before=before, codec=scan.codec)
         if found is not None:
