@@ -28,7 +28,7 @@ from walreplay.fold.net_changes import TIMESTAMP
 from walreplay.ledger.state import Load, State, at_work, now
 from walreplay.lsn import format_lsn, to_datetime
 from walreplay.protocol.messages import Relation
-from walreplay.report import RunReport, TableReport
+from walreplay.report import RunReport, TableReport, json_value
 from walreplay.session import steps
 from walreplay.session.text_files import append_lines
 
@@ -296,14 +296,8 @@ def _of(table: TableReport) -> Mapping[str, Any]:
 
 def lines_of(target: str, rows: Rows) -> list[str]:
     """Write rows as JSON, each with its target: LSNs as ``X/X``, times in ISO form, phases as an object."""
-    return [json.dumps({"target": target, **_plain_row(row)}) for row in rows]
-
-
-def _plain_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    found = {name: value.isoformat() if isinstance(value, datetime) else value for name, value in row.items()}
-    if row["applied_lsn"] is not None:
-        found["applied_lsn"] = format_lsn(row["applied_lsn"])
-    return found
+    named = ({name: json_value(value, name) for name, value in row.items()} for row in rows)
+    return [json.dumps({"target": target, **values}) for values in named]
 
 
 def tell(place: str | None, target: str, rows: Rows) -> str | None:

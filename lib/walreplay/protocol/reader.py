@@ -12,7 +12,6 @@ from struct import Struct
 from typing import Any, Final, TypeAlias
 
 from walreplay.errors import EncodingMismatch, FramingError, MalformedMessage, TruncatedMessage, UnknownMessage
-from walreplay.protocol import messages as layouts
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import (
     KEEPALIVE,
@@ -263,7 +262,7 @@ class _Cursor:
         )
 
     def flag(self, name: str) -> bool:
-        value = self.integer(layouts.UINT8, name)
+        value = self.integer(m.UINT8, name)
         if value > 1:
             raise self.malformed(f"{name} is {value}, not 0 or 1")
         return value == 1
@@ -275,21 +274,21 @@ class _Cursor:
         return value
 
     def stream_xid(self) -> int | None:
-        return self.integer(layouts.UINT32, "xid") if self.streaming else None
+        return self.integer(m.UINT32, "xid") if self.streaming else None
 
     def tuple_data(self, name: str) -> m.TupleData:
-        count = self.count(layouts.INT16, f"number of columns of the {name}")
+        count = self.count(m.INT16, f"number of columns of the {name}")
         return m.TupleData(tuple([self._cell(f"column {i + 1} of the {name}") for i in range(count)]))
 
     def _cell(self, name: str) -> m.Cell:
-        kind = self.integer(layouts.UINT8, name)
+        kind = self.integer(m.UINT8, name)
         if kind == _NULL:
             return m.NULL_CELL
         if kind == _UNCHANGED:
             return m.UNCHANGED_CELL
         if kind != _TEXT and kind != _BINARY:
             raise self.malformed(f"{name} is not of kind n, u, t or b")
-        size = self.count(layouts.INT32, f"length of {name}")
+        size = self.count(m.INT32, f"length of {name}")
         if kind == _TEXT and 0 in bytes(self.data[self.position : self.position + size]):
             # PostgreSQL's texts have none.  What was torn shows so that it has swallowed what follows.
             raise self.malformed(f"{name} holds a NUL byte, which PostgreSQL's texts never do")
@@ -301,35 +300,35 @@ _NEW, _OLD, _KEY = b"NOK"
 
 
 def _begin(c: _Cursor) -> m.Begin:
-    return m.Begin(*c.fields(layouts.BEGIN, "LSN, time and xid"))
+    return m.Begin(*c.fields(m.BEGIN, "LSN, time and xid"))
 
 
 def _commit(c: _Cursor) -> m.Commit:
-    flags, commit_lsn, end_lsn, time = c.fields(layouts.COMMIT, "flags, LSNs and time")
+    flags, commit_lsn, end_lsn, time = c.fields(m.COMMIT, "flags, LSNs and time")
     return m.Commit(c.no_flags(flags), commit_lsn, end_lsn, time)
 
 
 def _origin(c: _Cursor) -> m.Origin:
-    (origin_lsn,) = c.fields(layouts.ORIGIN, "LSN")
+    (origin_lsn,) = c.fields(m.ORIGIN, "LSN")
     return m.Origin(origin_lsn, c.string("name"))
 
 
 def _message(c: _Cursor) -> m.Message:
     xid = c.stream_xid()
-    flags, lsn = c.fields(layouts.MESSAGE, "flags and LSN")
+    flags, lsn = c.fields(m.MESSAGE, "flags and LSN")
     if flags > 1:
         raise c.malformed(f"flags are {flags}, not 0 or 1")
     prefix = c.string("prefix")
-    content = c.raw(c.count(layouts.INT32, "length of the content"), "content")
+    content = c.raw(c.count(m.INT32, "length of the content"), "content")
     return m.Message(flags == 1, lsn, prefix, content, xid)
 
 
 def _relation(c: _Cursor) -> m.Relation:
     xid = c.stream_xid()
-    oid = c.integer(layouts.UINT32, "OID")
+    oid = c.integer(m.UINT32, "OID")
     namespace = c.string("namespace")  # that of pg_catalog is empty
     name = c.name("name")
-    identity, count = c.fields(layouts.RELATION_END, "replica identity and number of columns")
+    identity, count = c.fields(m.RELATION_END, "replica identity and number of columns")
     if chr(identity) not in m.REPLICA_IDENTITIES:
         raise c.malformed(f"replica identity is none of {', '.join(m.REPLICA_IDENTITIES)}")
     if count < 0:
@@ -343,35 +342,35 @@ def _relation(c: _Cursor) -> m.Relation:
 def _column(c: _Cursor, number: int) -> m.Column:
     key = c.flag(f"flags of column {number}")
     name = c.name(f"name of column {number}")
-    type_oid, typmod = c.fields(layouts.COLUMN_END, f"type of column {number}")
+    type_oid, typmod = c.fields(m.COLUMN_END, f"type of column {number}")
     return m.Column(name, type_oid, typmod, key)
 
 
 def _type(c: _Cursor) -> m.Type:
     xid = c.stream_xid()
-    oid = c.integer(layouts.UINT32, "OID")
+    oid = c.integer(m.UINT32, "OID")
     return m.Type(oid, c.string("namespace"), c.name("name"), xid)
 
 
 def _insert(c: _Cursor) -> m.Insert:
     xid = c.stream_xid()
-    oid = c.integer(layouts.UINT32, "relation's OID")
-    if c.integer(layouts.UINT8, "kind of tuple") != _NEW:
+    oid = c.integer(m.UINT32, "relation's OID")
+    if c.integer(m.UINT8, "kind of tuple") != _NEW:
         raise c.malformed("no new tuple (N) follows the relation's OID")
     return m.Insert(oid, c.tuple_data("new tuple"), xid)
 
 
 def _update(c: _Cursor) -> m.Update:
     xid = c.stream_xid()
-    oid = c.integer(layouts.UINT32, "relation's OID")
+    oid = c.integer(m.UINT32, "relation's OID")
     old = key = None
-    kind = c.integer(layouts.UINT8, "kind of tuple")
+    kind = c.integer(m.UINT8, "kind of tuple")
     if kind == _OLD:
         old = c.tuple_data("old tuple")
     elif kind == _KEY:
         key = c.tuple_data("key")
     if kind in (_OLD, _KEY):
-        kind = c.integer(layouts.UINT8, "kind of tuple")
+        kind = c.integer(m.UINT8, "kind of tuple")
     if kind != _NEW:
         raise c.malformed("no new tuple (N) follows")
     return m.Update(oid, c.tuple_data("new tuple"), old, key, xid)
@@ -379,8 +378,8 @@ def _update(c: _Cursor) -> m.Update:
 
 def _delete(c: _Cursor) -> m.Delete:
     xid = c.stream_xid()
-    oid = c.integer(layouts.UINT32, "relation's OID")
-    kind = c.integer(layouts.UINT8, "kind of tuple")
+    oid = c.integer(m.UINT32, "relation's OID")
+    kind = c.integer(m.UINT8, "kind of tuple")
     if kind == _OLD:
         return m.Delete(oid, old=c.tuple_data("old tuple"), xid=xid)
     if kind == _KEY:
@@ -390,14 +389,14 @@ def _delete(c: _Cursor) -> m.Delete:
 
 def _truncate(c: _Cursor) -> m.Truncate:
     xid = c.stream_xid()
-    count, options = c.fields(layouts.TRUNCATE, "number of relations and options")
+    count, options = c.fields(m.TRUNCATE, "number of relations and options")
     if count < 0:
         raise c.malformed(f"number of relations is negative ({count})")
     if options > m.TRUNCATE_CASCADE | m.TRUNCATE_RESTART_IDENTITY:
         raise c.malformed(f"options {options} hold an unknown bit")
-    size = layouts.UINT32.size
+    size = m.UINT32.size
     there = c.data[c.position : c.position + min(count, c.remaining // size) * size]
-    oids = tuple([oid for (oid,) in layouts.UINT32.iter_unpack(there)])
+    oids = tuple([oid for (oid,) in m.UINT32.iter_unpack(there)])
     if 0 in oids or len(set(oids)) < len(oids):
         # A count that was torn, or damaged, swallows what follows.
         raise c.malformed("it names relation 0, or one relation twice")
@@ -407,7 +406,7 @@ def _truncate(c: _Cursor) -> m.Truncate:
 
 
 def _stream_start(c: _Cursor) -> m.StreamStart:
-    xid, first = c.fields(layouts.STREAM_START, "xid and first-segment flag")
+    xid, first = c.fields(m.STREAM_START, "xid and first-segment flag")
     if first > 1:
         raise c.malformed(f"first-segment flag is {first}, not 0 or 1")
     return m.StreamStart(xid, first == 1)
@@ -418,38 +417,38 @@ def _stream_stop(_: _Cursor) -> m.StreamStop:
 
 
 def _stream_commit(c: _Cursor) -> m.StreamCommit:
-    xid, flags, commit_lsn, end_lsn, time = c.fields(layouts.STREAM_COMMIT, "xid, flags, LSNs and time")
+    xid, flags, commit_lsn, end_lsn, time = c.fields(m.STREAM_COMMIT, "xid, flags, LSNs and time")
     return m.StreamCommit(xid, c.no_flags(flags), commit_lsn, end_lsn, time)
 
 
 def _stream_abort(c: _Cursor) -> m.StreamAbort:
-    xid, subxid = c.fields(layouts.STREAM_ABORT, "xids")
+    xid, subxid = c.fields(m.STREAM_ABORT, "xids")
     has_more = c.parallel
     if has_more is None:
         has_more = c.remaining > 0 and c.data[c.position] == 0
     if not has_more:
         return m.StreamAbort(xid, subxid)
-    return m.StreamAbort(xid, subxid, *c.fields(layouts.STREAM_ABORT_PARALLEL, "LSN and time"))
+    return m.StreamAbort(xid, subxid, *c.fields(m.STREAM_ABORT_PARALLEL, "LSN and time"))
 
 
 def _begin_prepare(c: _Cursor) -> m.BeginPrepare:
-    prepare_lsn, end_lsn, time, xid = c.fields(layouts.BEGIN_PREPARE, "LSNs, time and xid")
+    prepare_lsn, end_lsn, time, xid = c.fields(m.BEGIN_PREPARE, "LSNs, time and xid")
     return m.BeginPrepare(prepare_lsn, end_lsn, time, xid, c.string("gid"))
 
 
 def _prepare(c: _Cursor) -> m.Prepare:
-    flags, prepare_lsn, end_lsn, time, xid = c.fields(layouts.PREPARE, "flags, LSNs, time and xid")
+    flags, prepare_lsn, end_lsn, time, xid = c.fields(m.PREPARE, "flags, LSNs, time and xid")
     return m.Prepare(c.no_flags(flags), prepare_lsn, end_lsn, time, xid, c.string("gid"))
 
 
 def _commit_prepared(c: _Cursor) -> m.CommitPrepared:
-    flags, commit_lsn, end_lsn, time, xid = c.fields(layouts.COMMIT_PREPARED, "flags, LSNs, time and xid")
+    flags, commit_lsn, end_lsn, time, xid = c.fields(m.COMMIT_PREPARED, "flags, LSNs, time and xid")
     return m.CommitPrepared(c.no_flags(flags), commit_lsn, end_lsn, time, xid, c.string("gid"))
 
 
 def _rollback_prepared(c: _Cursor) -> m.RollbackPrepared:
     flags, prepare_end_lsn, rollback_end_lsn, prepare_time, rollback_time, xid = c.fields(
-        layouts.ROLLBACK_PREPARED, "flags, LSNs, times and xid"
+        m.ROLLBACK_PREPARED, "flags, LSNs, times and xid"
     )
     return m.RollbackPrepared(
         c.no_flags(flags),
@@ -463,7 +462,7 @@ def _rollback_prepared(c: _Cursor) -> m.RollbackPrepared:
 
 
 def _stream_prepare(c: _Cursor) -> m.StreamPrepare:
-    flags, prepare_lsn, end_lsn, time, xid = c.fields(layouts.PREPARE, "flags, LSNs, time and xid")
+    flags, prepare_lsn, end_lsn, time, xid = c.fields(m.PREPARE, "flags, LSNs, time and xid")
     return m.StreamPrepare(c.no_flags(flags), prepare_lsn, end_lsn, time, xid, c.string("gid"))
 
 

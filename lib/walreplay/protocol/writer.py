@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from walreplay.protocol import messages as layouts
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import (
     COPYDATA_HEADER,
@@ -116,73 +115,73 @@ def _string(text: str) -> bytes:
 
 
 def _xid(xid: int | None) -> bytes:
-    return b"" if xid is None else layouts.UINT32.pack(xid)
+    return b"" if xid is None else m.UINT32.pack(xid)
 
 
 def _cell(cell: m.Cell) -> bytes:
     if cell.value is None:
         return cell.kind.encode()
-    return cell.kind.encode() + layouts.INT32.pack(len(cell.value)) + cell.value
+    return cell.kind.encode() + m.INT32.pack(len(cell.value)) + cell.value
 
 
 def _tuple_data(tag: bytes, row: m.TupleData | None) -> bytes:
     if row is None:
         return b""
-    return tag + layouts.INT16.pack(len(row.cells)) + b"".join([_cell(cell) for cell in row.cells])
+    return tag + m.INT16.pack(len(row.cells)) + b"".join([_cell(cell) for cell in row.cells])
 
 
 def _begin(v: m.Begin) -> bytes:
-    return layouts.BEGIN.pack(v.final_lsn, v.commit_time, v.xid)
+    return m.BEGIN.pack(v.final_lsn, v.commit_time, v.xid)
 
 
 def _commit(v: m.Commit) -> bytes:
-    return layouts.COMMIT.pack(v.flags, v.commit_lsn, v.end_lsn, v.commit_time)
+    return m.COMMIT.pack(v.flags, v.commit_lsn, v.end_lsn, v.commit_time)
 
 
 def _origin(v: m.Origin) -> bytes:
-    return layouts.ORIGIN.pack(v.origin_lsn) + _string(v.name)
+    return m.ORIGIN.pack(v.origin_lsn) + _string(v.name)
 
 
 def _message(v: m.Message) -> bytes:
-    head = _xid(v.xid) + layouts.MESSAGE.pack(v.transactional, v.lsn)
-    return head + _string(v.prefix) + layouts.INT32.pack(len(v.content)) + v.content
+    head = _xid(v.xid) + m.MESSAGE.pack(v.transactional, v.lsn)
+    return head + _string(v.prefix) + m.INT32.pack(len(v.content)) + v.content
 
 
 def _relation(v: m.Relation) -> bytes:
-    head = _xid(v.xid) + layouts.UINT32.pack(v.oid) + _string(v.namespace) + _string(v.name)
-    end = layouts.RELATION_END.pack(ord(v.replica_identity), len(v.columns))
+    head = _xid(v.xid) + m.UINT32.pack(v.oid) + _string(v.namespace) + _string(v.name)
+    end = m.RELATION_END.pack(ord(v.replica_identity), len(v.columns))
     return head + end + b"".join([_column(column) for column in v.columns])
 
 
 def _column(v: m.Column) -> bytes:
-    return layouts.UINT8.pack(v.key) + _string(v.name) + layouts.COLUMN_END.pack(v.type_oid, v.typmod)
+    return m.UINT8.pack(v.key) + _string(v.name) + m.COLUMN_END.pack(v.type_oid, v.typmod)
 
 
 def _type(v: m.Type) -> bytes:
-    return _xid(v.xid) + layouts.UINT32.pack(v.oid) + _string(v.namespace) + _string(v.name)
+    return _xid(v.xid) + m.UINT32.pack(v.oid) + _string(v.namespace) + _string(v.name)
 
 
 def _insert(v: m.Insert) -> bytes:
-    return _xid(v.xid) + layouts.UINT32.pack(v.relation_oid) + _tuple_data(b"N", v.new)
+    return _xid(v.xid) + m.UINT32.pack(v.relation_oid) + _tuple_data(b"N", v.new)
 
 
 def _update(v: m.Update) -> bytes:
-    head = _xid(v.xid) + layouts.UINT32.pack(v.relation_oid)
+    head = _xid(v.xid) + m.UINT32.pack(v.relation_oid)
     return head + _tuple_data(b"K", v.key) + _tuple_data(b"O", v.old) + _tuple_data(b"N", v.new)
 
 
 def _delete(v: m.Delete) -> bytes:
-    head = _xid(v.xid) + layouts.UINT32.pack(v.relation_oid)
+    head = _xid(v.xid) + m.UINT32.pack(v.relation_oid)
     return head + _tuple_data(b"K", v.key) + _tuple_data(b"O", v.old)
 
 
 def _truncate(v: m.Truncate) -> bytes:
-    head = _xid(v.xid) + layouts.TRUNCATE.pack(len(v.relation_oids), v.options)
-    return head + b"".join([layouts.UINT32.pack(oid) for oid in v.relation_oids])
+    head = _xid(v.xid) + m.TRUNCATE.pack(len(v.relation_oids), v.options)
+    return head + b"".join([m.UINT32.pack(oid) for oid in v.relation_oids])
 
 
 def _stream_start(v: m.StreamStart) -> bytes:
-    return layouts.STREAM_START.pack(v.xid, v.first_segment)
+    return m.STREAM_START.pack(v.xid, v.first_segment)
 
 
 def _stream_stop(_: m.StreamStop) -> bytes:
@@ -190,31 +189,31 @@ def _stream_stop(_: m.StreamStop) -> bytes:
 
 
 def _stream_commit(v: m.StreamCommit) -> bytes:
-    return layouts.STREAM_COMMIT.pack(v.xid, v.flags, v.commit_lsn, v.end_lsn, v.commit_time)
+    return m.STREAM_COMMIT.pack(v.xid, v.flags, v.commit_lsn, v.end_lsn, v.commit_time)
 
 
 def _stream_abort(v: m.StreamAbort) -> bytes:
-    head = layouts.STREAM_ABORT.pack(v.xid, v.subxid)
+    head = m.STREAM_ABORT.pack(v.xid, v.subxid)
     if v.abort_lsn is None or v.abort_time is None:
         return head
-    return head + layouts.STREAM_ABORT_PARALLEL.pack(v.abort_lsn, v.abort_time)
+    return head + m.STREAM_ABORT_PARALLEL.pack(v.abort_lsn, v.abort_time)
 
 
 def _begin_prepare(v: m.BeginPrepare) -> bytes:
-    return layouts.BEGIN_PREPARE.pack(v.prepare_lsn, v.end_lsn, v.prepare_time, v.xid) + _string(v.gid)
+    return m.BEGIN_PREPARE.pack(v.prepare_lsn, v.end_lsn, v.prepare_time, v.xid) + _string(v.gid)
 
 
 def _prepare(v: m.Prepare | m.StreamPrepare) -> bytes:
-    return layouts.PREPARE.pack(v.flags, v.prepare_lsn, v.end_lsn, v.prepare_time, v.xid) + _string(v.gid)
+    return m.PREPARE.pack(v.flags, v.prepare_lsn, v.end_lsn, v.prepare_time, v.xid) + _string(v.gid)
 
 
 def _commit_prepared(v: m.CommitPrepared) -> bytes:
-    head = layouts.COMMIT_PREPARED.pack(v.flags, v.commit_lsn, v.end_lsn, v.commit_time, v.xid)
+    head = m.COMMIT_PREPARED.pack(v.flags, v.commit_lsn, v.end_lsn, v.commit_time, v.xid)
     return head + _string(v.gid)
 
 
 def _rollback_prepared(v: m.RollbackPrepared) -> bytes:
-    head = layouts.ROLLBACK_PREPARED.pack(
+    head = m.ROLLBACK_PREPARED.pack(
         v.flags, v.prepare_end_lsn, v.rollback_end_lsn, v.prepare_time, v.rollback_time, v.xid
     )
     return head + _string(v.gid)

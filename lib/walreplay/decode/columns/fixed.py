@@ -17,7 +17,6 @@ from walreplay.decode.columns.base import BINARY, Call, ColumnBuilder, resized
 from walreplay.decode.columns.variable import plain_texts
 from walreplay.decode.kernels import binary as kernels_binary
 from walreplay.decode.kernels import fixed as kernels_fixed
-from walreplay.decode.kernels import fixed as kernels_times
 from walreplay.decode.kernels import programs
 from walreplay.decode.kernels.binary import NARROW_PRECISION
 from walreplay.decode.placing import Placing
@@ -228,7 +227,7 @@ def date(column_type: ColumnType, names: Names) -> ColumnBuilder:
         column_type,
         names,
         dtype=np.int32,
-        text=Call(kernels_times.dates),
+        text=Call(kernels_fixed.dates),
         binary=_whole_numbers(kernels_binary.whole_numbers_32, 4, low, high, _EPOCH_DAY),
         reader=days_from_text,
         placing=Placing(programs.DATE, FIRST_DAY, LAST_DAY),

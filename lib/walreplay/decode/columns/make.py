@@ -34,7 +34,6 @@ from walreplay.decode.columns.variable import (
 )
 from walreplay.decode.kernels import binary as kernels_binary
 from walreplay.decode.kernels import fixed as kernels_fixed
-from walreplay.decode.kernels import fixed as kernels_times
 from walreplay.decode.kernels import programs
 from walreplay.decode.kernels import text as kernels_text
 from walreplay.decode.placing import Placing
@@ -156,8 +155,8 @@ _BUILDERS: Final[dict[Family, Callable[[ColumnType, Names], ColumnBuilder]]] = {
     Family.STRING: string,
     Family.BINARY: bytea,
     Family.DATE: date,
-    Family.TIMESTAMP: partial(timestamp, text=kernels_times.timestamps, with_zone=False),
-    Family.TIMESTAMPTZ: partial(timestamp, text=kernels_times.timestamps_with_zone, with_zone=True),
+    Family.TIMESTAMP: partial(timestamp, text=kernels_fixed.timestamps, with_zone=False),
+    Family.TIMESTAMPTZ: partial(timestamp, text=kernels_fixed.timestamps_with_zone, with_zone=True),
     Family.ARRAY: _array,
     Family.NUMERIC_AS_DOUBLE: numeric_as_double,
     Family.VECTOR: VectorBuilder,

@@ -22,7 +22,7 @@ from walreplay.decode.columns.base import (
     ColumnBuilder,
     resized,
 )
-from walreplay.decode.kernels import binary as kernels_texts
+from walreplay.decode.kernels import binary as kernels_binary
 from walreplay.decode.kernels import frames as outcomes
 from walreplay.decode.kernels import text as kernels_text
 from walreplay.decode.kernels.programs import TEXT, TEXT_ONLY
@@ -91,7 +91,7 @@ class VariableBuilder(ColumnBuilder):
                 break
             size = tile.sent_length(row)
             is_binary = size <= BINARY
-            more = BINARY - size + kernels_texts.SLACK if is_binary else size + kernels_text.SLACK
+            more = BINARY - size + kernels_binary.SLACK if is_binary else size + kernels_text.SLACK
             used = int(self._ends[self.rows + row])
             other = binary if is_binary else self._text
             if used + more > self._data.size:
@@ -200,7 +200,7 @@ class LabelBuilder(TextBuilder):
         # Usually everything is text, and checking all of it at once is faster than checking each value.
         rescued = self._gather(tile, self._binary)
         start, end = (int(self._ends[row]) for row in (self.rows, self.rows + tile.size))
-        has_control = kernels_texts.has_control(self._data, self._words, start, end)
+        has_control = kernels_binary.has_control(self._data, self._words, start, end)
         fault = self._fault(tile)
         if (has_control or fault is not None) and tile.has_binary():
             tile, rescued = tile.as_text()
@@ -212,19 +212,19 @@ class LabelBuilder(TextBuilder):
 
 
 _FORMS: Final = {
-    "text": kernels_texts.AS_SENT,
-    "varchar": kernels_texts.AS_SENT,
-    "bpchar": kernels_texts.AS_SENT,
-    "name": kernels_texts.AS_SENT,
-    "json": kernels_texts.AS_SENT,
-    "xml": kernels_texts.XML,
-    "pg_node_tree": kernels_texts.AS_SENT,
-    "refcursor": kernels_texts.AS_SENT,
-    "char": kernels_texts.ONE_BYTE,
-    "jsonb": kernels_texts.VERSIONED,
-    "jsonpath": kernels_texts.VERSIONED,
-    "uuid": kernels_texts.UUID,
-    "numeric": kernels_texts.NUMERIC,
+    "text": kernels_binary.AS_SENT,
+    "varchar": kernels_binary.AS_SENT,
+    "bpchar": kernels_binary.AS_SENT,
+    "name": kernels_binary.AS_SENT,
+    "json": kernels_binary.AS_SENT,
+    "xml": kernels_binary.XML,
+    "pg_node_tree": kernels_binary.AS_SENT,
+    "refcursor": kernels_binary.AS_SENT,
+    "char": kernels_binary.ONE_BYTE,
+    "jsonb": kernels_binary.VERSIONED,
+    "jsonpath": kernels_binary.VERSIONED,
+    "uuid": kernels_binary.UUID,
+    "numeric": kernels_binary.NUMERIC,
 }
 """The kernel's form for the binary format of built-in types; values of other types are converted one by one."""
 
@@ -240,11 +240,11 @@ def string(column_type: ColumnType, names: Names) -> ColumnBuilder:
         form = _FORMS.get(builtin.name)
     elif _may_be_text(names.get(column_type.oid)):
         builder = LabelBuilder
-        form = kernels_texts.AS_SENT
-    binary = None if form is None else Call(kernels_texts.texts, (form,))
+        form = kernels_binary.AS_SENT
+    binary = None if form is None else Call(kernels_binary.texts, (form,))
     made = builder(column_type, names, text=Call(kernels_text.texts), binary=binary, reader=str.encode)
     if not column_type.overridden:
-        is_text_in_both = builder is TextBuilder and form == kernels_texts.AS_SENT
+        is_text_in_both = builder is TextBuilder and form == kernels_binary.AS_SENT
         made.placing = Placing(TEXT if is_text_in_both else TEXT_ONLY)
     return made
 
@@ -260,7 +260,7 @@ def bytea(column_type: ColumnType, names: Names) -> ColumnBuilder:
         column_type,
         names,
         text=Call(kernels_text.hex_bytes),
-        binary=Call(kernels_texts.texts, (kernels_texts.BYTEA,)),
+        binary=Call(kernels_binary.texts, (kernels_binary.BYTEA,)),
         reader=bytes_from_text,
     )
 
