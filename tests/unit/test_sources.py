@@ -207,7 +207,7 @@ def test_a_report_of_sources_keeps_what_came_of_each() -> None:
     assert [one.source for one in report.failed] == ["b", "c"]
     with pytest.raises(OrderError, match="a gap"):
         report.raise_first()
-    done, wrong, fault = report.to_dict(dict)["sources"]
+    done, wrong, fault = report.to_dict()["sources"]
     assert done == {"source": "a", "status": "done", "error": None, "report": {"n": 1}, "seconds": 1.235}
     assert (wrong["status"], wrong["error"], wrong["report"]) == ("failed", "x: a gap. Bring it", None)
     assert fault["error"] == "KeyError, a fault of walreplay"
