@@ -263,7 +263,7 @@ def _put_again(store: ObjectStore, key: str, data: bytes) -> None:
         ("s3a://nowhere/captures", "s3a://lake/mirror", "the bucket nowhere does not exist"),
         ("s3a://closed/captures", "s3a://lake/mirror", "the store denies access"),
         ("s3a://lake/o03_basic_split_bytes/captures", "s3a://closed/mirror", "the store denies access"),
-        ("s3a://lake/o03_basic_split_bytes/captures", "s3a://nowhere/mirror", "NoSuchBucket"),
+        ("s3a://lake/o03_basic_split_bytes/captures", "s3a://nowhere/mirror", "the bucket nowhere does not exist"),
         ("s3a://unlisted/captures", "s3a://lake/mirror", "the store denies access"),
     ],
 )

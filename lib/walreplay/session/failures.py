@@ -14,12 +14,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 from walreplay.errors import SparkFailure, WalReplayError
 
 _GO_ON: Final = "Nothing is half applied; run it again, it goes on where it stopped"
 _SEE_MORE: Final = "Run with --traceback to see more"
+
+_NO_BUCKET: Final = ("the bucket {bucket} does not exist", "Make it, or correct the name, then run it again")
 
 _CREDENTIALS: Final = (
     "See that it can be reached, which credentials Spark has, that they have not expired, and that they may list, read "
@@ -109,11 +111,7 @@ def failure_of(error: Exception, *, table: str | None = None, path: str | None =
 
 
 def _problem(error: Exception, text: str, cause: str | None) -> str:
-    """Write what is known of an error that quotes no value.
-
-    Args:
-        cause: the innermost exception.
-    """
+    """Write what is known of an error, and its innermost exception, that quotes no value."""
     condition, state = (_ask(error, name) for name in ("getCondition", "getSqlState"))
     problem = text.strip().splitlines()[0].removesuffix(".") if state else None
     if state is None:
@@ -133,7 +131,10 @@ def _of_store(error: OSError, *, table: str | None, path: str | None) -> SparkFa
     # Needs pyarrow, which the program begins without.
     from walreplay.session.folders import reason_of
 
-    told = f"the store denies access or cannot be reached: {reason_of(error)}"
+    reason, bucket = reason_of(error), urlsplit(path or "").netloc
+    if bucket and reason in ("NO_SUCH_BUCKET", "NoSuchBucket"):
+        return SparkFailure(_NO_BUCKET[0].format(bucket=bucket), table=table, path=path, remedy=_NO_BUCKET[1])
+    told = f"the store denies access or cannot be reached: {reason}"
     return SparkFailure(told, table=table, path=path, remedy=_CREDENTIALS)
 
 
@@ -220,8 +221,7 @@ _CAUSES: Final = (
     ),
     (
         r"UnknownStoreException: `?(?P<place>\w+://(?P<bucket>[^\s'`:/]+)[^\s'`:]*)",
-        "the bucket {bucket} does not exist",
-        "Make it, or correct the name, then run it again",
+        *_NO_BUCKET,
     ),
     (
         # What is written S3A names by its key alone, which may hold a partition's value.

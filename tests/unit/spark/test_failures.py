@@ -109,6 +109,20 @@ def test_what_spark_throws_is_told_by_its_condition_and_the_table(error: Excepti
     assert raised.value.__suppress_context__
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "When listing objects under key 'm/' in bucket 'x': AWS Error NO_SUCH_BUCKET during ListObjectsV2 operation",
+        "Generic S3 error: GET http://x/nowhere?prefix=m 404: <Error><Code>NoSuchBucket</Code><Message>m",
+    ],
+)
+def test_a_bucket_that_is_not_there_is_named(said: str) -> None:
+    found = failure_of(OSError(said), path="s3a://nowhere/m")
+    assert str(found) == (
+        "s3a://nowhere/m: the bucket nowhere does not exist. Make it, or correct the name, then run it again"
+    )
+
+
 def test_what_is_ours_or_the_programs_stays_as_it_is() -> None:
     for error in (MalformedMessage("bad", path="f.bin"), KeyError("k"), OSError(28, "No space left on device")):
         with pytest.raises(type(error)) as raised, spark_errors(table="s.t"):
