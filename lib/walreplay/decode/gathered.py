@@ -34,7 +34,7 @@ from walreplay.errors import ValueFormatError
 from walreplay.protocol import messages as m
 from walreplay.protocol.messages import Relation
 from walreplay.types.base import ColumnType
-from walreplay.types.by_value import rescued_text
+from walreplay.types.canonical import canonical_text
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -110,9 +110,9 @@ class TupleColumns:
 
     def _keep(self, number: int, start: int, bad: Sequence[Rescued]) -> None:
         """Keep values that a column cannot hold, for its rescued texts; their rows count from `start`."""
-        name, column_type = self.relation.columns[number].name, self.builders[number].column_type
+        name, type_oid = self.relation.columns[number].name, self.builders[number].column_type.oid
         for value in bad:
-            self.rescued.setdefault(start + value.row, {})[name] = rescued_text(value.text, column_type)
+            self.rescued.setdefault(start + value.row, {})[name] = canonical_text(value.text, type_oid)
 
     @property
     def nbytes(self) -> int:

@@ -21,10 +21,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from walreplay.delta.data_files import FileColumn, as_named
-from walreplay.fold.events import by_value
 from walreplay.fold.identity import contiguous, hash_rows
 from walreplay.session.folders import Folder
-from walreplay.types.by_value import Form
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -52,7 +50,6 @@ class Keys:
         tracked: the numbers of the columns that some rows leave unchanged.
         marks_deleted: the number of the column that marks deleted rows; None if deletes are not soft.
         claims: a MERGE would refuse a new row whose key is already in the table.
-        forms: the forms of key columns that are compared by value, by their positions in ``columns``.
         moved: rows have the key that they had before the run in ``b0`` …, and say by ``matches`` whether they had one.
         with_null: NULL equals NULL, as it does in a key that was configured.
     """
@@ -61,7 +58,6 @@ class Keys:
     tracked: tuple[int, ...] = ()
     marks_deleted: int | None = None
     claims: bool = False
-    forms: tuple[tuple[int, Form], ...] = ()
     moved: bool = False
     with_null: bool = False
 
@@ -71,11 +67,6 @@ class Keys:
             as_named(contiguous(rows.column(f"b{place}")), old[number].type)
             for place, number in enumerate(self.columns)
         ]
-
-    def compared(self, columns: Sequence[pa.Array]) -> list[pa.Array]:
-        """Return the key's columns as they are compared."""
-        forms = dict(self.forms)
-        return [by_value(column, forms.get(place)) for place, column in enumerate(columns)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -416,7 +407,7 @@ def _of_keys(
     there = [old[number].take(pa.array(is_open)) for number in keys.columns]
     wanted = keys.bases(rows.take(pa.array(asked)), old)
     lengths = len(is_open), len(asked)
-    found = matches_of(keys.compared(there), keys.compared(wanted), lengths, with_null=keys.with_null)
+    found = matches_of(there, wanted, lengths, with_null=keys.with_null)
     if found is None:
         return None
     base = np.full(rows.num_rows, -1)
@@ -620,7 +611,7 @@ def _bases(keys: Keys, old: Sequence[pa.Array], new: Sequence[pa.Array], rows: p
         wanted = keys.bases(rows.filter(pa.array(has_base)), old)
     count = int(np.count_nonzero(has_base))
     there = [old[number] for number in keys.columns]
-    found = matches_of(keys.compared(there), keys.compared(wanted), (len(old[0]), count), with_null=keys.with_null)
+    found = matches_of(there, wanted, (len(old[0]), count), with_null=keys.with_null)
     if found is None or not are_distinct(found):
         return None
     matches = np.full(rows.num_rows, -1)

@@ -44,6 +44,7 @@ from walreplay.evolution.texts import (
 )
 from walreplay.types.base import ColumnType, DoesNotFit, Family, Label
 from walreplay.types.builtin import BUILTIN_TYPES
+from walreplay.types.canonical import canonical_of
 from walreplay.types.composite import elements_from_text, with_elements
 
 if TYPE_CHECKING:
@@ -246,6 +247,8 @@ def keeps_values(old: ColumnType, new: ColumnType) -> bool:
         return (old.family, new.family) in ((Family.UNSIGNED, Family.INT64), doubles, doubles[::-1])
     if old.family != Family.STRING:
         return True
+    if canonical_of(new.oid) not in (None, canonical_of(old.oid)):
+        return False
     if CHARACTER in (old.postgres_name, new.postgres_name):
         modifiers = (old.typmod, old.overridden), (new.typmod, new.overridden)
         return old.postgres_name == new.postgres_name and modifiers[0] == modifiers[1]

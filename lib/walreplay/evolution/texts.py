@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from walreplay.decode.columns import NULL, make_builder
+from walreplay.decode.columns import NULL, canonical_texts, make_builder
 from walreplay.errors import ValueFormatError
 from walreplay.types.base import ColumnType, DoesNotFit, Family
 from walreplay.types.numbers import double_text, single_text
@@ -291,7 +291,7 @@ def _read_strings(texts: pa.Array, column_type: ColumnType) -> pa.Array:
         return pc.if_else(pc.less_equal(pc.utf8_length(stripped), size), padded, None)
     if column_type.postgres_name == INET:
         return pc.replace_substring_regex(texts, _ONE_ADDRESS, r"\1\2")
-    return texts
+    return canonical_texts(texts, column_type.oid)
 
 
 def _read_integers(texts: pa.Array, column_type: ColumnType) -> pa.Array:

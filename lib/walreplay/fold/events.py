@@ -2,8 +2,7 @@
 
 Decoded rows become events per file (`events_of`) and are folded there (`net_changes`), divided by key, sent to the task
 that folds the key's events of all files, and turned into rows to merge.  Columns go by number, because names are the
-source's and may be anything.  First comes the comparison of columns by value: texts that depend on the sender's
-settings get one form for each value.
+source's and may be anything.
 
 Soft deletes: a deleted row stays in the table, and a column marks it as deleted.  For the fold, a soft delete is an
 update that leaves all other columns unchanged, so later changes of the row work as after any update.  A row that takes
@@ -12,7 +11,7 @@ another key is not deleted, so key changes have to be followed (``follow`` of `e
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
@@ -23,46 +22,11 @@ import pyarrow.compute as pc
 
 from walreplay.decode.change_batch import ChangeBatch, read_rescued
 from walreplay.errors import CaptureError
-from walreplay.evolution.texts import lengths_of, offsets_of
 from walreplay.fold.identity import Hashes, contiguous, hash_rows, rescued_of
 from walreplay.fold.reducing import CLAIMED, DELETE, EXPECTED, INSERT, MOVE, UPDATE
-from walreplay.types.by_value import STRUCTURED, Form, one_form
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-
-def by_value(column: Any, form: Form | None) -> pa.Array:
-    """Return a column's texts, or those in its lists, in one form per value; other columns are returned unchanged."""
-    array = contiguous(column)
-    if form is None or array.null_count == len(array):
-        return array
-    if pa.types.is_list(array.type):
-        return _lists(array, form)
-    if form is Form.SHAPE and not pc.any(pc.match_substring_regex(array, STRUCTURED)).as_py():
-        return array
-    encoded = array.dictionary_encode()
-    texts = encoded.dictionary.to_pylist()
-    forms = [one_form(text, form) for text in texts]
-    if forms == texts:
-        return array
-    return pa.array(forms, array.type).take(encoded.indices)
-
-
-def _lists(array: pa.Array, form: Form) -> pa.Array:
-    texts = array.flatten()
-    if not pa.types.is_string(texts.type):
-        return array
-    lists = pa.ListArray.from_arrays(offsets_of(lengths_of(array)), by_value(texts, form))
-    return lists if array.null_count == 0 else pc.if_else(array.is_valid(), lists, pa.scalar(None, lists.type))
-
-
-def has_form(column: Any, form: Form) -> bool:
-    """Return whether a column has a text whose value could also be written as another text."""
-    array = contiguous(column)
-    if form is not Form.SHAPE or pa.types.is_list(array.type):
-        return bool(array.null_count < len(array))
-    return bool(pc.any(pc.match_substring_regex(array, STRUCTURED)).as_py())
 
 
 PARTITIONS_REMEDY: Final = (
@@ -98,7 +62,6 @@ class Identity:
             replaces the row that has it.  For settings that leave out some kinds of changes.
         claims: a row that takes a key states that the key is free, because no index says that it is unique.
         obstacle: why rows cannot be identified, so that they can only be inserted.
-        forms: of columns (by number) whose texts depend on the sender's settings: they are compared by value.
     """
 
     mode: Mode
@@ -106,24 +69,6 @@ class Identity:
     evicts: bool = False
     claims: bool = False
     obstacle: str | None = None
-    forms: tuple[tuple[int, Form], ...] = ()
-
-    def compared(self, columns: Sequence[Any], numbers: Sequence[int] | None = None) -> list[pa.Array]:
-        """Return columns as they are compared.
-
-        Args:
-            numbers: of the columns; None for all in their order.
-        """
-        forms = dict(self.forms)
-        return [
-            by_value(column, forms.get(number))
-            for number, column in zip(range(len(columns)) if numbers is None else numbers, columns, strict=True)
-        ]
-
-    def renumbered(self, numbers: Mapping[int, int | None], key: tuple[int, ...]) -> Identity:
-        """Return the same identity for other columns, by the new numbers of those that are left."""
-        forms = ((numbers.get(number), form) for number, form in self.forms)
-        return replace(self, key=key, forms=tuple((number, form) for number, form in forms if number is not None))
 
 
 OPERATIONS: Final = ("c", "u", "d", "r")
@@ -337,10 +282,9 @@ def interleave(parts: Sequence[tuple[Events, NDArray[np.int64]]]) -> Events:
 def key_hashes(events: Events, identity: Identity, names: Sequence[str]) -> Hashes:
     """Return the hashes of the events' row identities: the key, or in a multiset the whole row."""
     if identity.mode is not Mode.KEYED:
-        return image_hashes(events, identity)
+        return image_hashes(events)
     rescued = rescued_of(events.rescued, [names[number] for number in identity.key])
-    columns = identity.compared([events.columns[number] for number in identity.key], identity.key)
-    return hash_rows(columns, events.rows, rescued)
+    return hash_rows([events.columns[number] for number in identity.key], events.rows, rescued)
 
 
 def bucket_of(key: NDArray[np.uint64], buckets: int) -> NDArray[np.uint16]:
@@ -349,9 +293,9 @@ def bucket_of(key: NDArray[np.uint64], buckets: int) -> NDArray[np.uint16]:
     return bucket
 
 
-def image_hashes(events: Events, identity: Identity) -> Hashes:
+def image_hashes(events: Events) -> Hashes:
     """Return the hashes of whole rows; an unknown value counts as NULL."""
-    return hash_rows(identity.compared(events.columns), events.rows, events.rescued)
+    return hash_rows(events.columns, events.rows, events.rescued)
 
 
 # How events travel between tasks: one Arrow IPC stream, columns by number, so that no name can collide.
@@ -494,7 +438,7 @@ def events_of(batch: ChangeBatch, identity: Identity, *, follow: bool = False, m
     _check_key(events, batch, identity)
     if sends_whole_rows(batch, identity):
         events = _as_images(events, batch, goes=REMOVE, comes=ADD)
-        events.image = image_hashes(events, identity)
+        events.image = image_hashes(events)
         return events
     return events if batch.before is None else _with_key_changes(events, batch, identity, follow=follow)
 
@@ -609,8 +553,8 @@ def _with_key_changes(events: Events, batch: ChangeBatch, identity: Identity, *,
     old_rescued = None if batch.before_rescued is None else rescued_of(batch.before_rescued, names)
     new = events.take(at)
     new_key = [new.columns[number] for number in identity.key]
-    old_hash = hash_rows(identity.compared(old_key, identity.key), len(at), old_rescued)
-    new_hash = hash_rows(identity.compared(new_key, identity.key), len(at), rescued_of(new.rescued, names))
+    old_hash = hash_rows(old_key, len(at), old_rescued)
+    new_hash = hash_rows(new_key, len(at), rescued_of(new.rescued, names))
     changed = (old_hash[0] != new_hash[0]) | (old_hash[1] != new_hash[1])
     if not changed.any():
         return events

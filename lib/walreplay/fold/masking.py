@@ -2,9 +2,9 @@
 
 A masked value is a salted hash, as with Debezium's ``column.mask.hash.v2`` and SHA-256: over the salt and the value's
 text, both UTF-8, in 64 hexadecimal digits; NULL stays NULL.  The text is PostgreSQL's, made from the typed value.  So a
-value has the same hash in text and in binary; a timestamp whatever the sender's TimeZone (it is written in UTC); an
-interval whatever its IntervalStyle.  A value that its column cannot hold is hashed from its rescued text, which is then
-removed from the rescued data, where everybody could read it.
+value has the same hash in text and in binary, and whatever the sender's settings were (`walreplay.types.canonical`).  A
+value that its column cannot hold is hashed from its rescued text, which is then removed from the rescued data, where
+everybody could read it.
 
 Equal values have equal hashes, so that masked keys still identify rows and masked columns still join.  It also means
 that whoever knows the salt can try values out, quickly if there are few possible values.  A hash costs a Python call
@@ -24,10 +24,8 @@ import pyarrow.compute as pc
 from walreplay.decode.change_batch import METADATA_COLUMNS, ChangeBatch, field_names, read_rescued, rescued_array
 from walreplay.errors import CaptureError
 from walreplay.evolution.texts import output_of
-from walreplay.fold.events import by_value
 from walreplay.protocol.messages import Relation
 from walreplay.types.base import ColumnType, Family
-from walreplay.types.by_value import Form, form_of
 
 _MASKED: Final = "masked "
 """The beginning of a masked type's name; no PostgreSQL type's name begins so."""
@@ -54,9 +52,7 @@ def mask(values: pa.Array, column_type: ColumnType, rescued: pa.Array | None, sa
     Returns:
         strings, NULL where there is no value.
     """
-    form = form_of(column_type)
-    # The other forms serve only to compare, and are not texts that PostgreSQL would write.
-    text = output_of(by_value(values, form) if form in (Form.INTERVAL, Form.MOMENTS) else values, column_type)
+    text = output_of(values, column_type)
     if rescued is not None and rescued.null_count < len(rescued):
         text = pc.coalesce(text, rescued)
     if len(text) == text.null_count:

@@ -230,7 +230,7 @@ def fold_events(
 def _count_images(events: Events, identity: Identity) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]:
     """Count the rows of a multiset's images (`count_images`)."""
     lsn = contiguous(events.lsn).to_numpy(zero_copy_only=False)
-    return count_images(events.action, events.expected, lsn, image_hashes(events, identity))
+    return count_images(events.action, events.expected, lsn, image_hashes(events))
 
 
 def settled(
@@ -390,7 +390,7 @@ def _fold(
         unchanged[:, t] = events.unchanged[number]
     old_hashes = None
     if events.old_key is not None:
-        old_hashes = hash_rows(identity.compared(events.old_key, identity.key), events.rows, events.old_rescued)
+        old_hashes = hash_rows(events.old_key, events.rows, events.old_rescued)
     action = events.action.astype(np.uint8)
     if between_moves:
         assert old_hashes is not None
@@ -574,8 +574,7 @@ def links_of(events: Events, identity: Identity, names: Sequence[str]) -> Routes
         return None
     moves = events.action == MOVE
     new = key_hashes(events, identity, names)[0][moves]
-    old_key = identity.compared(events.old_key, identity.key)
-    old = hash_rows(old_key, events.rows, events.old_rescued)[0][moves]
+    old = hash_rows(events.old_key, events.rows, events.old_rescued)[0][moves]
     return Routes(new, old)
 
 

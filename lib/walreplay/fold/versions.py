@@ -140,7 +140,6 @@ def continued(
     events: Events,
     followed: FollowedRows,
     end_lsn: NDArray[np.int64],
-    identity: Identity,
     names: Sequence[str],
     watched: Sequence[int],
     *,
@@ -157,13 +156,13 @@ def continued(
     lsn = contiguous(events.lsn).to_numpy(zero_copy_only=False)
     always = [number for number in watched if number not in here]
     others = [number for number in watched if number in here]
-    rest, _ = _hashes([events.columns[number] for number in always], events.rescued, identity, names, always)
+    rest, _ = _hashes([events.columns[number] for number in always], events.rescued, names, always)
     value, null = np.empty((events.rows, len(others)), np.uint64), np.empty(len(others), np.uint64)
     for t, number in enumerate(others):
         values = events.columns[number]
-        value[:, t], _ = _hashes([values], events.rescued, identity, names, [number])
+        value[:, t], _ = _hashes([values], events.rescued, names, [number])
         nothing = [pa.nulls(1, contiguous(values).type)]
-        null[t] = _hashes(nothing, pa.nulls(1, pa.string()), identity, names, [number])[0][0]
+        null[t] = _hashes(nothing, pa.nulls(1, pa.string()), names, [number])[0][0]
     prior, start = np.empty(events.rows, np.int32), np.empty(events.rows, np.int32)
     replaced, may_continue = np.empty(events.rows, np.bool_), np.empty(events.rows, np.bool_)
     columns = np.array([here.index(number) for number in others], np.int64)
@@ -177,10 +176,10 @@ def continued(
 
 
 def _hashes(
-    columns: Sequence[Any], rescued: pa.Array, identity: Identity, names: Sequence[str], numbers: Sequence[int]
+    columns: Sequence[Any], rescued: pa.Array, names: Sequence[str], numbers: Sequence[int]
 ) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
     texts = rescued_of(rescued, [names[number] for number in numbers])
-    return hash_rows(identity.compared(columns, numbers), len(rescued), texts)
+    return hash_rows(columns, len(rescued), texts)
 
 
 def continue_bases(
@@ -208,25 +207,23 @@ def continue_bases(
         # More rows of the last base may come.
         last = int(np.nonzero(begins)[0][-1])
         if last:
-            yield from _continue(rows.slice(0, last), begins[:last], identity, names, watched)
+            yield from _continue(rows.slice(0, last), begins[:last], names, watched)
         waiting = rows.slice(last).to_batches()
     if waiting:
         rows = pa.Table.from_batches(waiting).combine_chunks()
-        yield from _continue(rows, _begins(rows, identity), identity, names, watched)
+        yield from _continue(rows, _begins(rows, identity), names, watched)
 
 
 def _begins(rows: pa.Table, identity: Identity) -> NDArray[np.bool_]:
     """Return which rows are the first of a base."""
     keys = [contiguous(rows.column(f"b{k}")) for k in range(len(identity.key))]
-    first, second = hash_rows(
-        identity.compared(keys, identity.key), rows.num_rows, contiguous(rows.column("base_rescued"))
-    )
+    first, second = hash_rows(keys, rows.num_rows, contiguous(rows.column("base_rescued")))
     same = (first[1:] == first[:-1]) & (second[1:] == second[:-1])
     return np.concatenate([[True], ~same])
 
 
 def _continue(
-    rows: pa.Table, begins: NDArray[np.bool_], identity: Identity, names: Sequence[str], watched: Sequence[int]
+    rows: pa.Table, begins: NDArray[np.bool_], names: Sequence[str], watched: Sequence[int]
 ) -> Iterator[pa.RecordBatch]:
     def column(name: str) -> pa.Array:
         return contiguous(rows.column(name))
@@ -235,8 +232,8 @@ def _continue(
         found: NDArray[np.bool_] = pc.coalesce(column(name), pa.scalar(value=False)).to_numpy(zero_copy_only=False)
         return found
 
-    own = _hashes([column(f"c{n}") for n in watched], column("rescued"), identity, names, watched)
-    olds = _hashes([column(f"o{n}") for n in watched], column("o_rescued"), identity, names, watched)
+    own = _hashes([column(f"c{n}") for n in watched], column("rescued"), names, watched)
+    olds = _hashes([column(f"o{n}") for n in watched], column("o_rescued"), names, watched)
     opens, goes_on = truths("opens"), truths("may_continue") & ~begins
     after = np.flatnonzero(goes_on)
     of_base = ~opens[after - 1]
@@ -413,7 +410,7 @@ def version_rows(
     if identity.mode is Mode.APPEND:
         end, gone = np.full(events.rows, -1, np.int32), np.zeros(events.rows, np.bool_)
     else:
-        end, gone = follow_images(events.action, bucket.epoch, image_hashes(events, identity)), events.action < 0
+        end, gone = follow_images(events.action, bucket.epoch, image_hashes(events)), events.action < 0
     yield from _images_closed(bucket, np.nonzero(gone & (end < 0))[0])
     span = _Span.of(bucket, end)
     for at in _parts(np.nonzero(span.is_seen(keep=keep) & ~gone)[0]):
@@ -479,7 +476,7 @@ def _keyed(bucket: _Bucket, watched: Sequence[int] | None, table: str | None) ->
     start = np.arange(events.rows, dtype=np.int32)
     goes_on = None
     if watched is not None:
-        goes_on = continued(events, followed, span.lsn, identity, names, watched, keep=keep)
+        goes_on = continued(events, followed, span.lsn, names, watched, keep=keep)
         wanted, start = wanted & ~goes_on.replaced, goes_on.start
     for at in _parts(np.nonzero(wanted)[0]):
         source = followed.source[at]
@@ -509,7 +506,7 @@ def _followed(bucket: _Bucket, here: Sequence[int]) -> FollowedRows:
         unchanged[:, t] = events.unchanged[number]
     old_hashes = None
     if events.old_key is not None:
-        old_hashes = hash_rows(identity.compared(events.old_key, identity.key), events.rows, events.old_rescued)
+        old_hashes = hash_rows(events.old_key, events.rows, events.old_rescued)
     hashes, action = key_hashes(events, identity, bucket.names), events.action.astype(np.uint8)
     return follow_keys(action, events.expected, bucket.epoch, _lsn(events), hashes, old_hashes, unchanged)
 

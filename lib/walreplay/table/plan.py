@@ -406,8 +406,7 @@ def _epoch(
     rescues = taken[-1][1].selection.metadata.rescued_data is not None
     last_number, last = len(taken) - 1, taken[-1][1]
     key = tuple(evolution.number_of(last_number, k) for k in last.identity.key)
-    numbers = {number: evolution.number_of(last_number, number) for number, _ in last.identity.forms}
-    identity = last.identity.renumbered(numbers, key)
+    identity = replace(last.identity, key=key)
     projections = []
     tracked: set[int] = set()
     for step, (start, version) in enumerate(taken):

@@ -27,7 +27,6 @@ from walreplay.spark.workers.fold import FoldTask, HistoryTask
 from walreplay.spark.workers.rows import PARTS
 from walreplay.table.plan import Epoch, TablePlan
 from walreplay.types.base import ColumnType
-from walreplay.types.by_value import Form
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -305,7 +304,6 @@ class Merge:
         stops_at_missing: nothing is committed if a change does not find its row.
         properties: what the table is created with, if it does not exist yet, with its comment.
         before: its columns as the ledger knows them, if it does.
-        has_bases: each row brings the key as the table writes it.
         empties: of a history: commit LSN and time of the first truncate, which ends all versions from before the run.
         watched: of a history: the columns whose changes begin versions; None if each change begins one.
         appends: the table has no rows that may change.
@@ -324,7 +322,6 @@ class Merge:
     commit: delta.CommitId
     converts_key: bool = False
     stops_at_missing: bool = False
-    has_bases: bool = False
     properties: tuple[tuple[str, str], ...] = ()
     comment: str = ""
     before: TableShape | None = None
@@ -381,12 +378,6 @@ class Merge:
             if column.source == OWN:
                 return number
         return None
-
-    @property
-    def key_forms(self) -> tuple[tuple[int, Form], ...]:
-        """The forms of key columns that are compared by value, by their positions in the key."""
-        forms = dict(self.identity.forms)
-        return tuple((k, forms[number]) for k, number in enumerate(self.identity.key) if number in forms)
 
     def type_of(self, number: int) -> ColumnType:
         """Return a column's type."""

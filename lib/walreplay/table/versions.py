@@ -30,7 +30,6 @@ from walreplay.spark.workers.decode import Assigned, Assignment
 from walreplay.stream.plan import Plan
 from walreplay.table.registry import MirrorEntry
 from walreplay.types.base import ColumnType, Family, Label
-from walreplay.types.by_value import Form, form_of
 from walreplay.types.registry import keeps_values_apart
 
 
@@ -411,7 +410,6 @@ def _identified(version: Version, sent: Sent, settings: Settings) -> Version:
         key=tuple(places[n] for n in identity.key),
         evicts=evicts,
         claims=sent.claims and identity.mode is Mode.KEYED,
-        forms=() if identity.mode is Mode.APPEND else _forms(resolved, selection),
     )
     if selection.soft_deletes:
         if identity.mode is Mode.MULTISET:
@@ -426,12 +424,6 @@ def _identified(version: Version, sent: Sent, settings: Settings) -> Version:
         notes.append(OWN_IDENTITY.format(", ".join(relation.columns[selection.columns[n]].name for n in identity.key)))
     configured = keys is not None and not ignored
     return replace(version, columns=columns, identity=identity, configured=configured, notes=tuple(notes))
-
-
-def _forms(types: Sequence[ColumnType], selection: Selection) -> tuple[tuple[int, Form], ...]:
-    """Return the forms by which wanted columns are compared; the hash of a masked one says nothing of its value."""
-    forms = ((place, form_of(types[n])) for place, n in enumerate(selection.columns) if n not in selection.masked)
-    return tuple((place, form) for place, form in forms if form is not None)
 
 
 def _check_exact(relation: Relation, identity: Identity, types: Sequence[ColumnType]) -> None:

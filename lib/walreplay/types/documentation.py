@@ -75,7 +75,7 @@ _GROUPS: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
     (("timestamp",), ""),
     (("timestamptz",), ""),
     (("time", "timetz"), "24:00:00 too"),
-    (("interval",), "in the sender's IntervalStyle"),
+    (("interval",), "in the IntervalStyle postgres"),
     (("money",), "with the sign and the separators of the server's lc_monetary"),
     (("bit", "varbit"), ""),
     (("inet", "cidr", "macaddr", "macaddr8"), ""),
@@ -83,10 +83,8 @@ _GROUPS: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
     (("tsvector", "tsquery"), ""),
     (("int4range", "int8range", "numrange"), ""),
     (("int4multirange", "int8multirange", "nummultirange"), ""),
-    (
-        ("daterange", "tsrange", "tstzrange", "datemultirange", "tsmultirange", "tstzmultirange"),
-        "in the sender's DateStyle and TimeZone",
-    ),
+    (("daterange", "tsrange", "datemultirange", "tsmultirange"), "in the sender's DateStyle"),
+    (("tstzrange", "tstzmultirange"), "in the sender's DateStyle; in UTC if that is ISO"),
     (("xid8", "cid", "tid", "pg_lsn", "pg_snapshot", "txid_snapshot"), ""),
     (
         (

@@ -22,19 +22,14 @@ from walreplay.delta.target import quote
 from walreplay.fold.events import Mode
 from walreplay.spark.workers.fold import continue_batches
 from walreplay.table.table_run import VERSION_COLUMNS, Merge
-from walreplay.types.by_value import Form
 from walreplay.writing.merge import (
     RowCounts,
     Written,
-    compared_keys,
-    formed,
     image_of,
     kept_rows,
     match_moved,
-    may_differ,
     merged_rescued,
     refuse_claimed,
-    with_bases,
 )
 from walreplay.writing.multiset import ImageSql
 
@@ -260,15 +255,6 @@ def _statement(merge: Merge, match: str, marking: delta.Marking) -> str:
 
 
 def _merge_keyed(spark: SparkSession, kept: DataFrame, found: Mapping[str, Any], merge: Merge) -> Written:
-    forms = {column: form for column, _, _, form in compared_keys(merge, moved=True) if form is not None}
-    if forms and may_differ(kept, forms):
-        rows = with_bases(spark, kept, _open_rows(merge), compared_keys(merge, moved=True))
-        with kept_rows(spark, rows, {"rows": "count(1)"}) as (translated, _):
-            return _merge_with_bases(spark, translated, found, merge)
-    return _merge_with_bases(spark, kept, found, merge)
-
-
-def _merge_with_bases(spark: SparkSession, kept: DataFrame, found: Mapping[str, Any], merge: Merge) -> Written:
     match, kept = match_moved(merge), _spread(kept, merge)
     kept.selectExpr("*", "closes AS matches").createOrReplaceTempView(_SOURCE)
     (row,) = spark.sql(
@@ -315,22 +301,21 @@ def _merge_images(spark: SparkSession, kept: DataFrame, found: Mapping[str, Any]
     """End copies of images: the newest first, so that it does not matter where runs end."""
     images = ImageSql.of(spark, merge)
     kept.where("closes").createOrReplaceTempView(_CLOSING)
-    forms = {f"c{number}": form for number, form in merge.identity.forms}
-    forms = forms if may_differ(kept, forms, "closes") else {}
-    closing_rows, open_rows = _with_forms(spark, merge, forms)
-    alike = ", ".join([*images.alike(without=forms), *(f"v{source}" for source in forms)])
+    alike = ", ".join(images.alike())
     numbered = spark.sql(
         f"SELECT *, min(place) OVER (PARTITION BY {alike}) AS image, "
         f"row_number() OVER (PARTITION BY {alike} ORDER BY closes_lsn, ordinal) AS nth "
-        f"FROM (SELECT *, monotonically_increasing_id() AS place FROM ({closing_rows}))"
+        f"FROM (SELECT *, monotonically_increasing_id() AS place FROM {_CLOSING})"
     )
     with kept_rows(spark, numbered, {"rows": "count(1)"}) as (closing, _):
         closing.createOrReplaceTempView(_CLOSING)
-        same = " AND ".join([images.same("u", "s", without=forms), *(f"u.v{name} <=> s.v{name}" for name in forms)])
+        # Under the source's names, because the table's can be anything.
+        listed = ", ".join(f"t.{place} AS {source}" for place, source in merge.pairs)
         there = (
             "SELECT s.image, u.start_lsn AS base_lsn, u.ordinal AS base_ordinal, "
             "row_number() OVER (PARTITION BY s.image ORDER BY u.start_lsn DESC, u.ordinal DESC) AS nth "
-            f"FROM (SELECT * FROM {_CLOSING} WHERE place = image) AS s JOIN ({open_rows}) AS u ON {same}"
+            f"FROM (SELECT * FROM {_CLOSING} WHERE place = image) AS s "
+            f"JOIN (SELECT {listed} FROM {_open_rows(merge)} AS t) AS u ON {images.same('u', 's')}"
         )
         columns = ", ".join(f"s.{name}" for name in kept.columns)
         ended = spark.sql(
@@ -344,25 +329,3 @@ def _merge_images(spark: SparkSession, kept: DataFrame, found: Mapping[str, Any]
             lost = (found.get("live") or 0) + (found.get("gone") or 0)
             counts = _lost({"unknown": found.get("unknown")}, deletes=(known["missing"] or 0) + lost)
             return _commit(spark, merge, _same_version(merge), counts)
-
-
-def _with_forms(spark: SparkSession, merge: Merge, forms: Mapping[str, Form]) -> tuple[str, str]:
-    """Write queries for the closing rows, and for the table's open ones under the same names.
-
-    Both have the columns ``v<column>``: the form of each text that may have been written otherwise in the table.
-    """
-    places = {source: place for place, source in merge.pairs}
-    joins: dict[str, list[str]] = {"t": [], "s": []}
-    for source, form in forms.items():
-        kind = merge.type_of(int(source[1:])).arrow
-        for side, rows, column in (("t", _open_rows(merge), places[source]), ("s", _CLOSING, source)):
-            query = f"SELECT DISTINCT {column} AS text FROM {rows} WHERE {column} IS NOT NULL"
-            view = formed(spark, query, form, kind, f"walreplay_forms_{side}_{source}")
-            joins[side].append(f"LEFT JOIN {view} AS m{source} ON {side}.{column} <=> m{source}.text")
-    own = [f"m{source}.form AS v{source}" for source in forms]
-    # Under the source's names, because the table's can be anything.
-    there = ", ".join([*(f"t.{place} AS {source}" for place, source in merge.pairs), *own])
-    return (
-        f"SELECT {', '.join(['s.*', *own])} FROM {_CLOSING} AS s {' '.join(joins['s'])}",
-        f"SELECT {there} FROM {_open_rows(merge)} AS t {' '.join(joins['t'])}",
-    )

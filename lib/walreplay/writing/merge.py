@@ -2,10 +2,6 @@
 
 Tables whose rows have no key are merged by `walreplay.writing.multiset`.
 
-Rows to merge are compared with the target by value, because its texts may have been sent under other settings.  A MERGE
-compares texts as they are.  So Python first converts the texts of both sides to one form for each value.  If the forms
-of two texts are equal, the target's text replaces the source's before the MERGE.
-
 Updates and deletes of rows that are not in their table are a contradiction if all rows of it were captured.  But
 nothing in the bytes says that a table was empty when the captures began.  So a missing row is a warning, or stops the
 run if that is configured (``on_missing_row``).  It is neither if the configuration itself leaves rows out.
@@ -13,10 +9,9 @@ run if that is configured (``on_missing_row``).  It is neither if the configurat
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -31,10 +26,8 @@ from walreplay.evolution.convert import may_be_rescued
 from walreplay.fold.events import PARTITIONS_REMEDY, Mode
 from walreplay.report import Way
 from walreplay.session.isolation import has_own_sessions, settings
-from walreplay.spark.workers.fold import FORMED, TEXT, form_batches
 from walreplay.spark.workers.rows import refusal_in, refusal_text
 from walreplay.table.table_run import Merge, is_own
-from walreplay.types.by_value import STRUCTURED, Form
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -86,90 +79,6 @@ def _told(updates: int, deletes: int) -> str:
     kinds = [f"{count:,} to be {what}" for count, what in ((updates, "updated"), (deletes, "deleted")) if count]
     total = updates + deletes
     return f"{total:,} {'row is' if total == 1 else 'rows are'} not in the table though changed: {', '.join(kinds)}"
-
-
-def formed(spark: SparkSession, query: str, form: Form, kind: pa.DataType, view: str) -> str:
-    """Create a view with the columns ``text`` and ``form``; return its name.
-
-    Args:
-        query: SQL for a column ``text``, without duplicates.
-        kind: the type of the texts: strings, or lists of strings.
-        view: the name for the view.
-    """
-    schema = pa.schema([pa.field(TEXT, kind), pa.field(FORMED, kind)])
-    spark.sql(query).mapInArrow(partial(form_batches, form=form), sql_schema(schema)).createOrReplaceTempView(view)
-    return view
-
-
-def may_differ(frame: DataFrame, columns: Mapping[str, Form], condition: str = "true") -> bool:
-    """Return whether any row has a text that the target may hold as another text of the same value.
-
-    Args:
-        columns: columns of the frame, and the form of each.
-        condition: SQL for the rows that are looked at.
-    """
-    pattern = STRUCTURED.replace("\\", "\\\\")
-    terms = [
-        f"{name} RLIKE '{pattern}'" if form is Form.SHAPE else f"{name} IS NOT NULL" for name, form in columns.items()
-    ]
-    return bool(terms) and not frame.where(f"({condition}) AND ({' OR '.join(terms)})").limit(1).isEmpty()
-
-
-def with_bases(
-    spark: SparkSession, source: DataFrame, target: str, keys: Sequence[tuple[str, str, pa.DataType, Form | None]]
-) -> DataFrame:
-    """Add the columns ``b0`` … to rows to merge: each row's key as the target writes it, else the row's own.
-
-    Args:
-        target: the table's name in SQL.
-        keys: for each key column: its name in the source, its quoted name in the target, its type, and the form by
-            which it is compared.
-    """
-    own = "walreplay_keys"
-    source.createOrReplaceTempView(own)
-    formed_there, formed_here, joins_there, joins_here = [], [], [], []
-    for k, (column, place, kind, form) in enumerate(keys):
-        if form is None:
-            exact = "CAST(CAST({} AS DOUBLE) AS STRING)" if pa.types.is_floating(kind) else "{}"
-            formed_there.append(f"{exact.format(f't.{place}')} AS v{k}")
-            formed_here.append(f"{exact.format(f's.{column}')} AS v{k}")
-            continue
-        there = formed(
-            spark,
-            f"SELECT DISTINCT {place} AS {TEXT} FROM {target} WHERE {place} IS NOT NULL",
-            form,
-            kind,
-            f"walreplay_there_{k}",
-        )
-        here = formed(
-            spark,
-            f"SELECT DISTINCT {column} AS {TEXT} FROM {own} WHERE {column} IS NOT NULL",
-            form,
-            kind,
-            f"walreplay_here_{k}",
-        )
-        formed_there.append(f"m{k}.{FORMED} AS v{k}")
-        formed_here.append(f"m{k}.{FORMED} AS v{k}")
-        joins_there.append(f"JOIN {there} AS m{k} ON t.{place} = m{k}.{TEXT}")
-        joins_here.append(f"LEFT JOIN {here} AS m{k} ON s.{column} = m{k}.{TEXT}")
-    numbers = range(len(keys))
-    listed = ", ".join(f"v{k}" for k in numbers)
-    texts = ", ".join(f"x{k}" for k, (_, _, _, form) in enumerate(keys) if form is not None)
-    stored = (
-        f"SELECT {listed}, min(struct({texts})) AS own FROM (SELECT {', '.join(formed_there)}, "
-        f"{', '.join(f't.{place} AS x{k}' for k, (_, place, _, _) in enumerate(keys))} FROM {target} AS t "
-        f"{' '.join(joins_there)}) GROUP BY {listed}"
-    )
-    others = [name for name in source.columns if name not in {f"b{k}" for k in numbers}]
-    bases = ", ".join(
-        f"{f's.{column}' if form is None else f'coalesce(o.own.x{k}, s.{column})'} AS b{k}"
-        for k, (column, _, _, form) in enumerate(keys)
-    )
-    same = " AND ".join(f"s.v{k} <=> o.v{k}" for k in numbers)
-    return spark.sql(
-        f"SELECT {', '.join(f's.{name}' for name in others)}, {bases} FROM (SELECT s.*, {', '.join(formed_here)} "
-        f"FROM {own} AS s {' '.join(joins_here)}) AS s LEFT JOIN ({stored}) AS o ON {same}"
-    )
 
 
 # The commit
@@ -459,10 +368,6 @@ def merge_kept(spark: SparkSession, kept: DataFrame, found: Mapping[str, Any], m
     Args:
         found: totals over the rows, by name.
     """
-    if not merge.has_bases and _needs_bases(kept, merge):
-        rows = with_bases(spark, kept, merge.own_rows, compared_keys(merge, moved=merge.moves))
-        with kept_rows(spark, rows, {"rows": "count(1)"}) as (translated, _):
-            return merge_kept(spark, translated, found, replace(merge, has_bases=True))
     counts = keyed_counts(found)
     kept.createOrReplaceTempView(_SOURCE)
     if merge.stops_at_missing and (counts.live or counts.gone):
@@ -470,25 +375,6 @@ def merge_kept(spark: SparkSession, kept: DataFrame, found: Mapping[str, Any], m
     with delta.committing(spark, counts.counted(merge)) as marking:
         metrics = delta.merge(spark, _keyed_statement(merge, marking))
     return Written(counts, metrics)
-
-
-def compared_keys(merge: Merge, *, moved: bool) -> list[tuple[str, str, pa.DataType, Form | None]]:
-    """Describe the key's columns for `with_bases`.
-
-    Args:
-        moved: each row has its base's key besides its own.
-    """
-    forms, columns = dict(merge.key_forms), merge.shape.columns
-    return [
-        (f"b{k}" if moved else f"c{n}", quote(columns[n].name), columns[n].type.arrow, forms.get(k))
-        for k, n in enumerate(merge.identity.key)
-    ]
-
-
-def _needs_bases(kept: DataFrame, merge: Merge) -> bool:
-    """Return whether the table may hold a key as another text of the same value."""
-    forms = {column: form for column, _, _, form in compared_keys(merge, moved=merge.moves) if form is not None}
-    return bool(forms) and may_differ(kept, forms)
 
 
 def _missing(spark: SparkSession, merge: Merge) -> RowCounts:
@@ -569,7 +455,7 @@ def _match(merge: Merge) -> str:
     for k, number in enumerate(merge.identity.key):
         column = merge.shape.columns[number]
         kind = column.type.arrow
-        source = f"s.b{k}" if merge.moves or merge.has_bases else f"s.c{number}"
+        source = f"s.b{k}" if merge.moves else f"s.c{number}"
         target = f"t.{quote(column.name)}"
         rescuable = key_may_be_rescued(merge, number)
         if not merge.configured and not rescuable and not pa.types.is_floating(kind):

@@ -5,7 +5,7 @@ A row's *image* is all its values but the commit's LSN and time.  Rows with equa
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,15 +15,12 @@ from walreplay.delta import statements as delta
 from walreplay.delta.statements import sql_type
 from walreplay.delta.target import quote
 from walreplay.table.table_run import Merge
-from walreplay.types.by_value import Form
 from walreplay.writing.merge import (
     RowCounts,
     Written,
     append_rows,
-    formed,
     image_of,
     kept_rows,
-    may_differ,
     rescued_json,
     same_image,
 )
@@ -74,68 +71,12 @@ def merge_kept_images(spark: SparkSession, folded: DataFrame, totals: Mapping[st
         return append_rows(spark, folded, merge, "append", create=False)
     images = ImageSql.of(spark, merge)
     unknown = RowCounts(unknown=totals["unknown"] or 0)
-    return _apply(images, images.counted(_as_stored(images, folded)), added_ids(merge), unknown)
+    return _apply(images, images.counted(folded), added_ids(merge), unknown)
 
 
 def added_ids(merge: Merge) -> list[int]:
     """Return the ids of the columns that were added while the table had rows; a later column has a higher id."""
     return [column.id for column in merge.shape.present if column.added]
-
-
-def _as_stored(images: ImageSql, folded: DataFrame) -> DataFrame:
-    """Write deleted rows with the texts that the table has for the same values.
-
-    If the table has copies of an image under several texts, the deleted row is divided: the newest copies go, whatever
-    their texts.
-    """
-    forms = {f"c{number}": form for number, form in images.merge.identity.forms}
-    if not may_differ(folded, forms, "needed > 0"):
-        return folded
-    spark = images.spark
-    folded.selectExpr("*", "monotonically_increasing_id() AS image").createOrReplaceTempView(_ROWS)
-    texts = [source for _, source in images.image if source in forms]
-    listed = ", ".join(f"x{source}" for source in texts)
-    spark.sql(
-        f"SELECT image, {listed}, count(*) AS taken FROM (SELECT *, row_number() OVER "
-        f"(PARTITION BY image ORDER BY {images.newest_first('u')}is_own DESC, {listed}) AS place "
-        f"FROM ({_stored(images, forms, texts)}) AS u) WHERE place <= needed AND NOT is_own GROUP BY image, {listed}"
-    ).createOrReplaceTempView(_STORED)
-    kept = {"needed": "s.needed - coalesce(o.moved, 0L)", "net": "s.net + coalesce(o.moved, 0L)"}
-    other = {"needed": "o.taken", "net": "-o.taken", "unknown": "false"} | {name: f"o.x{name}" for name in texts}
-    kept_rows_, other_rows = (
-        ", ".join(f"{changed.get(name, f's.{name}')} AS {name}" for name in folded.columns) for changed in (kept, other)
-    )
-    return spark.sql(
-        f"SELECT {kept_rows_} FROM {_ROWS} AS s LEFT JOIN "
-        f"(SELECT image, sum(taken) AS moved FROM {_STORED} GROUP BY image) AS o ON s.image = o.image "
-        f"UNION ALL SELECT {other_rows} FROM {_ROWS} AS s JOIN {_STORED} AS o ON s.image = o.image"
-    ).where("needed > 0 OR net != 0")
-
-
-def _stored(images: ImageSql, forms: Mapping[str, Form], texts: Sequence[str]) -> str:
-    """Write a query for the table's copies of each deleted image, with their texts (``x<column>``)."""
-    target = images.merge.own_rows
-    places = {source: place for place, source in images.merge.pairs}
-    joins: dict[str, list[str]] = {"t": [], "s": []}
-    for source in texts:
-        kind = images.merge.type_of(int(source[1:])).arrow
-        for side, table, column in (("t", target, places[source]), ("s", _ROWS, source)):
-            query = f"SELECT DISTINCT {column} AS text FROM {table} WHERE {column} IS NOT NULL"
-            view = formed(images.spark, query, forms[source], kind, f"walreplay_forms_{side}_{source}")
-            joins[side].append(f"LEFT JOIN {view} AS m{source} ON {side}.{column} <=> m{source}.text")
-    found = ", ".join(f"m{source}.form AS v{source}" for source in texts)
-    # Under the source's names, because the table's can be anything.
-    there = ", ".join(f"t.{place} AS {source}" for place, source in images.merge.pairs)
-    same_forms = " AND ".join(f"s.v{source} <=> u.v{source}" for source in texts)
-    is_own = " AND ".join(f"s.{source} <=> u.{source}" for source in texts)
-    stored = ", ".join(f"u.{source} AS x{source}" for source in texts)
-    lsn = ", u.lsn" if images.has_lsn else ""
-    return (
-        f"SELECT s.image, s.needed, ({is_own}) AS is_own, {stored}{lsn} "
-        f"FROM (SELECT s.*, {found} FROM {_ROWS} AS s {' '.join(joins['s'])} WHERE s.needed > 0) AS s "
-        f"JOIN (SELECT {there}, {found} FROM {target} AS t {' '.join(joins['t'])}) AS u "
-        f"ON {images.same('u', 's', without=texts)} AND {same_forms}"
-    )
 
 
 def _apply(images: ImageSql, counted: DataFrame, added: list[int], unknown: RowCounts) -> Written:
@@ -186,18 +127,15 @@ class ImageSql:
         """Take the columns of `image_of_rows`."""
         return cls(spark, merge, tuple(image_of_rows(merge)))
 
-    def same(self, one: str, other: str, *, without: Collection[str] = ()) -> str:
+    def same(self, one: str, other: str) -> str:
         """Write the condition that two rows are equal.
 
         Args:
             one: the alias of a row; ``t`` is one of the target's.
             other: the alias of one of the source's rows.
-            without: the source's columns that are not compared.
         """
-        terms = ["true"] if without else []
+        terms = []
         for target, source in self.image:
-            if source in without:
-                continue
             first, second = f"{one}.{target if one == 't' else source}", f"{other}.{source}"
             if source == "rescued":
                 first, second = self._rescued(first), self._rescued(second)
@@ -216,13 +154,9 @@ class ImageSql:
                 return f"{alias}.{target if alias == 't' else source} DESC, "
         return ""
 
-    def alike(self, *, without: Collection[str] = ()) -> list[str]:
-        """Write the expressions that are the same for equal images of the source's rows.
-
-        Args:
-            without: the source's columns that are not compared.
-        """
-        sources = [source for _, source in self.image if source not in without]
+    def alike(self) -> list[str]:
+        """Write the expressions that are the same for equal images of the source's rows."""
+        sources = [source for _, source in self.image]
         return [self._rescued(one) if one == "rescued" else image_of(one, self._kind(one)) for one in sources]
 
     def _rescued(self, text: str, without: Sequence[str] = ()) -> str:

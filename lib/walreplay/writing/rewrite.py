@@ -183,7 +183,6 @@ def _told_apart(merge: Merge, sources: Sequence[str]) -> Keys | Images | None:
         tracked=merge.tracked,
         marks_deleted=merge.marks_deleted,
         claims=merge.configured or merge.identity.claims,
-        forms=merge.key_forms,
         moved=merge.moves,
         with_null=merge.configured,
     )
@@ -194,7 +193,7 @@ def _obstacle_of_rows(merge: Merge) -> str | None:
     if merge.watched is not None:
         return "whether a version begins hangs on the one that the table has"
     if merge.identity.mode is Mode.MULTISET:
-        return "values of its rows may be written in several ways" if merge.identity.forms else None
+        return None
     if merge.identity.evicts:
         return "a row may take over the key of another: deletes are soft, changes are skipped, or gaps are allowed"
     if merge.converts_key or any(

@@ -17,5 +17,6 @@ Used by: decode, evolution.
 
 from walreplay.decode.columns.base import BINARY, NULL, UNCHANGED, ColumnBuilder
 from walreplay.decode.columns.make import make_builder
+from walreplay.decode.columns.variable import canonical_texts
 
-__all__ = ["BINARY", "NULL", "UNCHANGED", "ColumnBuilder", "make_builder"]
+__all__ = ["BINARY", "NULL", "UNCHANGED", "ColumnBuilder", "canonical_texts", "make_builder"]

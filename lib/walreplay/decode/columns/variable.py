@@ -23,6 +23,7 @@ from walreplay.decode.columns.base import (
     resized,
 )
 from walreplay.decode.kernels import binary as kernels_binary
+from walreplay.decode.kernels import canonical as kernels_canonical
 from walreplay.decode.kernels import frames as outcomes
 from walreplay.decode.kernels import text as kernels_text
 from walreplay.decode.kernels.programs import TEXT, TEXT_ONLY
@@ -30,6 +31,7 @@ from walreplay.decode.placing import Placing
 from walreplay.errors import NotSupported, ValueFormatError
 from walreplay.types.base import ColumnType, DoesNotFit, Family, Rescued
 from walreplay.types.builtin import BUILTIN_TYPES, EXTENSION_TEXTS, EXTENSION_TYPES
+from walreplay.types.canonical import canonical_of
 from walreplay.types.composite import VECTOR_FORM, elements_from_text
 from walreplay.types.rendering import NotRendered
 from walreplay.types.strings import bytes_from_text
@@ -193,6 +195,38 @@ class TextBuilder(VariableBuilder):
         return self._data[: self._data.size & ~7].view(np.uint64)
 
 
+class CanonicalBuilder(TextBuilder):
+    """Text that depends on the sender's settings: the column has each value's canonical text."""
+
+    def _arrow(self, rows: int, validity: pa.Buffer | None) -> pa.Array:
+        return canonical_texts(super()._arrow(rows, validity), self.column_type.oid)
+
+
+def canonical_texts(texts: pa.Array, type_oid: int) -> pa.Array:
+    """Write the texts of a type as PostgreSQL does under the settings of docs/capturing.md.
+
+    Args:
+        texts: strings; NULL stays NULL.
+        type_oid: of the type that they are sent in.
+    """
+    canonical = canonical_of(type_oid)
+    _, ends, data = texts.buffers()
+    if canonical is None or not ends:
+        return texts
+    places = np.frombuffer(ends, np.int32)[texts.offset : texts.offset + len(texts) + 1]
+    rows = np.empty(len(texts), np.int32)
+    found = rows[: kernels_canonical.uncertain(np.frombuffer(data or b"", np.uint8), places, canonical.look, rows)]
+    if not found.size:
+        return texts
+    sent = texts.take(pa.array(found)).dictionary_encode()
+    written = pa.array(map(canonical.write, sent.dictionary.to_pylist()), pa.string())
+    if written.equals(sent.dictionary):
+        return texts
+    differs = np.zeros(len(texts), np.bool_)
+    differs[found] = True
+    return pc.replace_with_mask(texts, pa.array(differs), written.take(sent.indices))
+
+
 class LabelBuilder(TextBuilder):
     """A user-defined type: if all bytes are text (as an enum's labels), they are kept; otherwise each value is read."""
 
@@ -234,7 +268,7 @@ _EXTENSIONS: Final = frozenset({*EXTENSION_TYPES, *EXTENSION_TEXTS})
 def string(column_type: ColumnType, names: Names) -> ColumnBuilder:
     """Return the builder for all types that stay text."""
     builtin = BUILTIN_TYPES.get(column_type.oid)
-    builder = TextBuilder
+    builder: type[TextBuilder] = TextBuilder if canonical_of(column_type.oid) is None else CanonicalBuilder
     form: int | None = None
     if builtin is not None:
         form = _FORMS.get(builtin.name)

@@ -144,7 +144,7 @@ _ONE: Final = np.uint64(1)
 
 
 @helper
-def _nearest_float(number, decimals, fraction_bits):
+def nearest_float(number, decimals, fraction_bits):
     """Return the bits of the float that is nearest to number / 10 ** decimals; number is not 0.
 
     This is the algorithm of Eisel and Lemire ("Number Parsing at a Gigabyte per Second", 2021, section 5), for the few
@@ -201,7 +201,7 @@ def float_of(base, start, end, fraction_bits):
         return np.int64(0), False
     bits = np.int64(0)
     if magnitude != _NOUGHT:
-        bits = _nearest_float(magnitude, decimals, fraction_bits)
+        bits = nearest_float(magnitude, decimals, fraction_bits)
     return bits | (negative << (63 if fraction_bits == 52 else 31)), True
 
 

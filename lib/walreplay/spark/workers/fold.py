@@ -1,6 +1,6 @@
 """Fold a table's staged events, of all files, to the rows to merge.
 
-Also compare these with a table's rows where Spark's statements cannot: texts by value, and watched columns.
+Also compare these with a table's rows where Spark's statements cannot: watched columns.
 """
 
 from __future__ import annotations
@@ -15,13 +15,12 @@ import pyarrow as pa
 
 from walreplay.errors import WalReplayError
 from walreplay.fold.change_log import LogTask, Projection, log_batches, project
-from walreplay.fold.events import Events, Identity, Mode, by_value, concat, from_ipc, rejoin, to_ipc
+from walreplay.fold.events import Events, Identity, Mode, concat, from_ipc, rejoin, to_ipc
 from walreplay.fold.identity import contiguous
 from walreplay.fold.net_changes import NO_ROUTES, Routes, components, merge_schema, route, rows_to_merge, settled
 from walreplay.fold.versions import Axis, Emptied, continue_bases, settled_versions, version_rows, version_schema
 from walreplay.spark.workers.process import spark_task
 from walreplay.spark.workers.rows import PARTS, ROUTES_SEQUENCE, refusal_text, route_batch
-from walreplay.types.by_value import Form
 
 _SOURCE: Final = pa.field("source", pa.string())
 
@@ -96,7 +95,7 @@ class FoldTask:
     def named(self, version: int) -> tuple[Identity, tuple[str, ...]]:
         """Return the identity and the columns' names that a version's events have."""
         _, projection, key = self.projections[version]
-        return self.identity.renumbered(dict(enumerate(projection.numbers)), key), projection.before
+        return replace(self.identity, key=key), projection.before
 
     def project(self, version: int, events: Events) -> Events:
         """Return events of one version, of whole transactions, with the table's columns."""
@@ -216,18 +215,6 @@ def _runs(parts: list[tuple[int, Events]], task: FoldTask) -> Iterator[tuple[int
     for version, run in groupby(parts, key=lambda item: task.version_of(item[0])):
         files = [[part for _, part in group] for _, group in groupby(run, key=lambda item: item[0])]
         yield version, concat([rejoin(group) for group in files])
-
-
-TEXT: Final = "text"
-FORMED: Final = "form"
-
-
-@spark_task
-def form_batches(batches: Iterable[pa.RecordBatch], *, form: Form) -> Iterator[pa.RecordBatch]:
-    """Return each text with its form, which is the same for all texts of one value."""
-    for batch in batches:
-        texts = batch.column(0)
-        yield pa.RecordBatch.from_arrays([texts, by_value(texts, form)], names=[TEXT, FORMED])
 
 
 @spark_task
