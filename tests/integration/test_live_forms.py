@@ -1,4 +1,4 @@
-"""Texts that a server writes of one value under any settings have one form, and those of two values have two."""
+"""What a server writes under any settings is decoded as what it writes under the settings of docs/capturing.md."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from support.postgres import Server, chosen_versions, running_server
-from walreplay.types.by_value import Form, one_form
+from support.binary_cells import convert
+from support.postgres import TEXT_SETTINGS, Server, chosen_versions, running_server
+from walreplay.types import ColumnType, resolve
+from walreplay.types.canonical import canonical_text
 
-pytestmark = [pytest.mark.integration, pytest.mark.full]
+pytestmark = pytest.mark.live
 
 _STYLES = ("postgres", "postgres_verbose", "sql_standard", "iso_8601")
 _ZONES = ("UTC", "Europe/Berlin", "Asia/Kathmandu", "America/St_Johns", "Pacific/Apia")
@@ -21,11 +23,6 @@ _VALUES = 150
 @pytest.fixture(scope="module", params=chosen_versions())
 def server(request: pytest.FixtureRequest) -> Iterator[Server]:
     with running_server(request.param) as running:
-        running.execute(
-            "CREATE TYPE part AS (at timestamptz, lasts interval, data bytea, n int, note text)",
-            "CREATE TYPE whole AS (inner_part part, parts part[], spans tstzrange)",
-            "CREATE TYPE lengths AS RANGE (subtype = interval)",
-        )
         yield running
 
 
@@ -42,11 +39,12 @@ def _moment(dice: random.Random) -> str:
     return f"(timestamptz '2000-01-01 00:00:00+00' + interval '1 microsecond' * {micros})"
 
 
-def _part(dice: random.Random) -> str:
-    data = bytes(dice.randrange(256) for _ in range(dice.randrange(4))).hex()
-    note = dice.choice(["'plain'", "'with \"quotes\" and, commas'", "'back\\slash'", "''", "NULL", "'(1,2)'"])
-    lasts = dice.choice([_interval(dice), "NULL"])
-    return f"ROW({_moment(dice)}, {lasts}, '\\x{data}', {dice.randint(-9, 9)}, {note})::part"
+def _number(dice: random.Random) -> str:
+    return repr(dice.choice([0.1, 1e300, 5e-324, 1 / 3, 1e15, -0.0, dice.uniform(-1, 1), dice.uniform(-1e6, 1e6)]))
+
+
+def _bytea(dice: random.Random) -> str:
+    return f"'\\x{dice.randbytes(dice.randrange(4)).hex()}'::bytea"
 
 
 def _range(dice: random.Random, kind: str, bounds: tuple[str, str]) -> str:
@@ -54,53 +52,69 @@ def _range(dice: random.Random, kind: str, bounds: tuple[str, str]) -> str:
     return dice.choice([f"{kind}(least({one}, {other}), greatest({one}, {other}), '[]')", f"{kind}(NULL, {one})"])
 
 
-def _expression(dice: random.Random, what: str) -> str:
-    if what == "interval":
+def _expression(dice: random.Random, kind: str) -> str:
+    if kind.endswith("[]"):
+        elements = [_expression(dice, kind.removesuffix("[]")) for _ in range(dice.randrange(4))]
+        listed = f"ARRAY[{', '.join([*elements, 'NULL'])}]::{kind}"
+        return dice.choice(
+            [listed, listed, f"ARRAY[{listed}, {listed}]", f"('[3:{3 + len(elements)}]=' || {listed}::text)::{kind}"]
+        )
+    if kind == "interval":
         return _interval(dice)
-    if what == "tstzrange":
+    if kind == "timestamptz":
+        return _moment(dice)
+    if kind == "tstzrange":
         return _range(dice, "tstzrange", (_moment(dice), _moment(dice)))
-    if what == "tstzmultirange":
+    if kind == "tstzmultirange":
         return f"tstzmultirange({_expression(dice, 'tstzrange')}, {_expression(dice, 'tstzrange')})"
-    if what == "lengths":
-        return _range(dice, "lengths", (_interval(dice), _interval(dice)))
-    if what == "point":
-        return f"point({dice.uniform(-1, 1)!r}, {dice.choice([0.1, 1e300, 5e-324, 1 / 3])!r})"
-    if what == "part[]":
-        return f"ARRAY[{', '.join(_part(dice) for _ in range(dice.randint(1, 3)))}]"
-    if what == "whole":
-        parts = _expression(dice, "part[]")
-        return f"ROW({_part(dice)}, {parts}, {_expression(dice, 'tstzrange')})::whole"
-    return _part(dice)
+    if kind == "bytea":
+        return _bytea(dice)
+    if kind == "double precision":
+        return f"({_number(dice)})::float8"
+    if kind == "real":
+        return f"({dice.choice(['0.1', '1e-5', '16777216', repr(dice.uniform(-9, 9))])})::real"
+    if kind == "circle":
+        return f"circle({_expression(dice, 'point')}, abs({_number(dice)}))"
+    if kind == "box":
+        return f"box({_expression(dice, 'point')}, {_expression(dice, 'point')})"
+    if kind == "path":
+        return f"'[{','.join(f'({_number(dice)},{_number(dice)})' for _ in range(dice.randint(1, 4)))}]'::path"
+    return f"point({_number(dice)}, {_number(dice)})"
 
 
-_KINDS = {
-    "interval": Form.INTERVAL,
-    "tstzrange": Form.MOMENTS,
-    "tstzmultirange": Form.MOMENTS,
-    "point": Form.NUMBERS,
-    "lengths": Form.SHAPE,
-    "part": Form.SHAPE,
-    "part[]": Form.SHAPE,
-    "whole": Form.SHAPE,
-}
+_KINDS = ("interval", "timestamptz", "tstzrange", "tstzmultirange", "bytea", "double precision", "real", "point", "box")
+_ARRAYS = tuple(f"{kind}[]" for kind in _KINDS)
 
 
-@pytest.mark.parametrize(("what", "form"), _KINDS.items(), ids=_KINDS.keys())
-def test_a_value_has_one_form_under_all_settings(server: Server, what: str, form: Form) -> None:
-    dice = random.Random(what)
-    expressions = [_expression(dice, what) for _ in range(_VALUES)]
+def _decoded(column_type: ColumnType, texts: list[str]) -> tuple[str, dict[int, str]]:
+    """Return a column's values, and its rescued texts by row."""
+    array, rescued = convert(column_type, texts)
+    return repr(array.to_pylist()), {one.row: canonical_text(one.text, column_type.oid) for one in rescued}
+
+
+@pytest.mark.parametrize("kind", [*_KINDS, "circle", "path", *_ARRAYS])
+def test_a_value_is_decoded_alike_under_all_settings(server: Server, kind: str) -> None:
+    dice = random.Random(kind)
+    expressions = [_expression(dice, kind) for _ in range(_VALUES)]
     query = " UNION ALL ".join(f"SELECT {number}, ({text})::text" for number, text in enumerate(expressions))
-    found: dict[int, set[str]] = {}
-    texts: dict[int, str] = {}
     with server.connect() as connection:
-        for number in range(max(len(_STYLES), len(_ZONES))):
-            connection.execute(f"SET IntervalStyle = {_STYLES[number % len(_STYLES)]}".encode())
-            connection.execute(f"SET TimeZone = '{_ZONES[number % len(_ZONES)]}'".encode())
-            connection.execute(f"SET bytea_output = {_BYTEA[number % len(_BYTEA)]}".encode())
-            connection.execute(f"SET extra_float_digits = {1 + number % 3}".encode())
-            for value, text in connection.execute(query.encode()).fetchall():
-                found.setdefault(value, set()).add(one_form(text, form))
-                texts.setdefault(value, text)
-    assert [texts[value] for value, forms in found.items() if len(forms) != 1] == []
-    # Under one choice of settings the texts are equal where the values are.
-    assert len({forms.pop() for forms in found.values()}) == len(set(texts.values()))
+
+        def written(*settings: str) -> list[str]:
+            for setting in settings:
+                connection.execute(setting.encode())
+            return [text for _, text in sorted(connection.execute(query.encode()).fetchall())]
+
+        oid = connection.execute(f"SELECT '{kind}'::regtype::oid".encode()).fetchone()[0]
+        wanted = written(*TEXT_SETTINGS)
+        columns = [resolve(oid, -1, {}), resolve(oid, -1, {}, override="text")]
+        decoded = [_decoded(column, wanted) for column in columns]
+        # Overridden to text, the column has the very text of the server.
+        assert decoded[1] == (repr(wanted), {})
+        for _ in range(5):
+            sent = written(
+                f"SET IntervalStyle = {dice.choice(_STYLES)}",
+                f"SET TimeZone = '{dice.choice(_ZONES)}'",
+                f"SET bytea_output = {dice.choice(_BYTEA)}",
+                f"SET extra_float_digits = {dice.randint(1, 3)}",
+            )
+            assert [_decoded(column, sent) for column in columns] == decoded

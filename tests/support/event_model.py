@@ -87,7 +87,7 @@ def build(events: Sequence[Event]) -> Events:
         old_rescued=pa.nulls(len(events), pa.string()) if moves else None,
     )
     if np.isin(action, (ADD, REMOVE)).any():
-        result.image = image_hashes(result, Identity(Mode.KEYED))
+        result.image = image_hashes(result)
     return result
 
 

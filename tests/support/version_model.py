@@ -352,7 +352,7 @@ def build_marked(changes: Sequence[Change], identity: Identity = KEYED) -> Event
         events.action = np.where(events.action == REMOVE, -1, np.where(events.action == ADD, 1, events.action))
         events.expected, events.image = events.expected.astype(np.int64), None
     elif events.image is not None:
-        events.image = image_hashes(events, identity)
+        events.image = image_hashes(events)
     return events
 
 

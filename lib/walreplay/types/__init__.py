@@ -6,8 +6,7 @@ converts whole columns, and calls these readers for the few values that its kern
 Entry point: `resolve`, from a type's oid to a `ColumnType`.
 
 Uses: protocol.
-Used by: archive, changes, config, decode, delta, evolution, fold, loading, spark, stream, table, task_settings,
-writing.
+Used by: archive, changes, config, decode, evolution, fold, loading, spark, stream, table, task_settings, writing.
 """
 
 from walreplay.types.base import ColumnType, DoesNotFit, Family, Rescued

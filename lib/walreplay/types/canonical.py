@@ -20,7 +20,7 @@ from walreplay.errors import ValueFormatError
 from walreplay.types.base import DoesNotFit
 from walreplay.types.builtin import BUILTIN_TYPES
 from walreplay.types.composite import floats_from_text, with_elements
-from walreplay.types.datetime import in_utc, interval_from_text, parts_text
+from walreplay.types.datetime import in_utc, interval_from_text, interval_written
 from walreplay.types.numbers import double_text, single_text
 from walreplay.types.strings import bytea_text, bytes_from_text
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 ANY, INTERVAL, MOMENTS, NUMBERS = range(4)
-"""How `walreplay.decode.kernels.canonical` finds the texts that may not be canonical; of `ANY` all may be."""
+"""How `walreplay.decode.kernels.text` finds the texts that may not be canonical; of `ANY` all may be."""
 
 
 class Canonical(NamedTuple):
@@ -52,11 +52,7 @@ _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?")
 
 def _interval(text: str) -> str:
     found = interval_from_text(text)
-    if found is None:
-        return text
-    months, days, micros = found
-    years = abs(months) // 12 * (-1 if months < 0 else 1)
-    return parts_text(years, months - 12 * years, days, micros)
+    return text if found is None else interval_written(*found)
 
 
 def _moments(text: str) -> str:

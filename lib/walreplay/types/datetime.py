@@ -7,15 +7,14 @@
   whose three fields all have their largest (or smallest) values is an infinity.  For older servers it is an ordinary
   interval, but one of 178,956,970 years.
 - abstime, reltime and tinterval: seconds in 32 bits.
-- Intervals in all four IntervalStyles, read and written as by PostgreSQL.  Only sql_standard writes ``1-2`` and
-  ``3 4:05:06``, where one sign in front is valid for all parts.  If parts have signs of their own, all three are
-  written: ``+1-2 -3 +4:05:06``.  In postgres_verbose, ``ago`` reverses all signs.
+- Intervals are read in all four IntervalStyles.  Only sql_standard writes ``1-2`` and ``3 4:05:06``, where one sign in
+  front is valid for all parts.  If parts have signs of their own, all three are written: ``+1-2 -3 +4:05:06``.  In
+  postgres_verbose, ``ago`` reverses all signs.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from struct import Struct
 from typing import Final
 
@@ -249,8 +248,13 @@ def interval_text(data: bytes) -> str:
     infinity = _INFINITIES.get((micros, days, months))
     if infinity is not None:
         return infinity
-    years = abs(months) // 12
-    return parts_text(-years if months < 0 else years, months - (-years if months < 0 else years) * 12, days, micros)
+    return interval_written(months, days, micros)
+
+
+def interval_written(months: int, days: int, micros: int) -> str:
+    """Write an interval as PostgreSQL does."""
+    years = abs(months) // 12 * (-1 if months < 0 else 1)
+    return parts_text(years, months - 12 * years, days, micros)
 
 
 def parts_text(years: int, months: int, days: int, micros: int) -> str:
@@ -391,73 +395,3 @@ def _micros(seconds: str) -> int:
 
 def _signed(sign: str, value: int) -> int:
     return -value if sign == "-" else value
-
-
-def interval_texts(interval: Interval) -> tuple[str, str, str, str]:
-    """Write an interval in all styles: postgres, iso_8601, postgres_verbose, sql_standard."""
-    months, days, micros = interval
-    years = _quotient(months, 12)
-    months -= 12 * years
-    return (
-        parts_text(years, months, days, micros),
-        _iso_text(years, months, days, micros),
-        _verbose_text(years, months, days, micros),
-        _standard_text(years, months, days, micros),
-    )
-
-
-def _iso_text(years: int, months: int, days: int, micros: int) -> str:
-    date = "".join(f"{value}{unit}" for value, unit in ((years, "Y"), (months, "M"), (days, "D")) if value)
-    time = "".join(f"{value}{unit}" for value, unit in _clock_parts(micros, "HMS") if value)
-    return f"P{date}T{time}" if time else f"P{date}" if date else "PT0S"
-
-
-def _verbose_text(years: int, months: int, days: int, micros: int) -> str:
-    values: list[tuple[int | str, str]] = [(years, "year"), (months, "mon"), (days, "day")]
-    parts: list[str] = []
-    ago: bool | None = None
-    for value, unit in (*values, *_clock_parts(micros, ("hour", "min", "sec"))):
-        if not value:
-            continue
-        if ago is None:
-            # The first part is written without a sign, and the signs of the others are relative to its own.
-            ago = str(value).startswith("-")
-        text = str(value).removeprefix("-")
-        written = text if str(value).startswith("-") == ago else f"-{text}"
-        is_one = (text if unit == "sec" else written) == "1"
-        parts.append(f"{written} {unit}{'' if is_one else 's'}")
-    return f"@ {' '.join(parts)}{' ago' if ago else ''}" if parts else "@ 0"
-
-
-def _standard_text(years: int, months: int, days: int, micros: int) -> str:
-    parts = (years, months, days, micros)
-    if not any(parts):
-        return "0"
-    is_negative, is_positive = any(part < 0 for part in parts), any(part > 0 for part in parts)
-    has_months, has_time = bool(years or months), bool(days or micros)
-    date, clock = f"{abs(years)}-{abs(months)}", clock_text(abs(micros))
-    clock = clock.removeprefix("0") if abs(micros) < _TEN_HOURS else clock
-    if (is_negative and is_positive) or (has_months and has_time):
-        signs = ["-" if part < 0 else "+" for part in (years or months, days, micros)]
-        return f"{signs[0]}{date} {signs[1]}{abs(days)} {signs[2]}{clock}"
-    text = date if has_months else f"{abs(days)} {clock}" if days else clock
-    return f"-{text}" if is_negative else text
-
-
-_TEN_HOURS: Final = 36_000_000_000
-
-
-def _clock_parts(micros: int, units: Sequence[str]) -> list[tuple[int | str, str]]:
-    """Divide microseconds into hours, minutes and seconds (as text), each with the sign and its unit."""
-    sign = -1 if micros < 0 else 1
-    minutes, rest = divmod(abs(micros), 60_000_000)
-    seconds, fraction = divmod(rest, 1_000_000)
-    written: int | str = sign * seconds
-    if fraction:
-        written = f"{'-' if sign < 0 else ''}{seconds}.{fraction:06d}".rstrip("0")
-    return list(zip((sign * (minutes // 60), sign * (minutes % 60), written), units, strict=True))
-
-
-def _quotient(value: int, divisor: int) -> int:
-    """Divide towards zero."""
-    return -(-value // divisor) if value < 0 else value // divisor

@@ -46,13 +46,6 @@ def bytea_text(data: bytes) -> str:
     return rf"\x{data.hex()}"
 
 
-def escaped_text(data: bytes) -> str:
-    """Write bytes in escape form."""
-    return "".join(
-        "\\\\" if byte == _BACKSLASH else chr(byte) if 0x20 <= byte <= 0x7E else f"\\{byte:03o}" for byte in data
-    )
-
-
 def bits_text(data: bytes) -> str:
     """Write the bytes of a bit or bit varying as PostgreSQL does."""
     cursor = Cursor(data, "bit")

@@ -23,7 +23,6 @@ from walreplay.decode.columns.base import (
     resized,
 )
 from walreplay.decode.kernels import binary as kernels_binary
-from walreplay.decode.kernels import canonical as kernels_canonical
 from walreplay.decode.kernels import frames as outcomes
 from walreplay.decode.kernels import text as kernels_text
 from walreplay.decode.kernels.programs import TEXT, TEXT_ONLY
@@ -215,7 +214,8 @@ def canonical_texts(texts: pa.Array, type_oid: int) -> pa.Array:
         return texts
     places = np.frombuffer(ends, np.int32)[texts.offset : texts.offset + len(texts) + 1]
     rows = np.empty(len(texts), np.int32)
-    found = rows[: kernels_canonical.uncertain(np.frombuffer(data or b"", np.uint8), places, canonical.look, rows)]
+    count = kernels_text.not_canonical(np.frombuffer(data or b"", np.uint8), places, canonical.look, rows)
+    found = rows[:count]
     if not found.size:
         return texts
     sent = texts.take(pa.array(found)).dictionary_encode()
