@@ -29,7 +29,8 @@ import pyarrow as pa
 
 from walreplay.evolution.convert import is_widening, keeps_values, renamed_labels
 from walreplay.names import fold, renamed_columns
-from walreplay.types.base import ColumnType, Family
+from walreplay.types import families
+from walreplay.types.base import ColumnType
 
 
 class ChangeKind(str, Enum):
@@ -67,7 +68,7 @@ class ColumnChange:
         return f"column {self.column} {self.kind.value}" + (f" {self.detail}" if self.detail else "")
 
 
-TEXT: Final = ColumnType(pa.string(), Family.STRING, "text")
+TEXT: Final = ColumnType(pa.string(), families.STRING, "text")
 """How what older rows have in a column is written, whatever the column's type is."""
 
 OWN: Final = ""

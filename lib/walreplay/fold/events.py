@@ -23,10 +23,10 @@ import pyarrow.compute as pc
 
 from walreplay.decode.change_batch import ChangeBatch, read_rescued
 from walreplay.errors import CaptureError
-from walreplay.evolution.texts import lengths_of, offsets_of
 from walreplay.fold.identity import Hashes, contiguous, hash_rows, rescued_of
 from walreplay.fold.reducing import CLAIMED, DELETE, EXPECTED, INSERT, MOVE, UPDATE
 from walreplay.types.by_value import STRUCTURED, Form, one_form
+from walreplay.types.families import lengths_of, offsets_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

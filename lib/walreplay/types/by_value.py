@@ -20,7 +20,8 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from walreplay.errors import ValueFormatError
-from walreplay.types.base import ColumnType, Family
+from walreplay.types import families
+from walreplay.types.base import ColumnType
 from walreplay.types.builtin import BUILTIN_TYPES, EXTENSION_TEXTS, EXTENSION_TYPES
 from walreplay.types.composite import with_elements
 from walreplay.types.datetime import in_utc, interval_from_text, interval_texts, parts_text
@@ -65,9 +66,9 @@ _BOUNDS = re.compile(r"((?:\[-?[0-9]+:-?[0-9]+\])+=)\{")
 
 def form_of(column_type: ColumnType) -> Form | None:
     """Return the form for a column's texts, or for the texts in its lists; None if no setting changes them."""
-    if column_type.family is Family.ARRAY and column_type.element is not None:
+    if column_type.element is not None:
         return form_of(column_type.element)
-    if column_type.family is not Family.STRING:
+    if column_type.family is not families.STRING:
         return None
     builtin = BUILTIN_TYPES.get(column_type.oid)
     if builtin is None:
@@ -221,10 +222,10 @@ def rescued_text(text: str, column_type: ColumnType) -> str:
     """Return the text under which a value is rescued that its column's type cannot hold."""
     if column_type.overridden:
         return text
-    if column_type.family is Family.TIMESTAMPTZ:
+    if column_type.family is families.TIMESTAMPTZ:
         return in_utc(text) or text
     element = column_type.element
-    if column_type.family is not Family.ARRAY or element is None:
+    if element is None:
         return text
     write = _element_writer(element)
     return text if write is None else with_elements(text, column_type.delimiter, write)
@@ -232,11 +233,11 @@ def rescued_text(text: str, column_type: ColumnType) -> str:
 
 def _element_writer(element: ColumnType) -> Callable[[str], str] | None:
     form = form_of(element)
-    if element.family is Family.TIMESTAMPTZ or form is Form.MOMENTS:
+    if element.family is families.TIMESTAMPTZ or form is Form.MOMENTS:
         return _moments
     if form is Form.INTERVAL:
         return _interval
-    return _bytea if element.family is Family.BINARY else None
+    return _bytea if element.family is families.BINARY else None
 
 
 def _bytea(text: str) -> str:

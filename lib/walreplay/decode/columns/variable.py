@@ -28,7 +28,8 @@ from walreplay.decode.kernels import text as kernels_text
 from walreplay.decode.kernels.programs import TEXT, TEXT_ONLY
 from walreplay.decode.placing import Placing
 from walreplay.errors import NotSupported, ValueFormatError
-from walreplay.types.base import ColumnType, DoesNotFit, Family, Rescued
+from walreplay.types import families
+from walreplay.types.base import ColumnType, DoesNotFit, Rescued
 from walreplay.types.builtin import BUILTIN_TYPES, EXTENSION_TEXTS, EXTENSION_TYPES
 from walreplay.types.composite import VECTOR_FORM, elements_from_text
 from walreplay.types.rendering import NotRendered
@@ -267,7 +268,7 @@ def bytea(column_type: ColumnType, names: Names) -> ColumnBuilder:
 
 def plain_texts() -> VariableBuilder:
     """Return a builder that gathers text without checking it."""
-    text = ColumnType(pa.string(), Family.STRING, "text")
+    text = ColumnType(pa.string(), families.STRING, "text")
     return VariableBuilder(text, {}, text=Call(kernels_text.texts), binary=None, reader=str.encode)
 
 
