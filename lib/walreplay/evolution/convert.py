@@ -645,7 +645,7 @@ def _numeric(text: str, precision: int | None = None, scale: int = 0) -> str:
         sign = 0
     if precision is not None:
         if not number:
-            digits, exponent = (0,), -max(scale, 0)
+            digits, exponent = (0,), -scale
         while digits[-1] == 0 and exponent < -scale:
             digits, exponent = digits[:-1], exponent + 1
         if exponent < -scale or (number and number.adjusted() >= precision - scale):

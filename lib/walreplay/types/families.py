@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import re
 from decimal import Decimal
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -25,7 +26,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from walreplay.errors import ValueFormatError
-from walreplay.types.base import FAMILIES as FAMILIES
 from walreplay.types.base import ColumnType, DoesNotFit, Family, Kind
 from walreplay.types.builtin import BUILTIN_TYPES
 from walreplay.types.composite import elements_from_text, floats_from_text
@@ -150,14 +150,6 @@ def _float(text: str, column_type: ColumnType) -> float:
     return finite(single, text)
 
 
-def _string(text: str, _column_type: ColumnType) -> str:
-    return text
-
-
-def _binary(text: str, _column_type: ColumnType) -> bytes:
-    return bytes_from_text(text)
-
-
 def _date(text: str, _column_type: ColumnType) -> int:
     return days_from_text(_MIDNIGHT.sub("", text.strip()))
 
@@ -183,10 +175,6 @@ def _timestamp(text: str, column_type: ColumnType) -> int:
 def _list(text: str, column_type: ColumnType) -> list[Any]:
     parts = elements_from_text(text, column_type.delimiter)
     return [None if part is None else read_overridden(part, element_of(column_type)) for part in parts]
-
-
-def _vector(text: str, _column_type: ColumnType) -> list[float]:
-    return floats_from_text(text)
 
 
 # Columns, written
@@ -235,15 +223,7 @@ def offsets_of(lengths: NDArray[np.int64]) -> pa.Array:
     return pa.array(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32))
 
 
-def _booleans(values: pa.Array, _column_type: ColumnType) -> pa.Array:
-    return pc.if_else(values, "t", "f")
-
-
-def _cast_booleans(values: pa.Array, _column_type: ColumnType) -> pa.Array:
-    return pc.if_else(values, "true", "false")
-
-
-def _arrows(values: pa.Array, _column_type: ColumnType) -> pa.Array:
+def _cast(values: pa.Array, _column_type: ColumnType) -> pa.Array:
     return pc.cast(values, pa.string())
 
 
@@ -257,10 +237,6 @@ def _floats(values: pa.Array, column_type: ColumnType, double: Callable[[float],
         return texts
     write = single_text if column_type.arrow == pa.float32() else double
     return filled(texts, rare, pa.array([write(value) for value in values.take(pa.array(rare)).to_pylist()]))
-
-
-def _numerics(values: pa.Array, column_type: ColumnType) -> pa.Array:
-    return _floats(values, column_type, _numeric_text)
 
 
 def _numeric_text(value: float) -> str:
@@ -280,10 +256,6 @@ def _decimals(values: pa.Array, column_type: ColumnType) -> pa.Array:
     whole = pc.utf8_slice_codeunits(digits, 0, -scale)
     fraction = pc.utf8_slice_codeunits(digits, -scale)
     return pc.binary_join_element_wise(pc.if_else(negative, "-", ""), whole, ".", fraction, "")
-
-
-def _strings(values: pa.Array, _column_type: ColumnType) -> pa.Array:
-    return values
 
 
 def _cast_strings(values: pa.Array, column_type: ColumnType) -> pa.Array:
@@ -365,53 +337,22 @@ BOOLEAN: Final = Family(
     "boolean",
     Kind.BOOLEAN,
     pa.bool_(),
-    _boolean,
-    _booleans,
-    cast=_cast_booleans,
+    read=_boolean,
+    write=lambda values, _: pc.if_else(values, "t", "f"),
+    cast=lambda values, _: pc.if_else(values, "true", "false"),
     types=("bool",),
     keeps_apart=frozenset({"bool"}),
 )
-INT16: Final = Family(
-    "int16",
-    Kind.INTEGER,
-    pa.int16(),
-    _integer,
-    _arrows,
-    types=("int2",),
-    limits=(-(2**15), 2**15 - 1),
-    keeps_apart=_WHOLE,
-)
-INT32: Final = Family(
-    "int32",
-    Kind.INTEGER,
-    pa.int32(),
-    _integer,
-    _arrows,
-    types=("int4",),
-    limits=(-(2**31), 2**31 - 1),
-    keeps_apart=_WHOLE,
-)
-INT64: Final = Family(
-    "int64",
-    Kind.INTEGER,
-    pa.int64(),
-    _integer,
-    _arrows,
-    types=("int8",),
-    limits=(-(2**63), 2**63 - 1),
-    keeps_apart=_WHOLE,
-)
-UNSIGNED: Final = Family(
-    "unsigned",
-    Kind.INTEGER,
-    pa.int64(),
-    _integer,
-    _arrows,
-    types=("oid", "xid"),
-    limits=(0, 2**32 - 1),
-    keeps_apart=_WHOLE,
-)
-"""32 bits without a sign."""
+
+
+def _integers(name: str, arrow: pa.DataType, limits: tuple[int, int], *types: str) -> Family:
+    return Family(name, Kind.INTEGER, arrow, _integer, _cast, limits=limits, types=types, keeps_apart=_WHOLE)
+
+
+INT16: Final = _integers("int16", pa.int16(), (-(2**15), 2**15 - 1), "int2")
+INT32: Final = _integers("int32", pa.int32(), (-(2**31), 2**31 - 1), "int4")
+INT64: Final = _integers("int64", pa.int64(), (-(2**63), 2**63 - 1), "int8")
+UNSIGNED: Final = _integers("unsigned", pa.int64(), (0, 2**32 - 1), "oid", "xid")
 FLOAT32: Final = Family(
     "float32",
     Kind.FLOAT,
@@ -446,18 +387,31 @@ NUMERIC_AS_DOUBLE: Final = Family(
     Kind.NUMERIC,
     pa.float64(),
     _float,
-    _numerics,
+    partial(_floats, double=_numeric_text),
     misfits="what is beyond the largest double is rescued",
     is_exact=False,
 )
 """numeric as the nearest double; `decimal_handling_mode`."""
 STRING: Final = Family(
-    "string", None, pa.string(), _string, _strings, cast=_cast_strings, keeps_apart=None, holds_text=True
+    "string",
+    None,
+    pa.string(),
+    read=lambda text, _: text,
+    write=lambda values, _: values,
+    cast=_cast_strings,
+    keeps_apart=None,
+    holds_text=True,
 )
 BINARY: Final = Family(
-    "binary", Kind.BINARY, pa.binary(), _binary, _hexadecimal, types=("bytea",), keeps_apart=frozenset({"bytea"})
+    "binary",
+    Kind.BINARY,
+    pa.binary(),
+    lambda text, _: bytes_from_text(text),
+    _hexadecimal,
+    types=("bytea",),
+    keeps_apart=frozenset({"bytea"}),
 )
-DATE: Final = Family("date", Kind.DATE, pa.date32(), _date, _arrows, types=("date",), misfits=_TIMES, keeps_apart=_DAYS)
+DATE: Final = Family("date", Kind.DATE, pa.date32(), _date, _cast, types=("date",), misfits=_TIMES, keeps_apart=_DAYS)
 TIMESTAMP: Final = Family(
     "timestamp",
     Kind.TIMESTAMP,
@@ -491,7 +445,7 @@ VECTOR: Final = Family(
     "vector",
     Kind.LIST,
     pa.list_(pa.field("element", pa.float32())),
-    _vector,
+    lambda text, _: floats_from_text(text),
     _vectors,
     misfits="what is not a list of finite numbers in brackets is rescued",
     holds_text=True,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import pyarrow as pa
 
 from walreplay.types import families
-from walreplay.types.base import ColumnType
+from walreplay.types.base import FAMILIES, ColumnType
 from walreplay.types.builtin import BUILTIN_TYPES
 from walreplay.types.names import VECTORS, type_named
 from walreplay.types.numbers import MAX_PRECISION, precision_and_scale
@@ -50,7 +50,7 @@ NO_TYPMOD: Final = -1
 
 _BY_NAME: Final = {builtin.name: oid for oid, builtin in BUILTIN_TYPES.items()}
 
-_BY_TYPE: Final = {name: family for family in families.FAMILIES.values() for name in family.types}
+_BY_TYPE: Final = {name: family for family in FAMILIES.values() for name in family.types}
 
 
 def resolve(

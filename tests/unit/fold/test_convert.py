@@ -124,6 +124,8 @@ EXACT = [
     ("-0.0", "text", "numeric", "0.0"),
     ("nan", "text", "numeric", "NaN"),
     ("12300", "text", "numeric(5,-2)", "12300"),
+    ("0.0", "text", "numeric(5,-2)", "0"),
+    (0, "integer", "numeric(5,-2)", "0"),
     # strings
     ("ab  ", "character(4)", "text", "ab"),
     ("ab", "text", "character(4)", "ab  "),

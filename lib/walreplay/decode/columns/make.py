@@ -38,7 +38,7 @@ from walreplay.decode.kernels import programs
 from walreplay.decode.kernels import text as kernels_text
 from walreplay.decode.placing import Placing
 from walreplay.types import families
-from walreplay.types.base import ColumnType, Family, Kind
+from walreplay.types.base import ColumnType, Family
 from walreplay.types.builtin import BUILTIN_TYPES
 from walreplay.types.families import read_overridden
 from walreplay.types.text import UTF8
@@ -97,8 +97,8 @@ def _overridden(column_type: ColumnType, names: Names) -> ColumnBuilder:
     reader = partial(read_overridden, column_type=column_type)
     if column_type.element is not None:
         return OverriddenListBuilder(column_type, names, _builder(column_type.element, names), None)
-    if column_type.family.kind in _OVERRIDDEN:
-        return _OVERRIDDEN[column_type.family.kind](column_type, names, reader)
+    if column_type.family in _OVERRIDDEN:
+        return _OVERRIDDEN[column_type.family](column_type, names, reader)
     builder = _BUILDERS[column_type.family](column_type, names)
     # Strings are written from binary values by the sent type's kernel.  All other builders read the value's text.
     if column_type.family.kind is not None and isinstance(builder, (FixedBuilder, VariableBuilder)):
@@ -139,9 +139,9 @@ _BUILDERS: Final[dict[Family, Callable[[ColumnType, Names], ColumnBuilder]]] = {
 }
 """The one table of families outside of `walreplay.types.families`."""
 
-_OVERRIDDEN: Final[dict[Kind | None, Callable[[ColumnType, Names, Callable[[str], Any]], ColumnBuilder]]] = {
-    Kind.INTEGER: overridden_integer,
-    Kind.FLOAT: rounded,
-    Kind.NUMERIC: overridden_decimal,
+_OVERRIDDEN: Final[dict[Family, Callable[[ColumnType, Names, Callable[[str], Any]], ColumnBuilder]]] = {
+    **dict.fromkeys((families.INT16, families.INT32, families.INT64, families.UNSIGNED), overridden_integer),
+    **dict.fromkeys((families.FLOAT32, families.FLOAT64), rounded),
+    families.DECIMAL: overridden_decimal,
 }
-"""Builders that read text in any type's form by kernels; for other kinds it is read one by one."""
+"""Builders that read most texts in other types' forms at once; those of other families read them one by one."""
