@@ -30,7 +30,7 @@ import pyarrow.compute as pc
 from walreplay.decode.columns import NULL, make_builder
 from walreplay.errors import ValueFormatError
 from walreplay.types import families
-from walreplay.types.base import ColumnType, DoesNotFit, Kind, Label
+from walreplay.types.base import ColumnType, DoesNotFit, Label, Meaning
 from walreplay.types.builtin import BUILTIN_TYPES
 from walreplay.types.composite import elements_from_text, with_elements
 from walreplay.types.families import (
@@ -119,26 +119,26 @@ def relabelled(values: pa.Array, labels: Mapping[str, str], *, in_array: bool) -
     return pa.array(texts, values.type).take(encoded.indices)
 
 
-_STRING_KINDS: Final = {
-    **{builtin.sql_name: Kind.OTHER for builtin in BUILTIN_TYPES.values()},
-    **dict.fromkeys(("text", "character varying", CHARACTER, "name"), Kind.TEXT),
-    **dict.fromkeys(("json", "jsonb"), Kind.JSON),
-    **dict.fromkeys(("time without time zone", "time with time zone"), Kind.CLOCK),
+_MEANINGS: Final = {
+    **{builtin.sql_name: Meaning.OTHER for builtin in BUILTIN_TYPES.values()},
+    **dict.fromkeys(("text", "character varying", CHARACTER, "name"), Meaning.TEXT),
+    **dict.fromkeys(("json", "jsonb"), Meaning.JSON),
+    **dict.fromkeys(("time without time zone", "time with time zone"), Meaning.CLOCK),
 }
 
-_NUMBERS: Final = (Kind.INTEGER, Kind.FLOAT, Kind.NUMERIC)
-_STRINGS: Final = (Kind.TEXT, Kind.JSON, Kind.CLOCK, Kind.CUSTOM, Kind.OTHER)
+_NUMBERS: Final = (Meaning.INTEGER, Meaning.FLOAT, Meaning.NUMERIC)
+_STRINGS: Final = (Meaning.TEXT, Meaning.JSON, Meaning.CLOCK, Meaning.CUSTOM, Meaning.OTHER)
 
 _SAME_TEXT: Final = frozenset(
-    {(old, new) for old in (*_NUMBERS, Kind.JSON, Kind.CUSTOM) for new in _NUMBERS}
-    | {(old, Kind.BOOLEAN) for old in (Kind.BOOLEAN, Kind.INTEGER, Kind.JSON, Kind.CUSTOM)}
-    | {(Kind.BOOLEAN, Kind.INTEGER)}
-    | {(old, new) for old in (Kind.DATE, Kind.TIMESTAMP) for new in (Kind.DATE, Kind.TIMESTAMP)}
-    | {(kind, kind) for kind in (Kind.TIMESTAMPTZ, Kind.BINARY, Kind.LIST)}
-    | {(Kind.CUSTOM, Kind.LIST)}  # arrays of user-defined types count as user-defined
+    {(old, new) for old in (*_NUMBERS, Meaning.JSON, Meaning.CUSTOM) for new in _NUMBERS}
+    | {(old, Meaning.BOOLEAN) for old in (Meaning.BOOLEAN, Meaning.INTEGER, Meaning.JSON, Meaning.CUSTOM)}
+    | {(Meaning.BOOLEAN, Meaning.INTEGER)}
+    | {(old, new) for old in (Meaning.DATE, Meaning.TIMESTAMP) for new in (Meaning.DATE, Meaning.TIMESTAMP)}
+    | {(one, one) for one in (Meaning.TIMESTAMPTZ, Meaning.BINARY, Meaning.LIST)}
+    | {(Meaning.CUSTOM, Meaning.LIST)}  # arrays of user-defined types count as user-defined
     | {(old, new) for old in _STRINGS for new in _STRINGS}
 )
-"""Pairs (old, new) of kinds where a text of the old one means the same value in the new one.
+"""Pairs (old, new) where a text of the old one means the same value in the new one.
 
 All kinds can also become text, and text can become any.  A text would mean something else if a bit string became an
 integer (``101``), or a number bytea or money.  If a day or a timestamp gets a time zone, the value depends on the
@@ -191,7 +191,7 @@ def keeps_values(old: ColumnType, new: ColumnType) -> bool:
     if old.element is not None and new.element is not None:
         return keeps_values(old.element, new.element)
     if old.family is not new.family:
-        return _kind(old) in _NUMBERS and _kind(new) in _NUMBERS and _is_within(old, new)
+        return _meaning(old) in _NUMBERS and _meaning(new) in _NUMBERS and _is_within(old, new)
     if old.family is not families.STRING:
         return True
     if CHARACTER in (old.postgres_name, new.postgres_name):
@@ -211,19 +211,19 @@ def is_widening(old: ColumnType, new: ColumnType) -> bool:
     """
     if old.arrow == new.arrow:
         return False
-    before, after = _kind(old), _kind(new)
-    if before is Kind.INTEGER and after is Kind.INTEGER:
+    before, after = _meaning(old), _meaning(new)
+    if before is Meaning.INTEGER and after is Meaning.INTEGER:
         return _is_within(old, new)
-    if before is Kind.INTEGER and pa.types.is_decimal(new.arrow):
+    if before is Meaning.INTEGER and pa.types.is_decimal(new.arrow):
         return bool(new.arrow.precision - new.arrow.scale >= _DELTA_DIGITS[old.arrow])
-    if before is Kind.INTEGER:
+    if before is Meaning.INTEGER:
         return after in _NUMBERS and bool(new.arrow == pa.float64() and old.arrow != pa.int64())
     if pa.types.is_decimal(old.arrow) and pa.types.is_decimal(new.arrow):
         more_scale = new.arrow.scale - old.arrow.scale
         return bool(new.arrow.precision - old.arrow.precision >= more_scale >= 0)
-    if before is Kind.FLOAT and after is Kind.FLOAT:
+    if before is Meaning.FLOAT and after is Meaning.FLOAT:
         return bool(new.arrow == pa.float64())
-    return before is Kind.DATE and after is Kind.TIMESTAMP
+    return before is Meaning.DATE and after is Meaning.TIMESTAMP
 
 
 def _is_within(old: ColumnType, new: ColumnType) -> bool:
@@ -253,11 +253,11 @@ def _convert_values(values: pa.Array, old: ColumnType, new: ColumnType) -> Conve
         return values.cast(new.arrow), None
     if is_widening(old, new):
         return pc.cast(values, new.arrow), None
-    if _kind(old) is Kind.BOOLEAN and _kind(new) is Kind.INTEGER:
+    if _meaning(old) is Meaning.BOOLEAN and _meaning(new) is Meaning.INTEGER:
         return pc.cast(values, new.arrow), None
-    if _kind(old) is Kind.LIST and _kind(new) is Kind.LIST:
+    if _meaning(old) is Meaning.LIST and _meaning(new) is Meaning.LIST:
         result = _convert_lists(values, None, element_of(old), new)
-    elif _kind(old) is Kind.TIMESTAMP and _kind(new) is Kind.DATE:
+    elif _meaning(old) is Meaning.TIMESTAMP and _meaning(new) is Meaning.DATE:
         result = _days(values, new)
     else:
         texts = text_of(values, old)
@@ -273,11 +273,11 @@ def _convert_rescued(texts: pa.Array, old: ColumnType, new: ColumnType) -> tuple
     written = pa.array([_restated(text, old, new) for text in texts.to_pylist()], pa.string())
     # Texts of values that could not be read stay as they are.
     readable = written
-    if _kind(old) is not Kind.BINARY:
+    if _meaning(old) is not Meaning.BINARY:
         readable = pc.if_else(pc.starts_with(written, _UNREAD), None, written)
-    if old.family.elements is not None and _kind(new) is Kind.LIST:
+    if old.family.elements is not None and _meaning(new) is Meaning.LIST:
         result = pa.nulls(len(texts), new.arrow)  # only texts that are no vector were rescued
-    elif _kind(old) is Kind.LIST and _kind(new) is Kind.LIST:
+    elif _meaning(old) is Meaning.LIST and _meaning(new) is Meaning.LIST:
         elements, parsed = _parsed(readable, old)
         nulls = pa.nulls(len(elements.values), element_of(old).arrow)
         lists = pa.ListArray.from_arrays(elements.offsets, nulls, mask=pa.array(~parsed))
@@ -291,7 +291,7 @@ def _read(texts: pa.Array, old: ColumnType, new: ColumnType) -> pa.Array:
     """Read the texts of one type as another."""
     if not _means_the_same(old, new):
         return pa.nulls(len(texts), new.arrow)
-    if _kind(new) is not Kind.LIST:
+    if _meaning(new) is not Meaning.LIST:
         return read_texts(texts, new)
     elements, _ = _parsed(texts, new)
     if new.element is not None:
@@ -356,31 +356,31 @@ def _days(values: pa.Array, new: ColumnType) -> pa.Array:
 
 def _restated(text: str, old: ColumnType, new: ColumnType) -> str:
     """Write a date as the timestamp that it becomes, or a timestamp as a date, in any year."""
-    if (_kind(old), _kind(new)) == (Kind.DATE, Kind.TIMESTAMP):
+    if (_meaning(old), _meaning(new)) == (Meaning.DATE, Meaning.TIMESTAMP):
         match = _DAY.fullmatch(text)
         return text if match is None else f"{match[1]} 00:00:00{match[2] or ''}"
-    if (_kind(old), _kind(new)) == (Kind.TIMESTAMP, Kind.DATE):
+    if (_meaning(old), _meaning(new)) == (Meaning.TIMESTAMP, Meaning.DATE):
         match = _MIDNIGHT.fullmatch(text)
         return text if match is None else f"{match[1]}{match[2] or ''}"
     return text
 
 
 def _means_the_same(old: ColumnType, new: ColumnType) -> bool:
-    before, after = _kind(old), _kind(new)
-    if before is Kind.CLOCK and after is Kind.CLOCK:
+    before, after = _meaning(old), _meaning(new)
+    if before is Meaning.CLOCK and after is Meaning.CLOCK:
         return old.postgres_name == new.postgres_name
-    return before is Kind.TEXT or after is Kind.TEXT or (before, after) in _SAME_TEXT
+    return before is Meaning.TEXT or after is Meaning.TEXT or (before, after) in _SAME_TEXT
 
 
-def _kind(column_type: ColumnType) -> Kind:
-    if column_type.family.kind is not None:
-        return column_type.family.kind
+def _meaning(column_type: ColumnType) -> Meaning:
+    if column_type.family.meaning is not None:
+        return column_type.family.meaning
     if is_numeric(column_type):
-        return Kind.NUMERIC
+        return Meaning.NUMERIC
     name = column_type.postgres_name
     if name == "citext" or name.endswith(".citext"):
-        return Kind.TEXT
-    return _STRING_KINDS.get(name, Kind.CUSTOM)
+        return Meaning.TEXT
+    return _MEANINGS.get(name, Meaning.CUSTOM)
 
 
 def _left(texts: pa.Array, result: pa.Array) -> pa.Array | None:
@@ -437,7 +437,7 @@ def read_texts(texts: pa.Array, column_type: ColumnType) -> pa.Array:
         A column of the type ``column_type.arrow``; NULL where the text is NULL, or where the type cannot hold its value
         exactly.
     """
-    return _READERS.get(column_type.family.kind, _pieces)(texts, column_type)
+    return _READERS.get(column_type.family.meaning, _pieces)(texts, column_type)
 
 
 def _read_booleans(texts: pa.Array, _column_type: ColumnType) -> pa.Array:
@@ -519,14 +519,14 @@ def _read_nearest(texts: pa.Array, column_type: ColumnType) -> pa.Array:
     return pc.if_else(infinite, None, values)
 
 
-_READERS: Final[dict[Kind | None, Callable[[pa.Array, ColumnType], pa.Array]]] = {
-    Kind.BOOLEAN: _read_booleans,
-    Kind.INTEGER: _read_integers,
-    Kind.FLOAT: _read_floats,
-    Kind.NUMERIC: _read_numerics,
+_READERS: Final[dict[Meaning | None, Callable[[pa.Array, ColumnType], pa.Array]]] = {
+    Meaning.BOOLEAN: _read_booleans,
+    Meaning.INTEGER: _read_integers,
+    Meaning.FLOAT: _read_floats,
+    Meaning.NUMERIC: _read_numerics,
     None: _read_strings,
 }
-"""Kinds whose texts a family's builder and reader alone do not read as PostgreSQL's cast does, or not as fast."""
+"""Where texts a family's builder and reader alone do not read as PostgreSQL's cast does, or not as fast."""
 
 
 def _pieces(texts: pa.Array, column_type: ColumnType) -> pa.Array:

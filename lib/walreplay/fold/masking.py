@@ -25,10 +25,9 @@ from walreplay.decode.change_batch import METADATA_COLUMNS, ChangeBatch, field_n
 from walreplay.errors import CaptureError
 from walreplay.fold.events import by_value
 from walreplay.protocol.messages import Relation
-from walreplay.types import families
 from walreplay.types.base import ColumnType
 from walreplay.types.by_value import Form, form_of
-from walreplay.types.families import output_of
+from walreplay.types.families import STRING, output_of
 
 _MASKED: Final = "masked "
 """The beginning of a masked type's name; no PostgreSQL type's name begins so."""
@@ -36,7 +35,7 @@ _MASKED: Final = "masked "
 
 def masked_type(type_: ColumnType) -> ColumnType:
     """Return the type that a masked column has in the mirror table."""
-    return ColumnType(pa.string(), families.STRING, f"{_MASKED}{type_.postgres_name}")
+    return ColumnType(pa.string(), STRING, f"{_MASKED}{type_.postgres_name}")
 
 
 def is_masked(type_: ColumnType) -> bool:

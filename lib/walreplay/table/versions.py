@@ -29,10 +29,9 @@ from walreplay.protocol.messages import Column, Relation
 from walreplay.spark.workers.decode import Assigned, Assignment
 from walreplay.stream.plan import Plan
 from walreplay.table.registry import MirrorEntry
-from walreplay.types import families
 from walreplay.types.base import ColumnType, Label
 from walreplay.types.by_value import Form, form_of
-from walreplay.types.families import keeps_values_apart
+from walreplay.types.families import BOOLEAN, keeps_values_apart
 
 
 def labelled(
@@ -69,7 +68,7 @@ def _hashed(labels: Sequence[Label], kind: ColumnType, salt: bytes) -> tuple[Lab
 
 _NO_LAYOUTS: Final = Layouts()
 
-_BOOLEAN: Final = ColumnType(pa.bool_(), families.BOOLEAN, "boolean")
+_BOOLEAN: Final = ColumnType(pa.bool_(), BOOLEAN, "boolean")
 
 _NOTHING: Final = (
     "the table has no columns, and the configuration leaves out those that all tables have (metadata_columns): nothing "

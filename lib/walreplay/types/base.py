@@ -15,7 +15,7 @@ import base64
 from dataclasses import dataclass, fields
 from enum import Enum
 from struct import Struct
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-class Kind(Enum):
-    """What values mean to conversions between types."""
+class Meaning(Enum):
+    """What values are to conversions between types."""
 
     BOOLEAN = "boolean"
     INTEGER = "integer"
@@ -52,7 +52,7 @@ class Family:
 
     Args:
         name: as the ledger has it.
-        kind: what the values mean; None if the type's name says it, as for text.
+        meaning: what the values are to conversions; None if the type's name says it, as for text.
         arrow: the column's type; None if it depends on the type's modifiers or elements.
         read: reads a text in any type's form; see `walreplay.types.families.read_overridden`.
         write: writes a column as PostgreSQL sends it, timestamptz in UTC.
@@ -69,7 +69,7 @@ class Family:
     """
 
     name: str
-    kind: Kind | None
+    meaning: Meaning | None
     arrow: pa.DataType | None
     read: Callable[[str, ColumnType], Any]
     write: Callable[[pa.Array, ColumnType], pa.Array]
@@ -140,8 +140,7 @@ class ColumnType:
     as_sent: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Rescued:
+class Rescued(NamedTuple):
     """A value that its column's type cannot hold: the number of its row in one append, and PostgreSQL's text."""
 
     row: int

@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from walreplay.errors import ValueFormatError
-from walreplay.types.base import ColumnType, DoesNotFit, Family, Kind
+from walreplay.types.base import ColumnType, DoesNotFit, Family, Meaning
 from walreplay.types.builtin import BUILTIN_TYPES
 from walreplay.types.composite import elements_from_text, floats_from_text
 from walreplay.types.datetime import days_from_text, micros_from_text
@@ -335,7 +335,7 @@ _FLOATS: Final = "NaN and the infinities are values; what a server before 12 rou
 
 BOOLEAN: Final = Family(
     "boolean",
-    Kind.BOOLEAN,
+    Meaning.BOOLEAN,
     pa.bool_(),
     read=_boolean,
     write=lambda values, _: pc.if_else(values, "t", "f"),
@@ -346,7 +346,7 @@ BOOLEAN: Final = Family(
 
 
 def _integers(name: str, arrow: pa.DataType, limits: tuple[int, int], *types: str) -> Family:
-    return Family(name, Kind.INTEGER, arrow, _integer, _cast, limits=limits, types=types, keeps_apart=_WHOLE)
+    return Family(name, Meaning.INTEGER, arrow, _integer, _cast, limits=limits, types=types, keeps_apart=_WHOLE)
 
 
 INT16: Final = _integers("int16", pa.int16(), (-(2**15), 2**15 - 1), "int2")
@@ -355,7 +355,7 @@ INT64: Final = _integers("int64", pa.int64(), (-(2**63), 2**63 - 1), "int8")
 UNSIGNED: Final = _integers("unsigned", pa.int64(), (0, 2**32 - 1), "oid", "xid")
 FLOAT32: Final = Family(
     "float32",
-    Kind.FLOAT,
+    Meaning.FLOAT,
     pa.float32(),
     _float,
     _floats,
@@ -365,7 +365,7 @@ FLOAT32: Final = Family(
 )
 FLOAT64: Final = Family(
     "float64",
-    Kind.FLOAT,
+    Meaning.FLOAT,
     pa.float64(),
     _float,
     _floats,
@@ -375,7 +375,7 @@ FLOAT64: Final = Family(
 )
 DECIMAL: Final = Family(
     "decimal",
-    Kind.NUMERIC,
+    Meaning.NUMERIC,
     None,
     _decimal,
     _decimals,
@@ -384,7 +384,7 @@ DECIMAL: Final = Family(
 )
 NUMERIC_AS_DOUBLE: Final = Family(
     "numeric as double",
-    Kind.NUMERIC,
+    Meaning.NUMERIC,
     pa.float64(),
     _float,
     partial(_floats, double=_numeric_text),
@@ -404,17 +404,19 @@ STRING: Final = Family(
 )
 BINARY: Final = Family(
     "binary",
-    Kind.BINARY,
+    Meaning.BINARY,
     pa.binary(),
     lambda text, _: bytes_from_text(text),
     _hexadecimal,
     types=("bytea",),
     keeps_apart=frozenset({"bytea"}),
 )
-DATE: Final = Family("date", Kind.DATE, pa.date32(), _date, _cast, types=("date",), misfits=_TIMES, keeps_apart=_DAYS)
+DATE: Final = Family(
+    "date", Meaning.DATE, pa.date32(), _date, _cast, types=("date",), misfits=_TIMES, keeps_apart=_DAYS
+)
 TIMESTAMP: Final = Family(
     "timestamp",
-    Kind.TIMESTAMP,
+    Meaning.TIMESTAMP,
     pa.timestamp("us"),
     _timestamp,
     _timestamps,
@@ -424,7 +426,7 @@ TIMESTAMP: Final = Family(
 )
 TIMESTAMPTZ: Final = Family(
     "timestamptz",
-    Kind.TIMESTAMPTZ,
+    Meaning.TIMESTAMPTZ,
     pa.timestamp("us", "UTC"),
     _timestamp,
     _timestamps,
@@ -434,7 +436,7 @@ TIMESTAMPTZ: Final = Family(
 )
 ARRAY: Final = Family(
     "array",
-    Kind.LIST,
+    Meaning.LIST,
     None,
     _list,
     _arrays,
@@ -443,7 +445,7 @@ ARRAY: Final = Family(
 )
 VECTOR: Final = Family(
     "vector",
-    Kind.LIST,
+    Meaning.LIST,
     pa.list_(pa.field("element", pa.float32())),
     lambda text, _: floats_from_text(text),
     _vectors,

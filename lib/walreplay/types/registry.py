@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import pyarrow as pa
 
 from walreplay.types import families
-from walreplay.types.base import FAMILIES, ColumnType
+from walreplay.types.base import FAMILIES, ColumnType, Family
 from walreplay.types.builtin import BUILTIN_TYPES
 from walreplay.types.names import VECTORS, type_named
 from walreplay.types.numbers import MAX_PRECISION, precision_and_scale
@@ -83,20 +83,18 @@ def _sent(type_oid: int, typmod: int, type_names: Mapping[int, tuple[str, str]],
         return _builtin(type_oid, typmod, options)
     announced = type_names.get(type_oid)
     if announced is None:
-        return _text(f"type {type_oid}", type_oid, typmod)
+        return _column(families.STRING, f"type {type_oid}", type_oid, typmod)
     namespace, name = announced
     is_builtin = namespace in ("", "pg_catalog")
     if is_builtin and name in _BY_NAME:
         return _builtin(_BY_NAME[name], NO_TYPMOD, options)
     postgres_name = name if is_builtin else f"{namespace}.{name}"
-    if name in VECTORS:
-        return _vector(postgres_name, type_oid, typmod)
-    return _text(postgres_name, type_oid, typmod)
+    return _column(families.VECTOR if name in VECTORS else families.STRING, postgres_name, type_oid, typmod)
 
 
 def _overridden(sent: ColumnType, override: str) -> ColumnType:
     name, oid, typmod = type_named(override)
-    read = _builtin(oid, typmod, DEFAULT_OPTIONS) if oid else _vector(name, 0, NO_TYPMOD)
+    read = _builtin(oid, typmod, DEFAULT_OPTIONS) if oid else _column(families.VECTOR, name, 0, NO_TYPMOD)
     if (read.family, read.arrow) == (sent.family, sent.arrow):
         return sent
     element = read.element and replace(read.element, oid=0, typmod=NO_TYPMOD, overridden=True)
@@ -112,8 +110,7 @@ def _builtin(type_oid: int, typmod: int, options: TypeOptions) -> ColumnType:
         return ColumnType(arrow, families.ARRAY, f"{element.postgres_name}[]", element, delimiter, type_oid, typmod)
     if builtin.name == "numeric":
         return _numeric(type_oid, typmod, options)
-    family = _BY_TYPE.get(builtin.name, families.STRING)
-    return ColumnType(family.arrow, family, builtin.sql_name, oid=type_oid, typmod=typmod)
+    return _column(_BY_TYPE.get(builtin.name, families.STRING), builtin.sql_name, type_oid, typmod)
 
 
 def _numeric(type_oid: int, typmod: int, options: TypeOptions) -> ColumnType:
@@ -121,18 +118,12 @@ def _numeric(type_oid: int, typmod: int, options: TypeOptions) -> ColumnType:
     precision, scale = modifiers or (0, 0)
     name = f"numeric({precision},{scale})" if modifiers else "numeric"
     if options.decimal_handling_mode == "double":
-        return ColumnType(
-            families.NUMERIC_AS_DOUBLE.arrow, families.NUMERIC_AS_DOUBLE, name, oid=type_oid, typmod=typmod
-        )
+        return _column(families.NUMERIC_AS_DOUBLE, name, type_oid, typmod)
     is_decimal = 1 <= precision <= MAX_PRECISION and 0 <= scale <= precision
     if is_decimal and options.decimal_handling_mode == "precise":
         return ColumnType(pa.decimal128(precision, scale), families.DECIMAL, name, oid=type_oid, typmod=typmod)
-    return _text(name, type_oid, typmod)
+    return _column(families.STRING, name, type_oid, typmod)
 
 
-def _vector(postgres_name: str, type_oid: int, typmod: int) -> ColumnType:
-    return ColumnType(families.VECTOR.arrow, families.VECTOR, postgres_name, oid=type_oid, typmod=typmod)
-
-
-def _text(postgres_name: str, type_oid: int, typmod: int) -> ColumnType:
-    return ColumnType(families.STRING.arrow, families.STRING, postgres_name, oid=type_oid, typmod=typmod)
+def _column(family: Family, postgres_name: str, type_oid: int, typmod: int) -> ColumnType:
+    return ColumnType(family.arrow, family, postgres_name, oid=type_oid, typmod=typmod)

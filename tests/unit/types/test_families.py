@@ -17,7 +17,7 @@ from walreplay.decode.columns import make, make_builder
 from walreplay.evolution.convert import convert as converted
 from walreplay.evolution.convert import keeps_values
 from walreplay.types import TypeOptions, families, resolve
-from walreplay.types.base import FAMILIES, Family, Kind
+from walreplay.types.base import FAMILIES, Family, Meaning
 from walreplay.types.builtin import BUILTIN_TYPES
 from walreplay.types.documentation import delta_name
 from walreplay.types.families import may_be_rescued, output_of, text_of
@@ -135,8 +135,8 @@ def test_a_conversion_to_text_and_back_changes_nothing(family):
 def test_a_type_is_of_one_family_and_its_column_has_a_name(family):
     assert all(resolve(OIDS[name], -1, {}).family is family for name in family.types)
     assert delta_name(type_of(family).arrow)
-    assert (family.kind is Kind.INTEGER) == (family.limits is not None)
-    assert (family.kind is None) == (family is families.STRING)
+    assert (family.meaning is Meaning.INTEGER) == (family.limits is not None)
+    assert (family.meaning is None) == (family is families.STRING)
     assert not family.types or family.arrow is not None
 
 
@@ -149,6 +149,9 @@ def test_text_in_another_encoding_is_read_where_the_record_says(family):
 
 PACKAGE = Path(walreplay.__file__).parent
 CONSTANTS = {name for name, value in vars(families).items() if isinstance(value, Family)}
+
+MAKERS = ("ColumnType", "_column", "replace")
+"""What is called with a family to make a column's type."""
 
 ASKING = {
     "types/families.py": "has the records",
@@ -163,19 +166,22 @@ ASKED = {
 
 def questions(path: Path) -> list[str]:
     """Return the families that a module asks for, other than to make a column's type."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    text = path.read_text(encoding="utf-8")
+    if "families" not in text:
+        return []
+    tree = ast.parse(text)
     made = {
         id(inner)
         for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("ColumnType", "replace")
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in MAKERS
         for inner in ast.walk(node)
     }
-    imported = [
+    imported = {
         alias.name
         for node in ast.walk(tree)
         if isinstance(node, ast.ImportFrom) and node.module == "walreplay.types.families"
         for alias in node.names
-    ]
+    }
     asked = [
         node.attr
         for node in ast.walk(tree)
@@ -184,7 +190,12 @@ def questions(path: Path) -> list[str]:
         and isinstance(node.value, ast.Name)
         and node.value.id == "families"
     ]
-    return sorted(name for name in [*imported, *asked] if name in CONSTANTS and name not in ASKED)
+    asked += [
+        node.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Name) and id(node) not in made and node.id in imported
+    ]
+    return sorted(name for name in asked if name in CONSTANTS and name not in ASKED)
 
 
 def test_no_module_asks_which_family_it_is():
@@ -194,5 +205,6 @@ def test_no_module_asks_which_family_it_is():
 
 def test_a_question_is_found(tmp_path):
     path = tmp_path / "module.py"
-    path.write_text("from walreplay.types.families import DATE\nx = families.INT16\nColumnType(a, families.INT32)\n")
+    text = "from walreplay.types.families import DATE\nx is DATE, families.INT16\n"
+    path.write_text(f"{text}ColumnType(a, families.INT32, DATE)\n")
     assert questions(path) == ["DATE", "INT16"]

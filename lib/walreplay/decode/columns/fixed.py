@@ -56,8 +56,6 @@ class FixedBuilder(ColumnBuilder):
     """Values of a fixed width.
 
     Args:
-        column_type: see `ColumnBuilder`.
-        names: see `ColumnBuilder`.
         dtype: of one word of the output.
         text: the kernel for text, from `kernels.fixed`.
         binary: the kernel for binary format, from `kernels.binary`, which reads what the text kernel leaves.
@@ -314,8 +312,6 @@ class CastingBuilder(FixedBuilder):
     """Numbers from the text of any type: pyarrow casts texts in a usual form that the kernel leaves.
 
     Args:
-        column_type: see `ColumnBuilder`.
-        names: see `ColumnBuilder`.
         usual: a regular expression for texts that pyarrow reads like the exact reader.
     """
 

@@ -101,7 +101,7 @@ def _overridden(column_type: ColumnType, names: Names) -> ColumnBuilder:
         return _OVERRIDDEN[column_type.family](column_type, names, reader)
     builder = _BUILDERS[column_type.family](column_type, names)
     # Strings are written from binary values by the sent type's kernel.  All other builders read the value's text.
-    if column_type.family.kind is not None and isinstance(builder, (FixedBuilder, VariableBuilder)):
+    if column_type.family.meaning is not None and isinstance(builder, (FixedBuilder, VariableBuilder)):
         builder._binary = None
         builder._reader = reader
     return builder

@@ -51,8 +51,6 @@ class VariableBuilder(ColumnBuilder):
     """Values of any length, one after the other.
 
     Args:
-        column_type: see `ColumnBuilder`.
-        names: see `ColumnBuilder`.
         text: the kernel for text, one of `kernels.text` that can continue at a row.
         binary: the kernel for binary format, `kernels.binary_texts.texts`, which can read text as well.
         reader: the exact reader.
@@ -276,8 +274,6 @@ class ListBuilder(ColumnBuilder):
     """Arrays of one dimension.  Their elements have a builder of their own, to which they are one tile.
 
     Args:
-        column_type: see `ColumnBuilder`.
-        names: see `ColumnBuilder`.
         elements: the elements' builder.
         binary: the kernel that divides arrays; None if arrays in binary format are converted to text first.
     """
