@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from support.binary_cells import convert as built
 from support.extent import examples
-from walreplay.evolution.convert import convert, is_widening, text_of
-from walreplay.evolution.texts import output_of, read_texts
+from walreplay.evolution.convert import convert, is_widening, read_texts
 from walreplay.types import ColumnType, resolve
+from walreplay.types.families import output_of, text_of
 from walreplay.types.numbers import double_text, single_text
 
 few = settings(max_examples=examples(40), deadline=None)

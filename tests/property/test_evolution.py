@@ -18,8 +18,8 @@ from walreplay.evolution.convert import keeps_values
 from walreplay.evolution.shapes import OWN, Evolution, MirrorColumn, Policy, SourceColumn, TableShape, conversions
 from walreplay.fold.change_log import Projection, project_columns
 from walreplay.names import column_names
-from walreplay.types import resolve
-from walreplay.types.base import ColumnType, Family
+from walreplay.types import families, resolve
+from walreplay.types.base import ColumnType
 
 TYPES = {
     name: resolve(oid, typmod, {})
@@ -33,7 +33,7 @@ TYPES = {
         ("double precision", 701, -1),
     )
 }
-MARK = SourceColumn(OWN, "__deleted", ColumnType(pa.bool_(), Family.BOOLEAN, "boolean"))
+MARK = SourceColumn(OWN, "__deleted", ColumnType(pa.bool_(), families.BOOLEAN, "boolean"))
 NAMES = ("a", "b", "c", "A", "d")
 
 

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from support.binary_cells import convert, held, singles
 from walreplay.types import DoesNotFit, TypeOptions, resolve
+from walreplay.types.families import read_overridden
 from walreplay.types.numbers import double_from_numeric
-from walreplay.types.registry import read_overridden
 
 NUMERIC = 1700
 VECTOR = resolve(70001, -1, {70001: ("public", "vector")})

@@ -7,8 +7,8 @@ from typing import Final
 import pyarrow as pa
 
 from walreplay.evolution.shapes import OWN, Evolution, Policy, SourceColumn
-from walreplay.types import resolve
-from walreplay.types.base import ColumnType, Family
+from walreplay.types import families, resolve
+from walreplay.types.base import ColumnType
 
 _KINDS: Final = {
     "smallint": (21, -1),
@@ -29,7 +29,7 @@ _KINDS: Final = {
     "bytea": (17, -1),
 }
 TYPES: Final = {name: resolve(oid, typmod, {70000: ("public", "mood")}) for name, (oid, typmod) in _KINDS.items()}
-MARK: Final = SourceColumn(OWN, "__deleted", ColumnType(pa.bool_(), Family.BOOLEAN, "boolean"))
+MARK: Final = SourceColumn(OWN, "__deleted", ColumnType(pa.bool_(), families.BOOLEAN, "boolean"))
 
 
 def columns(text: str, *, marked: bool = False) -> list[SourceColumn]:

@@ -22,7 +22,8 @@ from walreplay.spark.workers.decode import Assigned, Assignment
 from walreplay.spark.workers.fold import FoldTask, fold_batches, link_batches, route_batches
 from walreplay.spark.workers.rows import NO_BUCKET, links_table
 from walreplay.stream.plan import Plan
-from walreplay.types.base import ColumnType, Family
+from walreplay.types import families
+from walreplay.types.base import ColumnType
 
 Row = dict[str, Any]
 
@@ -138,7 +139,7 @@ class MirrorModel:
     def _as_it_is(self) -> Projection:
         """Return the projection of a table whose columns do not change."""
         # Of a chain of one type, nothing but its length is looked at.
-        chains = tuple((ColumnType(kind, Family.STRING, ""),) for kind in self.types)
+        chains = tuple((ColumnType(kind, families.STRING, ""),) for kind in self.types)
         return Projection(tuple(range(len(self.names))), chains, self.names, self.names)
 
     def _final_rows(self, folded: list[Row]) -> list[TargetRow]:

@@ -2,7 +2,8 @@
 
 The source's own cast is unknown (ALTER TYPE … USING can be anything), and its result is not sent.  So a value is
 converted through PostgreSQL's text.  If the new type would not hold the same value, without rounding, the column is
-NULL and the text is rescued.  Staged changes of earlier relation versions and the rows of a rewritten table are
+NULL and the text is rescued.  A number's text becomes a float only if the float is that number, or is written as it;
+PostgreSQL would round.  Staged changes of earlier relation versions and the rows of a rewritten table are
 converted in the same way, so it makes no difference where a run ends.
 
 Renamed enum labels come first.  ``ALTER TYPE … RENAME VALUE`` changes no row, and replication sends nothing of it, but
@@ -16,38 +17,38 @@ A text that is another value's label by now means that other value.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from enum import Enum
+from decimal import Decimal
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from walreplay.decode.columns import NULL, canonical_texts, make_builder
 from walreplay.errors import ValueFormatError
-from walreplay.evolution.texts import (
-    CHANGED_BY_CAST,
+from walreplay.types import families
+from walreplay.types.base import ColumnType, DoesNotFit, Label, Meaning
+from walreplay.types.builtin import BUILTIN_TYPES
+from walreplay.types.canonical import canonical_of
+from walreplay.types.composite import elements_from_text, with_elements
+from walreplay.types.families import (
     CHARACTER,
     INET,
     element_of,
     filled,
-    is_numeric,
     lengths_of,
     offsets_of,
     output_of,
-    read_texts,
+    read_overridden,
+    text_of,
 )
-from walreplay.evolution.texts import (
-    text_of as text_of,
-)
-from walreplay.types.base import ColumnType, DoesNotFit, Family, Label
-from walreplay.types.builtin import BUILTIN_TYPES
-from walreplay.types.canonical import canonical_of
-from walreplay.types.composite import elements_from_text, with_elements
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
     from numpy.typing import NDArray
 
 
@@ -56,7 +57,7 @@ _DELIMITER: Final = ","
 
 def with_labels(column_type: ColumnType, labels: tuple[Label, ...], *, in_array: bool) -> ColumnType:
     """Return a type with its renamed labels, if its values are the labels' texts."""
-    if not labels or column_type.family != Family.STRING or column_type.overridden:
+    if not labels or column_type.family is not families.STRING or column_type.overridden:
         return column_type
     return replace(column_type, labels=labels, labels_in_array=in_array)
 
@@ -119,85 +120,33 @@ def relabelled(values: pa.Array, labels: Mapping[str, str], *, in_array: bool) -
     return pa.array(texts, values.type).take(encoded.indices)
 
 
-def may_be_rescued(column_type: ColumnType) -> bool:
-    """Return whether a value of the type may be in the rescued data instead of its column."""
-    kind = column_type.arrow
-    if column_type.overridden or column_type.family is Family.NUMERIC_AS_DOUBLE:
-        return True
-    if pa.types.is_string(kind):
-        # A value of an unknown extension in binary format has no text.
-        return column_type.oid not in BUILTIN_TYPES
-    tests = (pa.types.is_decimal, pa.types.is_temporal, pa.types.is_list, pa.types.is_floating)
-    return any(test(kind) for test in tests)
-
-
-class _Kind(Enum):
-    """The kinds of values that conversions distinguish."""
-
-    BOOLEAN = "boolean"
-    INTEGER = "integer"
-    FLOAT = "float"
-    NUMERIC = "numeric"
-    """numeric, also where its column is a string."""
-    BINARY = "binary"
-    DATE = "date"
-    TIMESTAMP = "timestamp"
-    TIMESTAMPTZ = "timestamptz"
-    LIST = "list"
-    TEXT = "text"
-    JSON = "json"
-    CLOCK = "clock"
-    CUSTOM = "user-defined"
-    OTHER = "other"
-    """Built-in types that stay text, each in a form of its own."""
-
-
-_KINDS: Final = {
-    Family.BOOLEAN: _Kind.BOOLEAN,
-    Family.INT16: _Kind.INTEGER,
-    Family.INT32: _Kind.INTEGER,
-    Family.INT64: _Kind.INTEGER,
-    Family.UNSIGNED: _Kind.INTEGER,
-    Family.FLOAT32: _Kind.FLOAT,
-    Family.FLOAT64: _Kind.FLOAT,
-    Family.NUMERIC_AS_DOUBLE: _Kind.NUMERIC,
-    Family.DECIMAL: _Kind.NUMERIC,
-    Family.BINARY: _Kind.BINARY,
-    Family.DATE: _Kind.DATE,
-    Family.TIMESTAMP: _Kind.TIMESTAMP,
-    Family.TIMESTAMPTZ: _Kind.TIMESTAMPTZ,
-    Family.ARRAY: _Kind.LIST,
-    Family.VECTOR: _Kind.LIST,
+_MEANINGS: Final = {
+    **{builtin.sql_name: Meaning.OTHER for builtin in BUILTIN_TYPES.values()},
+    **dict.fromkeys(("text", "character varying", CHARACTER, "name"), Meaning.TEXT),
+    **dict.fromkeys(("json", "jsonb"), Meaning.JSON),
+    **dict.fromkeys(("time without time zone", "time with time zone"), Meaning.CLOCK),
 }
 
-_STRING_KINDS: Final = {
-    **{builtin.sql_name: _Kind.OTHER for builtin in BUILTIN_TYPES.values()},
-    **dict.fromkeys(("text", "character varying", CHARACTER, "name"), _Kind.TEXT),
-    **dict.fromkeys(("json", "jsonb"), _Kind.JSON),
-    **dict.fromkeys(("time without time zone", "time with time zone"), _Kind.CLOCK),
-}
-
-_NUMBERS: Final = (_Kind.INTEGER, _Kind.FLOAT, _Kind.NUMERIC)
-_STRINGS: Final = (_Kind.TEXT, _Kind.JSON, _Kind.CLOCK, _Kind.CUSTOM, _Kind.OTHER)
+_NUMBERS: Final = (Meaning.INTEGER, Meaning.FLOAT, Meaning.NUMERIC)
+_STRINGS: Final = (Meaning.TEXT, Meaning.JSON, Meaning.CLOCK, Meaning.CUSTOM, Meaning.OTHER)
 
 _SAME_TEXT: Final = frozenset(
-    {(old, new) for old in (*_NUMBERS, _Kind.JSON, _Kind.CUSTOM) for new in _NUMBERS}
-    | {(old, _Kind.BOOLEAN) for old in (_Kind.BOOLEAN, _Kind.INTEGER, _Kind.JSON, _Kind.CUSTOM)}
-    | {(_Kind.BOOLEAN, _Kind.INTEGER)}
-    | {(old, new) for old in (_Kind.DATE, _Kind.TIMESTAMP) for new in (_Kind.DATE, _Kind.TIMESTAMP)}
-    | {(kind, kind) for kind in (_Kind.TIMESTAMPTZ, _Kind.BINARY, _Kind.LIST)}
-    | {(_Kind.CUSTOM, _Kind.LIST)}  # arrays of user-defined types count as user-defined
+    {(old, new) for old in (*_NUMBERS, Meaning.JSON, Meaning.CUSTOM) for new in _NUMBERS}
+    | {(old, Meaning.BOOLEAN) for old in (Meaning.BOOLEAN, Meaning.INTEGER, Meaning.JSON, Meaning.CUSTOM)}
+    | {(Meaning.BOOLEAN, Meaning.INTEGER)}
+    | {(old, new) for old in (Meaning.DATE, Meaning.TIMESTAMP) for new in (Meaning.DATE, Meaning.TIMESTAMP)}
+    | {(one, one) for one in (Meaning.TIMESTAMPTZ, Meaning.BINARY, Meaning.LIST)}
+    | {(Meaning.CUSTOM, Meaning.LIST)}  # arrays of user-defined types count as user-defined
     | {(old, new) for old in _STRINGS for new in _STRINGS}
 )
-"""Pairs (old, new) of kinds where a text of the old one means the same value in the new one.
+"""Pairs (old, new) where a text of the old one means the same value in the new one.
 
 All kinds can also become text, and text can become any.  A text would mean something else if a bit string became an
 integer (``101``), or a number bytea or money.  If a day or a timestamp gets a time zone, the value depends on the
 session.
 """
 
-_INTEGER_RANKS: Final = {Family.INT16: 16, Family.INT32: 32, Family.INT64: 64}
-_DELTA_DIGITS: Final = {Family.INT16: 10, Family.INT32: 10, Family.INT64: 20, Family.UNSIGNED: 20}
+_DELTA_DIGITS: Final = {pa.int16(): 10, pa.int32(): 10, pa.int64(): 20}
 """Delta widens an integer to a decimal that has so many digits in front of the point, or more."""
 
 _UNREAD: Final = "\\x"
@@ -240,19 +189,18 @@ def keeps_values(old: ColumnType, new: ColumnType) -> bool:
     """
     if old.arrow != new.arrow or renamed_labels(old, new):
         return False
-    if old.family == Family.ARRAY and new.family == Family.ARRAY:
-        return keeps_values(element_of(old), element_of(new))
-    if old.family != new.family:
-        doubles = (Family.FLOAT64, Family.NUMERIC_AS_DOUBLE)
-        return (old.family, new.family) in ((Family.UNSIGNED, Family.INT64), doubles, doubles[::-1])
-    if old.family != Family.STRING:
+    if old.element is not None and new.element is not None:
+        return keeps_values(old.element, new.element)
+    if old.family is not new.family:
+        return _meaning(old) in _NUMBERS and _meaning(new) in _NUMBERS and _is_within(old, new)
+    if old.family is not families.STRING:
         return True
     if canonical_of(new.oid) not in (None, canonical_of(old.oid)):
         return False
     if CHARACTER in (old.postgres_name, new.postgres_name):
         modifiers = (old.typmod, old.overridden), (new.typmod, new.overridden)
         return old.postgres_name == new.postgres_name and modifiers[0] == modifiers[1]
-    if old.postgres_name in CHANGED_BY_CAST or new.postgres_name in (INET, "uuid") or is_numeric(new):
+    if INET in (old.postgres_name, new.postgres_name) or new.postgres_name == "uuid" or is_numeric(new):
         return old.postgres_name == new.postgres_name or (is_numeric(old) and new.postgres_name == "numeric")
     return _means_the_same(old, new)
 
@@ -266,20 +214,26 @@ def is_widening(old: ColumnType, new: ColumnType) -> bool:
     """
     if old.arrow == new.arrow:
         return False
-    if old.family in _DELTA_DIGITS:
-        if new.family in _INTEGER_RANKS:
-            return _INTEGER_RANKS.get(old.family, 64) < _INTEGER_RANKS[new.family]
-        if new.family == Family.DECIMAL:
-            return bool(new.arrow.precision - new.arrow.scale >= _DELTA_DIGITS[old.family])
-        exact = old.family in (Family.INT16, Family.INT32)
-        return exact and new.family in (Family.FLOAT64, Family.NUMERIC_AS_DOUBLE)
-    if old.family == Family.DECIMAL and new.family == Family.DECIMAL:
+    before, after = _meaning(old), _meaning(new)
+    if before is Meaning.INTEGER and after is Meaning.INTEGER:
+        return _is_within(old, new)
+    if before is Meaning.INTEGER and pa.types.is_decimal(new.arrow):
+        return bool(new.arrow.precision - new.arrow.scale >= _DELTA_DIGITS[old.arrow])
+    if before is Meaning.INTEGER:
+        return after in _NUMBERS and bool(new.arrow == pa.float64() and old.arrow != pa.int64())
+    if pa.types.is_decimal(old.arrow) and pa.types.is_decimal(new.arrow):
         more_scale = new.arrow.scale - old.arrow.scale
         return bool(new.arrow.precision - old.arrow.precision >= more_scale >= 0)
-    return (old.family, new.family) in (
-        (Family.FLOAT32, Family.FLOAT64),
-        (Family.DATE, Family.TIMESTAMP),
-    )
+    if before is Meaning.FLOAT and after is Meaning.FLOAT:
+        return bool(new.arrow == pa.float64())
+    return before is Meaning.DATE and after is Meaning.TIMESTAMP
+
+
+def _is_within(old: ColumnType, new: ColumnType) -> bool:
+    """Return whether the limits of one family of numbers lie within those of another."""
+    if old.family.limits is None or new.family.limits is None:
+        return old.family.limits is new.family.limits
+    return new.family.limits[0] <= old.family.limits[0] and old.family.limits[1] <= new.family.limits[1]
 
 
 def _hop(values: pa.Array, rescued: pa.Array | None, old: ColumnType, new: ColumnType) -> Converted:
@@ -302,11 +256,11 @@ def _convert_values(values: pa.Array, old: ColumnType, new: ColumnType) -> Conve
         return values.cast(new.arrow), None
     if is_widening(old, new):
         return pc.cast(values, new.arrow), None
-    if old.family == Family.BOOLEAN and _kind(new) is _Kind.INTEGER:
+    if _meaning(old) is Meaning.BOOLEAN and _meaning(new) is Meaning.INTEGER:
         return pc.cast(values, new.arrow), None
-    if _kind(old) is _Kind.LIST and _kind(new) is _Kind.LIST:
+    if _meaning(old) is Meaning.LIST and _meaning(new) is Meaning.LIST:
         result = _convert_lists(values, None, element_of(old), new)
-    elif old.family == Family.TIMESTAMP and new.family == Family.DATE:
+    elif _meaning(old) is Meaning.TIMESTAMP and _meaning(new) is Meaning.DATE:
         result = _days(values, new)
     else:
         texts = text_of(values, old)
@@ -322,11 +276,11 @@ def _convert_rescued(texts: pa.Array, old: ColumnType, new: ColumnType) -> tuple
     written = pa.array([_restated(text, old, new) for text in texts.to_pylist()], pa.string())
     # Texts of values that could not be read stay as they are.
     readable = written
-    if old.family != Family.BINARY:
+    if _meaning(old) is not Meaning.BINARY:
         readable = pc.if_else(pc.starts_with(written, _UNREAD), None, written)
-    if old.family == Family.VECTOR and _kind(new) is _Kind.LIST:
+    if old.family.elements is not None and _meaning(new) is Meaning.LIST:
         result = pa.nulls(len(texts), new.arrow)  # only texts that are no vector were rescued
-    elif old.family == Family.ARRAY and _kind(new) is _Kind.LIST:
+    elif _meaning(old) is Meaning.LIST and _meaning(new) is Meaning.LIST:
         elements, parsed = _parsed(readable, old)
         nulls = pa.nulls(len(elements.values), element_of(old).arrow)
         lists = pa.ListArray.from_arrays(elements.offsets, nulls, mask=pa.array(~parsed))
@@ -340,10 +294,10 @@ def _read(texts: pa.Array, old: ColumnType, new: ColumnType) -> pa.Array:
     """Read the texts of one type as another."""
     if not _means_the_same(old, new):
         return pa.nulls(len(texts), new.arrow)
-    if _kind(new) is not _Kind.LIST:
+    if _meaning(new) is not Meaning.LIST:
         return read_texts(texts, new)
     elements, _ = _parsed(texts, new)
-    if new.family == Family.ARRAY:
+    if new.element is not None:
         # PostgreSQL reads more forms than it writes (spaces, lower case null).  Only what it writes is certain.
         same = pc.equal(output_of(elements, _array_of(old, new)), texts)
         elements = pc.if_else(same, elements, None)
@@ -362,7 +316,7 @@ def _convert_lists(lists: pa.Array, rescued: pa.Array | None, old: ColumnType, n
     gone = np.zeros(len(elements), dtype=np.bool_)
     if left is not None:
         gone |= left.is_valid().to_numpy(zero_copy_only=False)
-    if new.family == Family.VECTOR:
+    if new.family.elements is not None:
         gone |= ~pc.fill_null(pc.is_finite(elements), False).to_numpy(zero_copy_only=False)
     row_of = np.repeat(np.arange(len(lists)), lengths)
     bad = np.bincount(row_of[gone], minlength=len(lists)) > 0
@@ -385,7 +339,7 @@ def _parsed(texts: pa.Array, column_type: ColumnType) -> tuple[pa.Array, NDArray
 
 
 def _elements(text: str, column_type: ColumnType) -> list[str | None]:
-    if column_type.family == Family.ARRAY:
+    if column_type.element is not None:
         return elements_from_text(text, column_type.delimiter)
     if not text.startswith("[") or not text.endswith("]"):
         raise DoesNotFit
@@ -393,7 +347,7 @@ def _elements(text: str, column_type: ColumnType) -> list[str | None]:
 
 
 def _array_of(element: ColumnType, like: ColumnType) -> ColumnType:
-    return ColumnType(pa.list_(pa.string()), Family.ARRAY, "text[]", element, like.delimiter)
+    return ColumnType(pa.list_(pa.string()), families.ARRAY, "text[]", element, like.delimiter)
 
 
 def _days(values: pa.Array, new: ColumnType) -> pa.Array:
@@ -405,31 +359,31 @@ def _days(values: pa.Array, new: ColumnType) -> pa.Array:
 
 def _restated(text: str, old: ColumnType, new: ColumnType) -> str:
     """Write a date as the timestamp that it becomes, or a timestamp as a date, in any year."""
-    if (old.family, new.family) == (Family.DATE, Family.TIMESTAMP):
+    if (_meaning(old), _meaning(new)) == (Meaning.DATE, Meaning.TIMESTAMP):
         match = _DAY.fullmatch(text)
         return text if match is None else f"{match[1]} 00:00:00{match[2] or ''}"
-    if (old.family, new.family) == (Family.TIMESTAMP, Family.DATE):
+    if (_meaning(old), _meaning(new)) == (Meaning.TIMESTAMP, Meaning.DATE):
         match = _MIDNIGHT.fullmatch(text)
         return text if match is None else f"{match[1]}{match[2] or ''}"
     return text
 
 
 def _means_the_same(old: ColumnType, new: ColumnType) -> bool:
-    before, after = _kind(old), _kind(new)
-    if before is _Kind.CLOCK and after is _Kind.CLOCK:
+    before, after = _meaning(old), _meaning(new)
+    if before is Meaning.CLOCK and after is Meaning.CLOCK:
         return old.postgres_name == new.postgres_name
-    return before is _Kind.TEXT or after is _Kind.TEXT or (before, after) in _SAME_TEXT
+    return before is Meaning.TEXT or after is Meaning.TEXT or (before, after) in _SAME_TEXT
 
 
-def _kind(column_type: ColumnType) -> _Kind:
-    if column_type.family != Family.STRING:
-        return _KINDS[column_type.family]
+def _meaning(column_type: ColumnType) -> Meaning:
+    if column_type.family.meaning is not None:
+        return column_type.family.meaning
     if is_numeric(column_type):
-        return _Kind.NUMERIC
+        return Meaning.NUMERIC
     name = column_type.postgres_name
     if name == "citext" or name.endswith(".citext"):
-        return _Kind.TEXT
-    return _STRING_KINDS.get(name, _Kind.CUSTOM)
+        return Meaning.TEXT
+    return _MEANINGS.get(name, Meaning.CUSTOM)
 
 
 def _left(texts: pa.Array, result: pa.Array) -> pa.Array | None:
@@ -438,3 +392,273 @@ def _left(texts: pa.Array, result: pa.Array) -> pa.Array | None:
 
 def _some(texts: pa.Array | None) -> pa.Array | None:
     return None if texts is None or texts.null_count == len(texts) else texts
+
+
+# Texts, read: a family's builder reads what is in the type's own form, piece by piece.  A piece with anything else is
+# read value by value, by the family's own reader, which accepts numbers and times in any type's form.
+
+_SPACE: Final = " \t\n\v\f\r"
+"""What PostgreSQL takes for white space."""
+
+_TRUE: Final = ("t", "tr", "tru", "true", "y", "ye", "yes", "on", "1")
+_FALSE: Final = ("f", "fa", "fal", "fals", "false", "n", "no", "of", "off", "0")
+
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:e[+-]?[0-9]{1,9})?", re.IGNORECASE)
+_PLAIN_NUMBER: Final = r"^(?:0(?:\.0+)?|-?0\.[0-9]*[1-9][0-9]*|-?[1-9][0-9]{0,100}(?:\.[0-9]{1,100})?|NaN|-?Infinity)$"
+"""A numeric as PostgreSQL writes it."""
+_NOT_FINITE: Final = {"nan": "NaN", "infinity": "Infinity", "+infinity": "Infinity", "-infinity": "-Infinity"}
+_NUMERIC_EXPONENTS: Final = (-16_383, 131_071)
+"""The power of ten of the last digit that a numeric can have, and of the first."""
+_NUMERIC_NAME = re.compile(r"numeric(?:\((-?[0-9]+),(-?[0-9]+)\))?")
+
+_UUID = re.compile(r"(\{)?(?:[0-9a-f]{4}-?){7}[0-9a-f]{4}(?(1)\})", re.IGNORECASE)
+_PLAIN_UUID: Final = r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
+
+_ONE_ADDRESS: Final = r"^(?:([0-9.]+)/32|([0-9A-Fa-f.:]*:[0-9A-Fa-f.:]*)/128)$"
+"""An inet that is a single address; PostgreSQL writes the size of its network only in a cast to text."""
+
+_HEADER_SIZE: Final = 4
+"""PostgreSQL adds the size of a varlena header to the length of char(n)."""
+
+_PIECES: Final = 8
+"""A piece that its builder refuses is cut into so many, as long as it has more rows than that."""
+
+
+def is_numeric(column_type: ColumnType) -> bool:
+    """Return whether a string column holds numerics."""
+    return column_type.family is families.STRING and _NUMERIC_NAME.fullmatch(column_type.postgres_name) is not None
+
+
+def read_texts(texts: pa.Array, column_type: ColumnType) -> pa.Array:
+    """Read texts as a type other than an array.
+
+    Args:
+        texts: strings, in the form of any type with the same meaning.
+        column_type: the type to read them as.
+
+    Returns:
+        A column of the type ``column_type.arrow``; NULL where the text is NULL, or where the type cannot hold its value
+        exactly.
+    """
+    return _READERS.get(column_type.family.meaning, _pieces)(texts, column_type)
+
+
+def _read_booleans(texts: pa.Array, _column_type: ColumnType) -> pa.Array:
+    words = pc.ascii_lower(pc.ascii_trim(texts, _SPACE))
+    found = pc.index_in(words, pa.array([*_TRUE, *_FALSE]))
+    return pc.less(found, len(_TRUE))
+
+
+def _read_strings(texts: pa.Array, column_type: ColumnType) -> pa.Array:
+    modifiers = _NUMERIC_NAME.fullmatch(column_type.postgres_name)
+    if modifiers is not None:
+        if modifiers[1] is not None:
+            precision, scale = int(modifiers[1]), int(modifiers[2])
+            return _each(texts, lambda text: _numeric(text, precision, scale))
+        return _each_unless(pc.match_substring_regex(texts, _PLAIN_NUMBER), texts, _numeric)
+    if column_type.postgres_name == "uuid":
+        return _each_unless(pc.match_substring_regex(texts, _PLAIN_UUID), texts, _uuid)
+    if column_type.postgres_name == CHARACTER and not column_type.overridden and column_type.typmod > _HEADER_SIZE:
+        size = column_type.typmod - _HEADER_SIZE
+        stripped = pc.utf8_rtrim(texts, " ")
+        padded = pc.utf8_rpad(stripped, size, " ")
+        return pc.if_else(pc.less_equal(pc.utf8_length(stripped), size), padded, None)
+    if column_type.postgres_name == INET:
+        return pc.replace_substring_regex(texts, _ONE_ADDRESS, r"\1\2")
+    return canonical_texts(texts, column_type.oid)
+
+
+def _read_integers(texts: pa.Array, column_type: ColumnType) -> pa.Array:
+    # Fractions are common when numeric or floats become integers, and can be refused without the exact reader.
+    return _pieces(_with_decimals(_trimmed(texts), 0), column_type)
+
+
+def _read_numerics(texts: pa.Array, column_type: ColumnType) -> pa.Array:
+    if not pa.types.is_decimal(column_type.arrow):
+        return _read_nearest(texts, column_type)
+    scale = column_type.arrow.scale
+    texts = _with_decimals(_trimmed(texts), scale)
+    if scale:  # the kernels take only texts with all decimals of the scale
+        texts = pc.replace_substring_regex(texts, r"^(-?[0-9]+)$", r"\1." + scale * "0")
+    return _pieces(texts, column_type)
+
+
+def _read_floats(texts: pa.Array, column_type: ColumnType) -> pa.Array:
+    values = _pieces(texts, column_type)
+    written = output_of(values, column_type)
+    differ = pc.fill_null(pc.not_equal(_trimmed(written), _trimmed(texts)), False)
+    rows = np.flatnonzero(differ.to_numpy(zero_copy_only=False))
+    index = pa.array(rows)
+    if column_type.arrow == pa.float32():
+        # A number that is a single, or is written as one, is also exact as a double.
+        double = replace(column_type, arrow=pa.float64(), family=families.FLOAT64)
+        numbers = _pieces(texts.take(index), double)
+        near = pc.or_(
+            pc.equal(numbers, values.take(index).cast(pa.float64())),
+            pc.equal(numbers, pc.cast(written.take(index), pa.float64())),
+        )
+        sure = ~pc.fill_null(pc.or_(near, pc.is_nan(numbers)), False).to_numpy(zero_copy_only=False)
+        values = _without(values, rows[sure])
+        rows = rows[~sure]
+        index = pa.array(rows)
+    inexact = [
+        row
+        for row, *texts_and_value in zip(
+            rows.tolist(),
+            texts.take(index).to_pylist(),
+            written.take(index).to_pylist(),
+            values.take(index).to_pylist(),
+            strict=True,
+        )
+        if not _is_exact(*texts_and_value)
+    ]
+    return _without(values, np.array(inexact, dtype=np.intp))
+
+
+def _read_nearest(texts: pa.Array, column_type: ColumnType) -> pa.Array:
+    """Read numerics as the nearest doubles, as ``decimal_handling_mode: double`` asks for."""
+    values = _pieces(texts, replace(column_type, family=families.FLOAT64))
+    infinite = pc.and_(pc.is_inf(values), pc.invert(pc.match_substring(texts, "inf", ignore_case=True)))
+    return pc.if_else(infinite, None, values)
+
+
+_READERS: Final[dict[Meaning | None, Callable[[pa.Array, ColumnType], pa.Array]]] = {
+    Meaning.BOOLEAN: _read_booleans,
+    Meaning.INTEGER: _read_integers,
+    Meaning.FLOAT: _read_floats,
+    Meaning.NUMERIC: _read_numerics,
+    None: _read_strings,
+}
+"""Where texts a family's builder and reader alone do not read as PostgreSQL's cast does, or not as fast."""
+
+
+def _pieces(texts: pa.Array, column_type: ColumnType) -> pa.Array:
+    """Read a column with the type's builder, and pieces that it refuses value by value."""
+    rows = len(texts)
+    if not rows:
+        return pa.nulls(0, column_type.arrow)
+    _, ends, data = texts.buffers()
+    buf = np.frombuffer(data, dtype=np.uint8) if data is not None and data.size else np.zeros(1, dtype=np.uint8)
+    offsets = np.frombuffer(ends, dtype=np.int32)[texts.offset : texts.offset + rows + 1]
+    length = np.where(texts.is_valid().to_numpy(zero_copy_only=False), np.diff(offsets), NULL).astype(np.int32)
+    builder = make_builder(column_type)
+    refused: list[int] = []
+
+    def read(start: int, stop: int) -> None:
+        first = np.arange(start, stop, dtype=np.int32)
+        try:
+            builder.append(buf, offsets[:-1], length, first, 0)
+        except (ValueFormatError, pa.ArrowInvalid):
+            if stop - start <= _PIECES:
+                builder.append(buf, offsets[:-1], length, np.full(stop - start, -1, dtype=np.int32), 0)
+                refused.extend(range(start, stop))
+                return
+            bounds = np.linspace(start, stop, _PIECES + 1).astype(int).tolist()
+            for place in range(_PIECES):
+                read(bounds[place], bounds[place + 1])
+
+    read(0, rows)
+    values = builder.finish()
+    if not refused:
+        return values
+    return filled(values, np.array(refused), _exactly(texts.take(pa.array(refused)), column_type))
+
+
+def _exactly(texts: pa.Array, column_type: ColumnType) -> pa.Array:
+    """Read texts one by one with the exact reader."""
+    values: list[Any] = []
+    for text in texts.to_pylist():
+        try:
+            values.append(None if text is None else read_overridden(_stripped(text), column_type))
+        except DoesNotFit:
+            values.append(None)
+    if pa.types.is_decimal(column_type.arrow):
+        scale = column_type.arrow.scale
+        values = [None if value is None else Decimal(f"{value}E-{scale}") for value in values]
+    return pa.array(values, column_type.arrow)
+
+
+def _each(texts: pa.Array, read: Callable[[str], str]) -> pa.Array:
+    """Read strings one by one."""
+    values: list[str | None] = []
+    for text in texts.to_pylist():
+        try:
+            values.append(None if text is None else read(text))
+        except (DoesNotFit, ValueFormatError):
+            values.append(None)
+    return pa.array(values, pa.string())
+
+
+def _each_unless(plain: pa.Array, texts: pa.Array, read: Callable[[str], str]) -> pa.Array:
+    rows = np.flatnonzero(~pc.fill_null(plain, True).to_numpy(zero_copy_only=False))
+    return filled(texts, rows, _each(texts.take(pa.array(rows)), read)) if rows.size else texts
+
+
+def _without(values: pa.Array, rows: NDArray[np.intp]) -> pa.Array:
+    if not rows.size:
+        return values
+    gone: NDArray[np.bool_] = np.zeros(len(values), dtype=np.bool_)
+    gone[rows] = True
+    return pc.if_else(pa.array(gone), None, values)
+
+
+def _trimmed(texts: pa.Array) -> pa.Array:
+    """Remove trailing zeros of decimals."""
+    return pc.replace_substring_regex(texts, r"^(-?[0-9]+)(?:\.0*|(\.[0-9]*[1-9])0+)$", r"\1\2")
+
+
+def _with_decimals(texts: pa.Array, most: int) -> pa.Array:
+    """Replace numbers with more decimals by NULL."""
+    return pc.if_else(pc.match_substring_regex(texts, rf"^-?[0-9]+\.[0-9]{{{most + 1},}}$"), None, texts)
+
+
+def _stripped(text: str) -> str:
+    stripped = text.strip(_SPACE)
+    if stripped != stripped.strip():  # Python knows more white space than PostgreSQL
+        raise DoesNotFit
+    return stripped
+
+
+def _is_exact(text: str, written: str, value: float) -> bool:
+    stripped = text.strip(_SPACE)
+    if _NUMBER.fullmatch(stripped) is None:
+        return _NOT_FINITE.get(stripped.lower()) == written
+    number = Decimal(stripped)
+    # The last is for the text of a double whose value a single holds exactly.
+    return number in (Decimal(value), Decimal(written), Decimal(repr(value)))
+
+
+def _numeric(text: str, precision: int | None = None, scale: int = 0) -> str:
+    """Write a number as PostgreSQL writes a numeric, with its own decimals, or with a precision and scale.
+
+    Raises:
+        DoesNotFit: the text is no number, or the number does not fit the precision and scale exactly.
+    """
+    stripped = text.strip(_SPACE)
+    if stripped.lower() in _NOT_FINITE:
+        return _NOT_FINITE[stripped.lower()]
+    if _NUMBER.fullmatch(stripped) is None:
+        raise DoesNotFit
+    number = Decimal(stripped)
+    sign, digits, exponent = number.as_tuple()
+    assert isinstance(exponent, int)
+    if exponent < _NUMERIC_EXPONENTS[0] or number.adjusted() > _NUMERIC_EXPONENTS[1]:
+        raise DoesNotFit
+    if not number:
+        sign = 0
+    if precision is not None:
+        if not number:
+            digits, exponent = (0,), -scale
+        while digits[-1] == 0 and exponent < -scale:
+            digits, exponent = digits[:-1], exponent + 1
+        if exponent < -scale or (number and number.adjusted() >= precision - scale):
+            raise DoesNotFit
+        if scale > 0:
+            digits, exponent = digits + (0,) * (exponent + scale), -scale
+    return format(Decimal((sign, digits, exponent)), "f")
+
+
+def _uuid(text: str) -> str:
+    if _UUID.fullmatch(text) is None:
+        raise DoesNotFit
+    return str(UUID(text))

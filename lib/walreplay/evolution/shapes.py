@@ -29,7 +29,8 @@ import pyarrow as pa
 
 from walreplay.evolution.convert import is_widening, keeps_values, renamed_labels
 from walreplay.names import fold, renamed_columns
-from walreplay.types.base import ColumnType, Family
+from walreplay.types.base import ColumnType
+from walreplay.types.families import STRING
 
 
 class ChangeKind(str, Enum):
@@ -67,7 +68,7 @@ class ColumnChange:
         return f"column {self.column} {self.kind.value}" + (f" {self.detail}" if self.detail else "")
 
 
-TEXT: Final = ColumnType(pa.string(), Family.STRING, "text")
+TEXT: Final = ColumnType(pa.string(), STRING, "text")
 """How what older rows have in a column is written, whatever the column's type is."""
 
 OWN: Final = ""
@@ -175,8 +176,7 @@ def conversions(chain: Sequence[ColumnType]) -> list[tuple[ColumnType, ColumnTyp
     return [(old, new) for old, new in pairwise(chain) if not keeps_values(old, new)]
 
 
-@dataclass(frozen=True, slots=True)
-class _Advance:
+class _Advance(NamedTuple):
     """A table's shape after a version, and the id of each of the version's columns."""
 
     shape: TableShape

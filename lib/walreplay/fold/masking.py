@@ -23,9 +23,9 @@ import pyarrow.compute as pc
 
 from walreplay.decode.change_batch import METADATA_COLUMNS, ChangeBatch, field_names, read_rescued, rescued_array
 from walreplay.errors import CaptureError
-from walreplay.evolution.texts import output_of
 from walreplay.protocol.messages import Relation
-from walreplay.types.base import ColumnType, Family
+from walreplay.types.base import ColumnType
+from walreplay.types.families import STRING, output_of
 
 _MASKED: Final = "masked "
 """The beginning of a masked type's name; no PostgreSQL type's name begins so."""
@@ -33,7 +33,7 @@ _MASKED: Final = "masked "
 
 def masked_type(type_: ColumnType) -> ColumnType:
     """Return the type that a masked column has in the mirror table."""
-    return ColumnType(pa.string(), Family.STRING, f"{_MASKED}{type_.postgres_name}")
+    return ColumnType(pa.string(), STRING, f"{_MASKED}{type_.postgres_name}")
 
 
 def is_masked(type_: ColumnType) -> bool:

@@ -28,7 +28,6 @@ from walreplay.decode.change_batch import read_rescued, rescued_array
 from walreplay.decode.compile.kernel import helper, kernel
 from walreplay.decode.compile.parameters import given, out
 from walreplay.errors import CaptureError
-from walreplay.evolution.texts import filled
 from walreplay.fold.events import (
     ADD,
     PARTITIONS_REMEDY,
@@ -72,6 +71,7 @@ from walreplay.fold.reducing import (
     fold_between_moves,
     fold_keys,
 )
+from walreplay.types.families import filled
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -18,7 +18,7 @@ from walreplay.config.selection import NO_LAYOUT, MetadataNames, TableLayout, Tr
 from walreplay.delta.target import TableName, Target
 from walreplay.errors import NotSupported
 from walreplay.evolution.comments import table_comment
-from walreplay.evolution.convert import is_widening, may_be_rescued
+from walreplay.evolution.convert import is_widening
 from walreplay.evolution.shapes import Evolution, Policy, TableShape, conversions, converts
 from walreplay.fold.change_log import Projection, filled_column
 from walreplay.fold.events import Identity, Mode
@@ -36,6 +36,7 @@ from walreplay.table.column_checks import (
 from walreplay.table.placement import Placement, Switched, Use, WantedRelation, place
 from walreplay.table.registry import MirrorEntry
 from walreplay.table.versions import Catalogue, Version, check_distinct, with_whole_keys
+from walreplay.types.families import may_be_rescued
 
 _MAX_EPOCHS: Final = 1 << 14
 

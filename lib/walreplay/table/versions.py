@@ -29,8 +29,8 @@ from walreplay.protocol.messages import Column, Relation
 from walreplay.spark.workers.decode import Assigned, Assignment
 from walreplay.stream.plan import Plan
 from walreplay.table.registry import MirrorEntry
-from walreplay.types.base import ColumnType, Family, Label
-from walreplay.types.registry import keeps_values_apart
+from walreplay.types.base import ColumnType, Label
+from walreplay.types.families import BOOLEAN, keeps_values_apart
 
 
 def labelled(
@@ -67,7 +67,7 @@ def _hashed(labels: Sequence[Label], kind: ColumnType, salt: bytes) -> tuple[Lab
 
 _NO_LAYOUTS: Final = Layouts()
 
-_BOOLEAN: Final = ColumnType(pa.bool_(), Family.BOOLEAN, "boolean")
+_BOOLEAN: Final = ColumnType(pa.bool_(), BOOLEAN, "boolean")
 
 _NOTHING: Final = (
     "the table has no columns, and the configuration leaves out those that all tables have (metadata_columns): nothing "

@@ -15,35 +15,90 @@ import base64
 from dataclasses import dataclass, fields
 from enum import Enum
 from struct import Struct
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
 from walreplay.errors import ValueFormatError
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
-class Family(str, Enum):
-    """The reader for a type's values."""
+
+class Meaning(Enum):
+    """What values are to conversions between types."""
 
     BOOLEAN = "boolean"
-    INT16 = "int16"
-    INT32 = "int32"
-    INT64 = "int64"
-    UNSIGNED = "unsigned"
-    """oid and xid: 32 bits without a sign."""
-    FLOAT32 = "float32"
-    FLOAT64 = "float64"
-    DECIMAL = "decimal"
-    STRING = "string"
+    INTEGER = "integer"
+    FLOAT = "float"
+    NUMERIC = "numeric"
+    """numeric, also where its column is a string."""
     BINARY = "binary"
     DATE = "date"
     TIMESTAMP = "timestamp"
     TIMESTAMPTZ = "timestamptz"
-    ARRAY = "array"
-    NUMERIC_AS_DOUBLE = "numeric as double"
-    """numeric as the nearest double; `decimal_handling_mode`."""
-    VECTOR = "vector"
-    """pgvector's vector and halfvec: a list of single-precision floats."""
+    LIST = "list"
+    TEXT = "text"
+    JSON = "json"
+    CLOCK = "clock"
+    CUSTOM = "user-defined"
+    OTHER = "other"
+    """Built-in types that each have a form of their own, such as uuid."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Family:
+    """A family of types: all that the package knows of it.  `walreplay.types.families` has the families.
+
+    Args:
+        name: as the ledger has it.
+        meaning: what the values are to conversions; None if the type's name says it, as for text.
+        arrow: the column's type; None if it depends on the type's modifiers or elements.
+        read: reads a text in any type's form; see `walreplay.types.families.read_overridden`.
+        write: writes a column as PostgreSQL sends it, timestamptz in UTC.
+        cast: the same as a cast to text does; None if that is the same.
+        types: the built-in types, by their names in pg_type.
+        misfits: what of a value that is sent as such a type does not fit, for the documentation; empty if all values
+            fit.  Only then no value is rescued.
+        limits: the smallest and the largest integer.
+        is_exact: different values of the type are different in the column.
+        keeps_apart: the built-in types whose different values stay different when they are read as this family; None
+            for all types.
+        holds_text: texts may have characters outside of ASCII.
+        elements: the type of a list's elements, none of which may be NULL or infinite; None for other families.
+    """
+
+    name: str
+    meaning: Meaning | None
+    arrow: pa.DataType | None
+    read: Callable[[str, ColumnType], Any]
+    write: Callable[[pa.Array, ColumnType], pa.Array]
+    cast: Callable[[pa.Array, ColumnType], pa.Array] | None = None
+    types: tuple[str, ...] = ()
+    misfits: str = ""
+    limits: tuple[int, int] | None = None
+    is_exact: bool = True
+    keeps_apart: frozenset[str] | None = frozenset()
+    holds_text: bool = False
+    elements: ColumnType | None = None
+
+    def __post_init__(self) -> None:
+        FAMILIES[self.name] = self
+
+    def __reduce__(self) -> tuple[Callable[[str], Family], tuple[str]]:
+        # There is one record of each family in every process.
+        return _family_named, (self.name,)
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+FAMILIES: Final[dict[str, Family]] = {}
+"""All families by name."""
+
+
+def _family_named(name: str) -> Family:
+    return FAMILIES[name]
 
 
 Label: TypeAlias = tuple[int, tuple[str, ...]]
@@ -56,7 +111,7 @@ class ColumnType:
 
     Args:
         arrow: the column's Arrow type.
-        family: the reader for its values.
+        family: how its values are read and written.
         postgres_name: the type's SQL name, with precision and scale for numeric.
         element: the type of an array's elements; None for other types.
         delimiter: the character between an array's elements.
@@ -64,8 +119,8 @@ class ColumnType:
             of its base type), or a user-defined type's own.  0 if it is not known.
         typmod: the modifier of that type, -1 for none.  A domain's modifier does not apply to its base type.
         overridden: the configuration chooses another type than the one that is sent.  `arrow`, `family` and
-            `postgres_name` are those of the chosen type, and `walreplay.types.registry` reads the values.  A value
-            that is not in the chosen type's form is rescued.
+            `postgres_name` are those of the chosen type, whose `Family.read` reads the values.  A value that
+            is not in the chosen type's form is rescued.
         labels: of an enum, or an array of one, the labels that have had other texts; empty if none had, or nothing is
             announced.
         labels_in_array: the labels are those of an array's elements.
@@ -85,8 +140,7 @@ class ColumnType:
     as_sent: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Rescued:
+class Rescued(NamedTuple):
     """A value that its column's type cannot hold: the number of its row in one append, and PostgreSQL's text."""
 
     row: int
@@ -109,7 +163,7 @@ def type_to_dict(column_type: ColumnType) -> dict[str, Any]:
             if value is not None:
                 found["element"] = type_to_dict(value)
         elif value != field.default:
-            found[field.name] = value.value if isinstance(value, Family) else value
+            found[field.name] = value.name if isinstance(value, Family) else value
     return found
 
 
@@ -118,7 +172,7 @@ def type_from_dict(values: dict[str, Any]) -> ColumnType:
     found = dict(values)
     schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(found["arrow"])))
     found["arrow"] = schema.field(0).type
-    found["family"] = Family(found["family"])
+    found["family"] = FAMILIES[found["family"]]
     if "labels" in found:
         found["labels"] = tuple((oid, tuple(texts)) for oid, texts in found["labels"])
     if "element" in found:

@@ -14,10 +14,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import prod
 from struct import Struct
-from typing import Final
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 
@@ -89,8 +88,7 @@ def with_elements(text: str, delimiter: str, write: Callable[[str], str]) -> str
     return text[:start] + parts.sub(element, text[start:])
 
 
-@dataclass(frozen=True, slots=True)
-class BinaryArray:
+class BinaryArray(NamedTuple):
     """The parts of an array in binary format.
 
     Args:

@@ -6,13 +6,15 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import pyarrow as pa
 
-from walreplay.types.base import Family
+from walreplay.types.base import FAMILIES, Family
 from walreplay.types.builtin import BUILTIN_TYPES
+from walreplay.types.families import STRING
 from walreplay.types.names import VECTORS
 from walreplay.types.registry import resolve
 
@@ -40,40 +42,15 @@ _NUMERIC_12_2: Final = (12 << 16 | 2) + 4
 _USER_DEFINED: Final = 1 << 30
 
 _NONE: Final = "all values fit"
-_TIMES: Final = "infinity, -infinity and years outside 1 to 9999 are rescued"
-
-_FLOATS: Final = "NaN and the infinities are values; what a server before 12 rounds above the largest one is rescued"
-
-_MISFITS: Final[dict[Family, str]] = {
-    Family.FLOAT32: _FLOATS,
-    Family.FLOAT64: _FLOATS,
-    Family.DECIMAL: "NaN and the infinities are rescued, as is what has more digits than p and s allow",
-    Family.DATE: _TIMES,
-    Family.TIMESTAMP: _TIMES,
-    Family.TIMESTAMPTZ: f"{_TIMES}, judged in UTC",
-    Family.ARRAY: "the whole array is rescued when it has several dimensions, bounds of its own (`[0:1]={1,2}`) or "
-    "an element that does not fit",
-    Family.VECTOR: "what is not a list of finite numbers in brackets is rescued",
-}
+_TITLES: Final = {"numeric": "numeric without precision, with more than 38 digits, or with a scale outside 0 to p"}
 
 _GROUPS: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
-    (("bool",), ""),
-    (("int2",), ""),
-    (("int4",), ""),
-    (("int8",), ""),
-    (("oid", "xid"), ""),
-    (("float4",), ""),
-    (("float8",), ""),
-    (("numeric",), ""),
+    (("numeric",), "exact"),
     (("text", "varchar", "name", "char"), "as sent"),
     (("bpchar",), "as sent, padded with blanks to its length"),
     (("uuid",), ""),
     (("json", "jsonb", "jsonpath"), "as sent"),
     (("xml",), "as sent"),
-    (("bytea",), ""),
-    (("date",), ""),
-    (("timestamp",), ""),
-    (("timestamptz",), ""),
     (("time", "timetz"), "24:00:00 too"),
     (("interval",), "in the IntervalStyle postgres"),
     (("money",), "with the sign and the separators of the server's lc_monetary"),
@@ -118,22 +95,16 @@ _GROUPS: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
         "PostgreSQL's own, which tables of users do not have",
     ),
 )
-"""Types (by their names in pg_type) that share a row of the table, and a note on their text."""
+"""Types (by their names in pg_type) that share a row of the table if they are text, and a note on it."""
 
 
 def describe() -> list[TypeDescription]:
     """List the table's rows: the Delta type of every type under default options, and what happens to misfits."""
-    rows = []
-    oids = {builtin.name: oid for oid, builtin in BUILTIN_TYPES.items()}
-    for names, note in _GROUPS:
-        found = [resolve(oids[name], -1, {}) for name in names]
-        titles = ", ".join(BUILTIN_TYPES[oids[name]].sql_name for name in names)
-        if names == ("numeric",):
-            rows.append(_decimal())
-            titles = "numeric without precision, with more than 38 digits, or with a scale outside 0 to p"
-            note = "exact"
-        misfits = "; ".join([_MISFITS.get(found[0].family, _NONE), *([note] if note else [])])
-        rows.append(TypeDescription(titles, delta_name(found[0].arrow), misfits))
+    rows = [_row(family.types, family) for family in FAMILIES.values() if family.types]
+    numeric = resolve(_NUMERIC, _NUMERIC_12_2, {})
+    delta = delta_name(numeric.arrow).replace("(12,2)", "(p,s)")
+    rows.append(TypeDescription("numeric(p,s), p up to 38, s from 0 to p", delta, numeric.family.misfits))
+    rows += [_row(names, STRING, note) for names, note in _texts()]
     array = resolve(_INTEGERS, -1, {})
     vector = resolve(_USER_DEFINED, -1, {_USER_DEFINED: ("public", VECTORS[0])})
     other = resolve(_USER_DEFINED, -1, {_USER_DEFINED: ("public", "mood")})
@@ -143,24 +114,33 @@ def describe() -> list[TypeDescription]:
         TypeDescription(
             "arrays of all these",
             delta_name(array.arrow).replace(delta_name(array.arrow.value_type), "the element's type"),
-            _MISFITS[array.family],
+            array.family.misfits,
         ),
         TypeDescription("domains", "their base type's", "as for the base type, without the precision of a numeric"),
-        TypeDescription(f"{', '.join(VECTORS)} (pgvector)", delta_name(vector.arrow), _MISFITS[vector.family]),
+        TypeDescription(f"{', '.join(VECTORS)} (pgvector)", delta_name(vector.arrow), vector.family.misfits),
         TypeDescription("enums, hstore, citext, ltree, sparsevec, geometry, …", delta_name(other.arrow), text),
         TypeDescription("composite types, ranges of users, arrays of user-defined types", "string", text),
     ]
 
 
+def _row(names: Iterable[str], family: Family, note: str = "") -> TypeDescription:
+    sql_names = {builtin.name: builtin.sql_name for builtin in BUILTIN_TYPES.values()} | _TITLES
+    misfits = "; ".join([family.misfits or _NONE, *([note] if note else [])])
+    return TypeDescription(", ".join(sql_names[name] for name in names), delta_name(family.arrow), misfits)
+
+
+def _texts() -> Iterator[tuple[list[str], str]]:
+    """Yield the groups of types that are text, without those that have a family of their own."""
+    own = {name for family in FAMILIES.values() for name in family.types}
+    for names, note in _GROUPS:
+        if texts := [name for name in names if name not in own]:
+            yield texts, note
+
+
 def documented_types() -> list[str]:
     """List the built-in types that the table names one by one, as they are called in pg_type."""
-    return [name for names, _ in _GROUPS for name in names]
-
-
-def _decimal() -> TypeDescription:
-    found = resolve(_NUMERIC, _NUMERIC_12_2, {})
-    name = delta_name(found.arrow).replace("(12,2)", "(p,s)")
-    return TypeDescription("numeric(p,s), p up to 38, s from 0 to p", name, _MISFITS[found.family])
+    own = [name for family in FAMILIES.values() for name in family.types]
+    return [*own, *(name for names, _ in _texts() for name in names)]
 
 
 _DELTA_NAMES: Final = {

@@ -19,7 +19,7 @@ from struct import Struct
 from typing import Final
 
 from walreplay.errors import ValueFormatError
-from walreplay.types.base import Cursor, DoesNotFit, Family, malformed, unpack
+from walreplay.types.base import Cursor, DoesNotFit, malformed, unpack
 
 _FLOAT = re.compile(r"-?(?:[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?|Infinity)|NaN", re.IGNORECASE)
 
@@ -256,14 +256,6 @@ def numeric_text(data: bytes) -> str:
 
 # Integers, boolean and money
 
-LIMITS: Final[dict[Family, tuple[int, int]]] = {
-    Family.INT16: (-(2**15), 2**15 - 1),
-    Family.INT32: (-(2**31), 2**31 - 1),
-    Family.INT64: (-(2**63), 2**63 - 1),
-    Family.UNSIGNED: (0, 2**32 - 1),
-}
-"""The smallest and the largest value of each family."""
-
 _INTEGER = re.compile(r"-?[0-9]{1,40}")
 
 _INT2: Final = Struct("!h")
@@ -271,7 +263,7 @@ _INT4: Final = Struct("!i")
 _INT8: Final = Struct("!q")
 
 
-def integer_from_text(text: str, family: Family) -> int:
+def integer_from_text(text: str, limits: tuple[int, int]) -> int:
     """Read a decimal integer.
 
     Raises:
@@ -279,7 +271,7 @@ def integer_from_text(text: str, family: Family) -> int:
     """
     if _INTEGER.fullmatch(text) is None:
         raise ValueFormatError("an integer is not written in decimal digits")
-    low, high = LIMITS[family]
+    low, high = limits
     value = int(text)
     if not low <= value <= high:
         raise ValueFormatError(f"an integer lies outside {low} to {high}, the limits of its type")

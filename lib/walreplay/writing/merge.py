@@ -22,12 +22,12 @@ from walreplay.delta import statements as delta
 from walreplay.delta.statements import sql_schema
 from walreplay.delta.target import quote
 from walreplay.errors import CaptureError, MissingRow
-from walreplay.evolution.convert import may_be_rescued
 from walreplay.fold.events import PARTITIONS_REMEDY, Mode
 from walreplay.report import Way
 from walreplay.session.isolation import has_own_sessions, settings
 from walreplay.spark.workers.rows import refusal_in, refusal_text
 from walreplay.table.table_run import Merge, is_own
+from walreplay.types.families import may_be_rescued
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -9,9 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from walreplay.evolution.convert import convert, is_widening, keeps_values, text_of
-from walreplay.types import ColumnType, Family, resolve
+from walreplay.evolution.convert import convert, is_widening, keeps_values
+from walreplay.types import ColumnType, families, resolve
 from walreplay.types.builtin import BUILTIN_TYPES
+from walreplay.types.families import text_of
 from walreplay.types.registry import DEFAULT_OPTIONS, TypeOptions
 
 OIDS = {builtin.sql_name: oid for oid, builtin in BUILTIN_TYPES.items()}
@@ -123,6 +124,8 @@ EXACT = [
     ("-0.0", "text", "numeric", "0.0"),
     ("nan", "text", "numeric", "NaN"),
     ("12300", "text", "numeric(5,-2)", "12300"),
+    ("0.0", "text", "numeric(5,-2)", "0"),
+    (0, "integer", "numeric(5,-2)", "0"),
     # strings
     ("ab  ", "character(4)", "text", "ab"),
     ("ab", "text", "character(4)", "ab  "),
@@ -335,7 +338,7 @@ def test_each_change_of_a_chain_is_made_on_its_own():
 
 def test_the_decimal_handling_mode_holds_for_conversions():
     double = column_type("numeric(30,20)", TypeOptions(decimal_handling_mode="double"))
-    assert double.family == Family.NUMERIC_AS_DOUBLE
+    assert double.family == families.NUMERIC_AS_DOUBLE
     texts = pa.array(["0.12345678901234567891", "1e20", "NaN", "x"])
     values, left = convert(texts, None, [column_type("text"), double])
     assert values.to_pylist()[:2] == [0.12345678901234568, 1e20]

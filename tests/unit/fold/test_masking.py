@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from support.binary_cells import convert
 from walreplay.decode.change_batch import COMMIT_LSN, COMMIT_TS, OP, ORDINAL, ROW, TIMESTAMP, XID, ChangeBatch
-from walreplay.evolution.texts import output_of
 from walreplay.fold.masking import mask, mask_batch, masked_type
 from walreplay.protocol.messages import Column, Relation
 from walreplay.types import resolve
 from walreplay.types.composite import elements_from_text
 from walreplay.types.datetime import days_from_text, micros_from_text
+from walreplay.types.families import output_of
 from walreplay.types.numbers import float_from_text
 
 SALT = b"pepper"

@@ -15,11 +15,11 @@ from walreplay.config.selection import log_metadata
 from walreplay.delta.statements import sql_type
 from walreplay.delta.target import TableName
 from walreplay.errors import CaptureError
-from walreplay.evolution.convert import may_be_rescued
 from walreplay.evolution.shapes import Evolution, Policy, SourceColumn
 from walreplay.fold.change_log import Projection
 from walreplay.names import column_names
 from walreplay.spark.workers.rows import refusal_in
+from walreplay.types.families import may_be_rescued
 from walreplay.writing.alter import (
     RewriteTask,
     _Level,

@@ -5,9 +5,10 @@ import pytest
 
 from walreplay.evolution.shapes import OWN, Evolution, Policy, SourceColumn
 from walreplay.table.column_checks import doubts_of
-from walreplay.types.base import ColumnType, Family
+from walreplay.types import families
+from walreplay.types.base import ColumnType
 
-INT = ColumnType(pa.int32(), Family.INT32, "integer", oid=23)
+INT = ColumnType(pa.int32(), families.INT32, "integer", oid=23)
 
 
 def column(name, number=0, **changes):

@@ -11,15 +11,15 @@ from walreplay.evolution.shapes import OWN, MirrorColumn, TableShape
 from walreplay.ledger.state import Rebuild, Replacement
 from walreplay.names import Output
 from walreplay.table.registry import MirrorEntry, made_again
-from walreplay.types import resolve
-from walreplay.types.base import ColumnType, Family
+from walreplay.types import families, resolve
+from walreplay.types.base import ColumnType
 
 SHAPE = TableShape(
     (
         MirrorColumn(0, "id", "id", resolve(23, -1, {}), comment="it's \\ an integer"),
         MirrorColumn(3, "Größe", "Größe__2", resolve(1700, (10 << 16 | 2) + 4, {}), dropped=True, was=("a", "b")),
         MirrorColumn(4, "tags", "tags", resolve(1009, -1, {})),
-        MirrorColumn(5, OWN, "__deleted", ColumnType(pa.bool_(), Family.BOOLEAN, "boolean")),
+        MirrorColumn(5, OWN, "__deleted", ColumnType(pa.bool_(), families.BOOLEAN, "boolean")),
     ),
     6,
 )

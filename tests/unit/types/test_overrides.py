@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from walreplay.types import DoesNotFit, TypeOptions, resolve
-from walreplay.types.registry import keeps_values_apart, read_overridden
+from walreplay.types.families import keeps_values_apart, read_overridden
 
 TEXT, NUMERIC, INT4, INT8, BOOL, FLOAT8, VARCHAR, DATE = 25, 1700, 23, 20, 16, 701, 1043, 1082
 TIMESTAMP, TIMESTAMPTZ, TEXTS = 1114, 1184, 1009

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from walreplay.errors import ConfigError
-from walreplay.types import Family, TypeOptions, resolve
+from walreplay.types import TypeOptions, families, resolve
 from walreplay.types.builtin import BUILTIN_TYPES
 from walreplay.types.numbers import precision_and_scale
 
@@ -70,7 +70,7 @@ def test_a_numeric_without_a_typmod_is_a_string():
 def test_a_domain_goes_by_its_base_type_without_its_own_typmod(namespace):
     assert resolve(70001, -1, {70001: (namespace, "int4")}).arrow == pa.int32()
     assert resolve(70001, numeric_typmod(5, 2), {70001: (namespace, "numeric")}).arrow == pa.string()
-    assert resolve(70001, -1, {70001: (namespace, "_text")}).family == Family.ARRAY
+    assert resolve(70001, -1, {70001: (namespace, "_text")}).family == families.ARRAY
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_only_arrays_of_boxes_are_parted_by_semicolons():
 def test_every_built_in_type_resolves_and_every_element_is_one():
     for oid, builtin in BUILTIN_TYPES.items():
         found = resolve(oid, -1, {})
-        assert (found.family == Family.ARRAY) == bool(builtin.element)
+        assert (found.family == families.ARRAY) == bool(builtin.element)
         assert builtin.element == 0 or builtin.element in BUILTIN_TYPES
         assert pickle.loads(pickle.dumps(found)) == found
 
@@ -115,7 +115,7 @@ def test_every_built_in_type_resolves_and_every_element_is_one():
 def test_vectors_are_lists_of_single_precision_floats(namespace, name):
     found = resolve(70001, 3, {70001: (namespace, name)})
     assert found.arrow == pa.list_(pa.field("element", pa.float32()))
-    assert (found.family, found.oid, found.typmod, found.element) == (Family.VECTOR, 70001, 3, None)
+    assert (found.family, found.oid, found.typmod, found.element) == (families.VECTOR, 70001, 3, None)
 
 
 @pytest.mark.parametrize(
@@ -145,13 +145,13 @@ def test_an_arrays_elements_say_in_which_type_they_are_sent():
 @pytest.mark.parametrize(
     ("mode", "typmod", "family", "arrow"),
     [
-        ("precise", -1, Family.STRING, pa.string()),
-        ("precise", numeric_typmod(12, 2), Family.DECIMAL, pa.decimal128(12, 2)),
-        ("string", -1, Family.STRING, pa.string()),
-        ("string", numeric_typmod(12, 2), Family.STRING, pa.string()),
-        ("double", -1, Family.NUMERIC_AS_DOUBLE, pa.float64()),
-        ("double", numeric_typmod(12, 2), Family.NUMERIC_AS_DOUBLE, pa.float64()),
-        ("double", numeric_typmod(50, 2), Family.NUMERIC_AS_DOUBLE, pa.float64()),
+        ("precise", -1, families.STRING, pa.string()),
+        ("precise", numeric_typmod(12, 2), families.DECIMAL, pa.decimal128(12, 2)),
+        ("string", -1, families.STRING, pa.string()),
+        ("string", numeric_typmod(12, 2), families.STRING, pa.string()),
+        ("double", -1, families.NUMERIC_AS_DOUBLE, pa.float64()),
+        ("double", numeric_typmod(12, 2), families.NUMERIC_AS_DOUBLE, pa.float64()),
+        ("double", numeric_typmod(50, 2), families.NUMERIC_AS_DOUBLE, pa.float64()),
     ],
 )
 def test_numerics_become_what_the_decimal_handling_mode_says(mode, typmod, family, arrow):

@@ -44,7 +44,7 @@ MAX_DATA_BYTES: Final = 2**31 - 1
 """The offsets of Arrow's string, binary and list have 32 bits; finish a builder before its nbytes reach this."""
 
 
-class CellTile:
+class CellTile(NamedTuple):
     """The cells of one append.
 
     Args:
@@ -53,30 +53,18 @@ class CellTile:
         places: the offset of each cell in the capture, for errors; None if that is ``offset``.
     """
 
-    __slots__ = ("buf", "column", "first", "length", "offset", "places", "written")
-
-    def __init__(
-        self,
-        buf: Bytes,
-        offset: Cells,
-        length: Cells,
-        first: Cells,
-        column: int,
-        written: Callable[[bytes], str],
-        places: Cells | None = None,
-    ) -> None:
-        self.buf = buf
-        self.offset = offset
-        self.length = length
-        self.first = first
-        self.column = column
-        self.written = written
-        self.places = places
+    buf: Bytes
+    offset: Cells
+    length: Cells
+    first: Cells
+    column: int
+    written: Callable[[bytes], str]
+    places: Cells | None = None
 
     @property
     def arguments(self) -> tuple[Bytes, Cells, Cells, Cells, int]:
         """The first arguments of every kernel."""
-        return self.buf, self.offset, self.length, self.first, self.column
+        return self[:5]
 
     @property
     def size(self) -> int:
@@ -85,7 +73,7 @@ class CellTile:
 
     def of_rows(self, first: Cells) -> CellTile:
         """Return the same tile for other rows, by their first cells."""
-        return CellTile(self.buf, self.offset, self.length, first, self.column, self.written, self.places)
+        return self._replace(first=first)
 
     def place(self, row: int) -> int:
         """Return the offset of a row's cell in the capture."""

@@ -22,10 +22,9 @@ from walreplay.decode.kernels.binary import NARROW_PRECISION
 from walreplay.decode.placing import Placing
 from walreplay.errors import ValueFormatError
 from walreplay.lsn import POSTGRES_EPOCH_UNIX_MICROS
-from walreplay.types.base import ColumnType, DoesNotFit, Family, Rescued
+from walreplay.types.base import ColumnType, DoesNotFit, Rescued
 from walreplay.types.datetime import FIRST_DAY, FIRST_MICRO, LAST_DAY, LAST_MICRO, days_from_text, micros_from_text
 from walreplay.types.numbers import (
-    LIMITS,
     boolean_from_text,
     double_from_numeric,
     float_from_text,
@@ -42,11 +41,12 @@ if TYPE_CHECKING:
     from walreplay.decode.compile.kernel import Kernel
 
 
-_PLACED: Final = {
-    Family.INT16: programs.INT16,
-    Family.INT32: programs.INT32,
-    Family.INT64: programs.INT64_,
+_INTEGERS: Final = {
+    pa.int16(): (kernels_fixed.integers_16, kernels_binary.whole_numbers_16),
+    pa.int32(): (kernels_fixed.integers_32, kernels_binary.whole_numbers_32),
+    pa.int64(): (kernels_fixed.integers_64, kernels_binary.whole_numbers_64),
 }
+"""The kernels for text and for binary format, by the column's type."""
 
 _DAY_MICROS: Final = 86_400_000_000
 _EPOCH_DAY: Final = POSTGRES_EPOCH_UNIX_MICROS // _DAY_MICROS
@@ -56,8 +56,6 @@ class FixedBuilder(ColumnBuilder):
     """Values of a fixed width.
 
     Args:
-        column_type: see `ColumnBuilder`.
-        names: see `ColumnBuilder`.
         dtype: of one word of the output.
         text: the kernel for text, from `kernels.fixed`.
         binary: the kernel for binary format, from `kernels.binary`, which reads what the text kernel leaves.
@@ -188,21 +186,30 @@ def boolean(column_type: ColumnType, names: Names) -> ColumnBuilder:
     )
 
 
-def integer(
-    column_type: ColumnType, names: Names, *, dtype: Any, text: Kernel, binary: tuple[Kernel, int]
-) -> ColumnBuilder:
-    """Return the builder for integers within the limits of their family."""
-    limits = LIMITS[column_type.family]
-    kind = _PLACED.get(column_type.family)
+def integer(column_type: ColumnType, names: Names, *, size: int, placed: int | None = None) -> ColumnBuilder:
+    """Return the builder for integers within the limits of their family.
+
+    Args:
+        size: see `_whole_numbers`.
+        placed: how the placing kernels convert the column; None if they do not.
+    """
+    limits = _limits(column_type)
+    text, binary = _INTEGERS[column_type.arrow]
     return FixedBuilder(
         column_type,
         names,
-        dtype=dtype,
+        dtype=column_type.arrow.to_pandas_dtype(),
         text=Call(text, limits),
-        binary=_whole_numbers(*binary, *limits),
-        reader=partial(integer_from_text, family=column_type.family),
-        placing=None if kind is None else Placing(kind, *limits),
+        binary=_whole_numbers(binary, size, *limits),
+        reader=partial(integer_from_text, limits=limits),
+        placing=None if placed is None else Placing(placed, *limits),
     )
+
+
+def _limits(column_type: ColumnType) -> tuple[int, int]:
+    limits = column_type.family.limits
+    assert limits is not None
+    return limits
 
 
 def decimal(column_type: ColumnType, names: Names) -> ColumnBuilder:
@@ -299,16 +306,12 @@ class FloatBuilder(FixedBuilder):
 
 
 _USUAL_NUMBER: Final = r"^-?[0-9]+(\.[0-9]+)?$"
-_USUAL_DIGITS: Final = {Family.INT16: 4, Family.INT32: 9, Family.INT64: 18, Family.UNSIGNED: 9}
-"""Any number with so many digits is within the limits of the type."""
 
 
 class CastingBuilder(FixedBuilder):
     """Numbers from the text of any type: pyarrow casts texts in a usual form that the kernel leaves.
 
     Args:
-        column_type: see `ColumnBuilder`.
-        names: see `ColumnBuilder`.
         usual: a regular expression for texts that pyarrow reads like the exact reader.
     """
 
@@ -359,17 +362,16 @@ def numeric_as_double(column_type: ColumnType, names: Names) -> ColumnBuilder:
 
 def overridden_integer(column_type: ColumnType, names: Names, reader: Callable[[str], int]) -> ColumnBuilder:
     """Return the builder for integers from the text of any type."""
-    dtypes = {Family.INT16: np.int16, Family.INT32: np.int32}
-    texts = {Family.INT16: kernels_fixed.integers_16, Family.INT32: kernels_fixed.integers_32}
-    family = column_type.family
-    sign = "" if family == Family.UNSIGNED else "-?"
+    low, high = limits = _limits(column_type)
+    sign = "-?" if low else ""
+    digits = len(str(high)) - 1  # any number with so many digits is within the limits
     return CastingBuilder(
         column_type,
         names,
-        dtype=dtypes.get(family, np.int64),
-        text=Call(texts.get(family, kernels_fixed.integers_64), LIMITS[family]),
+        dtype=column_type.arrow.to_pandas_dtype(),
+        text=Call(_INTEGERS[column_type.arrow][0], limits),
         reader=reader,
-        usual=rf"^{sign}[0-9]{{1,{_USUAL_DIGITS[family]}}}(\.0+)?$",
+        usual=rf"^{sign}[0-9]{{1,{digits}}}(\.0+)?$",
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -37,10 +37,10 @@ from walreplay.decode.kernels import fixed as kernels_fixed
 from walreplay.decode.kernels import programs
 from walreplay.decode.kernels import text as kernels_text
 from walreplay.decode.placing import Placing
+from walreplay.types import families
 from walreplay.types.base import ColumnType, Family
 from walreplay.types.builtin import BUILTIN_TYPES
-from walreplay.types.numbers import LIMITS
-from walreplay.types.registry import read_overridden
+from walreplay.types.families import read_overridden
 from walreplay.types.text import UTF8
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def _holds_text(column_type: ColumnType) -> bool:
         return _holds_text(column_type.element)
     builtin = BUILTIN_TYPES.get(column_type.oid)
     is_plain = builtin is not None and builtin.name in _WITHOUT_TEXT
-    return column_type.family in (Family.STRING, Family.VECTOR) and not is_plain
+    return column_type.family.holds_text and not is_plain
 
 
 def _builder(column_type: ColumnType, names: Names) -> ColumnBuilder:
@@ -97,67 +97,51 @@ def _overridden(column_type: ColumnType, names: Names) -> ColumnBuilder:
     reader = partial(read_overridden, column_type=column_type)
     if column_type.element is not None:
         return OverriddenListBuilder(column_type, names, _builder(column_type.element, names), None)
-    if column_type.family in (Family.FLOAT32, Family.FLOAT64):
-        return rounded(column_type, names, reader)
-    if column_type.family in LIMITS:
-        return overridden_integer(column_type, names, reader)
-    if column_type.family == Family.DECIMAL:
-        return overridden_decimal(column_type, names, reader)
+    if column_type.family in _OVERRIDDEN:
+        return _OVERRIDDEN[column_type.family](column_type, names, reader)
     builder = _BUILDERS[column_type.family](column_type, names)
     # Strings are written from binary values by the sent type's kernel.  All other builders read the value's text.
-    if column_type.family != Family.STRING and isinstance(builder, (FixedBuilder, VariableBuilder)):
+    if column_type.family.meaning is not None and isinstance(builder, (FixedBuilder, VariableBuilder)):
         builder._binary = None
         builder._reader = reader
     return builder
 
 
 _BUILDERS: Final[dict[Family, Callable[[ColumnType, Names], ColumnBuilder]]] = {
-    Family.BOOLEAN: boolean,
-    Family.INT16: partial(
-        integer,
-        dtype=np.int16,
-        text=kernels_fixed.integers_16,
-        binary=(kernels_binary.whole_numbers_16, 2),
-    ),
-    Family.INT32: partial(
-        integer,
-        dtype=np.int32,
-        text=kernels_fixed.integers_32,
-        binary=(kernels_binary.whole_numbers_32, 4),
-    ),
-    Family.INT64: partial(
-        integer,
-        dtype=np.int64,
-        text=kernels_fixed.integers_64,
-        binary=(kernels_binary.whole_numbers_64, 8),
-    ),
-    Family.UNSIGNED: partial(
-        integer,
-        dtype=np.int64,
-        text=kernels_fixed.integers_64,
-        binary=(kernels_binary.whole_numbers_64, -4),
-    ),
-    Family.FLOAT32: partial(
+    families.BOOLEAN: boolean,
+    families.INT16: partial(integer, size=2, placed=programs.INT16),
+    families.INT32: partial(integer, size=4, placed=programs.INT32),
+    families.INT64: partial(integer, size=8, placed=programs.INT64_),
+    families.UNSIGNED: partial(integer, size=-4),
+    families.FLOAT32: partial(
         FloatBuilder,
         dtype=np.float32,
         text=Call(kernels_fixed.floats_32, SINGLE),
         binary=Call(kernels_binary.floats_32),
         placing=Placing(programs.FLOAT32),
     ),
-    Family.FLOAT64: partial(
+    families.FLOAT64: partial(
         FloatBuilder,
         dtype=np.float64,
         text=Call(kernels_fixed.floats_64, DOUBLE),
         binary=Call(kernels_binary.floats_64),
         placing=Placing(programs.FLOAT64),
     ),
-    Family.DECIMAL: decimal,
-    Family.STRING: string,
-    Family.BINARY: bytea,
-    Family.DATE: date,
-    Family.TIMESTAMP: partial(timestamp, text=kernels_fixed.timestamps, with_zone=False),
-    Family.TIMESTAMPTZ: partial(timestamp, text=kernels_fixed.timestamps_with_zone, with_zone=True),
-    Family.ARRAY: _array,
-    Family.NUMERIC_AS_DOUBLE: numeric_as_double,
-    Family.VECTOR: VectorBuilder,
+    families.DECIMAL: decimal,
+    families.STRING: string,
+    families.BINARY: bytea,
+    families.DATE: date,
+    families.TIMESTAMP: partial(timestamp, text=kernels_fixed.timestamps, with_zone=False),
+    families.TIMESTAMPTZ: partial(timestamp, text=kernels_fixed.timestamps_with_zone, with_zone=True),
+    families.ARRAY: _array,
+    families.NUMERIC_AS_DOUBLE: numeric_as_double,
+    families.VECTOR: VectorBuilder,
 }
+"""The one table of families outside of `walreplay.types.families`."""
+
+_OVERRIDDEN: Final[dict[Family, Callable[[ColumnType, Names, Callable[[str], Any]], ColumnBuilder]]] = {
+    **dict.fromkeys((families.INT16, families.INT32, families.INT64, families.UNSIGNED), overridden_integer),
+    **dict.fromkeys((families.FLOAT32, families.FLOAT64), rounded),
+    families.DECIMAL: overridden_decimal,
+}
+"""Builders that read most texts in other types' forms at once; those of other families read them one by one."""

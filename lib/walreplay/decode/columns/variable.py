@@ -28,7 +28,8 @@ from walreplay.decode.kernels import text as kernels_text
 from walreplay.decode.kernels.programs import TEXT, TEXT_ONLY
 from walreplay.decode.placing import Placing
 from walreplay.errors import NotSupported, ValueFormatError
-from walreplay.types.base import ColumnType, DoesNotFit, Family, Rescued
+from walreplay.types import families
+from walreplay.types.base import ColumnType, DoesNotFit, Rescued
 from walreplay.types.builtin import BUILTIN_TYPES, EXTENSION_TEXTS, EXTENSION_TYPES
 from walreplay.types.canonical import canonical_of
 from walreplay.types.composite import VECTOR_FORM, elements_from_text
@@ -51,8 +52,6 @@ class VariableBuilder(ColumnBuilder):
     """Values of any length, one after the other.
 
     Args:
-        column_type: see `ColumnBuilder`.
-        names: see `ColumnBuilder`.
         text: the kernel for text, one of `kernels.text` that can continue at a row.
         binary: the kernel for binary format, `kernels.binary_texts.texts`, which can read text as well.
         reader: the exact reader.
@@ -301,7 +300,7 @@ def bytea(column_type: ColumnType, names: Names) -> ColumnBuilder:
 
 def plain_texts() -> VariableBuilder:
     """Return a builder that gathers text without checking it."""
-    text = ColumnType(pa.string(), Family.STRING, "text")
+    text = ColumnType(pa.string(), families.STRING, "text")
     return VariableBuilder(text, {}, text=Call(kernels_text.texts), binary=None, reader=str.encode)
 
 
@@ -309,8 +308,6 @@ class ListBuilder(ColumnBuilder):
     """Arrays of one dimension.  Their elements have a builder of their own, to which they are one tile.
 
     Args:
-        column_type: see `ColumnBuilder`.
-        names: see `ColumnBuilder`.
         elements: the elements' builder.
         binary: the kernel that divides arrays; None if arrays in binary format are converted to text first.
     """

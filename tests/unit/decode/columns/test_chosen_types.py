@@ -11,7 +11,7 @@ from walreplay.decode.columns import make_builder
 from walreplay.errors import ValueFormatError
 from walreplay.types import DoesNotFit, Rescued, TypeOptions, resolve
 from walreplay.types.composite import floats_from_text
-from walreplay.types.registry import read_overridden
+from walreplay.types.families import read_overridden
 
 BYTEA, INT8, INT4, TEXT, FLOAT8, NUMERIC, TIMESTAMP = 17, 20, 23, 25, 701, 1700, 1114
 INT4S, NUMERICS = 1007, 1231
