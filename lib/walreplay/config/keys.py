@@ -33,6 +33,7 @@ from pydantic import (
 
 from walreplay.errors import ConfigError
 from walreplay.names import RESERVED_COLUMNS
+from walreplay.protocol.framing import Framing
 from walreplay.types.names import type_named
 from walreplay.types.text import codec_of
 
@@ -304,18 +305,11 @@ def _expected(form: re.Pattern[str]) -> str:
     return f"must be {_FORMS.get(form) or form.pattern.replace('|', ' or ')}"
 
 
-FramingName = Literal[
-    "auto",
-    "raw",
-    "recvlogical",
-    "copydata",
-    "pgcopy",
-    "walsender",
-    "length",
-    "length_le",
-    "length_self",
-    "length_self_le",
-]
+_FRAMINGS: Final = ("auto", *(framing.value for framing in Framing))
+if TYPE_CHECKING:
+    FramingName = str
+else:
+    FramingName = Literal[_FRAMINGS]
 OrderName = Literal["natural", "path", "modified"]
 TypeChangePolicy = Literal["rewrite", "stop"]
 RecreatePolicy = Literal["replace", "keep", "stop"]
