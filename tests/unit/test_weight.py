@@ -14,7 +14,7 @@ import walreplay
 PACKAGE = Path(walreplay.__file__).parent
 
 ROOMS = {
-    "(top)": (2231, 13),
+    "(top)": (2257, 13),
     "archive": (2549, 6),
     "cli": (1697, 7),
     "config": (2031, 5),

@@ -77,29 +77,37 @@ _BIG, _LITTLE = Struct(">I"), Struct("<I")
 
 
 class Framing(str, Enum):
-    """What lies between the messages of a file: its name, whether frames say where messages end, and a length's header.
+    """What lies between the messages of a file.
 
-    They are tried in this order: what says most of itself first, as a message inside a frame looks like one without.
+    Attributes:
+        rank: its place in `FRAMING_ORDER`.
+        is_sized: a frame says where its message ends.
+        length_field: the header with a length that stands in front of each message; None where there is none.
     """
 
+    rank: int
     is_sized: bool
     length_field: LengthField | None
 
-    PGCOPY = "pgcopy", True
-    COPYDATA = "copydata", True
-    LENGTH = "length", True, LengthField(_BIG)
-    LENGTH_SELF = "length_self", True, LengthField(_BIG, counted=LENGTH_SIZE)
-    LENGTH_LE = "length_le", True, LengthField(_LITTLE)
-    LENGTH_SELF_LE = "length_self_le", True, LengthField(_LITTLE, counted=LENGTH_SIZE)
-    WALSENDER = "walsender"
-    RECVLOGICAL = "recvlogical"
-    RAW = "raw"
+    RAW = "raw", 8
+    RECVLOGICAL = "recvlogical", 7
+    COPYDATA = "copydata", 1, True
+    PGCOPY = "pgcopy", 0, True
+    WALSENDER = "walsender", 6
+    LENGTH = "length", 2, True, LengthField(_BIG)
+    LENGTH_LE = "length_le", 4, True, LengthField(_LITTLE)
+    LENGTH_SELF = "length_self", 3, True, LengthField(_BIG, counted=LENGTH_SIZE)
+    LENGTH_SELF_LE = "length_self_le", 5, True, LengthField(_LITTLE, counted=LENGTH_SIZE)
 
-    def __new__(cls, name: str, is_sized: bool = False, length_field: LengthField | None = None) -> Framing:
+    def __new__(cls, name: str, rank: int = 0, is_sized: bool = False, field: LengthField | None = None) -> Framing:
         """Make a framing of what is written above."""
         framing = str.__new__(cls, name)
-        framing._value_, framing.is_sized, framing.length_field = name, is_sized, length_field
+        framing._value_, framing.rank, framing.is_sized, framing.length_field = name, rank, is_sized, field
         return framing
+
+
+FRAMING_ORDER: Final = tuple(sorted(Framing, key=lambda framing: framing.rank))
+"""How they are tried: what says most of itself first, as a message inside a frame looks like one without."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from walreplay.decode.sessions.starts import may_begin, next_start
 from walreplay.decode.summary import Stretch
 from walreplay.decode.walk import Place
 from walreplay.errors import CaptureError, FramingChange, NotACapture, OrderError, TruncatedMessage
-from walreplay.protocol.framing import Framing
+from walreplay.protocol.framing import FRAMING_ORDER, Framing
 from walreplay.protocol.opening import HEAD_BYTES, detect_framing, remedy_for, what_is
 from walreplay.types.text import UTF8, names_in
 
@@ -252,7 +252,7 @@ def framing_of(data: memoryview, codec: str = UTF8) -> Framing | None:
     ranked: list[tuple[int, int, Framing]] = []
     waiting: list[tuple[int, Framing]] = []
     begun = False
-    for framing in Framing:
+    for framing in FRAMING_ORDER:
         explainer = Explainer(data, framing, codec, Effort(len(data) // len(Framing), LEAST // len(Framing)))
         explained = None
         try:
@@ -327,7 +327,7 @@ _NAME_IT: Final = f"{_LEAVE_OUT}, or name its framing by `captures: framing`"
 def may_become(data: bytes, codec: str = UTF8) -> bool:
     """Return whether a few bytes may be the beginning of a stream, in any framing."""
     first, view = np.frombuffer(data[:_TELLING_BYTES], np.uint8), memoryview(data)
-    for framing in Framing:
+    for framing in FRAMING_ORDER:
         at = int(next_start(first, 0, len(first), FRAMING_CODES[framing]))
         if at > (framing.length_field.header if framing.length_field is not None else 0):
             continue

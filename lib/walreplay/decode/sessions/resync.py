@@ -35,7 +35,7 @@ from walreplay.decode.kernels.frames import (
 from walreplay.decode.sessions.readings import Effort, GaveUp, PaidWalker
 from walreplay.errors import CaptureError, MalformedMessage
 from walreplay.protocol import messages as m
-from walreplay.protocol.framing import Framing
+from walreplay.protocol.framing import FRAMING_ORDER, Framing
 from walreplay.types.text import UTF8
 
 _PROBE_BYTES: Final = 1 << 16
@@ -265,7 +265,7 @@ def guess_framing(data: bytes | memoryview, *, codec: str = UTF8) -> tuple[Frami
     """
     for limit in (_NEAR, len(data)):
         best: tuple[Framing, _Guess] | None = None
-        for framing in Framing:
+        for framing in FRAMING_ORDER:
             found = _find(data, framing, limit, codec)
             if found is not None and (best is None or (found.strong, -found.at) > (best[1].strong, -best[1].at)):
                 best = framing, found
