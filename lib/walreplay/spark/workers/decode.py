@@ -218,7 +218,7 @@ def decoder_of(framing: Framing, task: DecodeTask) -> Decoder:
         skipped=settings.skipped,
         codec=settings.codec,
         announcements=task.announcements,
-        placed={relation for relation, assigned in task.relations.items() if assigned.of(RowKind.CHANGE)},
+        placed={one for one, to in task.relations.items() if not all(output.is_whole for output in to.tables)},
     )
 
 
