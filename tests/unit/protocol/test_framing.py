@@ -13,6 +13,7 @@ from support.captures import case
 from support.framings import Form
 from support.pages import ROOT
 from support.rows import rows_by_reader, rows_by_walk
+from walreplay.changes import decode_files
 from walreplay.decode.kernels import frames
 from walreplay.decode.sessions.resync import guess_framing
 from walreplay.errors import CaptureError, FramingError, NotSupported, TruncatedMessage
@@ -171,11 +172,21 @@ def test_a_header_may_be_longer_than_its_length(
     code = frames.LENGTH | field.is_little | field.header << 4 | field.counted << 8
     monkeypatch.setitem(frames.FRAMING_CODES, framing, code)
     session = case("o07").streams()[0]
-    messages = [message for _, message in read_stream(session, framing=Framing.RECVLOGICAL)][:900]
+    messages = [message for _, message in read_stream(session, framing=Framing.RECVLOGICAL)]
     data = Form(framing, xlogdata=xlogdata).write(messages)
     assert [message for _, message in read_stream(data, framing=framing)] == messages
     assert detect_framing(data) is framing
     assert rows_by_walk(data, framing, 1 << 16) == list(rows_by_reader(data, framing))
+    plain, framed = (
+        [
+            row
+            for batch in decode_files(["file"], lambda _, content=content: content, of, tile_bytes=1 << 16)
+            for row in batch.data.to_pylist()
+        ]
+        for content, of in ((frame(messages, Framing.RAW), Framing.RAW), (data, framing))
+    )
+    assert plain
+    assert framed == plain
     guessed = guess_framing(data[field.header + 30 :])
     assert guessed is not None
     assert guessed[0] is framing
