@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import Enum
-from typing import Final
+from typing import Any, Final
 
 from walreplay.errors import ConfigError
 
@@ -141,30 +141,56 @@ _BITS: Final = 32
 """An oid of PostgreSQL's has so many."""
 
 
-class Output(str, Enum):
-    """An output, by the name that the configuration has for it."""
+class RowKind(Enum):
+    """What a row of a table is.  It decides how rows are decoded, folded and written, and the table's own columns."""
 
-    MIRROR = "mirror"
-    """The rows that the source has now."""
-    HISTORY = "history"
-    """Every version of each row, with the time from which and until which it held."""
-    CHANGELOG = "changelog"
-    """Every row change, one behind the other."""
+    CURRENT = "a row that the source has now"
+    VERSION = "a version of a row, with the time from which and until which it held"
+    CHANGE = "a change of a row, one behind the other"
+
+
+class Output(str, Enum):
+    """An output, by the name that the configuration has for it.
+
+    Attributes:
+        number: its number, which is part of what the ledger keeps.
+        label: what people call it; ``comment`` is what stands in the table's comment in front of the source's name.
+        is_whole: its table has rows from before the captures, too, and must miss no change.  Any other is appended to,
+            change by change, whatever identifies the source's rows.
+        table: what its table is called by default, where ``{table}`` stands for the mirror's name.
+    """
+
+    number: int
+    label: str
+    comment: str
+    rows: RowKind
+    is_whole: bool
+    table: str
+
+    MIRROR = "mirror", 0, "mirror", "PostgreSQL table", RowKind.CURRENT, True, "{table}"
+    HISTORY = "history", 1, "history", "History of PostgreSQL table", RowKind.VERSION, True, "{table}__history"
+    CHANGELOG = "changelog", 2, "change log", "Changes of PostgreSQL table", RowKind.CHANGE, False, "{table}__changes"
+
+    def __new__(cls, name: str, *record: Any) -> Output:
+        """Make an output of what is written above."""
+        output = str.__new__(cls, name)
+        output._value_ = name
+        output.number, output.label, output.comment, output.rows, output.is_whole, output.table = record
+        return output
 
     @property
-    def number(self) -> int:
-        """Its number, which is part of what the ledger keeps."""
-        return _NUMBERS[self]
+    def suffix(self) -> str:
+        """What stands behind the source's name in the name that people see; nothing for a mirror."""
+        return "" if self is Output.MIRROR else f" ({self.value})"
 
     def oid_of(self, source: int) -> int:
         """Return the oid that stands for the output of a source relation; the mirror's is the relation's own."""
         return self.number << _BITS | source
 
 
-_NUMBERS: Final = {Output.MIRROR: 0, Output.HISTORY: 1, Output.CHANGELOG: 2}
-_OUTPUTS: Final = {number: output for output, number in _NUMBERS.items()}
+_OUTPUTS: Final = {output.number: output for output in Output}
 
-COUNT: Final = len(_NUMBERS)
+COUNT: Final = len(_OUTPUTS)
 """How many outputs a relation may have."""
 
 

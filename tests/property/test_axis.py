@@ -20,6 +20,7 @@ from walreplay.fold.masking import Shown
 from walreplay.fold.versions import NO_TIME, NOTHING_EMPTIED, Axis, Commits
 from walreplay.ledger.state import resume_to_json
 from walreplay.lsn import POSTGRES_EPOCH_UNIX_MICROS
+from walreplay.names import Output
 from walreplay.spark.workers.decode import Assigned, Assignment, DecodeTask, staged_rows
 from walreplay.spark.workers.fold import HistoryTask
 from walreplay.spark.workers.rows import PARTS, USES_TABLE
@@ -34,7 +35,7 @@ def staged(plan: Plan, files: Files) -> list[dict[str, Any]]:
     assigned = {}
     for number, one in enumerate(relations):
         to = Assignment(number, number, identity_of(one, None), Shown(one, tuple(range(len(one.columns)))))
-        assigned[one] = Assigned(number, tuple(column_types(one, {})), history=to)
+        assigned[one] = Assigned(number, tuple(column_types(one, {})), {Output.HISTORY: to})
     task = DecodeTask({}, plan.versions, plan.type_versions, assigned, {}, TaskSettings(), buckets=2)
     read = [file for file in plan.files if file.steps]
     return [row for file in read for row in staged_rows(file, memoryview(files[file.path]), task)]

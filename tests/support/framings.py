@@ -10,7 +10,6 @@ from walreplay.protocol import messages as m
 from walreplay.protocol.framing import (
     COPYDATA_HEADER,
     KEEPALIVE,
-    LENGTH_SIZE,
     NEWLINE,
     PGCOPY_ROWS,
     XLOGDATA,
@@ -49,8 +48,8 @@ class Form:
         """How many bytes stand in front of a message."""
         if self.framing is Framing.PGCOPY:
             return PGCOPY_ROWS[self.fields].size
-        own = {Framing.COPYDATA: COPYDATA_HEADER.size}.get(self.framing, 0)
-        own += LENGTH_SIZE if self.framing.length_field is not None else 0
+        field = self.framing.length_field
+        own = COPYDATA_HEADER.size if self.framing is Framing.COPYDATA else 0 if field is None else field.header
         return own + (XLOGDATA.size if self.has_keepalives else 0)
 
     @property

@@ -17,6 +17,7 @@ from walreplay.decode.change_batch import column_types
 from walreplay.fold.change_log import Projection
 from walreplay.fold.events import Identity, Mode
 from walreplay.fold.masking import Shown
+from walreplay.names import Output
 from walreplay.protocol.messages import Relation
 from walreplay.spark.workers.decode import Assigned, Assignment
 from walreplay.spark.workers.fold import FoldTask, fold_batches, link_batches, route_batches
@@ -95,12 +96,14 @@ class MirrorModel:
             relation: Assigned(
                 number,
                 tuple(column_types(relation, {})),
-                Assignment(
-                    table=0,
-                    relation=number,
-                    identity=self.identity,
-                    shown=Shown(self.sent.get(relation, relation), tuple(range(len(relation.columns)))),
-                ),
+                {
+                    Output.MIRROR: Assignment(
+                        table=0,
+                        relation=number,
+                        identity=self.identity,
+                        shown=Shown(self.sent.get(relation, relation), tuple(range(len(relation.columns)))),
+                    )
+                },
             )
             for number, relation in enumerate(relations)
         }

@@ -247,7 +247,7 @@ class Capture:
         if size <= at:
             return True
         if field is not None:
-            return tear.at + 4 + field.size_of(self.data, tear.at) > size and self.data[at] == b"M"[0]
+            return tear.at + field.header + field.size_of(self.data, tear.at) > size and self.data[at] == b"M"[0]
         try:
             read_message(self.data[:size], at, streaming=tear.sent.streamed)
         except TruncatedMessage:
@@ -299,12 +299,12 @@ class Capture:
                 stop = end
                 field = self.framing.length_field
                 if field is not None:
-                    if at + 4 >= end:
+                    if at + field.header >= end:
                         break
-                    stop = at + 4 + field.size_of(data, at)
+                    stop = at + field.header + field.size_of(data, at)
                     if stop > end:
                         break
-                    at += 4
+                    at += field.header
                 read = Framing.WALSENDER if data[at] in b"wk" else Framing.RAW
                 _, message, at = read_unsized(data[:stop], read, at, streaming=streamed)
                 if field is not None and at != stop:

@@ -13,6 +13,7 @@ import typer
 from walreplay.cli.printing import Printing, write_report
 from walreplay.console import Screen, progress_shown
 from walreplay.errors import ConfigError
+from walreplay.names import Output
 
 if TYPE_CHECKING:
     from walreplay.config import Configuration
@@ -143,9 +144,7 @@ AcceptChangedTables = Annotated[
 ]
 Outputs = Annotated[
     list[str] | None,
-    typer.Option(
-        "--output", help="mirror, history or changelog; else all that the configuration wants.", metavar="NAME"
-    ),
+    typer.Option("--output", help=f"{', '.join(Output)}; else all that the configuration wants.", metavar="NAME"),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and write nothing.")]
 Show = Annotated[int, typer.Option("--show", help="Print the first rows of each table.", metavar="ROWS", min=0)]

@@ -17,7 +17,7 @@ import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, TypeVar
 
 import yaml
 from pydantic import (
@@ -32,7 +32,8 @@ from pydantic import (
 )
 
 from walreplay.errors import ConfigError
-from walreplay.names import RESERVED_COLUMNS
+from walreplay.names import RESERVED_COLUMNS, Output
+from walreplay.protocol.framing import Framing
 from walreplay.types.names import type_named
 from walreplay.types.text import codec_of
 
@@ -304,34 +305,30 @@ def _expected(form: re.Pattern[str]) -> str:
     return f"must be {_FORMS.get(form) or form.pattern.replace('|', ' or ')}"
 
 
-FramingName = Literal[
-    "auto",
-    "raw",
-    "recvlogical",
-    "copydata",
-    "pgcopy",
-    "walsender",
-    "length",
-    "length_le",
-    "length_self",
-    "length_self_le",
-]
 OrderName = Literal["natural", "path", "modified"]
 TypeChangePolicy = Literal["rewrite", "stop"]
 RecreatePolicy = Literal["replace", "keep", "stop"]
 DropColumnPolicy = Literal["keep", "drop"]
 MissingRowPolicy = Literal["warn", "stop"]
 HistoryChanges = Literal["collapse", "keep"]
-OutputName = Literal["mirror", "history", "changelog"]
-FurtherOutput = Literal["history", "changelog"]
 Operation = Literal["c", "u", "d", "t"]
 """Debezium's letters: inserts, updates, deletes, truncates."""
 
 COMMIT_LSN: Final = "__commit_lsn"
 COMMIT_TS: Final = "__commit_ts"
 
-DEFAULT_NAMES: Final[Mapping[FurtherOutput, str]] = {"history": "{table}__history", "changelog": "{table}__changes"}
-"""What histories and change logs are called; ``{table}`` stands for the mirror's name."""
+DEFAULT_NAMES: Final = {output.value: output.table for output in Output if output is not Output.MIRROR}
+"""What the tables of outputs are called; ``{table}`` stands for the mirror's name."""
+
+_FRAMINGS: Final = ("auto", *(framing.value for framing in Framing))
+_OUTPUTS: Final = tuple(output.value for output in Output)
+_FURTHER: Final = tuple(DEFAULT_NAMES)
+if TYPE_CHECKING:
+    FramingName: TypeAlias = str
+    OutputName: TypeAlias = str
+    FurtherOutput: TypeAlias = str
+else:
+    FramingName, OutputName, FurtherOutput = Literal[_FRAMINGS], Literal[_OUTPUTS], Literal[_FURTHER]
 
 Name = Annotated[str, Field(min_length=1)]
 # YAML has lists, never tuples: the sequence itself is taken leniently, its items are not.
@@ -450,7 +447,7 @@ class MetadataSettings(StrictModel):
 
     @model_validator(mode="after")
     def _distinct(self) -> MetadataSettings:
-        names = (*self.names, *self.log_names, self.start_at, self.end_at, self.start_lsn, self.end_lsn, self.source)
+        names = [*filter(None, dict(self).values()), *self.usual]
         for name in names:
             # Delta does not tell upper case from lower.
             if name.lower() in RESERVED_COLUMNS:
@@ -466,17 +463,9 @@ class MetadataSettings(StrictModel):
         return tuple(name for name in given if name is not None)
 
     @property
-    def log_names(self) -> tuple[str, ...]:
-        """The names of those that only change logs have, whether they are left out or not."""
-        given = (self.op, self.xid, self.ordinal, self.origin, self.file, self.offset, self.before, self.unchanged)
-        # What a mirror's tables do without, a change log has under its usual name.
-        commit = (usual for own, usual in ((self.commit_lsn, COMMIT_LSN), (self.commit_ts, COMMIT_TS)) if own is None)
-        return tuple(name for name in (*given, *commit) if name is not None)
-
-    @property
-    def history_names(self) -> tuple[str, ...]:
-        """The names of those that only histories have, and of those that they share with change logs."""
-        return self.start_at, self.end_at, self.start_lsn, self.end_lsn, self.ordinal, self.op
+    def usual(self) -> list[str]:
+        """The usual names of the commit's LSN and time, as far as mirrors do without them: change logs have both."""
+        return [usual for own, usual in ((self.commit_lsn, COMMIT_LSN), (self.commit_ts, COMMIT_TS)) if own is None]
 
 
 _Place = tuple[int | str, ...]

@@ -19,7 +19,6 @@ from walreplay.config.keys import (
     DropColumnPolicy,
     Expressions,
     FramingName,
-    FurtherOutput,
     HistoryChanges,
     MetadataSettings,
     MissingRowPolicy,
@@ -51,7 +50,7 @@ from walreplay.config.keys import (
     validated,
 )
 from walreplay.errors import ConfigError
-from walreplay.names import Output
+from walreplay.names import Output, RowKind
 from walreplay.task_settings import Origins, TaskSettings
 from walreplay.types.registry import DecimalMode, TypeOptions
 from walreplay.types.text import codec_of
@@ -272,10 +271,6 @@ def _each_table_once(objects: tuple[ObjectSettings, ...]) -> tuple[ObjectSetting
     return objects
 
 
-def _output_names() -> dict[FurtherOutput, str]:
-    return dict(DEFAULT_NAMES)
-
-
 class Settings(OfSource):
     """The whole configuration; the defaults suit most users."""
 
@@ -305,7 +300,7 @@ class Settings(OfSource):
     """What goes into every masked column's hashes; it is shown nowhere."""
     outputs: Outputs = ("mirror",)
     """What each source table becomes: see `walreplay.names`."""
-    output_names: Annotated[OutputNames, BeforeValidator(none_is_empty)] = Field(default_factory=_output_names)
+    output_names: Annotated[OutputNames, BeforeValidator(none_is_empty)] = Field(default_factory=DEFAULT_NAMES.copy)
     """What the tables of further outputs are called."""
     soft_deletes: bool = False
     """A deleted row stays, marked."""
@@ -401,7 +396,7 @@ class Settings(OfSource):
     def makes_mirrors(self) -> bool:
         """Whether any table may have a mirror."""
         given = [self.outputs, *(one.table.outputs for one in self.objects if one.table.outputs is not None)]
-        return any(Output.MIRROR.value in names for names in given)
+        return any(Output(name).rows is RowKind.CURRENT for names in given for name in names)
 
     @property
     def from_lsn(self) -> int:
@@ -455,13 +450,10 @@ class Settings(OfSource):
     def output_name(self, table: TableSettings, output: Output) -> str:
         """Return the name of the table of an output; its schema is the mirror's."""
         own = table.output_names or {}
-        if output is Output.MIRROR:
-            return table.destination[1]
-        names: dict[FurtherOutput, str] = {**DEFAULT_NAMES, **self.output_names, **own}
-        if output is Output.HISTORY and table.scd_type == 2 and "history" not in own:
-            return table.destination[1]
-        name = names["history" if output is Output.HISTORY else "changelog"]
-        return name.replace("{table}", table.destination[1])
+        names = {**DEFAULT_NAMES, **self.output_names, **own}
+        if output is Output.HISTORY and table.scd_type == 2 and output.value not in own:
+            del names[output.value]
+        return names.get(output.value, "{table}").replace("{table}", table.destination[1])
 
     def type_options(self, schema: str, table: str) -> TypeOptions:
         """Return how the values of a source table are read."""

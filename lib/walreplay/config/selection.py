@@ -24,7 +24,7 @@ from walreplay.config import (
     same_columns,
 )
 from walreplay.errors import ConfigError
-from walreplay.names import Output, column_names
+from walreplay.names import Output, RowKind, column_names
 from walreplay.protocol.messages import Relation
 
 _CATALOG_NAMESPACE: Final = "pg_catalog"
@@ -223,13 +223,13 @@ def select(
         return None
     table = settings.options_of(schema, relation.name)
     history = versions if relation in versions else (*versions, relation)
-    is_mirror = output is Output.MIRROR
+    is_mirror = output.rows is RowKind.CURRENT
     soft_deletes = is_mirror and _first(table.soft_deletes, settings.soft_deletes)
     share = _share(settings, table)
     metadata = replace(metadata_of(settings, output, soft_deletes=soft_deletes), share=share)
     # What is changed together lies together in a mirror; a change log and a history grow by commit.
     clustering = () if not is_mirror else _first(table.cluster_by, settings.cluster_by)
-    tracked = _tracked(settings, table) if output is Output.HISTORY else None
+    tracked = _tracked(settings, table) if output.rows is RowKind.VERSION else None
     followed = {} if tracked is None or tracked.of_all_tables else {tracked.key: tracked.names}
     clustered = tuple(name for name in clustering if name not in metadata.names)
     warnings = _check_names(table, _listed(table, clustered), followed, relation, history, known or {})
@@ -260,7 +260,7 @@ def select(
         layout=TableLayout(settings.properties_of(table), _clustering(table, clustering, metadata, relation, own)),
         given=tuple(targets.items()),
         # In a change log nothing is said of rows that were there.
-        missing=tuple(None if output is Output.CHANGELOG else table.added_default(name) for name in own),
+        missing=tuple(table.added_default(name) if output.is_whole else None for name in own),
         warnings=tuple(warnings),
     )
 
@@ -290,12 +290,16 @@ def _wanted_columns(table: TableSettings, relation: Relation) -> tuple[int, ...]
 def metadata_of(settings: Settings, output: Output, *, soft_deletes: bool = False) -> MetadataNames:
     """Return the names of an output's own columns."""
     own = settings.metadata_columns
-    if output is Output.CHANGELOG:
-        return log_metadata(settings)
-    if output is Output.HISTORY:
-        history = HistoryNames(*own.history_names)
-        return MetadataNames(None, None, own.rescued_data, None, history=history)
-    return MetadataNames(own.commit_lsn, own.commit_ts, own.rescued_data, own.deleted if soft_deletes else None)
+    match output.rows:
+        case RowKind.CURRENT:
+            return MetadataNames(own.commit_lsn, own.commit_ts, own.rescued_data, own.deleted if soft_deletes else None)
+        case RowKind.VERSION:
+            history = HistoryNames(*(getattr(own, field.name) for field in fields(HistoryNames)))
+            return MetadataNames(None, None, own.rescued_data, None, history=history)
+        case RowKind.CHANGE:
+            # It cannot do without the commit's LSN and time.
+            log = LogNames(*(getattr(own, field.name) for field in fields(LogNames)))
+            return MetadataNames(own.commit_lsn or COMMIT_LSN, own.commit_ts or COMMIT_TS, own.rescued_data, None, log)
 
 
 def _share(settings: Settings, table: TableSettings) -> Share | None:
@@ -306,13 +310,6 @@ def _share(settings: Settings, table: TableSettings) -> Share | None:
     if settings.ledger_name is None or not settings.shares_table(*table.destination):
         return None
     return Share(settings.metadata_columns.source, settings.ledger_name)
-
-
-def log_metadata(settings: Settings) -> MetadataNames:
-    """Return the names of a change log's own columns; it cannot do without the commit's LSN and time."""
-    own = settings.metadata_columns
-    log = LogNames(own.op, own.ordinal, own.unchanged, own.xid, own.origin, own.file, own.offset, own.before)
-    return MetadataNames(own.commit_lsn or COMMIT_LSN, own.commit_ts or COMMIT_TS, own.rescued_data, None, log)
 
 
 def names_of(
@@ -335,10 +332,7 @@ def names_of(
     own = settings.metadata_columns.names
     if settings.shares_table(*table.destination):
         own = (*own, settings.metadata_columns.source)
-    if output is Output.CHANGELOG:
-        own = (*own, *settings.metadata_columns.log_names)
-    if output is Output.HISTORY:
-        own = (*own, *settings.metadata_columns.history_names)
+    own = (*own, *metadata_of(settings, output).names)
     try:
         return column_names(history, own, renames=table.renames, known=known)
     except ConfigError as error:

@@ -46,11 +46,6 @@ _HISTORY: Final = {
     "ordinal": "The number, in its transaction, of the change that made the row so",
     "op": "What that change was: c (insert), u (update), r (base load)",
 }
-_SAID: Final = {
-    Output.MIRROR: "PostgreSQL table",
-    Output.HISTORY: "History of PostgreSQL table",
-    Output.CHANGELOG: "Changes of PostgreSQL table",
-}
 _SOURCE: Final = "The source that the row is from"
 _RESCUED_DATA: Final = "Values that the types of their columns cannot hold: JSON of column and PostgreSQL's text"
 
@@ -61,7 +56,7 @@ def table_comment(relation: Relation, output: Output = Output.MIRROR, announced:
     Args:
         announced: the source's own comment; empty for none.
     """
-    return _with_announced(f"{_SAID[output]} {relation_name(relation.namespace, relation.name)}", announced)
+    return _with_announced(f"{output.comment} {relation_name(relation.namespace, relation.name)}", announced)
 
 
 def column_comments(

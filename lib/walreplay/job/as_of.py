@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from walreplay.config import Settings, make_settings
 from walreplay.config.keys import expression
@@ -24,7 +24,7 @@ from walreplay.ledger.ledger import Ledger
 from walreplay.ledger.runs import first_lsn, loads_of, told
 from walreplay.ledger.status import TableVersion, versions_at
 from walreplay.lsn import POSTGRES_EPOCH, format_lsn, parse_lsn, to_datetime
-from walreplay.names import Output, output_of, source_oid
+from walreplay.names import RowKind, output_of, source_oid
 from walreplay.protocol.messages import Relation
 from walreplay.report import JsonResult
 from walreplay.session.failures import spark_errors
@@ -184,19 +184,18 @@ def as_of(
     relations = {relation.oid: relation for relation in state.resume.relations}
     tables = []
     for entry in sorted(state.tables, key=lambda entry: entry.name):
-        output = output_of(entry.oid)
-        name = entry.source_name
+        name, oid = entry.source_name, source_oid(entry.oid)
         if entry.set_aside or wanted.fullmatch(name) is None:
             continue
-        if output is Output.MIRROR:
-            tables.append(_mirror(entry, mirrors.get(name), found))
-            continue
-        since = first_lsn(loads, source_oid(entry.oid))
-        if output is Output.HISTORY:
-            tables.append(_history(entry, name, configured, found, time, since))
-        else:
-            relation = relations.get(source_oid(entry.oid))
-            tables.append(_change_log(entry, name, relation, configured, found, is_loaded=since is not None))
+        since = first_lsn(loads, oid)
+        match output_of(entry.oid).rows:
+            case RowKind.CURRENT:
+                way = _mirror(entry, mirrors.get(name), found)
+            case RowKind.VERSION:
+                way = _history(entry, configured, found, time, since)
+            case RowKind.CHANGE:
+                way = _change_log(entry, relations.get(oid), configured, found, is_loaded=since is not None)
+        tables.append(TableAsOf(name, output_of(entry.oid).value, entry.table.text, *way))
     return AsOf(place.text, found.lsn, None if time is None else to_datetime(time), tuple(tables))
 
 
@@ -257,7 +256,11 @@ class _Found:
         return cls(lsn, row.run, row.applied_lsn, count.later)
 
 
-def _mirror(entry: MirrorEntry, version: TableVersion | None, found: _Found) -> TableAsOf:
+_Way: TypeAlias = tuple[str | None, bool, str]
+"""A query, whether it is exact, and a note, as `TableAsOf` has them."""
+
+
+def _mirror(entry: MirrorEntry, version: TableVersion | None, found: _Found) -> _Way:
     way = "the table's base load and a backfill give" if entry.base_lsn is not None else "a backfill gives"
     exactly = f"in a new target {way} it exactly: walreplay backfill --until-lsn LSN"
     sql = None if version is None else version.sql
@@ -269,7 +272,7 @@ def _mirror(entry: MirrorEntry, version: TableVersion | None, found: _Found) -> 
         note = f"as of LSN {format_lsn(found.run_lsn or 0)}, {found.later:,} transactions earlier; {exactly}"
     else:
         note = ""
-    return TableAsOf(entry.name, Output.MIRROR.value, entry.table.text, sql, sql is not None and not found.later, note)
+    return sql, sql is not None and not found.later, note
 
 
 def _columns(entry: MirrorEntry) -> list[str]:
@@ -281,13 +284,11 @@ def _own(entry: MirrorEntry) -> str:
     return "" if entry.share is None else f"{is_own(entry.share)} AND "
 
 
-def _history(
-    entry: MirrorEntry, name: str, configured: Settings, found: _Found, time: int | None, since: int | None
-) -> TableAsOf:
+def _history(entry: MirrorEntry, configured: Settings, found: _Found, time: int | None, since: int | None) -> _Way:
     if since is not None and (found.lsn is None or found.lsn < since):
         note = f"it begins with rows that were loaded as of LSN {format_lsn(since)}: it can be read from there on"
-        return TableAsOf(name, Output.HISTORY.value, entry.table.text, None, False, note)
-    names = metadata_of(configured, Output.HISTORY).history
+        return None, False, note
+    names = metadata_of(configured, output_of(entry.oid)).history
     assert names is not None
     start, end, at = quote(names.start_lsn), quote(names.end_lsn), f"{-1 if found.lsn is None else found.lsn}"
     if time is not None:
@@ -296,39 +297,36 @@ def _history(
     own = _own(entry)
     sql = f"SELECT {listed} FROM {entry.table.sql} WHERE {own}{start} <= {at} AND ({end} IS NULL OR {end} > {at})"
     note = "a history that was switched on later lacks rows that had not changed since"
-    return TableAsOf(name, Output.HISTORY.value, entry.table.text, sql, True, note)
+    return sql, True, note
 
 
 def _change_log(
-    entry: MirrorEntry, name: str, relation: Relation | None, configured: Settings, found: _Found, *, is_loaded: bool
-) -> TableAsOf:
-    place = (name, Output.CHANGELOG.value, entry.table.text)
+    entry: MirrorEntry, relation: Relation | None, configured: Settings, found: _Found, *, is_loaded: bool
+) -> _Way:
     if is_loaded:
-        return TableAsOf(
-            *place, None, False, "the change log has no rows of the base load; the mirror and a history do"
-        )
+        return None, False, "the change log has no rows of the base load; the mirror and a history do"
     if relation is None:
-        return TableAsOf(*place, None, False, "the table is not among those that the source has now")
+        return None, False, "the table is not among those that the source has now"
     schema, table = relation.namespace or "pg_catalog", relation.name
     given = dict(entry.names)
     key = [given.get(one, one) for one in key_columns(relation, configured.keys_of(schema, table))]
-    log = metadata_of(configured, Output.CHANGELOG)
+    log = metadata_of(configured, output_of(entry.oid))
     is_counted = not key and relation.replica_identity == "f"
     if log.log is not None and log.log.before is None and (key or is_counted):
-        return TableAsOf(*place, None, False, "the change log has no old rows (metadata_columns.before)")
+        return None, False, "the change log has no old rows (metadata_columns.before)"
     sql = _Folding(entry, key, configured, -1 if found.lsn is None else found.lsn)
     query = sql.keyed() if key else sql.counted() if is_counted else sql.added()
     note = "a change log that was switched on later lacks what came before"
     if key:
         note += "; a value that was not sent when its row took another key is NULL"
-    return TableAsOf(*place, query, True, note)
+    return query, True, note
 
 
 class _Folding:
     """Write the query that folds a change log to the rows as of an LSN."""
 
     def __init__(self, entry: MirrorEntry, key: Sequence[str], configured: Settings, lsn: int) -> None:
-        names = metadata_of(configured, Output.CHANGELOG)
+        names = metadata_of(configured, output_of(entry.oid))
         assert names.log is not None
         self._columns, self._key = _columns(entry), key
         self._op, self._before = quote(names.log.op), quote(names.log.before or "")

@@ -32,7 +32,7 @@ from walreplay.job.target_check import CheckedTable, check_unique, highest_of
 from walreplay.ledger.ledger import LOADING, PLANNED, REBUILDING, Load, State
 from walreplay.loading.description import HOW_TO_DESCRIBE, Description, write_description
 from walreplay.lsn import POSTGRES_EPOCH_UNIX_MICROS, format_lsn, to_datetime
-from walreplay.names import Output
+from walreplay.names import RowKind
 from walreplay.protocol.framing import Framing
 from walreplay.protocol.messages import Relation
 from walreplay.report import RunReport, TableReport
@@ -76,7 +76,7 @@ class PlannedLoad:
     @property
     def has_histories(self) -> bool:
         """Whether the rows reach histories."""
-        return any(self.catalogue.assignments[relation].history for relation in self.loaded)
+        return any(self.catalogue.assignments[relation].of(RowKind.VERSION) for relation in self.loaded)
 
 
 @dataclass
@@ -204,7 +204,8 @@ class BaseLoad:
 
     def _chosen(self, plan: Plan, catalogue: Catalogue) -> frozenset[Relation]:
         """Return the relations that the configuration wants."""
-        mirrored = {relation for relation, to in catalogue.assignments.items() if to.mirror or to.history}
+        assigned = catalogue.assignments.items()
+        mirrored = {relation for relation, to in assigned if any(output.is_whole for output in to.tables)}
         wanted = frozenset(relation for relation in plan.announced if relation in mirrored)
         left = sorted({relation.qualified_name for relation in plan.announced if relation not in mirrored})
         if not wanted:
@@ -451,7 +452,7 @@ class BaseLoad:
 
 def _counted(staged: Mapping[int, Staged], task: LoadTask) -> dict[int, int]:
     """Count the staged rows of each relation, by its oid."""
-    places = ((relation.oid, task.outputs(relation)[0].assignment) for relation in task.relations)
+    places = ((relation.oid, task.outputs(relation)[0].to) for relation in task.relations)
     return {oid: staged[to.table].versions[to.relation].rows for oid, to in places}
 
 
@@ -461,7 +462,7 @@ def _unread(begun: PlannedLoad) -> dict[int, Staged]:
         version.table: Staged({version.number: _NO_ROWS}, (VersionSegment(0, version.number),))
         for relation in begun.loaded
         for version in begun.catalogue.versions[relation]
-        if version.output is not Output.CHANGELOG
+        if version.output.is_whole
     }
 
 

@@ -615,7 +615,7 @@ class Rebuilding:
             before = known.get(source.oid)
             if source.set_aside or not self._wants(source):
                 continue
-            if self.late is not None and before is not None and output_of(source.oid) is Output.CHANGELOG:
+            if self.late is not None and before is not None and not output_of(source.oid).is_whole:
                 # It has no loaded rows: it is as the captures have made it.
                 continue
             is_there = before is not None and not before.set_aside

@@ -31,7 +31,7 @@ from walreplay.errors import TargetError, WalReplayError, listed
 from walreplay.ledger.runs import HISTORY
 from walreplay.ledger.transactions import History
 from walreplay.lsn import format_lsn
-from walreplay.names import Output, output_of
+from walreplay.names import RowKind, output_of
 from walreplay.session.failures import failure_of
 from walreplay.session.isolation import has_own_sessions, session_with
 from walreplay.stream.plan import Plan
@@ -376,7 +376,7 @@ def rightness_of(
             cannot be told apart, they hang on where runs have ended.
     """
     rows = delta.read(spark, right.table)
-    left_out = commit_columns if output_of(right.oid) is Output.MIRROR else ()
+    left_out = commit_columns if output_of(right.oid).rows is RowKind.CURRENT else ()
     told = _sums(rows.drop(*left_out))
     why = "it is new" if entry is None else _why_not(spark, ledger, entry, right, rows, told, left_out)
     return Rightness(why, told[0])

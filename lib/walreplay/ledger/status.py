@@ -18,7 +18,7 @@ from walreplay.ledger.ledger import APPLIED, LOADING, PLANNED, Ledger, State
 from walreplay.ledger.runs import loads_of, told, unreadable
 from walreplay.ledger.state import REBUILDING, Holder, at_work, why_dead
 from walreplay.lsn import to_datetime
-from walreplay.names import Output, output_of, source_oid
+from walreplay.names import output_of, source_oid
 from walreplay.report import JsonResult
 from walreplay.session.failures import spark_errors
 from walreplay.session.isolation import own_session, quiet_queries, settings
@@ -206,9 +206,9 @@ def versions_at(spark: SparkSession, target: str | os.PathLike[str], run: int, s
                 table_row.version,
                 shares.get(table_row.oid),
                 # A change log has no loaded rows, whenever they came.
-                ""
-                if output_of(table_row.oid) is Output.CHANGELOG
-                else unreadable(loads, source_oid(table_row.oid), run, row.applied_lsn),
+                unreadable(loads, source_oid(table_row.oid), run, row.applied_lsn)
+                if output_of(table_row.oid).is_whole
+                else "",
             )
             for table_row in held.orderBy("name").collect()
         )

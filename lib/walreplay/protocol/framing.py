@@ -8,6 +8,8 @@
   data alone, too: each row says how many fields it has.
 - length: 4 bytes that say how long the message is, and the message; or what a walsender has sent, instead of it.  They
   are big-endian, or little-endian (``_le``), and count the message alone, or themselves too (``_self``).
+
+A framing with another header that has a length is a further line of `Framing`; all else follows from its `LengthField`.
 """
 
 from __future__ import annotations
@@ -38,62 +40,74 @@ _PGCOPY_CRITICAL_FLAGS: Final = 0xFFFF0000
 
 _COPYDATA, _XLOGDATA, _KEEPALIVE = b"dwk"
 
-
-class Framing(str, Enum):
-    """What lies between the messages of a file."""
-
-    RAW = "raw"
-    RECVLOGICAL = "recvlogical"
-    COPYDATA = "copydata"
-    PGCOPY = "pgcopy"
-    WALSENDER = "walsender"
-    LENGTH = "length"
-    LENGTH_LE = "length_le"
-    LENGTH_SELF = "length_self"
-    LENGTH_SELF_LE = "length_self_le"
-
-    @property
-    def is_sized(self) -> bool:
-        """Whether a frame says where its message ends."""
-        return self not in _UNSIZED
-
-    @property
-    def length_field(self) -> LengthField | None:
-        """How the length in front of each message is written; None where there is none of its own."""
-        return _LENGTH_FIELDS.get(self)
+LENGTH_SIZE: Final = 4
+LONGEST_MESSAGE: Final = 0x7FFFFFFF
 
 
 @dataclass(frozen=True, slots=True)
 class LengthField:
-    """How the 4 bytes are written that say how long a message is.
+    """The header in front of each message: 4 bytes with its length, then others that are skipped.
 
     Attributes:
-        layout: in which order.
-        counted: how many of these bytes count as well: 0 or 4.
+        layout: how the length is written.
+        counted: how many of the header's bytes the length counts as well.
+        header: the header's size, up to 15 bytes.
     """
 
     layout: Struct
-    counted: int
+    counted: int = 0
+    header: int = LENGTH_SIZE
+
+    @property
+    def is_little(self) -> bool:
+        """Whether the length is little-endian."""
+        return self.layout.format[0] == "<"
 
     def size_of(self, data: bytes | memoryview, offset: int) -> int:
-        """Read how many bytes follow the length at an offset; negative where it cannot be one."""
+        """Read how many bytes follow the header at an offset; negative where it cannot be one."""
         value: int = self.layout.unpack_from(data, offset)[0]
         return value - self.counted
 
     def pack(self, size: int) -> bytes:
-        """Write the length that stands in front of so many bytes."""
-        return self.layout.pack(size + self.counted)
+        """Write the header that stands in front of so many bytes."""
+        return self.layout.pack(size + self.counted).ljust(self.header, b"\0")
 
 
-LENGTH_SIZE: Final = 4
-LONGEST_MESSAGE: Final = 0x7FFFFFFF
-_UNSIZED: Final = (Framing.RAW, Framing.RECVLOGICAL, Framing.WALSENDER)
-_LENGTH_FIELDS: Final = {
-    Framing.LENGTH: LengthField(Struct(">I"), 0),
-    Framing.LENGTH_LE: LengthField(Struct("<I"), 0),
-    Framing.LENGTH_SELF: LengthField(Struct(">I"), LENGTH_SIZE),
-    Framing.LENGTH_SELF_LE: LengthField(Struct("<I"), LENGTH_SIZE),
-}
+_BIG, _LITTLE = Struct(">I"), Struct("<I")
+
+
+class Framing(str, Enum):
+    """What lies between the messages of a file.
+
+    Attributes:
+        rank: its place in `FRAMING_ORDER`.
+        is_sized: a frame says where its message ends.
+        length_field: the header with a length that stands in front of each message; None where there is none.
+    """
+
+    rank: int
+    is_sized: bool
+    length_field: LengthField | None
+
+    RAW = "raw", 8
+    RECVLOGICAL = "recvlogical", 7
+    COPYDATA = "copydata", 1, True
+    PGCOPY = "pgcopy", 0, True
+    WALSENDER = "walsender", 6
+    LENGTH = "length", 2, True, LengthField(_BIG)
+    LENGTH_LE = "length_le", 4, True, LengthField(_LITTLE)
+    LENGTH_SELF = "length_self", 3, True, LengthField(_BIG, counted=LENGTH_SIZE)
+    LENGTH_SELF_LE = "length_self_le", 5, True, LengthField(_LITTLE, counted=LENGTH_SIZE)
+
+    def __new__(cls, name: str, rank: int = 0, is_sized: bool = False, field: LengthField | None = None) -> Framing:
+        """Make a framing of what is written above."""
+        framing = str.__new__(cls, name)
+        framing._value_, framing.rank, framing.is_sized, framing.length_field = name, rank, is_sized, field
+        return framing
+
+
+FRAMING_ORDER: Final = tuple(sorted(Framing, key=lambda framing: framing.rank))
+"""How they are tried: what says most of itself first, as a message inside a frame looks like one without."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,11 +212,11 @@ def read_lengths(data: bytes | memoryview, framing: Framing, offset: int = 0) ->
     field = framing.length_field
     assert field is not None
     while offset < len(data):
-        _need(data, offset, LENGTH_SIZE, framing)
-        size, begin = field.size_of(data, offset), offset + LENGTH_SIZE
+        _need(data, offset, field.header, framing)
+        size, begin = field.size_of(data, offset), offset + field.header
         if not 0 < size <= LONGEST_MESSAGE:
             raise FramingError("no length of a message stands here", offset=offset)
-        _need(data, offset, LENGTH_SIZE + size, framing)
+        _need(data, offset, field.header + size, framing)
         offset = begin + size
         if data[begin] in (_XLOGDATA, _KEEPALIVE):
             if not ((data[begin] == _XLOGDATA and size > XLOGDATA.size) or size == KEEPALIVE.size):

@@ -11,21 +11,8 @@ from typing import Final, NamedTuple
 
 from walreplay.errors import CaptureError, TruncatedMessage
 from walreplay.protocol.compression import plain
-from walreplay.protocol.framing import COPYDATA_HEADER, KEEPALIVE, PGCOPY_SIGNATURE, Framing
+from walreplay.protocol.framing import COPYDATA_HEADER, FRAMING_ORDER, KEEPALIVE, PGCOPY_SIGNATURE, Framing
 from walreplay.protocol.reader import Names, names_in_utf8, read_stream
-
-FRAMING_ORDER: Final = (
-    Framing.PGCOPY,
-    Framing.COPYDATA,
-    Framing.LENGTH,
-    Framing.LENGTH_SELF,
-    Framing.LENGTH_LE,
-    Framing.LENGTH_SELF_LE,
-    Framing.WALSENDER,
-    Framing.RECVLOGICAL,
-    Framing.RAW,
-)
-"""How they are tried: what says most of itself first, as a message inside a frame looks like one without."""
 
 _DETECT_MESSAGES: Final = 16
 """So many messages at a file's head must be sound for its framing to be believed."""
@@ -45,7 +32,7 @@ def detect_framing(head: bytes, *, names: Names = names_in_utf8) -> Framing | No
     if head.startswith(PGCOPY_SIGNATURE):
         return Framing.PGCOPY
     # No message has the tag d, w or k, and none begins with a newline; so hardly a head fits two of these.
-    return next((framing for framing in FRAMING_ORDER[1:] if _fits(head, framing, names)), None)
+    return next((framing for framing in FRAMING_ORDER if _fits(head, framing, names)), None)
 
 
 def _begins_with_keepalives(head: bytes, framing: Framing) -> bool:

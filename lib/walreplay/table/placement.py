@@ -35,7 +35,7 @@ from typing import Final, Literal, NamedTuple
 from walreplay.config.selection import Share
 from walreplay.delta.target import TableName, Target
 from walreplay.errors import ConfigError, OrderError, listed
-from walreplay.names import Output, output_of, source_oid
+from walreplay.names import output_of, source_oid
 from walreplay.stream.duplicates import Followed
 from walreplay.table.registry import MirrorEntry, made_again
 
@@ -350,7 +350,7 @@ class Switched:
             if entry is None and source_oid(one.oid) in sources:
                 on[one.oid] = False
             elif entry is not None and entry.paused:
-                if output_of(one.oid) is not Output.CHANGELOG:
+                if output_of(one.oid).is_whole:
                     raise _not_whole(one, entry)
                 on[one.oid] = True
         used: dict[int, int] = {}

@@ -15,7 +15,7 @@ from shlex import quote
 from walreplay.config.selection import NO_LAYOUT, Share, TableLayout
 from walreplay.delta.target import TableName
 from walreplay.evolution.shapes import MirrorColumn, TableShape
-from walreplay.names import Output, output_of
+from walreplay.names import output_of
 from walreplay.types.base import type_from_dict, type_to_dict
 
 
@@ -61,8 +61,7 @@ class MirrorEntry:
     @property
     def source_name(self) -> str:
         """The source's name, whichever of its outputs the table is."""
-        output = output_of(self.oid)
-        return self.name if output is Output.MIRROR else self.name.removesuffix(f" ({output.value})")
+        return self.name.removesuffix(output_of(self.oid).suffix)
 
     def to_json(self) -> str:
         """Write the entry."""
@@ -151,7 +150,7 @@ def made_again(entry: MirrorEntry | None) -> str:
     if entry is None or entry.share is not None:
         return "apply to a new target"
     output = output_of(entry.oid)
-    further = "" if output is Output.MIRROR else f" --output {output.value}"
+    further = f" --output {output.value}" if output.suffix else ""
     return f"make it again from the archive by walreplay rebuild --table {quote(re.escape(entry.source_name))}{further}"
 
 

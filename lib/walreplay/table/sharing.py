@@ -19,7 +19,7 @@ from walreplay.delta.commits import CommitId
 from walreplay.delta.statements import sql_type
 from walreplay.delta.target import quote
 from walreplay.errors import ConfigError
-from walreplay.names import Output, fold, output_of
+from walreplay.names import fold, output_of
 from walreplay.table.plan import TablePlan
 from walreplay.table.table_run import own_columns
 
@@ -64,9 +64,6 @@ def _is_wider(one: str, other: str) -> bool:
         return False
     (precision, scale), (least_precision, least_scale) = map(int, first.groups()), map(int, second.groups())
     return precision - least_precision >= scale - least_scale >= 0
-
-
-_CALLED: Final = {Output.MIRROR: "mirror", Output.HISTORY: "history", Output.CHANGELOG: "change log"}
 
 
 class TableColumn(NamedTuple):
@@ -193,10 +190,10 @@ def check_output(name: str, path: str, oid: int, source: str, made: Iterable[Com
     for commit in made:
         if commit.oid is None or commit.source is None or commit.source == source or output_of(commit.oid) is own:
             continue
-        other = _CALLED[output_of(commit.oid)]
+        other = output_of(commit.oid).label
         raise ConfigError(
             f"the table is the {other} of the source {commit.source}, and the source {source} would write its "
-            f"{_CALLED[own]} to it",
+            f"{own.label} to it",
             table=name,
             path=path,
             remedy="Have the same outputs, scd_type and output_names in all sources that share the table; or give it "

@@ -24,7 +24,7 @@ from walreplay.evolution.shapes import OWN, SourceColumn, TableShape
 from walreplay.fold.change_log import hashed
 from walreplay.fold.events import Identity, Mode
 from walreplay.fold.masking import Shown, masked_type
-from walreplay.names import COUNT, Output
+from walreplay.names import COUNT, Output, RowKind
 from walreplay.protocol.messages import Column, Relation
 from walreplay.spark.workers.decode import Assigned, Assignment
 from walreplay.stream.plan import Plan
@@ -73,11 +73,6 @@ _NOTHING: Final = (
     "the table has no columns, and the configuration leaves out those that all tables have (metadata_columns): nothing "
     "of its rows can be written, they are left out"
 )
-
-_NOTHING_TO_TELL: Final = {
-    Output.CHANGELOG: "the table has no columns: there is nothing of its changes to be written to its change log",
-    Output.HISTORY: "the table has no columns: there is nothing of its rows to be written to its history",
-}
 
 IGNORED_KEY: Final = (
     "the configured key is not among what the replica identity sends of old rows, which is used instead"
@@ -153,18 +148,12 @@ class Version:
     @property
     def name(self) -> str:
         """The name for people: the source's, or of another output the one that follows from it."""
-        return output_name(self.relation, self.output)
+        return self.relation.qualified_name + self.output.suffix
 
     @property
     def names(self) -> tuple[str, ...]:
         """The columns' names in the table."""
         return tuple(column.target for column in self.columns)
-
-
-def output_name(relation: Relation, output: Output) -> str:
-    """Return the name for people of an output of a relation."""
-    name = relation.qualified_name
-    return name if output is Output.MIRROR else f"{name} ({output.value})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,9 +195,8 @@ class Catalogue:
         numbers = {relation: number for number, relation in enumerate(self.relations)}
         found = {}
         for relation, versions in self.versions.items():
-            to = {version.output: _assignment(version) for version in versions}
-            each = (to.get(output) for output in (Output.MIRROR, Output.CHANGELOG, Output.HISTORY))
-            found[relation] = Assigned(numbers[relation], versions[0].types, *each)
+            tables = {version.output: _assignment(version) for version in versions}
+            found[relation] = Assigned(numbers[relation], versions[0].types, tables)
         return found
 
     @property
@@ -275,8 +263,9 @@ class _Collected:
         )
         if selection is None:
             return None
-        if not selection.columns and (output is not Output.MIRROR or not selection.metadata.has_any):
-            told = _NOTHING if output is Output.MIRROR else _NOTHING_TO_TELL[output]
+        is_mirror = output.rows is RowKind.CURRENT
+        if not selection.columns and not (is_mirror and selection.metadata.has_any):
+            told = _NOTHING if is_mirror else f"the table has no columns: nothing is written to its {output.label}"
             self.warnings[f"{relation.qualified_name}: {told}"] = None
             return None
         options = self._settings.type_options(_schema(relation), relation.name)
@@ -297,7 +286,7 @@ class _Collected:
             comment="" if layout is None else layout.comment,
         )
         base = self._settings.from_lsn
-        if output is not Output.CHANGELOG:
+        if output.is_whole:
             version = _identified(version, sent, self._settings)
             version = replace(version, notes=(*version.notes, *_conflicts(relation, selection)))
             base = max(base, -1 if entry is None or entry.base_lsn is None else entry.base_lsn)

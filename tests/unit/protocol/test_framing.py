@@ -2,14 +2,24 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import re
 import sys
+from pathlib import Path
+from struct import Struct
 
 import pytest
 
+from support.captures import case
+from support.framings import Form
+from support.pages import ROOT
+from support.rows import rows_by_reader, rows_by_walk
+from walreplay.changes import decode_files
+from walreplay.decode.kernels import frames
+from walreplay.decode.sessions.resync import guess_framing
 from walreplay.errors import CaptureError, FramingError, NotSupported, TruncatedMessage
 from walreplay.protocol import messages as m
 from walreplay.protocol.compression import decompress, detect_compression
-from walreplay.protocol.framing import CopyRow, Framing, Keepalive, XLogData, read_copydata, read_pgcopy
+from walreplay.protocol.framing import CopyRow, Framing, Keepalive, LengthField, XLogData, read_copydata, read_pgcopy
 from walreplay.protocol.opening import detect_framing
 from walreplay.protocol.reader import read_stream
 from walreplay.protocol.writer import encode, frame
@@ -141,3 +151,42 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "lz4.frame", None)
     with pytest.raises(NotSupported, match="pip install lz4"):
         decompress(b"\x04\x22\x4d\x18")
+
+
+@pytest.mark.parametrize("framing", Framing)
+def test_every_framing_has_a_code_in_the_kernels_and_a_row_in_the_documentation(framing: Framing) -> None:
+    assert list(frames.FRAMING_CODES.values()).count(frames.FRAMING_CODES[framing]) == 1
+    field = framing.length_field
+    assert field is None or 4 <= field.header <= 15 >= field.counted
+    (table,) = re.findall(r"## Framings\n(?:(?!\n## ).)*", Path(ROOT, "docs/capturing.md").read_text(), re.DOTALL)
+    assert re.search(rf"^\| .*`{framing.value}`.* \|", table, re.MULTILINE)
+
+
+@pytest.mark.parametrize("xlogdata", [False, True])
+@pytest.mark.parametrize("field", [LengthField(Struct(">I"), 2, header=7), LengthField(Struct("<I"), header=12)])
+def test_a_header_may_be_longer_than_its_length(
+    field: LengthField, xlogdata: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    framing = Framing.LENGTH
+    monkeypatch.setattr(framing, "length_field", field)
+    code = frames.LENGTH | field.is_little | field.header << 4 | field.counted << 8
+    monkeypatch.setitem(frames.FRAMING_CODES, framing, code)
+    session = case("o07").streams()[0]
+    messages = [message for _, message in read_stream(session, framing=Framing.RECVLOGICAL)]
+    data = Form(framing, xlogdata=xlogdata).write(messages)
+    assert [message for _, message in read_stream(data, framing=framing)] == messages
+    assert detect_framing(data) is framing
+    assert rows_by_walk(data, framing, 1 << 16) == list(rows_by_reader(data, framing))
+    plain, framed = (
+        [
+            row
+            for batch in decode_files(["file"], lambda _, content=content: content, of, tile_bytes=1 << 16)
+            for row in batch.data.to_pylist()
+        ]
+        for content, of in ((frame(messages, Framing.RAW), Framing.RAW), (data, framing))
+    )
+    assert plain
+    assert framed == plain
+    guessed = guess_framing(data[field.header + 30 :])
+    assert guessed is not None
+    assert guessed[0] is framing

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from support.evolutions import MARK, TYPES, columns, evolve
 from walreplay.config import Settings
-from walreplay.config.selection import log_metadata
+from walreplay.config.selection import metadata_of
 from walreplay.delta.statements import sql_type
 from walreplay.delta.target import TableName
 from walreplay.errors import CaptureError
 from walreplay.evolution.shapes import Evolution, Policy, SourceColumn
 from walreplay.fold.change_log import Projection
-from walreplay.names import column_names
+from walreplay.names import Output, column_names
 from walreplay.spark.workers.rows import refusal_in
 from walreplay.types.families import may_be_rescued
 from walreplay.writing.alter import (
@@ -227,7 +227,7 @@ def test_the_fields_of_old_rows_follow_the_columns_of_their_change_log(versions,
     statements = _statements(evolution)
     if statements is None:
         return
-    own, fields = _levels(statements, evolution.shape, log_metadata(Settings()))
+    own, fields = _levels(statements, evolution.shape, metadata_of(Settings(), Output.CHANGELOG))
     assert (own.first, fields.within) == ("__offset", "__before")
     table, expected = Columns(evolution.before), Columns(evolution.shape).columns
     table.says = {}
@@ -243,7 +243,7 @@ def test_the_fields_of_old_rows_follow_the_columns_of_their_change_log(versions,
 
 def test_a_column_that_is_added_to_a_change_log_stands_behind_the_logs_own():
     evolution = evolve("a", "b a")
-    own, fields = _levels(_statements(evolution), evolution.shape, log_metadata(Settings()))
+    own, fields = _levels(_statements(evolution), evolution.shape, metadata_of(Settings(), Output.CHANGELOG))
     (added,) = _pending(TABLE, own, {"a": "int"}, {})
     (added_to_old_rows,) = _pending(TABLE, fields, {"a": "int"}, {})
     assert added.endswith("ADD COLUMNS (`b` INT AFTER `__offset`)")

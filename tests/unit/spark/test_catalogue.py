@@ -8,6 +8,7 @@ from walreplay.delta.target import TableName
 from walreplay.errors import ConfigError
 from walreplay.evolution.shapes import OWN, TableShape
 from walreplay.fold.events import Identity, Mode
+from walreplay.names import Output
 from walreplay.protocol import messages as m
 from walreplay.table.registry import MirrorEntry
 from walreplay.table.versions import check_distinct, identity_of, ignores_key
@@ -75,7 +76,7 @@ def test_a_masked_column_is_a_string_whatever_it_was():
     assert names == ["integer", "masked text", "masked integer"]
     # What is decoded is not yet masked.
     assert [kind.postgres_name for kind in catalogue.assignments[given].types] == ["integer", "text", "integer"]
-    masked = catalogue.assignments[given].mirror.shown.masked
+    masked = catalogue.assignments[given].tables[Output.MIRROR].shown.masked
     assert [(number, kind.postgres_name) for number, kind in masked] == [(1, "text"), (2, "integer")]
 
 
@@ -103,7 +104,7 @@ def test_soft_deletes_add_a_column_behind_the_others_and_need_a_key():
     assert mirrors(catalogue)[given].columns[-1].name == OWN
     assert mirrors(catalogue)[given].names == ("id", "note", "__deleted")
     assert mirrors(catalogue)[given].identity.evicts
-    assert catalogue.assignments[given].mirror.marks_deleted
+    assert catalogue.assignments[given].tables[Output.MIRROR].marks_deleted
     with pytest.raises(ConfigError, match="need a key"):
         catalogue_of([relation("id note", "f")], configured(soft_deletes=True))
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
+from support.pages import ROOT
 from support.planned import Used, catalogue_of, configured, relation, run_plan
 from walreplay.errors import ConfigError
+from walreplay.evolution.comments import metadata_comments, table_comment
 from walreplay.fold.events import Mode
-from walreplay.names import Output, output_of, source_oid
+from walreplay.names import Output, RowKind, output_of, source_oid
 from walreplay.table.placement import BEGINS, GOES_ON
 from walreplay.table.registry import MirrorEntry
+from walreplay.table.table_run import table_schema
 
 BOTH = ["mirror", "changelog"]
 LOG = Output.CHANGELOG.oid_of(9)
@@ -139,3 +144,32 @@ def test_rows_are_counted_once_whatever_tables_they_go_to():
     used = [Used(relation("id*"), rows=3), Used(relation("id*", oid=10, name="u"), rows=2)]
     assert run_plan(*used, settings=configured(outputs=BOTH)).changes == 5
     assert run_plan(*used, settings=configured(outputs=["changelog"])).changes == 5
+
+
+@pytest.mark.parametrize("output", Output)
+def test_every_output_is_complete(output):
+    settings = configured(outputs=[output.value])
+    ((version,),) = catalogue_of([relation("id* note")], settings).versions.values()
+    metadata = version.selection.metadata
+    assert version.output is output_of(version.oid) is output
+    plan = run_plan(relation("id* note"), settings=settings)
+    (table,), (entry,) = plan.tables, plan.entries
+    assert entry.source_name == "s.t"
+    assert table.table.path == "/mirror/s/" + output.table.replace("{table}", "t")
+    # Each of its own columns is made, and has a comment.
+    schema = table_schema(table.epochs[-1].shape, metadata)
+    assert sorted(schema.names) == sorted(["id", "note", *metadata.names])
+    assert metadata_comments(metadata).keys() == set(metadata.names)
+    assert output.comment in table_comment(relation("id"), output)
+
+
+def test_what_tells_outputs_apart_is_of_one_alone():
+    for name in ("number", "label", "comment", "table"):
+        assert len({getattr(output, name) for output in Output}) == len(Output)
+    assert {output.rows for output in Output} == set(RowKind)
+
+
+@pytest.mark.parametrize("output", Output)
+def test_every_output_is_documented(output):
+    pages = [page.read_text(encoding="utf-8") for page in (ROOT / "docs").glob("*.md")]
+    assert any(re.search(rf"outputs: .*\b{output.value}\b", page) for page in pages)

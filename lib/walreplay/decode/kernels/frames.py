@@ -1,8 +1,10 @@
 """Where messages lie in the framings: the kernels' share of `walreplay.protocol.framing`.
 
-A framing is known by its code (`FRAMING_CODES`); those with a length before each message have `LENGTH` set, and two
-more bits say how it is written.  Then the numbers that kernels and Python share: a walk's state towards transactions,
-and the reasons for which it returns.  `outcome_of_begin` checks a Begin's commit LSN and commit time for the walk.
+A framing is known by its code (`FRAMING_CODES`).  Those with a length before each message have `LENGTH` set, one more
+bit if it is little-endian, and two numbers: the size of its header, and how many bytes of that it counts.
+
+Then the numbers that kernels and Python share: a walk's state towards transactions, and the reasons for which it
+returns.  `outcome_of_begin` checks a Begin's commit LSN and commit time for the walk.
 """
 # numba has no types.
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
@@ -22,8 +24,9 @@ from walreplay.types.datetime import FIRST_MICRO, LAST_MICRO
 PGCOPY: Final = 3
 WALSENDER: Final = 4
 LENGTH: Final = 8
-_LITTLE: Final = 1
-_WITH_SELF: Final = 2
+_HEADER: Final = 4
+_COUNTED: Final = 8
+"""Where the numbers begin in the code, each of four bits."""
 
 FRAMING_CODES: Final = {
     Framing.RAW: 0,
@@ -31,10 +34,11 @@ FRAMING_CODES: Final = {
     Framing.COPYDATA: 2,
     Framing.PGCOPY: PGCOPY,
     Framing.WALSENDER: WALSENDER,
-    Framing.LENGTH: LENGTH,
-    Framing.LENGTH_LE: LENGTH | _LITTLE,
-    Framing.LENGTH_SELF: LENGTH | _WITH_SELF,
-    Framing.LENGTH_SELF_LE: LENGTH | _LITTLE | _WITH_SELF,
+    **{
+        framing: LENGTH | field.is_little | field.header << _HEADER | field.counted << _COUNTED
+        for framing in Framing
+        if (field := framing.length_field) is not None
+    },
 }
 
 KEEPALIVE_AT: Final = -2
@@ -46,14 +50,20 @@ _MOST: Final = 0x7FFFFFFF
 
 
 @helper
+def header_size(framing):
+    """Return the size of the header in front of each message, in a framing with lengths."""
+    return framing >> _HEADER & 15
+
+
+@helper
 def length_at(base, p, framing):
-    """Read how many bytes follow the length at p; what is no length comes to less than 1 or more than there can be."""
+    """Read how many bytes follow the header at p; what is no length comes to less than 1 or more than there can be."""
     if framing & 1:
         value = load_byte(base + p) | load_byte(base + p + 1) << 8
         value |= load_byte(base + p + 2) << 16 | load_byte(base + p + 3) << 24
     else:
         value = load_big_32(base + p)
-    return value - 4 if framing & 2 else value
+    return value - (framing >> _COUNTED & 15)
 
 
 @helper
@@ -91,7 +101,7 @@ def row_frame(base, pos, end, framing):
         return a, a + load_big_32(base + a - 4)
     if framing == WALSENDER:
         return (pos + _XLOGDATA_SIZE if load_byte(base + pos) == 119 else np.int64(-1)), end
-    a = pos + 4
+    a = pos + header_size(framing)
     lim = a + length_at(base, pos, framing)
     return (a + _XLOGDATA_SIZE if load_byte(base + a) == 119 else a), lim
 
@@ -136,7 +146,7 @@ def size_fits(tag, size):
 
 @helper
 def _may_be_length(base, p, end, framing):
-    """Return whether a length may begin with the bytes from p to the end, of which there are 4 at most.
+    """Return whether a length may begin with the bytes from p to the end, which may be a part of it.
 
     It is that of a session's first message; no logical message is expected to be longer than 1 kB.
     """
@@ -159,11 +169,11 @@ def message_at(base, p, end, framing):
         return p + head if head and copy_row_fits(base, p, head) else np.int64(NO_FRAME)
     if framing == WALSENDER:
         return _sent_at(base, p, end)
-    if p + 4 >= end:
-        is_short = p + 4 == end and length_at(base, p, framing) < 6
+    a = p + header_size(framing)
+    if a >= end:
+        is_short = a == end and length_at(base, p, framing) < 6
         return end if _may_be_length(base, p, end, framing) and not is_short else np.int64(NO_FRAME)
     size = length_at(base, p, framing)
-    a = p + 4
     tag = load_byte(base + a)
     if tag == 107:
         return _sent_at(base, a, end) if size == _KEEPALIVE_SIZE else np.int64(NO_FRAME)

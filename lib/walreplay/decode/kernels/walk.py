@@ -70,6 +70,7 @@ from walreplay.decode.kernels.frames import (
     WALSENDER,
     copy_row_fits,
     copy_row_head,
+    header_size,
     length_at,
     outcome_of_begin,
 )
@@ -270,14 +271,14 @@ def _walk_buffer(  # type: ignore[no-untyped-def]
             a = pos
             lim = end
             if framing >= LENGTH:
-                if pos + 4 >= end:
+                a = pos + header_size(framing)
+                if a >= end:
                     outcome = INCOMPLETE
                     break
                 size = length_at(base, pos, framing)
                 if size < 1 or size > 0x7FFFFFFF:
                     outcome = BAD_FRAME
                     break
-                a = pos + 4
                 lim = a + size
                 if lim > end:
                     outcome = INCOMPLETE

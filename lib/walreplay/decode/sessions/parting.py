@@ -30,8 +30,8 @@ from walreplay.decode.sessions.starts import may_begin, next_start
 from walreplay.decode.summary import Stretch
 from walreplay.decode.walk import Place
 from walreplay.errors import CaptureError, FramingChange, NotACapture, OrderError, TruncatedMessage
-from walreplay.protocol.framing import LENGTH_SIZE, Framing
-from walreplay.protocol.opening import FRAMING_ORDER, HEAD_BYTES, detect_framing, remedy_for, what_is
+from walreplay.protocol.framing import FRAMING_ORDER, Framing
+from walreplay.protocol.opening import HEAD_BYTES, detect_framing, remedy_for, what_is
 from walreplay.types.text import UTF8, names_in
 
 _SESSIONS: Final = 1_000
@@ -329,7 +329,7 @@ def may_become(data: bytes, codec: str = UTF8) -> bool:
     first, view = np.frombuffer(data[:_TELLING_BYTES], np.uint8), memoryview(data)
     for framing in FRAMING_ORDER:
         at = int(next_start(first, 0, len(first), FRAMING_CODES[framing]))
-        if at > (LENGTH_SIZE if framing.length_field is not None else 0):
+        if at > (framing.length_field.header if framing.length_field is not None else 0):
             continue
         try:
             if at:

@@ -22,12 +22,20 @@ from walreplay.decode import walk
 from walreplay.decode.compile.kernel import helper, kernel
 from walreplay.decode.compile.parameters import BYTES, INT64
 from walreplay.decode.kernels.base import address_of, load_big_16, load_big_32, load_big_64, load_byte
-from walreplay.decode.kernels.frames import FRAMING_CODES, KEEPALIVE_AT, LENGTH, NO_FRAME, PGCOPY, length_at, message_at
+from walreplay.decode.kernels.frames import (
+    FRAMING_CODES,
+    KEEPALIVE_AT,
+    LENGTH,
+    NO_FRAME,
+    PGCOPY,
+    header_size,
+    length_at,
+    message_at,
+)
 from walreplay.decode.sessions.readings import Effort, GaveUp, PaidWalker
 from walreplay.errors import CaptureError, MalformedMessage
 from walreplay.protocol import messages as m
-from walreplay.protocol.framing import Framing
-from walreplay.protocol.opening import FRAMING_ORDER
+from walreplay.protocol.framing import FRAMING_ORDER, Framing
 from walreplay.types.text import UTF8
 
 _PROBE_BYTES: Final = 1 << 16
@@ -103,17 +111,18 @@ def _fits_between(base, p, end, framing):  # type: ignore[no-untyped-def]
 
     Any four bytes are a length, and each message of a file without frames has four in front of it.
     """
-    if p + 4 > end:
+    header = header_size(framing)
+    if p + header > end:
         return False
     size = length_at(base, p, framing)
-    if size < 1 or size > end - p - 4:
+    if size < 1 or size > end - p - header:
         return False
-    following = p + 4 + size
-    if following + 5 > end:
+    following = p + header + size
+    if following + header + 1 > end:
         return True
     if not 1 <= length_at(base, following, framing) <= 0x7FFFFFFF:
         return False
-    tag = load_byte(base + following + 4)
+    tag = load_byte(base + following + header)
     is_known = False
     for known in _TAGS:
         is_known = is_known or tag == known

@@ -17,7 +17,6 @@ from walreplay.errors import CaptureError, MalformedMessage, TruncatedMessage
 from walreplay.protocol.framing import (
     COPYDATA_HEADER,
     KEEPALIVE,
-    LENGTH_SIZE,
     LONGEST_MESSAGE,
     PGCOPY_HEADER,
     PGCOPY_ROW,
@@ -63,7 +62,8 @@ def head_size(framing: Framing, data: memoryview, at: int, end: int) -> int:
         return PGCOPY_ROWS.get(fields, PGCOPY_ROW).size
     if framing is Framing.WALSENDER:
         return _sent_head(data, at, end) or XLOGDATA.size
-    return LENGTH_SIZE + _sent_head(data, at + LENGTH_SIZE, end) if framing.length_field is not None else 0
+    field = framing.length_field
+    return field.header + _sent_head(data, at + field.header, end) if field is not None else 0
 
 
 def _sent_head(data: memoryview, at: int, end: int) -> int:
@@ -185,21 +185,21 @@ def _length_frame_size(framing: Framing, frame: bytes) -> int | None:
     """
     field = framing.length_field
     assert field is not None
-    if len(frame) <= LENGTH_SIZE:
-        if field.size_of(frame.ljust(LENGTH_SIZE, b"\0"), 0) > LONGEST_MESSAGE >> 1:
+    if len(frame) <= field.header:
+        if field.size_of(frame.ljust(field.header, b"\0"), 0) > LONGEST_MESSAGE >> 1:
             # The length is big-endian, so its first byte shows whether it is too large.
             raise MalformedMessage("no length of a message stands here")
         return None
-    size, kind, head = field.size_of(frame, 0), frame[LENGTH_SIZE], 0
+    size, kind, head = field.size_of(frame, 0), frame[field.header], 0
     if kind == _XLOGDATA:
         head = XLOGDATA.size
-    tag = frame[LENGTH_SIZE + head : LENGTH_SIZE + head + 1]
+    tag = frame[field.header + head : field.header + head + 1]
     least, most = _SIZES.get(tag[0], (1, 0)) if tag else (1, LONGEST_MESSAGE)
     if kind == _KEEPALIVE:
         least, most = KEEPALIVE.size, KEEPALIVE.size
     if not least <= size - head <= most:
         raise MalformedMessage("no length of a message stands here")
-    return LENGTH_SIZE + size
+    return field.header + size
 
 
 def starting_bytes_of(framing: Framing, starters: bytes) -> bytes:

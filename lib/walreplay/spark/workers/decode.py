@@ -41,6 +41,7 @@ from walreplay.fold.reducing import DELETE
 from walreplay.fold.versions import NO_TIME, Commits
 from walreplay.listing import release_pages
 from walreplay.lsn import POSTGRES_EPOCH_UNIX_MICROS
+from walreplay.names import Output, RowKind
 from walreplay.protocol.framing import Framing
 from walreplay.protocol.messages import Relation, Type
 from walreplay.spark.workers.process import spark_task
@@ -95,19 +96,21 @@ class Assigned:
     Attributes:
         number: the version's among those of relations.
         types: of the version's columns.
-        mirror, log, history: the tables of the rows as they are in the end, of each change, of each version of a row.
+        tables: by what each of them has of the relation.
     """
 
     number: int
     types: tuple[ColumnType, ...]
-    mirror: Assignment | None = None
-    log: Assignment | None = None
-    history: Assignment | None = None
+    tables: Mapping[Output, Assignment]
 
     @property
     def floor(self) -> int:
         """Rows with a lower commit LSN are left out of all its tables."""
-        return min((to.floor for to in (self.mirror, self.log, self.history) if to is not None), default=-1)
+        return min((to.floor for to in self.tables.values()), default=-1)
+
+    def of(self, rows: RowKind) -> list[Assignment]:
+        """Return the tables with rows of a kind."""
+        return [to for output, to in self.tables.items() if output.rows is rows]
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,13 +139,12 @@ class DecodeTask:
 
     @property
     def kept(self) -> frozenset[int]:
-        """The relations (by oid) of which a log, a history or soft deletes keep what is before a truncate, too."""
+        """The relations (by oid) of which a table keeps what is before a truncate, too: all but a plain mirror."""
         return frozenset(
             relation.oid
             for relation, assigned in self.relations.items()
-            if assigned.log is not None
-            or assigned.history is not None
-            or (assigned.mirror is not None and assigned.mirror.marks_deleted)
+            for output, to in assigned.tables.items()
+            if output.rows is not RowKind.CURRENT or to.marks_deleted
         )
 
 
@@ -216,7 +218,7 @@ def decoder_of(framing: Framing, task: DecodeTask) -> Decoder:
         skipped=settings.skipped,
         codec=settings.codec,
         announcements=task.announcements,
-        placed={relation for relation, assigned in task.relations.items() if assigned.log is not None},
+        placed={one for one, to in task.relations.items() if not all(output.is_whole for output in to.tables)},
     )
 
 
@@ -247,10 +249,8 @@ def staged_rows(plan: FilePlan, content: memoryview, task: DecodeTask) -> Iterat
         recorded += taken.recorded
         # A relation's last truncate stands before all of its rows that are left.
         for number, relation in enumerate([*decoder.take_truncated(), *taken.truncated]):
-            assigned = task.relations.get(relation)
-            if assigned is not None and assigned.mirror is not None:
-                at = unit[0].sequence * PARTS + number
-                yield staged_row(assigned.mirror.table, assigned.mirror.relation, at, _info())
+            for to in task.relations[relation].of(RowKind.CURRENT) if relation in task.relations else ():
+                yield staged_row(to.table, to.relation, unit[0].sequence * PARTS + number, _info())
         yield from _folded_rows(taken, unit[0].sequence, task)
         used = [task.relations[relation].number for relation in decoder.take_uses()]
         last = taken.last_time
@@ -314,18 +314,24 @@ class _Unit:
     def take(self, batch: ChangeBatch) -> Iterator[dict[str, Any]]:
         """Take a batch; give the rows that are staged of it at once."""
         assigned = self._task.relations[batch.relation]
-        log, mirror, history = assigned.log, assigned.mirror, assigned.history
         # As a rule all tables show the same, and to mask values takes time.
         views: dict[Shown, ChangeBatch] = {}
         rows = batch.data.num_rows
-        if log is not None and (below := _rows_below(batch, log, assigned)) < rows:
-            yield self._log_row(self._shown(batch, log, views).slice(below, rows), log)
-        if history is not None and (below := _rows_below(batch, history, assigned)) < rows:
-            self._follow(self._shown(batch, history, views).slice(below, rows), history)
-        if mirror is None:
-            return
-        shown, below = self._shown(batch, mirror, views), _rows_below(batch, mirror, assigned)
-        gone = max(below, self._truncated_rows(batch))
+        for output, to in assigned.tables.items():
+            if (below := _rows_below(batch, to, assigned)) == rows:
+                continue
+            shown = self._shown(batch, to, views)
+            match output.rows:
+                case RowKind.CURRENT:
+                    self._take_current(batch, shown, to, below)
+                case RowKind.VERSION:
+                    self._follow(shown.slice(below, rows), to)
+                case RowKind.CHANGE:
+                    yield self._log_row(shown.slice(below, rows), to)
+
+    def _take_current(self, batch: ChangeBatch, shown: ChangeBatch, mirror: Assignment, below: int) -> None:
+        """Gather a mirror's events: of the last truncate on, or all where deleted rows are kept."""
+        rows, gone = batch.data.num_rows, max(below, self._truncated_rows(batch))
         if gone > below:
             # At the end, also where it was there: a version may come back.
             self.truncated.pop(batch.relation, None)

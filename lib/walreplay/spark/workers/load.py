@@ -36,6 +36,7 @@ from walreplay.loading.copy_files import range_of, read_cells
 from walreplay.loading.formats import CopyOptions, head_of, header_of
 from walreplay.loading.typed_rows import ENDING as PARQUET
 from walreplay.loading.typed_rows import TypedRows, columns_of, order_of, read_batches
+from walreplay.names import RowKind
 from walreplay.protocol.messages import Relation
 from walreplay.spark.workers.decode import Assigned, Assignment
 from walreplay.spark.workers.fold import FoldTask
@@ -104,9 +105,8 @@ class LoadTask:
 
     def outputs(self, relation: Relation) -> list[_Output]:
         """Return the tables that a relation's rows go to; a change log has none of them, as they are no changes."""
-        to = self.relations[relation]
-        found = [_Output(to.mirror), _Output(to.history, is_history=True)]
-        return [one for one in found if one.to is not None]
+        tables = self.relations[relation].tables
+        return [_Output(to, output.rows is RowKind.VERSION) for output, to in tables.items() if output.is_whole]
 
 
 @dataclass(slots=True)
@@ -118,17 +118,11 @@ class _Output:
         turn: how often rows were staged.
     """
 
-    to: Assignment | None
-    is_history: bool = False
+    to: Assignment
+    is_history: bool
     parts: list[Events] = field(default_factory=list)
     size: int = 0
     turn: int = 0
-
-    @property
-    def assignment(self) -> Assignment:
-        """The table."""
-        assert self.to is not None
-        return self.to
 
     def take(self, shown: ChangeBatch, first: int, top: int) -> None:
         """Take rows as inserts.
@@ -137,7 +131,7 @@ class _Output:
             first: the number of the first of them among all rows of the load.
         """
         # There are no old rows to be relied on.
-        to, rows, marks = self.assignment, shown.data.num_rows, None
+        to, rows, marks = self.to, shown.data.num_rows, None
         if self.is_history:
             numbers = np.arange(first, first + rows, dtype=np.int64)
             marks = Marks(numbers, np.full(rows, _LOADED, np.uint8), np.full(rows, top, np.int64))
@@ -151,7 +145,7 @@ class _Output:
         Args:
             number: of the part that they are.
         """
-        events, to = concat(self.parts), self.assignment
+        events, to = concat(self.parts), self.to
         self.parts, self.size, self.turn = [], 0, self.turn + 1
         shown = tuple(column.name for column in to.shown.relation.columns)
         names = (*shown, "") if to.marks_deleted else shown
@@ -227,7 +221,7 @@ def staged_batches(
 def made_tables(relation: Relation, number: int, task: LoadTask) -> Iterator[Mapping[str, Any]]:
     """Yield what is staged of tables without rows, so that they are made, too."""
     for one in task.outputs(relation):
-        yield staged_row(one.assignment.table, one.assignment.relation, sequence_of(number) * _PLACES, _INFO)
+        yield staged_row(one.to.table, one.to.relation, sequence_of(number) * _PLACES, _INFO)
 
 
 def _staged(
@@ -240,7 +234,7 @@ def _staged(
         # As a rule all tables show the same, and to mask values takes time.
         views: dict[Shown, ChangeBatch] = {}
         for one in outputs:
-            to = one.assignment.shown
+            to = one.to.shown
             if to not in views:
                 views[to] = show(batch, to, task.settings.mask_salt if to.masked else b"")
             one.take(views[to], first, task.top)
