@@ -76,13 +76,10 @@ class _Inner:
     relations: list[tuple[int, m.Relation]] = field(default_factory=list)
     types: list[tuple[int, m.Type]] = field(default_factory=list)
     announced: list[tuple[int, m.Message]] = field(default_factory=list)
-    runs: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = field(default_factory=list)
+    runs: list[NDArray[np.int64]] = field(default_factory=list)
 
     def rows(self) -> XidCounts:
-        if not self.runs:
-            return XidCounts()
-        xids, counts = zip(*self.runs, strict=True)
-        return XidCounts.of(np.concatenate(xids), np.concatenate(counts))
+        return XidCounts.of(*np.concatenate(self.runs, axis=1)) if self.runs else XidCounts()
 
 
 class Scanner(StreamWalker):

@@ -309,7 +309,7 @@ class _Unit:
         return int(times.max()) + POSTGRES_EPOCH_UNIX_MICROS if len(times) else NO_TIME
 
     def _of_all(self, name: str) -> NDArray[np.int64]:
-        return np.concatenate([np.zeros(0, np.int64), *(getattr(item.records, name) for item in self.recorded)])
+        return np.concatenate([np.zeros(0, np.int64), *(item.records[name] for item in self.recorded)])
 
     def take(self, batch: ChangeBatch) -> Iterator[dict[str, Any]]:
         """Take a batch; give the rows that are staged of it at once."""

@@ -163,10 +163,10 @@ def transactions_of(recorded: Sequence[Recorded], settings: TaskSettings) -> tup
         return nothing, nothing
 
     def joined(name: str) -> NDArray[np.int64]:
-        return np.concatenate([getattr(item.records, name) for item in recorded])
+        return np.concatenate([item.records[name] for item in recorded])
 
     def repeated(values: Iterable[int]) -> NDArray[np.int32]:
-        return np.repeat(np.array(list(values), np.int32), [len(item.records.lsn) for item in recorded])
+        return np.repeat(np.array(list(values), np.int32), [len(item.records) for item in recorded])
 
     # One decoder has numbered them all: each list of origins begins with the one before.
     origins = max((item.origins for item in recorded), key=len)
