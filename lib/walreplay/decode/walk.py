@@ -30,6 +30,7 @@ from walreplay.decode.kernels.programs import ROW_WORDS
 from walreplay.decode.kernels.walk import ARRAYS, COLUMNS, digest_row, walk_messages
 from walreplay.decode.placing import Placer, Tile, empty
 from walreplay.protocol.framing import Framing
+from walreplay.protocol.messages import MAX_COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,9 +41,6 @@ if TYPE_CHECKING:
 NULL: Final = -1
 UNCHANGED: Final = -2
 BINARY: Final = -3
-
-MAX_COLUMNS: Final = 1664
-"""PostgreSQL's MaxTupleAttributeNumber: no tuple has more cells."""
 
 
 class Outcome(IntEnum):

@@ -19,6 +19,9 @@ from typing import ClassVar, Final, NamedTuple, TypeAlias
 REPLICA_IDENTITIES: Final = "dnfi"
 """``pg_class.relreplident``: default (the primary key), nothing, full, index."""
 
+MAX_COLUMNS: Final = 1664
+"""PostgreSQL's MaxTupleAttributeNumber: no tuple has more cells."""
+
 TRUNCATE_CASCADE: Final = 1
 TRUNCATE_RESTART_IDENTITY: Final = 2
 

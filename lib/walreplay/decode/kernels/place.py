@@ -51,6 +51,7 @@ from walreplay.decode.kernels.frames import HAS_HIGH, HAS_NUL
 from walreplay.decode.kernels.programs import get, put
 from walreplay.decode.kernels.text import is_utf8
 from walreplay.lsn import POSTGRES_EPOCH_UNIX_MICROS
+from walreplay.protocol.messages import MAX_COLUMNS
 
 SLACK: Final = 32
 """How much room is asked for behind a text's own bytes, to write 32 at once."""
@@ -331,7 +332,7 @@ def may_place(program, marks):
         return words.NEW
     if get(program, words.ROWS) >= get(program, words.LIMIT):
         return words.ROWS_FULL if get(program, words.ROWS) >= get(program, words.ROOM) else words.TOO_MANY_PENDING
-    return words.DONE if get(marks, words.MISSED) <= words.MISSES - words.MOST_COLUMNS else words.TOO_MANY_PENDING
+    return words.DONE if get(marks, words.MISSED) <= words.MISSES - MAX_COLUMNS else words.TOO_MANY_PENDING
 
 
 @helper

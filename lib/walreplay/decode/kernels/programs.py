@@ -74,9 +74,6 @@ UNSEEN: Final = -1
 MISSES: Final = 4096
 """So many values may be listed."""
 
-MOST_COLUMNS: Final = 1664
-"""A row may have so many: PostgreSQL's MaxTupleAttributeNumber."""
-
 MISS_WORDS: Final = 4
 
 DONE, NEW, ROWS_FULL, TOO_MANY_PENDING, TEXT_FULL, NOT_TEXT = range(6)

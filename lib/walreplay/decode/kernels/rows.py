@@ -43,6 +43,7 @@ from walreplay.decode.kernels.place import (
     take_row,
 )
 from walreplay.decode.kernels.programs import get, put
+from walreplay.protocol.messages import MAX_COLUMNS
 
 LONGEST: Final = 0x3FFFFFFF
 """No value is longer."""
@@ -368,7 +369,7 @@ def place_rows_ahead(base, last, frames, relations, outputs, max_cells, of_all, 
         if program <= 0:
             break
         row = get(program, words.ROWS)
-        if row >= get(program, words.LIMIT) or get(marks, words.MISSED) > words.MISSES - words.MOST_COLUMNS:
+        if row >= get(program, words.LIMIT) or get(marks, words.MISSED) > words.MISSES - MAX_COLUMNS:
             break
         row_at = p
         p = place_tuple(base, last, p + 5, bound, expected, program, row, at, outputs)

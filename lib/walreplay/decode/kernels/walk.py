@@ -67,6 +67,7 @@ from walreplay.decode.kernels.frames import (
 from walreplay.decode.kernels.place import forget_tried, may_place, note_before, place_cells, take_row
 from walreplay.decode.kernels.programs import get, put
 from walreplay.decode.kernels.rows import count_row, digest_of, place_rows_ahead, skip_rows_ahead, slot_of, walk_tuple
+from walreplay.protocol.messages import MAX_COLUMNS
 
 ARRAYS: Final = 1
 COLUMNS: Final = 2
@@ -121,7 +122,7 @@ def _walk_buffer(buf, end, tile_end, framing, want, arrays):  # type: ignore[no-
     cells = st[8]
     max_changes = changed.shape[0]
     most_records = records.shape[0]
-    max_cells = offset.shape[0] - 2 * words.MOST_COLUMNS
+    max_cells = offset.shape[0] - 2 * MAX_COLUMNS
     mask = hash_oids.shape[0] - 1
     relations = known_oids, known_slots, mask, columns_of, counts
     outputs = program_of, touching, missing, marking, offsets, lengths, unchanged
