@@ -451,7 +451,7 @@ class BaseLoad:
 
 def _counted(staged: Mapping[int, Staged], task: LoadTask) -> dict[int, int]:
     """Count the staged rows of each relation, by its oid."""
-    places = ((relation.oid, task.outputs(relation)[0].assignment) for relation in task.relations)
+    places = ((relation.oid, task.outputs(relation)[0].to) for relation in task.relations)
     return {oid: staged[to.table].versions[to.relation].rows for oid, to in places}
 
 

@@ -34,7 +34,6 @@ from walreplay.fold.events import (
     to_ipc,
     with_deleted_column,
 )
-from walreplay.fold.identity import contiguous
 from walreplay.fold.masking import Shown, show
 from walreplay.fold.net_changes import fold_events, links_of, split
 from walreplay.fold.reducing import DELETE
@@ -435,8 +434,7 @@ def _folded_rows(taken: _Unit, sequence: int, task: DecodeTask) -> Iterator[dict
             if events.marks is None:
                 events = fold_events(events, found.identity, found.names, found.table, buckets=task.buckets)
             else:
-                lsn = contiguous(events.lsn).to_numpy(zero_copy_only=False)
-                events.marks = replace(events.marks, top=taken.commits.up_to(lsn))
+                events.marks = replace(events.marks, top=taken.commits.up_to(events.lsns))
             links = links_of(events, found.identity, found.names)
             if links is not None:
                 yield staged_row(links_table(table), found.relation, at, "", data=links.to_ipc())

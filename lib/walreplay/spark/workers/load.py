@@ -40,7 +40,7 @@ from walreplay.protocol.messages import Relation
 from walreplay.spark.workers.decode import Assigned, Assignment
 from walreplay.spark.workers.fold import FoldTask
 from walreplay.spark.workers.process import spark_task
-from walreplay.spark.workers.rows import ERROR_TABLE, NO_RELATION, stage_batch, staged_row
+from walreplay.spark.workers.rows import ERROR_TABLE, NO_RELATION, stage_batch, staged_events, staged_row
 from walreplay.spark.workers.scan import map_capture
 from walreplay.stream.schedule import sequence_of
 from walreplay.task_settings import TaskSettings
@@ -105,8 +105,7 @@ class LoadTask:
     def outputs(self, relation: Relation) -> list[_Output]:
         """Return the tables that a relation's rows go to; a change log has none of them, as they are no changes."""
         to = self.relations[relation]
-        found = [_Output(to.mirror), _Output(to.history, is_history=True)]
-        return [one for one in found if one.to is not None]
+        return [_Output(one, one is to.history) for one in (to.mirror, to.history) if one is not None]
 
 
 @dataclass(slots=True)
@@ -118,17 +117,11 @@ class _Output:
         turn: how often rows were staged.
     """
 
-    to: Assignment | None
-    is_history: bool = False
+    to: Assignment
+    is_history: bool
     parts: list[Events] = field(default_factory=list)
     size: int = 0
     turn: int = 0
-
-    @property
-    def assignment(self) -> Assignment:
-        """The table."""
-        assert self.to is not None
-        return self.to
 
     def take(self, shown: ChangeBatch, first: int, top: int) -> None:
         """Take rows as inserts.
@@ -137,7 +130,7 @@ class _Output:
             first: the number of the first of them among all rows of the load.
         """
         # There are no old rows to be relied on.
-        to, rows, marks = self.assignment, shown.data.num_rows, None
+        to, rows, marks = self.to, shown.data.num_rows, None
         if self.is_history:
             numbers = np.arange(first, first + rows, dtype=np.int64)
             marks = Marks(numbers, np.full(rows, _LOADED, np.uint8), np.full(rows, top, np.int64))
@@ -151,7 +144,7 @@ class _Output:
         Args:
             number: of the part that they are.
         """
-        events, to = concat(self.parts), self.assignment
+        events, to = concat(self.parts), self.to
         self.parts, self.size, self.turn = [], 0, self.turn + 1
         shown = tuple(column.name for column in to.shown.relation.columns)
         names = (*shown, "") if to.marks_deleted else shown
@@ -227,7 +220,7 @@ def staged_batches(
 def made_tables(relation: Relation, number: int, task: LoadTask) -> Iterator[Mapping[str, Any]]:
     """Yield what is staged of tables without rows, so that they are made, too."""
     for one in task.outputs(relation):
-        yield staged_row(one.assignment.table, one.assignment.relation, sequence_of(number) * _PLACES, _INFO)
+        yield staged_row(one.to.table, one.to.relation, sequence_of(number) * _PLACES, _INFO)
 
 
 def _staged(
@@ -240,7 +233,7 @@ def _staged(
         # As a rule all tables show the same, and to mask values takes time.
         views: dict[Shown, ChangeBatch] = {}
         for one in outputs:
-            to = one.assignment.shown
+            to = one.to.shown
             if to not in views:
                 views[to] = show(batch, to, task.settings.mask_salt if to.masked else b"")
             one.take(views[to], first, task.top)
@@ -298,14 +291,12 @@ def count_keys(batches: Iterable[pa.RecordBatch], *, task: FoldTask) -> Iterator
         keys = np.count_nonzero(differs) + bool(len(first))
         return pa.RecordBatch.from_arrays([pa.array([keys], pa.int64())], schema=COUNTED)
 
-    for batch in batches:
-        columns = batch.column("bucket"), batch.column("sequence"), batch.column("data")
-        for bucket, sequence, data in zip(*columns, strict=True):
-            if bucket.as_py() != current and parts:
-                yield counted()
-                parts = []
-            current = bucket.as_py()
-            parts.append(key_hashes(from_ipc(data.as_buffer()), *task.named(task.version_of(sequence.as_py()))))
+    for bucket, sequence, data in staged_events(batches):
+        if bucket != current and parts:
+            yield counted()
+            parts = []
+        current = bucket
+        parts.append(key_hashes(from_ipc(data), *task.named(task.version_of(sequence))))
     if parts:
         yield counted()
 
