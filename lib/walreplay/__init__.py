@@ -77,38 +77,26 @@ __all__ = [
 __version__ = "0.1.0"
 
 _HOMES: Final = {
-    "AsOf": "walreplay.job.as_of",
-    "AuditReport": "walreplay.archive.audit",
-    "ChangeBatch": "walreplay.changes",
-    "Configuration": "walreplay.config",
-    "Cut": "walreplay.ledger.status",
-    "Forecast": "walreplay.report",
-    "IndexReport": "walreplay.archive.joining",
-    "MaintenanceReport": "walreplay.report",
-    "PgoutputDataSource": "walreplay.spark.data_source",
-    "RunReport": "walreplay.report",
-    "Settings": "walreplay.config",
-    "SourceReport": "walreplay.report",
-    "SourcesReport": "walreplay.report",
-    "TargetStatus": "walreplay.ledger.status",
-    "WalReplayError": "walreplay.errors",
-    "apply": "walreplay.job.apply",
-    "apply_sources": "walreplay.job.sources",
-    "as_of": "walreplay.job.as_of",
-    "audit": "walreplay.archive.audit",
-    "backfill": "walreplay.job.backfill",
-    "forecast": "walreplay.job.backfill",
-    "index": "walreplay.archive.joining",
-    "give_up_load": "walreplay.job.load",
-    "load": "walreplay.job.load",
-    "maintain": "walreplay.job.maintain",
-    "package_zip": "walreplay.session.session",
-    "read_changes": "walreplay.changes",
-    "rebuild": "walreplay.job.rebuild",
-    "source_settings": "walreplay.config",
-    "sources_status": "walreplay.job.sources",
-    "status": "walreplay.ledger.status",
-    "versions_at": "walreplay.ledger.status",
+    name: f"{__name__}.{module}"
+    for module, names in (
+        ("archive.audit", "AuditReport audit"),
+        ("archive.joining", "IndexReport index"),
+        ("changes", "ChangeBatch read_changes"),
+        ("config", "Configuration Settings source_settings"),
+        ("errors", "WalReplayError"),
+        ("job.apply", "apply"),
+        ("job.as_of", "AsOf as_of"),
+        ("job.backfill", "backfill forecast"),
+        ("job.load", "give_up_load load"),
+        ("job.maintain", "maintain"),
+        ("job.rebuild", "rebuild"),
+        ("job.sources", "apply_sources sources_status"),
+        ("ledger.status", "Cut TargetStatus status versions_at"),
+        ("report", "Forecast MaintenanceReport RunReport SourceReport SourcesReport"),
+        ("session.session", "package_zip"),
+        ("spark.data_source", "PgoutputDataSource"),
+    )
+    for name in names.split()
 }
 
 

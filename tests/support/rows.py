@@ -28,17 +28,15 @@ def rows_by_walk(data: bytes, framing: Framing, tile_bytes: int) -> list[Row]:
     rows: list[Row] = []
     columns: dict[int, int] = {}
     for tile in walker.walk(data):
-        for i in range(tile.changes):
-            slot = int(tile.slot[i])
+        for number, slot, lsn, time, xid, ordinal, _, *firsts in tile.rows.tolist():
             relation = walker.slot_relations[slot]
             oid = walker.kernel.slots.oids[slot]
             columns[slot] = len(relation.columns) if relation is not None else -1
             new, old = (
-                None if first < 0 else tuple(_cell(data, tile, int(first) + c) for c in range(columns[slot]))
-                for first in (tile.new[i], tile.old[i])
+                None if first < 0 else tuple(_cell(data, tile, first + c) for c in range(columns[slot]))
+                for first in firsts
             )
-            kind = chr(tile.kind[i])
-            place = (int(tile.lsn[i]), int(tile.commit_ts[i]), int(tile.xid[i]), int(tile.ordinal[i]))
+            kind, place = chr(number), (lsn, time, xid, ordinal)
             rows.append((kind, oid, *place, new, old))
     assert walker.position == len(data)
     return rows

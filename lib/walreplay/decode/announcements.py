@@ -278,7 +278,6 @@ MARK: Final = b'{"walreplay"'
 """Each announcement begins so."""
 
 _MOST_BYTES: Final = 4 << 20
-_MOST_COLUMNS: Final = 1664
 _MOST_OID: Final = (1 << 32) - 1
 _MOST_LABELS: Final = 1 << 16
 _MOST_REASON: Final = (1 << 16) - 1
@@ -331,7 +330,7 @@ def layout_of(message: m.Message) -> Layout | None:
         return Layout(oid, message.lsn, 0, (), xids, is_dropped=True)
     columns = tuple(_columns(values["columns"] or ()))
     numbers, names = [column.number for column in columns], {column.name for column in columns}
-    count = _number(values["natts"], _MOST_COLUMNS)
+    count = _number(values["natts"], m.MAX_COLUMNS)
     if numbers != sorted(set(numbers)) or len(names) < len(columns) or (numbers and numbers[-1] > count):
         raise ValueError("columns that cannot be")
     parent = values.get("parent")
@@ -353,14 +352,14 @@ def layout_of(message: m.Message) -> Layout | None:
 
 
 def _columns(values: Any) -> Iterator[LayoutColumn]:
-    if len(_list(values)) > _MOST_COLUMNS:
+    if len(_list(values)) > m.MAX_COLUMNS:
         raise ValueError("too many columns")
     for one in values:
         missing = one.get("missing")
         name = one["name"]
         if not isinstance(name, str) or not name or not isinstance(missing, str | None):
             raise ValueError("a column without a name")
-        number = _number(one["n"], _MOST_COLUMNS)
+        number = _number(one["n"], m.MAX_COLUMNS)
         if number < 1:
             raise ValueError("a column without a number")
         yield LayoutColumn(

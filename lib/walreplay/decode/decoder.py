@@ -19,7 +19,7 @@ from walreplay.decode.gathered import RelationRows
 from walreplay.decode.kernels import programs as words
 from walreplay.decode.placing import Left, Placer, Tile
 from walreplay.decode.stream import StreamWalker, Uses, outside
-from walreplay.decode.walk import Place, Records
+from walreplay.decode.walk import RECORD, Place
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
 from walreplay.types import ColumnType
@@ -58,13 +58,14 @@ class Recorded:
     """Records of transactions, or of parts of transactions, that were decoded.
 
     Attributes:
-        path: the file in which their Begins lie, at the offsets ``records.at``.
+        records: see `walreplay.decode.walk.RECORD`.
+        path: the file in which their Begins lie, at the offsets that the records have.
         session: the number of the session in which they were sent.
         origins: the origins to which the records refer by number.
         ended: the transactions end in these bytes; those that also begin in them are complete.
     """
 
-    records: Records
+    records: NDArray[np.void]
     path: str
     session: int
     origins: tuple[str | None, ...]
@@ -391,7 +392,7 @@ class Decoder(StreamWalker):
     def on_records(self) -> None:
         """Keep the kernel's records of transactions that have ended."""
         records = self.kernel.take_records()
-        if records is not None:
+        if len(records):
             self._record(records, self._session, ended=True)
 
     def _record_open(self) -> None:
@@ -399,21 +400,18 @@ class Decoder(StreamWalker):
         state, fate = self.kernel.state, self._fate
         if not self._recording or (fate is None and (state[walk.TXN] != walk.OPEN or self.gid is not None)):
             return
-        values = [walk.LSN, walk.COMMIT_TS, walk.XID, walk.ROWS, walk.DIGEST, walk.ORIGIN]
-        at = walk.NO_OFFSET if fate is not None else int(state[walk.BEGIN_AT])
-        lsn, commit_ts, xid, rows, digest, origin = (state[[index]].copy() for index in values)
-        records = Records(lsn, commit_ts, xid, rows, digest, origin, np.array([at]))
-        session = self._session if fate is None else fate.session
-        self._record(records, session, ended=False)
+        at = walk.NO_OFFSET if fate is not None else state[walk.BEGIN_AT]
+        values = state[[walk.LSN, walk.COMMIT_TS, walk.XID, walk.ROWS, walk.DIGEST, walk.ORIGIN]]
+        self._record(np.array([(*values, at)], RECORD), self._session if fate is None else fate.session, ended=False)
 
-    def _record(self, records: Records, session: int, *, ended: bool) -> None:
+    def _record(self, records: NDArray[np.void], session: int, *, ended: bool) -> None:
         """Keep records with the place of their Begins; the first Begin may lie in an earlier file."""
-        has_begin = records.at >= 0
-        in_front = has_begin & (records.at + self._base < 0)
+        has_begin = records["at"] >= 0
+        in_front = has_begin & (records["at"] + self._base < 0)
         for chosen, path, base in ((~in_front, self._path, self._base), (in_front, *self._before)):
             if chosen.any():
-                found = records if chosen.all() else records.where(chosen)
-                found.at[found.at >= 0] += base
+                found = records[chosen]
+                found["at"][found["at"] >= 0] += base
                 self._recorded.append(Recorded(found, path, session, tuple(self.origins), ended))
 
     # From rows to columns.
@@ -422,7 +420,7 @@ class Decoder(StreamWalker):
         """Convert a tile's rows; yield the batches that they fill."""
         placer = self._placer
         yield from self._settle(buf, tile)
-        if not tile.changes:
+        if not len(tile.rows):
             return
         placer.extend(len(self.slot_relations))
         placer.begin()
@@ -505,19 +503,20 @@ class Decoder(StreamWalker):
         """Return which rows are wanted; empty for all."""
         if not self._leaves_out:
             return _ALL
-        kept = ~np.isin(tile.kind, self._skipped)
-        for slot in np.unique(tile.slot).tolist() if self._floors_here else ():
+        slots, lsns = tile.rows[:, words.ROW_SLOT], tile.rows[:, words.ROW_LSN]
+        kept = ~np.isin(tile.rows[:, words.ROW_KIND].astype(np.uint8), self._skipped)
+        for slot in np.unique(slots).tolist() if self._floors_here else ():
             relation = self.slot_relations[slot]
             if relation is not None and relation.oid in self._floors_here:
-                kept &= (tile.slot != slot) | (tile.lsn >= self._floors_here[relation.oid])
-        for slot in np.unique(tile.slot[kept]).tolist() if self._truncates else ():
+                kept &= (slots != slot) | (lsns >= self._floors_here[relation.oid])
+        for slot in np.unique(slots[kept]).tolist() if self._truncates else ():
             relation = self.slot_relations[slot]
             truncated = None if relation is None else (self._truncates or {}).get(relation.oid)
             if relation is None or truncated is None or (self._wanted is not None and relation not in self._wanted):
                 continue
             lsn, ordinal = truncated
-            gone = kept & (tile.slot == slot)
-            gone &= (tile.lsn < lsn) | ((tile.lsn == lsn) & (tile.ordinal <= ordinal))
+            gone = kept & (slots == slot)
+            gone &= (lsns < lsn) | ((lsns == lsn) & (tile.rows[:, words.ROW_ORDINAL] <= ordinal))
             if gone.any():
                 # Moved to the end, because a version may come back after another one.
                 self._truncated.pop(relation, None)

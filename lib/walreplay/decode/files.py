@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -295,38 +296,28 @@ def _scan_own(scan: FileScan, data: memoryview, place: Place, task: ScanTask) ->
 
 
 def _scan_exact(scan: FileScan, data: memoryview, place: Place, task: ScanTask) -> None:
-    start, prefix, edges = task.start, task.prefix, task.edges
+    prefix, edges = task.prefix, task.edges
     scan.head = b""
     if not (prefix and may_begin(data, place.framing)):
-        try:
-            if _scan_plainly(scan, data, place, start, prefix):
+        # An error is reported below, unless a new session explains it.
+        with suppress(CaptureError):
+            parts = scan_through(data, place, task.start, prefix, scan.codec)
+            if parts is not None:
+                _end_scan(scan, data, parts)
                 return
-        except CaptureError:
-            # It is reported below, unless a new session explains it.
-            pass
     if prefix:
         data, edges = memoryview(prefix + bytes(data)), (*edges, len(prefix))
-    found = find_sessions(data, place, start, edges=edges, codec=scan.codec)
-    parts = [part for stretch in found for part in parts_of(data, stretch, len(prefix), scan.codec)]
-    scan.parts = tuple(parts)
+    found = find_sessions(data, place, task.start, edges=edges, codec=scan.codec)
+    scan.parts = tuple(part for stretch in found for part in parts_of(data, stretch, len(prefix), scan.codec))
     scan.tail = bytes(data[found[-1].stop :])
 
 
-def _scan_plainly(scan: FileScan, data: memoryview, place: Place, start: int, prefix: bytes) -> bool:
-    """Scan a file in which no session ends; False if one does."""
-    parts = scan_through(data, place, start, prefix, scan.codec)
-    if parts is None:
-        return False
+def _end_scan(scan: FileScan, data: memoryview, parts: tuple[Part, ...]) -> None:
+    """Take the parts of a file in which no session ends, and check what they leave unfinished."""
     summary = parts[-1].summary
-    _check_tail(data, summary, scan.codec)
-    scan.parts = parts
-    scan.tail = bytes(data[summary.stop :])
-    return True
-
-
-def _check_tail(data: memoryview, summary: Summary, codec: str) -> None:
     if summary.place is not None:
-        check_tail(data, summary.stop, summary.place, codec)
+        check_tail(data, summary.stop, summary.place, scan.codec)
+    scan.parts, scan.tail = parts, bytes(data[summary.stop :])
 
 
 def _scan_guessed(scan: FileScan, data: memoryview, framing: Framing | None) -> None:
@@ -349,16 +340,13 @@ def _scan_guessed(scan: FileScan, data: memoryview, framing: Framing | None) -> 
     scanner = Scanner(framing, place=place, streaming=streaming, codec=scan.codec)
     try:
         summary = scanner.scan(data, start)
-        if scanner.broke:
-            return
-        _check_tail(data, summary, scan.codec)
+        # Even if a session may begin there, the bytes before it are not known.
+        summary.exact = False
+        if not scanner.broke:
+            _end_scan(scan, data, (Part(summary, new_session=is_session),))
     except CaptureError:
         # The guess may be wrong, not the file.  A scan from the true start will show it.
         return
-    # Even if a session may begin there, the bytes before it are not known.
-    summary.exact = False
-    scan.parts = (Part(summary, new_session=is_session),)
-    scan.tail = bytes(data[summary.stop :])
 
 
 def _scan_behind_gap(scan: FileScan, data: memoryview, place: Place) -> None:
@@ -443,4 +431,4 @@ def _continues(place: Place, summary: Summary) -> bool:
 def _named(summary: Summary, xid: int) -> Summary:
     """Fill in the xid of the blocks that are open at a guessed start, which is known now."""
     items = [replace(item, xid=xid) if isinstance(item, Block) and item.xid == -1 else item for item in summary.items]
-    return replace(summary, items=tuple(items))
+    return replace(summary, items=items)

@@ -178,26 +178,6 @@ class PlainWalker(Decoder):
         if self.broke:
             raise NotPlain
 
-    @property
-    def last_lsn(self) -> int:
-        """The commit LSN of the last complete transaction."""
-        return int(self.kernel.state[walk.LAST_LSN])
-
-    @property
-    def last_at(self) -> int:
-        """The offset of the last whole message."""
-        return int(self.kernel.state[walk.PREVIOUS])
-
-    @property
-    def is_between(self) -> bool:
-        """Whether no transaction is open."""
-        return bool(self.kernel.state[walk.TXN] == walk.IDLE)
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether the open transaction has its Begin in these bytes."""
-        return bool(self.kernel.state[walk.BEGIN_AT] != walk.NO_OFFSET)
-
 
 MOST_WAITING: Final = 256 << 20
 """So many bytes of batches may wait for their Commit."""
@@ -287,9 +267,10 @@ class OnePass:
             if walker.position < size:
                 raise NotPlain
             start, place = walker.position - size, walker.place
+        state = walker.kernel.state
         for full in walker.rows_of(data, place, start):
             self._waiting.add(full)
-            self._waiting.end_tile(walker.position, walker.last_at, walker.last_lsn)
+            self._waiting.end_tile(walker.position, int(state[walk.PREVIOUS]), int(state[walk.LAST_LSN]))
             yield from self._waiting.ready()
             if self._waiting.size > MOST_WAITING:
                 raise NotPlain
@@ -299,11 +280,12 @@ class OnePass:
             raise NotPlain
         check_tail(data, position, place, self._codec)
         self._place, self._tail = place, bytes(data[position:])
-        self._waiting.end_file(walker.last_lsn)
+        self._waiting.end_file(int(state[walk.LAST_LSN]))
         self._files += 1
-        if walker.is_between:
+        if state[walk.TXN] == walk.IDLE:
             self._first_needed = self._files
-        elif walker.has_begun:
+        elif state[walk.BEGIN_AT] != walk.NO_OFFSET:
+            # The open transaction begins in this file.
             self._first_needed = self._files - 1
         yield from self._waiting.ready()
 

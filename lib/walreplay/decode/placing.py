@@ -140,15 +140,7 @@ class Placer:
         self.marks[words.LEFT] = kernels.place_rows(
             buf,
             int(self.marks[words.CHANGE]),
-            tile.kind,
-            tile.slot,
-            tile.lsn,
-            tile.commit_ts,
-            tile.xid,
-            tile.ordinal,
-            tile.place,
-            tile.new,
-            tile.old,
+            tile.rows,
             tile.offset,
             tile.length,
             kept,
@@ -186,26 +178,16 @@ class Placer:
 class Tile:
     """Row changes and cells of a stretch of bytes that fits the cache; the arrays are reused for the next tile.
 
-    It has only the changes that the walk has not placed itself.
-
     Attributes:
-        changes: the number of changes, which is the length of the next eight arrays.
-        new, old: the number of the new and the old tuple's first cell, or -1 if there is no such tuple.
+        rows: of each change that the walk has not placed itself, `words.ROW_WORDS` words in the order of
+            `kernels.programs.ROW_KIND` and those behind it.  `ROW_PLACE` is where it comes from (a word of
+            `walreplay.decode.change_batch`); `ROW_NEW` and `ROW_OLD` are the numbers of the tuples' first cells, or -1
+            if there is no such tuple.
         offset, length: of each cell; see `walreplay.decode.walk`.
         has_unchanged: some cell is unchanged TOAST.
-        place: where each change comes from, a word of `walreplay.decode.change_batch`.
     """
 
-    changes: int
-    kind: NDArray[np.uint8]
-    slot: NDArray[np.int32]
-    lsn: NDArray[np.int64]
-    commit_ts: NDArray[np.int64]
-    xid: NDArray[np.int64]
-    ordinal: NDArray[np.int64]
-    place: NDArray[np.int64]
-    new: NDArray[np.int32]
-    old: NDArray[np.int32]
+    rows: NDArray[np.int64]
     offset: NDArray[np.int32]
     length: NDArray[np.int32]
     has_unchanged: bool

@@ -8,7 +8,6 @@ Times need not rise (a clock may go back): the first commit that is later than t
 from __future__ import annotations
 
 import zlib
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Final
@@ -25,7 +24,6 @@ from walreplay.decode.summary import (
     Counts,
     Decided,
     FileScan,
-    Item,
     Part,
     Stretch,
     Summary,
@@ -76,13 +74,10 @@ class _Inner:
     relations: list[tuple[int, m.Relation]] = field(default_factory=list)
     types: list[tuple[int, m.Type]] = field(default_factory=list)
     announced: list[tuple[int, m.Message]] = field(default_factory=list)
-    runs: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = field(default_factory=list)
+    runs: list[NDArray[np.int64]] = field(default_factory=list)
 
     def rows(self) -> XidCounts:
-        if not self.runs:
-            return XidCounts()
-        xids, counts = zip(*self.runs, strict=True)
-        return XidCounts.of(np.concatenate(xids), np.concatenate(counts))
+        return XidCounts.of(*np.concatenate(self.runs, axis=1)) if self.runs else XidCounts()
 
 
 class Scanner(StreamWalker):
@@ -93,20 +88,13 @@ class Scanner(StreamWalker):
     def __init__(self, framing: Framing, *, place: Place | None, streaming: bool = False, codec: str = UTF8) -> None:
         self._last: tuple[_Inner, int, int, Mapping[int, m.Relation]] | None = None
         super().__init__(framing, place=place, relations={}, streaming=streaming, codec=codec)
+        self._found = Summary(framing, place is not None, 0, 0, None, None)
         self._starts_open = place is not None and place.transaction is not None and place.transaction.gid is None
         self._committed: list[tuple[int, int]] = []
         self._events: list[int] = []
-        self._exact = place is not None
         self._used: dict[int, int] = {}
-        self._relations: list[tuple[int, m.Relation]] = []
-        self._types: list[tuple[int, m.Type]] = []
-        self._told: list[tuple[int, m.Message]] = []
         self._truncates: dict[int, tuple[TruncateAt, ...]] = {}
-        self._rare: Counter[str] = Counter()
-        self._head: tuple[int, tuple[int, int]] | None = None
-        self._items: list[Item] = []
         self._part: _Inner | None = None
-        self._first_message: int | None = None
         self._partitions = PartitionFinder(lambda slot: int(self.kernel.slots.counts[slot].sum()))
 
     # What is told of the rare messages.
@@ -132,33 +120,31 @@ class Scanner(StreamWalker):
 
     def on_message(self, message: m.AnyMessage, offset: int) -> None:
         """Keep what the stitch needs of the rare messages."""
-        self._rare[type(message).__name__] += 1
-        state = self.kernel.state
-        at = int(state[walk.PREVIOUS])
+        state, found = self.kernel.state, self._found
+        name = type(message).__name__
+        found.messages[name] = found.messages.get(name, 0) + 1
+        at, number = int(state[walk.PREVIOUS]), int(state[walk.MESSAGES])
+        into = found if self._part is None or self.stream_xid is None else self._part
         if isinstance(message, m.Relation):
-            in_block = self.stream_xid is not None and self._part is not None
-            known = self._part.relations if in_block and self._part is not None else self._relations
-            known.append((offset, outside(message)))
+            into.relations.append((offset, outside(message)))
             slot = self.kernel.slots.slot_of(message.oid)
             assert slot is not None
-            self._partitions.on_relation(outside(message), slot, int(state[walk.MESSAGES]))
+            self._partitions.on_relation(outside(message), slot, number)
         elif isinstance(message, m.Type):
-            in_block = self.stream_xid is not None and self._part is not None
-            (self._part.types if in_block and self._part is not None else self._types).append((offset, message))
-            self._partitions.on_type(int(state[walk.MESSAGES]))
+            into.types.append((offset, message))
+            self._partitions.on_type(number)
         elif isinstance(message, m.Truncate):
-            self._partitions.on_truncate(message.relation_oids, int(state[walk.MESSAGES]))
+            self._partitions.on_truncate(message.relation_oids, number)
             self._note_truncate(message, at)
         elif isinstance(message, m.Origin) and self._part is not None:
             self._part.origin = message.name
         elif isinstance(message, m.Message):
-            if not message.transactional and self._first_message is None:
-                self._first_message = message.lsn
+            if not message.transactional and found.first_message is None:
+                found.first_message = message.lsn
             if self._part is not None:
                 self._part.messages += 1
             if is_announcement(message):
-                in_block = self.stream_xid is not None and self._part is not None
-                (self._part.announced if in_block and self._part is not None else self._told).append((offset, message))
+                into.announced.append((offset, message))
         elif isinstance(message, m.StreamStart):
             self._begin_block(message, at)
         elif isinstance(message, m.StreamStop):
@@ -173,7 +159,8 @@ class Scanner(StreamWalker):
 
     def on_head_commit(self, commit: m.Commit) -> None:
         """End the head's transaction."""
-        self._head = (int(self.kernel.state[walk.ORDINAL]), (commit.commit_lsn, commit.commit_time))
+        self._found.head_changes = int(self.kernel.state[walk.ORDINAL])
+        self._found.head_commit = commit.commit_lsn, commit.commit_time
 
     def _note_truncate(self, message: m.Truncate, at: int) -> None:
         state, part = self.kernel.state, self._part
@@ -204,7 +191,7 @@ class Scanner(StreamWalker):
 
     def _note_decision(self, message: m.AnyMessage, at: int) -> None:
         assert isinstance(message, _DECISIONS)
-        self._items.append(Decided(message, at, self._message_lsn))
+        self._found.items.append(Decided(message, at, self._message_lsn))
         if isinstance(message, (m.StreamCommit, m.CommitPrepared)):
             self._committed.append((message.commit_lsn, message.commit_time))
             self._events.append(message.commit_lsn)
@@ -220,7 +207,7 @@ class Scanner(StreamWalker):
         if last is not None and last[1:3] == (message.xid, int(state[walk.MESSAGES]) - 1) and not message.first_segment:
             # Nothing stands between the two blocks: they are one part.
             self._part = last[0]
-            self._items.pop()
+            self._found.items.pop()
         else:
             self._part = _Inner(
                 at,
@@ -238,7 +225,7 @@ class Scanner(StreamWalker):
         if self.kernel.state[walk.RUN_COUNT]:
             self.on_runs()
         xid = self._block_xid if self.stream_xid is None else self.stream_xid
-        self._items.append(
+        self._found.items.append(
             Block(
                 xid=xid,
                 first=part.first,
@@ -272,7 +259,7 @@ class Scanner(StreamWalker):
     def _end_body(self, gid: str, stop: int, *, complete: bool) -> None:
         part, state = self._part, self.kernel.state
         assert part is not None
-        self._items.append(
+        self._found.items.append(
             Body(
                 gid=gid,
                 xid=int(state[walk.XID]),
@@ -312,61 +299,41 @@ class Scanner(StreamWalker):
         return self._summary(start)
 
     def _summary(self, start: int) -> Summary:
-        state = self.kernel.state
+        state, found, partitions = self.kernel.state, self._found, self._partitions
         number = int(state[walk.MESSAGES])
-        trailing, seeming = self._partitions.trailing(number)
-        still_head = state[walk.TXN] == walk.UNKNOWN_HEAD
-        head_changes, head_commit = self._head or (int(state[walk.ORDINAL]) if still_head else 0, None)
-        counts = self._counts()
-        ordinary = int(state[walk.TRANSACTIONS])
-        commits = self._commits(head_commit)
-        first, last = (min(commits), max(commits)) if commits else ((None, None), (None, None))
+        found.start, found.stop = start, self.position
+        if state[walk.TXN] == walk.UNKNOWN_HEAD:
+            found.head_changes, found.head_origin = int(state[walk.ORDINAL]), self.origins[int(state[walk.ORIGIN])]
+        else:
+            found.place = self.place
+        found.counts = self._counts()
+        found.ordinary, found.resent = int(state[walk.TRANSACTIONS]), int(state[walk.RESENT])
+        found.transactions = found.ordinary + len(self._committed)
+        commits = self._commits(found.head_commit)
+        if commits:
+            found.first_lsn, found.first_commit_time = min(commits)
+            found.last_lsn, found.last_commit_time = max(commits)
         is_open = state[walk.TXN] == walk.OPEN and self.gid is None
-        begins = state[walk.BEGIN_AT] != walk.NO_OFFSET
         events = [*self._events, *(lsn for lsn, _ in commits)]
-        if is_open and begins:
+        if is_open and state[walk.BEGIN_AT] != walk.NO_OFFSET:
+            found.begin_at = int(state[walk.BEGIN_AT])
             events.append(int(state[walk.LSN]))
+        found.first_event = min(events, default=None)
         hot = {
-            "Begin": ordinary + bool(is_open) - int(self._starts_open or head_commit is not None),
-            "Commit": ordinary,
-            "Insert": sum(c.inserts for c in counts.values()),
-            "Update": sum(c.updates for c in counts.values()),
-            "Delete": sum(c.deletes for c in counts.values()),
+            "Begin": found.ordinary + bool(is_open) - int(self._starts_open or found.head_commit is not None),
+            "Commit": found.ordinary,
+            "Insert": sum(c.inserts for c in found.counts.values()),
+            "Update": sum(c.updates for c in found.counts.values()),
+            "Delete": sum(c.deletes for c in found.counts.values()),
         }
-        return Summary(
-            framing=self.framing,
-            exact=self._exact,
-            start=start,
-            stop=self.position,
-            place=None if still_head else self.place,
-            begin_at=int(state[walk.BEGIN_AT]) if is_open and begins else None,
-            head_changes=head_changes,
-            head_commit=head_commit,
-            head_origin=self.origins[int(state[walk.ORIGIN])] if still_head else None,
-            transactions=ordinary + len(self._committed),
-            ordinary=ordinary,
-            resent=int(state[walk.RESENT]),
-            first_lsn=first[0],
-            first_commit_time=first[1],
-            last_lsn=last[0],
-            last_commit_time=last[1],
-            top_time=None if state[walk.TOP_TIME] == walk.NO_COMMIT_TIME else int(state[walk.TOP_TIME]),
-            first_event=min(events, default=None),
-            items=tuple(self._items),
-            used=tuple(self._used.items()),
-            relations=tuple(self._relations),
-            types=tuple(self._types),
-            truncates=tuple(at for known in self._truncates.values() for at in known),
-            counts=counts,
-            messages={name: count for name, count in {**hot, **self._rare}.items() if count},
-            first_message=self._first_message,
-            partitions=self._partitions.found(number),
-            alone=self._partitions.alone(),
-            leading=self._partitions.leading(),
-            trailing=trailing,
-            trailing_partitions=seeming,
-            announced=tuple(self._told),
-        )
+        found.messages = {name: count for name, count in {**hot, **found.messages}.items() if count}
+        found.top_time = None if state[walk.TOP_TIME] == walk.NO_COMMIT_TIME else int(state[walk.TOP_TIME])
+        found.used = tuple(self._used.items())
+        found.truncates = tuple(at for known in self._truncates.values() for at in known)
+        found.partitions, found.alone = partitions.found(number), partitions.alone()
+        found.leading = partitions.leading()
+        found.trailing, found.trailing_partitions = partitions.trailing(number)
+        return found
 
     def _commits(self, head: tuple[int, int] | None) -> list[tuple[int, int]]:
         """Return commit LSN and time of the head, of the first and the last ordinary transaction, and of all others."""

@@ -370,7 +370,7 @@ class StreamWalker(WalkState):
             state[walk.DIGEST] ^= digest
 
     def _take_relation(self, message: m.Relation, offset: int) -> None:
-        if len(message.columns) > walk.MAX_COLUMNS:
+        if len(message.columns) > m.MAX_COLUMNS:
             # The kernel has room for no more, and PostgreSQL never has more.
             raise MalformedMessage(
                 f"the relation has {len(message.columns):,} columns, more than can be",

@@ -268,10 +268,10 @@ class Summary:
     last_commit_time: int | None = None
     top_time: int | None = None
     first_event: int | None = None
-    items: tuple[Item, ...] = ()
+    items: list[Item] = field(default_factory=list)
     used: tuple[tuple[int, int], ...] = ()
-    relations: tuple[tuple[int, m.Relation], ...] = ()
-    types: tuple[tuple[int, m.Type], ...] = ()
+    relations: list[tuple[int, m.Relation]] = field(default_factory=list)
+    types: list[tuple[int, m.Type]] = field(default_factory=list)
     truncates: tuple[TruncateAt, ...] = ()
     counts: dict[int, Counts] = field(default_factory=dict)
     messages: dict[str, int] = field(default_factory=dict)
@@ -281,7 +281,7 @@ class Summary:
     leading: m.Relation | None = None
     trailing: int | None = None
     trailing_partitions: tuple[Partition, ...] = ()
-    announced: tuple[tuple[int, m.Message], ...] = ()
+    announced: list[tuple[int, m.Message]] = field(default_factory=list)
     head_origin: str | None = None
 
 

@@ -18,7 +18,7 @@ Invariants
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
@@ -26,9 +26,11 @@ import numpy as np
 
 from walreplay.decode.kernels import frames as outcomes
 from walreplay.decode.kernels.frames import FRAMING_CODES
+from walreplay.decode.kernels.programs import ROW_WORDS
 from walreplay.decode.kernels.walk import ARRAYS, COLUMNS, digest_row, walk_messages
 from walreplay.decode.placing import Placer, Tile, empty
 from walreplay.protocol.framing import Framing
+from walreplay.protocol.messages import MAX_COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,9 +41,6 @@ if TYPE_CHECKING:
 NULL: Final = -1
 UNCHANGED: Final = -2
 BINARY: Final = -3
-
-MAX_COLUMNS: Final = 1664
-"""PostgreSQL's MaxTupleAttributeNumber: no tuple has more cells."""
 
 
 class Outcome(IntEnum):
@@ -256,70 +255,12 @@ class RelationSlots:
             self.newest.put(oid, slot)
 
 
-class _Arrays:
-    """The arrays that the kernel writes to; empty if only boundaries are wanted."""
-
-    def __init__(self, changes: int, cells: int) -> None:
-        self.offset = empty(cells, np.int32)
-        self.length = empty(cells, np.int32)
-        self.kind = empty(changes, np.uint8)
-        self.slot = empty(changes, np.int32)
-        self.lsn = empty(changes, np.int64)
-        self.commit_ts = empty(changes, np.int64)
-        self.xid = empty(changes, np.int64)
-        self.ordinal = empty(changes, np.int64)
-        self.place = empty(changes, np.int64)
-        self.new = empty(changes, np.int32)
-        self.old = empty(changes, np.int32)
-
-    def grow(self) -> None:
-        """Make room for more changes."""
-        for name in ("kind", "slot", "lsn", "commit_ts", "xid", "ordinal", "place", "new", "old"):
-            array = getattr(self, name)
-            setattr(self, name, np.concatenate([array, np.zeros_like(array)]))
-
-
-@dataclass(slots=True)
-class Records:
-    """Transactions that have ended in a stretch; all arrays have one entry per transaction.
-
-    Attributes:
-        lsn: the commit LSN.
-        commit_ts: the commit time, in microseconds since 2000-01-01.
-        rows: the number of row changes in these bytes.
-        digest: the exclusive or of the digests of these row changes.
-        origin: the number that the walker has given to the origin's name; 0 for none.
-        at: the offset of the Begin, or -1 if it lies before the bytes.
-    """
-
-    lsn: NDArray[np.int64]
-    commit_ts: NDArray[np.int64]
-    xid: NDArray[np.int64]
-    rows: NDArray[np.int64]
-    digest: NDArray[np.int64]
-    origin: NDArray[np.int64]
-    at: NDArray[np.int64]
-
-    @classmethod
-    def empty(cls, size: int) -> Records:
-        """Make arrays for so many transactions."""
-        return cls(*(np.zeros(size, np.int64) for _ in range(7)))
-
-    def where(self, chosen: NDArray[np.bool_]) -> Records:
-        """Return some of the transactions."""
-        return Records(*(getattr(self, field.name)[chosen] for field in fields(self)))
-
-    def first(self, count: int) -> Records:
-        """Copy the first transactions."""
-        return Records(
-            self.lsn[:count].copy(),
-            self.commit_ts[:count].copy(),
-            self.xid[:count].copy(),
-            self.rows[:count].copy(),
-            self.digest[:count].copy(),
-            self.origin[:count].copy(),
-            self.at[:count].copy(),
-        )
+RECORD: Final = np.dtype(
+    [(name, np.int64) for name in ("lsn", "commit_ts", "xid", "rows", "digest", "origin", "at")],
+)
+"""A transaction that has ended in a stretch: the commit LSN and time (microseconds since 2000-01-01), the xid; the
+number of its row changes in these bytes, and the exclusive or of their digests; the number that the walker has given to
+the origin's name (0 for none); and the offset of the Begin, or -1 if it lies before the bytes."""
 
 
 def row_digest(data: bytes, ordinal: int) -> int:
@@ -338,8 +279,6 @@ def new_state() -> NDArray[np.int64]:
 
 
 _NOTHING_PLACED: Final = Placer()
-_NO_ARRAYS: Final = _Arrays(0, 0)
-_NO_RECORDS: Final = Records.empty(0)
 
 
 class WalkKernel:
@@ -355,22 +294,17 @@ class WalkKernel:
         self.state = new_state()
         self.slots = RelationSlots()
         self.want = tile_bytes > 0
+        self.tile_bytes = tile_bytes
         self._is_new = True
-        self._make_arrays(tile_bytes)
+        # Arrays that the kernel writes to; empty if only boundaries are wanted.  A row change has at least 9 bytes, a
+        # cell one; Begin and Commit have 47 together.
+        cells, rows, records = (tile_bytes // 2 + 4 * MAX_COLUMNS, tile_bytes // 16 + 1, tile_bytes // 47 + 2)
+        self._offset, self._length = (empty(cells if self.want else 0, np.int32) for _ in range(2))
+        self._rows = empty(rows * ROW_WORDS if self.want else 0, np.int64).reshape(-1, ROW_WORDS)
+        self._records = np.zeros(records if self.want else 0, RECORD)
         self._runs = _NO_RUNS if self.want else np.empty((2, _RUNS), np.int64)
         self.aborted = _NO_XIDS
         """The sorted xids whose rows in streamed blocks are left out."""
-
-    def _make_arrays(self, tile_bytes: int) -> None:
-        self.tile_bytes = tile_bytes
-        if not self.want:
-            # Shared, because nothing is written to them, and a search for sessions makes many such walks.
-            self._arrays, self._records = _NO_ARRAYS, _NO_RECORDS
-            return
-        # A row change has at least 9 bytes, a cell one.
-        self._arrays = _Arrays(tile_bytes // 16 + 1, tile_bytes // 2 + 4 * MAX_COLUMNS)
-        # Begin and Commit have 47 bytes together.
-        self._records = Records.empty(tile_bytes // 47 + 2)
 
     def reset(self) -> None:
         """Forget the walk so far."""
@@ -382,107 +316,53 @@ class WalkKernel:
 
     def walk(self, buf: NDArray[np.uint8], end: int, tile_end: int) -> Outcome:
         """Walk from ``state[POS]`` on until Python has something to do; see `Outcome`."""
-        arrays, slots, records = self._arrays, self.slots, self._records
-        want, placer = ARRAYS if self.want else 0, _NOTHING_PLACED
+        slots, want, placer = self.slots, ARRAYS if self.want else 0, _NOTHING_PLACED
         if self.placer is not None and not self.state[CHANGES]:
             # The rows in the arrays come first in the stream, so that they have to be placed before any others.
             want, placer = COLUMNS, self.placer
             placer.extend(len(slots))
-        return Outcome(
-            walk_messages(
-                buf,
-                end,
-                tile_end,
-                FRAMING_CODES[self.framing],
-                want,
-                self.state,
-                slots.newest.oids,
-                slots.newest.slots,
-                slots.columns,
-                slots.counts,
-                arrays.offset,
-                arrays.length,
-                arrays.kind,
-                arrays.slot,
-                arrays.lsn,
-                arrays.commit_ts,
-                arrays.xid,
-                arrays.ordinal,
-                arrays.place,
-                arrays.new,
-                arrays.old,
-                self.aborted,
-                self._runs[0],
-                self._runs[1],
-                records.lsn,
-                records.commit_ts,
-                records.xid,
-                records.rows,
-                records.digest,
-                records.origin,
-                records.at,
-                placer.programs,
-                placer.touched,
-                placer.misses,
-                placer.marks,
-            )
-        )
+        known = slots.newest.oids, slots.newest.slots, slots.columns, slots.counts
+        records = self._records.view(np.int64).reshape(-1, len(RECORD.names or ()))
+        arrays = self._offset, self._length, self._rows, self.aborted, self._runs, records
+        placing = placer.programs, placer.touched, placer.misses, placer.marks
+        code = FRAMING_CODES[self.framing]
+        return Outcome(walk_messages(buf, end, tile_end, code, want, self.state, *known, *arrays, *placing))
 
-    def take_runs(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the runs of rows with the same xid in streamed blocks: the xid and the number of rows of each."""
+    def take_runs(self) -> NDArray[np.int64]:
+        """Return the runs of rows with the same xid in streamed blocks: the xids, and the number of rows of each."""
         count = int(self.state[RUN_COUNT])
         self.state[RUN_COUNT] = 0
-        return self._runs[0, :count].copy(), self._runs[1, :count].copy()
+        return np.array(self._runs[:, :count])
 
-    def take_records(self) -> Records | None:
-        """Return the transactions that were recorded since the last call."""
+    def take_records(self) -> NDArray[np.void]:
+        """Return the transactions (`RECORD`) that were recorded since the last call."""
         count = int(self.state[RECORDS])
         self.state[RECORDS] = 0
-        return self._records.first(count) if count else None
+        return np.array(self._records[:count])
 
     def take_tile(self) -> Tile | None:
         """Return the rows gathered since the last tile, which the next walk overwrites; None if there are none."""
         count = int(self.state[CHANGES])
         if count == 0 and (self.placer is None or not self.placer.has_any):
             return None
-        arrays = self._arrays
-        tile = Tile(
-            changes=count,
-            kind=arrays.kind[:count],
-            slot=arrays.slot[:count],
-            lsn=arrays.lsn[:count],
-            commit_ts=arrays.commit_ts[:count],
-            xid=arrays.xid[:count],
-            ordinal=arrays.ordinal[:count],
-            place=arrays.place[:count],
-            new=arrays.new[:count],
-            old=arrays.old[:count],
-            offset=arrays.offset,
-            length=arrays.length,
-            has_unchanged=bool(self.state[UNCHANGED_CELLS]),
-        )
+        tile = Tile(self._rows[:count], self._offset, self._length, bool(self.state[UNCHANGED_CELLS]))
         self.state[[CHANGES, CELLS, UNCHANGED_CELLS]] = 0
         return tile
 
     def add_truncate(self, slot: int) -> None:
         """Add a truncate of one relation to the row changes, with the next ordinal."""
-        if not self.want or self.state[SKIP] != KNOWN:
+        state = self.state
+        if not self.want or state[SKIP] != KNOWN:
             self.slots.counts[slot, 3] += 1
-        if not self.want or self.state[SKIP]:
+        if not self.want or state[SKIP]:
             return
-        arrays, at = self._arrays, int(self.state[CHANGES])
-        if at == len(arrays.kind):
+        at = int(state[CHANGES])
+        if at == len(self._rows):
             # One Truncate message may name any number of relations.
-            arrays.grow()
-        arrays.kind[at] = TRUNCATE
-        arrays.slot[at] = slot
-        arrays.lsn[at] = self.state[LSN]
-        arrays.commit_ts[at] = self.state[COMMIT_TS]
-        arrays.xid[at] = self.state[XID]
-        arrays.ordinal[at] = self.state[ORDINAL]
-        arrays.place[at] = self.state[ORIGIN] << 32 | self.state[MESSAGE]
-        arrays.new[at] = arrays.old[at] = -1
-        self.state[CHANGES] = at + 1
+            self._rows = np.concatenate([self._rows, np.zeros_like(self._rows)])
+        place = state[ORIGIN] << 32 | state[MESSAGE]
+        self._rows[at] = (TRUNCATE, slot, *state[[LSN, COMMIT_TS, XID, ORDINAL]], place, -1, -1)
+        state[CHANGES] = at + 1
 
 
 @dataclass(frozen=True, slots=True)

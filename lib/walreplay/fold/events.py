@@ -11,7 +11,7 @@ another key is not deleted, so key changes have to be followed (``follow`` of `e
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
@@ -152,38 +152,40 @@ class Events:
         """
         return np.isin(self.action, (UPDATE, MOVE)).astype(np.uint8)
 
+    @property
+    def lsns(self) -> NDArray[np.int64]:
+        """The commit LSNs."""
+        return np.asarray(contiguous(self.lsn).to_numpy(zero_copy_only=False))
+
+    @property
+    def unknown(self) -> pa.Array:
+        """Whether some value of each event is not brought."""
+        unknown = np.zeros(self.rows, np.bool_)
+        for mask in self.unchanged.values():
+            unknown |= mask == 1
+        return pa.array(unknown)
+
     def slice(self, start: int, stop: int) -> Events:
         """Return consecutive events, without copying them."""
-        at, count = slice(start, stop), stop - start
-        return Events(
-            columns=[column.slice(start, count) for column in self.columns],
-            lsn=self.lsn.slice(start, count),
-            ts=self.ts.slice(start, count),
-            rescued=self.rescued.slice(start, count),
-            action=self.action[at],
-            expected=self.expected[at],
-            unchanged={number: mask[at] for number, mask in self.unchanged.items()},
-            image=None if self.image is None else (self.image[0][at], self.image[1][at]),
-            old_key=None if self.old_key is None else [column.slice(start, count) for column in self.old_key],
-            old_rescued=None if self.old_rescued is None else self.old_rescued.slice(start, count),
-            position=None if self.position is None else self.position[at],
-            marks=None if self.marks is None else self.marks.at(at),
-        )
+        return self._chosen(slice(start, stop), lambda column: column.slice(start, stop - start))
 
     def take(self, at: NDArray[Any]) -> Events:
         """Return some of the events, perhaps in another order."""
         index = pa.array(at)
+        return self._chosen(at, lambda column: column.take(index))
+
+    def _chosen(self, at: Any, of: Callable[[pa.Array], pa.Array]) -> Events:
         return Events(
-            columns=[column.take(index) for column in self.columns],
-            lsn=self.lsn.take(index),
-            ts=self.ts.take(index),
-            rescued=self.rescued.take(index),
+            columns=[of(column) for column in self.columns],
+            lsn=of(self.lsn),
+            ts=of(self.ts),
+            rescued=of(self.rescued),
             action=self.action[at],
             expected=self.expected[at],
             unchanged={number: mask[at] for number, mask in self.unchanged.items()},
             image=None if self.image is None else (self.image[0][at], self.image[1][at]),
-            old_key=None if self.old_key is None else [column.take(index) for column in self.old_key],
-            old_rescued=None if self.old_rescued is None else self.old_rescued.take(index),
+            old_key=None if self.old_key is None else [of(column) for column in self.old_key],
+            old_rescued=None if self.old_rescued is None else of(self.old_rescued),
             position=None if self.position is None else self.position[at],
             marks=None if self.marks is None else self.marks.at(at),
         )
@@ -285,6 +287,21 @@ def key_hashes(events: Events, identity: Identity, names: Sequence[str]) -> Hash
         return image_hashes(events)
     rescued = rescued_of(events.rescued, [names[number] for number in identity.key])
     return hash_rows([events.columns[number] for number in identity.key], events.rows, rescued)
+
+
+def old_key_hashes(events: Events) -> Hashes | None:
+    """Return the hashes of the keys before; None where no change of a key has to be followed."""
+    if events.old_key is None:
+        return None
+    return hash_rows(events.old_key, events.rows, events.old_rescued)
+
+
+def unchanged_values(events: Events) -> NDArray[np.uint8]:
+    """Return events x columns of ``unchanged``, sorted by number: 1 if the event does not bring the value."""
+    unchanged = np.zeros((events.rows, len(events.unchanged)), np.uint8)
+    for at, number in enumerate(sorted(events.unchanged)):
+        unchanged[:, at] = events.unchanged[number]
+    return unchanged
 
 
 def bucket_of(key: NDArray[np.uint64], buckets: int) -> NDArray[np.uint16]:
@@ -595,10 +612,6 @@ def _deletes(events: Events, identity: Identity, key: list[pa.Array]) -> Events:
         columns=columns,
         rescued=pa.nulls(events.rows, pa.string()),
         action=np.full(events.rows, DELETE, np.int64),
-        expected=_all(events.rows, EXPECTED),
+        expected=np.full(events.rows, EXPECTED, np.uint8),
         unchanged={},
     )
-
-
-def _all(rows: int, value: int) -> NDArray[np.uint8]:
-    return np.full(rows, value, np.uint8)

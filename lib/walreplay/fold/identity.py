@@ -48,12 +48,12 @@ TABLE: Final = (out("int32"), out("uint64"), out("uint64"))
 _LEAST: Final = 16
 
 
-def new_table(keys: int) -> NDArray[np.int32]:
-    """Make an empty table for up to so many keys; at least half of it stays free."""
+def new_table(keys: int) -> tuple[NDArray[np.int32], NDArray[np.uint64], NDArray[np.uint64]]:
+    """Make an empty table for up to so many keys, at least half of which stays free, and room for the keys' hashes."""
     size = _LEAST
     while size < 2 * keys:
         size *= 2
-    return np.full(size, -1, np.int32)
+    return np.full(size, -1, np.int32), np.empty(keys, np.uint64), np.empty(keys, np.uint64)
 
 
 @helper
@@ -324,8 +324,7 @@ def count_images(
     events = len(count)
     need, left, gone = (np.empty(events, np.int64) for _ in range(3))
     last, oldest, newest, before = (np.empty(events, np.int32) for _ in range(4))
-    slots = np.empty(events, np.uint64), np.empty(events, np.uint64)
-    _count_images(count, needed, lsn, *image, new_table(events), *slots, last, oldest, newest, before, need, left, gone)
+    _count_images(count, needed, lsn, *image, *new_table(events), last, oldest, newest, before, need, left, gone)
     kept = np.nonzero((left > 0) | (gone > 0))[0].astype(np.int32)
     return kept, left[kept] - gone[kept], gone[kept]
 
@@ -362,9 +361,8 @@ def unmatched(comes: NDArray[np.bool_], image: Hashes) -> NDArray[np.int64]:
     """
     events = len(comes)
     left = np.zeros(events, np.bool_)
-    slots = np.empty(events, np.uint64), np.empty(events, np.uint64)
     newest, before = np.empty(events, np.int32), np.empty(events, np.int32)
-    _unmatched(comes, *image, new_table(events), *slots, newest, before, left)
+    _unmatched(comes, *image, *new_table(events), newest, before, left)
     return np.nonzero(left)[0]
 
 
@@ -415,8 +413,7 @@ def settle(comes: NDArray[np.bool_], key: Hashes) -> Settled:
         key: the hashes of the events' keys.  In different transactions a key has different hashes.
     """
     events = len(comes)
-    slots = np.empty(events, np.uint64), np.empty(events, np.uint64)
     base, oldest, newest, after = (np.empty(events, np.int32) for _ in range(4))
-    used = _settle(comes, *key, new_table(events), *slots, base, oldest, newest, after)
+    used = _settle(comes, *key, *new_table(events), base, oldest, newest, after)
     row = oldest[:used]
     return Settled(row, base[:used], (row >= 0) & (row != newest[:used]))

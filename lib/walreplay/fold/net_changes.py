@@ -44,13 +44,14 @@ from walreplay.fold.events import (
     interleave,
     key_hashes,
     narrow,
+    old_key_hashes,
+    unchanged_values,
 )
 from walreplay.fold.identity import (
     TABLE,
     Hashes,
     contiguous,
     count_images,
-    hash_rows,
     new_table,
     rescued_of,
     settle,
@@ -229,8 +230,7 @@ def fold_events(
 
 def _count_images(events: Events, identity: Identity) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]:
     """Count the rows of a multiset's images (`count_images`)."""
-    lsn = contiguous(events.lsn).to_numpy(zero_copy_only=False)
-    return count_images(events.action, events.expected, lsn, image_hashes(events))
+    return count_images(events.action, events.expected, events.lsns, image_hashes(events))
 
 
 def settled(
@@ -325,7 +325,7 @@ def _fold_whole(events: Events, identity: Identity, names: Sequence[str], table:
     The first and the last one may be parts of transactions.
     """
     whole = events.action >= REMOVE
-    lsn = contiguous(events.lsn).to_numpy(zero_copy_only=False)
+    lsn = events.lsns
     # Runs of events of one transaction and one kind of action.
     stretch = np.concatenate([[0], np.cumsum((lsn[1:] != lsn[:-1]) | (whole[1:] != whole[:-1]))])
     first, last = stretch == 0, stretch == stretch[-1]
@@ -384,13 +384,7 @@ def _fold(
     events: Events, hashes: Hashes, identity: Identity, table: str | None, *, between_moves: bool = False
 ) -> tuple[Folded, list[int]]:
     """Fold keyed events by their keys' hashes; return the result, and the numbers of the tracked columns."""
-    tracked = sorted(events.unchanged)
-    unchanged = np.zeros((events.rows, len(tracked)), np.uint8)
-    for t, number in enumerate(tracked):
-        unchanged[:, t] = events.unchanged[number]
-    old_hashes = None
-    if events.old_key is not None:
-        old_hashes = hash_rows(events.old_key, events.rows, events.old_rescued)
+    unchanged, old_hashes = unchanged_values(events), old_key_hashes(events)
     action = events.action.astype(np.uint8)
     if between_moves:
         assert old_hashes is not None
@@ -399,7 +393,7 @@ def _fold(
         folded = fold_keys(action, events.expected, hashes, old_hashes, unchanged)
     if folded.conflicts:
         raise not_unique(table, folded.conflicts, identity)
-    return folded, tracked
+    return folded, sorted(events.unchanged)
 
 
 def _without_empty(masks: dict[int, NDArray[np.uint8]]) -> dict[int, NDArray[np.uint8]]:
@@ -470,14 +464,14 @@ def rows_to_merge(
     if identity.mode is Mode.APPEND:
         for start in range(0, events.rows, _OUTPUT_ROWS):
             rows = events.take(np.arange(start, min(start + _OUTPUT_ROWS, events.rows)))
-            yield batch_of([*rows.columns, rows.lsn, rows.ts, rows.rescued, _unknown(rows)], schema)
+            yield batch_of([*rows.columns, rows.lsn, rows.ts, rows.rescued, rows.unknown], schema)
         return
     if identity.mode is Mode.MULTISET:
         at, net, needed = _count_images(events, identity)
         for start in range(0, len(at), _OUTPUT_ROWS):
             part = slice(start, start + _OUTPUT_ROWS)
             rows = events.take(at[part])
-            arrays = [*rows.columns, rows.lsn, rows.ts, rows.rescued, _unknown(rows)]
+            arrays = [*rows.columns, rows.lsn, rows.ts, rows.rescued, rows.unknown]
             yield batch_of([*arrays, pa.array(net[part]), pa.array(needed[part])], schema)
         return
     events = settled(events, identity, names, table)
@@ -487,13 +481,6 @@ def rows_to_merge(
     for start in range(0, len(folded.row), _OUTPUT_ROWS):
         some = folded.take(slice(start, start + _OUTPUT_ROWS))
         yield batch_of(_keyed_arrays(events, identity, names, some, here, tracked, moves=moves), schema)
-
-
-def _unknown(rows: Events) -> pa.Array:
-    unknown = np.zeros(rows.rows, np.bool_)
-    for mask in rows.unchanged.values():
-        unknown |= mask == 1
-    return pa.array(unknown)
 
 
 def _keyed_arrays(
@@ -570,12 +557,11 @@ NO_ROUTES = Routes(np.zeros(0, np.uint64), np.zeros(0, np.uint64))
 
 def links_of(events: Events, identity: Identity, names: Sequence[str]) -> Routes | None:
     """Return the pairs of keys that the events link; None if there are none."""
-    if events.old_key is None:
+    old = old_key_hashes(events)
+    if old is None:
         return None
     moves = events.action == MOVE
-    new = key_hashes(events, identity, names)[0][moves]
-    old = hash_rows(events.old_key, events.rows, events.old_rescued)[0][moves]
-    return Routes(new, old)
+    return Routes(key_hashes(events, identity, names)[0][moves], old[0][moves])
 
 
 @helper
@@ -616,8 +602,8 @@ def components(links: Sequence[Routes]) -> Routes:
         return NO_ROUTES
     one, other = (np.concatenate([getattr(part, name) for part in links]) for name in ("key", "to"))
     capacity = 2 * len(one)
-    key, unused, parent = np.empty(capacity, np.uint64), np.empty(capacity, np.uint64), np.empty(capacity, np.int32)
-    used = _components(one, other, np.zeros(len(one), np.uint64), new_table(capacity), key, unused, parent)
+    (table, key, unused), parent = new_table(capacity), np.empty(capacity, np.int32)
+    used = _components(one, other, np.zeros(len(one), np.uint64), table, key, unused, parent)
     order = np.argsort(key[:used])
     return Routes(key[:used][order], key[parent[:used]][order])
 

@@ -271,9 +271,7 @@ def fold_keys(
         *key,
         *(key if old_key is None else old_key),
         unchanged,
-        new_table(capacity),
-        np.empty(capacity, np.uint64),
-        np.empty(capacity, np.uint64),
+        *new_table(capacity),
         slot_row,
         slot_base,
         carrier,
@@ -319,8 +317,7 @@ def fold_between_moves(
     events, tracked = unchanged.shape
     capacity = events + int(np.count_nonzero(action == MOVE))
     number = np.empty(events, np.uint64)
-    slots = np.empty(capacity, np.uint64), np.empty(capacity, np.uint64)
-    _stretches(action, *key, *old_key, new_table(capacity), *slots, np.empty(capacity, np.int64), number)
+    _stretches(action, *key, *old_key, *new_table(capacity), np.empty(capacity, np.int64), number)
     moves, rest = np.nonzero(action == MOVE)[0], np.nonzero(action != MOVE)[0]
     numbers = number[rest]
     folded = fold_keys(action[rest], expected[rest], (numbers, numbers), None, unchanged[rest])
@@ -556,9 +553,7 @@ def follow_keys(
         *key,
         *(key if old_key is None else old_key),
         unchanged,
-        new_table(capacity),
-        np.empty(capacity, np.uint64),
-        np.empty(capacity, np.uint64),
+        *new_table(capacity),
         slot_row,
         slot_epoch,
         key_event,
@@ -588,7 +583,6 @@ def follow_images(count: NDArray[np.int64], epoch: NDArray[np.int32], image: Has
         it is a base.
     """
     events = len(count)
-    slots = np.empty(events, np.uint64), np.empty(events, np.uint64)
     newest, slot_epoch, below, end = (np.empty(events, np.int32) for _ in range(4))
-    _follow_images(count, epoch, *image, new_table(events), *slots, newest, slot_epoch, below, end)
+    _follow_images(count, epoch, *image, *new_table(events), newest, slot_epoch, below, end)
     return end

@@ -45,6 +45,8 @@ from walreplay.fold.events import (
     image_hashes,
     key_hashes,
     narrow,
+    old_key_hashes,
+    unchanged_values,
 )
 from walreplay.fold.identity import contiguous, hash_rows, rescued_of
 from walreplay.fold.net_changes import TIMESTAMP, assembled, bases_of, batch_of, choose, not_unique, settled
@@ -153,7 +155,7 @@ def continued(
         keep: see `versions.version_rows`.
     """
     here = sorted(events.unchanged)
-    lsn = contiguous(events.lsn).to_numpy(zero_copy_only=False)
+    lsn = events.lsns
     always = [number for number in watched if number not in here]
     others = [number for number in watched if number in here]
     rest, _ = _hashes([events.columns[number] for number in always], events.rescued, names, always)
@@ -290,7 +292,7 @@ class Emptied:
 
         Events of different keys may come in any order: `routes.route` puts them together as they were divided.
         """
-        lsn = _lsn(events)
+        lsn = events.lsns
         count, through = (np.searchsorted(self.lsn, lsn, side) for side in ("left", "right"))
         within = np.nonzero(count != through)[0]
         if len(within):
@@ -357,7 +359,7 @@ def settled_versions(
     Args:
         keep: rows that come and go within a transaction are kept, as events of their own (`TRANSIENT`).
     """
-    through = np.searchsorted(emptied.lsn, _lsn(events), side="right")
+    through = np.searchsorted(emptied.lsn, events.lsns, side="right")
     doomed = (events.action >= REMOVE) & (emptied.before(events) < through)
     if identity.mode is not Mode.KEYED or not doomed.any():
         return settled(events, identity, names, table, keep=keep)
@@ -415,7 +417,7 @@ def version_rows(
     span = _Span.of(bucket, end)
     for at in _parts(np.nonzero(span.is_seen(keep=keep) & ~gone)[0]):
         rows = events.take(at)
-        yield batch_of([*rows.columns, *_opened(bucket, span, at, at, rows, at), _unknown(rows)], schema)
+        yield batch_of([*rows.columns, *_opened(bucket, span, at, at, rows, at), rows.unknown], schema)
 
 
 @dataclass(frozen=True, slots=True)
@@ -450,7 +452,7 @@ class _Span:
 
     @classmethod
     def of(cls, bucket: _Bucket, end: NDArray[np.int32]) -> _Span:
-        start, top = _lsn(bucket.events), _marks(bucket.events).top
+        start, top = bucket.events.lsns, _marks(bucket.events).top
         ended, at = end >= 0, np.maximum(end, 0)
         lsn, time = np.where(ended, start[at], _OPEN), np.where(ended, top[at], 0)
         taken = ~ended & (bucket.epoch < len(bucket.emptied.lsn))
@@ -467,7 +469,9 @@ class _Span:
 def _keyed(bucket: _Bucket, watched: Sequence[int] | None, table: str | None) -> Iterator[pa.RecordBatch]:
     events, identity, names, keep = bucket.events, bucket.identity, bucket.names, bucket.keep
     here = sorted(events.unchanged)
-    followed = _followed(bucket, here)
+    hashes, action = key_hashes(events, identity, names), events.action.astype(np.uint8)
+    old_hashes, unchanged = old_key_hashes(events), unchanged_values(events)
+    followed = follow_keys(action, events.expected, bucket.epoch, events.lsns, hashes, old_hashes, unchanged)
     if followed.conflicts:
         raise not_unique(table, followed.conflicts, identity)
     yield from _bases_closed(bucket, followed)
@@ -497,18 +501,6 @@ def _keyed(bucket: _Bucket, watched: Sequence[int] | None, table: str | None) ->
         if goes_on is not None:
             arrays.append(pa.array(goes_on.may_continue[at]))
         yield batch_of(arrays, bucket.schema)
-
-
-def _followed(bucket: _Bucket, here: Sequence[int]) -> FollowedRows:
-    events, identity = bucket.events, bucket.identity
-    unchanged = np.zeros((events.rows, len(here)), np.uint8)
-    for t, number in enumerate(here):
-        unchanged[:, t] = events.unchanged[number]
-    old_hashes = None
-    if events.old_key is not None:
-        old_hashes = hash_rows(events.old_key, events.rows, events.old_rescued)
-    hashes, action = key_hashes(events, identity, bucket.names), events.action.astype(np.uint8)
-    return follow_keys(action, events.expected, bucket.epoch, _lsn(events), hashes, old_hashes, unchanged)
 
 
 def _bases_closed(bucket: _Bucket, followed: FollowedRows) -> Iterator[pa.RecordBatch]:
@@ -541,7 +533,7 @@ def _closed(
 ) -> list[pa.Array]:
     """Return the columns behind the values for rows that close bases by these events."""
     rows, marks = len(event), _marks(events).at(event)
-    lsn = pa.array(_lsn(events)[event], mask=~closes)
+    lsn = pa.array(events.lsns[event], mask=~closes)
     return [
         pa.nulls(rows, pa.int64()),
         pa.nulls(rows, TIMESTAMP),
@@ -592,13 +584,6 @@ def _opened(
     ]
 
 
-def _unknown(rows: Events) -> pa.Array:
-    unknown = np.zeros(rows.rows, np.bool_)
-    for mask in rows.unchanged.values():
-        unknown |= mask == 1
-    return pa.array(unknown)
-
-
 def _parts(at: NDArray[np.intp]) -> Iterator[NDArray[np.intp]]:
     for start in range(0, len(at), _OUTPUT_ROWS):
         yield at[start : start + _OUTPUT_ROWS]
@@ -606,11 +591,6 @@ def _parts(at: NDArray[np.intp]) -> Iterator[NDArray[np.intp]]:
 
 def _all(value: bool, rows: NDArray[Any]) -> pa.Array:
     return pa.array(np.full(len(rows), value))
-
-
-def _lsn(events: Events) -> NDArray[np.int64]:
-    lsn: NDArray[np.int64] = contiguous(events.lsn).to_numpy(zero_copy_only=False)
-    return lsn
 
 
 def _marks(events: Events) -> Any:

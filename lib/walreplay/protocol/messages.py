@@ -14,10 +14,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from struct import Struct
-from typing import ClassVar, Final, TypeAlias
+from typing import ClassVar, Final, NamedTuple, TypeAlias
 
 REPLICA_IDENTITIES: Final = "dnfi"
 """``pg_class.relreplident``: default (the primary key), nothing, full, index."""
+
+MAX_COLUMNS: Final = 1664
+"""PostgreSQL's MaxTupleAttributeNumber: no tuple has more cells."""
 
 TRUNCATE_CASCADE: Final = 1
 TRUNCATE_RESTART_IDENTITY: Final = 2
@@ -414,22 +417,40 @@ INT16: Final = Struct("!h")
 INT32: Final = Struct("!i")
 UINT32: Final = Struct("!I")
 
-BEGIN: Final = Struct("!QqI")  # final_lsn, commit_time, xid
-COMMIT: Final = Struct("!BQQq")  # flags, commit_lsn, end_lsn, commit_time
-ORIGIN: Final = Struct("!Q")  # origin_lsn; name follows
 MESSAGE: Final = Struct("!BQ")  # flags, lsn; prefix, length, content follow
-
 RELATION_END: Final = Struct("!Bh")  # replica_identity, number of columns; oid, namespace, name precede
 COLUMN_END: Final = Struct("!Ii")  # type_oid, typmod; flags and name precede
 TRUNCATE: Final = Struct("!iB")  # number of relations, options; the OIDs follow
-
-STREAM_START: Final = Struct("!IB")  # xid, first_segment
-STREAM_COMMIT: Final = Struct("!IBQQq")  # xid, flags, commit_lsn, end_lsn, commit_time
 STREAM_ABORT: Final = Struct("!II")  # xid, subxid
 STREAM_ABORT_PARALLEL: Final = Struct("!Qq")  # abort_lsn, abort_time: behind STREAM_ABORT, version 4 only
 
-BEGIN_PREPARE: Final = Struct("!QQqI")  # prepare_lsn, end_lsn, prepare_time, xid; gid follows
-PREPARE: Final = Struct("!BQQqI")  # flags, prepare_lsn, end_lsn, prepare_time, xid; gid follows
-COMMIT_PREPARED: Final = Struct("!BQQqI")  # flags, commit_lsn, end_lsn, commit_time, xid; gid follows
-# flags, prepare_end_lsn, rollback_end_lsn, prepare_time, rollback_time, xid; gid follows
-ROLLBACK_PREPARED: Final = Struct("!BQQqqI")
+
+class Layout(NamedTuple):
+    """A message of numbers, its fields in their order, and perhaps of one text behind them.
+
+    Attributes:
+        numbers: how they lie on the wire.
+        said: what errors call the numbers; ``text`` is the text's field.
+    """
+
+    numbers: Struct
+    said: str
+    text: str = ""
+
+
+_PREPARE: Final = Layout(Struct("!BQQqI"), "flags, LSNs, time and xid", "gid")
+
+LAYOUTS: Final[dict[type[AnyMessage], Layout]] = {
+    Begin: Layout(Struct("!QqI"), "LSN, time and xid"),
+    Commit: Layout(Struct("!BQQq"), "flags, LSNs and time"),
+    Origin: Layout(Struct("!Q"), "LSN", "name"),
+    StreamStart: Layout(Struct("!IB"), "xid and first-segment flag"),
+    StreamStop: Layout(Struct(""), ""),
+    StreamCommit: Layout(Struct("!IBQQq"), "xid, flags, LSNs and time"),
+    BeginPrepare: Layout(Struct("!QQqI"), "LSNs, time and xid", "gid"),
+    Prepare: _PREPARE,
+    CommitPrepared: _PREPARE,
+    RollbackPrepared: Layout(Struct("!BQQqqI"), "flags, LSNs, times and xid", "gid"),
+    StreamPrepare: _PREPARE,
+}
+"""All messages but those that may carry an xid, or whose length differs otherwise: reader and writer read each."""

@@ -7,6 +7,7 @@ It is the reference that defines what the bytes mean; decoders made for speed ar
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from struct import Struct
 from typing import Any, Final, TypeAlias
@@ -69,12 +70,13 @@ def read_message(
     """
     if not 0 <= offset < len(data):
         raise TruncatedMessage("a message needs 1 byte for its tag, the data have 0", offset=offset)
-    entry = _MESSAGES.get(data[offset])
-    if entry is None:
+    kind = _BY_TAG.get(data[offset])
+    if kind is None:
         raise UnknownMessage(f"no message has the tag 0x{data[offset]:02x}", offset=offset)
-    kind, read = entry
-    cursor = _Cursor(data, offset, kind, streaming=streaming, parallel=parallel, names=names)
-    return read(cursor), cursor.position
+    cursor = _Cursor(data, offset, _NAMES[kind], streaming=streaming, parallel=parallel, names=names)
+    layout = m.LAYOUTS.get(kind)
+    message = _OTHERS[kind](cursor) if layout is None else _laid_out(cursor, kind, layout)
+    return message, cursor.position
 
 
 def is_streaming_after(message: m.AnyMessage, streaming: bool) -> bool:
@@ -267,12 +269,6 @@ class _Cursor:
             raise self.malformed(f"{name} is {value}, not 0 or 1")
         return value == 1
 
-    def no_flags(self, value: int) -> int:
-        """Check flags of which none exists yet: PostgreSQL refuses others, and so they betray wrong bytes."""
-        if value != 0:
-            raise self.malformed(f"flags are {value}, not 0")
-        return value
-
     def stream_xid(self) -> int | None:
         return self.integer(m.UINT32, "xid") if self.streaming else None
 
@@ -299,18 +295,19 @@ _NULL, _UNCHANGED, _TEXT, _BINARY = b"nutb"
 _NEW, _OLD, _KEY = b"NOK"
 
 
-def _begin(c: _Cursor) -> m.Begin:
-    return m.Begin(*c.fields(m.BEGIN, "LSN, time and xid"))
-
-
-def _commit(c: _Cursor) -> m.Commit:
-    flags, commit_lsn, end_lsn, time = c.fields(m.COMMIT, "flags, LSNs and time")
-    return m.Commit(c.no_flags(flags), commit_lsn, end_lsn, time)
-
-
-def _origin(c: _Cursor) -> m.Origin:
-    (origin_lsn,) = c.fields(m.ORIGIN, "LSN")
-    return m.Origin(origin_lsn, c.string("name"))
+def _laid_out(c: _Cursor, message: type[Any], layout: m.Layout) -> m.AnyMessage:
+    """Read a message that a layout describes."""
+    values = list(c.fields(layout.numbers, layout.said))
+    for at, name in enumerate(message.__slots__[: len(values)]):
+        # No flag exists yet.  PostgreSQL refuses others, and so they betray wrong bytes.
+        if name == "flags" and values[at] != 0:
+            raise c.malformed(f"flags are {values[at]}, not 0")
+        if name == "first_segment":
+            if values[at] > 1:
+                raise c.malformed(f"first-segment flag is {values[at]}, not 0 or 1")
+            values[at] = values[at] == 1
+    found: m.AnyMessage = message(*values, *([c.string(layout.text)] if layout.text else ()))
+    return found
 
 
 def _message(c: _Cursor) -> m.Message:
@@ -405,22 +402,6 @@ def _truncate(c: _Cursor) -> m.Truncate:
     return m.Truncate(oids, options, xid)
 
 
-def _stream_start(c: _Cursor) -> m.StreamStart:
-    xid, first = c.fields(m.STREAM_START, "xid and first-segment flag")
-    if first > 1:
-        raise c.malformed(f"first-segment flag is {first}, not 0 or 1")
-    return m.StreamStart(xid, first == 1)
-
-
-def _stream_stop(_: _Cursor) -> m.StreamStop:
-    return m.StreamStop()
-
-
-def _stream_commit(c: _Cursor) -> m.StreamCommit:
-    xid, flags, commit_lsn, end_lsn, time = c.fields(m.STREAM_COMMIT, "xid, flags, LSNs and time")
-    return m.StreamCommit(xid, c.no_flags(flags), commit_lsn, end_lsn, time)
-
-
 def _stream_abort(c: _Cursor) -> m.StreamAbort:
     xid, subxid = c.fields(m.STREAM_ABORT, "xids")
     has_more = c.parallel
@@ -431,59 +412,17 @@ def _stream_abort(c: _Cursor) -> m.StreamAbort:
     return m.StreamAbort(xid, subxid, *c.fields(m.STREAM_ABORT_PARALLEL, "LSN and time"))
 
 
-def _begin_prepare(c: _Cursor) -> m.BeginPrepare:
-    prepare_lsn, end_lsn, time, xid = c.fields(m.BEGIN_PREPARE, "LSNs, time and xid")
-    return m.BeginPrepare(prepare_lsn, end_lsn, time, xid, c.string("gid"))
-
-
-def _prepare(c: _Cursor) -> m.Prepare:
-    flags, prepare_lsn, end_lsn, time, xid = c.fields(m.PREPARE, "flags, LSNs, time and xid")
-    return m.Prepare(c.no_flags(flags), prepare_lsn, end_lsn, time, xid, c.string("gid"))
-
-
-def _commit_prepared(c: _Cursor) -> m.CommitPrepared:
-    flags, commit_lsn, end_lsn, time, xid = c.fields(m.COMMIT_PREPARED, "flags, LSNs, time and xid")
-    return m.CommitPrepared(c.no_flags(flags), commit_lsn, end_lsn, time, xid, c.string("gid"))
-
-
-def _rollback_prepared(c: _Cursor) -> m.RollbackPrepared:
-    flags, prepare_end_lsn, rollback_end_lsn, prepare_time, rollback_time, xid = c.fields(
-        m.ROLLBACK_PREPARED, "flags, LSNs, times and xid"
-    )
-    return m.RollbackPrepared(
-        c.no_flags(flags),
-        prepare_end_lsn,
-        rollback_end_lsn,
-        prepare_time,
-        rollback_time,
-        xid,
-        c.string("gid"),
-    )
-
-
-def _stream_prepare(c: _Cursor) -> m.StreamPrepare:
-    flags, prepare_lsn, end_lsn, time, xid = c.fields(m.PREPARE, "flags, LSNs, time and xid")
-    return m.StreamPrepare(c.no_flags(flags), prepare_lsn, end_lsn, time, xid, c.string("gid"))
-
-
-_MESSAGES: Final[dict[int, tuple[str, Callable[[_Cursor], m.AnyMessage]]]] = {
-    ord("B"): ("Begin", _begin),
-    ord("C"): ("Commit", _commit),
-    ord("O"): ("Origin", _origin),
-    ord("M"): ("Message", _message),
-    ord("R"): ("Relation", _relation),
-    ord("Y"): ("Type", _type),
-    ord("I"): ("Insert", _insert),
-    ord("U"): ("Update", _update),
-    ord("D"): ("Delete", _delete),
-    ord("T"): ("Truncate", _truncate),
-    ord("S"): ("Stream Start", _stream_start),
-    ord("E"): ("Stream Stop", _stream_stop),
-    ord("c"): ("Stream Commit", _stream_commit),
-    ord("A"): ("Stream Abort", _stream_abort),
-    ord("b"): ("Begin Prepare", _begin_prepare),
-    ord("P"): ("Prepare", _prepare),
-    ord("K"): ("Commit Prepared", _commit_prepared),
-    ord("r"): ("Rollback Prepared", _rollback_prepared),
-    ord("p"): ("Stream Prepare", _stream_prepare),
+_OTHERS: Final[dict[type[m.AnyMessage], Callable[[_Cursor], m.AnyMessage]]] = {
+    m.Message: _message,
+    m.Relation: _relation,
+    m.Type: _type,
+    m.Insert: _insert,
+    m.Update: _update,
+    m.Delete: _delete,
+    m.Truncate: _truncate,
+    m.StreamAbort: _stream_abort,
 }
+
+_BY_TAG: Final = {ord(kind.tag): kind for kind in (*m.LAYOUTS, *_OTHERS)}
+_NAMES: Final = {kind: re.sub("(?<=[a-z])(?=[A-Z])", " ", kind.__name__) for kind in _BY_TAG.values()}
+"""What PostgreSQL's documentation calls them."""

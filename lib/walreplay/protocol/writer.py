@@ -32,7 +32,12 @@ def encode(message: m.AnyMessage) -> bytes:
         ValueError: text holds a NUL.
         struct.error: a number does not fit its field.
     """
-    return message.tag.encode() + _ENCODERS[type(message)](message)
+    layout = m.LAYOUTS.get(type(message))
+    if layout is None:
+        return message.tag.encode() + _ENCODERS[type(message)](message)
+    values = [getattr(message, name) for name in message.__slots__ if name != layout.text]
+    text = _string(getattr(message, layout.text)) if layout.text else b""
+    return message.tag.encode() + layout.numbers.pack(*values) + text
 
 
 def frame(
@@ -130,18 +135,6 @@ def _tuple_data(tag: bytes, row: m.TupleData | None) -> bytes:
     return tag + m.INT16.pack(len(row.cells)) + b"".join([_cell(cell) for cell in row.cells])
 
 
-def _begin(v: m.Begin) -> bytes:
-    return m.BEGIN.pack(v.final_lsn, v.commit_time, v.xid)
-
-
-def _commit(v: m.Commit) -> bytes:
-    return m.COMMIT.pack(v.flags, v.commit_lsn, v.end_lsn, v.commit_time)
-
-
-def _origin(v: m.Origin) -> bytes:
-    return m.ORIGIN.pack(v.origin_lsn) + _string(v.name)
-
-
 def _message(v: m.Message) -> bytes:
     head = _xid(v.xid) + m.MESSAGE.pack(v.transactional, v.lsn)
     return head + _string(v.prefix) + m.INT32.pack(len(v.content)) + v.content
@@ -180,18 +173,6 @@ def _truncate(v: m.Truncate) -> bytes:
     return head + b"".join([m.UINT32.pack(oid) for oid in v.relation_oids])
 
 
-def _stream_start(v: m.StreamStart) -> bytes:
-    return m.STREAM_START.pack(v.xid, v.first_segment)
-
-
-def _stream_stop(_: m.StreamStop) -> bytes:
-    return b""
-
-
-def _stream_commit(v: m.StreamCommit) -> bytes:
-    return m.STREAM_COMMIT.pack(v.xid, v.flags, v.commit_lsn, v.end_lsn, v.commit_time)
-
-
 def _stream_abort(v: m.StreamAbort) -> bytes:
     head = m.STREAM_ABORT.pack(v.xid, v.subxid)
     if v.abort_lsn is None or v.abort_time is None:
@@ -199,30 +180,7 @@ def _stream_abort(v: m.StreamAbort) -> bytes:
     return head + m.STREAM_ABORT_PARALLEL.pack(v.abort_lsn, v.abort_time)
 
 
-def _begin_prepare(v: m.BeginPrepare) -> bytes:
-    return m.BEGIN_PREPARE.pack(v.prepare_lsn, v.end_lsn, v.prepare_time, v.xid) + _string(v.gid)
-
-
-def _prepare(v: m.Prepare | m.StreamPrepare) -> bytes:
-    return m.PREPARE.pack(v.flags, v.prepare_lsn, v.end_lsn, v.prepare_time, v.xid) + _string(v.gid)
-
-
-def _commit_prepared(v: m.CommitPrepared) -> bytes:
-    head = m.COMMIT_PREPARED.pack(v.flags, v.commit_lsn, v.end_lsn, v.commit_time, v.xid)
-    return head + _string(v.gid)
-
-
-def _rollback_prepared(v: m.RollbackPrepared) -> bytes:
-    head = m.ROLLBACK_PREPARED.pack(
-        v.flags, v.prepare_end_lsn, v.rollback_end_lsn, v.prepare_time, v.rollback_time, v.xid
-    )
-    return head + _string(v.gid)
-
-
 _ENCODERS: Final[dict[type, Callable[[Any], bytes]]] = {
-    m.Begin: _begin,
-    m.Commit: _commit,
-    m.Origin: _origin,
     m.Message: _message,
     m.Relation: _relation,
     m.Type: _type,
@@ -230,13 +188,5 @@ _ENCODERS: Final[dict[type, Callable[[Any], bytes]]] = {
     m.Update: _update,
     m.Delete: _delete,
     m.Truncate: _truncate,
-    m.StreamStart: _stream_start,
-    m.StreamStop: _stream_stop,
-    m.StreamCommit: _stream_commit,
     m.StreamAbort: _stream_abort,
-    m.BeginPrepare: _begin_prepare,
-    m.Prepare: _prepare,
-    m.CommitPrepared: _commit_prepared,
-    m.RollbackPrepared: _rollback_prepared,
-    m.StreamPrepare: _prepare,
 }

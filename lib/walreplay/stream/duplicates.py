@@ -75,17 +75,7 @@ class _Copy:
 
 def _add(found: dict[int, dict[int, _Copy]], item: Recorded) -> None:
     """Add recorded transactions to the copies found so far, which are sorted by commit LSN and session."""
-    records = item.records
-    columns = zip(
-        records.lsn.tolist(),
-        records.commit_ts.tolist(),
-        records.xid.tolist(),
-        records.rows.tolist(),
-        records.digest.tolist(),
-        records.at.tolist(),
-        strict=True,
-    )
-    for lsn, time, xid, rows, digest, at in columns:
+    for lsn, time, xid, rows, digest, _, at in item.records.tolist():
         copies = found.setdefault(lsn, {})
         copy = copies.setdefault(item.session, _Copy(time, xid, 0, 0, item.path, at))
         copy.rows += rows

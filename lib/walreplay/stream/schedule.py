@@ -16,7 +16,7 @@ from walreplay.decode.walk import Place
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
 from walreplay.stream.deferred import Deferred, Segment
-from walreplay.stream.plan import FilePlan, Step
+from walreplay.stream.plan import DecidedTransaction, FilePlan, Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,20 +102,12 @@ class DeferredCommit:
 
     Attributes:
         starts: for each segment, the ordinal of its first remaining change.
-        lsn: the commit LSN.
-        time: the commit time, in microseconds since 2000-01-01.
-        session: the number of the session in which it commits.
-        applied: its rows are applied; otherwise they are only decoded to compare copies, or left out.
-        resent: it is a copy of a transaction that is known already.
+        told: its commit.  If it is not applied, its rows are only decoded to compare copies, or left out.
     """
 
     decided: Deferred
     starts: tuple[int, ...]
-    lsn: int
-    time: int
-    session: int
-    applied: bool
-    resent: bool
+    told: DecidedTransaction
 
 
 _T = TypeVar("_T", bound=Hashable)
@@ -142,14 +134,7 @@ class Schedule:
 
     _entries: list[TransactionStretch | DeferredCommit] = field(default_factory=list)
 
-    def add_ordinary(
-        self,
-        walked: Walk,
-        start: int,
-        stop: int,
-        place: Place,
-        view: View,
-    ) -> int:
+    def add_ordinary(self, walked: Walk, start: int, stop: int, place: Place, view: View) -> int:
         """Add the ordinary transactions between two offsets of a part, if there are any; return the entry's number.
 
         Args:
@@ -254,25 +239,19 @@ def _aborted_in(segment: Segment, aborted: Collection[int]) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
-def _deferred(
-    sequence: int,
-    segment: Segment,
-    commit: DeferredCommit,
-    ordinal: int,
-    known: _Known,
-) -> Step:
-    decided = commit.decided
+def _deferred(sequence: int, segment: Segment, commit: DeferredCommit, ordinal: int, known: _Known) -> Step:
+    decided, told = commit.decided, commit.told
     fate = Fate(
         xid=decided.xid,
         gid=decided.gid,
-        commit_lsn=commit.lsn,
-        commit_time=commit.time,
+        commit_lsn=told.commit_lsn,
+        commit_time=told.commit_time,
         ordinal=ordinal,
         aborted=_aborted_in(segment, decided.aborted),
-        applied=commit.applied,
-        session=commit.session,
+        applied=told.applied,
+        session=told.session,
         origin=decided.origin,
-        resent=commit.resent,
+        resent=told.resent,
     )
     start, stop = (segment.start, segment.stop) if segment.seam is None else (0, len(segment.seam))
     return Step(

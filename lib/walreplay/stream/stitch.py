@@ -21,7 +21,7 @@ import copy
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, TypeAlias
 
 from walreplay.decode.announcements import Layout, Layouts, Moved
 from walreplay.decode.files import ScanTask, parts_of_guess
@@ -41,22 +41,11 @@ from walreplay.stream.schedule import DeferredCommit, View, Walk
 from walreplay.stream.state import Begun, StitchState, Versions
 from walreplay.types.text import UTF8
 
-
-class Committed(NamedTuple):
-    """A transaction that a decision has committed.
-
-    Attributes:
-        lsn: the commit LSN.
-        time: the commit time, in microseconds since 2000-01-01.
-        commit: the entry for the schedule; None if the transaction has no rows, and only announces relations.
-    """
-
-    lsn: int
-    time: int
-    commit: DeferredCommit | None
+_Committed: TypeAlias = tuple[DecidedTransaction, DeferredCommit | None]
+"""A transaction that a decision has committed, and its entry for the schedule: None if it only announces relations."""
 
 
-def decide(state: StitchState, item: Decided, walked: Walk) -> Committed | None:
+def decide(state: StitchState, item: Decided, walked: Walk) -> _Committed | None:
     """Apply a decision to the state; return the committed transaction if the decision is a commit.
 
     Raises:
@@ -124,26 +113,24 @@ def _commit(
     walked: Walk,
     *,
     resent: bool,
-) -> Committed | None:
-    lsn, time = message.commit_lsn, message.commit_time
+) -> _Committed | None:
     origin = decided.origin if decided is not None else None
     applied = not resent and state.wants_origin(origin)
     path, offset = walked.where(item.offset)
-    state.decided.append(
-        DecidedTransaction(
-            commit_lsn=lsn,
-            commit_time=time,
-            xid=message.xid,
-            gid=message.gid if isinstance(message, m.CommitPrepared) else None,
-            origin=origin,
-            applied=applied,
-            resent=resent,
-            complete=decided is not None,
-            session=walked.before.session,
-            path=path,
-            offset=offset,
-        )
+    told = DecidedTransaction(
+        commit_lsn=message.commit_lsn,
+        commit_time=message.commit_time,
+        xid=message.xid,
+        gid=message.gid if isinstance(message, m.CommitPrepared) else None,
+        origin=origin,
+        applied=applied,
+        resent=resent,
+        complete=decided is not None,
+        session=walked.before.session,
+        path=path,
+        offset=offset,
     )
+    state.decided.append(told)
     state.resent += resent
     state.transactions += not resent
     if decided is None:
@@ -162,11 +149,10 @@ def _commit(
     starts, truncates = decided.ordinals()
     if applied:
         for oid, ordinal in truncates:
-            state.truncates.note(TruncateAt(oid, lsn, ordinal, origin))
+            state.truncates.note(TruncateAt(oid, told.commit_lsn, ordinal, origin))
     if all(segment.is_empty for segment in decided.segments):
-        return Committed(lsn, time, None) if decided.view else None
-    commit = DeferredCommit(decided, tuple(starts), lsn, time, walked.before.session, applied=applied, resent=resent)
-    return Committed(lsn, time, commit)
+        return (told, None) if decided.view else None
+    return told, DeferredCommit(decided, tuple(starts), told)
 
 
 def add_block(state: StitchState, block: Block, walked: Walk) -> None:
@@ -438,23 +424,18 @@ class Following:
 
         while is_next(self._relations):
             at, relation = self._relations.popleft()
-            self._check(at)
-            self._announce(at)
+            self._use_and_announce(at)
             self._state.announce(relation)
         while is_next(self._types):
             _, type_ = self._types.popleft()
             self._state.versions.types[type_.oid] = type_
-        self._announce(offset)
-        self._check(offset)
+        self._use_and_announce(offset)
 
-    def _announce(self, offset: int | None) -> None:
-        layouts = self._state.layouts
+    def _use_and_announce(self, offset: int | None) -> None:
         while self._announced and (offset is None or self._announced[0][0] < offset):
             _, message = self._announced.popleft()
-            if any(layout.enum is not None for layout in layouts.take(message)):
+            if any(layout.enum is not None for layout in self._state.layouts.take(message)):
                 self._state.tell_anew()
-
-    def _check(self, offset: int | None) -> None:
         while self._used and (offset is None or self._used[0][1] < offset):
             oid, at = self._used.popleft()
             self._state.known(oid, at, self._walked)
@@ -530,15 +511,15 @@ def end_place(place: Place, summary: Summary) -> Place:
     return replace(end, high_lsn=end.last_lsn, high_commit_time=end.last_commit_time)
 
 
-def place_at(before: Place, item: Decided, lsn: int, time: int) -> Place:
+def place_at(before: Place, item: Decided, told: DecidedTransaction) -> Place:
     """Return the place at a decision that commits; a walk from there reads the decision again."""
     return replace(
         before,
         transaction=None,
         stream=None,
-        last_lsn=lsn - 1,
-        last_commit_time=time,
-        high_lsn=max(before.high_lsn, lsn),
+        last_lsn=told.commit_lsn - 1,
+        last_commit_time=told.commit_time,
+        high_lsn=max(before.high_lsn, told.commit_lsn),
         message_lsn=max(before.message_lsn, item.message_lsn),
         begun=True,
     )
@@ -698,10 +679,11 @@ class Stitch:
             elif (committed := decide(state, item, walked)) is not None:
                 # What stands behind a commit follows it in the schedule, and knows what it has announced.
                 state.schedule.add_ordinary(walked, start, item.offset, place, view)
-                if committed.commit is not None:
-                    state.schedule.commit(committed.commit)
+                told, commit = committed
+                if commit is not None:
+                    state.schedule.commit(commit)
                 start, view = item.offset, following.view()
-                place = place_at(walked.before, item, committed.lsn, committed.time)
+                place = place_at(walked.before, item, told)
         begin = self._note_begin(walked, following)
         following.up_to(None)
         state.partitions.note(summary)

@@ -46,7 +46,7 @@ def test_more_relations_than_a_table_holds_make_it_grow():
 
 
 def test_a_kernel_without_tiles_keeps_no_arrays():
-    assert len(WalkKernel(Framing.RAW)._arrays.offset) == 0
+    assert len(WalkKernel(Framing.RAW)._offset) == 0
 
 
 def _outcome_of_text(text: bytes, around: int) -> Outcome:

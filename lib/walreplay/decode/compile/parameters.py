@@ -46,9 +46,9 @@ TILE: Final = (BYTES, CELLS, CELLS, CELLS, INT64)
 """One column of a tile: its bytes, its cells' offsets and lengths, each row's first cell, and the column's number."""
 
 
-def given(dtype: str) -> Array:
+def given(dtype: str, ndim: int = 1) -> Array:
     """Declare an array that a kernel reads."""
-    return Array(dtype, readonly=True)
+    return Array(dtype, readonly=True, ndim=ndim)
 
 
 def out(dtype: str, ndim: int = 1) -> Array:

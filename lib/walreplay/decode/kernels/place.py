@@ -15,6 +15,7 @@ import numpy as np
 
 from walreplay.decode.compile.kernel import helper, kernel, routine
 from walreplay.decode.compile.parameters import BYTES, CELLS, INT64, given, out
+from walreplay.decode.kernels import programs as words
 from walreplay.decode.kernels.base import (
     address_of,
     copy_32,
@@ -47,77 +48,10 @@ from walreplay.decode.kernels.fixed import (
     zoned_time,
 )
 from walreplay.decode.kernels.frames import HAS_HIGH, HAS_NUL
-from walreplay.decode.kernels.programs import (
-    BEFORE_FIRSTS,
-    BEFORE_ROWS,
-    BEFORES,
-    BOOLEAN,
-    CAPACITY,
-    CHANGE,
-    COLUMN,
-    COLUMNS,
-    COMMIT_TS,
-    DATA,
-    DATE,
-    DECIMAL,
-    DONE,
-    FIRSTS,
-    FLAGS,
-    FLOAT32,
-    FLOAT64,
-    HAS_MISSES,
-    HAS_UNCHANGED,
-    HEAD,
-    HIGH,
-    INT16,
-    INT32,
-    INT64_,
-    KIND,
-    LEFT_BYTES,
-    LEFT_COLUMN,
-    LEFT_SLOT,
-    LIMIT,
-    LOW,
-    LSN,
-    MISS_WORDS,
-    MISSED,
-    MISSED_VALUE,
-    MISSES,
-    MOST_COLUMNS,
-    NEEDS_CARE,
-    NEW,
-    NO_PROGRAM,
-    NO_ROOM,
-    NO_TEXT,
-    NOT_TEXT,
-    OP,
-    ORDINAL,
-    OTHER,
-    PENDING_ROOM,
-    PLACED,
-    PLACES,
-    ROOM,
-    ROWS,
-    ROWS_FULL,
-    SETTLED,
-    TEXT,
-    TEXT_FULL,
-    TEXT_ONLY,
-    TIMESTAMP,
-    TIMESTAMPTZ,
-    TOO_MANY_PENDING,
-    TOUCHED,
-    TRIED,
-    UNSEEN,
-    VALID,
-    VALUES,
-    WORD,
-    XID,
-    get,
-    put,
-)
+from walreplay.decode.kernels.programs import get, put
 from walreplay.decode.kernels.text import is_utf8
 from walreplay.lsn import POSTGRES_EPOCH_UNIX_MICROS
+from walreplay.protocol.messages import MAX_COLUMNS
 
 SLACK: Final = 32
 """How much room is asked for behind a text's own bytes, to write 32 at once."""
@@ -170,42 +104,42 @@ def _copy_text(target, source, count, last):
 @helper
 def _place_text(base, last, column, row, start, count):
     """Copy a text; False where there is no room. From address `last` on there are fewer than 32 bytes to read."""
-    ends = get(column, VALUES)
+    ends = get(column, words.VALUES)
     position = load_int32(ends + 4 * row)
     after = position + count
-    if after + SLACK > get(column, CAPACITY):
+    if after + SLACK > get(column, words.CAPACITY):
         return False
-    target = get(column, DATA) + position
+    target = get(column, words.DATA) + position
     _copy_text(target, base + start, count, last)
     store_32(ends + 4 * row + 4, after)
-    store_8(get(column, VALID) + row, 1)
+    store_8(get(column, words.VALID) + row, 1)
     return True
 
 
 @helper
 def _put_decimal(column, row, low, high):
-    values = get(column, VALUES) + 16 * row
+    values = get(column, words.VALUES) + 16 * row
     store_64(values, low)
     store_64(values + 8, high)
 
 
 @helper
-def _null(column, row):
-    """Write a NULL."""
-    what = get(column, KIND)
-    if what == OTHER:
+def place_null(column, row):
+    """Place a NULL."""
+    what = get(column, words.KIND)
+    if what == words.OTHER:
         return
-    values = get(column, VALUES)
-    store_8(get(column, VALID) + row, 0)
-    if TEXT <= what <= TEXT_ONLY:
+    values = get(column, words.VALUES)
+    store_8(get(column, words.VALID) + row, 0)
+    if words.TEXT <= what <= words.TEXT_ONLY:
         store_32(values + 4 * row + 4, load_int32(values + 4 * row))
-    elif INT32 <= what <= DATE:
+    elif words.INT32 <= what <= words.DATE:
         store_32(values + 4 * row, np.int64(0))
-    elif what == INT16:
+    elif what == words.INT16:
         store_16(values + 2 * row, np.int64(0))
-    elif what == BOOLEAN:
+    elif what == words.BOOLEAN:
         store_8(values + row, 0)
-    elif what == DECIMAL:
+    elif what == words.DECIMAL:
         _put_decimal(column, row, np.int64(0), np.int64(0))
     else:
         store_64(values + 8 * row, np.int64(0))
@@ -215,34 +149,34 @@ def _null(column, row):
 def _place_rarer(base, column, what, row, start, size):
     """Convert a text whose kind is none of the most frequent; False where it is in another form."""
     end = start + size
-    values = get(column, VALUES)
+    values = get(column, words.VALUES)
     value = np.int64(0)
     good = False
-    if what == INT16:
+    if what == words.INT16:
         if size > 0:
             value, _, good = _integer(base, start, size)
-            good = good and get(column, LOW) <= value <= get(column, HIGH)
-    elif what == BOOLEAN:
+            good = good and get(column, words.LOW) <= value <= get(column, words.HIGH)
+    elif what == words.BOOLEAN:
         value = boolean_of(base + start, size)
         good = value >= 0
-    elif what == FLOAT32:
+    elif what == words.FLOAT32:
         value, good = float_of(base, start, end, 23)
-    elif what == FLOAT64:
+    elif what == words.FLOAT64:
         value, good = float_of(base, start, end, 52)
-    elif what == DECIMAL:
-        precision, scale = get(column, LOW), get(column, HIGH)
+    elif what == words.DECIMAL:
+        precision, scale = get(column, words.LOW), get(column, words.HIGH)
         if precision <= NARROW_PRECISION:
             value, good = narrow_decimal_of(base, start, end, precision, scale)
             _put_decimal(column, row, value, value >> 63)
         else:
             high, low, good = wide_decimal_of(base, start, end, precision, scale)
             _put_decimal(column, row, np.int64(low), np.int64(high))
-    elif what == DATE:
+    elif what == words.DATE:
         if size == 10:
             value = iso_day(base, start)
             good = value != BAD_DAY
     else:
-        value = iso_time(base, start, end) if what == TIMESTAMP else zoned_time(base, start, end)
+        value = iso_time(base, start, end) if what == words.TIMESTAMP else zoned_time(base, start, end)
         good = value != NO_TIME
     _put_value(column, values, what, row, value, good)
     return good
@@ -253,15 +187,15 @@ def _put_value(column, values, what, row, value, good):
     """Write a value of any kind but text and decimals, and the validity."""
     if not good:
         value = np.int64(0)
-    if INT32 <= what <= DATE:
+    if words.INT32 <= what <= words.DATE:
         store_32(values + 4 * row, value)
-    elif what == INT16:
+    elif what == words.INT16:
         store_16(values + 2 * row, value)
-    elif what == BOOLEAN:
+    elif what == words.BOOLEAN:
         store_8(values + row, value)
-    elif what != DECIMAL:
+    elif what != words.DECIMAL:
         store_64(values + 8 * row, value)
-    store_8(get(column, VALID) + row, np.int64(good))
+    store_8(get(column, words.VALID) + row, np.int64(good))
 
 
 @routine
@@ -270,116 +204,110 @@ def _place_binary(base, column, what, row, start, count):
     at = base + start
     value = np.int64(0)
     good = False
-    if what == DECIMAL:
-        high, low, good = decimal_of(at, count, get(column, LOW), get(column, HIGH))
+    if what == words.DECIMAL:
+        high, low, good = decimal_of(at, count, get(column, words.LOW), get(column, words.HIGH))
         if not good:
             high, low = np.uint64(0), np.uint64(0)
         _put_decimal(column, row, np.int64(low), np.int64(high))
-    elif what == INT16:
+    elif what == words.INT16:
         good = count == 2
         if good:
             value = np.int64(np.int16(load_big_16(at)))
-    elif what == BOOLEAN:
+    elif what == words.BOOLEAN:
         good = count == 1 and load_byte(at) <= 1
         if good:
             value = load_byte(at)
-    elif count == 4 and INT32 <= what <= DATE:
-        if what == FLOAT32:
+    elif count == 4 and words.INT32 <= what <= words.DATE:
+        if what == words.FLOAT32:
             value, good = float_32_of(at), True
-        elif what == INT32:
+        elif what == words.INT32:
             value, good = np.int64(np.int32(load_big_32(at))), True
         else:
             value = np.int64(np.int32(load_big_32(at))) + _EPOCH_DAY
-            good = get(column, LOW) <= value <= get(column, HIGH)
+            good = get(column, words.LOW) <= value <= get(column, words.HIGH)
     elif count == 8:
         value = load_big_64(at)
-        if what == INT64_:
+        if what == words.INT64_:
             good = True
-        elif what == FLOAT64:
+        elif what == words.FLOAT64:
             value, good = float_64_of(at), True
-        elif TIMESTAMP <= what <= TIMESTAMPTZ:
+        elif words.TIMESTAMP <= what <= words.TIMESTAMPTZ:
             # The infinite ones come out below the first.
             value += POSTGRES_EPOCH_UNIX_MICROS
-            good = get(column, LOW) <= value <= get(column, HIGH)
-    _put_value(column, get(column, VALUES), what, row, value, good)
+            good = get(column, words.LOW) <= value <= get(column, words.HIGH)
+    _put_value(column, get(column, words.VALUES), what, row, value, good)
     return good
 
 
 @helper
 def place_text_form(base, last, column, row, start, size):
     """Place a value in text format; return what becomes of it."""
-    what = get(column, KIND)
-    if TEXT <= what <= TEXT_ONLY:
-        return PLACED if _place_text(base, last, column, row, start, size) else NO_ROOM
-    if what == INT32 or what == INT64_:  # noqa: SIM109
+    what = get(column, words.KIND)
+    if words.TEXT <= what <= words.TEXT_ONLY:
+        return words.PLACED if _place_text(base, last, column, row, start, size) else words.NO_ROOM
+    if what == words.INT32 or what == words.INT64_:
         value = np.int64(0)
         good = False
         if size > 0:
             value, count, good = _integer(base, start, size)
             # Eight digits fit.
-            good = good and (count <= 8 or get(column, LOW) <= value <= get(column, HIGH))
+            good = good and (count <= 8 or get(column, words.LOW) <= value <= get(column, words.HIGH))
         if not good:
             value = np.int64(0)
-        store_8(get(column, VALID) + row, np.int64(good))
-        if what == INT32:
-            store_32(get(column, VALUES) + 4 * row, value)
+        store_8(get(column, words.VALID) + row, np.int64(good))
+        if what == words.INT32:
+            store_32(get(column, words.VALUES) + 4 * row, value)
         else:
-            store_64(get(column, VALUES) + 8 * row, value)
-        return PLACED if good else MISSED_VALUE
-    if what == OTHER:
-        return PLACED
-    return PLACED if _place_rarer(base, column, what, row, start, size) else MISSED_VALUE
+            store_64(get(column, words.VALUES) + 8 * row, value)
+        return words.PLACED if good else words.MISSED_VALUE
+    if what == words.OTHER:
+        return words.PLACED
+    return words.PLACED if _place_rarer(base, column, what, row, start, size) else words.MISSED_VALUE
 
 
 @helper
 def place_binary_form(base, last, column, row, start, count):
     """Place a value in binary format; return what becomes of it."""
-    what = get(column, KIND)
-    if what == TEXT:
-        return PLACED if _place_text(base, last, column, row, start, count) else NO_ROOM
-    if what == TEXT_ONLY:
-        return NO_TEXT
-    if what == OTHER:
-        return PLACED
-    return PLACED if _place_binary(base, column, what, row, start, count) else MISSED_VALUE
-
-
-@helper
-def place_null(column, row):
-    """Place a NULL."""
-    _null(column, row)
+    what = get(column, words.KIND)
+    if what == words.TEXT:
+        return words.PLACED if _place_text(base, last, column, row, start, count) else words.NO_ROOM
+    if what == words.TEXT_ONLY:
+        return words.NO_TEXT
+    if what == words.OTHER:
+        return words.PLACED
+    return words.PLACED if _place_binary(base, column, what, row, start, count) else words.MISSED_VALUE
 
 
 @helper
 def note_miss(misses, marks, program, number, row, first):
     """List a value that is in another form; it counts once its row does."""
-    at = misses + load_int64(marks + TRIED * WORD) * (MISS_WORDS * WORD)
+    at = misses + load_int64(marks + words.TRIED * words.WORD) * (words.MISS_WORDS * words.WORD)
     store_64(at, program)
-    store_64(at + WORD, np.int64(number))
-    store_64(at + 2 * WORD, row)
-    store_64(at + 3 * WORD, first)
-    put(marks, TRIED, get(marks, TRIED) + 1)
+    store_64(at + words.WORD, np.int64(number))
+    store_64(at + 2 * words.WORD, row)
+    store_64(at + 3 * words.WORD, first)
+    put(marks, words.TRIED, get(marks, words.TRIED) + 1)
 
 
 @helper
 def note_left(marks, placed, number, count):
     """Note which text column has no room, and for how many bytes, or refuses its value; return a `Left`."""
-    put(marks, LEFT_COLUMN, np.int64(number))
-    put(marks, LEFT_BYTES, count + SLACK)
-    return TEXT_FULL if placed == NO_ROOM else NOT_TEXT
+    put(marks, words.LEFT_COLUMN, np.int64(number))
+    put(marks, words.LEFT_BYTES, count + SLACK)
+    return words.TEXT_FULL if placed == words.NO_ROOM else words.NOT_TEXT
 
 
 @routine
 def place_cells(base, last, program, row, first, offsets, lengths, misses, marks):
     """Place the row whose cells stand in the arrays from `first` on; below 0 it has none.  Returns a `Left`."""
-    column = program + HEAD * WORD
-    for number in range(get(program, COLUMNS)):
+    column = program + words.HEAD * words.WORD
+    for number in range(get(program, words.COLUMNS)):
         size = np.int64(-1)
         start = np.int64(0)
         if first >= 0:
             size = load_int32(lengths + 4 * (first + number))
             start = load_int32(offsets + 4 * (first + number))
-        placed = PLACED
+        placed = words.PLACED
         if size >= 0:
             placed = place_text_form(base, last, column, row, start, size)
         elif size <= BINARY:
@@ -388,105 +316,75 @@ def place_cells(base, last, program, row, first, offsets, lengths, misses, marks
         else:
             place_null(column, row)
             if size == -2:
-                put(program, HAS_UNCHANGED, np.int64(1))
-        if placed == MISSED_VALUE:
+                put(program, words.HAS_UNCHANGED, np.int64(1))
+        if placed == words.MISSED_VALUE:
             note_miss(misses, marks, program, number, row, first)
-        elif placed >= NO_ROOM:
+        elif placed >= words.NO_ROOM:
             return note_left(marks, placed, number, size)
-        column += COLUMN * WORD
-    return DONE
+        column += words.COLUMN * words.WORD
+    return words.DONE
 
 
 @helper
 def may_place(program, marks):
     """Return whether a row can be placed by a program: `DONE`, or why not."""
-    if program == UNSEEN:
-        return NEW
-    if get(program, ROWS) >= get(program, LIMIT):
-        return ROWS_FULL if get(program, ROWS) >= get(program, ROOM) else TOO_MANY_PENDING
-    return DONE if get(marks, MISSED) <= MISSES - MOST_COLUMNS else TOO_MANY_PENDING
+    if program == words.UNSEEN:
+        return words.NEW
+    if get(program, words.ROWS) >= get(program, words.LIMIT):
+        return words.ROWS_FULL if get(program, words.ROWS) >= get(program, words.ROOM) else words.TOO_MANY_PENDING
+    return words.DONE if get(marks, words.MISSED) <= words.MISSES - MAX_COLUMNS else words.TOO_MANY_PENDING
 
 
 @helper
 def forget_tried(marks):
     """Forget what the values of a row miss that was not taken."""
-    put(marks, TRIED, get(marks, MISSED))
+    put(marks, words.TRIED, get(marks, words.MISSED))
 
 
 @helper
 def note_before(program, row, before):
     """List the old tuple of an update: its first cell, and the row."""
-    befores = get(program, BEFORES)
-    store_32(get(program, BEFORE_FIRSTS) + 4 * befores, before)
-    store_64(get(program, BEFORE_ROWS) + WORD * befores, row)
-    put(program, BEFORES, befores + 1)
+    befores = get(program, words.BEFORES)
+    store_32(get(program, words.BEFORE_FIRSTS) + 4 * befores, before)
+    store_64(get(program, words.BEFORE_ROWS) + words.WORD * befores, row)
+    put(program, words.BEFORES, befores + 1)
 
 
 @helper
 def take_row(program, slot, touched, marks, kind, lsn, commit_ts, xid, ordinal, first, place):
     """Count a row whose values were placed, with what is known of it beside them."""
-    row = get(program, ROWS)
-    settled = get(program, SETTLED)
+    row = get(program, words.ROWS)
+    settled = get(program, words.SETTLED)
     if row == settled:
-        touching = get(marks, TOUCHED)
+        touching = get(marks, words.TOUCHED)
         store_32(touched + 4 * touching, slot)
-        put(marks, TOUCHED, touching + 1)
-    missed = get(marks, TRIED)
-    if missed != get(marks, MISSED):
-        put(marks, MISSED, missed)
-        put(program, HAS_MISSES, np.int64(1))
+        put(marks, words.TOUCHED, touching + 1)
+    missed = get(marks, words.TRIED)
+    if missed != get(marks, words.MISSED):
+        put(marks, words.MISSED, missed)
+        put(program, words.HAS_MISSES, np.int64(1))
     letter = np.int64(kind) + 32
-    store_8(get(program, OP) + row, 99 if letter == 105 else letter)  # an insert is a c, for create
-    store_64(get(program, LSN) + WORD * row, lsn)
-    store_64(get(program, COMMIT_TS) + WORD * row, commit_ts + POSTGRES_EPOCH_UNIX_MICROS)
-    store_64(get(program, XID) + WORD * row, xid)
-    store_64(get(program, ORDINAL) + WORD * row, ordinal)
-    if get(program, PLACES) != 0:
-        store_64(get(program, PLACES) + WORD * row, place)
-    store_32(get(program, FIRSTS) + 4 * (row - settled), first)
-    put(program, ROWS, row + 1)
+    store_8(get(program, words.OP) + row, 99 if letter == 105 else letter)  # an insert is a c, for create
+    store_64(get(program, words.LSN) + words.WORD * row, lsn)
+    store_64(get(program, words.COMMIT_TS) + words.WORD * row, commit_ts + POSTGRES_EPOCH_UNIX_MICROS)
+    store_64(get(program, words.XID) + words.WORD * row, xid)
+    store_64(get(program, words.ORDINAL) + words.WORD * row, ordinal)
+    if get(program, words.PLACES) != 0:
+        store_64(get(program, words.PLACES) + words.WORD * row, place)
+    store_32(get(program, words.FIRSTS) + 4 * (row - settled), first)
+    put(program, words.ROWS, row + 1)
 
 
 @kernel(
     BYTES,
     INT64,
-    given("uint8"),
-    CELLS,
-    given("int64"),
-    given("int64"),
-    given("int64"),
-    given("int64"),
-    given("int64"),
-    CELLS,
-    CELLS,
+    given("int64", ndim=2),
     CELLS,
     CELLS,
     given("uint8"),
-    given("int64"),
-    out("int32"),
-    out("int64"),
-    out("int64"),
+    *(given("int64"), out("int32"), out("int64"), out("int64")),
 )
-def place_rows(
-    buf,
-    change,
-    kind,
-    slot,
-    lsn,
-    commit_ts,
-    xid,
-    ordinal,
-    place,
-    new,
-    old,
-    offset,
-    length,
-    kept,
-    programs,
-    touched,
-    misses,
-    marks,
-):
+def place_rows(buf, change, rows, offset, length, kept, programs, touched, misses, marks):
     """Place the rows that lie in a tile's arrays from `change` on; return a `Left`.
 
     `kept` says which rows are wanted (empty: all), `programs` has the address of each slot's program; for `touched`,
@@ -495,39 +393,32 @@ def place_rows(
     base = address_of(buf)
     last = base + buf.size - 32
     missing, marking = address_of(misses), address_of(marks)
-    left = np.int64(DONE)
-    while change < kind.size:
-        of = np.uint64(slot[change])
-        program = programs[of]
-        if program != NO_PROGRAM and (kept.size == 0 or kept[change]):
-            own, before = np.int64(new[change]), np.int64(old[change])
+    left = np.int64(words.DONE)
+    while change < rows.shape[0]:
+        of = address_of(rows) + words.ROW_BYTES * change
+        slot = get(of, words.ROW_SLOT)
+        program = programs[np.uint64(slot)]
+        if program != words.NO_PROGRAM and (kept.size == 0 or kept[change]):
+            own, before = get(of, words.ROW_NEW), get(of, words.ROW_OLD)
             first = own if own >= 0 else before
             left = np.int64(may_place(program, marking))
-            if left == DONE:
-                row = get(program, ROWS)
+            if left == words.DONE:
+                row = get(program, words.ROWS)
                 at, sizes = address_of(offset), address_of(length)
                 left = np.int64(place_cells(base, last, program, row, first, at, sizes, missing, marking))
-            if left != DONE:
-                marks[LEFT_SLOT] = np.int64(of)
+            if left != words.DONE:
+                marks[words.LEFT_SLOT] = slot
                 forget_tried(marking)
                 break
             if own >= 0 and before >= 0:
                 note_before(program, row, before)
-            take_row(
-                program,
-                np.int64(of),
-                address_of(touched),
-                marking,
-                kind[change],
-                lsn[change],
-                commit_ts[change],
-                xid[change],
-                ordinal[change],
-                first,
-                place[change],
-            )
+            kind, place = get(of, words.ROW_KIND), get(of, words.ROW_PLACE)
+            lsn, commit_ts = get(of, words.ROW_LSN), get(of, words.ROW_COMMIT_TS)
+            xid, ordinal = get(of, words.ROW_XID), get(of, words.ROW_ORDINAL)
+            touching = address_of(touched)
+            take_row(program, slot, touching, marking, kind, lsn, commit_ts, xid, ordinal, first, place)
         change += 1
-    marks[CHANGE] = change
+    marks[words.CHANGE] = change
     return left
 
 
@@ -560,27 +451,27 @@ def _text_flags(start, end):
 def _needs_care(program):
     """Look at the pending rows; return whether Python has to complete them."""
     care = (
-        get(program, NEEDS_CARE) != 0
-        or get(program, BEFORES) != 0
-        or get(program, HAS_UNCHANGED) != 0
-        or get(program, HAS_MISSES) != 0
+        get(program, words.NEEDS_CARE) != 0
+        or get(program, words.BEFORES) != 0
+        or get(program, words.HAS_UNCHANGED) != 0
+        or get(program, words.HAS_MISSES) != 0
     )
-    rows = get(program, ROWS)
-    since = get(program, SETTLED)
-    column = program + HEAD * WORD
-    for _ in range(get(program, COLUMNS)):
-        if TEXT <= get(column, KIND) <= TEXT_ONLY:
-            ends = get(column, VALUES)
-            data = get(column, DATA)
+    rows = get(program, words.ROWS)
+    since = get(program, words.SETTLED)
+    column = program + words.HEAD * words.WORD
+    for _ in range(get(program, words.COLUMNS)):
+        if words.TEXT <= get(column, words.KIND) <= words.TEXT_ONLY:
+            ends = get(column, words.VALUES)
+            data = get(column, words.DATA)
             first = load_int32(ends + 4 * since)
             last = load_int32(ends + 4 * rows)
             flags = _text_flags(data + first, data + last)
             if flags == HAS_HIGH and is_utf8(data, ends, since, rows):
                 flags = np.int64(0)
             if flags != 0:
-                put(column, FLAGS, flags)
+                put(column, words.FLAGS, flags)
                 care = True
-        column += COLUMN * WORD
+        column += words.COLUMN * words.WORD
     return care
 
 
@@ -591,14 +482,14 @@ def settle(programs, touched, marks):
     Gives how many slots stay.
     """
     care = np.int64(0)
-    for at in range(marks[TOUCHED]):
+    for at in range(marks[words.TOUCHED]):
         program = programs[np.uint64(touched[at])]
         if _needs_care(program):
             touched[care] = touched[at]
             care += 1
         else:
-            rows = get(program, ROWS)
-            put(program, SETTLED, rows)
-            put(program, LIMIT, min(get(program, ROOM), rows + get(program, PENDING_ROOM)))
-    marks[TOUCHED] = 0
+            rows = get(program, words.ROWS)
+            put(program, words.SETTLED, rows)
+            put(program, words.LIMIT, min(get(program, words.ROOM), rows + get(program, words.PENDING_ROOM)))
+    marks[words.TOUCHED] = 0
     return care

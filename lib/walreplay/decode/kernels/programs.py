@@ -10,10 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from walreplay.decode.compile.kernel import helper
-from walreplay.decode.kernels.base import (
-    load_int64,
-    store_64,
-)
+from walreplay.decode.kernels.base import load_int64, store_64
 
 (
     OTHER,
@@ -63,6 +60,11 @@ from walreplay.decode.kernels.base import (
 
 (CHANGE, CARE, MISSED, LEFT_SLOT, LEFT_COLUMN, LEFT_BYTES, TRIED, LEFT, TOUCHED, MARKS) = range(10)
 
+ROW_KIND, ROW_SLOT, ROW_LSN, ROW_COMMIT_TS, ROW_XID = range(5)
+ROW_ORDINAL, ROW_PLACE, ROW_NEW, ROW_OLD, ROW_WORDS = range(5, 10)
+ROW_BYTES: Final = 8 * ROW_WORDS
+"""The words of a row in a `walreplay.decode.placing.Tile`."""
+
 NO_PROGRAM: Final = 0
 """The slot's rows are left out."""
 
@@ -71,9 +73,6 @@ UNSEEN: Final = -1
 
 MISSES: Final = 4096
 """So many values may be listed."""
-
-MOST_COLUMNS: Final = 1664
-"""A row may have so many: PostgreSQL's MaxTupleAttributeNumber."""
 
 MISS_WORDS: Final = 4
 

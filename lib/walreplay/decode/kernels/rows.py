@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 
 from walreplay.decode.compile.kernel import helper
+from walreplay.decode.kernels import programs as words
 from walreplay.decode.kernels.base import (
     load_big_16,
     load_big_32,
@@ -41,20 +42,8 @@ from walreplay.decode.kernels.place import (
     place_text_form,
     take_row,
 )
-from walreplay.decode.kernels.programs import (
-    COLUMN,
-    HAS_UNCHANGED,
-    HEAD,
-    LIMIT,
-    MISSED,
-    MISSED_VALUE,
-    MISSES,
-    MOST_COLUMNS,
-    NO_ROOM,
-    ROWS,
-    get,
-    put,
-)
+from walreplay.decode.kernels.programs import get, put
+from walreplay.protocol.messages import MAX_COLUMNS
 
 LONGEST: Final = 0x3FFFFFFF
 """No value is longer."""
@@ -198,14 +187,14 @@ def skip_tuple(base, p, bound, expected):  # type: ignore[no-untyped-def]
 
 
 @helper
-def place_tuple(  # type: ignore[no-untyped-def]
-    base, p, bound, last, offset, length, expected, program, row, first, misses, marks, unchanged
-):
+def place_tuple(base, last, p, bound, expected, program, row, first, outputs):  # type: ignore[no-untyped-def]
     """Walk one TupleData and place its values in the columns' next row; return its end, or below 0 where that fails."""
+    _, _, misses, marks, offsets, lengths, unchanged = outputs
+    offset, length = offsets + 4 * first, lengths + 4 * first
     if load_big_16(base + p) != expected:
         return -1
     p += 2
-    column = program + HEAD * 8
+    column = program + words.HEAD * 8
     for i in range(expected):
         if p + 5 > bound:
             return -1
@@ -219,16 +208,16 @@ def place_tuple(  # type: ignore[no-untyped-def]
             store_32(offset + 4 * i, start)
             store_32(length + 4 * i, size)
             placed = place_text_form(base, last, column, row, start, size)
-            if placed == MISSED_VALUE:
+            if placed == words.MISSED_VALUE:
                 note_miss(misses, marks, program, i, row, first)
-            elif placed >= NO_ROOM:
+            elif placed >= words.NO_ROOM:
                 return -1
         elif kind == 110 or kind == 117:  # n u
             store_32(offset + 4 * i, p)
             store_32(length + 4 * i, -1 if kind == 110 else -2)
             place_null(column, row)
             if kind == 117:
-                put(program, HAS_UNCHANGED, np.int64(1))
+                put(program, words.HAS_UNCHANGED, np.int64(1))
                 store_64(unchanged, load_int64(unchanged) + 1)
             p += 1
         elif kind == 98:  # b
@@ -240,13 +229,13 @@ def place_tuple(  # type: ignore[no-untyped-def]
             store_32(offset + 4 * i, start)
             store_32(length + 4 * i, -3 - size)
             placed = place_binary_form(base, last, column, row, start, size)
-            if placed == MISSED_VALUE:
+            if placed == words.MISSED_VALUE:
                 note_miss(misses, marks, program, i, row, first)
-            elif placed >= NO_ROOM:
+            elif placed >= words.NO_ROOM:
                 return -1
         else:
             return -1
-        column += COLUMN * 8
+        column += words.COLUMN * 8
     return p
 
 
@@ -307,13 +296,13 @@ def count_row(base, a, counts, slot):  # type: ignore[no-untyped-def]
 
 
 @helper
-def skip_rows_ahead(  # type: ignore[no-untyped-def]
-    base, pos, stop, end, framing, lead, xid, known_oids, known_slots, mask, columns_of, counts, previous
-):
+def skip_rows_ahead(base, frames, xid, relations, previous):  # type: ignore[no-untyped-def]
     """Walk over rows that lie one behind the other; ``lead`` is 4 where each brings an xid, which has to be `xid`.
 
     Gives where it ends, the place of the last row, and how many they are.
     """
+    pos, stop, end, framing, lead = frames
+    known_oids, known_slots, mask, columns_of, counts = relations
     last_oid = np.int64(-1)
     slot = np.int64(0)
     expected = np.int64(0)
@@ -347,43 +336,18 @@ def skip_rows_ahead(  # type: ignore[no-untyped-def]
 
 
 @helper
-def place_rows_ahead(  # type: ignore[no-untyped-def]
-    base,
-    pos,
-    stop,
-    end,
-    framing,
-    lead,
-    known_oids,
-    known_slots,
-    mask,
-    columns_of,
-    counts,
-    programs,
-    touched,
-    misses,
-    marks,
-    last,
-    offsets,
-    lengths,
-    at,
-    max_cells,
-    lsn,
-    commit_ts,
-    xid,
-    ordinal,
-    recording,
-    digest,
-    previous,
-    unchanged,
-    origin,
-):
+def place_rows_ahead(base, last, frames, relations, outputs, max_cells, of_all, recording, so_far):  # type: ignore[no-untyped-def]
     """Place rows that lie one behind the other; `lead` bytes stand in front of each row's oid, but for its tag.
 
-    `origin` is the number of their transaction's, in the upper half of a word (`walreplay.decode.change_batch`).
-
-    Gives where it ends, the place of the last row, the next cell and ordinal, and the digest.
+    ``of_all`` has what they have in common: commit LSN and time, xid, and the number of their origin in the upper half
+    of a word (`walreplay.decode.change_batch`).  Gives where it ends; then, as they are given in ``so_far``, the place
+    of the last row, the next cell and ordinal, and the digest.
     """
+    pos, stop, end, framing, lead = frames
+    known_oids, known_slots, mask, columns_of, counts = relations
+    programs, touched, _, marks, _, _, _ = outputs
+    lsn, commit_ts, xid, origin = of_all
+    previous, at, ordinal, digest = so_far
     last_oid = np.int64(-1)
     slot = np.int64(0)
     program = np.int64(0)
@@ -404,25 +368,11 @@ def place_rows_ahead(  # type: ignore[no-untyped-def]
             program = load_int64(programs + 8 * slot)
         if program <= 0:
             break
-        row = get(program, ROWS)
-        if row >= get(program, LIMIT) or get(marks, MISSED) > MISSES - MOST_COLUMNS:
+        row = get(program, words.ROWS)
+        if row >= get(program, words.LIMIT) or get(marks, words.MISSED) > words.MISSES - MAX_COLUMNS:
             break
         row_at = p
-        p = place_tuple(
-            base,
-            p + 5,
-            bound,
-            last,
-            offsets + 4 * at,
-            lengths + 4 * at,
-            expected,
-            program,
-            row,
-            at,
-            misses,
-            marks,
-            unchanged,
-        )
+        p = place_tuple(base, last, p + 5, bound, expected, program, row, at, outputs)
         if p < 0:
             break
         following = after_row(base, p, lim, end, framing)

@@ -34,17 +34,8 @@ import numpy as np
 
 from walreplay.decode.compile.kernel import helper, kernel
 from walreplay.decode.compile.parameters import BYTES, INT64, given, out
-from walreplay.decode.kernels.base import (
-    address_of,
-    load_big_16,
-    load_big_32,
-    load_big_64,
-    load_byte,
-    load_int64,
-    store_8,
-    store_32,
-    store_64,
-)
+from walreplay.decode.kernels import programs as words
+from walreplay.decode.kernels.base import address_of, load_big_16, load_big_32, load_big_64, load_byte, load_int64
 from walreplay.decode.kernels.frames import (
     BAD_FRAME,
     BAD_TUPLE_TAG,
@@ -75,18 +66,9 @@ from walreplay.decode.kernels.frames import (
     outcome_of_begin,
 )
 from walreplay.decode.kernels.place import forget_tried, may_place, note_before, place_cells, take_row
-from walreplay.decode.kernels.programs import (
-    DONE as ALL_PLACED,
-)
-from walreplay.decode.kernels.programs import (
-    LEFT,
-    LEFT_SLOT,
-    NO_PROGRAM,
-    ROWS,
-    get,
-    put,
-)
+from walreplay.decode.kernels.programs import get, put
 from walreplay.decode.kernels.rows import count_row, digest_of, place_rows_ahead, skip_rows_ahead, slot_of, walk_tuple
+from walreplay.protocol.messages import MAX_COLUMNS
 
 ARRAYS: Final = 1
 COLUMNS: Final = 2
@@ -99,52 +81,15 @@ def digest_row(buf, p, end, ordinal):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _walk_buffer(  # type: ignore[no-untyped-def]
-    buf,
-    end,
-    tile_end,
-    framing,
-    want,
-    st,
-    hash_oids,
-    hash_slots,
-    slot_columns,
-    slot_counts,
-    offset,
-    length,
-    c_kind,
-    c_slot,
-    c_lsn,
-    c_ts,
-    c_xid,
-    c_ordinal,
-    c_place,
-    c_new,
-    c_old,
-    aborted,
-    r_xid,
-    r_count,
-    t_lsn,
-    t_ts,
-    t_xid,
-    t_rows,
-    t_digest,
-    t_origin,
-    t_at,
-    programs,
-    touched,
-    misses,
-    marks,
-):
+def _walk_buffer(buf, end, tile_end, framing, want, arrays):  # type: ignore[no-untyped-def]
+    st, hash_oids, hash_slots, slot_columns, slot_counts, aborted = arrays[:6]
+    offset, length, changed, runs, records, programs, touched, misses, marks = arrays[6:]
     base = address_of(buf)
     last = base + buf.size - 32
     unchanged = address_of(st) + 14 * 8
     program_of, touching = address_of(programs), address_of(touched)
     missing, marking = address_of(misses), address_of(marks)
-    offsets, lengths = address_of(offset), address_of(length)
-    kinds, slots, lsns, times = address_of(c_kind), address_of(c_slot), address_of(c_lsn), address_of(c_ts)
-    xids, ordinals, places = address_of(c_xid), address_of(c_ordinal), address_of(c_place)
-    news, olds = address_of(c_new), address_of(c_old)
+    offsets, lengths, arranged = address_of(offset), address_of(length), address_of(changed)
     counts, columns_of = address_of(slot_counts), address_of(slot_columns)
     known_oids, known_slots = address_of(hash_oids), address_of(hash_slots)
     pos = st[0]
@@ -176,10 +121,12 @@ def _walk_buffer(  # type: ignore[no-untyped-def]
     in_stream = st[1]
     changes = st[7]
     cells = st[8]
-    max_changes = c_kind.shape[0]
-    most_records = t_lsn.shape[0]
-    max_cells = offset.shape[0] - 2 * 1664
+    max_changes = changed.shape[0]
+    most_records = records.shape[0]
+    max_cells = offset.shape[0] - 2 * MAX_COLUMNS
     mask = hash_oids.shape[0] - 1
+    relations = known_oids, known_slots, mask, columns_of, counts
+    outputs = program_of, touching, missing, marking, offsets, lengths, unchanged
     last_oid = np.int64(-1)
     last_slot = np.int64(-1)
     expected = np.int64(-1)
@@ -188,7 +135,7 @@ def _walk_buffer(  # type: ignore[no-untyped-def]
     recording = st[26] != 0
     last_xid = np.int64(-1)
     dropped = is_new_run = False
-    program = np.int64(NO_PROGRAM)
+    program = np.int64(words.NO_PROGRAM)
     q = np.int64(0)
     while True:
         inside = False
@@ -201,7 +148,7 @@ def _walk_buffer(  # type: ignore[no-untyped-def]
         ):
             outcome = TILE
             break
-        if counting and run_count >= r_xid.shape[0]:
+        if counting and run_count >= runs.shape[1]:
             outcome = RUNS
             break
         # The frame: where the message begins, and how far it may go.
@@ -313,36 +260,11 @@ def _walk_buffer(  # type: ignore[no-untyped-def]
         if tag == 73 or tag == 85 or tag == 68:  # I U D
             if want == COLUMNS and skip == 0 and (aborted.shape[0] == 0 if in_stream else txn != IDLE):
                 first_ordinal = ordinal
+                frames = pos, tile_end, end, framing, 4 if in_stream else 0
+                of_all = lsn, commit_ts, txn_xid, origin << 32
+                so_far = previous, cells, ordinal, digest
                 pos, previous, cells, ordinal, digest = place_rows_ahead(
-                    base,
-                    pos,
-                    tile_end,
-                    end,
-                    framing,
-                    4 if in_stream else 0,
-                    known_oids,
-                    known_slots,
-                    mask,
-                    columns_of,
-                    counts,
-                    program_of,
-                    touching,
-                    missing,
-                    marking,
-                    last,
-                    offsets,
-                    lengths,
-                    cells,
-                    max_cells,
-                    lsn,
-                    commit_ts,
-                    txn_xid,
-                    ordinal,
-                    recording,
-                    digest,
-                    previous,
-                    unchanged,
-                    origin << 32,
+                    base, last, frames, relations, outputs, max_cells, of_all, recording, so_far
                 )
                 count = ordinal - first_ordinal
                 if count > 0:
@@ -352,26 +274,13 @@ def _walk_buffer(  # type: ignore[no-untyped-def]
                     continue
             # A row of another xid than the one before begins a new run, which the walk counts.
             if want == 0 and ((last_xid >= 0 and not dropped) if in_stream else txn != IDLE):
-                pos, previous, count = skip_rows_ahead(
-                    base,
-                    pos,
-                    tile_end,
-                    end,
-                    framing,
-                    4 if in_stream else 0,
-                    last_xid,
-                    known_oids,
-                    known_slots,
-                    mask,
-                    columns_of,
-                    counts,
-                    previous,
-                )
+                frames = pos, tile_end, end, framing, 4 if in_stream else 0
+                pos, previous, count = skip_rows_ahead(base, frames, last_xid, relations, previous)
                 if count > 0:
                     ordinal += count
                     messages += count
                     if counting:
-                        r_count[run_count - 1] += count
+                        runs[1, run_count - 1] += count
                     continue
             if in_stream:
                 if p + 4 > lim:
@@ -413,11 +322,11 @@ def _walk_buffer(  # type: ignore[no-untyped-def]
             is_placed = False
             if want == COLUMNS and skip == 0 and not dropped:
                 program = load_int64(program_of + 8 * last_slot)
-                is_placed = program != NO_PROGRAM
+                is_placed = program != words.NO_PROGRAM
                 if is_placed:
                     left = may_place(program, marking)
-                    if left != ALL_PLACED:
-                        put(marking, LEFT, np.int64(left))
+                    if left != words.DONE:
+                        put(marking, words.LEFT, np.int64(left))
                         outcome = NOT_PLACED
                         break
             if tag != 73 and (part == 75 or part == 79):
@@ -514,13 +423,13 @@ def _walk_buffer(  # type: ignore[no-untyped-def]
                 break
             if recording:
                 record = record_count
-                t_lsn[record] = final_lsn
-                t_ts[record] = commit_ts
-                t_xid[record] = txn_xid
-                t_rows[record] = rows
-                t_digest[record] = digest
-                t_origin[record] = origin
-                t_at[record] = begin_at
+                records[record, 0] = final_lsn
+                records[record, 1] = commit_ts
+                records[record, 2] = txn_xid
+                records[record, 3] = rows
+                records[record, 4] = digest
+                records[record, 5] = origin
+                records[record, 6] = begin_at
                 record_count = record + 1
             txn = IDLE
             transactions += 1
@@ -536,11 +445,11 @@ def _walk_buffer(  # type: ignore[no-untyped-def]
         else:
             if counting:
                 if is_new_run:
-                    r_xid[run_count] = xid
-                    r_count[run_count] = 0
+                    runs[0, run_count] = xid
+                    runs[1, run_count] = 0
                     run_count += 1
                     is_new_run = False
-                r_count[run_count - 1] += 1
+                runs[1, run_count - 1] += 1
             if dropped:
                 messages += 1
                 previous = pos
@@ -557,10 +466,10 @@ def _walk_buffer(  # type: ignore[no-untyped-def]
                                 offset[new_first + i] = offset[old_first + i]
                 if is_placed:
                     first = np.int64(new_first if new_first >= 0 else old_first)
-                    row = get(program, ROWS)
+                    row = get(program, words.ROWS)
                     left = place_cells(base, last, program, row, first, offsets, lengths, missing, marking)
-                    if left != ALL_PLACED:
-                        put(marking, LEFT, np.int64(left))
+                    if left != words.DONE:
+                        put(marking, words.LEFT, np.int64(left))
                         outcome = NOT_PLACED
                         break
                     if new_first >= 0 and old_first >= 0:
@@ -568,15 +477,16 @@ def _walk_buffer(  # type: ignore[no-untyped-def]
                     take_row(program, last_slot, touching, marking, tag, lsn, commit_ts, txn_xid, ordinal, first, place)
                     cells = at
                 elif want == ARRAYS:
-                    store_8(kinds + changes, tag)
-                    store_32(slots + 4 * changes, last_slot)
-                    store_64(lsns + 8 * changes, lsn)
-                    store_64(times + 8 * changes, commit_ts)
-                    store_64(xids + 8 * changes, txn_xid)
-                    store_64(ordinals + 8 * changes, ordinal)
-                    store_64(places + 8 * changes, place)
-                    store_32(news + 4 * changes, new_first)
-                    store_32(olds + 4 * changes, old_first)
+                    to = arranged + words.ROW_BYTES * changes
+                    put(to, words.ROW_KIND, tag)
+                    put(to, words.ROW_SLOT, last_slot)
+                    put(to, words.ROW_LSN, lsn)
+                    put(to, words.ROW_COMMIT_TS, commit_ts)
+                    put(to, words.ROW_XID, txn_xid)
+                    put(to, words.ROW_ORDINAL, ordinal)
+                    put(to, words.ROW_PLACE, place)
+                    put(to, words.ROW_NEW, new_first)
+                    put(to, words.ROW_OLD, old_first)
                     changes += 1
                     cells = at
             if recording:
@@ -618,7 +528,7 @@ def _walk_buffer(  # type: ignore[no-untyped-def]
     st[8] = cells
     if want == COLUMNS:
         forget_tried(marking)
-        put(marking, LEFT_SLOT, last_slot)
+        put(marking, words.LEFT_SLOT, last_slot)
     if outcome == INCOMPLETE and inside:
         # The frame is there as a whole: more bytes will not mend a message that does not fit in it.
         outcome = OVERRUN
@@ -627,25 +537,12 @@ def _walk_buffer(  # type: ignore[no-untyped-def]
 
 @kernel(
     BYTES,
-    INT64,
-    INT64,
-    INT64,
-    INT64,
+    *(INT64,) * 4,
     out("int64"),
-    given("int64"),
-    given("int32"),
-    given("int64"),
-    out("int64", ndim=2),
-    *(out("int32"),) * 2,
-    out("uint8"),
-    out("int32"),
-    *(out("int64"),) * 5,
-    *(out("int32"),) * 2,
-    given("int64"),
-    *(out("int64"),) * 9,
-    given("int64"),
-    out("int32"),
-    *(out("int64"),) * 2,
+    *(given("int64"), given("int32"), given("int64"), out("int64", ndim=2)),
+    *(out("int32"), out("int32"), out("int64", ndim=2)),
+    *(given("int64"), out("int64", ndim=2), out("int64", ndim=2)),
+    *(given("int64"), out("int32"), out("int64"), out("int64")),
 )
 def walk_messages(  # type: ignore[no-untyped-def]
     buf,
@@ -660,70 +557,25 @@ def walk_messages(  # type: ignore[no-untyped-def]
     slot_counts,
     offset,
     length,
-    c_kind,
-    c_slot,
-    c_lsn,
-    c_ts,
-    c_xid,
-    c_ordinal,
-    c_place,
-    c_new,
-    c_old,
+    changed,
     aborted,
-    r_xid,
-    r_count,
-    t_lsn,
-    t_ts,
-    t_xid,
-    t_rows,
-    t_digest,
-    t_origin,
-    t_at,
+    runs,
+    records,
     programs,
     touched,
     misses,
     marks,
 ):
     """Walk a buffer from ``st[0]`` on; see `walreplay.decode.walk` for what the state and the arrays are."""
-    arrays = (
-        st,
-        hash_oids,
-        hash_slots,
-        slot_columns,
-        slot_counts,
-        offset,
-        length,
-        c_kind,
-        c_slot,
-        c_lsn,
-        c_ts,
-        c_xid,
-        c_ordinal,
-        c_place,
-        c_new,
-        c_old,
-        aborted,
-        r_xid,
-        r_count,
-        t_lsn,
-        t_ts,
-        t_xid,
-        t_rows,
-        t_digest,
-        t_origin,
-        t_at,
-        programs,
-        touched,
-        misses,
-        marks,
-    )
+    known = (st, hash_oids, hash_slots, slot_columns, slot_counts, aborted)
+    arrays = (*known, offset, length, changed, runs, records, programs, touched, misses, marks)
     # Each is compiled for itself: what stays the same throughout is not asked for every message.
     if want == COLUMNS:
         if framing == 0:
-            return _walk_buffer(buf, end, tile_end, 0, COLUMNS, *arrays)
-        return _walk_buffer(buf, end, tile_end, framing, COLUMNS, *arrays)
+            return _walk_buffer(buf, end, tile_end, 0, COLUMNS, arrays)
+        return _walk_buffer(buf, end, tile_end, framing, COLUMNS, arrays)
     if want == ARRAYS:
-        return _walk_buffer(buf, end, tile_end, framing, ARRAYS, *arrays)
+        return _walk_buffer(buf, end, tile_end, framing, ARRAYS, arrays)
     if framing == 0:
-        return _walk_buffer(buf, end, tile_end, 0, 0, *arrays)
-    return _walk_buffer(buf, end, tile_end, framing, 0, *arrays)
+        return _walk_buffer(buf, end, tile_end, 0, 0, arrays)
+    return _walk_buffer(buf, end, tile_end, framing, 0, arrays)

@@ -67,7 +67,7 @@ def _looks_like_row(base, p, end, tag):  # type: ignore[no-untyped-def]
     if tag == 68 and part != 75 and part != 79:
         return False
     columns = load_big_16(base + p + 1)
-    if columns > 1664:
+    if columns > m.MAX_COLUMNS:
         return False
     kind = load_byte(base + p + 3)
     return columns == 0 or kind == 110 or kind == 117 or kind == 116 or kind == 98

@@ -11,7 +11,6 @@ from dataclasses import replace
 from struct import Struct
 from typing import Final
 
-from walreplay.decode import walk
 from walreplay.decode.sessions.starts import LONGEST_START, STARTERS, Frame, frame_at, head_size
 from walreplay.decode.walk import Place, Transaction
 from walreplay.errors import CaptureError, MalformedMessage, TruncatedMessage
@@ -135,7 +134,7 @@ def _frame_end(data: memoryview, at: int, end: int, frame: Frame, place: Place, 
 
 def _refuse_large(data: memoryview, at: int, place: Place) -> None:
     """Refuse a row with more columns, or a Truncate with more relations, than are possible."""
-    if at < len(data) and data[at] in b"IUD" and _columns_at(data, at, place) > walk.MAX_COLUMNS:
+    if at < len(data) and data[at] in b"IUD" and _columns_at(data, at, place) > m.MAX_COLUMNS:
         raise MalformedMessage("the row has more columns than a table can have")
     count_at = at + (1 if place.stream is None else 5)
     if at < len(data) and data[at] == ord("T") and count_at + 4 <= len(data):

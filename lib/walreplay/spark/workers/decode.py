@@ -34,7 +34,6 @@ from walreplay.fold.events import (
     to_ipc,
     with_deleted_column,
 )
-from walreplay.fold.identity import contiguous
 from walreplay.fold.masking import Shown, show
 from walreplay.fold.net_changes import fold_events, links_of, split
 from walreplay.fold.reducing import DELETE
@@ -309,7 +308,7 @@ class _Unit:
         return int(times.max()) + POSTGRES_EPOCH_UNIX_MICROS if len(times) else NO_TIME
 
     def _of_all(self, name: str) -> NDArray[np.int64]:
-        return np.concatenate([np.zeros(0, np.int64), *(getattr(item.records, name) for item in self.recorded)])
+        return np.concatenate([np.zeros(0, np.int64), *(item.records[name] for item in self.recorded)])
 
     def take(self, batch: ChangeBatch) -> Iterator[dict[str, Any]]:
         """Take a batch; give the rows that are staged of it at once."""
@@ -441,8 +440,7 @@ def _folded_rows(taken: _Unit, sequence: int, task: DecodeTask) -> Iterator[dict
             if events.marks is None:
                 events = fold_events(events, found.identity, found.names, found.table, buckets=task.buckets)
             else:
-                lsn = contiguous(events.lsn).to_numpy(zero_copy_only=False)
-                events.marks = replace(events.marks, top=taken.commits.up_to(lsn))
+                events.marks = replace(events.marks, top=taken.commits.up_to(events.lsns))
             links = links_of(events, found.identity, found.names)
             if links is not None:
                 yield staged_row(links_table(table), found.relation, at, "", data=links.to_ipc())

@@ -16,11 +16,10 @@ import pyarrow as pa
 from walreplay.errors import WalReplayError
 from walreplay.fold.change_log import LogTask, Projection, log_batches, project
 from walreplay.fold.events import Events, Identity, Mode, concat, from_ipc, rejoin, to_ipc
-from walreplay.fold.identity import contiguous
 from walreplay.fold.net_changes import NO_ROUTES, Routes, components, merge_schema, route, rows_to_merge, settled
 from walreplay.fold.versions import Axis, Emptied, continue_bases, settled_versions, version_rows, version_schema
 from walreplay.spark.workers.process import spark_task
-from walreplay.spark.workers.rows import PARTS, ROUTES_SEQUENCE, refusal_text, route_batch
+from walreplay.spark.workers.rows import PARTS, ROUTES_SEQUENCE, refusal_text, route_batch, staged_events
 
 _SOURCE: Final = pa.field("source", pa.string())
 
@@ -45,8 +44,7 @@ class HistoryTask:
     def timed(self, sequence: int, events: Events) -> Events:
         """Return staged events with their times on the axis."""
         assert events.marks is not None
-        lsn = contiguous(events.lsn).to_numpy(zero_copy_only=False)
-        times = self.axis.times(sequence // PARTS, lsn, events.marks.top)
+        times = self.axis.times(sequence // PARTS, events.lsns, events.marks.top)
         return replace(events, marks=replace(events.marks, top=times))
 
 
@@ -133,20 +131,17 @@ def route_batches(batches: Iterable[pa.RecordBatch], *, task: FoldTask, buckets:
     """
     current: int | None = None
     routes = NO_ROUTES
-    for batch in batches:
-        columns = batch.column("bucket"), batch.column("sequence"), batch.column("data")
-        for bucket, sequence, data in zip(*columns, strict=True):
-            if bucket.as_py() != current:
-                current, routes = bucket.as_py(), NO_ROUTES
-            if sequence.as_py() == ROUTES_SEQUENCE:
-                routes = Routes.from_ipc(data.as_buffer())
-            elif not len(routes.key):
-                yield route_batch(bucket.as_py(), sequence.as_py(), data.as_buffer())
-            else:
-                events = from_ipc(data.as_buffer())
-                own = task.named(task.version_of(sequence.as_py()))
-                for to, part in route(events, *own, routes, buckets):
-                    yield route_batch(to, sequence.as_py(), to_ipc(part))
+    for bucket, sequence, data in staged_events(batches):
+        if bucket != current:
+            current, routes = bucket, NO_ROUTES
+        if sequence == ROUTES_SEQUENCE:
+            routes = Routes.from_ipc(data)
+        elif not len(routes.key):
+            yield route_batch(bucket, sequence, data)
+        else:
+            own = task.named(task.version_of(sequence))
+            for to, part in route(from_ipc(data), *own, routes, buckets):
+                yield route_batch(to, sequence, to_ipc(part))
 
 
 @spark_task
@@ -168,30 +163,27 @@ def _folded(batches: Iterable[pa.RecordBatch], task: FoldTask) -> Iterator[pa.Re
     parts: list[tuple[int, Events]] = []
     # Rows that are only added need not meet.  There may be as many as in the whole archive.
     is_alone = task.identity.mode is Mode.APPEND
-    for batch in batches:
-        columns = batch.column("bucket"), batch.column("sequence"), batch.column("data")
-        for bucket, sequence, data in zip(*columns, strict=True):
-            if (is_alone or bucket.as_py() != current) and parts:
-                yield from _merge_rows(parts, task)
-                parts = []
-            current = bucket.as_py()
-            events = from_ipc(data.as_buffer())
-            if task.history is not None:
-                events = task.history.timed(sequence.as_py(), events)
-            parts.append((sequence.as_py(), events))
+    for bucket, sequence, data in staged_events(batches):
+        if (is_alone or bucket != current) and parts:
+            yield from _merge_rows(parts, task)
+            parts = []
+        current = bucket
+        events = from_ipc(data)
+        if task.history is not None:
+            events = task.history.timed(sequence, events)
+        parts.append((sequence, events))
     if parts:
         yield from _merge_rows(parts, task)
 
 
 def _log_rows(batches: Iterable[pa.RecordBatch], log: LogTask, task: FoldTask) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        for sequence, data in zip(batch.column("sequence"), batch.column("data"), strict=True):
-            _, projection, _ = task.projections[task.version_of(sequence.as_py())]
-            try:
-                yield from log_batches(data.as_buffer(), log, projection)
-            except WalReplayError as problem:
-                problem.table = problem.table or task.table
-                raise RuntimeError(refusal_text(problem)) from None
+    for _, sequence, data in staged_events(batches):
+        _, projection, _ = task.projections[task.version_of(sequence)]
+        try:
+            yield from log_batches(data, log, projection)
+        except WalReplayError as problem:
+            problem.table = problem.table or task.table
+            raise RuntimeError(refusal_text(problem)) from None
 
 
 def _merge_rows(parts: list[tuple[int, Events]], task: FoldTask) -> Iterator[pa.RecordBatch]:

@@ -41,7 +41,7 @@ from walreplay.protocol.messages import Relation
 from walreplay.spark.workers.decode import Assigned, Assignment
 from walreplay.spark.workers.fold import FoldTask
 from walreplay.spark.workers.process import spark_task
-from walreplay.spark.workers.rows import ERROR_TABLE, NO_RELATION, stage_batch, staged_row
+from walreplay.spark.workers.rows import ERROR_TABLE, NO_RELATION, stage_batch, staged_events, staged_row
 from walreplay.spark.workers.scan import map_capture
 from walreplay.stream.schedule import sequence_of
 from walreplay.task_settings import TaskSettings
@@ -292,14 +292,12 @@ def count_keys(batches: Iterable[pa.RecordBatch], *, task: FoldTask) -> Iterator
         keys = np.count_nonzero(differs) + bool(len(first))
         return pa.RecordBatch.from_arrays([pa.array([keys], pa.int64())], schema=COUNTED)
 
-    for batch in batches:
-        columns = batch.column("bucket"), batch.column("sequence"), batch.column("data")
-        for bucket, sequence, data in zip(*columns, strict=True):
-            if bucket.as_py() != current and parts:
-                yield counted()
-                parts = []
-            current = bucket.as_py()
-            parts.append(key_hashes(from_ipc(data.as_buffer()), *task.named(task.version_of(sequence.as_py()))))
+    for bucket, sequence, data in staged_events(batches):
+        if bucket != current and parts:
+            yield counted()
+            parts = []
+        current = bucket
+        parts.append(key_hashes(from_ipc(data), *task.named(task.version_of(sequence))))
     if parts:
         yield counted()
 

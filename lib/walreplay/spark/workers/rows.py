@@ -124,12 +124,12 @@ Work: TypeAlias = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 def stage_batch(row: Mapping[str, Any]) -> pa.RecordBatch:
     """Return a staged row as an Arrow batch."""
     arrays = [
-        pa.array([row[field.name]], field.type) if field.name != "data" else _one_binary(row["data"]) for field in STAGE
+        pa.array([row[field.name]], field.type) if field.name != "data" else one_binary(row["data"]) for field in STAGE
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=STAGE)
 
 
-def _one_binary(data: bytes | pa.Buffer) -> pa.Array:
+def one_binary(data: bytes | pa.Buffer) -> pa.Array:
     """Return a binary column of one value without copying it."""
     offsets = pa.py_buffer(pa.array([0, len(data)], pa.int32()).buffers()[1])
     return pa.Array.from_buffers(pa.binary(), 1, [None, offsets, pa.py_buffer(data)])
@@ -152,8 +152,16 @@ def staged_row(
 
 def route_batch(bucket: int, sequence: int, data: bytes | pa.Buffer) -> pa.RecordBatch:
     """Return staged events, or routes, of a bucket as an Arrow batch."""
-    arrays = [pa.array([bucket], pa.int32()), pa.array([sequence], pa.int64()), _one_binary(data)]
+    arrays = [pa.array([bucket], pa.int32()), pa.array([sequence], pa.int64()), one_binary(data)]
     return pa.RecordBatch.from_arrays(arrays, schema=ROUTE)
+
+
+def staged_events(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, int, pa.Buffer]]:
+    """Yield bucket, sequence and data of each row of `ROUTE`; the data are not copied."""
+    for batch in batches:
+        columns = batch.column("bucket"), batch.column("sequence"), batch.column("data")
+        for bucket, sequence, data in zip(*columns, strict=True):
+            yield bucket.as_py(), sequence.as_py(), data.as_buffer()
 
 
 def transactions_of(recorded: Sequence[Recorded], settings: TaskSettings) -> tuple[pa.RecordBatch, pa.RecordBatch]:
@@ -163,10 +171,10 @@ def transactions_of(recorded: Sequence[Recorded], settings: TaskSettings) -> tup
         return nothing, nothing
 
     def joined(name: str) -> NDArray[np.int64]:
-        return np.concatenate([getattr(item.records, name) for item in recorded])
+        return np.concatenate([item.records[name] for item in recorded])
 
     def repeated(values: Iterable[int]) -> NDArray[np.int32]:
-        return np.repeat(np.array(list(values), np.int32), [len(item.records.lsn) for item in recorded])
+        return np.repeat(np.array(list(values), np.int32), [len(item.records) for item in recorded])
 
     # One decoder has numbered them all: each list of origins begins with the one before.
     origins = max((item.origins for item in recorded), key=len)

@@ -14,7 +14,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
 
 from walreplay.decode.files import ScanTask, scan_file
@@ -23,7 +22,7 @@ from walreplay.errors import CaptureError, WalReplayError, from_dict
 from walreplay.listing import map_file
 from walreplay.session.folders import StoreFolder, reason_of
 from walreplay.spark.workers.process import spark_task
-from walreplay.spark.workers.rows import SCAN, Work
+from walreplay.spark.workers.rows import SCAN, Work, one_binary
 
 LOCAL_SCHEME: Final = "file:"
 
@@ -159,14 +158,8 @@ def _row(path: str, opened: Future[StoredFile]) -> pa.RecordBatch:
             remedy="See that it is there and that the executors may read it, and run again",
         )
         error = json.dumps(refusal.to_dict())
-    bytes_ = pa.nulls(1, pa.binary()) if content is None else _one(content)
+    bytes_ = pa.nulls(1, pa.binary()) if content is None else one_binary(content)
     return pa.RecordBatch.from_arrays([pa.array([path]), bytes_, pa.array([error], pa.string())], schema=CONTENTS)
-
-
-def _one(content: pa.Buffer) -> pa.Array:
-    """Return an array of one value without copying it."""
-    offsets = pa.py_buffer(np.array([0, content.size], np.int32))
-    return pa.Array.from_buffers(pa.binary(), 1, [None, offsets, content])
 
 
 class StoredFile:
