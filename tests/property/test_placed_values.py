@@ -1,11 +1,17 @@
-"""A value comes to its column the same, whether its row is placed by the walk or its column is read on its own."""
+"""Each row comes to its relation's columns as it was sent, whatever stands beside it in a tile.
+
+A value comes to its column the same, whether its row is placed by the walk or its column is read on its own.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
+from unittest import mock
 
 import pyarrow as pa
 from hypothesis import given
@@ -14,7 +20,8 @@ from hypothesis import strategies as st
 from property.test_values_binary import MOOD, SCALARS, numerics
 from support.binary_cells import NOT_FINITE, Binary, Cell, Value, convert
 from walreplay.changes import read_changes
-from walreplay.decode.change_batch import read_rescued
+from walreplay.decode import gathered, placing
+from walreplay.decode.change_batch import ChangeBatch, read_rescued
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
 from walreplay.protocol.writer import frame
@@ -61,79 +68,136 @@ def _cell(draw: st.DrawFn, name: str) -> Cell:
     return Binary(value.binary) if draw(st.integers(0, 2)) == 0 else value.text
 
 
-def _sent(cells: list[Cell]) -> m.TupleData:
-    return m.TupleData(
-        tuple(
-            m.Cell("n")
-            if cell is None
-            else m.Cell("b", bytes(cell))
-            if isinstance(cell, Binary)
-            else m.Cell("t", cell.encode() if isinstance(cell, str) else cell)
-            for cell in cells
-        )
-    )
+class _Row(NamedTuple):
+    """A change.
+
+    Attributes:
+        cells: the row's; of an update what is unchanged has the old row's value, where there is one.
+        unchanged: the places of the columns whose values nothing tells.
+        old: the cells of the old row that an update brings.
+    """
+
+    op: str
+    cells: list[Cell]
+    unchanged: frozenset[int] = frozenset()
+    old: list[Cell] | None = None
 
 
-_Tables = list[tuple[list[str], list[list[Cell]]]]
+_Tables = list[tuple[list[str], list[_Row]]]
+"""Each table's columns' types, and its rows."""
+
+
+def _sent(cells: list[Cell], unchanged: frozenset[int] = frozenset()) -> m.TupleData:
+    def cell(at: int, value: Cell) -> m.Cell:
+        if at in unchanged:
+            return m.UNCHANGED_CELL
+        if value is None:
+            return m.NULL_CELL
+        if isinstance(value, Binary):
+            return m.Cell("b", bytes(value))
+        return m.Cell("t", value.encode() if isinstance(value, str) else value)
+
+    return m.TupleData(tuple(cell(at, value) for at, value in enumerate(cells)))
 
 
 @st.composite
 def _captures(draw: st.DrawFn) -> tuple[list[m.AnyMessage], _Tables]:
-    """Return a capture's messages, and of each table its columns' types and its rows' cells."""
+    """Return a capture's messages, and its tables."""
     tables: _Tables = []
     messages: list[m.AnyMessage] = [m.Begin(100, 1, 7)]
-    for number in range(draw(st.integers(1, 3))):
-        kinds = draw(st.lists(st.sampled_from(list(_KINDS)), min_size=1, max_size=6))
+    for number in range(draw(st.integers(1, 4))):
+        kinds = draw(st.lists(st.sampled_from(list(_KINDS)), max_size=6))
         columns = tuple(
             m.Column(f"c{at}", _KINDS[kind].oid, _KINDS[kind].typmod, True) for at, kind in enumerate(kinds)
         )
         messages.append(m.Relation(100 + number, "s", f"t{number}", "f", columns))
         tables.append((kinds, []))
-    for _ in range(draw(st.integers(1, 20))):
+    for _ in range(draw(st.integers(1, 25))):
         number = draw(st.integers(0, len(tables) - 1))
-        kinds, rows = tables[number]
-        if draw(st.integers(0, 9)) == 0:
-            messages.append(m.Truncate((100 + number,), 0))
-            rows.append([None] * len(kinds))
+        oid, (kinds, rows) = 100 + number, tables[number]
+        what = draw(st.sampled_from("cccuuuuuuddt"))
+        cells = [None if what == "t" else _cell(draw, kind) for kind in kinds]
+        if what == "u":
+            gone = frozenset(at for at in range(len(kinds)) if draw(st.integers(0, 5)) == 0)
+            old = [_cell(draw, kind) for kind in kinds] if draw(st.booleans()) else None
+            messages.append(m.Update(oid, _sent(cells, gone), old=None if old is None else _sent(old)))
+            cells = [(old[at] if old else None) if at in gone else cell for at, cell in enumerate(cells)]
+            rows.append(_Row("u", cells, frozenset(at for at in gone if cells[at] is None), old))
             continue
-        cells = [_cell(draw, kind) for kind in kinds]
-        rows.append(cells)
-        what = draw(st.sampled_from("IUDF"))
-        if what == "I":
-            messages.append(m.Insert(100 + number, _sent(cells)))
-        elif what == "D":
-            messages.append(m.Delete(100 + number, old=_sent(cells)))
-        else:
-            old = _sent([_cell(draw, kind) for kind in kinds]) if what == "F" else None
-            messages.append(m.Update(100 + number, _sent(cells), old=old))
+        rows.append(_Row(what, cells))
+        sent = {"c": m.Insert(oid, _sent(cells)), "d": m.Delete(oid, old=_sent(cells)), "t": m.Truncate((oid,), 0)}
+        messages.append(sent[what])
     messages.append(m.Commit(0, 100, 108, 1))
     return messages, tables
 
 
-@given(_captures(), st.sampled_from(list(Framing)), st.sampled_from([64, 1 << 20]))
+@contextmanager
+def _little_room(rows: int, pending: int) -> Iterator[None]:
+    with (
+        mock.patch.object(gathered, "_MIN_ROWS", rows),
+        mock.patch.object(gathered, "BATCH_ROWS", 4 * rows),
+        mock.patch.object(placing, "LEAST_PENDING", pending),
+        mock.patch.object(placing, "MOST_PENDING", 2 * pending),
+    ):
+        yield
+
+
+_room = st.tuples(st.integers(1, 8) | st.just(1 << 17), st.integers(1, 8) | st.just(1 << 12))
+
+
+@given(_captures(), st.sampled_from(list(Framing)), st.sampled_from([64, 1 << 10, 1 << 20]), _room)
 def test_a_placed_value_is_the_one_that_its_column_reads(
-    capture: tuple[list[m.AnyMessage], _Tables], framing: Framing, tile_bytes: int
+    capture: tuple[list[m.AnyMessage], _Tables], framing: Framing, tile_bytes: int, room: tuple[int, int]
 ) -> None:
     messages, tables = capture
-    batches = defaultdict(list)
-    with TemporaryDirectory() as folder:
+    batches = defaultdict[str, list[ChangeBatch]](list)
+    with TemporaryDirectory() as folder, _little_room(*room):
         path = Path(folder, "capture.bin")
         path.write_bytes(frame(messages, framing))
         for batch in read_changes(path, framing=framing, tile_bytes=tile_bytes):
             batches[batch.relation.name].append(batch)
+    assert batches.keys() == {f"t{number}" for number, (_, rows) in enumerate(tables) if rows}
     for number, (kinds, rows) in enumerate(tables):
-        given_ = batches[f"t{number}"]
-        assert sum(batch.data.num_rows for batch in given_) == len(rows)
-        rescued = [
-            row
-            for batch in given_
-            for row in (read_rescued(batch.rescued) if batch.rescued is not None else [{}] * batch.data.num_rows)
-        ]
-        for at, kind in enumerate(kinds if rows else ()):
-            expected, misfits = convert(resolve(_KINDS[kind].oid, _KINDS[kind].typmod, {}), [row[at] for row in rows])
-            found = pa.concat_arrays([batch.data.column(f"c{at}") for batch in given_])
-            found.validate(full=True)
-            assert repr(found.to_pylist()) == repr(expected.to_pylist())
-            assert {row: one[f"c{at}"] for row, one in enumerate(rescued) if f"c{at}" in one} == {
-                one.row: _ZONED.get(one.text, one.text) for one in misfits
-            }
+        if rows:
+            _check(batches[f"t{number}"], kinds, rows)
+
+
+def _check(batches: list[ChangeBatch], kinds: list[str], rows: list[_Row]) -> None:
+    names = [f"c{at}" for at in range(len(kinds))]
+    assert [op for batch in batches for op in batch.data.column("__op").to_pylist()] == [row.op for row in rows]
+    rescued, unchanged, olds = list[dict[str, str]](), list[frozenset[int]](), dict[int, int]()
+    for batch in batches:
+        if batch.before is not None:
+            of_batch = batch.before.column("__row").to_pylist()
+            olds |= {len(unchanged) + row: len(olds) + at for at, row in enumerate(of_batch)}
+        masks = {at: batch.unchanged[name].to_pylist() for at, name in enumerate(names) if name in batch.unchanged}
+        size = batch.data.num_rows
+        unchanged += [frozenset(at for at, mask in masks.items() if mask[row]) for row in range(size)]
+        rescued += read_rescued(batch.rescued) if batch.rescued is not None else [{}] * size
+    assert unchanged == [row.unchanged for row in rows]
+    assert list(olds) == [at for at, row in enumerate(rows) if row.old is not None]
+    befores = [batch.before for batch in batches if batch.before is not None]
+    texts = [
+        text
+        for batch in batches
+        if batch.before is not None
+        for text in (
+            [{}] * batch.before.num_rows if batch.before_rescued is None else read_rescued(batch.before_rescued)
+        )
+    ]
+    for at, name in enumerate(names):
+        found = pa.concat_arrays([batch.data.column(name) for batch in batches])
+        _assert_reads(found, rescued, kinds[at], name, [row.cells[at] for row in rows])
+        if befores:
+            found = pa.concat_arrays([before.column(name) for before in befores])
+            _assert_reads(found, texts, kinds[at], name, [row.old[at] for row in rows if row.old is not None])
+
+
+def _assert_reads(found: pa.Array, rescued: list[dict[str, str]], kind: str, name: str, cells: list[Cell]) -> None:
+    """Compare a column with the one that is read of its cells alone."""
+    expected, misfits = convert(resolve(_KINDS[kind].oid, _KINDS[kind].typmod, {}), cells)
+    found.validate(full=True)
+    assert repr(found.to_pylist()) == repr(expected.to_pylist())
+    assert {row: one[name] for row, one in enumerate(rescued) if name in one} == {
+        one.row: _ZONED.get(one.text, one.text) for one in misfits
+    }

@@ -1,4 +1,4 @@
-"""Events in the plainest form: what each does to a table, one after the other; and what merged rows do to it.
+"""Events in the plainest form, folded at once and by stages; and what merged rows do to a table.
 
 A table is a dict from key to values; a value that nobody knows is None.  Keys and values are integers.
 """
@@ -34,25 +34,6 @@ class Event:
     keeps: tuple[bool, bool] = (False, False)
     old: int = 0
     lsn: int = 1
-
-
-def play(state: State, events: Iterable[Event]) -> State:
-    """Do what each event says."""
-    state = dict(state)
-    for event in events:
-        before: Values = (None, None)
-        if event.action == UPDATE:
-            before = state.get(event.key, before)
-        elif event.action == MOVE:
-            before = state.pop(event.old, before)
-        elif event.action in (DELETE, REMOVE):
-            state.pop(event.key, None)
-        if event.action not in (DELETE, REMOVE):
-            one, two = (
-                was if keeps else value for was, value, keeps in zip(before, event.values, event.keeps, strict=True)
-            )
-            state[event.key] = (one, two)
-    return state
 
 
 def build(events: Sequence[Event]) -> Events:
@@ -186,7 +167,6 @@ __all__ = [
     "Event",
     "comparable",
     "merge",
-    "play",
     "rows_at_once",
     "rows_by_stages",
 ]

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from support.framings import FORMS, Form
 from support.simulator_model import Mark, Model, Session, State
 from support.simulator_sender import Options, Sent, Walsender
-from support.simulator_server import STEP_BYTES, Event, Server
+from support.simulator_server import OPS, STEP_BYTES, Event, Op, Server
 from walreplay.errors import CaptureError, TruncatedMessage
 from walreplay.lsn import format_lsn
 from walreplay.protocol.framing import (
@@ -328,8 +328,12 @@ class Capture:
         return "\n".join(lines)
 
 
-def play(drawn: Drawn) -> Capture:
-    """Make a capture."""
+def play(drawn: Drawn, ops: Sequence[Op] = OPS) -> Capture:
+    """Make a capture.
+
+    Args:
+        ops: what the server's steps may be.
+    """
     o = drawn.options
     version = 1 + o[0] % 4
     form = FORMS[o[4] % len(FORMS)]
@@ -342,7 +346,7 @@ def play(drawn: Drawn) -> Capture:
         skips_empty=o[3] % 2 == 1 and (EMPTY_LATE or not streaming),
         keepalives=o[3] // 2 % 8 if form.has_keepalives else 0,
     )
-    server = Server(1 + o[5] % 3, 1 + o[5] // 3 % 4, o[6], origins=o[7] % 2 == 1)
+    server = Server(1 + o[5] % 4, 1 + o[5] // 4 % 4, o[6], origins=o[7] % 2 == 1, ops=ops)
     server.play(drawn.steps)
     writer = _Writer(form, options, server.wal)
     writer.write(o)

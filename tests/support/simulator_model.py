@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from support.simulator_server import Txn, Values
+from walreplay.protocol.messages import Relation
 
 ORDINARY: Final = "ordinary"
 STREAMED: Final = "streamed"
@@ -20,6 +21,8 @@ PREPARED: Final = "prepared"
 
 Label = tuple[str, int, str | None]
 """Kind, xid and gid of an open transaction."""
+
+Change = tuple[int, str, Relation, Values | None, Values | None]
 
 Row = tuple[str, int, int, int, int, Values | None, Values | None]
 """Op, commit LSN, commit time, top-level xid, ordinal, values, values before; a truncate has none."""
@@ -42,7 +45,7 @@ class Transaction:
     xid: int
     origin: str | None
     gid: str | None
-    changes: tuple[tuple[int, str, str, Values | None, Values | None], ...]
+    changes: tuple[Change, ...]
     messages: tuple[tuple[str, bytes], ...]
 
 
@@ -67,9 +70,9 @@ class State:
         """The row changes of each relation."""
         found: Rows = {}
         for one in self.transactions:
-            for ordinal, op, name, values, before in one.changes:
+            for ordinal, op, relation, values, before in one.changes:
                 row = (op, one.commit_lsn, one.commit_time, one.xid, ordinal, values, before)
-                found.setdefault(name, []).append(row)
+                found.setdefault(relation.qualified_name, []).append(row)
         return found
 
     def faults_of(self, listed: Sequence[Label]) -> list[str]:
@@ -163,13 +166,13 @@ class Model:
         )
 
     def _transaction(self, txn: Txn) -> Transaction:
-        changes: list[tuple[int, str, str, Values | None, Values | None]] = []
+        changes: list[Change] = []
         ordinal = 0
         for change in txn.kept:
             if change.op:
                 for relation in change.relations:
                     values = None if change.op == "t" else change.values
-                    changes.append((ordinal, change.op, relation.qualified_name, values, change.before))
+                    changes.append((ordinal, change.op, relation, values, change.before))
                 ordinal += 1
         return Transaction(
             txn.commit_lsn,

@@ -32,6 +32,7 @@ TABLES: Final = (
         16402, "sales", "orders B", "d", _columns(("id", 23, True), ("note", 25, False), ("mood", MOOD.oid, False))
     ),
     m.Relation(16403, "public", "log", "f", _columns(("n", 23, True), ("body", 25, True))),
+    m.Relation(16404, "sales", "events", "n", _columns(("n", 23, False), ("body", 25, False))),
 )
 RELATIONS: Final = {relation.oid: relation for relation in TABLES}
 
@@ -49,6 +50,11 @@ ORIGINS: Final = ("node_a", "B\n")
 GIDS: Final = ("g", "two\nB", "C" * 20)
 
 _MOST_COLUMNS: Final = 5
+
+_ANEW: Final = 1000
+"""A table that is created again has an oid that is so much higher."""
+_FREE: Final = ("public", "grey")
+"""A name that no table has at first."""
 
 _FIRST_LSNS: Final = (0x1000028, 0x16B3740, 2**32 - 900, 0xA3F_C0467E20)
 _FIRST_XIDS: Final = (700, 2**31 - 8, 3_000_000_000)
@@ -139,12 +145,18 @@ class Txn:
 
     def relation(self, oid: int) -> m.Relation | None:
         """Return what it has made of a table, if it has."""
-        kept = [relation for sub, relation in self.versions if sub.undone is None and relation.oid == oid]
+        kept = [one for sub, one in self.versions if sub.undone is None and _is_of(one, oid)]
         return kept[-1] if kept else None
 
     def uses(self, oid: int) -> bool:
         """Return whether it holds a lock on a table."""
-        return any(relation.oid == oid for change in self.changes for relation in change.relations)
+        used = (one for change in self.changes for one in change.relations)
+        return any(_is_of(one, oid) for one in used) or self.relation(oid) is not None
+
+
+def _is_of(relation: m.Relation, oid: int) -> bool:
+    """Return whether a relation is the table with this oid, or what was created again in its place."""
+    return relation.oid % _ANEW == oid % _ANEW
 
 
 @dataclass(slots=True, eq=False)
@@ -172,10 +184,15 @@ class Event:
 
 
 class Server:
-    """Play steps; `wal` is the result."""
+    """Play steps; `wal` is the result.
 
-    def __init__(self, tables: int, backends: int, base: int, *, origins: bool) -> None:
+    Args:
+        ops: what steps may be, by their first number; without them `OPS`.
+    """
+
+    def __init__(self, tables: int, backends: int, base: int, *, origins: bool, ops: Sequence[Op] = ()) -> None:
         self.wal: list[Event] = []
+        self._ops = ops or OPS
         self._tables = TABLES[:tables] if base % 2 == 0 else TABLES[-tables:]
         self._current = dict(RELATIONS)
         self._origins = origins
@@ -192,7 +209,7 @@ class Server:
         """Play steps one after the other."""
         for step in steps:
             self._step = step
-            _OPS[step[0] % len(_OPS)](self)
+            self._ops[step[0] % len(self._ops)](self)
 
     # Sessions of the server.
 
@@ -300,6 +317,9 @@ class Server:
         relation = self._table
         if relation is None:
             return
+        if relation.replica_identity == "n":
+            self._insert()
+            return
         row, full = self._row(relation), relation.replica_identity == "f"
         if full:
             old = self._row(relation)
@@ -312,7 +332,7 @@ class Server:
     def _move(self) -> None:
         """Change a row's key."""
         relation = self._table
-        if relation is None or relation.replica_identity == "f":
+        if relation is None or relation.replica_identity in "fn":
             self._update()
             return
         key, row = _key(self._row(relation)), self._row(relation)
@@ -321,6 +341,9 @@ class Server:
     def _delete(self) -> None:
         relation = self._table
         if relation is None:
+            return
+        if relation.replica_identity == "n":
+            self._insert()
             return
         row = self._row(relation)
         if relation.replica_identity == "f":
@@ -339,9 +362,8 @@ class Server:
 
     def _alter(self) -> None:
         """Add a column to a table, drop or rename its last one; nobody else may be at work on it."""
-        relation, own = self._table, self._txns[self._backend]
-        others = [*self._txns, *self._prepared]
-        if relation is None or any(txn is not None and txn is not own and txn.uses(relation.oid) for txn in others):
+        relation = self._locked(self._oid)
+        if relation is None:
             return
         self._serial += 1
         columns, last = relation.columns, relation.columns[-1]
@@ -352,9 +374,49 @@ class Server:
             columns = (*columns, m.Column(f"c{self._serial}", 25, -1, relation.replica_identity == "f"))
         elif len(columns) > 2:
             columns = columns[:-1]
+        self._turn(relation, replace(relation, columns=columns))
+
+    def _locked(self, oid: int) -> m.Relation | None:
+        """Return a table as the session's transaction has it; None where another one is at work on it."""
+        own = self._txns[self._backend]
+        others = [txn for txn in (*self._txns, *self._prepared) if txn is not None and txn is not own]
+        return None if any(txn.uses(oid) for txn in others) else self._visible(oid)
+
+    def _turn(self, relation: m.Relation, into: m.Relation) -> None:
+        """Have the session's transaction make something else of a table."""
         self._change(None, altered=relation.oid)
         txn, stack = self._open()
-        txn.versions.append((stack[-1], replace(relation, columns=columns)))
+        txn.versions.append((stack[-1], into))
+
+    # How names pass from table to table.
+
+    def _swap(self) -> None:
+        """Let two tables have each other's names, or more of them pass theirs on in a circle."""
+        first, count = self._step[2] % len(self._tables), 2 + self._step[3] % 2
+        oids = dict.fromkeys(self._tables[(first + n) % len(self._tables)].oid for n in range(count))
+        found = [self._locked(oid) for oid in oids]
+        relations = [relation for relation in found if relation is not None]
+        if len(relations) < len(found):
+            return
+        for relation, other in zip(relations, (*relations[1:], relations[0]), strict=True):
+            self._turn(relation, replace(relation, namespace=other.namespace, name=other.name))
+
+    def _rename(self) -> None:
+        """Give a table a name that no table has, or may come to have."""
+        relation = self._locked(self._oid)
+        open_ = [one for txn in (*self._txns, *self._prepared) if txn is not None for _, one in txn.versions]
+        taken = {(one.namespace, one.name) for one in (*self._current.values(), *open_)}
+        free = [name for name in (*((one.namespace, one.name) for one in TABLES), _FREE) if name not in taken]
+        if relation is not None and free:
+            namespace, name = free[self._step[3] % len(free)]
+            self._turn(relation, replace(relation, namespace=namespace, name=name))
+
+    def _recreate(self) -> None:
+        """Drop a table, and create one of its name."""
+        relation = self._locked(self._oid)
+        if relation is not None:
+            self._serial += 1
+            self._turn(relation, replace(relation, oid=relation.oid % _ANEW + _ANEW * (100 + self._serial)))
 
     def _hidden(self) -> None:
         """Write to a table that is not published."""
@@ -469,24 +531,51 @@ class Server:
     def _nothing(self) -> None:
         pass
 
-    # How often each comes; the first is what shrinking ends at.
-    OPS = (
-        *[_nothing, _message, _loose, _announce, _hidden, _truncate, _release, _connect, _move],
-        *[_insert] * 6,
-        *[_alter] * 2,
-        *[_burst] * 4,
-        *[_update] * 2,
-        *[_delete] * 2,
-        *[_savepoint] * 7,
-        *[_rollback_to] * 5,
-        *[_commit] * 13,
-        *[_rollback] * 2,
-        *[_prepare] * 3,
-        *[_decide] * 3,
-    )
 
+Op = Callable[[Server], None]
 
-_OPS: Final[tuple[Callable[[Server], None], ...]] = Server.OPS
+# How often each comes; the first is what shrinking ends at.
+OPS: Final[tuple[Op, ...]] = (
+    *[
+        Server._nothing,
+        Server._message,
+        Server._loose,
+        Server._announce,
+        Server._hidden,
+        Server._truncate,
+        Server._release,
+        Server._connect,
+        Server._move,
+    ],
+    *[Server._insert] * 6,
+    *[Server._alter] * 2,
+    *[Server._burst] * 4,
+    *[Server._update] * 2,
+    *[Server._delete] * 2,
+    *[Server._savepoint] * 7,
+    *[Server._rollback_to] * 5,
+    *[Server._commit] * 13,
+    *[Server._rollback] * 2,
+    *[Server._prepare] * 3,
+    *[Server._decide] * 3,
+)
+NAMING: Final[tuple[Op, ...]] = (
+    *[
+        Server._nothing,
+        Server._connect,
+        Server._truncate,
+        Server._move,
+        Server._alter,
+        Server._rename,
+        Server._recreate,
+        Server._rollback,
+        Server._delete,
+    ],
+    *[Server._insert] * 4,
+    *[Server._update, Server._swap, Server._savepoint, Server._rollback_to, Server._prepare, Server._decide] * 2,
+    *[Server._commit] * 6,
+)
+"""What passes names from table to table."""
 
 
 def _key(row: Values) -> Values:

@@ -27,6 +27,7 @@ from support.event_model import (
     REMOVE,
     UPDATE,
     Event,
+    State,
     Values,
     brought_together,
     build,
@@ -127,6 +128,20 @@ def versions_of(changes: Iterable[Change], *, keep: bool, watched: Sequence[int]
                 _go_on(there, made, version, before, watched)
         found += [version for version in made if keep or version.end != lsn]
     return found
+
+
+def state_after(state: State, events: Iterable[Event]) -> State:
+    """Return the rows that a table has behind events, each of which does what it says."""
+    changes = [Change(Event(INSERT, key, sent(values), lsn=0), 0, "c") for key, values in state.items()]
+    changes += [Change(event, 0, "u") for event in events]
+    return {one.key: one.values for one in versions_of(changes, keep=True) if one.end is None}
+
+
+def sent(values: Values) -> tuple[int, int]:
+    """Return values that are known."""
+    assert values[0] is not None
+    assert values[1] is not None
+    return values[0], values[1]
 
 
 def _go_on(
