@@ -156,7 +156,6 @@ MAKERS = ("ColumnType", "_column", "replace")
 ASKING = {
     "types/families.py": "has the records",
     "decode/columns/make.py": "has the builders",
-    "types/by_value.py": "texts of settings",
 }
 ASKED = {
     "STRING": "text, whose meaning is the type's name's, is unlike all families with a form",
