@@ -558,7 +558,7 @@ class Findings:
         facts = joined.facts
         if facts is None:
             return
-        self._cover(facts, joined)
+        self._cover(facts)
         self.changes += facts.changes
         self.sessions += facts.sessions
         self.open, self.unfinished = facts.open_at_end, facts.unfinished_bytes
@@ -568,7 +568,7 @@ class Findings:
             self._count(rows, facts.name)
         self._note_sessions(facts, joined)
 
-    def _cover(self, facts: FileFacts, joined: Joined) -> None:
+    def _cover(self, facts: FileFacts) -> None:
         own = UnbrokenFiles(
             facts.name,
             facts.name,

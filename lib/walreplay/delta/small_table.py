@@ -313,10 +313,10 @@ def _conformed(array: pa.Array, kind: pa.DataType) -> pa.Array | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
 # Histories
 
 
+@dataclass(frozen=True, slots=True)
 class _Ends:
     """Which versions of the table end, and when.
 

@@ -25,7 +25,7 @@ from walreplay.session.naming import jobs_named
 from walreplay.spark.staged_rows import FileStaging
 from walreplay.spark.staging import Staging
 from walreplay.writing.by_files import choose_writer
-from walreplay.writing.writer import TableWriter
+from walreplay.writing.by_statements import TableWriter
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -83,7 +83,6 @@ class RunContext:
         # Settings that the job needs do not reach the caller's session.
         run = cls(spark, own_session(spark), target, settings, ledger, writer, progress or NoProgress())
         run.metrics = None if metrics is None else os.fspath(metrics)
-        run.warnings.extend(writer.warnings)
         return run
 
     @contextmanager

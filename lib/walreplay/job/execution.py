@@ -99,9 +99,9 @@ class RunTables:
             own, check_lock = own_session(self.run.spark), self.run.ledger.check_lock
             if step.is_shared:
                 named = replace(named, source=self.run.target.source)
-                moved = move_rows(own, self.run.writer, step, named, check_lock)
+                moved = move_rows(own, step, named, check_lock)
             else:
-                moved = move(own, self.run.writer, step, named, check_lock, fence)
+                moved = move(own, step, named, check_lock, fence)
             if moved.note is not None:
                 self.run.warnings.append(moved.note)
             if moved.is_copy:

@@ -138,7 +138,7 @@ class Installing:
             storage_errors(place, if_damaged=f"move {place} away, and run again: it is made anew"),
             session_with(context.spark, delta.SMALL_STATE) as own,
         ):
-            version = replace_rows(own, context.writer, what)
+            version = replace_rows(own, what)
         if version is None:
             context.warnings.append(f"{entry.name}: its new rows are gone, so it is as it was; rebuild it again")
             return None

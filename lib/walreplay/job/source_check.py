@@ -42,7 +42,7 @@ from walreplay.table.sharing import (
     with_needed,
 )
 from walreplay.table.table_run import table_schema
-from walreplay.writing.writer import TableWriter
+from walreplay.writing.by_statements import TableWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,7 +12,7 @@ The lock (`walreplay.ledger.state`) is in this row.  A run takes it by a conditi
 optimistic concurrency decides between two runs.  The write that ends a run releases it.  No write of the row succeeds
 for a run that does not hold it.  In a target's first run the row exists, ``new``, before there is a plan.
 
-Each change is one commit with a condition (`walreplay.writing.writer.OneRow`).
+Each change is one commit with a condition (`walreplay.writing.by_statements.OneRow`).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from walreplay.session.isolation import has_own_sessions, own_session, session_w
 from walreplay.session.naming import jobs_named
 from walreplay.stream.plan import Plan
 from walreplay.table.registry import MirrorEntry
-from walreplay.writing.writer import TableWriter
+from walreplay.writing.by_statements import TableWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -734,7 +734,7 @@ class Ledger:
             # If the run was interrupted here, the commit is there already, and Delta skips a second one.
             if create or not resumed or delta.find_commit(spark, table, commit) is None:
                 append = self._writer.append(spark, table, schema, create=create, properties=OF_HISTORY)
-                append.write_rows(rows, schema)
+                append.write_rows(rows)
                 version = append.commit(commit)
                 check_recorded(spark, table, commit, version)
                 log("commit", table=table.text, run=state.run, version=version, rows=len(rows))

@@ -27,7 +27,8 @@ from walreplay.spark.staging import Staging
 from walreplay.spark.workers.rows import MESSAGE, MESSAGES_TABLE, PARTS_TABLE, TRANSACTION, TRANSACTIONS_TABLE
 from walreplay.stream.duplicates import XIDS, Followed, differing, lost, unknown
 from walreplay.stream.plan import Plan
-from walreplay.writing.writer import Append, TableWriter
+from walreplay.writing.by_statements import TableWriter
+from walreplay.writing.writer import Append
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, Final
 from walreplay.delta import statements as delta
 from walreplay.delta.commits import needed_by
 from walreplay.delta.local import clear_leftovers
-from walreplay.delta.properties import conflicts_told, ensure, say
+from walreplay.delta.properties import change_layout, conflicts_told, ensure, say, shown, unset
 from walreplay.delta.target import TableName, Target, folder_at, quote
 from walreplay.errors import TargetError
 from walreplay.session import steps
@@ -38,7 +38,6 @@ from walreplay.session.folders import forget_files
 from walreplay.session.reach import local_folder
 from walreplay.table.placement import Move
 from walreplay.table.registry import MirrorEntry
-from walreplay.writing.writer import TableWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -166,12 +165,7 @@ class MovedTable:
 
 
 def move(
-    spark: SparkSession,
-    writer: TableWriter,
-    step: Move,
-    commit: delta.CommitId,
-    check_lock: Callable[..., None],
-    fence: Fence | None,
+    spark: SparkSession, step: Move, commit: delta.CommitId, check_lock: Callable[..., None], fence: Fence | None
 ) -> MovedTable:
     """Move a table; a table that was moved before is left as it is.
 
@@ -330,7 +324,7 @@ class Replacing:
     check_lock: Callable[..., None]
 
 
-def replace_rows(spark: SparkSession, writer: TableWriter, what: Replacing) -> int | None:
+def replace_rows(spark: SparkSession, what: Replacing) -> int | None:
     """Put the rows in place, and return the version that the table has with them; None if they are gone.
 
     Args:
@@ -349,7 +343,7 @@ def replace_rows(spark: SparkSession, writer: TableWriter, what: Replacing) -> i
         if what.resumed and not delta.exists(spark, what.source):
             # Somebody has removed them: the table stays as it is.
             return None
-        _write(spark, writer, what, there=there)
+        _write(spark, what, there=there)
         found = delta.find_commit(spark, table, what.commit)
     if found is None:
         raise TargetError(
@@ -360,7 +354,7 @@ def replace_rows(spark: SparkSession, writer: TableWriter, what: Replacing) -> i
             "remove the table and run walreplay rebuild again, which makes it anew",
         )
     steps.reached(f"rows replaced: {entry.name}")
-    _lay_out(spark, writer, what)
+    _lay_out(spark, what)
     return found.version
 
 
@@ -371,12 +365,12 @@ def _clear(spark: SparkSession, table: TableName) -> None:
         clear_leftovers(folder)
 
 
-def _write(spark: SparkSession, writer: TableWriter, what: Replacing, *, there: bool) -> None:
+def _write(spark: SparkSession, what: Replacing, *, there: bool) -> None:
     entry, table, before = what.entry, what.entry.table, what.before
     rows = delta.read(spark, what.source)
     if there and before is not None and before.layout.cluster_by:
         # Delta does not drop a column that clusters.
-        _alter(spark, what, "CLUSTER BY NONE")
+        change_layout(spark, what.entry.table, "CLUSTER BY NONE", what.check_lock)
     if there:
         ensure(spark, table, needed_by(rows.schema.jsonValue()["fields"]), what.check_lock)
     with _may_be_emptied(spark, what, there=there), conflicts_told(table, what.check_lock):
@@ -400,33 +394,21 @@ def _write(spark: SparkSession, writer: TableWriter, what: Replacing, *, there: 
 @contextmanager
 def _may_be_emptied(spark: SparkSession, what: Replacing, *, there: bool) -> Iterator[None]:
     """Let the rows of a table that is only appended to be replaced, this once."""
-    is_closed = there and _properties(spark, what.entry.table).get(_APPENDS_ONLY, "").lower() == "true"
+    is_closed = there and shown(spark, what.entry.table).get(_APPENDS_ONLY, "").lower() == "true"
     if is_closed:
-        _alter(spark, what, f"UNSET TBLPROPERTIES ({delta.literal(_APPENDS_ONLY)})")
+        unset(spark, what.entry.table, [_APPENDS_ONLY], (), what.check_lock)
     yield
     if is_closed:
-        _alter(spark, what, f"SET TBLPROPERTIES ({delta.listed({_APPENDS_ONLY: 'true'})})")
+        ensure(spark, what.entry.table, {_APPENDS_ONLY: "true"}, what.check_lock)
 
 
-def _properties(spark: SparkSession, table: TableName) -> dict[str, Any]:
-    return {row.key: row.value for row in spark.sql(f"SHOW TBLPROPERTIES {table.sql}").collect()}
-
-
-def _lay_out(spark: SparkSession, writer: TableWriter, what: Replacing) -> None:
+def _lay_out(spark: SparkSession, what: Replacing) -> None:
     """Set the table's properties, its comment and its clustering; none of it changes rows or columns."""
-    wanted, before = what.entry.layout, what.before
-    known = {} if before is None else dict(before.layout.properties)
-    gone = [name for name in known if name not in dict(wanted.properties)]
-    if gone:
-        _alter(spark, what, f"UNSET TBLPROPERTIES IF EXISTS ({', '.join(map(delta.literal, gone))})")
-    ensure(spark, what.entry.table, dict(wanted.properties), what.check_lock)
-    comment = "" if before is None else before.comment
-    say(spark, what.entry.table, comment, what.entry.comment, what.check_lock)
-    if wanted.cluster_by:
-        _alter(spark, what, f"CLUSTER BY ({', '.join(map(quote, wanted.cluster_by))})")
-
-
-def _alter(spark: SparkSession, what: Replacing, change: str) -> None:
-    what.check_lock()
-    spark.sql(f"ALTER TABLE {what.entry.table.sql} {change}")
-    delta.forget_version(spark)
+    table, before, check_lock = what.entry.table, what.before, what.check_lock
+    wanted, columns = dict(what.entry.layout.properties), what.entry.layout.cluster_by
+    if before is not None:
+        unset(spark, table, dict(before.layout.properties), wanted, check_lock)
+    ensure(spark, table, wanted, check_lock)
+    say(spark, table, "" if before is None else before.comment, what.entry.comment, check_lock)
+    if columns:
+        change_layout(spark, table, f"CLUSTER BY ({', '.join(map(quote, columns))})", check_lock)

@@ -34,7 +34,6 @@ from walreplay.table.sharing import Needed, check_output, column_conflict, colum
 from walreplay.table.table_run import ALTER, MERGE, TableRun, is_own, table_schema
 from walreplay.writing.alter import has_rescued, rewritten, touches_rescued, write_rewritten
 from walreplay.writing.move import MovedTable, occupied, remove
-from walreplay.writing.writer import TableWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -90,9 +89,7 @@ def _is_in_between(error: BaseException | None) -> bool:
     return False
 
 
-def move_rows(
-    spark: SparkSession, writer: TableWriter, step: Move, commit: delta.CommitId, check_lock: Callable[..., None]
-) -> MovedTable:
+def move_rows(spark: SparkSession, step: Move, commit: delta.CommitId, check_lock: Callable[..., None]) -> MovedTable:
     """Move the source's own rows from a shared table, to one, or both; rows that were moved before are left there.
 
     They are copied in one commit, and removed in another.  If the run is killed in between, the copy's tells.
@@ -104,12 +101,10 @@ def move_rows(
     Raises:
         TargetError: the rows cannot be moved there.
     """
-    return _until_done(lambda _: _move_rows(spark, writer, step, commit, check_lock), step.name, check_lock)
+    return _until_done(lambda _: _move_rows(spark, step, commit, check_lock), step.name, check_lock)
 
 
-def _move_rows(
-    spark: SparkSession, writer: TableWriter, step: Move, commit: delta.CommitId, check_lock: Callable[..., None]
-) -> MovedTable:
+def _move_rows(spark: SparkSession, step: Move, commit: delta.CommitId, check_lock: Callable[..., None]) -> MovedTable:
     note = None
     if delta.exists(spark, step.source) and (step.leaves is None or _found(spark, step.source, commit) is None):
         rows = delta.read(spark, step.source)
@@ -117,7 +112,7 @@ def _move_rows(
             rows = rows.where(is_own(step.leaves))
         if not delta.exists(spark, step.destination) or _found(spark, step.destination, commit) is None:
             check_lock()
-            _copy(spark, writer, step, rows, commit, check_lock)
+            _copy(spark, step, rows, commit, check_lock)
         steps.reached(f"rows copied: {step.name}")
         check_lock()
         if step.leaves is None:
@@ -135,12 +130,7 @@ def _found(spark: SparkSession, table: TableName, commit: delta.CommitId) -> del
 
 
 def _copy(
-    spark: SparkSession,
-    writer: TableWriter,
-    step: Move,
-    rows: DataFrame,
-    commit: delta.CommitId,
-    check_lock: Callable[..., None],
+    spark: SparkSession, step: Move, rows: DataFrame, commit: delta.CommitId, check_lock: Callable[..., None]
 ) -> None:
     found = delta.schema_of(spark, step.destination)
     if found is None:
@@ -159,12 +149,12 @@ def _copy(
             path=step.destination.text,
             remedy="Keep its place by a destination_table under objects",
         )
-    change_columns(spark, writer, step.destination, changes, check_lock)
+    change_columns(spark, step.destination, changes, check_lock)
     only = "" if step.joins is None else is_own(step.joins)
     delta.write(delta.like_table(rows, step.destination), step.destination, "overwrite", commit, only=only)
 
 
-def make_ready(spark: SparkSession, writer: TableWriter, run: TableRun, number: int) -> bool:
+def make_ready(spark: SparkSession, run: TableRun, number: int) -> bool:
     """Have the table there, with a column for all that an epoch's rows have; this changes no rows.
 
     Args:
@@ -193,7 +183,7 @@ def make_ready(spark: SparkSession, writer: TableWriter, run: TableRun, number: 
     changes = needed(columns_there(found), columns_in(schema))
     for column in changes.conflicts:
         raise column_conflict(plan, column)
-    change_columns(spark, writer, plan.table, changes, run.check_lock, run.merge(number).comments({}))
+    change_columns(spark, plan.table, changes, run.check_lock, run.merge(number).comments({}))
     # Of its rows, the source alone writes any, under its own lock.
     own = delta.read(spark, plan.table).where(is_own(plan.metadata.share))
     return plan.before is None and number == 0 and own.limit(1).isEmpty()
@@ -231,7 +221,6 @@ def _make(spark: SparkSession, run: TableRun, number: int) -> None:
 
 def change_columns(
     spark: SparkSession,
-    writer: TableWriter,
     table: TableName,
     changes: Needed,
     check_lock: Callable[..., None],
