@@ -227,12 +227,12 @@ class Job:
                     state,
                     decoded,
                     run,
+                    places,
                     source=self.source,
                     captures=self.captures,
                     files=len(reading.files),
                     size=reading.size,
                     seen=new.seen(found.files, plan.resume.last_path),
-                    places=places,
                 )
 
             return self._applied(staging, Work(plan, reading.size, state, write_plan))
@@ -288,7 +288,9 @@ class Job:
 
         def begun(_: Plan, __: int, places: tuple[str, ...]) -> State:
             # Another configuration may want its tables elsewhere.
-            return interrupted if places == interrupted.places else self.run.ledger.take_places(interrupted, places)
+            if places == interrupted.places:
+                return interrupted
+            return self.run.ledger.write(replace(interrupted, places=places))
 
         with self.run.staging() as staging:
             work = Work(plan, interrupted.bytes, interrupted, begun, resumed=True)

@@ -258,7 +258,7 @@ class BaseLoad:
             return
         if state.load.writing:
             raise self.context.ledger.interrupted(state.load)
-        self.context.ledger.give_up_load(state)
+        self.context.ledger.write(state.ended(state.tables))
 
     def _note(
         self, begun: PlannedLoad, before: Load | None, rows: BaseRows, *, resumed: bool
@@ -282,10 +282,10 @@ class BaseLoad:
                     state,
                     self.load(begun) if before is None else replace(self.load(begun), id=before.id),
                     number,
+                    places,
                     source=begun.source,
                     files=rows.files,
                     size=rows.size or 0,
-                    places=places,
                 )
         steps.reached("load written down")
         return noted, found
@@ -333,7 +333,8 @@ class BaseLoad:
         with context.stage("check"):
             runs = table_runs(context, tables, found, staged, buckets, commit, resumed=resumed)
             check_unique(context.own, staging, runs)
-            state = context.ledger.note_writing(noted)
+            # From now on, tables may have the load's commit.
+            state = context.ledger.write(replace(noted, load=replace(load, writing=True)))
         steps.reached("plan written")
         runs = [_ending(one, self.lsn, load.top) for one in runs]
         reports = RunTables(context).apply(runs, staging, [lambda: None])
@@ -444,7 +445,7 @@ class BaseLoad:
                 replace(entry, base_lsn=self.lsn + 1) if entry.oid in loaded else entry
                 for entry in left_at(tables.entries, left, state.load.id)
             ]
-            context.ledger.record_load(state, report, entries, plan.announced, resumed=resumed)
+            context.ledger.record(state, report, entries, plan.announced, resumed=resumed)
         steps.reached("run recorded")
         return timed(report, began, context.stages)
 

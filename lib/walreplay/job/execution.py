@@ -81,7 +81,7 @@ class RunTables:
                     fence.put_up(partial(self.run.ledger.check_lock, sure=True))
                 if not state.vacated:
                     copied |= self._move_all(placement.leaving, commit, 0, fence)
-                    state = self.run.ledger.note_vacated(state)
+                    state = self.run.ledger.write(replace(state, vacated=True))
                     steps.reached("places left")
                 copied |= self._move_all(placement.arriving, commit, len(placement.leaving), fence)
             finally:

@@ -87,7 +87,7 @@ class Installing:
         there = {entry.oid for entry in state.tables if not entry.set_aside}
         made = {one.entry.table: one.entry.name for one in rebuild.tables if one.entry.oid not in there}
         with self.context.apart(made) as places:
-            return self.context.ledger.write_rebuild(state, rebuild, number, places=places)
+            return self.context.ledger.write_rebuild(state, rebuild, number, places)
 
     def finish(self, state: State, *, resumed: bool) -> tuple[State, RunReport]:
         """Put the rows in their tables, remove the tables that they were made in, and record it.
@@ -180,6 +180,6 @@ class Installing:
                 one.entry.oid: one.entry for one in rebuild.tables if one.entry.oid in versions
             }
             left = left_at(tuple(entries.values()), versions, rebuild.id)
-            state = context.ledger.record_load(state, report, left, (), resumed=resumed)
+            state = context.ledger.record(state, report, left, resumed=resumed)
         steps.reached("run recorded")
         return state, report

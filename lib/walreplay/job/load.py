@@ -224,5 +224,5 @@ def give_up_load(
                     remedy=f"Run it again, as of LSN {format_lsn(load.at_lsn)}, which finishes it; or load all of them "
                     "as of another one, with --replace",
                 )
-            context.ledger.give_up_load(state)
+            context.ledger.write(state.ended(state.tables))
     return f"the load of {load.names} as of LSN {format_lsn(load.at_lsn)} is forgotten"
