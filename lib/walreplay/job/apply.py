@@ -358,25 +358,7 @@ class Job:
         again = self.run.ledger.read()
         # Without the lock, another run may have begun meanwhile.
         if again is not None and (again.run, again.phase) == (state.run, state.phase):
-            known = state.resume.place.high_lsn if state.resume is not None else -1
-            raise newer_error(ahead[0], ahead[0].standing.ahead[-1], known)
+            raise newer_error(ahead[0], ahead[0].standing.ahead[-1], state.reached[0])
 
     def _nothing_new(self, state: State | None) -> RunReport:
-        resume = state.resume if state is not None else None
-        applied = resume.place.high_lsn if resume is not None and resume.place.high_lsn >= 0 else None
-        return RunReport(
-            run=None,
-            status="nothing new",
-            captures=self.captures,
-            target=self.run.target.text,
-            files=0,
-            capture_bytes=0,
-            transactions=0,
-            changes=0,
-            applied_lsn=applied,
-            applied_commit_ts=to_datetime(resume.place.high_commit_time) if applied is not None and resume else None,
-            tables=(),
-            warnings=tuple(self.run.warnings),
-            seconds=0.0,
-            stages=self.run.stages,
-        )
+        return self.run.report(None, "nothing new", self.captures, (-1, 0) if state is None else state.reached)

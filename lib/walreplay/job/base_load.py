@@ -31,7 +31,7 @@ from walreplay.job.table_check import highest_recorded
 from walreplay.job.target_check import CheckedTable, check_unique, highest_of
 from walreplay.ledger.ledger import LOADING, PLANNED, REBUILDING, Load, State
 from walreplay.loading.description import HOW_TO_DESCRIBE, Description, write_description
-from walreplay.lsn import POSTGRES_EPOCH_UNIX_MICROS, format_lsn, to_datetime
+from walreplay.lsn import POSTGRES_EPOCH_UNIX_MICROS, format_lsn
 from walreplay.names import Output
 from walreplay.protocol.framing import Framing
 from walreplay.protocol.messages import Relation
@@ -208,7 +208,9 @@ class BaseLoad:
         wanted = frozenset(relation for relation in plan.announced if relation in mirrored)
         left = sorted({relation.qualified_name for relation in plan.announced if relation not in mirrored})
         if not wanted:
-            raise ConfigError("the configuration wants none of the tables", path=self.origin, remedy="Check --config")
+            raise ConfigError(
+                "the configuration wants none of the tables", path=self.base.origin, remedy="Check --config"
+            )
         if left:
             self.context.warnings.append(f"the configuration leaves out {', '.join(left)}: not loaded")
         return wanted
@@ -402,11 +404,6 @@ class BaseLoad:
             )
         return max(known, highest_of(found)) + 1
 
-    @property
-    def origin(self) -> str:
-        """Where the rows are from."""
-        return self.base.origin
-
     def _record(
         self,
         state: State,
@@ -419,23 +416,13 @@ class BaseLoad:
         began: float,
     ) -> RunReport:
         context = self.context
-        high = plan.upto_lsn
         assert state.load is not None
-        report = RunReport(
-            run=state.run,
-            status="loaded",
-            captures=self.origin,
-            target=context.target.text,
+        told = (replace(one, truncated=False) for one in reports)
+        report = replace(
+            context.report(state.run, "loaded", self.base.origin, (plan.upto_lsn, plan.upto_commit_time), told),
             files=rows.files,
             capture_bytes=rows.size or 0,
-            transactions=0,
             changes=tables.changes,
-            applied_lsn=high if high >= 0 else None,
-            applied_commit_ts=to_datetime(plan.upto_commit_time) if high >= 0 else None,
-            tables=tuple(replace(one, truncated=False) for one in reports),
-            warnings=tuple(context.warnings),
-            seconds=0.0,
-            stages=context.stages,
             writer=context.writer.way,
         )
         loaded = {table.oid for table in tables.tables}

@@ -29,7 +29,7 @@ from walreplay.job.target_check import CheckedTable, TableChecks
 from walreplay.ledger.ledger import run_id
 from walreplay.ledger.state import State
 from walreplay.ledger.transactions import History
-from walreplay.lsn import POSTGRES_EPOCH_UNIX_MICROS, format_lsn, to_datetime
+from walreplay.lsn import POSTGRES_EPOCH_UNIX_MICROS, format_lsn
 from walreplay.names import source_oid
 from walreplay.progress import log
 from walreplay.report import Action, RunReport, TableReport
@@ -502,20 +502,14 @@ class Applying:
         """Record the run in the ledger, which ends it."""
         run, plan, state, tables = self.run, prepared.plan, prepared.state, prepared.tables
         run.warnings.extend(_later_rows(tables.entries, plan.upto_lsn))
-        report = RunReport(
-            run=state.run,
-            status="applied",
-            captures=self.captures,
-            target=run.target.text,
+        reached = plan.upto_lsn, plan.upto_commit_time
+        report = replace(
+            run.report(state.run, "applied", self.captures, reached, [*reports, *moved(tables)]),
             files=state.files,
             capture_bytes=work.size,
             transactions=plan.transactions,
             changes=tables.changes,
-            applied_lsn=plan.upto_lsn if plan.upto_lsn >= 0 else None,
-            applied_commit_ts=to_datetime(plan.upto_commit_time) if plan.upto_lsn >= 0 else None,
-            tables=tuple(sorted([*reports, *moved(tables)], key=lambda report: report.name)),
             warnings=tuple(run.warnings[self.told :]),
-            seconds=0.0,
             stages=run.phases,
             writer=run.writer.way,
         )

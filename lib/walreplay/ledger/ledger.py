@@ -465,12 +465,10 @@ class Ledger:
             relations: of the tables that were loaded; a plan has those of its own.
             resumed: the run was begun before: some of it may be recorded already.
         """
-        reached = (-1, 0)
+        reached = state.reached
         if state.plan is not None:
             plan, relations = state.plan, state.plan.announced
             reached, state = (plan.upto_lsn, plan.upto_commit_time), replace(state, resume=plan.resume)
-        elif state.resume is not None:
-            reached = (state.resume.place.high_lsn, state.resume.place.high_commit_time)
         ended = state.ended(tables)
         waiting = ended.resume.open_transactions if ended.resume is not None else ()
         assert ended.finished_at is not None

@@ -457,6 +457,12 @@ class State:
         return self.source == source or (is_empty and not (self.load is not None and self.load.writing))
 
     @property
+    def reached(self) -> tuple[int, int]:
+        """Commit LSN and time of the last transaction that is applied; an LSN of -1 for none."""
+        place = None if self.resume is None else self.resume.place
+        return (-1, 0) if place is None else (place.high_lsn, place.high_commit_time)
+
+    @property
     def run_id(self) -> RunId:
         """What the commits of the run at work say of it."""
         beside = self.load or self.rebuild

@@ -29,7 +29,7 @@ from walreplay.writing.by_statements import TableWriter
 from walreplay.writing.writer import Append
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 
 _KNOWN: Final = -1
@@ -224,20 +224,8 @@ class History:
         if self._plan.decided:
             decided = spark.createDataFrame(self._decided(), _DECIDED)
             parts = parts.unionByName(decided.selectExpr("*", "0L AS changes", "0L AS digest"))
-        # Where a transaction begins, or commits; parts that go on elsewhere have no offset.
-        where = f.expr("CASE WHEN offset >= 0 THEN offset END")
-        return parts.groupBy("commit_lsn", "session").agg(
-            f.max("commit_ts").alias("commit_ts"),
-            f.max("xid").alias("xid"),
-            f.max("gid").alias("gid"),
-            f.max("origin").alias("origin"),
-            f.sum("changes").alias("changes"),
-            f.bit_xor("digest").alias("digest"),
-            f.min("applied").alias("applied"),
-            f.min("complete").alias("complete"),
-            f.min_by("path", where).alias("path"),
-            f.min(where).alias("offset"),
-        )
+        more = (f.max("gid").alias("gid"), f.max("origin").alias("origin"), f.min("applied").alias("applied"))
+        return whole_transactions(parts, more=more)
 
     def _decided(self) -> Sequence[tuple[int, datetime, int, str | None, str | None, int, bool, bool, str, int]]:
         return [
@@ -276,6 +264,29 @@ class History:
         decided = {item.xid for item in self._plan.decided}
         rows = records.where(f"xid IN ({listed})").select("xid").distinct().collect()
         return {row.xid for row in rows} - decided
+
+
+def whole_transactions(parts: DataFrame, *by: str, more: Sequence[Column] = ()) -> DataFrame:
+    """Return one row for each transaction and session, of its parts, which may lie in several files.
+
+    Args:
+        by: other columns that keep parts apart.
+        more: what the rows have of other columns.
+    """
+    from pyspark.sql import functions as f
+
+    # Where a transaction begins, or commits; parts that go on elsewhere have no offset.
+    where = f.expr("CASE WHEN offset >= 0 THEN offset END")
+    return parts.groupBy("commit_lsn", "session", *by).agg(
+        f.max("commit_ts").alias("commit_ts"),
+        f.max("xid").alias("xid"),
+        f.sum("changes").alias("changes"),
+        f.bit_xor("digest").alias("digest"),
+        f.min("complete").alias("complete"),
+        f.min_by("path", where).alias("path"),
+        f.min(where).alias("offset"),
+        *more,
+    )
 
 
 def _missing(copies: DataFrame, together: DataFrame) -> DataFrame:
