@@ -18,13 +18,12 @@ from typing import TYPE_CHECKING, Any
 from walreplay.archive.index import ArchiveIndex, home_of, table_of
 from walreplay.config import Settings, make_settings
 from walreplay.decode.scan import Until
-from walreplay.delta.target import Target, catalog_errors
+from walreplay.delta.target import catalog_errors
 from walreplay.errors import OrderError, TargetError
 from walreplay.job.context import RunContext
 from walreplay.job.execution import Applying, Work, joined, run_bytes_of, table_checks, timed
 from walreplay.job.installing import Installing
 from walreplay.job.scanning import NewFiles, RunInput, Scanning
-from walreplay.job.source_check import check_places
 from walreplay.job.table_check import newer_error
 from walreplay.ledger.runs import metrics_of
 from walreplay.ledger.state import PLANNED, REBUILDING, State, now
@@ -33,7 +32,6 @@ from walreplay.lsn import format_lsn, to_datetime
 from walreplay.progress import Progress
 from walreplay.report import RunReport
 from walreplay.session import steps
-from walreplay.session.failures import spark_errors
 from walreplay.session.isolation import has_own_sessions
 from walreplay.session.reach import folder_of
 from walreplay.spark.captures import CaptureFile, list_captures, root_of
@@ -88,11 +86,8 @@ def run_job(
     Args:
         until: the last transaction that is wanted; None for the captures' end.
     """
-    settings = make_settings(config)
-    place = Target.parse(str(target)).of_source(settings.ledger_name)
-    with spark_errors(path=place.text):
-        check_places(str(captures), place)
-        run = RunContext.of(spark, place, settings, progress, metrics=metrics)
+    given = make_settings(config), progress
+    with RunContext.on(spark, target, *given, reads=str(captures), metrics=metrics) as run:
         return Job(run, str(captures), until).apply()
 
 

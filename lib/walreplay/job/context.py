@@ -13,14 +13,14 @@ from walreplay.decode.compile.kernel import check_compiled
 from walreplay.delta.statements import SMALL_STATE
 from walreplay.delta.target import TableName, Target, storage_errors
 from walreplay.errors import TargetError, WalReplayError
-from walreplay.job.source_check import SiblingLedgers
+from walreplay.job.source_check import SiblingLedgers, check_places
 from walreplay.ledger.ledger import Ledger
 from walreplay.ledger.runs import Rows, is_due, keep_small, tell
 from walreplay.ledger.state import State, now
 from walreplay.lsn import to_datetime
 from walreplay.progress import NoProgress, Progress, log
 from walreplay.report import RunReport, Status, TableReport
-from walreplay.session.failures import failure_of
+from walreplay.session.failures import failure_of, spark_errors
 from walreplay.session.isolation import has_own_sessions, own_session, quiet_queries
 from walreplay.session.isolation import settings as delta_settings
 from walreplay.session.naming import jobs_named
@@ -86,6 +86,34 @@ class RunContext:
         run = cls(spark, own_session(spark), target, settings, ledger, writer, progress or NoProgress())
         run.metrics = None if metrics is None else os.fspath(metrics)
         return run
+
+    @classmethod
+    @contextmanager
+    def on(
+        cls,
+        spark: SparkSession,
+        target: str | os.PathLike[str],
+        settings: Settings,
+        progress: Progress | None,
+        *,
+        reads: str | None = None,
+        loads: bool = False,
+        metrics: str | os.PathLike[str] | None = None,
+    ) -> Iterator[RunContext]:
+        """Begin a call on a target; see `of`.
+
+        Args:
+            reads: the folder of the files that it reads; None for none.
+
+        Raises:
+            ConfigError: that folder and the target's lie inside one another.
+            WalReplayError: what Spark cannot do inside.
+        """
+        place = Target.parse(str(target)).of_source(settings.ledger_name)
+        with spark_errors(path=place.text):
+            if reads is not None:
+                check_places(reads, place)
+            yield cls.of(spark, place, settings, progress, loads=loads, metrics=metrics)
 
     @contextmanager
     def at_work(self) -> Iterator[None]:

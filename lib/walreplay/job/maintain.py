@@ -37,7 +37,7 @@ from walreplay.ledger.state import APPLIED, State, now
 from walreplay.progress import Progress, log
 from walreplay.report import MaintenanceReport, TableMaintenance
 from walreplay.session import steps
-from walreplay.session.failures import failure_of, spark_errors
+from walreplay.session.failures import failure_of
 from walreplay.session.naming import jobs_named
 
 if TYPE_CHECKING:
@@ -68,11 +68,8 @@ def maintain(
         TargetError: nothing was applied to the target yet; a run is at work on it, or was interrupted.
         ConfigError: no table is called so.
     """
-    settings = make_settings(config)
-    place = Target.parse(str(target)).of_source(settings.ledger_name)
     wanted = None if table is None else tables_named(table)
-    with spark_errors(path=place.text):
-        run = RunContext.of(spark, place, settings, progress, loads=True)
+    with RunContext.on(spark, target, make_settings(config), progress, loads=True) as run:
         return _Maintenance(run, wanted, dry_run).run()
 
 

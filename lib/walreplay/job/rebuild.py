@@ -3,12 +3,8 @@
 The tables are made beside, in a side target (`Target.side`) with a ledger of its own, by the ordinary job, which ends
 at the target's LSN.  So a killed rebuild is resumed, and runs of the target may come in between.  Then, under the
 target's lock, each table is compared; those that are not right get the other ones' rows in one commit each
-(`walreplay.job.installing`).
-
-Make tables beside a target, as of the LSN that the target is at: by base loads and ordinary runs in a side target.
-
-The side target (`Target.side`) has a ledger of its own.  So an interrupted one can be resumed, and runs of the target
-may come in between.  Each base load is repeated where it came in the target: behind the captures applied until then.
+(`walreplay.job.installing`).  Each base load is repeated where it came in the target: behind the captures applied until
+then.
 """
 
 from __future__ import annotations
@@ -36,7 +32,7 @@ from walreplay.job.base_load import BaseLoad
 from walreplay.job.context import RunContext
 from walreplay.job.execution import timed
 from walreplay.job.installing import Installing, remove_side
-from walreplay.job.source_check import check_places, check_unshared
+from walreplay.job.source_check import check_unshared
 from walreplay.job.table_check import Rightness, check_readable, highest_recorded, newest_number, rightness_of
 from walreplay.ledger.runs import loads_of
 from walreplay.ledger.state import FORMAT, PLANNED, Load, Rebuild, Replacement, State
@@ -97,7 +93,7 @@ class BaseStep:
                 table=", ".join(sorted(only)),
                 path=place,
                 remedy="Copy it from the source again, and give the copy to walreplay load --replace "
-                "(docs/starting.md); or leave it out of --table",
+                "(docs/starting.md); or leave the table out of --table",
             )
         folder = origin or load.origin
         described = read_description(files.description, "the ledger")
@@ -339,11 +335,8 @@ def rebuild(
         WalReplayError: as `walreplay.apply` does.
     """
     settings, wanted = make_settings(config), outputs_named(outputs)
-    place = Target.parse(str(target)).of_source(settings.ledger_name)
     tables, where = tables_named(table), None if base is None else os.fspath(base)
-    with spark_errors(path=place.text):
-        check_places(str(captures), place)
-        context = RunContext.of(spark, place, settings, progress)
+    with RunContext.on(spark, target, settings, progress, reads=str(captures)) as context:
         return Rebuilding(context, str(captures), Narrowed(tables, outputs=wanted), base=where).run()
 
 
@@ -560,7 +553,7 @@ class Rebuilding:
                     "which of the old rows it has kept hangs on where the target's runs have ended",
                     table=name,
                     path=self.context.target.text,
-                    remedy="Leave it out of --table; or set on_recreate: replace, which makes it without old rows",
+                    remedy=f"Leave {name} out of --table; or set on_recreate: replace, which makes it without old rows",
                 )
 
     # Put in place

@@ -253,7 +253,7 @@ def check_unshared(entries: Iterable[MirrorEntry]) -> None:
                 "the table is shared with other sources, and is not made again for one of them",
                 table=entry.name,
                 path=entry.table.text,
-                remedy="Leave it out of --table; to have it anew, apply all sources to a new target",
+                remedy=f"Leave {entry.name} out of --table; to have it anew, apply all sources to a new target",
             )
 
 
