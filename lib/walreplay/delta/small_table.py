@@ -564,12 +564,8 @@ def _with_keys(
         if stays.any():
             places[number] = at.copy()
             places[number][of_update[stays]] = matches[rows_of[stays]]
-    counts = {
-        "updated": len(updated),
-        "deleted": len(gone),
-        "inserted": len(inserted),
-        "copied": count - len(updated) - len(gone),
-    }
+    kept = count - len(updated) - len(gone)
+    counts = {"updated": len(updated), "deleted": len(gone), "inserted": len(inserted), "copied": kept}
     missing = missing_of(flags(rows, "expected") & ~matched, deleted)
     return Rewritten(joined(old, new), tuple(places), counts, missing, tuple(range(len(before.files))))
 

@@ -30,7 +30,7 @@ from walreplay.session.folders import MountedFolder, forget_files
 from walreplay.session.isolation import AS_WRITTEN, has_own_sessions, settings
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, Row
     from pyspark.sql.types import DataType
 
 
@@ -188,7 +188,8 @@ def literal(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-_HISTORY_DEPTH: Final = 20
+FEW_COMMITS: Final = 20
+"""How far back a run looks for a commit that it has just made."""
 
 WHOLE_HISTORY: Final = 10_000
 """How far back an interrupted run looks for its own commits."""
@@ -372,22 +373,27 @@ def _schema_in(fields: Sequence[Mapping[str, Any]]) -> StructType:
 
 def made_by(spark: SparkSession, table: TableName) -> list[CommitId]:
     """Return the ids of the commits in a table's history, as far as they have one."""
-    history = spark.sql(f"DESCRIBE HISTORY {table.sql} LIMIT {WHOLE_HISTORY}")
-    rows = history.select("userMetadata", "operationParameters").collect()
-    found = (CommitId.of_mark(mark_of(row.userMetadata, row.operationParameters or {})) for row in rows)
-    return [commit for commit in found if commit is not None]
+    return [own for own, _ in _history(spark, table, WHOLE_HISTORY) if own is not None]
+
+
+def _history(spark: SparkSession, table: TableName, depth: int) -> Iterator[tuple[CommitId | None, Row]]:
+    for row in spark.sql(f"DESCRIBE HISTORY {table.sql} LIMIT {depth}").collect():
+        yield CommitId.of_mark(mark_of(row.userMetadata, row.operationParameters or {})), row
 
 
 def find_commit(
-    spark: SparkSession, table: TableName, commit: CommitId, *, depth: int = _HISTORY_DEPTH
+    spark: SparkSession, table: TableName, commit: CommitId, *, depth: int = FEW_COMMITS
 ) -> TableCommit | None:
     """Find a commit in the newest entries of a table's history."""
-    rows = spark.sql(f"DESCRIBE HISTORY {table.sql} LIMIT {depth}").collect()
-    for row in rows:
-        own = CommitId.of_mark(mark_of(row.userMetadata, row.operationParameters or {}))
-        if own == commit:
+    for own, row in _history(spark, table, depth):
+        if own is not None and own == commit:
             return TableCommit(int(row.version), dict(row.operationMetrics or {}), own.counts, own.form)
     return None
+
+
+def has_commit(spark: SparkSession, table: TableName, commit: CommitId) -> bool:
+    """Return whether a table's history has a commit, however far back."""
+    return find_commit(spark, table, commit, depth=WHOLE_HISTORY) is not None
 
 
 def size_of(spark: SparkSession, table: TableName) -> int:

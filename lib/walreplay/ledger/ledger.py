@@ -524,7 +524,7 @@ def append_once(
         yield own, append
         version = append.commit(commit)
         # A commit is skipped if it seems to be made already.
-        if version is None and delta.find_commit(own, table, commit, depth=delta.WHOLE_HISTORY) is None:
+        if version is None and not delta.has_commit(own, table, commit):
             raise TargetError(
                 f"the ledger's table has what another run {commit.number} has recorded",
                 path=table.text,

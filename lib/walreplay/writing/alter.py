@@ -91,7 +91,7 @@ def alter(
     if statements is not None and _goes_by_names(spark, table, evolution, statements, metadata):
         statements = None
     if statements is None:
-        if not resumed or delta.find_commit(spark, table, commit, depth=delta.WHOLE_HISTORY) is None:
+        if not resumed or not delta.has_commit(spark, table, commit):
             _rewrite(spark, table, evolution, metadata, commit, check_lock)
         delta.checkpoint(spark, table)
         return True

@@ -46,6 +46,12 @@ if TYPE_CHECKING:
 _FENCES: Final = "moving"
 
 
+def occupied(place: str, name: str | None = None) -> TargetError:
+    """Return the error for a place that a table (by its name) cannot move to."""
+    problem = "a table cannot be moved here, for something is there"
+    return TargetError(problem, table=name, path=place, remedy="Move it away, and run again")
+
+
 class Fence:
     """The fence of one run.
 
@@ -119,11 +125,7 @@ class Fence:
         except OSError as error:
             self._check()
             if Path(destination).exists():
-                raise TargetError(
-                    "a table cannot be moved here, for something is there",
-                    path=destination,
-                    remedy="Move it away, and run again",
-                ) from None
+                raise occupied(destination) from None
             raise TargetError(
                 f"the table's folder cannot be renamed to {destination} ({error.strerror})",
                 path=source,
@@ -194,25 +196,27 @@ def move(
         if not there or delta.find_commit(spark, step.destination, commit) is None:
             # What a run before could not remove is without rows.
             if there and not delta.read(spark, step.destination).isEmpty():
-                raise occupied(step)
+                raise occupied(step.destination.text, step.name)
             mode, rows = "overwrite" if there else "append", delta.read(spark, step.source)
             if there:
                 ensure(spark, step.destination, needed_by(rows.schema.jsonValue()["fields"]), check_lock)
             delta.write(rows, step.destination, mode, commit, create=not there, new_schema=there, comment=comment)
         say(spark, step.destination, "", comment, check_lock)
         note = remove(spark, step.source, check_lock)
-    copy = delta.find_commit(spark, step.destination, commit) if delta.exists(spark, step.destination) else None
+    return copied(spark, step, commit, note)
+
+
+def copied(
+    spark: SparkSession, step: Move, commit: delta.CommitId, note: str | None, depth: int = delta.FEW_COMMITS
+) -> MovedTable:
+    """Return the result of a move by a copy.
+
+    Args:
+        depth: how far back the copy's commit is looked for.
+    """
+    there = delta.exists(spark, step.destination)
+    copy = delta.find_commit(spark, step.destination, commit, depth=depth) if there else None
     return MovedTable(note, is_copy=True, version=None if copy is None else copy.version)
-
-
-def occupied(step: Move) -> TargetError:
-    """Return the error for a place that a table cannot move to."""
-    return TargetError(
-        "a table cannot be moved here, for something is there",
-        table=step.name,
-        path=step.destination.text,
-        remedy="Move it away, and run again",
-    )
 
 
 def _moved(spark: SparkSession, step: Move) -> MovedTable:
@@ -270,11 +274,7 @@ class FileSystem:
             return
         # If the destination exists, Hadoop would move the folder into it instead of renaming it.
         if self._files.exists(there):
-            raise TargetError(
-                "a table cannot be moved here, for something is there",
-                path=destination,
-                remedy="Move it away, and run again",
-            )
+            raise occupied(destination)
         self._files.mkdirs(there.getParent())
         check_lock()
         if not self._files.rename(here, there):

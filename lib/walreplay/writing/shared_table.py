@@ -33,7 +33,7 @@ from walreplay.table.placement import Move
 from walreplay.table.sharing import Needed, check_output, column_conflict, columns_in, columns_there, needed
 from walreplay.table.table_run import ALTER, MERGE, TableRun, is_own, table_schema
 from walreplay.writing.alter import has_rescued, rewritten, touches_rescued, write_rewritten
-from walreplay.writing.move import MovedTable, occupied, remove
+from walreplay.writing.move import MovedTable, copied, occupied, remove
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -106,11 +106,11 @@ def move_rows(spark: SparkSession, step: Move, commit: delta.CommitId, check_loc
 
 def _move_rows(spark: SparkSession, step: Move, commit: delta.CommitId, check_lock: Callable[..., None]) -> MovedTable:
     note = None
-    if delta.exists(spark, step.source) and (step.leaves is None or _found(spark, step.source, commit) is None):
+    if delta.exists(spark, step.source) and (step.leaves is None or not delta.has_commit(spark, step.source, commit)):
         rows = delta.read(spark, step.source)
         if step.leaves is not None:
             rows = rows.where(is_own(step.leaves))
-        if not delta.exists(spark, step.destination) or _found(spark, step.destination, commit) is None:
+        if not delta.exists(spark, step.destination) or not delta.has_commit(spark, step.destination, commit):
             check_lock()
             _copy(spark, step, rows, commit, check_lock)
         steps.reached(f"rows copied: {step.name}")
@@ -121,12 +121,7 @@ def _move_rows(spark: SparkSession, step: Move, commit: delta.CommitId, check_lo
             with delta.committing(spark, commit) as marking:
                 gone = f"{is_own(step.leaves)}{marking.also(quote(step.leaves.column))}"
                 spark.sql(f"DELETE FROM {step.source.sql} WHERE {gone}")
-    copy = _found(spark, step.destination, commit) if delta.exists(spark, step.destination) else None
-    return MovedTable(note, is_copy=True, version=None if copy is None else copy.version)
-
-
-def _found(spark: SparkSession, table: TableName, commit: delta.CommitId) -> delta.TableCommit | None:
-    return delta.find_commit(spark, table, commit, depth=delta.WHOLE_HISTORY)
+    return copied(spark, step, commit, note, depth=delta.WHOLE_HISTORY)
 
 
 def _copy(
@@ -137,7 +132,7 @@ def _copy(
         delta.write(rows, step.destination, "append", commit, create=True)
         return
     if step.joins is None and not delta.read(spark, step.destination).isEmpty():
-        raise occupied(step)
+        raise occupied(step.destination.text, step.name)
     if step.joins is not None:
         made = delta.made_by(spark, step.destination)
         check_output(step.name, step.destination.text, step.oid, step.joins.source, made)
@@ -269,7 +264,7 @@ def alter_own(spark: SparkSession, run: TableRun, number: int) -> bool:
         rescued is not None and touches_rescued(evolution) and has_rescued(rows, rescued)
     ):
         return False
-    if run.may_have(commit) and delta.find_commit(spark, plan.table, commit, depth=delta.WHOLE_HISTORY) is not None:
+    if run.may_have(commit) and delta.has_commit(spark, plan.table, commit):
         return False
     frame = delta.like_table(rewritten(rows, evolution, plan.metadata), plan.table)
     run.check_lock()

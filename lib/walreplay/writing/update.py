@@ -460,7 +460,7 @@ def _mark_deleted(spark: SparkSession, run: TableRun, number: int) -> None:
     name = next(column.name for column in run.plan.epochs[number].shape.columns if column.source == OWN)
     share, commit = run.plan.metadata.share, run.step(number, TRUNCATE)
     own = "" if share is None else f"{is_own(share)} AND "
-    if run.may_have(commit) and delta.find_commit(spark, run.plan.table, commit, depth=delta.WHOLE_HISTORY) is not None:
+    if run.may_have(commit) and delta.has_commit(spark, run.plan.table, commit):
         return
     with delta.committing(spark, commit) as marking:
         rows = f"{own}NOT {quote(name)}{marking.also(quote(name))}"
