@@ -258,21 +258,19 @@ def _added_up(tables: Sequence[TableReport]) -> tuple[TableReport, ...]:
     return tuple(sorted(found.values(), key=lambda table: table.name))
 
 
+_SUMMED: Final = (
+    *("changes", "bytes", "inserted", "updated", "deleted", "seconds"),
+    *("without_base", "deletes_without_row", "unknown"),
+)
+
+
 def _sum(one: TableReport, two: TableReport) -> TableReport:
     return replace(
         two,
         action=two.action if one.action in ("unchanged", "set aside") else one.action,
-        changes=one.changes + two.changes,
-        bytes=one.bytes + two.bytes,
-        inserted=one.inserted + two.inserted,
-        updated=one.updated + two.updated,
-        deleted=one.deleted + two.deleted,
+        **{name: getattr(one, name) + getattr(two, name) for name in _SUMMED},
         truncated=one.truncated or two.truncated,
         version=one.version if two.version is None else two.version,
-        seconds=one.seconds + two.seconds,
-        without_base=one.without_base + two.without_base,
-        deletes_without_row=one.deletes_without_row + two.deletes_without_row,
-        unknown=one.unknown + two.unknown,
         notes=tuple(dict.fromkeys((*one.notes, *two.notes))),
         writer=two.writer or one.writer,
         writer_reason=two.writer_reason or one.writer_reason,

@@ -78,7 +78,6 @@ def alter(
         evolution: the changes from the table's columns to the wanted ones.
         metadata: the table's columns that follow the source's.
         commit: the id for the commit of the change.
-        check_lock: raises an error if the run has lost the lock.
         resumed: an interrupted run may have done some of it, or all.
 
     Raises:

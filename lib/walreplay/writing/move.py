@@ -174,7 +174,6 @@ def move(
     Args:
         spark: a session that only the caller uses.
         commit: the id for the copy's commit, if rows are copied.
-        check_lock: raises an error if the run has lost the lock.
         fence: the run's (`fence_of`); None if folders are not mounted.
 
     Raises:
@@ -313,7 +312,6 @@ class Replacing:
         entry: the ledger's entry for the table as it is to be; ``before`` is the one that it had, None for a new table.
         commit: the commit that this is.
         resumed: it may have been made already.
-        check_lock: raises an error if the run has lost the lock.
     """
 
     source: TableName
