@@ -21,10 +21,11 @@ from walreplay.decode.scan import Until
 from walreplay.delta.target import catalog_errors
 from walreplay.errors import OrderError, TargetError
 from walreplay.job.context import RunContext
-from walreplay.job.execution import Applying, Work, joined, run_bytes_of, table_checks, timed
+from walreplay.job.execution import Applying, Work, joined, run_bytes_of, timed
 from walreplay.job.installing import Installing
 from walreplay.job.scanning import NewFiles, RunInput, Scanning
 from walreplay.job.table_check import newer_error
+from walreplay.job.target_check import TableChecks
 from walreplay.ledger.runs import metrics_of
 from walreplay.ledger.state import PLANNED, REBUILDING, State, now
 from walreplay.ledger.transactions import refuse_gone
@@ -346,7 +347,7 @@ class Job:
         if state is None or (folder is not None and folder.is_far):
             return
         with self.run.stage("check"):
-            checks = table_checks(self.run, accepts=self.run.settings.accept_changed_tables)
+            checks = TableChecks(self.run, accepts=self.run.settings.accept_changed_tables)
             ahead = checks.look_at_others(state.tables, ())
         if not ahead:
             return

@@ -25,10 +25,10 @@ from walreplay.delta import statements as delta
 from walreplay.delta.target import catalog_errors
 from walreplay.errors import ConfigError, TargetError, listed
 from walreplay.job.context import RunContext
-from walreplay.job.execution import RunTables, buckets_of, table_checks, table_runs, timed
+from walreplay.job.execution import RunTables, buckets_of, table_runs, timed
 from walreplay.job.source_check import shared_by, taken_by
 from walreplay.job.table_check import highest_recorded
-from walreplay.job.target_check import CheckedTable, check_unique, highest_of
+from walreplay.job.target_check import CheckedTable, TableChecks, check_unique, highest_of
 from walreplay.ledger.ledger import LOADING, PLANNED, REBUILDING, Load, State
 from walreplay.loading.description import HOW_TO_DESCRIBE, Description, write_description
 from walreplay.lsn import POSTGRES_EPOCH_UNIX_MICROS, format_lsn
@@ -274,7 +274,7 @@ class BaseLoad:
         tables = self._tables(begun, _unread(begun))
         with context.stage("check"):
             self._check_tables(tables, resumed=resumed)
-            found = table_checks(context, accepts=self.anew).check(tables, state, resumed=resumed)
+            found = TableChecks(context, accepts=self.anew).check(tables, state, resumed=resumed)
             number = self._number(state, found, before)
             if resumed:
                 assert state is not None

@@ -6,6 +6,7 @@ import os
 import time
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from walreplay.config import Settings
@@ -199,7 +200,7 @@ class RunContext:
         """Return the places that the run takes, to be written with its plan; see `SiblingLedgers.apart`."""
         return self.sibling_ledgers.apart(wanted, self.at_once, shared)
 
-    @property
+    @cached_property
     def sibling_ledgers(self) -> SiblingLedgers:
         """The ledgers of the other sources."""
         return SiblingLedgers(self.own, self.target, self.writer, self.settings.siblings)

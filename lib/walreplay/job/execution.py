@@ -454,7 +454,7 @@ class Applying:
         with run.stage("check"):
             self._check_server(tables.placement, work, decoded.history)
         with run.stage("plan"), run.apart(taken_by(tables), shared_by(tables)) as places:
-            checks = table_checks(run, accepts=run.settings.accept_changed_tables)
+            checks = TableChecks(run, accepts=run.settings.accept_changed_tables)
             found = checks.check(tables, work.before, resumed=work.resumed)
             if not work.resumed:
                 plan = replace(plan, id=str(uuid.uuid4()))
@@ -492,7 +492,7 @@ class Applying:
             for report in RunTables(self.run).apply(prepared.runs, self.staging, kept)
         ]
         with self.run.stage("check"):
-            table_checks(self.run, accepts=False).look_back(prepared.runs, reports)
+            TableChecks(self.run, accepts=False).look_back(prepared.runs, reports)
         self.run.warnings.extend(missing_warnings(reports, self.run.settings))
         return reports
 
@@ -529,15 +529,6 @@ def _later_rows(entries: Sequence[MirrorEntry], upto_lsn: int) -> list[str]:
         f"{names}: loaded with rows as of up to LSN {high}, later than what is applied; they are as of one moment with "
         "the other tables once captures up to there are applied"
     ]
-
-
-def table_checks(run: RunContext, *, accepts: bool) -> TableChecks:
-    """Return what compares tables with the ledger.
-
-    Args:
-        accepts: tables that somebody else has changed are taken as they are.
-    """
-    return TableChecks(run.own, run.target, run.ledger, accepts, run.at_once, run.warnings, run.sibling_ledgers)
 
 
 def table_runs(
