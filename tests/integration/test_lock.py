@@ -218,16 +218,16 @@ def test_a_lock_that_others_change_all_the_time_is_left_to_them_and_can_be_had_l
     target = tmp_path / "mirror"
     walreplay.apply(spark, captures=captures, target=target)
     _more(captures)
-    before, take = table_versions(target), state_table.StateTable._take
+    before, take = table_versions(target), state_table.Ledger._take
 
-    def late(self: state_table.StateTable, *given: Any) -> bool:
+    def late(self: state_table.Ledger, *given: Any) -> bool:
         # Somebody else, who is dead by now as well, has been quicker.
         _hand_to(spark, target, _elsewhere(silent=2 * lock.LEASE))
         return take(self, *given)
 
     with monkeypatch.context() as others:
         others.setattr(state_table, "_ATTEMPTS", 2)
-        others.setattr(state_table.StateTable, "_take", late)
+        others.setattr(state_table.Ledger, "_take", late)
         with pytest.raises(TargetError, match="others change it all the time") as caught:
             walreplay.apply(spark, captures=captures, target=target)
     assert caught.value.remedy == "Run again later"

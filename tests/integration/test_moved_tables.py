@@ -16,7 +16,6 @@ from walreplay.delta.target import TableName
 from walreplay.errors import TargetError
 from walreplay.protocol import messages as m
 from walreplay.table.placement import Move
-from walreplay.writing.by_statements import StatementWriter
 from walreplay.writing.move import move
 
 if TYPE_CHECKING:
@@ -84,7 +83,7 @@ def test_a_table_that_is_copied_to_its_place_does_not_take_anothers(spark: Spark
 
     def to(destination: TableName) -> None:
         step = Move(1, "s.t", here, destination, set_aside=False)
-        move(spark.newSession(), StatementWriter(), step, commit, lambda **_: checked.append(None), None)
+        move(spark.newSession(), step, commit, lambda **_: checked.append(None), None)
 
     spark.sql("CREATE SCHEMA spark_catalog.moved_by_copy")
     try:

@@ -181,7 +181,7 @@ def test_a_log_tells_python_what_it_tells_delta(spark: SparkSession, tmp_path: P
     delta.write(empty, table, "append", create=True, properties=properties)
     append = begin_append(spark, table, schema, create=False)
     assert append is not None
-    append.write_rows([(number, "v") for number in range(50)], schema)
+    append.write_rows([(number, "v") for number in range(50)])
     append.commit(delta.CommitId("test", 1))
     told = list(_told(spark, table))
     assert told == [1]
@@ -199,7 +199,7 @@ def test_a_log_tells_python_what_it_tells_delta(spark: SparkSession, tmp_path: P
             told += _told(spark, table)
         append = begin_append(spark, table, schema, create=False)
         assert append is not None
-        append.write_rows([(number, "again")], schema)
+        append.write_rows([(number, "again")])
         append.commit(delta.CommitId("test", 2 + number))
         told += _told(spark, table)
     assert len(list((tmp_path / "a table" / "_delta_log").glob("*.checkpoint.parquet"))) >= 3

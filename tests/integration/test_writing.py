@@ -23,7 +23,8 @@ from walreplay.protocol import messages as m
 from walreplay.report import Way
 from walreplay.session.isolation import own_session
 from walreplay.writing import by_statements as row_statements
-from walreplay.writing.writer import Append, TableWriter
+from walreplay.writing.by_statements import TableWriter
+from walreplay.writing.writer import Append
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,7 +59,7 @@ def _appended(
 ) -> int | None:
     own = own_session(spark)
     append = _append(own, writer, table)
-    append.write_rows(rows, _SCHEMA)
+    append.write_rows(rows)
     return append.commit(delta.CommitId("test", number))
 
 
@@ -71,7 +72,7 @@ def test_rows_are_in_the_table_once_they_are_committed(
     spark: SparkSession, writer: TableWriter, table: TableName
 ) -> None:
     append = _append(spark, writer, table)
-    append.write_rows(_ROWS[:1], _SCHEMA)
+    append.write_rows(_ROWS[:1])
     append.write_frame(spark.createDataFrame(_ROWS[1:], sql_schema(_SCHEMA)))
     assert not delta.exists(spark, table)
     assert append.commit(delta.CommitId("test", 1)) == 0

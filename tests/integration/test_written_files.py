@@ -96,7 +96,7 @@ def _appended(spark: SparkSession, path: Path, rows: Sequence[Sequence[Any]] = _
         delta.write(spark.createDataFrame([], sql_schema(_SCHEMA)), _table(path), "append", create=True)
     append = begin_append(spark, _table(path), _SCHEMA, create=False)
     assert append is not None
-    append.write_rows(rows, _SCHEMA)
+    append.write_rows(rows)
     return append.commit(delta.CommitId("test", number))
 
 
@@ -232,7 +232,7 @@ def test_a_day_is_counted_as_spark_counts_it(spark: SparkSession, tmp_path: Path
     rows = [(day, datetime(day.year, day.month, day.day, 1, 2, 3, 4, _UTC)) for day in days]
     append = begin_append(spark, _table(tmp_path / "t"), schema, create=True)
     assert append is not None
-    append.write_rows(rows, schema)
+    append.write_rows(rows)
     append.commit(delta.CommitId("test", 1))
     found = spark.read.format("delta").load(str(tmp_path / "t"))
     wanted = spark.createDataFrame(rows, sql_schema(schema))
@@ -250,7 +250,7 @@ def test_a_checksum_that_another_program_has_left_does_not_outlive_its_checkpoin
         properties = {"delta.checkpointInterval": "1"}
         append = begin_append(spark, table, schema, create=create, properties=properties)
         assert append is not None
-        append.write_rows([(number,)], schema)
+        append.write_rows([(number,)])
         append.commit(delta.CommitId("test", number))
 
     def last_checkpoint() -> int:

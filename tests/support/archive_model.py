@@ -13,7 +13,7 @@ from itertools import accumulate
 from support.reference import Transactions
 from walreplay.archive.facts import FileFacts
 from walreplay.archive.index import Indexed, KnownScan, pack, unpack
-from walreplay.archive.joining import Joined, Joining
+from walreplay.archive.joining import Archive, Joined, Joining
 from walreplay.config import Settings
 from walreplay.decode.files import ScanTask
 from walreplay.decode.summary import FileScan
@@ -216,15 +216,8 @@ class _Joining(Joining):
     def __init__(
         self, archive: MemoryArchive, files: Mapping[str, bytes], listed: Sequence[CaptureFile], lenient: bool
     ) -> None:
-        super().__init__(
-            None,  # type: ignore[arg-type]
-            archive.settings,
-            listed,
-            archive.index,  # type: ignore[arg-type]
-            NoProgress(),
-            holes={},
-            lenient=lenient,
-        )
+        place = Archive(None, archive.settings, NoProgress(), listed, archive.index, {})  # type: ignore[arg-type]
+        super().__init__(place, lenient=lenient)
         self._contents = files
         self._scanned = archive.scanned
 

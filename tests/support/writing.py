@@ -14,8 +14,7 @@ from walreplay.delta.local import LocalTable
 from walreplay.delta.target import TableName, Target
 from walreplay.report import Way
 from walreplay.writing.by_files import FileAppend, FileWriter, choose_writer
-from walreplay.writing.by_statements import StatementWriter
-from walreplay.writing.writer import TableWriter
+from walreplay.writing.by_statements import TableWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,7 +37,7 @@ class N:
 
 def writer_of(spark: SparkSession, target: Path, way: Way) -> TableWriter:
     """Return the writer of a folder's tables that goes one way."""
-    return file_writer(spark, target) if way == "files" else StatementWriter()
+    return file_writer(spark, target) if way == "files" else TableWriter()
 
 
 def file_writer(spark: SparkSession, target: Path) -> FileWriter:

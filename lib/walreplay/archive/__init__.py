@@ -5,6 +5,6 @@ to one stream; `facts` has what is known of each file, `messages` summarises or 
 
 Entry points: `index.ArchiveIndex`, `joining.index`, `audit.audit`, `messages.inspect_captures`.
 
-Uses: config, decode, delta, protocol, session, spark, stream, types, writing.
+Uses: config, decode, delta, ledger, protocol, session, spark, stream, types, writing.
 Used by: cli, job, walreplay.
 """

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -30,8 +31,9 @@ from walreplay.errors import (
     WalReplayError,
     from_dict,
 )
+from walreplay.ledger.transactions import whole_transactions
 from walreplay.lsn import to_datetime
-from walreplay.progress import NoProgress, Progress
+from walreplay.progress import Progress
 from walreplay.protocol.messages import Relation
 from walreplay.report import JsonResult
 from walreplay.session.isolation import settings as set_for_a_while
@@ -73,9 +75,12 @@ class Values:
         rescued: how many values their columns' types cannot hold, by column.
     """
 
-    rows: int
-    size: int
-    rescued: Mapping[str, int]
+    rows: int = 0
+    size: int = 0
+    rescued: Counter[str] = field(default_factory=Counter)
+
+    def __add__(self, other: Values) -> Values:
+        return Values(self.rows + other.rows, self.size + other.size, self.rescued + other.rescued)
 
 
 def compare_copies(
@@ -131,17 +136,8 @@ def _verdicts(
     parts = records
     if decided:
         parts = parts.unionByName(spark.createDataFrame(decided, sql_schema(RECORDED)))
-    # Parts of a transaction may lie in several files; what failed has no LSN.
-    where = f.expr("CASE WHEN offset >= 0 THEN offset END")
-    whole = parts.groupBy("commit_lsn", "session", "error").agg(
-        f.max("commit_ts").alias("commit_ts"),
-        f.max("xid").alias("xid"),
-        f.sum("changes").alias("changes"),
-        f.bit_xor("digest").alias("digest"),
-        f.min("complete").alias("complete"),
-        f.min_by("path", where).alias("path"),
-        f.min(where).alias("offset"),
-    )
+    # What failed has no LSN.
+    whole = whole_transactions(parts, "error")
     fields = "session, xid, commit_ts, changes, digest, complete, path, offset"
     copies = whole.groupBy("commit_lsn", "error").agg(
         f.expr(f"sort_array(collect_list(struct({fields})))").alias("copies")
@@ -204,11 +200,7 @@ def count_values(
     for row in rows:
         for number, (count, size, rescued) in json.loads(row.told).items():
             relation = relations[int(number)]
-            before = found.get(relation, Values(0, 0, {}))
-            merged = dict(before.rescued)
-            for column, values in rescued.items():
-                merged[column] = merged.get(column, 0) + values
-            found[relation] = Values(before.rows + count, before.size + size, merged)
+            found[relation] = found.get(relation, Values()) + Values(count, size, Counter(rescued))
     order = {file.path: number for number, file in enumerate(plan.files)}
     return found, sorted(errors, key=lambda error: (order.get(error.path or "", -1), error.offset or 0))
 
@@ -409,20 +401,10 @@ def audit(
     Raises:
         WalReplayError: there is no archive, or Spark fails.  What is wrong with its files is in the report.
     """
-    began, wanted, told = time.monotonic(), make_settings(config), progress or NoProgress()
-    with archive_of(spark, str(captures), None if index is None else str(index), wanted, told) as archive:
-        told.stage("scan", len(archive.files))
-        joining = Joining(
-            archive.spark,
-            wanted,
-            archive.files,
-            archive.index,
-            told,
-            holes=archive.holes,
-            lenient=True,
-            reads_all=True,
-            write=Recording.forget if index is None else Recording.add_sound,
-        )
+    began, wanted = time.monotonic(), make_settings(config)
+    with archive_of(spark, captures, index, wanted, progress) as archive:
+        told, write = archive.progress, Recording.forget if index is None else Recording.add_sound
+        joining = Joining(archive, lenient=True, reads_all=True, write=write)
         found, agreeing = Findings(archive.index.name_of), 0
         for joined in joining.run():
             found.take(joined)
@@ -558,7 +540,7 @@ class Findings:
         facts = joined.facts
         if facts is None:
             return
-        self._cover(facts, joined)
+        self._cover(facts)
         self.changes += facts.changes
         self.sessions += facts.sessions
         self.open, self.unfinished = facts.open_at_end, facts.unfinished_bytes
@@ -568,7 +550,7 @@ class Findings:
             self._count(rows, facts.name)
         self._note_sessions(facts, joined)
 
-    def _cover(self, facts: FileFacts, joined: Joined) -> None:
+    def _cover(self, facts: FileFacts) -> None:
         own = UnbrokenFiles(
             facts.name,
             facts.name,
@@ -659,7 +641,8 @@ class Findings:
         found = []
         for oid, table in self.tables.items():
             rows, lsn = table.rows, truncates.get(oid)
-            values = None if counts is None else _sum([one for relation, one in counts.items() if relation.oid == oid])
+            own = () if counts is None else (one for relation, one in counts.items() if relation.oid == oid)
+            values = None if counts is None else sum(own, Values())
             found.append(
                 TableAudit(
                     oid=oid,
@@ -701,11 +684,3 @@ def _with(one: UnbrokenFiles, other: UnbrokenFiles) -> UnbrokenFiles:
         first.first_commit_ts,
         last.last_commit_ts,
     )
-
-
-def _sum(values: list[Values]) -> Values:
-    rescued: dict[str, int] = {}
-    for one in values:
-        for column, count in one.rescued.items():
-            rescued[column] = rescued.get(column, 0) + count
-    return Values(sum(one.rows for one in values), sum(one.size for one in values), rescued)

@@ -9,7 +9,6 @@ from datetime import datetime
 from typing import Any
 
 from walreplay.decode.summary import Block, Counts, FileScan, Part
-from walreplay.decode.walk import Place
 from walreplay.errors import ValueFormatError
 from walreplay.lsn import to_datetime
 from walreplay.protocol.messages import Relation
@@ -220,12 +219,6 @@ def _announced(part: Part) -> Iterator[Relation]:
         if isinstance(item, Block):
             found += item.relations
     yield from (relation for _, relation in sorted(found, key=lambda one: one[0]))
-
-
-def ends_of(place: Place | None) -> tuple[int, ...]:
-    """Return the commit LSN of the ordinary transaction that a place lies in; none where it lies in none."""
-    one = None if place is None else place.transaction
-    return () if one is None or one.gid is not None else (one.final_lsn,)
 
 
 def values_of(facts: FileFacts) -> dict[str, Any]:

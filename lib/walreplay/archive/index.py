@@ -483,10 +483,10 @@ class ArchiveIndex:
                 rows.append(tuple(_plain_value(row[name]) for name in names))
                 size += row["scan_bytes"]
                 if len(rows) >= _MOST_APPENDED or size >= _MOST_PACKED:
-                    append.write_rows(rows, SCHEMA)
+                    append.write_rows(rows)
                     rows, size = [], 0
             if rows:
-                append.write_rows(rows, SCHEMA)
+                append.write_rows(rows)
             return append.commit(commit) is not None
         except Exception as error:
             if not delta.is_conflict(error):

@@ -84,8 +84,6 @@ class Joining:
     """The files of an archive on their way into one stream.
 
     Args:
-        files: in their order.
-        holes: files, by path, before which others are missing, according to their numbers.
         lenient: go on behind what is damaged or missing, as far as it can be told where that is; else it is an error.
         reads_all: files that the index knows are read, too.
         write: what becomes of the rows for the index.
@@ -93,32 +91,25 @@ class Joining:
 
     def __init__(
         self,
-        spark: SparkSession,
-        settings: Settings,
-        files: Sequence[CaptureFile],
-        index: ArchiveIndex,
-        progress: Progress,
+        archive: Archive,
         *,
-        holes: Mapping[str, Hole],
         lenient: bool,
         reads_all: bool = False,
         write: Callable[[Recording], int] = Recording.write,
     ) -> None:
+        settings = archive.settings
         self.stitch = Stitch(None, wants_origin=settings.wants_origin, allow_gaps=lenient)
         self.written = 0
         self.read: list[CaptureFile] = []
         self.unwritten: TargetError | None = None
-        self._spark = spark
-        self._files = files
-        self._index = index
-        self._progress = progress
-        self._holes = holes
+        self._spark, self._files, self._holes = archive.spark, archive.files, archive.holes
+        self._index, self._progress = archive.index, archive.progress
         self._lenient = lenient
         self._reads_all = reads_all
         self._write_rows = write
         self._framing = None if settings.captures.framing == "auto" else Framing(settings.captures.framing)
         self._codec = settings.source_codec
-        self._recording = Recording(index, self.stitch)
+        self._recording = Recording(archive.index, self.stitch)
         self._lost = False
         self._before: Place | None = None
         self._was_open = False
@@ -131,6 +122,7 @@ class Joining:
             CaptureError: what is damaged or missing first.
             TargetError: the index cannot be read or written.
         """
+        self._progress.stage("scan", len(self._files))
         for part in self._parts():
             try:
                 known = {} if self._reads_all else self._index.known(part)
@@ -370,10 +362,13 @@ class Archive:
     """An archive's listing, and its index.
 
     Attributes:
+        files: in their order.
         holes: by the path of the file before which others are missing, according to their numbers.
     """
 
     spark: SparkSession
+    settings: Settings
+    progress: Progress
     files: Sequence[CaptureFile]
     index: ArchiveIndex
     holes: Mapping[str, Hole]
@@ -386,23 +381,29 @@ class Archive:
 
 @contextmanager
 def archive_of(
-    spark: SparkSession, captures: str, index: str | None, wanted: Settings, progress: Progress
+    spark: SparkSession,
+    captures: str | os.PathLike[str],
+    index: str | os.PathLike[str] | None,
+    wanted: Settings,
+    progress: Progress | None,
 ) -> Iterator[Archive]:
     """List an archive and open its index, in a session of its own.
 
     Raises:
         WalReplayError: it cannot be listed.
     """
+    captures, progress = str(captures), progress or NoProgress()
     with spark_errors(path=captures):
         own = own_session(spark)
         with quiet_queries(), set_for_a_while(own, delta.SMALL_STATE):
             progress.stage("list", None)
             files = list_captures(own, captures, wanted.captures)
             home = home_of(captures, files)
-            found = ArchiveIndex(own, table_of(index, home), home, wanted)
+            table = table_of(None if index is None else str(index), home)
+            found = ArchiveIndex(own, table, home, wanted)
             holes = confirm_holes(own, missing_numbers([file.path for file in files]))
             try:
-                yield Archive(own, files, found, {hole.after: hole for hole in holes})
+                yield Archive(own, wanted, progress, files, found, {hole.after: hole for hole in holes})
             finally:
                 progress.done()
 
@@ -427,18 +428,9 @@ def index(
     Raises:
         WalReplayError: what stopped it: captures are damaged or missing, or the index cannot be written.
     """
-    began, wanted, told = time.monotonic(), make_settings(config), progress or NoProgress()
-    with archive_of(spark, str(captures), None if index is None else str(index), wanted, told) as archive:
-        told.stage("scan", len(archive.files))
-        joining = Joining(
-            archive.spark,
-            wanted,
-            archive.files,
-            archive.index,
-            told,
-            holes=archive.holes,
-            lenient=wanted.captures.allow_gaps,
-        )
+    began, wanted = time.monotonic(), make_settings(config)
+    with archive_of(spark, captures, index, wanted, progress) as archive:
+        joining = Joining(archive, lenient=wanted.captures.allow_gaps)
         changes, lsns = 0, list[int]()
         warnings: list[str] = []
         for joined in joining.run():

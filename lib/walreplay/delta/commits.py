@@ -206,10 +206,6 @@ class Standing:
         return self.changed is None and not self.ahead
 
 
-def _has_no_siblings(commit: CommitId) -> bool:
-    return False
-
-
 def _with_marks(commits: Iterable[LoggedCommit]) -> Iterator[tuple[LoggedCommit, CommitId | None]]:
     """Yield commits, each with whose it is.
 
@@ -226,7 +222,7 @@ def _with_marks(commits: Iterable[LoggedCommit]) -> Iterator[tuple[LoggedCommit,
 
 
 def others_change(
-    commits: Iterable[LoggedCommit], *, ledger: str, is_siblings: Callable[[CommitId], bool] = _has_no_siblings
+    commits: Iterable[LoggedCommit], *, ledger: str, is_siblings: Callable[[CommitId], bool] = lambda _: False
 ) -> LoggedCommit | None:
     """Return the first commit by somebody else that has changed a table's rows; None if there is none.
 
@@ -246,7 +242,7 @@ def follow(
     ledger: str,
     left: int,
     run: str | None = None,
-    is_siblings: Callable[[CommitId], bool] = _has_no_siblings,
+    is_siblings: Callable[[CommitId], bool] = lambda _: False,
 ) -> Standing:
     """Follow a table's commits from the version in which the ledger's last run left it.
 
@@ -339,11 +335,6 @@ def _has_local_times(kind: Any) -> bool:
     return any(map(_has_local_times, [*parts, kind.get("elementType", "")]))
 
 
-def of_new(properties: Mapping[str, str]) -> dict[str, str]:
-    """Return the properties with which a table is created, given those that are wanted."""
-    return missing(properties, {})
-
-
 def missing(wanted: Mapping[str, str], there: Mapping[str, str]) -> dict[str, str]:
     """Return the wanted properties that a table lacks, and those that have to be set with them.
 
@@ -352,7 +343,8 @@ def missing(wanted: Mapping[str, str], there: Mapping[str, str]) -> dict[str, st
     is switched on together with ``timestampNtz``, which brings the list.
 
     Args:
-        there: the table's properties, and its protocol's versions and features, as SHOW TBLPROPERTIES gives them.
+        there: the table's properties, and its protocol's versions and features, as SHOW TBLPROPERTIES gives them;
+            empty for a new table.
     """
     lacking = {name: value for name, value in wanted.items() if there.get(name, "").lower() != value.lower()}
     lists = int(there.get(_READER, 1)) >= _LISTS or bool(

@@ -551,7 +551,7 @@ def declared(columns: pa.Schema) -> list[dict[str, Any]]:
     fields = []
     for column in columns:
         about = {"comment": comment} if (comment := comment_in(column)) else {}
-        fields.append({"name": column.name, "type": _type(column.type), "nullable": True, "metadata": about})
+        fields.append({"name": column.name, "type": declared_type(column.type), "nullable": True, "metadata": about})
     return fields
 
 
@@ -569,19 +569,26 @@ _TYPES: Final = {
 }
 
 
-def _type(kind: pa.DataType) -> Any:
+def declared_type(kind: pa.DataType) -> Any:
+    """Return an Arrow type as Delta's log declares it.
+
+    Raises:
+        TypeError: for a type that no column has.
+    """
     if kind in _TYPES:
         return _TYPES[kind]
     if pa.types.is_dictionary(kind):
-        return _type(kind.value_type)
+        return declared_type(kind.value_type)
     if pa.types.is_decimal(kind):
         return f"decimal({kind.precision},{kind.scale})"
     if pa.types.is_timestamp(kind):
         return "timestamp_ntz" if kind.tz is None else "timestamp"
     if pa.types.is_list(kind):
-        return {"type": "array", "elementType": _type(kind.value_type), "containsNull": True}
+        return {"type": "array", "elementType": declared_type(kind.value_type), "containsNull": True}
     if pa.types.is_struct(kind):
-        fields = [{"name": field.name, "type": _type(field.type), "nullable": True, "metadata": {}} for field in kind]
+        fields = [
+            {"name": field.name, "type": declared_type(field.type), "nullable": True, "metadata": {}} for field in kind
+        ]
         return {"type": "struct", "fields": fields}
     raise TypeError(f"no column has the type {kind}")
 

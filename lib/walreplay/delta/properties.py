@@ -2,12 +2,12 @@
 
 `ensure` switches on the Delta features that a table needs before a change: Delta does not change columns in the commit
 that switches column mapping on.  If a run is killed after that commit, the next one finds the features there.  `say`
-changes the comment.  `conflicts_told` turns a conflict with another commit into an error for people.
+changes the comment, `change_layout` the clustering.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -45,36 +45,32 @@ def conflicts_told(table: TableName, check_lock: Callable[..., None]) -> Iterato
         ) from error
 
 
-def ensure(
-    spark: SparkSession,
-    table: TableName,
-    wanted: Mapping[str, str],
-    check_lock: Callable[..., None],
-) -> None:
-    """Set those of the wanted properties that an existing table lacks.
-
-    Args:
-        spark: a session that only the caller uses.
-        check_lock: raises an error if the run has lost the lock.
-
-    Raises:
-        TargetError: somebody else has written to the table at the same time.
-    """
+def ensure(spark: SparkSession, table: TableName, wanted: Mapping[str, str], check_lock: Callable[..., None]) -> None:
+    """Set those of the wanted properties that an existing table lacks; see `change_layout`."""
     if not wanted:
         return
-    lacking = missing(wanted, _shown(spark, table))
+    lacking = missing(wanted, shown(spark, table))
     if not lacking:
         return
-    check_lock()
-    steps.reached(f"features are to come: {table.text}")
-    with conflicts_told(table, check_lock):
-        spark.sql(f"ALTER TABLE {table.sql} SET TBLPROPERTIES ({delta.listed(lacking)})")
-    # The session must report the version of the commit that follows, not of this one.
-    delta.forget_version(spark)
-    steps.reached(f"features have come: {table.text}")
+    told = ("features are to come", "features have come")
+    change_layout(spark, table, f"SET TBLPROPERTIES ({delta.listed(lacking)})", check_lock, told)
 
 
-def _shown(spark: SparkSession, table: TableName) -> dict[str, str]:
+def unset(
+    spark: SparkSession,
+    table: TableName,
+    before: Iterable[str],
+    wanted: Collection[str],
+    check_lock: Callable[..., None],
+) -> None:
+    """Unset the properties that a table had before and is not to have now; see `change_layout`."""
+    gone = [name for name in before if name not in wanted]
+    if gone:
+        change = f"UNSET TBLPROPERTIES IF EXISTS ({', '.join(map(delta.literal, gone))})"
+        change_layout(spark, table, change, check_lock)
+
+
+def shown(spark: SparkSession, table: TableName) -> dict[str, str]:
     """Return a table's properties, including its protocol's features."""
     return {row.key: row.value for row in spark.sql(f"SHOW TBLPROPERTIES {table.sql}").collect()}
 
@@ -88,26 +84,43 @@ def say(
     *,
     is_new: bool = False,
 ) -> None:
-    """Change a table's comment, unless somebody else has changed it.
+    """Change a table's comment, unless somebody else has changed it; see `change_layout`.
 
     Args:
-        spark: a session that only the caller uses.
         before: the comment that walreplay wrote last; empty for none.
         wanted: the new comment; empty for none.
-        check_lock: raises an error if the run has lost the lock.
         is_new: the caller has just made the table, without a comment; to ask it takes as long as to make it.
-
-    Raises:
-        TargetError: somebody else has written to the table at the same time.
     """
     there = "" if is_new else delta.comment_of(spark, table)
     comment = followed(there, before, wanted)
     if comment == there:
         return
+    told = ("comment is to change", "comment has changed")
+    change_layout(spark, table, f"SET TBLPROPERTIES ({delta.listed({'comment': comment})})", check_lock, told)
+
+
+def change_layout(
+    spark: SparkSession,
+    table: TableName,
+    change: str,
+    check_lock: Callable[..., None],
+    told: tuple[str, str] = ("layout is to change", "layout has changed"),
+) -> None:
+    """Make a commit of its own that changes neither rows nor columns.
+
+    Args:
+        spark: a session that only the caller uses.
+        change: SQL behind ALTER TABLE.
+        check_lock: raises an error if the run has lost the lock.
+        told: the steps before and behind the commit.
+
+    Raises:
+        TargetError: somebody else has written to the table at the same time.
+    """
     check_lock()
-    steps.reached(f"comment is to change: {table.text}")
+    steps.reached(f"{told[0]}: {table.text}")
     with conflicts_told(table, check_lock):
-        spark.sql(f"ALTER TABLE {table.sql} SET TBLPROPERTIES ({delta.listed({'comment': comment})})")
+        spark.sql(f"ALTER TABLE {table.sql} {change}")
     # The session must report the version of the commit that follows, not of this one.
     delta.forget_version(spark)
-    steps.reached(f"comment has changed: {table.text}")
+    steps.reached(f"{told[1]}: {table.text}")

@@ -304,10 +304,10 @@ def _conformed(array: pa.Array, kind: pa.DataType) -> pa.Array | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
 # Histories
 
 
+@dataclass(frozen=True, slots=True)
 class _Ends:
     """Which versions of the table end, and when.
 
@@ -555,12 +555,8 @@ def _with_keys(
         if stays.any():
             places[number] = at.copy()
             places[number][of_update[stays]] = matches[rows_of[stays]]
-    counts = {
-        "updated": len(updated),
-        "deleted": len(gone),
-        "inserted": len(inserted),
-        "copied": count - len(updated) - len(gone),
-    }
+    kept = count - len(updated) - len(gone)
+    counts = {"updated": len(updated), "deleted": len(gone), "inserted": len(inserted), "copied": kept}
     missing = missing_of(flags(rows, "expected") & ~matched, deleted)
     return Rewritten(joined(old, new), tuple(places), counts, missing, tuple(range(len(before.files))))
 

@@ -17,13 +17,12 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
 from walreplay.delta.commits import CommitId as CommitId
-from walreplay.delta.commits import in_statement, mark_of, needed_by, of_new
-from walreplay.delta.local import LOG, ConflictError, declared, newest_version, touch
+from walreplay.delta.commits import in_statement, mark_of, missing, needed_by
+from walreplay.delta.local import LOG, ConflictError, declared, declared_type, newest_version, touch
 from walreplay.delta.target import TableName, folder_at, folder_of_new, opened_at, opened_in, quote
 from walreplay.errors import TargetError
 from walreplay.evolution.comments import comment_in
@@ -31,8 +30,12 @@ from walreplay.session.folders import MountedFolder, forget_files
 from walreplay.session.isolation import AS_WRITTEN, has_own_sessions, settings
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, Row
     from pyspark.sql.types import DataType
+
+
+_SQL: Final = {"byte": "TINYINT", "short": "SMALLINT", "integer": "INT", "long": "BIGINT"}
+"""SQL's names of types that Delta's log calls otherwise."""
 
 
 def sql_type(kind: pa.DataType) -> str:
@@ -41,31 +44,16 @@ def sql_type(kind: pa.DataType) -> str:
     Raises:
         TypeError: for a type that no column has.
     """
-    simple = {
-        pa.bool_(): "BOOLEAN",
-        pa.int8(): "TINYINT",
-        pa.int16(): "SMALLINT",
-        pa.int32(): "INT",
-        pa.int64(): "BIGINT",
-        pa.float32(): "FLOAT",
-        pa.float64(): "DOUBLE",
-        pa.string(): "STRING",
-        pa.binary(): "BINARY",
-        pa.date32(): "DATE",
-    }
-    if kind in simple:
-        return simple[kind]
-    if pa.types.is_dictionary(kind):
-        return sql_type(kind.value_type)
-    if pa.types.is_decimal(kind):
-        return f"DECIMAL({kind.precision},{kind.scale})"
-    if pa.types.is_timestamp(kind):
-        return "TIMESTAMP_NTZ" if kind.tz is None else "TIMESTAMP"
-    if pa.types.is_list(kind):
-        return f"ARRAY<{sql_type(kind.value_type)}>"
-    if pa.types.is_struct(kind):
-        return f"STRUCT<{', '.join(f'{quote(field.name)}: {sql_type(field.type)}' for field in kind)}>"
-    raise TypeError(f"no column has the type {kind}")
+    return _sql(declared_type(kind))
+
+
+def _sql(declared: Any) -> str:
+    if isinstance(declared, str):
+        return _SQL.get(declared, declared.upper())
+    if declared["type"] == "array":
+        return f"ARRAY<{_sql(declared['elementType'])}>"
+    fields = (f"{quote(field['name'])}: {_sql(field['type'])}" for field in declared["fields"])
+    return f"STRUCT<{', '.join(fields)}>"
 
 
 def sql_schema(schema: pa.Schema) -> str:
@@ -107,7 +95,7 @@ def create_table(
     """
     fields = declared(schema)
     columns = ", ".join(f"{quote(field.name)} {sql_type(field.type)}{commented(comment_in(field))}" for field in schema)
-    given = of_new({**properties, **needed_by(fields)})
+    given = missing({**properties, **needed_by(fields)}, {})
     create_by_sql(spark, table, columns, given, comment_in(schema) or "", commit)
 
 
@@ -200,7 +188,8 @@ def literal(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-_HISTORY_DEPTH: Final = 20
+FEW_COMMITS: Final = 20
+"""How far back a run looks for a commit that it has just made."""
 
 WHOLE_HISTORY: Final = 10_000
 """How far back an interrupted run looks for its own commits."""
@@ -384,22 +373,27 @@ def _schema_in(fields: Sequence[Mapping[str, Any]]) -> StructType:
 
 def made_by(spark: SparkSession, table: TableName) -> list[CommitId]:
     """Return the ids of the commits in a table's history, as far as they have one."""
-    history = spark.sql(f"DESCRIBE HISTORY {table.sql} LIMIT {WHOLE_HISTORY}")
-    rows = history.select("userMetadata", "operationParameters").collect()
-    found = (CommitId.of_mark(mark_of(row.userMetadata, row.operationParameters or {})) for row in rows)
-    return [commit for commit in found if commit is not None]
+    return [own for own, _ in _history(spark, table, WHOLE_HISTORY) if own is not None]
+
+
+def _history(spark: SparkSession, table: TableName, depth: int) -> Iterator[tuple[CommitId | None, Row]]:
+    for row in spark.sql(f"DESCRIBE HISTORY {table.sql} LIMIT {depth}").collect():
+        yield CommitId.of_mark(mark_of(row.userMetadata, row.operationParameters or {})), row
 
 
 def find_commit(
-    spark: SparkSession, table: TableName, commit: CommitId, *, depth: int = _HISTORY_DEPTH
+    spark: SparkSession, table: TableName, commit: CommitId, *, depth: int = FEW_COMMITS
 ) -> TableCommit | None:
     """Find a commit in the newest entries of a table's history."""
-    rows = spark.sql(f"DESCRIBE HISTORY {table.sql} LIMIT {depth}").collect()
-    for row in rows:
-        own = CommitId.of_mark(mark_of(row.userMetadata, row.operationParameters or {}))
-        if own == commit:
+    for own, row in _history(spark, table, depth):
+        if own is not None and own == commit:
             return TableCommit(int(row.version), dict(row.operationMetrics or {}), own.counts, own.form)
     return None
+
+
+def has_commit(spark: SparkSession, table: TableName, commit: CommitId) -> bool:
+    """Return whether a table's history has a commit, however far back."""
+    return find_commit(spark, table, commit, depth=WHOLE_HISTORY) is not None
 
 
 def size_of(spark: SparkSession, table: TableName) -> int:
@@ -458,7 +452,7 @@ def write(
         comment: what a catalog's table that is made says of itself; at a path a DataFrame can make none that does.
     """
     if create:
-        properties = of_new({**properties, **needed_by(frame.schema.jsonValue()["fields"])})
+        properties = missing({**properties, **needed_by(frame.schema.jsonValue()["fields"])}, {})
     writer = frame.write.format("delta").mode(mode)
     if new_schema:
         writer = writer.option("overwriteSchema", "true")
@@ -586,7 +580,7 @@ def first_rows(spark: SparkSession, location: str, limit: int) -> tuple[list[str
     # Columns are taken by position: a name may hold dots, backticks, anything.
     columns = table.columns
     numbered = table.toDF(*(f"c{number}" for number in range(len(columns))))
-    texts = numbered.select(*(F.col(name).cast("string") for name in numbered.columns)).limit(limit)
+    texts = numbered.select(*(f.col(name).cast("string") for name in numbered.columns)).limit(limit)
     return columns, [tuple(_shorten(value) for value in row) for row in texts.collect()]
 
 

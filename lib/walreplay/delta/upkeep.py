@@ -7,7 +7,7 @@ removed, old files to be deleted.  None of these changes a row, and none needs a
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
@@ -128,11 +128,11 @@ _SETTINGS: Final = delta.FEW_ROWS | {
 }
 
 
-@contextmanager
-def upkeep_session(spark: SparkSession, more: Mapping[str, str] = delta.NO_PROPERTIES) -> Iterator[SparkSession]:
+def upkeep_session(
+    spark: SparkSession, more: Mapping[str, str] = delta.NO_PROPERTIES
+) -> AbstractContextManager[SparkSession]:
     """Return a session for the statements here."""
-    with session_with(spark, {**_SETTINGS, **more}) as own:
-        yield own
+    return session_with(spark, {**_SETTINGS, **more})
 
 
 def files_of(spark: SparkSession, table: TableName) -> FilesOfTable:
@@ -146,10 +146,8 @@ def files_of(spark: SparkSession, table: TableName) -> FilesOfTable:
         return from_log((file.size, file.marked) for file in opened.files)
     (detail,) = spark.sql(f"DESCRIBE DETAIL {table.sql}").select("numFiles", "sizeInBytes").collect()
     history = spark.sql(f"DESCRIBE HISTORY {table.sql} LIMIT {_COMMITS}")
-    commits = [
-        (str(row.operation), dict(row.operationMetrics or {}))
-        for row in history.select("operation", "operationMetrics").collect()
-    ]
+    rows = history.select("operation", "operationMetrics").collect()
+    commits = [(str(row.operation), dict(row.operationMetrics or {})) for row in rows]
     return from_history(int(detail.numFiles), int(detail.sizeInBytes), commits)
 
 

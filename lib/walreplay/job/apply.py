@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any
 from walreplay.archive.index import ArchiveIndex, home_of, table_of
 from walreplay.config import Settings, make_settings
 from walreplay.decode.scan import Until
-from walreplay.delta.target import Target, catalog_errors
+from walreplay.delta.target import catalog_errors
 from walreplay.errors import OrderError, TargetError
 from walreplay.job.context import RunContext
-from walreplay.job.execution import Applying, Work, joined, run_bytes_of, table_checks, timed
+from walreplay.job.execution import Applying, Work, joined, run_bytes_of, timed
 from walreplay.job.installing import Installing
 from walreplay.job.scanning import NewFiles, RunInput, Scanning
-from walreplay.job.source_check import check_places
 from walreplay.job.table_check import newer_error
+from walreplay.job.target_check import TableChecks
 from walreplay.ledger.runs import metrics_of
 from walreplay.ledger.state import PLANNED, REBUILDING, State, now
 from walreplay.ledger.transactions import refuse_gone
@@ -33,7 +33,6 @@ from walreplay.lsn import format_lsn, to_datetime
 from walreplay.progress import Progress
 from walreplay.report import RunReport
 from walreplay.session import steps
-from walreplay.session.failures import spark_errors
 from walreplay.session.isolation import has_own_sessions
 from walreplay.session.reach import folder_of
 from walreplay.spark.captures import CaptureFile, list_captures, root_of
@@ -88,11 +87,8 @@ def run_job(
     Args:
         until: the last transaction that is wanted; None for the captures' end.
     """
-    settings = make_settings(config)
-    place = Target.parse(str(target)).of_source(settings.ledger_name)
-    with spark_errors(path=place.text):
-        check_places(str(captures), place)
-        run = RunContext.of(spark, place, settings, progress, metrics=metrics)
+    given = make_settings(config), progress
+    with RunContext.on(spark, target, *given, reads=str(captures), metrics=metrics) as run:
         return Job(run, str(captures), until).apply()
 
 
@@ -227,12 +223,12 @@ class Job:
                     state,
                     decoded,
                     run,
+                    places,
                     source=self.source,
                     captures=self.captures,
                     files=len(reading.files),
                     size=reading.size,
                     seen=new.seen(found.files, plan.resume.last_path),
-                    places=places,
                 )
 
             return self._applied(staging, Work(plan, reading.size, state, write_plan))
@@ -288,7 +284,9 @@ class Job:
 
         def begun(_: Plan, __: int, places: tuple[str, ...]) -> State:
             # Another configuration may want its tables elsewhere.
-            return interrupted if places == interrupted.places else self.run.ledger.take_places(interrupted, places)
+            if places == interrupted.places:
+                return interrupted
+            return self.run.ledger.write(replace(interrupted, places=places))
 
         with self.run.staging() as staging:
             work = Work(plan, interrupted.bytes, interrupted, begun, resumed=True)
@@ -349,32 +347,14 @@ class Job:
         if state is None or (folder is not None and folder.is_far):
             return
         with self.run.stage("check"):
-            checks = table_checks(self.run, accepts=self.run.settings.accept_changed_tables)
+            checks = TableChecks(self.run, accepts=self.run.settings.accept_changed_tables)
             ahead = checks.look_at_others(state.tables, ())
         if not ahead:
             return
         again = self.run.ledger.read()
         # Without the lock, another run may have begun meanwhile.
         if again is not None and (again.run, again.phase) == (state.run, state.phase):
-            known = state.resume.place.high_lsn if state.resume is not None else -1
-            raise newer_error(ahead[0], ahead[0].standing.ahead[-1], known)
+            raise newer_error(ahead[0], ahead[0].standing.ahead[-1], state.reached[0])
 
     def _nothing_new(self, state: State | None) -> RunReport:
-        resume = state.resume if state is not None else None
-        applied = resume.place.high_lsn if resume is not None and resume.place.high_lsn >= 0 else None
-        return RunReport(
-            run=None,
-            status="nothing new",
-            captures=self.captures,
-            target=self.run.target.text,
-            files=0,
-            capture_bytes=0,
-            transactions=0,
-            changes=0,
-            applied_lsn=applied,
-            applied_commit_ts=to_datetime(resume.place.high_commit_time) if applied is not None and resume else None,
-            tables=(),
-            warnings=tuple(self.run.warnings),
-            seconds=0.0,
-            stages=self.run.stages,
-        )
+        return self.run.report(None, "nothing new", self.captures, (-1, 0) if state is None else state.reached)

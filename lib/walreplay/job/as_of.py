@@ -22,7 +22,7 @@ from walreplay.delta.target import Target, catalog_errors, ledger_errors, quote
 from walreplay.errors import ConfigError, TargetError
 from walreplay.ledger.ledger import Ledger
 from walreplay.ledger.runs import first_lsn, loads_of, told
-from walreplay.ledger.status import TableVersion, versions_at
+from walreplay.ledger.status import TableVersion, nothing_applied, versions_at
 from walreplay.lsn import POSTGRES_EPOCH, format_lsn, parse_lsn, to_datetime
 from walreplay.names import RowKind, output_of, source_oid
 from walreplay.protocol.messages import Relation
@@ -169,7 +169,7 @@ def as_of(
         with catalog_errors(place):
             state = Ledger(own, place, choose_writer(own, place), loads=True).read()
         if state is None or state.resume is None:
-            raise TargetError("nothing was applied to this target yet", path=place.text, remedy="Begin with apply")
+            raise nothing_applied(place)
         high = state.resume.place.high_lsn
         if lsn is not None and lsn > high:
             raise TargetError(

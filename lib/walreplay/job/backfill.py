@@ -29,7 +29,6 @@ from walreplay.job.context import RunContext
 from walreplay.job.execution import buckets_of, tasks_of
 from walreplay.job.rebuild import rebuild
 from walreplay.job.scanning import Scanning
-from walreplay.job.source_check import check_places
 from walreplay.ledger.ledger import Ledger
 from walreplay.ledger.state import APPLIED, State, now
 from walreplay.lsn import format_lsn, to_datetime
@@ -310,12 +309,10 @@ def forecast(
         WalReplayError: what would stop it, as far as a scan shows it.
     """
     call = _call(spark, str(target), config, until_lsn, until_time, table, outputs, from_lsn)
-    place, until = Target.parse(str(target)).of_source(call.settings.ledger_name), call.until
+    until, settings = call.until, call.settings.narrowed(call.narrowed)
     if call.rebuilds and call.resume is not None:
         until = Until(lsn=call.resume.place.high_lsn)
-    with spark_errors(path=place.text):
-        check_places(str(captures), place)
-        run = RunContext.of(spark, place, call.settings.narrowed(call.narrowed), progress)
+    with RunContext.on(spark, target, settings, progress, reads=str(captures)) as run:
         return ForecastJob(run, str(captures), until, anew=call.rebuilds).forecast()
 
 

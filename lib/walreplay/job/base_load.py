@@ -25,13 +25,13 @@ from walreplay.delta import statements as delta
 from walreplay.delta.target import catalog_errors
 from walreplay.errors import ConfigError, TargetError, listed
 from walreplay.job.context import RunContext
-from walreplay.job.execution import RunTables, buckets_of, table_checks, table_runs, timed
+from walreplay.job.execution import RunTables, buckets_of, table_runs, timed
 from walreplay.job.source_check import shared_by, taken_by
 from walreplay.job.table_check import highest_recorded
-from walreplay.job.target_check import CheckedTable, check_unique, highest_of
+from walreplay.job.target_check import CheckedTable, TableChecks, check_unique, highest_of
 from walreplay.ledger.ledger import LOADING, PLANNED, REBUILDING, Load, State
 from walreplay.loading.description import HOW_TO_DESCRIBE, Description, write_description
-from walreplay.lsn import POSTGRES_EPOCH_UNIX_MICROS, format_lsn, to_datetime
+from walreplay.lsn import POSTGRES_EPOCH_UNIX_MICROS, format_lsn
 from walreplay.names import RowKind
 from walreplay.protocol.framing import Framing
 from walreplay.protocol.messages import Relation
@@ -209,7 +209,9 @@ class BaseLoad:
         wanted = frozenset(relation for relation in plan.announced if relation in mirrored)
         left = sorted({relation.qualified_name for relation in plan.announced if relation not in mirrored})
         if not wanted:
-            raise ConfigError("the configuration wants none of the tables", path=self.origin, remedy="Check --config")
+            raise ConfigError(
+                "the configuration wants none of the tables", path=self.base.origin, remedy="Check --config"
+            )
         if left:
             self.context.warnings.append(f"the configuration leaves out {', '.join(left)}: not loaded")
         return wanted
@@ -259,7 +261,7 @@ class BaseLoad:
             return
         if state.load.writing:
             raise self.context.ledger.interrupted(state.load)
-        self.context.ledger.give_up_load(state)
+        self.context.ledger.write(state.ended(state.tables))
 
     def _note(
         self, begun: PlannedLoad, before: Load | None, rows: BaseRows, *, resumed: bool
@@ -273,7 +275,7 @@ class BaseLoad:
         tables = self._tables(begun, _unread(begun))
         with context.stage("check"):
             self._check_tables(tables, resumed=resumed)
-            found = table_checks(context, accepts=self.anew).check(tables, state, resumed=resumed)
+            found = TableChecks(context, accepts=self.anew).check(tables, state, resumed=resumed)
             number = self._number(state, found, before)
             if resumed:
                 assert state is not None
@@ -283,10 +285,10 @@ class BaseLoad:
                     state,
                     self.load(begun) if before is None else replace(self.load(begun), id=before.id),
                     number,
+                    places,
                     source=begun.source,
                     files=rows.files,
                     size=rows.size or 0,
-                    places=places,
                 )
         steps.reached("load written down")
         return noted, found
@@ -334,7 +336,8 @@ class BaseLoad:
         with context.stage("check"):
             runs = table_runs(context, tables, found, staged, buckets, commit, resumed=resumed)
             check_unique(context.own, staging, runs)
-            state = context.ledger.note_writing(noted)
+            # From now on, tables may have the load's commit.
+            state = context.ledger.write(replace(noted, load=replace(load, writing=True)))
         steps.reached("plan written")
         runs = [_ending(one, self.lsn, load.top) for one in runs]
         reports = RunTables(context).apply(runs, staging, [lambda: None])
@@ -402,11 +405,6 @@ class BaseLoad:
             )
         return max(known, highest_of(found)) + 1
 
-    @property
-    def origin(self) -> str:
-        """Where the rows are from."""
-        return self.base.origin
-
     def _record(
         self,
         state: State,
@@ -419,23 +417,13 @@ class BaseLoad:
         began: float,
     ) -> RunReport:
         context = self.context
-        high = plan.upto_lsn
         assert state.load is not None
-        report = RunReport(
-            run=state.run,
-            status="loaded",
-            captures=self.origin,
-            target=context.target.text,
+        told = (replace(one, truncated=False) for one in reports)
+        report = replace(
+            context.report(state.run, "loaded", self.base.origin, (plan.upto_lsn, plan.upto_commit_time), told),
             files=rows.files,
             capture_bytes=rows.size or 0,
-            transactions=0,
             changes=tables.changes,
-            applied_lsn=high if high >= 0 else None,
-            applied_commit_ts=to_datetime(plan.upto_commit_time) if high >= 0 else None,
-            tables=tuple(replace(one, truncated=False) for one in reports),
-            warnings=tuple(context.warnings),
-            seconds=0.0,
-            stages=context.stages,
             writer=context.writer.way,
         )
         loaded = {table.oid for table in tables.tables}
@@ -445,7 +433,7 @@ class BaseLoad:
                 replace(entry, base_lsn=self.lsn + 1) if entry.oid in loaded else entry
                 for entry in left_at(tables.entries, left, state.load.id)
             ]
-            context.ledger.record_load(state, report, entries, plan.announced, resumed=resumed)
+            context.ledger.record(state, report, entries, plan.announced, resumed=resumed)
         steps.reached("run recorded")
         return timed(report, began, context.stages)
 

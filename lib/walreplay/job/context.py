@@ -6,6 +6,7 @@ import os
 import time
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from walreplay.config import Settings
@@ -13,22 +14,24 @@ from walreplay.decode.compile.kernel import check_compiled
 from walreplay.delta.statements import SMALL_STATE
 from walreplay.delta.target import TableName, Target, storage_errors
 from walreplay.errors import TargetError, WalReplayError
-from walreplay.job.source_check import SiblingLedgers, apart_from_siblings
+from walreplay.job.source_check import SiblingLedgers, check_places
 from walreplay.ledger.ledger import Ledger
 from walreplay.ledger.runs import Rows, is_due, keep_small, tell
 from walreplay.ledger.state import State, now
+from walreplay.lsn import to_datetime
 from walreplay.progress import NoProgress, Progress, log
-from walreplay.session.failures import failure_of
+from walreplay.report import RunReport, Status, TableReport
+from walreplay.session.failures import failure_of, spark_errors
 from walreplay.session.isolation import has_own_sessions, own_session, quiet_queries
 from walreplay.session.isolation import settings as delta_settings
 from walreplay.session.naming import jobs_named
 from walreplay.spark.staged_rows import FileStaging
 from walreplay.spark.staging import Staging
 from walreplay.writing.by_files import choose_writer
-from walreplay.writing.writer import TableWriter
+from walreplay.writing.by_statements import TableWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -83,8 +86,35 @@ class RunContext:
         # Settings that the job needs do not reach the caller's session.
         run = cls(spark, own_session(spark), target, settings, ledger, writer, progress or NoProgress())
         run.metrics = None if metrics is None else os.fspath(metrics)
-        run.warnings.extend(writer.warnings)
         return run
+
+    @classmethod
+    @contextmanager
+    def on(
+        cls,
+        spark: SparkSession,
+        target: str | os.PathLike[str],
+        settings: Settings,
+        progress: Progress | None,
+        *,
+        reads: str | None = None,
+        loads: bool = False,
+        metrics: str | os.PathLike[str] | None = None,
+    ) -> Iterator[RunContext]:
+        """Begin a call on a target; see `of`.
+
+        Args:
+            reads: the folder of the files that it reads; None for none.
+
+        Raises:
+            ConfigError: that folder and the target's lie inside one another.
+            WalReplayError: what Spark cannot do inside.
+        """
+        place = Target.parse(str(target)).of_source(settings.ledger_name)
+        with spark_errors(path=place.text):
+            if reads is not None:
+                check_places(reads, place)
+            yield cls.of(spark, place, settings, progress, loads=loads, metrics=metrics)
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
@@ -167,14 +197,44 @@ class RunContext:
     def apart(
         self, wanted: Mapping[TableName, str], shared: Collection[TableName] = ()
     ) -> AbstractContextManager[tuple[str, ...]]:
-        """Return the places that the run takes, to be written with its plan; see `apart_from_siblings`."""
-        siblings = self.settings.siblings
-        return apart_from_siblings(self.own, self.target, self.writer, siblings, wanted, self.at_once, shared)
+        """Return the places that the run takes, to be written with its plan; see `SiblingLedgers.apart`."""
+        return self.sibling_ledgers.apart(wanted, self.at_once, shared)
 
-    @property
+    @cached_property
     def sibling_ledgers(self) -> SiblingLedgers:
         """The ledgers of the other sources."""
         return SiblingLedgers(self.own, self.target, self.writer, self.settings.siblings)
+
+    def report(
+        self,
+        run: int | None,
+        status: Status,
+        captures: str,
+        reached: tuple[int, int],
+        tables: Iterable[TableReport] = (),
+    ) -> RunReport:
+        """Return a report, without its time, and without what was read.
+
+        Args:
+            reached: see `State.reached`.
+        """
+        lsn, commit_time = reached
+        return RunReport(
+            run=run,
+            status=status,
+            captures=captures,
+            target=self.target.text,
+            files=0,
+            capture_bytes=0,
+            transactions=0,
+            changes=0,
+            applied_lsn=lsn if lsn >= 0 else None,
+            applied_commit_ts=to_datetime(commit_time) if lsn >= 0 else None,
+            tables=tuple(sorted(tables, key=lambda table: table.name)),
+            warnings=tuple(self.warnings),
+            seconds=0.0,
+            stages=self.stages,
+        )
 
     @property
     def phases(self) -> dict[str, float]:

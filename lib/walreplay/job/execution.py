@@ -29,7 +29,7 @@ from walreplay.job.target_check import CheckedTable, TableChecks
 from walreplay.ledger.ledger import run_id
 from walreplay.ledger.state import State
 from walreplay.ledger.transactions import History
-from walreplay.lsn import POSTGRES_EPOCH_UNIX_MICROS, format_lsn, to_datetime
+from walreplay.lsn import POSTGRES_EPOCH_UNIX_MICROS, format_lsn
 from walreplay.names import source_oid
 from walreplay.progress import log
 from walreplay.report import Action, RunReport, TableReport
@@ -81,7 +81,7 @@ class RunTables:
                     fence.put_up(partial(self.run.ledger.check_lock, sure=True))
                 if not state.vacated:
                     copied |= self._move_all(placement.leaving, commit, 0, fence)
-                    state = self.run.ledger.note_vacated(state)
+                    state = self.run.ledger.write(replace(state, vacated=True))
                     steps.reached("places left")
                 copied |= self._move_all(placement.arriving, commit, len(placement.leaving), fence)
             finally:
@@ -99,9 +99,9 @@ class RunTables:
             own, check_lock = own_session(self.run.spark), self.run.ledger.check_lock
             if step.is_shared:
                 named = replace(named, source=self.run.target.source)
-                moved = move_rows(own, self.run.writer, step, named, check_lock)
+                moved = move_rows(own, step, named, check_lock)
             else:
-                moved = move(own, self.run.writer, step, named, check_lock, fence)
+                moved = move(own, step, named, check_lock, fence)
             if moved.note is not None:
                 self.run.warnings.append(moved.note)
             if moved.is_copy:
@@ -258,21 +258,19 @@ def _added_up(tables: Sequence[TableReport]) -> tuple[TableReport, ...]:
     return tuple(sorted(found.values(), key=lambda table: table.name))
 
 
+_SUMMED: Final = (
+    *("changes", "bytes", "inserted", "updated", "deleted", "seconds"),
+    *("without_base", "deletes_without_row", "unknown"),
+)
+
+
 def _sum(one: TableReport, two: TableReport) -> TableReport:
     return replace(
         two,
         action=two.action if one.action in ("unchanged", "set aside") else one.action,
-        changes=one.changes + two.changes,
-        bytes=one.bytes + two.bytes,
-        inserted=one.inserted + two.inserted,
-        updated=one.updated + two.updated,
-        deleted=one.deleted + two.deleted,
+        **{name: getattr(one, name) + getattr(two, name) for name in _SUMMED},
         truncated=one.truncated or two.truncated,
         version=one.version if two.version is None else two.version,
-        seconds=one.seconds + two.seconds,
-        without_base=one.without_base + two.without_base,
-        deletes_without_row=one.deletes_without_row + two.deletes_without_row,
-        unknown=one.unknown + two.unknown,
         notes=tuple(dict.fromkeys((*one.notes, *two.notes))),
         writer=two.writer or one.writer,
         writer_reason=two.writer_reason or one.writer_reason,
@@ -456,7 +454,7 @@ class Applying:
         with run.stage("check"):
             self._check_server(tables.placement, work, decoded.history)
         with run.stage("plan"), run.apart(taken_by(tables), shared_by(tables)) as places:
-            checks = table_checks(run, accepts=run.settings.accept_changed_tables)
+            checks = TableChecks(run, accepts=run.settings.accept_changed_tables)
             found = checks.check(tables, work.before, resumed=work.resumed)
             if not work.resumed:
                 plan = replace(plan, id=str(uuid.uuid4()))
@@ -494,7 +492,7 @@ class Applying:
             for report in RunTables(self.run).apply(prepared.runs, self.staging, kept)
         ]
         with self.run.stage("check"):
-            table_checks(self.run, accepts=False).look_back(prepared.runs, reports)
+            TableChecks(self.run, accepts=False).look_back(prepared.runs, reports)
         self.run.warnings.extend(missing_warnings(reports, self.run.settings))
         return reports
 
@@ -502,20 +500,14 @@ class Applying:
         """Record the run in the ledger, which ends it."""
         run, plan, state, tables = self.run, prepared.plan, prepared.state, prepared.tables
         run.warnings.extend(_later_rows(tables.entries, plan.upto_lsn))
-        report = RunReport(
-            run=state.run,
-            status="applied",
-            captures=self.captures,
-            target=run.target.text,
+        reached = plan.upto_lsn, plan.upto_commit_time
+        report = replace(
+            run.report(state.run, "applied", self.captures, reached, [*reports, *moved(tables)]),
             files=state.files,
             capture_bytes=work.size,
             transactions=plan.transactions,
             changes=tables.changes,
-            applied_lsn=plan.upto_lsn if plan.upto_lsn >= 0 else None,
-            applied_commit_ts=to_datetime(plan.upto_commit_time) if plan.upto_lsn >= 0 else None,
-            tables=tuple(sorted([*reports, *moved(tables)], key=lambda report: report.name)),
             warnings=tuple(run.warnings[self.told :]),
-            seconds=0.0,
             stages=run.phases,
             writer=run.writer.way,
         )
@@ -537,15 +529,6 @@ def _later_rows(entries: Sequence[MirrorEntry], upto_lsn: int) -> list[str]:
         f"{names}: loaded with rows as of up to LSN {high}, later than what is applied; they are as of one moment with "
         "the other tables once captures up to there are applied"
     ]
-
-
-def table_checks(run: RunContext, *, accepts: bool) -> TableChecks:
-    """Return what compares tables with the ledger.
-
-    Args:
-        accepts: tables that somebody else has changed are taken as they are.
-    """
-    return TableChecks(run.own, run.target, run.ledger, accepts, run.at_once, run.warnings, run.sibling_ledgers)
 
 
 def table_runs(

@@ -16,7 +16,6 @@ from walreplay.delta.target import TableName, Target, storage_errors
 from walreplay.job.context import RunContext
 from walreplay.ledger.runs import HISTORY
 from walreplay.ledger.state import Rebuild, Replacement, State
-from walreplay.lsn import to_datetime
 from walreplay.report import RunReport, TableReport
 from walreplay.session import steps
 from walreplay.session.failures import spark_errors
@@ -87,7 +86,7 @@ class Installing:
         there = {entry.oid for entry in state.tables if not entry.set_aside}
         made = {one.entry.table: one.entry.name for one in rebuild.tables if one.entry.oid not in there}
         with self.context.apart(made) as places:
-            return self.context.ledger.write_rebuild(state, rebuild, number, places=places)
+            return self.context.ledger.write_rebuild(state, rebuild, number, places)
 
     def finish(self, state: State, *, resumed: bool) -> tuple[State, RunReport]:
         """Put the rows in their tables, remove the tables that they were made in, and record it.
@@ -138,7 +137,7 @@ class Installing:
             storage_errors(place, if_damaged=f"move {place} away, and run again: it is made anew"),
             session_with(context.spark, delta.SMALL_STATE) as own,
         ):
-            version = replace_rows(own, context.writer, what)
+            version = replace_rows(own, what)
         if version is None:
             context.warnings.append(f"{entry.name}: its new rows are gone, so it is as it was; rebuild it again")
             return None
@@ -153,26 +152,10 @@ class Installing:
         )
 
     def _record(self, state: State, reports: list[TableReport], *, resumed: bool) -> tuple[State, RunReport]:
-        context, rebuild, resume = self.context, state.rebuild, state.resume
+        context, rebuild = self.context, state.rebuild
         assert rebuild is not None
-        assert resume is not None
-        report = RunReport(
-            run=state.run,
-            status="rebuilt",
-            captures=self.captures,
-            target=context.target.text,
-            files=0,
-            capture_bytes=0,
-            transactions=0,
-            changes=0,
-            applied_lsn=resume.place.high_lsn,
-            applied_commit_ts=to_datetime(resume.place.high_commit_time),
-            tables=tuple(sorted(reports, key=lambda one: one.name)),
-            warnings=tuple(context.warnings),
-            seconds=0.0,
-            stages=context.stages,
-            writer="statements",
-        )
+        told = context.report(state.run, "rebuilt", self.captures, state.reached, reports)
+        report = replace(told, writer="statements")
         versions: Mapping[int, int | None] = {one.oid: one.version for one in reports if one.oid is not None}
         with context.recording():
             # A table whose new rows are gone is still the one that it was.
@@ -180,6 +163,6 @@ class Installing:
                 one.entry.oid: one.entry for one in rebuild.tables if one.entry.oid in versions
             }
             left = left_at(tuple(entries.values()), versions, rebuild.id)
-            state = context.ledger.record_load(state, report, left, (), resumed=resumed)
+            state = context.ledger.record(state, report, left, resumed=resumed)
         steps.reached("run recorded")
         return state, report

@@ -17,13 +17,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from walreplay.config import Settings, make_settings
 from walreplay.config.model import Narrowed
-from walreplay.delta.target import Target, catalog_errors
+from walreplay.delta.target import catalog_errors
 from walreplay.errors import ConfigError, TargetError
 from walreplay.job.as_of import last_lsn_of
 from walreplay.job.base_load import BaseLoad, PlannedLoad
 from walreplay.job.context import RunContext
 from walreplay.job.rebuild import BaseStep, Rebuilding
-from walreplay.job.source_check import check_places
 from walreplay.loading.database import SCHEME, read_address
 from walreplay.loading.description import HOW_TO_DESCRIBE, Description, read_description
 from walreplay.loading.formats import CopyOptions, kind_of
@@ -31,7 +30,6 @@ from walreplay.lsn import format_lsn
 from walreplay.names import Output, output_of, source_oid
 from walreplay.progress import Progress
 from walreplay.report import RunReport
-from walreplay.session.failures import spark_errors
 from walreplay.spark.base_rows import BaseSource, DatabaseOfBase, FilesOfBase, FrameOfBase
 from walreplay.spark.captures import root_of
 
@@ -94,19 +92,16 @@ def load(
     """
     began = time.monotonic()
     chosen = make_settings(config)
-    place = Target.parse(str(target)).of_source(chosen.ledger_name)
     options = CopyOptions(kind_of(file_format), delimiter, null, quote, escape, header)
     lsn = last_lsn_of(at_lsn, consistent_point)
     described = None if describe is None else _read_description(describe)
-    with spark_errors(path=place.text):
-        if isinstance(source, (str, os.PathLike)) and not str(source).startswith(SCHEME):
-            check_places(str(source), place)
-        context = RunContext.of(spark, place, chosen, progress, loads=True)
+    is_folder = isinstance(source, (str, os.PathLike)) and not str(source).startswith(SCHEME)
+    with RunContext.on(spark, target, chosen, progress, reads=str(source) if is_folder else None, loads=True) as run:
         of_database = {"publication": publication, "snapshot": snapshot, "connections": connections}
-        base = _base(context.own, source, lsn, options, table, of_database)
+        base = _base(run.own, source, lsn, options, table, of_database)
         known = chosen.captures_uri if captures is None else str(captures)
         named = chosen.source or (None if known is None else root_of(known))
-        return _bring(BaseLoad(context, base, lsn, described, named, anew=replace), known, began)
+        return _bring(BaseLoad(run, base, lsn, described, named, anew=replace), known, began)
 
 
 def _bring(load: BaseLoad, captures: str | None, began: float) -> RunReport:
@@ -142,7 +137,8 @@ def _base(
     if any(one is not None for one in of_database.values()):
         raise ConfigError(
             "a publication, a snapshot and connections are a database's",
-            remedy="Give --from jdbc:postgresql://host/database, or leave them out",
+            remedy="Give --from jdbc:postgresql://host/database, or leave out --publication, --snapshot and "
+            "--connections",
         )
     if isinstance(source, (str, os.PathLike)):
         return FilesOfBase(spark, str(source), options, table)
@@ -205,24 +201,21 @@ def give_up_load(
     Raises:
         TargetError: there is none, or tables may have its rows.
     """
-    chosen = make_settings(config)
-    place = Target.parse(str(target)).of_source(chosen.ledger_name)
-    with spark_errors(path=place.text):
-        context = RunContext.of(spark, place, chosen, None, loads=True)
-        with context.at_work():
-            with catalog_errors(place):
-                state = context.ledger.read()
-            if state is not None:
-                state = context.lock()
-            if state is None or state.load is None:
-                raise TargetError("no load was interrupted there", path=place.text, remedy="Check --target")
-            load = state.load
-            if load.writing:
-                raise TargetError(
-                    f"tables may have rows of the load of {load.names} already",
-                    path=place.text,
-                    remedy=f"Run it again, as of LSN {format_lsn(load.at_lsn)}, which finishes it; or load all of them "
-                    "as of another one, with --replace",
-                )
-            context.ledger.give_up_load(state)
+    with RunContext.on(spark, target, make_settings(config), None, loads=True) as context, context.at_work():
+        place = context.target
+        with catalog_errors(place):
+            state = context.ledger.read()
+        if state is not None:
+            state = context.lock()
+        if state is None or state.load is None:
+            raise TargetError("no load was interrupted there", path=place.text, remedy="Check --target")
+        load = state.load
+        if load.writing:
+            raise TargetError(
+                f"tables may have rows of the load of {load.names} already",
+                path=place.text,
+                remedy=f"Run it again, as of LSN {format_lsn(load.at_lsn)}, which finishes it; or load all of them "
+                "as of another one, with --replace",
+            )
+        context.ledger.write(state.ended(state.tables))
     return f"the load of {load.names} as of LSN {format_lsn(load.at_lsn)} is forgotten"

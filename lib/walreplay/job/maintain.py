@@ -18,7 +18,7 @@ from walreplay.config import Settings, make_settings
 from walreplay.config.keys import expression
 from walreplay.config.model import tables_named
 from walreplay.delta import statements as delta
-from walreplay.delta.target import TableName, Target, catalog_errors, storage_errors
+from walreplay.delta.target import TableName, catalog_errors, storage_errors
 from walreplay.delta.upkeep import (
     Action,
     Need,
@@ -34,10 +34,11 @@ from walreplay.errors import ConfigError, TargetError, WalReplayError
 from walreplay.job.context import RunContext
 from walreplay.ledger.runs import HISTORY, UNTOLD, first_kept, forget
 from walreplay.ledger.state import APPLIED, State, now
+from walreplay.ledger.status import nothing_applied
 from walreplay.progress import Progress, log
 from walreplay.report import MaintenanceReport, TableMaintenance
 from walreplay.session import steps
-from walreplay.session.failures import failure_of, spark_errors
+from walreplay.session.failures import failure_of
 from walreplay.session.naming import jobs_named
 
 if TYPE_CHECKING:
@@ -68,11 +69,8 @@ def maintain(
         TargetError: nothing was applied to the target yet; a run is at work on it, or was interrupted.
         ConfigError: no table is called so.
     """
-    settings = make_settings(config)
-    place = Target.parse(str(target)).of_source(settings.ledger_name)
     wanted = None if table is None else tables_named(table)
-    with spark_errors(path=place.text):
-        run = RunContext.of(spark, place, settings, progress, loads=True)
+    with RunContext.on(spark, target, make_settings(config), progress, loads=True) as run:
         return _Maintenance(run, wanted, dry_run).run()
 
 
@@ -109,15 +107,17 @@ class _Maintenance:
     def _run(self) -> list[TableMaintenance]:
         context = self.context
         with context.stage("read ledger"), catalog_errors(context.target):
-            state = _begun(context.ledger.read(), context.target)
-        if not self.dry_run:
-            state = _begun(context.lock(), context.target)
-            if state.phase != APPLIED:
-                raise TargetError(
-                    f"run {state.run} was interrupted, and its tables are in its hands until it is finished",
-                    path=context.target.text,
-                    remedy="Run again what was interrupted, then maintain",
-                )
+            state = context.ledger.read()
+        if state is not None and not self.dry_run:
+            state = context.lock()
+        if state is None:
+            raise nothing_applied(context.target)
+        if not self.dry_run and state.phase != APPLIED:
+            raise TargetError(
+                f"run {state.run} was interrupted, and its tables are in its hands until it is finished",
+                path=context.target.text,
+                remedy="Run again what was interrupted, then maintain",
+            )
         places = self._places(state)
         with context.stage("look at tables", len(places)), ThreadPoolExecutor(context.at_once) as pool:
             looked = list(pool.map(lambda one: self._look(*one), places))
@@ -230,11 +230,3 @@ class _Maintenance:
                 raise
             return str(problem)
         return None
-
-
-def _begun(state: State | None, target: Target) -> State:
-    if state is None:
-        raise TargetError(
-            "nothing was applied to this target yet", path=target.text, remedy="Check --target; begin with apply"
-        )
-    return state

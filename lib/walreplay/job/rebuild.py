@@ -3,12 +3,8 @@
 The tables are made beside, in a side target (`Target.side`) with a ledger of its own, by the ordinary job, which ends
 at the target's LSN.  So a killed rebuild is resumed, and runs of the target may come in between.  Then, under the
 target's lock, each table is compared; those that are not right get the other ones' rows in one commit each
-(`walreplay.job.installing`).
-
-Make tables beside a target, as of the LSN that the target is at: by base loads and ordinary runs in a side target.
-
-The side target (`Target.side`) has a ledger of its own.  So an interrupted one can be resumed, and runs of the target
-may come in between.  Each base load is repeated where it came in the target: behind the captures applied until then.
+(`walreplay.job.installing`).  Each base load is repeated where it came in the target: behind the captures applied until
+then.
 """
 
 from __future__ import annotations
@@ -36,13 +32,13 @@ from walreplay.job.base_load import BaseLoad
 from walreplay.job.context import RunContext
 from walreplay.job.execution import timed
 from walreplay.job.installing import Installing, remove_side
-from walreplay.job.source_check import check_places, check_unshared
+from walreplay.job.source_check import check_unshared
 from walreplay.job.table_check import Rightness, check_readable, highest_recorded, newest_number, rightness_of
 from walreplay.ledger.runs import loads_of
 from walreplay.ledger.state import FORMAT, PLANNED, Load, Rebuild, Replacement, State
 from walreplay.loading.description import Description, read_description
 from walreplay.loading.formats import CopiedFiles
-from walreplay.lsn import format_lsn, to_datetime
+from walreplay.lsn import format_lsn
 from walreplay.names import Output, output_of, source_oid
 from walreplay.progress import Progress
 from walreplay.report import RunReport, TableReport
@@ -97,7 +93,7 @@ class BaseStep:
                 table=", ".join(sorted(only)),
                 path=place,
                 remedy="Copy it from the source again, and give the copy to walreplay load --replace "
-                "(docs/starting.md); or leave it out of --table",
+                "(docs/starting.md); or leave the table out of --table",
             )
         folder = origin or load.origin
         described = read_description(files.description, "the ledger")
@@ -155,19 +151,6 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
-    """What has been made in the side target, at the LSN of the target.
-
-    Attributes:
-        entries: the tables.
-        report: of the runs that made them.
-    """
-
-    entries: tuple[MirrorEntry, ...]
-    report: RunReport
-
-
-@dataclass(frozen=True, slots=True)
 class MakingBeside:
     """Makes tables in a side target.
 
@@ -181,11 +164,14 @@ class MakingBeside:
     side: Side
     since: int | None = None
 
-    def make(self, state: State) -> Made:
+    def make(self, state: State) -> tuple[State, RunReport]:
         """Make the tables, up to where the target is.
 
         Args:
             state: of the target's ledger.
+
+        Returns:
+            the state of the side target, and the report of the runs that made its tables.
 
         Raises:
             OrderError: the captures do not hold all that the target has.
@@ -214,7 +200,7 @@ class MakingBeside:
             raise
         assert made is not None
         check_unshared(made.tables)
-        return Made(made.tables, report)
+        return made, report
 
     def _context(self) -> RunContext:
         return RunContext.of(
@@ -339,11 +325,8 @@ def rebuild(
         WalReplayError: as `walreplay.apply` does.
     """
     settings, wanted = make_settings(config), outputs_named(outputs)
-    place = Target.parse(str(target)).of_source(settings.ledger_name)
     tables, where = tables_named(table), None if base is None else os.fspath(base)
-    with spark_errors(path=place.text):
-        check_places(str(captures), place)
-        context = RunContext.of(spark, place, settings, progress)
+    with RunContext.on(spark, target, settings, progress, reads=str(captures)) as context:
         return Rebuilding(context, str(captures), Narrowed(tables, outputs=wanted), base=where).run()
 
 
@@ -374,18 +357,18 @@ class Rebuilding:
         with context.stage("read ledger"), catalog_errors(context.target):
             state = context.ledger.read()
         if state is not None and state.rebuild is not None:
-            state, report = self._finish(state)
-            if report is not None and self._side(state).name == report[0]:
-                return report[1]
+            state, finished = self._finish(state)
+            if finished is not None and self._side(state).name == finished[0]:
+                return finished[1]
         side = self._side(state)
-        made = self._beside(side).make(_checked(state))
+        made, report = self._beside(side).make(_checked(state))
         steps.reached("made beside")
         locked = self.context.lock()
         if locked is not state:
             # Another run has come to its end since; what it has applied comes to the side target too.
             state, side = locked, self._side(locked)
-            made = self._beside(side).make(_checked(state))
-        return self._put_in_place(_checked(state), side, made)
+            made, report = self._beside(side).make(_checked(state))
+        return self._put_in_place(_checked(state), side, made.tables, report)
 
     def _beside(self, side: Side) -> MakingBeside:
         return MakingBeside(self.context, self.captures, side, None if self.late is None else self.late.load.at_lsn)
@@ -560,12 +543,17 @@ class Rebuilding:
                     "which of the old rows it has kept hangs on where the target's runs have ended",
                     table=name,
                     path=self.context.target.text,
-                    remedy="Leave it out of --table; or set on_recreate: replace, which makes it without old rows",
+                    remedy=f"Leave {name} out of --table; or set on_recreate: replace, which makes it without old rows",
                 )
 
     # Put in place
 
-    def _put_in_place(self, state: State, side: Side, made: Made) -> RunReport:
+    def _put_in_place(self, state: State, side: Side, made: Sequence[MirrorEntry], making: RunReport) -> RunReport:
+        """Compare what was made with the target's tables, and put it in place of those that are not right.
+
+        Args:
+            making: the report of the runs that made it.
+        """
         entries = self._chosen(state, side, made)
         with self.context.stage("compare", len(entries)), ThreadPoolExecutor(self.context.at_once) as pool:
             found = list(pool.map(lambda pair: self._compare(state, *pair), entries))
@@ -579,9 +567,9 @@ class Rebuilding:
         ]
         if not wrong:
             with self.context.stage("clean up"):
-                note = remove_side(self.context.own, side.target, [entry.table for entry in made.entries])
+                note = remove_side(self.context.own, side.target, [entry.table for entry in made])
             self.context.warnings.extend([] if note is None else [note])
-            return self._nothing_wrong(state, made, unchanged)
+            return self._nothing_wrong(state, making, unchanged)
         number = self._number(state, [one.entry for one, _ in wrong])
         load = None if self.late is None else self.late.load
         rebuild = Rebuild(str(uuid.uuid4()), side.name, tuple(one for one, _ in wrong), load)
@@ -593,14 +581,14 @@ class Rebuilding:
         told = [replace(one, notes=(notes[one.oid],)) for one in report.tables if one.oid is not None]
         return replace(
             report,
-            files=made.report.files,
-            capture_bytes=made.report.capture_bytes,
-            transactions=made.report.transactions,
-            changes=made.report.changes,
+            files=making.files,
+            capture_bytes=making.capture_bytes,
+            transactions=making.transactions,
+            changes=making.changes,
             tables=tuple(sorted([*told, *unchanged], key=lambda one: one.name)),
         )
 
-    def _chosen(self, state: State, side: Side, made: Made) -> list[tuple[MirrorEntry, MirrorEntry]]:
+    def _chosen(self, state: State, side: Side, made: Sequence[MirrorEntry]) -> list[tuple[MirrorEntry, MirrorEntry]]:
         """Pair each table in the side target with the entry that it is to have in the target.
 
         Raises:
@@ -611,7 +599,7 @@ class Rebuilding:
         known = {entry.oid: entry for entry in state.tables}
         holders = {entry.table.place: entry for entry in state.tables if not entry.set_aside}
         found = []
-        for source in made.entries:
+        for source in made:
             before = known.get(source.oid)
             if source.set_aside or not self._wants(source):
                 continue
@@ -680,18 +668,14 @@ class Rebuilding:
                 numbers.append(run_of(newest_number(context.own, entry.table, state.ledger)))
         return max(numbers) + 1
 
-    def _nothing_wrong(self, state: State, made: Made, tables: Sequence[TableReport]) -> RunReport:
-        assert state.resume is not None
-        place = state.resume.place
+    def _nothing_wrong(self, state: State, making: RunReport, tables: Sequence[TableReport]) -> RunReport:
+        told = self.context.report(None, "rebuilt", self.captures, state.reached, tables)
         return replace(
-            made.report,
-            run=None,
-            status="rebuilt",
-            target=self.context.target.text,
-            applied_lsn=place.high_lsn,
-            applied_commit_ts=to_datetime(place.high_commit_time),
-            tables=tuple(tables),
-            writer=None,
+            told,
+            files=making.files,
+            capture_bytes=making.capture_bytes,
+            transactions=making.transactions,
+            changes=making.changes,
         )
 
 

@@ -42,7 +42,7 @@ from walreplay.table.sharing import (
     with_needed,
 )
 from walreplay.table.table_run import table_schema
-from walreplay.writing.writer import TableWriter
+from walreplay.writing.by_statements import TableWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,7 +54,12 @@ _turn: Final = threading.Lock()
 
 
 class SiblingLedgers:
-    """The ledgers of the other sources, looked at when something of them is asked."""
+    """The ledgers of the other sources, looked at when something of them is asked.
+
+    Args:
+        target: with the source's own ledger.
+        siblings: the other sources.
+    """
 
     def __init__(self, spark: SparkSession, target: Target, writer: TableWriter, siblings: tuple[str, ...]) -> None:
         self._spark, self._target, self._writer = spark, target, writer
@@ -94,42 +99,47 @@ class SiblingLedgers:
                         return name, one.type.postgres_name
         return None
 
-    def _state(self, name: str) -> State | None:
+    @contextmanager
+    def apart(
+        self, wanted: Mapping[TableName, str], at_once: int, shared: Collection[TableName] = ()
+    ) -> Iterator[tuple[str, ...]]:
+        """Return the places that a run takes, for its plan, which is to be written inside.
+
+        Where a run takes no new place, or the target is of one source or beside it, no other ledger is read.
+
+        Args:
+            wanted: the tables that the run makes, with the names of their source tables; see `taken_by`.
+            at_once: how many ledgers are read at the same time.
+            shared: those of the tables that other sources may have, too.
+
+        Raises:
+            ConfigError: another source has one of the tables.
+        """
+        target = self._target
+        places = tuple(target.relative(table).place for table in wanted)
+        if target.source is None or target.beside or not wanted:
+            yield places
+            return
+        with _turn:
+            _check(target, self._held(at_once), wanted, shared)
+            yield places
+
+    def _held(self, at_once: int) -> dict[str, _Holder]:
+        """Return who has which place."""
+        owners = (None, *self._siblings)
+        with ThreadPoolExecutor(at_once) as pool:
+            states = list(pool.map(self._state, owners))
+        held: dict[str, _Holder] = {}
+        for owner, state in zip(owners, states, strict=True):
+            held |= dict.fromkeys(() if state is None else state.places, _Holder(owner, None))
+            for entry in () if state is None else state.tables:
+                if not entry.set_aside:
+                    held[self._target.relative(entry.table).place] = _Holder(owner, entry.share is not None)
+        return held
+
+    def _state(self, name: str | None) -> State | None:
         # Whoever only looks does not mind an interrupted load.
         return Ledger(self._spark, self._target.of_source(name), self._writer, loads=True).read()
-
-
-@contextmanager
-def apart_from_siblings(
-    spark: SparkSession,
-    target: Target,
-    writer: TableWriter,
-    siblings: tuple[str, ...],
-    wanted: Mapping[TableName, str],
-    at_once: int,
-    shared: Collection[TableName] = (),
-) -> Iterator[tuple[str, ...]]:
-    """Return the places that a run takes, for its plan, which is to be written inside.
-
-    Where a run takes no new place, or the target is of one source or beside it, no other ledger is read.
-
-    Args:
-        target: with the source's own ledger.
-        siblings: the other sources.
-        wanted: the tables that the run makes, with the names of their source tables; see `taken_by`.
-        at_once: how many ledgers are read at the same time.
-        shared: those of the tables that other sources may have, too.
-
-    Raises:
-        ConfigError: another source has one of the tables.
-    """
-    places = tuple(target.relative(table).place for table in wanted)
-    if target.source is None or target.beside or not wanted:
-        yield places
-        return
-    with _turn:
-        _check(target, _held(spark, target, writer, siblings, at_once), wanted, shared)
-        yield places
 
 
 def taken_by(tables: RunPlan) -> dict[TableName, str]:
@@ -162,27 +172,6 @@ class _Holder:
 
     source: str | None
     shares: bool | None
-
-
-def _held(
-    spark: SparkSession, target: Target, writer: TableWriter, siblings: tuple[str, ...], at_once: int
-) -> dict[str, _Holder]:
-    """Return who has which place."""
-    owners = (None, *siblings)
-
-    def read(owner: str | None) -> State | None:
-        # Whoever only looks does not mind an interrupted load.
-        return Ledger(spark, target.of_source(owner), writer, loads=True).read()
-
-    with ThreadPoolExecutor(at_once) as pool:
-        states = list(pool.map(read, owners))
-    held: dict[str, _Holder] = {}
-    for owner, state in zip(owners, states, strict=True):
-        held |= dict.fromkeys(() if state is None else state.places, _Holder(owner, None))
-        for entry in () if state is None else state.tables:
-            if not entry.set_aside:
-                held[target.relative(entry.table).place] = _Holder(owner, entry.share is not None)
-    return held
 
 
 def _check(
@@ -264,7 +253,7 @@ def check_unshared(entries: Iterable[MirrorEntry]) -> None:
                 "the table is shared with other sources, and is not made again for one of them",
                 table=entry.name,
                 path=entry.table.text,
-                remedy="Leave it out of --table; to have it anew, apply all sources to a new target",
+                remedy=f"Leave {entry.name} out of --table; to have it anew, apply all sources to a new target",
             )
 
 

@@ -11,14 +11,15 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from walreplay.config.selection import Share
 from walreplay.delta import statements as delta
 from walreplay.delta.commits import LoggedCommit, Standing
 from walreplay.delta.local import clear_leftovers, newest_version
 from walreplay.delta.statements import sql_schema
-from walreplay.delta.target import Target
 from walreplay.errors import CaptureError, TargetError
 from walreplay.fold.events import Mode
-from walreplay.job.source_check import SiblingLedgers, check_shared
+from walreplay.job.context import RunContext
+from walreplay.job.source_check import check_shared
 from walreplay.job.table_check import (
     KnownTable,
     NewerTable,
@@ -32,7 +33,6 @@ from walreplay.job.table_check import (
     newer_error,
     standing_of,
 )
-from walreplay.ledger.ledger import Ledger
 from walreplay.ledger.state import State
 from walreplay.ledger.transactions import History
 from walreplay.names import source_oid
@@ -72,64 +72,6 @@ def highest_of(found: Iterable[CheckedTable]) -> int:
     return max((run_of(there.standing.highest) for there in found if there.standing is not None), default=0)
 
 
-def check_table(
-    spark: SparkSession,
-    plan: TablePlan,
-    ledger: str,
-    siblings: SiblingLedgers,
-    known: int,
-    *,
-    resumed: bool,
-    moves_in: bool,
-    accepts: bool,
-) -> CheckedTable:
-    """Return whether a table exists and how it compares with the ledger, before anything is applied.
-
-    Args:
-        ledger: the ledger's id.
-        known: the last run that the ledger knows.
-        resumed: the run may have written to the table already: it is compared once it is in its place.
-        moves_in: the table comes from another place, or the table at its place will leave.
-        accepts: changes by others are accepted as they are.
-
-    Raises:
-        TargetError: it exists, but belongs to somebody else or was changed by somebody else.
-    """
-    table = plan.before.table if plan.before is not None and not resumed else plan.table
-    if moves_in and (resumed or plan.before is None):
-        # Its present place depends on how far the moves have come.
-        return CheckedTable(plan.before is not None)
-    with session_with(spark, delta.SMALL_STATE) as own, damaged_log_errors(table, plan.name, plan.before):
-        found = delta.schema_of(own, table)
-        if found is None:
-            if plan.before is not None and not resumed:
-                raise _gone(plan.name, plan.before)
-            return CheckedTable(False)
-        shared = plan.metadata.share is not None
-        if resumed:
-            return CheckedTable(True)
-        standing = standing_of(
-            own, table, KnownTable(plan.name, ledger, plan.before, is_siblings=siblings.makers_of(plan.metadata.share))
-        )
-        if plan.before is None:
-            if standing is not None and shared:
-                # The source may have had rows of another relation in it, which are gone.
-                ahead = tuple(commit for commit in standing.ahead if run_of(commit.number) > known)
-                standing = replace(standing, ahead=ahead)
-            if standing is None or not _is_of_ledger(standing, plan.oid, shared=shared):
-                raise _not_made(plan)
-            if shared:
-                check_shared(plan, found, siblings, delta.made_by(own, table))
-            return CheckedTable(True, standing)
-        if standing is not None and standing.changed is not None and not (standing.ahead or accepts):
-            raise changed_error(table, plan.name, standing, plan.before)
-        if shared:
-            check_shared(plan, found, siblings, ())
-        elif standing is None or not standing.ahead:
-            _check_columns(own, plan, found)
-    return CheckedTable(True, standing)
-
-
 def _gone(name: str, entry: MirrorEntry) -> TargetError:
     return TargetError(
         "the table is gone, though the ledger has written to it: it was removed, or it was renamed by a run that the "
@@ -138,32 +80,6 @@ def _gone(name: str, entry: MirrorEntry) -> TargetError:
         path=entry.table.text,
         remedy=f"Nothing was applied; bring back what is gone, or the ledger as it was; or {made_again(entry)}",
     )
-
-
-def check_begun(
-    spark: SparkSession, run: TableRun, run_id: str, siblings: SiblingLedgers, *, accepts: bool
-) -> Standing | None:
-    """Compare a table with the ledger when an interrupted run continues; None if it does not exist yet.
-
-    Args:
-        run_id: of that run.
-
-    Raises:
-        TargetError: somebody else has changed it meanwhile.
-    """
-    plan = run.plan
-    with session_with(spark, delta.SMALL_STATE) as own:
-        if not delta.exists(own, plan.table):
-            return None
-        known = KnownTable(
-            plan.name, run.commit.application, plan.before, run_id, siblings.makers_of(plan.metadata.share)
-        )
-        standing = standing_of(own, plan.table, known)
-    if standing is None or standing.changed is None or accepts:
-        return standing
-    if plan.before is None and not standing.steps:
-        raise _not_made(plan)
-    raise changed_error(plan.table, plan.name, standing, plan.before)
 
 
 def _is_gone(spark: SparkSession, run: TableRun) -> bool:
@@ -217,22 +133,14 @@ def _check_columns(spark: SparkSession, plan: TablePlan, there: StructType) -> N
 
 @dataclass(frozen=True, slots=True)
 class TableChecks:
-    """The checks of a run's tables.
+    """The checks of a run's tables: what compares them with the ledger.
 
     Attributes:
         accepts: changes by others are accepted as they are.
-        at_once: how many tables are checked at the same time.
-        warnings: the list that warnings for people are added to.
-        siblings: the other sources' ledgers.
     """
 
-    spark: SparkSession
-    target: Target
-    ledger: Ledger
+    context: RunContext
     accepts: bool
-    at_once: int
-    warnings: list[str]
-    siblings: SiblingLedgers
 
     def check(self, tables: RunPlan, before: State | None, *, resumed: bool) -> list[CheckedTable]:
         """Return which tables exist, and refuse those that are not as the ledger left them.
@@ -241,27 +149,96 @@ class TableChecks:
             before: the ledger's state.
         """
         known = before.run if before is not None else 0
-        moving = {move.destination for move in tables.placement.moves}
+        moving = {place for move in tables.placement.moves for place in (move.source, move.destination)}
 
         def look(table: TablePlan) -> CheckedTable:
-            left = any(move.source == table.table for move in tables.placement.moves)
-            moves_in = left or table.table in moving
             with (
                 spark_errors(table=table.name, path=(table.before or table).table.text),
-                jobs_named(self.spark, f"check {table.name}"),
+                jobs_named(self.context.own, f"check {table.name}"),
             ):
-                place = folder_of(self.spark, (table.before or table).table.path)
+                place = folder_of(self.context.own, (table.before or table).table.path)
                 if isinstance(place, MountedFolder):
                     # As a crash of the machine leaves them; Spark and delta-rs refuse them in different ways.
                     clear_leftovers(place, sums_only=True)
-                own = self.spark, table, self.ledger.id, self.siblings, known
-                return check_table(*own, resumed=resumed, moves_in=moves_in, accepts=self.accepts)
+                return self._check(table, known, resumed=resumed, moves_in=table.table in moving)
 
-        with ThreadPoolExecutor(self.at_once) as pool:
+        with ThreadPoolExecutor(self.context.at_once) as pool:
             found = list(pool.map(look, tables.tables))
         for table, there in zip(tables.tables, found, strict=True):
             self._warn_of_change(table, there.standing)
         return found
+
+    def _known(self, name: str, entry: MirrorEntry | None, share: Share | None, run: str | None = None) -> KnownTable:
+        return KnownTable(name, self.context.ledger.id, entry, run, self.context.sibling_ledgers.makers_of(share))
+
+    def _known_of(self, plan: TablePlan, run: str | None = None) -> KnownTable:
+        return self._known(plan.name, plan.before, plan.metadata.share, run)
+
+    def _check(self, plan: TablePlan, known: int, *, resumed: bool, moves_in: bool) -> CheckedTable:
+        """Return whether a table exists and how it compares with the ledger, before anything is applied.
+
+        Args:
+            known: the last run that the ledger knows.
+            resumed: the run may have written to the table already: it is compared once it is in its place.
+            moves_in: the table comes from another place, or the table at its place will leave.
+
+        Raises:
+            TargetError: it exists, but belongs to somebody else or was changed by somebody else.
+        """
+        table = plan.before.table if plan.before is not None and not resumed else plan.table
+        if moves_in and (resumed or plan.before is None):
+            # Its present place depends on how far the moves have come.
+            return CheckedTable(plan.before is not None)
+        with (
+            session_with(self.context.own, delta.SMALL_STATE) as own,
+            damaged_log_errors(table, plan.name, plan.before),
+        ):
+            found = delta.schema_of(own, table)
+            if found is None:
+                if plan.before is not None and not resumed:
+                    raise _gone(plan.name, plan.before)
+                return CheckedTable(False)
+            if resumed:
+                return CheckedTable(True)
+            shared = plan.metadata.share is not None
+            standing = standing_of(own, table, self._known_of(plan))
+            if plan.before is None:
+                if standing is not None and shared:
+                    # The source may have had rows of another relation in it, which are gone.
+                    ahead = tuple(commit for commit in standing.ahead if run_of(commit.number) > known)
+                    standing = replace(standing, ahead=ahead)
+                if standing is None or not _is_of_ledger(standing, plan.oid, shared=shared):
+                    raise _not_made(plan)
+                if shared:
+                    check_shared(plan, found, self.context.sibling_ledgers, delta.made_by(own, table))
+                return CheckedTable(True, standing)
+            if standing is not None and standing.changed is not None and not (standing.ahead or self.accepts):
+                raise changed_error(table, plan.name, standing, plan.before)
+            if shared:
+                check_shared(plan, found, self.context.sibling_ledgers, ())
+            elif standing is None or not standing.ahead:
+                _check_columns(own, plan, found)
+        return CheckedTable(True, standing)
+
+    def _check_begun(self, run: TableRun, run_id: str) -> Standing | None:
+        """Compare a table with the ledger when an interrupted run continues; None if it does not exist yet.
+
+        Args:
+            run_id: of that run.
+
+        Raises:
+            TargetError: somebody else has changed it meanwhile.
+        """
+        plan = run.plan
+        with session_with(self.context.own, delta.SMALL_STATE) as own:
+            if not delta.exists(own, plan.table):
+                return None
+            standing = standing_of(own, plan.table, self._known_of(plan, run_id))
+        if standing is None or standing.changed is None or self.accepts:
+            return standing
+        if plan.before is None and not standing.steps:
+            raise _not_made(plan)
+        raise changed_error(plan.table, plan.name, standing, plan.before)
 
     def check_again(self, runs: Sequence[TableRun], plan: Plan) -> list[TableRun]:
         """Compare the tables of an interrupted run with the ledger, and refuse those that others have changed.
@@ -273,24 +250,24 @@ class TableChecks:
         """
 
         def look(run: TableRun) -> TableRun | None:
-            if _is_gone(self.spark, run):
+            if _is_gone(self.context.own, run):
                 return None
             with spark_errors(table=run.plan.name, path=run.plan.table.text):
-                standing = check_begun(self.spark, run, plan.id, self.siblings, accepts=self.accepts)
+                standing = self._check_begun(run, plan.id)
             checked = replace(run, standing=standing, checked=None if standing is None else standing.latest)
             if standing is not None and standing.ahead and run.plan.before is not None and not checked.is_done:
                 one = NewerTable(run.plan.name, run.plan.table, standing, known=True)
                 raise newer_error(one, standing.ahead[0], plan.upto_lsn)
             return checked
 
-        with ThreadPoolExecutor(self.at_once) as pool:
+        with ThreadPoolExecutor(self.context.at_once) as pool:
             looked = list(pool.map(look, runs))
         checked = [run for run in looked if run is not None]
         for run in checked:
             self._warn_of_change(run.plan, run.standing)
         for run, there in zip(runs, looked, strict=True):
             if there is None:
-                self.warnings.append(
+                self.context.warnings.append(
                     f"{run.plan.name}: the table is gone, so the run was finished without it; "
                     f"{made_again(run.plan.before)}"
                 )
@@ -310,16 +287,16 @@ class TableChecks:
             those that are ahead of the ledger.
         """
         others = [entry for entry in entries if not entry.set_aside and entry.oid not in written]
-        with ThreadPoolExecutor(self.at_once) as pool:
+        with ThreadPoolExecutor(self.context.at_once) as pool:
             standings = list(pool.map(lambda entry: self._changed_standing(entry, thoroughly=thoroughly), others))
         ahead: list[NewerTable] = []
         for entry, standing in zip(others, standings, strict=True):
             if isinstance(standing, TargetError):
-                self.warnings.append(f"{entry.name}: {standing.problem}")
+                self.context.warnings.append(f"{entry.name}: {standing.problem}")
             elif standing is not None and standing.ahead:
                 ahead.append(NewerTable(entry.name, entry.table, standing, known=True, shared=entry.share is not None))
             elif standing is not None and standing.changed is not None and not self.accepts:
-                self.warnings.append(change_warning(entry, standing))
+                self.context.warnings.append(change_warning(entry, standing))
         return ahead
 
     def _changed_standing(self, entry: MirrorEntry, *, thoroughly: bool) -> Standing | TargetError | None:
@@ -328,16 +305,15 @@ class TableChecks:
         Returns:
             an error for a table that is not the one that the ledger knows.
         """
-        folder = folder_of(self.spark, entry.table.path)
+        folder = folder_of(self.context.own, entry.table.path)
         is_asked = thoroughly if folder is None else newest_version(folder) not in (-1, entry.left)
         if entry.left is None or not is_asked:
             return None
-        with session_with(self.spark, delta.SMALL_STATE) as own:
+        with session_with(self.context.own, delta.SMALL_STATE) as own:
             if folder is None and not delta.exists(own, entry.table):
                 return None
             try:
-                known = KnownTable(entry.name, self.ledger.id, entry, is_siblings=self.siblings.makers_of(entry.share))
-                return standing_of(own, entry.table, known)
+                return standing_of(own, entry.table, self._known(entry.name, entry, entry.share))
             except TargetError as error:
                 return error
 
@@ -352,15 +328,12 @@ class TableChecks:
             version = versions.get(run.plan.oid)
             if run.checked is None or version is None:
                 return None
-            plan = run.plan
-            makers = self.siblings.makers_of(plan.metadata.share)
-            known = KnownTable(plan.name, self.ledger.id, plan.before, is_siblings=makers)
-            return changed_between(self.spark, plan.table, known, run.checked, version)
+            return changed_between(self.context.own, run.plan.table, self._known_of(run.plan), run.checked, version)
 
-        with ThreadPoolExecutor(self.at_once) as pool:
+        with ThreadPoolExecutor(self.context.at_once) as pool:
             for run, changed in zip(runs, list(pool.map(look, runs)), strict=True):
                 if changed is not None:
-                    self.warnings.append(
+                    self.context.warnings.append(
                         f"{run.plan.name}: somebody else has changed it while the run was at work (version "
                         f"{changed.version}, {changed.operation}): its rows may not be the source's; "
                         f"{made_again(run.plan.before)}"
@@ -369,7 +342,7 @@ class TableChecks:
     def _warn_of_change(self, table: TablePlan, standing: Standing | None) -> None:
         changed = None if standing is None else standing.changed or standing.passed
         if changed is not None:
-            self.warnings.append(
+            self.context.warnings.append(
                 f"{table.name}: somebody else has changed it (version {changed.version}, {changed.operation}); its "
                 "rows are taken as they are"
             )
@@ -382,7 +355,7 @@ class TableChecks:
         Once none is, the ledger forgets what runs have recorded that its state does not know.
         """
         known = before.run if before is not None else 0
-        recorded = highest_recorded(self.spark, self.target, self.ledger.id, self.at_once)
+        recorded = highest_recorded(self.context.own, self.context.target, self.context.ledger.id, self.context.at_once)
         ahead = [
             NewerTable(
                 table.name,
@@ -400,8 +373,8 @@ class TableChecks:
         check_ahead(ahead, plan, history)
         highest = max(recorded, highest_of(found))
         if highest > known:
-            forget_unknown(self.spark, self.target, known, highest, self.ledger.check_lock)
-            self.warnings.append(
+            forget_unknown(self.context.own, self.context.target, known, highest, self.context.ledger.check_lock)
+            self.context.warnings.append(
                 f"the ledger was set back: it knows of {f'run {known}' if known else 'no run'}, and there were runs up "
                 f"to {highest}; what these have applied is applied again"
             )

@@ -1,18 +1,16 @@
 """The ledger of a target: what was read, what was applied, and where the next run starts.
 
-It is a set of Delta tables beside the mirror.  ``state`` (`walreplay.ledger.ledger`) has one row, overwritten by
-every run.  A run begins by reading this row alone, so it costs the same after ten thousand other runs.  ``runs`` and
-``files`` are history: appended to, but never read to begin a run.
+It is a set of Delta tables beside the mirror.  ``state`` has one row, with what a target has applied, and which run has
+the lock.  A run begins by reading this row alone, so it costs the same after ten thousand other runs.  The others are
+history: appended to (`append_once`), but never read to begin a run.
 
 A run is first ``planned`` (its plan is in ``state``, some tables may have its commit), then ``applied``.
 
-The ledger's ``state`` table: one row with what a target has applied, and which run has the lock.
+A run takes the lock (`walreplay.ledger.state`) by a conditional change of the row, so that Delta's optimistic
+concurrency decides between two runs.  The write that ends a run releases it.  No write of the row succeeds for a run
+that does not hold it.  In a target's first run the row exists, ``new``, before there is a plan.
 
-The lock (`walreplay.ledger.state`) is in this row.  A run takes it by a conditional change, so that Delta's
-optimistic concurrency decides between two runs.  The write that ends a run releases it.  No write of the row succeeds
-for a run that does not hold it.  In a target's first run the row exists, ``new``, before there is a plan.
-
-Each change is one commit with a condition (`walreplay.writing.writer.OneRow`).
+Each change is one commit with a condition (`walreplay.writing.by_statements.OneRow`).
 """
 
 from __future__ import annotations
@@ -20,16 +18,15 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-from pyspark.sql import Row
 
 from walreplay.delta import statements as delta
-from walreplay.delta.target import TableName, Target, ledger_errors
+from walreplay.delta.target import Target, ledger_errors
 from walreplay.errors import TargetError
 from walreplay.ledger import state as lock
 from walreplay.ledger.runs import FILES, OF_HISTORY, OF_STATE, RUNS, Rows, metrics_of, run_row
@@ -51,7 +48,8 @@ from walreplay.session.isolation import has_own_sessions, own_session, session_w
 from walreplay.session.naming import jobs_named
 from walreplay.stream.plan import Plan
 from walreplay.table.registry import MirrorEntry
-from walreplay.writing.writer import TableWriter
+from walreplay.writing.by_statements import TableWriter
+from walreplay.writing.writer import Append
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -68,43 +66,48 @@ class _Stored:
     """What is known of the table ``state``.
 
     Attributes:
-        exists: it is there; the rest is its row's.
-        phase: None when it has no row.
-        state: None while no run has written a plan.
-        locks: it has the column for the lock.
-        ledger: the ledger's id.
+        exists: it is there.
+        row: None when it has no row; of the phase ``new`` while no run has written a plan.
     """
 
     exists: bool
-    run: int = 0
-    phase: str | None = None
-    state: State | None = None
+    row: State | None = None
     holder: lock.Holder | None = None
-    locks: bool = True
-    ledger: str = ""
+
+    @property
+    def state(self) -> State | None:
+        """The newest state; None where nothing was ever applied."""
+        return None if self.row is None or self.row.phase == NEW else self.row
 
 
-class StateTable:
-    """The table ``state`` of a target's ledger.
+class Ledger:
+    """The ledger of one target.
+
+    Args:
+        loads: whoever reads it finishes base loads; all others are refused while one is interrupted.
 
     Attributes:
         warnings: what `acquire` did that a person should know.
+        taken_over: the id of the run that this one has taken the lock over from.
+        recorded: the metrics of the run that was recorded last.
     """
 
-    def __init__(self, spark: SparkSession, target: Target, writer: TableWriter) -> None:
+    def __init__(self, spark: SparkSession, target: Target, writer: TableWriter, *, loads: bool = False) -> None:
+        self._loads = loads
         self._spark = own_session(spark)
         self._target = target
+        self._writer = writer
         self._table = target.ledger("state")
-        self._row = writer.one_row(self._spark, self._table, SCHEMA, properties=OF_STATE)
+        self._row = writer.one_row(self._spark, self._table, SCHEMA, OF_STATE)
         self._stored: _Stored | None = None
-        self._begun = ""
-        self._taken_over: str | None = None
         # The lock, while this run has it; its beats and the run's own writes must not get in each other's way.
         self._mine: lock.Holder | None = None
         self._lost = False
         self._heartbeat: lock.Heartbeat | None = None
         self._writing = threading.RLock()
+        self.taken_over: str | None = None
         self.warnings: list[str] = []
+        self.recorded: Rows = ()
 
     @property
     def holder(self) -> lock.Holder | None:
@@ -112,9 +115,9 @@ class StateTable:
         return None if self._stored is None else self._stored.holder
 
     @property
-    def ledger(self) -> str:
-        """The ledger's own id, once there is a row."""
-        return "" if self._stored is None else self._stored.ledger
+    def id(self) -> str:
+        """The ledger's own id, once the lock is held."""
+        return "" if self._stored is None or self._stored.row is None else self._stored.row.ledger
 
     @property
     def turn(self) -> int:
@@ -123,57 +126,49 @@ class StateTable:
 
     @property
     def run_id(self) -> str:
-        """The id of the run that has the lock, by which nothing else is called."""
+        """The unique id of the run that has the lock."""
         assert self._mine is not None, "the lock comes first"
         return self._mine.id
 
-    @property
-    def taken_over(self) -> str | None:
-        """The id of the run that this one has taken the lock over from."""
-        return self._taken_over
-
     def read(self) -> State | None:
-        """Return the newest state; None where nothing was ever applied.
+        """Return the newest state; None if nothing was ever applied.
 
         Raises:
-            TargetError: when a newer walreplay wrote it.
+            TargetError: when another walreplay wrote it, or a base load is interrupted.
         """
         with settings(self._spark, delta.FEW_ROWS):
-            self._stored = self._read()
-        return self._stored.state
+            self._stored = found = self._read()
+        load = None if found.state is None else found.state.load
+        at_work = found.holder is not None and lock.why_dead(found.holder, now()) is None
+        if load is not None and not self._loads and not at_work:
+            raise self.interrupted(load)
+        return found.state
+
+    def interrupted(self, load: Load) -> TargetError:
+        """Return the error for a base load that was interrupted."""
+        given_up = "; or forget it: walreplay load --give-up" if not load.writing else ""
+        return TargetError(
+            f"a base load of {load.names} as of LSN {format_lsn(load.at_lsn)} was interrupted, or has failed",
+            path=self._target.text,
+            remedy="Run walreplay load again for these tables and this LSN: it finishes them, and apply goes on"
+            + given_up,
+        )
 
     def _read(self) -> _Stored:
         with ledger_errors(self._table.text):
-            return self._read_row()
-
-    def _read_row(self) -> _Stored:
-        if not self._row.exists():
-            return _Stored(exists=False)
-        values = self._row.read()
-        if values is None:
-            return _Stored(exists=True)
-        row = Row(**values)
-        if row.format > FORMAT:
-            raise TargetError(
-                f"the ledger has the format {row.format}, this walreplay knows {FORMAT}",
-                path=self._table.text,
-                remedy="Install a newer walreplay",
-            )
-        if row.format < FORMAT:
-            raise TargetError(
-                f"the ledger has the format {row.format}, of a version that was never released",
-                path=self._table.text,
-                remedy="Apply the captures to a new target",
-            )
-        return _Stored(
-            exists=True,
-            run=row.run,
-            phase=row.phase,
-            state=None if row.phase == NEW else state_of(row, self._target),
-            holder=lock.Holder.from_json(values["holder"]) if values.get("holder") else None,
-            locks="holder" in values,
-            ledger=row.ledger,
-        )
+            if not self._row.exists():
+                return _Stored(exists=False)
+            values = self._row.read()
+            if values is None:
+                return _Stored(exists=True)
+            if values["format"] != FORMAT:
+                raise TargetError(
+                    f"the ledger has the format {values['format']}, this walreplay knows {FORMAT}",
+                    path=self._table.text,
+                    remedy="Use the walreplay that wrote it; or apply the captures to a new target",
+                )
+            holder = lock.Holder.from_json(values["holder"]) if values["holder"] else None
+            return _Stored(True, state_of(values, self._target), holder)
 
     # The lock
 
@@ -181,10 +176,11 @@ class StateTable:
         """Take the lock, and return the state under it: the very one that was read, or what has come in between.
 
         Raises:
-            TargetError: when another run has it.
+            TargetError: when another run has it, or a base load is interrupted.
         """
         if self._stored is None:
-            self.read()
+            with settings(self._spark, delta.FEW_ROWS):
+                self._stored = self._read()
         if self._mine is None:
             self._mine = lock.Holder.here()
             # From here on: if this is interrupted, it is unknown whether the lock was taken.
@@ -198,7 +194,12 @@ class StateTable:
             self._lost = False
             self._heartbeat = lock.Heartbeat(self._beat)
         assert self._stored is not None
-        return self._stored.state
+        state = self._stored.state
+        if state is not None and state.load is not None and not self._loads:
+            # It was at work when the ledger was read, and was killed since.
+            self.release()
+            raise self.interrupted(state.load)
+        return state
 
     def _acquire(self, mine: lock.Holder) -> None:
         for attempt in range(_ATTEMPTS):
@@ -209,26 +210,23 @@ class StateTable:
                 before = self._read()
             warnings = self._take_over(before)
             self._mine = mine = mine.behind(before.holder)
+            row = before.row or State(str(uuid.uuid4()), source="", run=0, phase=NEW, started_at=now(), captures="")
             failure: Exception | None = None
             try:
-                taken = self._take(before, mine)
+                taken = self._take(before, row, mine)
             except Exception as error:
                 # Delta refuses one of two writers with various errors; the row shows whether this was one.
                 failure, taken = error, False
-            if taken:
-                ledger = before.ledger or self._begun
-                self._stored = _Stored(True, before.run, before.phase or NEW, before.state, mine, ledger=ledger)
-            else:
-                self._stored = self._read()
+            self._stored = _Stored(True, row, mine) if taken else self._read()
             if self._stored.holder == mine:
                 self.warnings += warnings
                 log("lock taken", table=self._table.text, holder=mine.id)
-                self._taken_over = None if before.holder is None else before.holder.id
+                self.taken_over = None if before.holder is None else before.holder.id
                 return
             if failure is None or self._stored != before:
                 continue
             # Another run may be creating the table: committed already, but not yet in the catalog.
-            if before.phase is not None or attempt == _ATTEMPTS - 1:
+            if before.row is not None or attempt == _ATTEMPTS - 1:
                 raise failure
             time.sleep(_A_MOMENT)
         raise TargetError(
@@ -258,20 +256,16 @@ class StateTable:
             f"{lock.LEASE.total_seconds():.0f} s after its last sign of life",
         )
 
-    def _take(self, before: _Stored, mine: lock.Holder) -> bool:
-        """Try to take the lock, and return whether the row was still unchanged."""
-        if before.phase is None:
-            return self._begin(mine, exists=before.exists)
-        if not before.locks:
-            self._spark.sql(f"ALTER TABLE {self._table.sql} ADD COLUMNS (holder STRING)")
-        unchanged = _Held(before.holder, silent=True, of=(before.run, before.phase))
-        return self._row.change({"holder": mine.to_json()}, unchanged)
+    def _take(self, before: _Stored, row: State, mine: lock.Holder) -> bool:
+        """Try to take the lock, and return whether the row was still unchanged.
 
-    def _begin(self, mine: lock.Holder, *, exists: bool) -> bool:
-        """Create the first row, with the lock taken; if two runs try, Delta lets one succeed."""
-        self._begun = str(uuid.uuid4())
-        state = State(ledger=self._begun, source="", run=0, phase=NEW, started_at=now(), captures="")
-        return self._row.create(values_of(state, mine, self._target), exists=exists)
+        Args:
+            row: the table's, or what is to be its first; if two runs try to make that, Delta lets one succeed.
+        """
+        if before.row is None:
+            return self._row.create(values_of(row, mine, self._target), exists=before.exists)
+        unchanged = _Held(before.holder, silent=True, of=(row.run, row.phase))
+        return self._row.change({"holder": mine.to_json()}, unchanged)
 
     def release(self) -> None:
         """Release the lock if this run has it.  A failure here must not hide why the run has ended."""
@@ -298,14 +292,22 @@ class StateTable:
             if self._lost:
                 raise self._lost_error()
 
+    def has_lock(self) -> bool:
+        """Return whether this run still has the lock, as far as is known."""
+        try:
+            self.check_lock()
+        except TargetError:
+            return False
+        return True
+
     def why_lost(self) -> TargetError | None:
         """Return whether another run has taken over; None if the lock is held, or was never taken."""
         with suppress(Exception):
             self.check_lock(sure=True)
         return self._lost_error() if self._lost else None
 
-    def write(self, state: State) -> None:
-        """Write the row; the write that ends a run releases the lock.
+    def write(self, state: State) -> State:
+        """Write a state, and return it; the write that ends a run releases the lock.
 
         Raises:
             TargetError: when another run has taken over.
@@ -314,13 +316,15 @@ class StateTable:
             assert self._mine is not None, "the lock comes first"
             holder = None if state.phase == APPLIED else self._mine.alive_now()
             mine = self._mine
-            self._change_as_holder(lambda: self._write_all(state, holder, mine), holder)
+            values = values_of(state, holder, self._target)
+            self._change_as_holder(lambda: self._row.change(values, _Held(mine)), holder)
             if self._lost:
                 raise self._lost_error()
-            self._stored = _Stored(True, state.run, state.phase, state, holder, ledger=state.ledger)
+            self._stored = _Stored(True, state, holder)
             log("state written", table=self._table.text, run=state.run, phase=state.phase)
             if holder is None:
                 self._let_go()
+        return state
 
     def _beat(self) -> bool:
         """Write a sign of life, and return whether there should be more."""
@@ -351,10 +355,6 @@ class StateTable:
         if not self._lost and after is not None:
             self._mine = after
 
-    def _write_all(self, state: State, holder: lock.Holder | None, mine: lock.Holder) -> bool:
-        """Write the whole row if this run holds the lock, and return whether it did."""
-        return self._row.change(values_of(state, holder, self._target), _Held(mine))
-
     def _hand_to(self, holder: lock.Holder | None, mine: lock.Holder) -> bool:
         """Change only the holder if this run holds the lock, and return whether it did."""
         return self._row.change({"holder": None if holder is None else holder.to_json()}, _Held(mine))
@@ -372,6 +372,165 @@ class StateTable:
             path=self._target.text,
             remedy="Run again when that one has ended; whatever either has applied counts once",
         )
+
+    # What a run writes
+
+    def write_plan(
+        self,
+        before: State | None,
+        plan: Plan,
+        run: int,
+        places: Sequence[str] = (),
+        *,
+        source: str,
+        captures: str,
+        files: int,
+        size: int,
+        seen: SeenFiles,
+    ) -> State:
+        """Write a run's plan to ``state``, before any of it is applied.
+
+        Args:
+            run: its number.
+            places: see `State`.
+        """
+        begun = self._begun(before, PLANNED, run, places, files, size)
+        return self.write(replace(begun, source=source, captures=captures, plan=plan, resume=None, seen=seen))
+
+    def write_load(
+        self,
+        before: State | None,
+        load: Load,
+        run: int,
+        places: Sequence[str] = (),
+        *,
+        source: str,
+        files: int,
+        size: int,
+    ) -> State:
+        """Write a base load to ``state``, before any of its rows is read; see `write_plan`.
+
+        Where the next run starts stays as it is.
+        """
+        return self.write(replace(self._begun(before, LOADING, run, places, files, size), source=source, load=load))
+
+    def write_rebuild(self, before: State, rebuild: Rebuild, run: int, places: Sequence[str] = ()) -> State:
+        """Write what tables are made again of to ``state``, before any of them has it; see `write_plan`."""
+        return self.write(replace(self._begun(before, REBUILDING, run, places), rebuild=rebuild))
+
+    def _begun(
+        self, before: State | None, phase: str, run: int, places: Sequence[str], files: int = 0, size: int = 0
+    ) -> State:
+        """Return the state of a run that begins: nothing is left in it of what was interrupted before."""
+        known = before or State(self.id, source="", run=0, phase=NEW, started_at=now(), captures="")
+        return replace(
+            known.ended(known.tables),
+            run=run,
+            phase=phase,
+            started_at=now(),
+            finished_at=None,
+            files=files,
+            bytes=size,
+            places=tuple(places),
+        )
+
+    def record_files(self, state: State, *, resumed: bool) -> None:
+        """Record the files that a run reads.
+
+        Args:
+            resumed: the run was begun before: it may have recorded them already.
+        """
+        plan = state.plan
+        assert plan is not None
+        files = [
+            (state.run, f.path, f.length, f.fingerprint, plan.resume.place.framing.value, f.start, f.stop)
+            for f in plan.files
+            if f.scanned
+        ]
+        self._record(state, "files", FILES, files, resumed=resumed)
+
+    def record(
+        self,
+        state: State,
+        report: RunReport,
+        tables: Sequence[MirrorEntry],
+        relations: Sequence[Relation] = (),
+        *,
+        resumed: bool,
+    ) -> State:
+        """Record a run as ended: first its history, then the state that ends it.  Its files are recorded already.
+
+        Args:
+            tables: what is known of all mirror tables now.
+            relations: of the tables that were loaded; a plan has those of its own.
+            resumed: the run was begun before: some of it may be recorded already.
+        """
+        reached = state.reached
+        if state.plan is not None:
+            plan, relations = state.plan, state.plan.announced
+            reached, state = (plan.upto_lsn, plan.upto_commit_time), replace(state, resume=plan.resume)
+        ended = state.ended(tables)
+        waiting = ended.resume.open_transactions if ended.resume is not None else ()
+        assert ended.finished_at is not None
+        self.recorded = metrics_of(report, state, ended.finished_at, [item.lsn for item in waiting])
+        row = run_row(state, ended, report, reached, self.recorded[0], relations)
+        self._record(state, "runs", RUNS, [row], resumed=resumed)
+        steps.reached("history recorded")
+        return self.write(ended)
+
+    def _record(
+        self, state: State, name: str, schema: pa.Schema, rows: Sequence[tuple[Any, ...]], *, resumed: bool
+    ) -> None:
+        if rows:
+            with append_once(self._spark, self._target, self._writer, state, name, schema, resumed=resumed) as begun:
+                if begun is not None:
+                    begun[1].write_rows(rows)
+
+
+@contextmanager
+def append_once(
+    spark: SparkSession,
+    target: Target,
+    writer: TableWriter,
+    state: State,
+    name: str,
+    schema: pa.Schema,
+    properties: Mapping[str, str] = OF_HISTORY,
+    conf: Mapping[str, str] = delta.FEW_ROWS,
+    *,
+    resumed: bool,
+) -> Iterator[tuple[SparkSession, Append] | None]:
+    """Append to one of the ledger's tables what is written inside, in one commit of the run that is made once.
+
+    Args:
+        properties: what the table is created with.
+        conf: the settings of the session.
+        resumed: the run was begun before: the table may have the commit.
+
+    Yields:
+        the session and the append; None if the table has the commit already.
+
+    Raises:
+        TargetError: another run has made a commit of the same number.
+    """
+    commit, table = delta.CommitId(f"{state.ledger}/{name}", state.run, state.run_id), target.ledger(name)
+    # What makes a commit the run's own is a setting of the session.
+    with ledger_errors(table.text), jobs_named(spark, f"record {name}"), session_with(spark, conf) as own:
+        create = not delta.exists(own, table)
+        if resumed and not create and delta.find_commit(own, table, commit) is not None:
+            yield None
+            return
+        append = writer.append(own, table, schema, create=create, properties=properties)
+        yield own, append
+        version = append.commit(commit)
+        # A commit is skipped if it seems to be made already.
+        if version is None and not delta.has_commit(own, table, commit):
+            raise TargetError(
+                f"the ledger's table has what another run {commit.number} has recorded",
+                path=table.text,
+                remedy="The ledger was set back while this run was at work; run again",
+            )
+        log("commit", table=table.text, run=state.run, version=version)
 
 
 @dataclass(frozen=True, slots=True)
@@ -405,336 +564,3 @@ class _Held:
         if self.silent:
             terms.append(f"get_json_object({row}holder, '$.beat') = '{self.holder.beat.isoformat()}'")
         return " AND ".join(terms)
-
-
-def commit_of(state: State, name: str) -> delta.CommitId:
-    """Return the commit of a run in one of the ledger's tables."""
-    return delta.CommitId(f"{state.ledger}/{name}", state.run, state.run_id)
-
-
-def check_recorded(spark: SparkSession, table: TableName, commit: delta.CommitId, version: int | None) -> None:
-    """Make sure that a table has a commit that was skipped because it seemed to be made already.
-
-    Args:
-        version: the version that the commit made; None if it was skipped.
-    """
-    if version is None and delta.find_commit(spark, table, commit, depth=delta.WHOLE_HISTORY) is None:
-        raise TargetError(
-            f"the ledger's table has what another run {commit.number} has recorded",
-            path=table.text,
-            remedy="The ledger was set back while this run was at work; run again",
-        )
-
-
-class Ledger:
-    """The ledger of one target.
-
-    Args:
-        loads: whoever reads it finishes base loads; all others are refused while one is interrupted.
-
-    Attributes:
-        recorded: the metrics of the run that was recorded last.
-    """
-
-    def __init__(self, spark: SparkSession, target: Target, writer: TableWriter, *, loads: bool = False) -> None:
-        self._loads = loads
-        self._spark = own_session(spark)
-        self._target = target
-        self._writer = writer
-        self._state = StateTable(spark, target, writer)
-        self.recorded: Rows = ()
-
-    @property
-    def id(self) -> str:
-        """The ledger's own id, once the lock is held."""
-        return self._state.ledger
-
-    def read(self) -> State | None:
-        """Return the newest state; None if nothing was ever applied.
-
-        Raises:
-            TargetError: when a newer walreplay wrote it, or a base load is interrupted.
-        """
-        return self._unless_loading(self._state.read())
-
-    def _unless_loading(self, state: State | None) -> State | None:
-        """Refuse a state that a base load has left in the middle of its work, or has at this moment."""
-        holder = self._state.holder
-        at_work = holder is not None and lock.why_dead(holder, now()) is None
-        if state is not None and state.load is not None and not self._loads and not at_work:
-            raise self.interrupted(state.load)
-        return state
-
-    def interrupted(self, load: Load) -> TargetError:
-        """Return the error for a base load that was interrupted."""
-        given_up = "; or forget it: walreplay load --give-up" if not load.writing else ""
-        return TargetError(
-            f"a base load of {load.names} as of LSN {format_lsn(load.at_lsn)} was interrupted, or has failed",
-            path=self._target.text,
-            remedy="Run walreplay load again for these tables and this LSN: it finishes them, and apply goes on"
-            + given_up,
-        )
-
-    @property
-    def holder(self) -> lock.Holder | None:
-        """Who held the lock when the state was read last."""
-        return self._state.holder
-
-    @property
-    def turn(self) -> int:
-        """Which of several places for what is not guarded is this run's own."""
-        return self._state.turn
-
-    def has_lock(self) -> bool:
-        """Return whether this run still has the lock, as far as is known."""
-        try:
-            self._state.check_lock()
-        except TargetError:
-            return False
-        return True
-
-    def acquire(self) -> State | None:
-        """Take the lock, and return the state under it: the one that was read, or a newer one.
-
-        Raises:
-            TargetError: when another run has it, or a base load is interrupted.
-        """
-        state = self._state.acquire()
-        if state is not None and state.load is not None and not self._loads:
-            # It was at work when the ledger was read, and was killed since.
-            self._state.release()
-            raise self.interrupted(state.load)
-        return state
-
-    def release(self) -> None:
-        """Release the lock if this run still has it."""
-        self._state.release()
-
-    def check_lock(self, *, sure: bool = False) -> None:
-        """Refuse to continue if another run may have taken over.
-
-        Args:
-            sure: read the lock in any case, even if the last sign of life is recent.
-
-        Raises:
-            TargetError: when one has.
-        """
-        self._state.check_lock(sure=sure)
-
-    def why_lost(self) -> TargetError | None:
-        """Return whether another run has taken over; None if the lock is held, or was never taken."""
-        return self._state.why_lost()
-
-    @property
-    def run_id(self) -> str:
-        """The unique id of the run that has the lock."""
-        return self._state.run_id
-
-    @property
-    def taken_over(self) -> str | None:
-        """The id of the run that this one has taken the lock over from."""
-        return self._state.taken_over
-
-    @property
-    def warnings(self) -> list[str]:
-        """What `acquire` did that a person should know."""
-        return self._state.warnings
-
-    def write_plan(
-        self,
-        before: State | None,
-        plan: Plan,
-        run: int,
-        *,
-        source: str,
-        captures: str,
-        files: int,
-        size: int,
-        seen: SeenFiles,
-        places: Sequence[str] = (),
-    ) -> State:
-        """Write a run's plan to ``state``, before any of it is applied.
-
-        Args:
-            run: its number.
-            places: see `State`.
-        """
-        state = State(
-            ledger=self.id,
-            source=source,
-            run=run,
-            phase=PLANNED,
-            started_at=now(),
-            captures=captures,
-            files=files,
-            bytes=size,
-            plan=plan,
-            seen=seen,
-            tables=before.tables if before else (),
-            places=tuple(places),
-        )
-        self._state.write(state)
-        return state
-
-    def write_load(
-        self,
-        before: State | None,
-        load: Load,
-        run: int,
-        *,
-        source: str,
-        files: int,
-        size: int,
-        places: Sequence[str] = (),
-    ) -> State:
-        """Write a base load to ``state``: before any of its rows is read, and again before any reaches a table.
-
-        Where the next run starts stays as it is.
-
-        Args:
-            run: its number.
-            places: see `State`.
-        """
-        state = State(
-            ledger=self.id,
-            source=source,
-            run=run,
-            phase=LOADING,
-            started_at=now(),
-            captures=before.captures if before else "",
-            files=files,
-            bytes=size,
-            resume=before.resume if before else None,
-            seen=before.seen if before else SeenFiles(),
-            tables=before.tables if before else (),
-            places=tuple(places),
-            load=load,
-        )
-        self._state.write(state)
-        return state
-
-    def note_writing(self, state: State) -> State:
-        """Write to ``state`` that from now on tables may have the base load's commit."""
-        assert state.load is not None
-        writing = replace(state, load=replace(state.load, writing=True))
-        self._state.write(writing)
-        return writing
-
-    def give_up_load(self, state: State) -> State:
-        """Forget a base load of which no table has anything, and release the lock."""
-        assert state.load is not None
-        assert not state.load.writing
-        ended = state.ended(state.tables)
-        self._state.write(ended)
-        return ended
-
-    def write_rebuild(self, before: State, rebuild: Rebuild, run: int, *, places: Sequence[str] = ()) -> State:
-        """Write what tables are made again of to ``state``, before any of them has it.
-
-        Args:
-            run: its number.
-            places: see `State`.
-        """
-        state = replace(before, run=run, phase=REBUILDING, started_at=now(), finished_at=None, files=0, bytes=0)
-        state = replace(state, rebuild=rebuild, load=None, places=tuple(places))
-        self._state.write(state)
-        return state
-
-    def take_places(self, state: State, places: Sequence[str]) -> State:
-        """Write to ``state`` that an interrupted run takes other places than it has begun with."""
-        taken = replace(state, places=tuple(places))
-        self._state.write(taken)
-        return taken
-
-    def note_vacated(self, state: State) -> State:
-        """Write to ``state`` that the tables which give way to others have left their places."""
-        vacated = replace(state, vacated=True)
-        self._state.write(vacated)
-        return vacated
-
-    def record_files(self, state: State, *, resumed: bool) -> None:
-        """Record the files that a run reads.
-
-        Args:
-            resumed: the run was begun before: it may have recorded them already.
-        """
-        plan = state.plan
-        assert plan is not None
-        files = [
-            (state.run, f.path, f.length, f.fingerprint, plan.resume.place.framing.value, f.start, f.stop)
-            for f in plan.files
-            if f.scanned
-        ]
-        self._append(state, "files", FILES, files, resumed=resumed)
-
-    def record(self, state: State, report: RunReport, tables: Sequence[MirrorEntry], *, resumed: bool) -> State:
-        """Record a run as applied: first its history, then the state that ends it.  Its files are recorded already.
-
-        Args:
-            tables: what is known of all mirror tables now.
-            resumed: the run was begun before: some of it may be recorded already.
-        """
-        plan = state.plan
-        assert plan is not None
-        reached = (plan.upto_lsn, plan.upto_commit_time)
-        ended = replace(state, resume=plan.resume)
-        return self._record(ended, report, tables, plan.announced, reached, resumed=resumed)
-
-    def record_load(
-        self,
-        state: State,
-        report: RunReport,
-        tables: Sequence[MirrorEntry],
-        relations: Sequence[Relation],
-        *,
-        resumed: bool,
-    ) -> State:
-        """Record a base load, or a rebuild, as ended; see `record`.
-
-        Args:
-            relations: of the tables that were loaded.
-        """
-        place = None if state.resume is None else state.resume.place
-        reached = (-1, 0) if place is None else (place.high_lsn, place.high_commit_time)
-        return self._record(state, report, tables, relations, reached, resumed=resumed)
-
-    def _record(
-        self,
-        state: State,
-        report: RunReport,
-        tables: Sequence[MirrorEntry],
-        announced: Sequence[Relation],
-        reached: tuple[int, int],
-        *,
-        resumed: bool,
-    ) -> State:
-        ended = state.ended(tables)
-        waiting = ended.resume.open_transactions if ended.resume is not None else ()
-        assert ended.finished_at is not None
-        self.recorded = metrics_of(report, state, ended.finished_at, [item.lsn for item in waiting])
-        row = run_row(state, ended, report, reached, self.recorded[0], announced)
-        self._append(state, "runs", RUNS, [row], resumed=resumed)
-        steps.reached("history recorded")
-        self._state.write(ended)
-        return ended
-
-    def _append(
-        self, state: State, name: str, schema: pa.Schema, rows: Sequence[tuple[Any, ...]], *, resumed: bool
-    ) -> None:
-        if not rows:
-            return
-        commit = commit_of(state, name)
-        table = self._target.ledger(name)
-        with (
-            ledger_errors(table.text),
-            jobs_named(self._spark, f"record {name}"),
-            session_with(self._spark, delta.FEW_ROWS) as spark,
-        ):
-            create = not delta.exists(spark, table)
-            # If the run was interrupted here, the commit is there already, and Delta skips a second one.
-            if create or not resumed or delta.find_commit(spark, table, commit) is None:
-                append = self._writer.append(spark, table, schema, create=create, properties=OF_HISTORY)
-                append.write_rows(rows, schema)
-                version = append.commit(commit)
-                check_recorded(spark, table, commit, version)
-                log("commit", table=table.text, run=state.run, version=version, rows=len(rows))

@@ -230,21 +230,6 @@ def first_lsn(loads: Sequence[tuple[int, Load]], oid: int) -> int | None:
 
 Rows = Sequence[Mapping[str, Any]]
 
-OF_TABLE: Final = (
-    "table",
-    "oid",
-    "action",
-    "table_bytes",
-    "table_changes",
-    "inserted",
-    "updated",
-    "deleted",
-    "version",
-    "table_seconds",
-    "writer",
-)
-"""The fields of a line that are a table's; null in that of a run without tables."""
-
 
 def metrics_of(report: RunReport, state: State | None, finished_at: datetime, behind: Iterable[int | None]) -> Rows:
     """Return the rows of a run: one for each of its tables, or a single one without a table.
@@ -274,24 +259,24 @@ def metrics_of(report: RunReport, state: State | None, finished_at: datetime, be
         "lag_seconds": None if lag is None else round(max(0.0, lag), 3),
         "lag_bytes": None if applied is None else max(0, (top or 0) - applied),
     }
-    return [{**of_run, **_of(table)} for table in report.tables] or [{**of_run, **dict.fromkeys(OF_TABLE)}]
+    without = dict.fromkeys(_of(TableReport("", "", "unchanged")))
+    return [{**of_run, **_of(table)} for table in report.tables] or [{**of_run, **without}]
 
 
 def _of(table: TableReport) -> Mapping[str, Any]:
-    values = (
-        table.name,
-        table.oid,
-        table.action,
-        table.bytes,
-        table.changes,
-        table.inserted,
-        table.updated,
-        table.deleted,
-        table.version,
-        round(table.seconds, 3),
-        table.writer,
-    )
-    return dict(zip(OF_TABLE, values, strict=True))
+    return {
+        "table": table.name,
+        "oid": table.oid,
+        "action": table.action,
+        "table_bytes": table.bytes,
+        "table_changes": table.changes,
+        "inserted": table.inserted,
+        "updated": table.updated,
+        "deleted": table.deleted,
+        "version": table.version,
+        "table_seconds": round(table.seconds, 3),
+        "writer": table.writer,
+    }
 
 
 def lines_of(target: str, rows: Rows) -> list[str]:

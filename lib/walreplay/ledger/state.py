@@ -20,7 +20,7 @@ import os
 import socket
 import threading
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta, timezone
@@ -30,7 +30,6 @@ from typing import Any, Final
 
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, TypeAdapter
-from pyspark.sql import Row
 
 from walreplay.delta.commits import RunId
 from walreplay.delta.target import TableName, Target
@@ -225,7 +224,7 @@ def _user() -> str:
         return str(os.getuid()) if hasattr(os, "getuid") else "unknown"
 
 
-class _Stored(BaseModel):
+class _Json(BaseModel):
     """A plan or a resume; bytes are written in base64, because JSON has none."""
 
     model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
@@ -235,13 +234,13 @@ class _Stored(BaseModel):
 
 
 @cache
-def _adapter() -> TypeAdapter[_Stored]:
-    return TypeAdapter(_Stored)
+def _adapter() -> TypeAdapter[_Json]:
+    return TypeAdapter(_Json)
 
 
 def plan_to_json(plan: Plan) -> str:
     """Write a plan."""
-    return _Stored(plan=plan).model_dump_json(exclude={"resume"})
+    return _Json(plan=plan).model_dump_json(exclude={"resume"})
 
 
 def plan_from_json(text: str) -> Plan:
@@ -253,7 +252,7 @@ def plan_from_json(text: str) -> Plan:
 
 def resume_to_json(resume: Resume) -> str:
     """Write where the next run goes on."""
-    return _Stored(resume=resume).model_dump_json(exclude={"plan"})
+    return _Json(resume=resume).model_dump_json(exclude={"plan"})
 
 
 def resume_from_json(text: str) -> Resume:
@@ -277,7 +276,8 @@ LOADING: Final = "loading"
 REBUILDING: Final = "rebuilding"
 """What tables are made again of stands written, and some may have its commit."""
 
-FORMAT: Final = 7
+FORMAT: Final = 1
+"""Any other is refused."""
 
 SCHEMA: Final = pa.schema(
     [
@@ -392,36 +392,29 @@ class Rebuild:
 
     def to_json(self, target: Target) -> str:
         """Write it."""
-        tables = [
-            {
-                "path": target.relative(one.source).path,
-                "parts": list(one.source.parts),
-                "entry": replace(one.entry, table=target.relative(one.entry.table)).to_json(),
-                "rows": one.rows,
-            }
-            for one in self.tables
-        ]
+        tables = []
+        for one in self.tables:
+            source, entry = target.relative(one.source), placed(one.entry, target.relative).to_json()
+            tables.append({"path": source.path, "parts": source.parts, "entry": entry, "rows": one.rows})
         load = None if self.load is None else self.load.to_json()
         return json.dumps({"id": self.id, "side": self.side, "tables": tables, "load": load}, ensure_ascii=False)
 
     @classmethod
     def from_json(cls, text: str, target: Target) -> Rebuild:
         """Read what `to_json` wrote."""
-        values = json.loads(text)
-        entries = (MirrorEntry.from_json(one["entry"]) for one in values["tables"])
-        return cls(
-            values["id"],
-            values["side"],
-            tuple(
-                Replacement(
-                    target.absolute(TableName(path=one["path"], parts=tuple(one["parts"]))),
-                    replace(entry, table=target.absolute(entry.table)),
-                    one["rows"],
-                )
-                for one, entry in zip(values["tables"], entries, strict=True)
-            ),
-            None if values["load"] is None else Load.from_json(values["load"]),
-        )
+        values, tables = json.loads(text), []
+        for one in values["tables"]:
+            source = target.absolute(TableName(one["path"], tuple(one["parts"])))
+            tables.append(
+                Replacement(source, placed(MirrorEntry.from_json(one["entry"]), target.absolute), one["rows"])
+            )
+        load = None if values["load"] is None else Load.from_json(values["load"])
+        return cls(values["id"], values["side"], tuple(tables), load)
+
+
+def placed(entry: MirrorEntry, place: Callable[[TableName], TableName]) -> MirrorEntry:
+    """Return an entry whose table has another name: in the ledger it is relative to the target."""
+    return replace(entry, table=place(entry.table))
 
 
 @dataclass(frozen=True, slots=True)
@@ -464,6 +457,12 @@ class State:
         return self.source == source or (is_empty and not (self.load is not None and self.load.writing))
 
     @property
+    def reached(self) -> tuple[int, int]:
+        """Commit LSN and time of the last transaction that is applied; an LSN of -1 for none."""
+        place = None if self.resume is None else self.resume.place
+        return (-1, 0) if place is None else (place.high_lsn, place.high_commit_time)
+
+    @property
     def run_id(self) -> RunId:
         """What the commits of the run at work say of it."""
         beside = self.load or self.rebuild
@@ -498,6 +497,10 @@ def now() -> datetime:
     return datetime.now(timezone.utc)
 
 
+_AS_THEY_ARE: Final = ("ledger", "source", "run", "phase", "captures", "files", "bytes", "vacated")
+"""What the row and `State` have alike."""
+
+
 def values_of(state: State, holder: Holder | None, target: Target) -> dict[str, Any]:
     """Return the row's values by their columns, in these columns' order."""
     plan = None if state.plan is None else plan_to_json(state.plan)
@@ -505,48 +508,32 @@ def values_of(state: State, holder: Holder | None, target: Target) -> dict[str, 
         plan = state.load.to_json()
     if state.rebuild is not None:
         plan = state.rebuild.to_json(target)
-    return {
+    values = {name: getattr(state, name) for name in (*_AS_THEY_ARE, "started_at", "finished_at")} | {
         "format": FORMAT,
-        "ledger": state.ledger,
-        "source": state.source,
-        "run": state.run,
-        "phase": state.phase,
-        "started_at": state.started_at,
-        "finished_at": state.finished_at,
-        "captures": state.captures,
-        "files": state.files,
-        "bytes": state.bytes,
         "plan": plan,
         "resume": None if state.resume is None else resume_to_json(state.resume),
         "seen": json.dumps(asdict(state.seen)),
-        "tables": [replace(entry, table=target.relative(entry.table)).to_json() for entry in state.tables],
+        "tables": [placed(entry, target.relative).to_json() for entry in state.tables],
         "places": list(state.places),
-        "vacated": state.vacated,
         "holder": None if holder is None else holder.to_json(),
     }
+    return {name: values[name] for name in SCHEMA.names}
 
 
-def state_of(row: Row, target: Target) -> State:
+def state_of(row: Mapping[str, Any], target: Target) -> State:
     """Read a row."""
-    entries = map(MirrorEntry.from_json, row.tables)
+    plan, resume, phase, ended = row["plan"], row["resume"], row["phase"], row["finished_at"]
     return State(
-        ledger=row.ledger,
-        source=row.source,
-        run=row.run,
-        phase=row.phase,
-        started_at=row.started_at.astimezone(timezone.utc),
-        finished_at=None if row.finished_at is None else row.finished_at.astimezone(timezone.utc),
-        captures=row.captures,
-        files=row.files,
-        bytes=row.bytes,
-        plan=None if row.plan is None or row.phase in (LOADING, REBUILDING) else plan_from_json(row.plan),
-        load=Load.from_json(row.plan) if row.phase == LOADING else None,
-        rebuild=Rebuild.from_json(row.plan, target) if row.phase == REBUILDING else None,
-        resume=None if row.resume is None else resume_from_json(row.resume),
-        seen=SeenFiles(**json.loads(row.seen)),
-        tables=tuple(replace(entry, table=target.absolute(entry.table)) for entry in entries),
-        places=tuple(row.places),
-        vacated=bool(row.vacated),
+        **{name: row[name] for name in _AS_THEY_ARE},
+        started_at=row["started_at"].astimezone(timezone.utc),
+        finished_at=None if ended is None else ended.astimezone(timezone.utc),
+        plan=None if plan is None or phase in (LOADING, REBUILDING) else plan_from_json(plan),
+        load=Load.from_json(plan) if phase == LOADING else None,
+        rebuild=Rebuild.from_json(plan, target) if phase == REBUILDING else None,
+        resume=None if resume is None else resume_from_json(resume),
+        seen=SeenFiles(**json.loads(row["seen"])),
+        tables=tuple(placed(MirrorEntry.from_json(text), target.absolute) for text in row["tables"]),
+        places=tuple(row["places"]),
     )
 
 

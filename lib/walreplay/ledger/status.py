@@ -151,7 +151,7 @@ def status(spark: SparkSession, target: str | os.PathLike[str], source: str | No
             state = ledger.read()
         running = _run_at_work(state, ledger.holder)
         if state is None:
-            raise _nothing_applied(place, running)
+            raise nothing_applied(place, running)
         runs = _newest_runs(own, place, state.run)
     if state.phase in (PLANNED, LOADING, REBUILDING):
         runs = [run for run in runs if run.run != state.run]
@@ -177,7 +177,7 @@ def versions_at(spark: SparkSession, target: str | os.PathLike[str], run: int, s
         with catalog_errors(place):
             is_there = delta.exists(own, table)
         if not is_there:
-            raise _nothing_applied(place)
+            raise nothing_applied(place)
         runs = delta.read(own, table)
         found = told(runs).where(runs.run == run).select("applied_lsn", "applied_commit_ts").collect()
         if not found:
@@ -231,7 +231,8 @@ class NothingApplied(TargetError):
     """Nothing was applied to a target yet."""
 
 
-def _nothing_applied(target: Target, running: RunAtWork | None = None) -> NothingApplied:
+def nothing_applied(target: Target, running: RunAtWork | None = None) -> NothingApplied:
+    """Return the error for a target that has nothing yet; its first run may be at work."""
     whose = "" if target.source is None else f" from the source {target.source}"
     several = "; of a target with several sources, name one with --source, or give --config"
     first = "; its first run is at work" if running and running.alive else ""

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
@@ -14,23 +14,22 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from walreplay.delta import statements as delta
-from walreplay.delta.target import Target, ledger_errors
+from walreplay.delta.target import Target
 from walreplay.errors import OrderError
 from walreplay.fold.net_changes import TIMESTAMP
-from walreplay.ledger.ledger import State, check_recorded, commit_of
+from walreplay.ledger.ledger import State, append_once
 from walreplay.ledger.runs import OF_HISTORY
 from walreplay.lsn import to_datetime
-from walreplay.progress import log
-from walreplay.session.isolation import has_own_sessions, session_with, settings
-from walreplay.session.naming import jobs_named
+from walreplay.session.isolation import has_own_sessions, settings
 from walreplay.spark.staging import Staging
 from walreplay.spark.workers.rows import MESSAGE, MESSAGES_TABLE, PARTS_TABLE, TRANSACTION, TRANSACTIONS_TABLE
 from walreplay.stream.duplicates import XIDS, Followed, differing, lost, unknown
 from walreplay.stream.plan import Plan
-from walreplay.writing.writer import Append, TableWriter
+from walreplay.writing.by_statements import TableWriter
+from walreplay.writing.writer import Append
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 
 _KNOWN: Final = -1
@@ -38,12 +37,10 @@ _KNOWN: Final = -1
 
 _MOST_TOLD: Final = 5
 
-_PROPERTIES: Final = {
-    "transactions": {
-        **OF_HISTORY,
-        # Nothing else is looked for, and statistics of every column take as long as to write the rows.
-        "delta.dataSkippingStatsColumns": "commit_lsn",
-    },
+_OF_TRANSACTIONS: Final = {
+    **OF_HISTORY,
+    # Nothing else is looked for, and statistics of every column take as long as to write the rows.
+    "delta.dataSkippingStatsColumns": "commit_lsn",
 }
 
 _TRANSACTIONS: Final = pa.schema(
@@ -156,31 +153,29 @@ class History:
         """Append the run's transactions and messages, each in one commit that is made once."""
         if not (self._staging.decoded or self._plan.decided):
             return
-        writes = (self._append_transactions, self._append_messages)
+        writes = [("transactions", _TRANSACTIONS, _OF_TRANSACTIONS, self._append_transactions)]
+        if self._staging.has(MESSAGES_TABLE):
+            writes.append(("messages", _MESSAGES, OF_HISTORY, self._append_messages))
 
-        def append(write: Callable[[SparkSession, State, bool], None]) -> None:
-            # What makes a commit the run's own is a setting of the session.
-            place = self._target.ledger("transactions" if write == self._append_transactions else "messages").text
-            with (
-                ledger_errors(place),
-                jobs_named(self._spark, "record transactions and messages"),
-                session_with(self._spark, delta.SMALL_STATE) as spark,
-            ):
-                write(spark, state, resumed)
+        def write(
+            name: str,
+            schema: pa.Schema,
+            properties: Mapping[str, str],
+            append: Callable[[SparkSession, State, Append], None],
+        ) -> None:
+            place = self._spark, self._target, self._writer, state, name, schema
+            with append_once(*place, properties, delta.SMALL_STATE, resumed=resumed) as begun:
+                if begun is not None:
+                    append(begun[0], state, begun[1])
 
         with ThreadPoolExecutor(len(writes) if has_own_sessions(self._spark) else 1) as pool:
-            list(pool.map(append, writes))
+            list(pool.map(lambda one: write(*one), writes))
 
-    def _append_transactions(self, spark: SparkSession, state: State, resumed: bool) -> None:
-        table = _LedgerTable(spark, self._writer, self._target, state, "transactions")
-        if table.is_recorded(resumed=resumed):
-            return
-        append = table.begin_append(_TRANSACTIONS)
+    def _append_transactions(self, spark: SparkSession, state: State, append: Append) -> None:
         if self._plan.resent:
             transactions = self._copies(spark)
             late = self._is_late(self._highest(transactions))
             append.write_frame(_recorded(transactions.where(f"NOT ({late})"), state))
-            table.commit(append)
             return
         # Without copies there is one session's worth of LSNs, all above what was applied.
         if self._staging.has(TRANSACTIONS_TABLE):
@@ -190,15 +185,9 @@ class History:
         if parts is not None:
             with settings(spark, delta.FEW_ROWS):
                 append.write_frame(_recorded(parts, state))
-        table.commit(append)
 
-    def _append_messages(self, spark: SparkSession, state: State, resumed: bool) -> None:
-        table = _LedgerTable(spark, self._writer, self._target, state, "messages")
-        if not self._staging.has(MESSAGES_TABLE) or table.is_recorded(resumed=resumed):
-            return
-        append = table.begin_append(_MESSAGES)
+    def _append_messages(self, spark: SparkSession, state: State, append: Append) -> None:
         append.write_staged(self._staging.staged(spark, MESSAGES_TABLE), MESSAGE, {"run": pa.array([state.run])})
-        table.commit(append)
 
     def _highest(self, copies: DataFrame) -> dict[int, int]:
         from pyspark.sql import functions as f
@@ -235,20 +224,8 @@ class History:
         if self._plan.decided:
             decided = spark.createDataFrame(self._decided(), _DECIDED)
             parts = parts.unionByName(decided.selectExpr("*", "0L AS changes", "0L AS digest"))
-        # Where a transaction begins, or commits; parts that go on elsewhere have no offset.
-        where = f.expr("CASE WHEN offset >= 0 THEN offset END")
-        return parts.groupBy("commit_lsn", "session").agg(
-            f.max("commit_ts").alias("commit_ts"),
-            f.max("xid").alias("xid"),
-            f.max("gid").alias("gid"),
-            f.max("origin").alias("origin"),
-            f.sum("changes").alias("changes"),
-            f.bit_xor("digest").alias("digest"),
-            f.min("applied").alias("applied"),
-            f.min("complete").alias("complete"),
-            f.min_by("path", where).alias("path"),
-            f.min(where).alias("offset"),
-        )
+        more = (f.max("gid").alias("gid"), f.max("origin").alias("origin"), f.min("applied").alias("applied"))
+        return whole_transactions(parts, more=more)
 
     def _decided(self) -> Sequence[tuple[int, datetime, int, str | None, str | None, int, bool, bool, str, int]]:
         return [
@@ -289,6 +266,29 @@ class History:
         return {row.xid for row in rows} - decided
 
 
+def whole_transactions(parts: DataFrame, *by: str, more: Sequence[Column] = ()) -> DataFrame:
+    """Return one row for each transaction and session, of its parts, which may lie in several files.
+
+    Args:
+        by: other columns that keep parts apart.
+        more: what the rows have of other columns.
+    """
+    from pyspark.sql import functions as f
+
+    # Where a transaction begins, or commits; parts that go on elsewhere have no offset.
+    where = f.expr("CASE WHEN offset >= 0 THEN offset END")
+    return parts.groupBy("commit_lsn", "session", *by).agg(
+        f.max("commit_ts").alias("commit_ts"),
+        f.max("xid").alias("xid"),
+        f.sum("changes").alias("changes"),
+        f.bit_xor("digest").alias("digest"),
+        f.min("complete").alias("complete"),
+        f.min_by("path", where).alias("path"),
+        f.min(where).alias("offset"),
+        *more,
+    )
+
+
 def _missing(copies: DataFrame, together: DataFrame) -> DataFrame:
     """Return, for each session that goes on behind what it sends again, what it lacks of what was sent before.
 
@@ -316,31 +316,6 @@ def _missing(copies: DataFrame, together: DataFrame) -> DataFrame:
 def _recorded(transactions: DataFrame, state: State) -> DataFrame:
     """Return transactions as the ledger has them."""
     return transactions.selectExpr(*(f"{state.run}L AS run" if name == "run" else name for name in _TRANSACTIONS.names))
-
-
-class _LedgerTable:
-    """A table of the ledger that a run appends to once."""
-
-    def __init__(self, spark: SparkSession, writer: TableWriter, target: Target, state: State, name: str) -> None:
-        self._spark = spark
-        self._writer = writer
-        self._table = target.ledger(name)
-        self._properties = _PROPERTIES.get(name, OF_HISTORY)
-        self._create = False
-        self._commit = commit_of(state, name)
-
-    def is_recorded(self, *, resumed: bool) -> bool:
-        """Return whether the run has appended to it already; to be asked first."""
-        self._create = not delta.exists(self._spark, self._table)
-        return resumed and not self._create and delta.find_commit(self._spark, self._table, self._commit) is not None
-
-    def begin_append(self, schema: pa.Schema) -> Append:
-        return self._writer.append(self._spark, self._table, schema, create=self._create, properties=self._properties)
-
-    def commit(self, append: Append) -> None:
-        version = append.commit(self._commit)
-        check_recorded(self._spark, self._table, self._commit, version)
-        log("commit", table=self._table.text, run=self._commit.number, version=version)
 
 
 def refuse_gone(paths: Sequence[str], present: Sequence[str]) -> None:

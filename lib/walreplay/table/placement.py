@@ -197,7 +197,7 @@ def place(
     holders = frozenset(one.oid for one in wanted if found.holders.get(one.table.place) == one.oid)
     heirs = {entry.oid: oid for oid, entry in found.heirs.items()}
     known = {entry.oid: entry for entry in entries}
-    notes = {one.oid: list(_notes(one, found, known, holders)) for one in wanted}
+    notes = {one.oid: list(_notes(one, found, holders)) for one in wanted}
     aside, renamed = list[MirrorEntry](), list[MirrorEntry]()
     leaving, arriving = list[Move](), list[Move]()
     by_oid = {one.oid: one for one in wanted}
@@ -279,9 +279,7 @@ def _check_share(entry: MirrorEntry, one: WantedRelation) -> None:
         )
 
 
-def _notes(
-    one: WantedRelation, found: _Succession, known: Mapping[int, MirrorEntry], holders: frozenset[int]
-) -> Iterator[str]:
+def _notes(one: WantedRelation, found: _Succession, holders: frozenset[int]) -> Iterator[str]:
     """Describe what happened to a relation's place, and to the relations whose place it took."""
     if one.oid not in holders:
         yield "another table has its name now; its rows are set aside"

@@ -305,8 +305,7 @@ def _table(
         stops_at_missing=selection.on_missing_row == "stop",
         keeps_changes=selection.keeps_changes,
         layout=selection.layout,
-        # What an earlier version has made says nothing.
-        comment=table_comment(last.relation, last.output, last.comment) if before is None or before.comment else "",
+        comment=table_comment(last.relation, last.output, last.comment),
         doubts=tuple(doubts),
     )
 

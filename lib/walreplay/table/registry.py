@@ -9,14 +9,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from shlex import quote
+from typing import Any
 
 from walreplay.config.selection import NO_LAYOUT, Share, TableLayout
 from walreplay.delta.target import TableName
 from walreplay.evolution.shapes import MirrorColumn, TableShape
 from walreplay.names import output_of
-from walreplay.types.base import type_from_dict, type_to_dict
+from walreplay.types.base import ColumnType, type_from_dict, type_to_dict
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,80 +66,29 @@ class MirrorEntry:
 
     def to_json(self) -> str:
         """Write the entry."""
-        return json.dumps(
-            {
-                "oid": self.oid,
-                "name": self.name,
-                "path": self.table.path,
-                "parts": list(self.table.parts),
-                "set_aside": self.set_aside,
-                "names": [list(pair) for pair in self.names],
-                "left": self.left,
-                "run": self.run,
-                "properties": dict(self.layout.properties),
-                "cluster_by": list(self.layout.cluster_by),
-                "comment": self.comment,
-                "paused": self.paused,
-                "base_lsn": self.base_lsn,
-                "share": None if self.share is None else [self.share.column, self.share.source],
-                "next_id": self.shape.next_id,
-                "columns": [
-                    {
-                        "id": column.id,
-                        "source": column.source,
-                        "name": column.name,
-                        "type": type_to_dict(column.type),
-                        "dropped": column.dropped,
-                        "added": column.added,
-                        "comment": column.comment,
-                        "filled": column.filled,
-                        "number": column.number,
-                        "was": list(column.was),
-                        "rewritten": column.rewritten,
-                    }
-                    for column in self.shape.columns
-                ],
-            },
-            ensure_ascii=False,
-        )
+        return json.dumps(self, default=_plain, ensure_ascii=False)
 
     @classmethod
     def from_json(cls, text: str) -> MirrorEntry:
         """Read what `to_json` wrote."""
         values = json.loads(text)
-        columns = tuple(
-            MirrorColumn(
-                one["id"],
-                one["source"],
-                one["name"],
-                type_from_dict(one["type"]),
-                one["dropped"],
-                one["added"],
-                one.get("comment", ""),
-                one.get("filled"),
-                one.get("number", 0),
-                tuple(one.get("was", ())),
-                one.get("rewritten", 0),
-            )
-            for one in values["columns"]
-        )
-        return cls(
-            oid=values["oid"],
-            name=values["name"],
-            table=TableName(path=values["path"], parts=tuple(values["parts"])),
-            shape=TableShape(columns, values["next_id"]),
-            set_aside=values["set_aside"],
-            names=tuple((source, name) for source, name in values["names"]),
-            left=values.get("left"),
-            run=values.get("run", ""),
-            layout=TableLayout(
-                tuple(sorted(values.get("properties", {}).items())), tuple(values.get("cluster_by", ()))
-            ),
-            comment=values.get("comment", ""),
-            paused=values.get("paused", False),
-            base_lsn=values.get("base_lsn"),
-            share=Share(*values["share"]) if values.get("share") else None,
-        )
+        table, shape, layout, share = (values[name] for name in ("table", "shape", "layout", "share"))
+        columns = (one | {"type": type_from_dict(one["type"]), "was": tuple(one["was"])} for one in shape["columns"])
+        read = {
+            "table": TableName(table["path"], tuple(table["parts"])),
+            "shape": TableShape(tuple(MirrorColumn(**one) for one in columns), shape["next_id"]),
+            "names": tuple(map(tuple, values["names"])),
+            "layout": TableLayout(tuple(map(tuple, layout["properties"])), tuple(layout["cluster_by"])),
+            "share": None if share is None else Share(**share),
+        }
+        return cls(**values | read)
+
+
+def _plain(value: Any) -> dict[str, Any]:
+    """Return a record's fields by their names, for JSON."""
+    if isinstance(value, ColumnType):
+        return type_to_dict(value)
+    return {field.name: getattr(value, field.name) for field in fields(value)}
 
 
 def made_again(entry: MirrorEntry | None) -> str:

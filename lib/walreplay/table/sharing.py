@@ -7,7 +7,7 @@ Anything else is a conflict, because nothing says which type is meant.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple
@@ -124,31 +124,22 @@ class Needed:
 
 def columns_in(schema: pa.Schema) -> list[TableColumn]:
     """Return a schema's columns as SQL has them."""
-    return list(_columns_in(schema))
-
-
-def _columns_in(schema: pa.Schema) -> Iterator[TableColumn]:
+    found = []
     for one in schema:
-        if pa.types.is_struct(one.type):
-            yield from (TableColumn(field.name, sql_type(field.type), one.name) for field in one.type)
-        else:
-            yield TableColumn(one.name, sql_type(one.type))
+        is_struct = pa.types.is_struct(one.type)
+        fields, within = (one.type, one.name) if is_struct else ([one], None)
+        found += [TableColumn(field.name, sql_type(field.type), within) for field in fields]
+    return found
 
 
 def columns_there(schema: StructType) -> list[TableColumn]:
     """Return the columns that a table has."""
-    return list(_columns_there(schema))
-
-
-def _columns_there(schema: StructType) -> Iterator[TableColumn]:
+    found = []
     for one in schema.fields:
-        # No column of a source's is one.
-        if isinstance(one.dataType, StructType):
-            yield from (
-                TableColumn(field.name, field.dataType.simpleString(), one.name) for field in one.dataType.fields
-            )
-        else:
-            yield TableColumn(one.name, one.dataType.simpleString())
+        # No column of a source's is a struct.
+        fields, within = (one.dataType.fields, one.name) if isinstance(one.dataType, StructType) else ([one], None)
+        found += [TableColumn(field.name, field.dataType.simpleString(), within) for field in fields]
+    return found
 
 
 def needed(found: Iterable[TableColumn], wanted: Iterable[TableColumn]) -> Needed:

@@ -34,7 +34,6 @@ from walreplay.session.isolation import settings
 from walreplay.spark.workers.rows import refusal_in, refusal_text
 from walreplay.table.table_run import log_task, own_columns, table_schema
 from walreplay.types.base import ColumnType
-from walreplay.writing.writer import TableWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -64,7 +63,6 @@ class _Statements:
 
 def alter(
     spark: SparkSession,
-    writer: TableWriter,
     table: TableName,
     evolution: Evolution,
     metadata: MetadataNames,
@@ -79,9 +77,7 @@ def alter(
         spark: a session that only the caller uses.
         evolution: the changes from the table's columns to the wanted ones.
         metadata: the table's columns that follow the source's.
-        rescued: the name of the column with rescued texts; None if the table has none.
         commit: the id for the commit of the change.
-        check_lock: raises an error if the run has lost the lock.
         resumed: an interrupted run may have done some of it, or all.
 
     Raises:
@@ -94,8 +90,8 @@ def alter(
     if statements is not None and _goes_by_names(spark, table, evolution, statements, metadata):
         statements = None
     if statements is None:
-        if not resumed or delta.find_commit(spark, table, commit, depth=delta.WHOLE_HISTORY) is None:
-            _rewrite(spark, writer, table, evolution, metadata, commit, check_lock)
+        if not resumed or not delta.has_commit(spark, table, commit):
+            _rewrite(spark, table, evolution, metadata, commit, check_lock)
         delta.checkpoint(spark, table)
         return True
     ensure(spark, table, _needed(statements), check_lock)
@@ -368,7 +364,6 @@ def rewrite_batches(batches: Iterable[pa.RecordBatch], *, task: RewriteTask) -> 
 
 def _rewrite(
     spark: SparkSession,
-    writer: TableWriter,
     table: TableName,
     evolution: Evolution,
     metadata: MetadataNames,

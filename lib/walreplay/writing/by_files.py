@@ -42,13 +42,13 @@ from walreplay.spark.workers.fold import FoldTask
 from walreplay.spark.workers.rows import Work
 from walreplay.spark.workers.write import FILES, FilesWritten, FileTask, write_batches, write_folded, write_records
 from walreplay.table.table_run import Merge, TableRun
-from walreplay.writing.by_statements import StatementFold, StatementWriter
+from walreplay.writing.by_statements import OneRow, StatementFold, TableWriter
 from walreplay.writing.history import merge_kept_versions
 from walreplay.writing.merge import APPENDED, MATERIALIZE, Written, appended, merge_kept
 from walreplay.writing.multiset import merge_kept_images
 from walreplay.writing.one_row import FileRow
 from walreplay.writing.rewrite import OTHER_COLUMNS, Rewrite, begin_rewrite, keeping
-from walreplay.writing.writer import Append, Fold, OneRow, TableWriter
+from walreplay.writing.writer import Append, Fold
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -67,12 +67,12 @@ class FileAppend(Append):
         """Rows written so far."""
         return sum(file.rows for file in self._files)
 
-    def write_rows(self, rows: Sequence[Sequence[Any]], schema: pa.Schema) -> None:
+    def write_rows(self, rows: Sequence[Sequence[Any]]) -> None:
         """Write a few rows that the driver has."""
-        columns = zip(*rows, strict=True)
-        arrays = [_array(values, field.type) for values, field in zip(columns, schema, strict=True)]
+        columns = zip(zip(*rows, strict=True), self._columns, strict=True)
+        arrays = [pa.array([_named(value, one.type) for value in values], one.type) for values, one in columns]
         with DataFileWriter(self._table.folder, self._columns, written_by=pyspark.__version__) as writer:
-            writer.write(pa.RecordBatch.from_arrays(arrays, schema=schema))
+            writer.write(pa.RecordBatch.from_arrays(arrays, names=[column.name for column in self._columns]))
             file = writer.close()
         if file is not None:
             self._files.append(file)
@@ -115,12 +115,8 @@ class FileAppend(Append):
         self.add(FilesWritten.of(rows.mapInArrow(work, sql_schema(FILES)).collect()))
 
 
-def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """Make a column of values whose structs are tuples."""
-    return pa.array([_named(value, kind) for value in values], kind)
-
-
 def _named(value: Any, kind: pa.DataType) -> Any:
+    """Return a value whose structs are tuples with the names of their fields."""
     if value is None:
         return None
     if pa.types.is_list(kind):
@@ -248,18 +244,14 @@ class RewriteFold(MergeFold):
 # The writer
 
 
-class FileWriter(StatementWriter):
-    """Write files, and leave to statements the tables that need something that this writer does not know.
-
-    Args:
-        reached: the places of its tables.
-    """
+class FileWriter(TableWriter):
+    """Write files, and leave to statements the tables that need something that this writer does not know."""
 
     way: ClassVar[Way] = "files"
     shares_folds: ClassVar[bool] = True
 
     def __init__(self, reached: Reached, staged: ReachedStaging | None = None) -> None:
-        super().__init__((), reached, staged)
+        super().__init__(reached, staged)
         self._places = reached
 
     def one_row(
@@ -267,12 +259,10 @@ class FileWriter(StatementWriter):
         spark: SparkSession,
         table: TableName,
         schema: pa.Schema,
-        *,
         properties: Mapping[str, str] = delta.NO_PROPERTIES,
     ) -> OneRow:
         """Return a table of one row, which need not exist yet."""
-        locate = partial(self._places.located, spark, table)
-        return FileRow(spark, table, schema, locate, properties)
+        return FileRow(spark, table, schema, partial(self._places.located, spark, table), properties)
 
     def append(
         self,
@@ -443,7 +433,7 @@ def choose_writer(spark: SparkSession, target: Target, staging: str | None = Non
     wanted = None if chosen == "spark" or staging is None else staging_folder(spark, staging)
     staged = None if wanted is None else ReachedStaging(spark, wanted)
     if reached is None or chosen == "statements":
-        return StatementWriter(reached=reached, staged=staged)
+        return TableWriter(reached, staged)
     return FileWriter(reached, staged)
 
 

@@ -1,12 +1,14 @@
-"""The writer that uses Spark's own statements, which work everywhere.
+"""The one interface through which rows reach Delta tables, by Spark's own statements, which work everywhere.
 
-`StatementRow` is a table of one row that statements read and change; `StatementWriter` writes all other tables.
+`OneRow` is a table of one row; `TableWriter` writes all other tables.  Where files can be written,
+`walreplay.writing.by_files` overrides both; it chooses the writer, once for a target.  All other modules are handed the
+writer, and do not ask which one it is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -28,7 +30,7 @@ from walreplay.table.table_run import TableRun
 from walreplay.writing.history import merge_versions
 from walreplay.writing.merge import Written, append_rows, merge_keyed
 from walreplay.writing.multiset import merge_multiset
-from walreplay.writing.writer import Append, Condition, Fold, OneRow, TableWriter
+from walreplay.writing.writer import Append, Condition, Fold
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -42,8 +44,8 @@ _LONG: Final = 1 << 17
 _UNIX_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
-class StatementRow(OneRow):
-    """A table of one row that is read and changed by Spark's statements."""
+class OneRow:
+    """A table of one row, which is changed on a condition: if two runs try at the same time, one succeeds."""
 
     def __init__(
         self,
@@ -74,7 +76,11 @@ class StatementRow(OneRow):
         }
 
     def create(self, values: Mapping[str, Any], *, exists: bool) -> bool:
-        """Create the table with its row, or insert the row into an empty table; return whether that was done."""
+        """Create the table with its row, or insert the row into an empty table; return whether that was done.
+
+        Raises:
+            Exception: Delta's, if somebody else has created it at the same time.
+        """
         frame = self._frame(values)
         if not exists and self._table.path is not None:
             delta.write(frame, self._table, "error", create=True, properties=self._properties)
@@ -88,7 +94,11 @@ class StatementRow(OneRow):
         )
 
     def change(self, values: Mapping[str, Any], condition: Condition) -> bool:
-        """Change some of the row's values; return whether the condition held."""
+        """Change some of the row's values; return whether the condition held.
+
+        Raises:
+            Exception: Delta's, if somebody else has committed at the same time.
+        """
         if sum(len(value) for value in values.values() if isinstance(value, str)) <= _LONG:
             # An UPDATE of one row takes half the time of a MERGE.
             assignments = ", ".join(f"{quote(name)} = {_literal(value)}" for name, value in values.items())
@@ -127,25 +137,35 @@ STAGING: Final = "staging"
 """The ledger's table or folder in which events are staged."""
 
 
-class StatementWriter(TableWriter):
-    """Write by Spark's statements.
+class TableWriter:
+    """How rows reach the tables of one target: by Spark's statements.
+
+    Each call is given a session, because a session's settings mark a commit as the run's.
 
     Args:
         reached: the tables' places, if driver and workers may reach them: then events are staged in files.
         staged: the user's own folder for that, if the driver may reach it; where it is reached, it comes first.
+
+    Attributes:
+        way: its name in reports.
+        shares_folds: several tables can be folded in one job before each gets its commit (`Fold.shared`).
     """
 
     way: ClassVar[Way] = "statements"
+    shares_folds: ClassVar[bool] = False
 
-    def __init__(
-        self, warnings: Sequence[str] = (), reached: Reached | None = None, staged: ReachedStaging | None = None
-    ) -> None:
-        super().__init__(warnings)
+    def __init__(self, reached: Reached | None = None, staged: ReachedStaging | None = None) -> None:
         self._reached = reached
         self._staged = staged
 
     def staging(self, target: Target, own: str, before: str | None, turn: int) -> Staging:
-        """Return a run's place for staged events."""
+        """Return the place where a run stages its events; if it has lost the lock, it must leave the place alone.
+
+        Args:
+            own: the id of the run.
+            before: the id of the run from which it has taken over; None if there is none.
+            turn: the number of the run's place, if places have numbers instead of ids.
+        """
         folder = None if self._staged is None else self._staged.folder(own)
         if folder is None and self._reached is not None:
             folder = self._reached.staging(target.ledger(STAGING), own)
@@ -158,11 +178,14 @@ class StatementWriter(TableWriter):
         spark: SparkSession,
         table: TableName,
         schema: pa.Schema,
-        *,
         properties: Mapping[str, str] = delta.NO_PROPERTIES,
     ) -> OneRow:
-        """Return a table of one row, which need not exist yet."""
-        return StatementRow(spark, table, schema, properties)
+        """Return a table of one row, which need not exist yet.
+
+        Args:
+            properties: what it is created with.
+        """
+        return OneRow(spark, table, schema, properties)
 
     def append(
         self,
@@ -173,8 +196,13 @@ class StatementWriter(TableWriter):
         create: bool,
         properties: Mapping[str, str] = delta.NO_PROPERTIES,
     ) -> Append:
-        """Begin to append to a table."""
-        return StatementAppend(spark, table, schema, create=create, properties=properties)
+        """Begin to append to a table.
+
+        Args:
+            schema: the columns that are written.
+            create: the table does not exist yet.
+        """
+        return StatementAppend(spark, table, schema, create, properties)
 
     def fold(
         self,
@@ -187,32 +215,31 @@ class StatementWriter(TableWriter):
         overwrite: bool,
         stays: str,
     ) -> Fold:
-        """Begin to bring an epoch's rows to their table."""
+        """Begin to bring an epoch's rows to their table.
+
+        Args:
+            number: the epoch's.  If it has no rows, the table is new, overwritten or only appended to.
+            exists: the table exists.
+            overwrite: the epoch's rows replace the table's.
+            stays: why the table must not be rewritten even if it is small; empty if it may be.
+        """
         return StatementFold(staging, run, number, exists=exists, overwrite=overwrite)
 
 
+@dataclass
 class StatementAppend(Append):
     """An append of rows that are gathered as queries, and written by the one statement that commits them."""
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        table: TableName,
-        schema: pa.Schema,
-        *,
-        create: bool,
-        properties: Mapping[str, str],
-    ) -> None:
-        self._spark = spark
-        self._table = table
-        self._schema = schema
-        self._create = create
-        self._properties = properties
-        self._frames: list[DataFrame] = []
+    spark: SparkSession
+    table: TableName
+    schema: pa.Schema
+    create: bool
+    properties: Mapping[str, str]
+    _frames: list[DataFrame] = field(default_factory=list)
 
-    def write_rows(self, rows: Sequence[Sequence[Any]], schema: pa.Schema) -> None:
+    def write_rows(self, rows: Sequence[Sequence[Any]]) -> None:
         """Write a few rows that the driver has."""
-        self.write_frame(self._spark.createDataFrame(list(rows), sql_schema(schema)).coalesce(1))
+        self.write_frame(self.spark.createDataFrame(list(rows), sql_schema(self.schema)).coalesce(1))
 
     def write_staged(self, staged: Rows, schema: pa.Schema, constants: Mapping[str, pa.Array]) -> None:
         """Have executors write staged records."""
@@ -221,15 +248,15 @@ class StatementAppend(Append):
 
     def write_frame(self, frame: DataFrame) -> None:
         """Have executors write the rows of a query, whose columns are the table's."""
-        self._frames.append(frame.select(*self._schema.names))
+        self._frames.append(frame.select(*self.schema.names))
 
     def commit(self, commit: delta.CommitId) -> int | None:
         """Commit what was written."""
-        frames = self._frames or [self._spark.createDataFrame([], sql_schema(self._schema))]
+        frames = self._frames or [self.spark.createDataFrame([], sql_schema(self.schema))]
         frame = reduce(lambda one, other: one.unionByName(other), frames)
-        delta.forget_version(self._spark)
-        delta.write(frame, self._table, "append", commit, create=self._create, properties=self._properties)
-        return delta.last_version(self._spark)
+        delta.forget_version(self.spark)
+        delta.write(frame, self.table, "append", commit, create=self.create, properties=self.properties)
+        return delta.last_version(self.spark)
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, Final
 from walreplay.delta import statements as delta
 from walreplay.delta.commits import needed_by
 from walreplay.delta.local import clear_leftovers
-from walreplay.delta.properties import conflicts_told, ensure, say
+from walreplay.delta.properties import change_layout, conflicts_told, ensure, say, shown, unset
 from walreplay.delta.target import TableName, Target, folder_at, quote
 from walreplay.errors import TargetError
 from walreplay.session import steps
@@ -38,13 +38,18 @@ from walreplay.session.folders import forget_files
 from walreplay.session.reach import local_folder
 from walreplay.table.placement import Move
 from walreplay.table.registry import MirrorEntry
-from walreplay.writing.writer import TableWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 _FENCES: Final = "moving"
+
+
+def occupied(place: str, name: str | None = None) -> TargetError:
+    """Return the error for a place that a table (by its name) cannot move to."""
+    problem = "a table cannot be moved here, for something is there"
+    return TargetError(problem, table=name, path=place, remedy="Move it away, and run again")
 
 
 class Fence:
@@ -120,11 +125,7 @@ class Fence:
         except OSError as error:
             self._check()
             if Path(destination).exists():
-                raise TargetError(
-                    "a table cannot be moved here, for something is there",
-                    path=destination,
-                    remedy="Move it away, and run again",
-                ) from None
+                raise occupied(destination) from None
             raise TargetError(
                 f"the table's folder cannot be renamed to {destination} ({error.strerror})",
                 path=source,
@@ -166,19 +167,13 @@ class MovedTable:
 
 
 def move(
-    spark: SparkSession,
-    writer: TableWriter,
-    step: Move,
-    commit: delta.CommitId,
-    check_lock: Callable[..., None],
-    fence: Fence | None,
+    spark: SparkSession, step: Move, commit: delta.CommitId, check_lock: Callable[..., None], fence: Fence | None
 ) -> MovedTable:
     """Move a table; a table that was moved before is left as it is.
 
     Args:
         spark: a session that only the caller uses.
         commit: the id for the copy's commit, if rows are copied.
-        check_lock: raises an error if the run has lost the lock.
         fence: the run's (`fence_of`); None if folders are not mounted.
 
     Raises:
@@ -200,25 +195,27 @@ def move(
         if not there or delta.find_commit(spark, step.destination, commit) is None:
             # What a run before could not remove is without rows.
             if there and not delta.read(spark, step.destination).isEmpty():
-                raise occupied(step)
+                raise occupied(step.destination.text, step.name)
             mode, rows = "overwrite" if there else "append", delta.read(spark, step.source)
             if there:
                 ensure(spark, step.destination, needed_by(rows.schema.jsonValue()["fields"]), check_lock)
             delta.write(rows, step.destination, mode, commit, create=not there, new_schema=there, comment=comment)
         say(spark, step.destination, "", comment, check_lock)
         note = remove(spark, step.source, check_lock)
-    copy = delta.find_commit(spark, step.destination, commit) if delta.exists(spark, step.destination) else None
+    return copied(spark, step, commit, note)
+
+
+def copied(
+    spark: SparkSession, step: Move, commit: delta.CommitId, note: str | None, depth: int = delta.FEW_COMMITS
+) -> MovedTable:
+    """Return the result of a move by a copy.
+
+    Args:
+        depth: how far back the copy's commit is looked for.
+    """
+    there = delta.exists(spark, step.destination)
+    copy = delta.find_commit(spark, step.destination, commit, depth=depth) if there else None
     return MovedTable(note, is_copy=True, version=None if copy is None else copy.version)
-
-
-def occupied(step: Move) -> TargetError:
-    """Return the error for a place that a table cannot move to."""
-    return TargetError(
-        "a table cannot be moved here, for something is there",
-        table=step.name,
-        path=step.destination.text,
-        remedy="Move it away, and run again",
-    )
 
 
 def _moved(spark: SparkSession, step: Move) -> MovedTable:
@@ -276,11 +273,7 @@ class FileSystem:
             return
         # If the destination exists, Hadoop would move the folder into it instead of renaming it.
         if self._files.exists(there):
-            raise TargetError(
-                "a table cannot be moved here, for something is there",
-                path=destination,
-                remedy="Move it away, and run again",
-            )
+            raise occupied(destination)
         self._files.mkdirs(there.getParent())
         check_lock()
         if not self._files.rename(here, there):
@@ -319,7 +312,6 @@ class Replacing:
         entry: the ledger's entry for the table as it is to be; ``before`` is the one that it had, None for a new table.
         commit: the commit that this is.
         resumed: it may have been made already.
-        check_lock: raises an error if the run has lost the lock.
     """
 
     source: TableName
@@ -330,7 +322,7 @@ class Replacing:
     check_lock: Callable[..., None]
 
 
-def replace_rows(spark: SparkSession, writer: TableWriter, what: Replacing) -> int | None:
+def replace_rows(spark: SparkSession, what: Replacing) -> int | None:
     """Put the rows in place, and return the version that the table has with them; None if they are gone.
 
     Args:
@@ -349,7 +341,7 @@ def replace_rows(spark: SparkSession, writer: TableWriter, what: Replacing) -> i
         if what.resumed and not delta.exists(spark, what.source):
             # Somebody has removed them: the table stays as it is.
             return None
-        _write(spark, writer, what, there=there)
+        _write(spark, what, there=there)
         found = delta.find_commit(spark, table, what.commit)
     if found is None:
         raise TargetError(
@@ -360,7 +352,7 @@ def replace_rows(spark: SparkSession, writer: TableWriter, what: Replacing) -> i
             "remove the table and run walreplay rebuild again, which makes it anew",
         )
     steps.reached(f"rows replaced: {entry.name}")
-    _lay_out(spark, writer, what)
+    _lay_out(spark, what)
     return found.version
 
 
@@ -371,12 +363,12 @@ def _clear(spark: SparkSession, table: TableName) -> None:
         clear_leftovers(folder)
 
 
-def _write(spark: SparkSession, writer: TableWriter, what: Replacing, *, there: bool) -> None:
+def _write(spark: SparkSession, what: Replacing, *, there: bool) -> None:
     entry, table, before = what.entry, what.entry.table, what.before
     rows = delta.read(spark, what.source)
     if there and before is not None and before.layout.cluster_by:
         # Delta does not drop a column that clusters.
-        _alter(spark, what, "CLUSTER BY NONE")
+        change_layout(spark, what.entry.table, "CLUSTER BY NONE", what.check_lock)
     if there:
         ensure(spark, table, needed_by(rows.schema.jsonValue()["fields"]), what.check_lock)
     with _may_be_emptied(spark, what, there=there), conflicts_told(table, what.check_lock):
@@ -400,33 +392,21 @@ def _write(spark: SparkSession, writer: TableWriter, what: Replacing, *, there: 
 @contextmanager
 def _may_be_emptied(spark: SparkSession, what: Replacing, *, there: bool) -> Iterator[None]:
     """Let the rows of a table that is only appended to be replaced, this once."""
-    is_closed = there and _properties(spark, what.entry.table).get(_APPENDS_ONLY, "").lower() == "true"
+    is_closed = there and shown(spark, what.entry.table).get(_APPENDS_ONLY, "").lower() == "true"
     if is_closed:
-        _alter(spark, what, f"UNSET TBLPROPERTIES ({delta.literal(_APPENDS_ONLY)})")
+        unset(spark, what.entry.table, [_APPENDS_ONLY], (), what.check_lock)
     yield
     if is_closed:
-        _alter(spark, what, f"SET TBLPROPERTIES ({delta.listed({_APPENDS_ONLY: 'true'})})")
+        ensure(spark, what.entry.table, {_APPENDS_ONLY: "true"}, what.check_lock)
 
 
-def _properties(spark: SparkSession, table: TableName) -> dict[str, Any]:
-    return {row.key: row.value for row in spark.sql(f"SHOW TBLPROPERTIES {table.sql}").collect()}
-
-
-def _lay_out(spark: SparkSession, writer: TableWriter, what: Replacing) -> None:
+def _lay_out(spark: SparkSession, what: Replacing) -> None:
     """Set the table's properties, its comment and its clustering; none of it changes rows or columns."""
-    wanted, before = what.entry.layout, what.before
-    known = {} if before is None else dict(before.layout.properties)
-    gone = [name for name in known if name not in dict(wanted.properties)]
-    if gone:
-        _alter(spark, what, f"UNSET TBLPROPERTIES IF EXISTS ({', '.join(map(delta.literal, gone))})")
-    ensure(spark, what.entry.table, dict(wanted.properties), what.check_lock)
-    comment = "" if before is None else before.comment
-    say(spark, what.entry.table, comment, what.entry.comment, what.check_lock)
-    if wanted.cluster_by:
-        _alter(spark, what, f"CLUSTER BY ({', '.join(map(quote, wanted.cluster_by))})")
-
-
-def _alter(spark: SparkSession, what: Replacing, change: str) -> None:
-    what.check_lock()
-    spark.sql(f"ALTER TABLE {what.entry.table.sql} {change}")
-    delta.forget_version(spark)
+    table, before, check_lock = what.entry.table, what.before, what.check_lock
+    wanted, columns = dict(what.entry.layout.properties), what.entry.layout.cluster_by
+    if before is not None:
+        unset(spark, table, dict(before.layout.properties), wanted, check_lock)
+    ensure(spark, table, wanted, check_lock)
+    say(spark, table, "" if before is None else before.comment, what.entry.comment, check_lock)
+    if columns:
+        change_layout(spark, table, f"CLUSTER BY ({', '.join(map(quote, columns))})", check_lock)

@@ -20,7 +20,7 @@ from walreplay.delta.local import ConflictError, LocalTable, newest_version, sol
 from walreplay.delta.target import TableName, opened_in
 from walreplay.session import steps
 from walreplay.session.folders import Folder
-from walreplay.writing.by_statements import StatementRow
+from walreplay.writing.by_statements import OneRow
 from walreplay.writing.writer import Condition
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class _Known:
     own: bool = False
 
 
-class FileRow(StatementRow):
+class FileRow(OneRow):
     """A table of one row that is read and changed by its file; where the driver does not reach that, by statements.
 
     Args:

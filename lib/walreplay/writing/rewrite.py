@@ -8,6 +8,7 @@ commits the new files.  Tables with anything unusual are merged: `keeping` has t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -51,36 +52,31 @@ _MOST_FILES: Final = 64
 OTHER_COLUMNS: Final = "its columns differ from the ledger's"
 
 
+@dataclass(frozen=True, slots=True)
 class Rewrite:
     """A table that may be rewritten, as it was when it was opened.
 
-    Args:
+    Attributes:
         columns: of the table's files.
         names: the names of the table's files in its folder.
     """
 
-    def __init__(
-        self,
-        table: LocalTable,
-        columns: tuple[FileColumn, ...],
-        names: tuple[str, ...],
-    ) -> None:
-        self._table = table
-        self._columns = columns
-        self._names = names
+    table: LocalTable
+    columns: tuple[FileColumn, ...]
+    names: tuple[str, ...]
 
     def folding(self, task: FoldTask, merge: Merge, folder: Folder) -> Work:
         """Return the function that folds a table's events and rewrites it, or else keeps the rows for a MERGE."""
         sources = [source for _, source in merge.pairs]
         before = Before(
-            folder=self._table.folder,
-            files=self._names,
-            columns=self._columns,
+            folder=self.table.folder,
+            files=self.names,
+            columns=self.columns,
             sources=tuple(sources),
             rescued=sources.index("rescued") if "rescued" in sources else None,
             rows=_rows_of(merge, sources),
         )
-        files = FileTask(self._table.folder, self._columns, tuple(sources), pyspark.__version__)
+        files = FileTask(self.table.folder, self.columns, tuple(sources), pyspark.__version__)
         return partial(write_rewritten, task=task, before=before, files=files, kept=keeping_files(task, folder))
 
     def commit(self, written: FilesWritten, merge: Merge) -> Written | None:
@@ -102,7 +98,7 @@ class Rewrite:
             raise
         changed = {name: counts[name] for name in ("inserted", "updated", "deleted")}
         gone: list[TableFile] = (
-            [self._table.files[number] for number in written.replaced or ()] if any(changed.values()) else []
+            [self.table.files[number] for number in written.replaced or ()] if any(changed.values()) else []
         )
         metrics = {
             "numSourceRows": sum(changed.values()),
@@ -117,7 +113,7 @@ class Rewrite:
             "numTargetBytesRemoved": sum(file.size for file in gone),
         }
         try:
-            version = self._table.commit(written.files, found.counted(merge), instead_of=gone, metrics=metrics)
+            version = self.table.commit(written.files, found.counted(merge), instead_of=gone, metrics=metrics)
         except Exception as error:
             # After any other error the commit may have been made, so the files must stay.
             if not delta.is_conflict(error):
@@ -128,7 +124,7 @@ class Rewrite:
 
     def _discard(self, written: FilesWritten) -> None:
         for file in written.files:
-            self._table.folder.delete(file.name)
+            self.table.folder.delete(file.name)
 
 
 def begin_rewrite(merge: Merge, staged: int, begin: Callable[[], LocalTable | str]) -> Rewrite | str:

@@ -33,8 +33,7 @@ from walreplay.table.placement import Move
 from walreplay.table.sharing import Needed, check_output, column_conflict, columns_in, columns_there, needed
 from walreplay.table.table_run import ALTER, MERGE, TableRun, is_own, table_schema
 from walreplay.writing.alter import has_rescued, rewritten, touches_rescued, write_rewritten
-from walreplay.writing.move import MovedTable, occupied, remove
-from walreplay.writing.writer import TableWriter
+from walreplay.writing.move import MovedTable, copied, occupied, remove
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -90,9 +89,7 @@ def _is_in_between(error: BaseException | None) -> bool:
     return False
 
 
-def move_rows(
-    spark: SparkSession, writer: TableWriter, step: Move, commit: delta.CommitId, check_lock: Callable[..., None]
-) -> MovedTable:
+def move_rows(spark: SparkSession, step: Move, commit: delta.CommitId, check_lock: Callable[..., None]) -> MovedTable:
     """Move the source's own rows from a shared table, to one, or both; rows that were moved before are left there.
 
     They are copied in one commit, and removed in another.  If the run is killed in between, the copy's tells.
@@ -104,20 +101,18 @@ def move_rows(
     Raises:
         TargetError: the rows cannot be moved there.
     """
-    return _until_done(lambda _: _move_rows(spark, writer, step, commit, check_lock), step.name, check_lock)
+    return _until_done(lambda _: _move_rows(spark, step, commit, check_lock), step.name, check_lock)
 
 
-def _move_rows(
-    spark: SparkSession, writer: TableWriter, step: Move, commit: delta.CommitId, check_lock: Callable[..., None]
-) -> MovedTable:
+def _move_rows(spark: SparkSession, step: Move, commit: delta.CommitId, check_lock: Callable[..., None]) -> MovedTable:
     note = None
-    if delta.exists(spark, step.source) and (step.leaves is None or _found(spark, step.source, commit) is None):
+    if delta.exists(spark, step.source) and (step.leaves is None or not delta.has_commit(spark, step.source, commit)):
         rows = delta.read(spark, step.source)
         if step.leaves is not None:
             rows = rows.where(is_own(step.leaves))
-        if not delta.exists(spark, step.destination) or _found(spark, step.destination, commit) is None:
+        if not delta.exists(spark, step.destination) or not delta.has_commit(spark, step.destination, commit):
             check_lock()
-            _copy(spark, writer, step, rows, commit, check_lock)
+            _copy(spark, step, rows, commit, check_lock)
         steps.reached(f"rows copied: {step.name}")
         check_lock()
         if step.leaves is None:
@@ -126,28 +121,18 @@ def _move_rows(
             with delta.committing(spark, commit) as marking:
                 gone = f"{is_own(step.leaves)}{marking.also(quote(step.leaves.column))}"
                 spark.sql(f"DELETE FROM {step.source.sql} WHERE {gone}")
-    copy = _found(spark, step.destination, commit) if delta.exists(spark, step.destination) else None
-    return MovedTable(note, is_copy=True, version=None if copy is None else copy.version)
-
-
-def _found(spark: SparkSession, table: TableName, commit: delta.CommitId) -> delta.TableCommit | None:
-    return delta.find_commit(spark, table, commit, depth=delta.WHOLE_HISTORY)
+    return copied(spark, step, commit, note, depth=delta.WHOLE_HISTORY)
 
 
 def _copy(
-    spark: SparkSession,
-    writer: TableWriter,
-    step: Move,
-    rows: DataFrame,
-    commit: delta.CommitId,
-    check_lock: Callable[..., None],
+    spark: SparkSession, step: Move, rows: DataFrame, commit: delta.CommitId, check_lock: Callable[..., None]
 ) -> None:
     found = delta.schema_of(spark, step.destination)
     if found is None:
         delta.write(rows, step.destination, "append", commit, create=True)
         return
     if step.joins is None and not delta.read(spark, step.destination).isEmpty():
-        raise occupied(step)
+        raise occupied(step.destination.text, step.name)
     if step.joins is not None:
         made = delta.made_by(spark, step.destination)
         check_output(step.name, step.destination.text, step.oid, step.joins.source, made)
@@ -159,12 +144,12 @@ def _copy(
             path=step.destination.text,
             remedy="Keep its place by a destination_table under objects",
         )
-    change_columns(spark, writer, step.destination, changes, check_lock)
+    change_columns(spark, step.destination, changes, check_lock)
     only = "" if step.joins is None else is_own(step.joins)
     delta.write(delta.like_table(rows, step.destination), step.destination, "overwrite", commit, only=only)
 
 
-def make_ready(spark: SparkSession, writer: TableWriter, run: TableRun, number: int) -> bool:
+def make_ready(spark: SparkSession, run: TableRun, number: int) -> bool:
     """Have the table there, with a column for all that an epoch's rows have; this changes no rows.
 
     Args:
@@ -193,7 +178,7 @@ def make_ready(spark: SparkSession, writer: TableWriter, run: TableRun, number: 
     changes = needed(columns_there(found), columns_in(schema))
     for column in changes.conflicts:
         raise column_conflict(plan, column)
-    change_columns(spark, writer, plan.table, changes, run.check_lock, run.merge(number).comments({}))
+    change_columns(spark, plan.table, changes, run.check_lock, run.merge(number).comments({}))
     # Of its rows, the source alone writes any, under its own lock.
     own = delta.read(spark, plan.table).where(is_own(plan.metadata.share))
     return plan.before is None and number == 0 and own.limit(1).isEmpty()
@@ -231,7 +216,6 @@ def _make(spark: SparkSession, run: TableRun, number: int) -> None:
 
 def change_columns(
     spark: SparkSession,
-    writer: TableWriter,
     table: TableName,
     changes: Needed,
     check_lock: Callable[..., None],
@@ -280,7 +264,7 @@ def alter_own(spark: SparkSession, run: TableRun, number: int) -> bool:
         rescued is not None and touches_rescued(evolution) and has_rescued(rows, rescued)
     ):
         return False
-    if run.may_have(commit) and delta.find_commit(spark, plan.table, commit, depth=delta.WHOLE_HISTORY) is not None:
+    if run.may_have(commit) and delta.has_commit(spark, plan.table, commit):
         return False
     frame = delta.like_table(rewritten(rows, evolution, plan.metadata), plan.table)
     run.check_lock()

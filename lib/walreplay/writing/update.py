@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final
 from walreplay.delta import statements as delta
 from walreplay.delta.commits import DELETION_VECTORS, needed_by
 from walreplay.delta.local import declared
-from walreplay.delta.properties import ensure, say
+from walreplay.delta.properties import change_layout, ensure, say, unset
 from walreplay.delta.statements import sql_schema
 from walreplay.delta.target import opened_at, quote
 from walreplay.errors import TargetError
@@ -36,13 +36,13 @@ from walreplay.spark.staged_rows import FileRows
 from walreplay.spark.staging import FEW_PARTS_A_BATCH, Staging
 from walreplay.spark.workers.rows import Work, refusals_told
 from walreplay.spark.workers.write import FILES, FilesWritten, TableShare, work_together
-from walreplay.table.plan import Epoch, TablePlan
+from walreplay.table.plan import TablePlan
 from walreplay.table.table_run import ALTER, MERGE, SLOTS, TRUNCATE, TableRun, is_own
 from walreplay.writing.alter import alter, alters, alters_columns
-from walreplay.writing.by_statements import folded_rows
+from walreplay.writing.by_statements import TableWriter, folded_rows
 from walreplay.writing.merge import RowCounts, Written, append_rows, count_rows
 from walreplay.writing.shared_table import alter_own, make_ready
-from walreplay.writing.writer import Fold, TableWriter
+from walreplay.writing.writer import Fold
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
@@ -127,7 +127,7 @@ def begin_fold(
     exists: bool,
     overwrite: bool = False,
 ) -> Fold:
-    """Begin to bring an epoch's rows to their table; see `walreplay.writing.writer.TableWriter.fold`."""
+    """Begin to bring an epoch's rows to their table; see `TableWriter.fold`."""
     stays = "its changes are many" if run.tasks > 1 else ""
     if run.plan.metadata.share is not None:
         stays = "several sources share it"
@@ -204,13 +204,11 @@ def fold_together(
     return {number: FoldedTable(own, fold, FilesWritten.of(found[slot])) for number, (own, fold, slot) in slots.items()}
 
 
-def set_properties(spark: SparkSession, writer: TableWriter, run: TableRun) -> None:
+def set_properties(spark: SparkSession, run: TableRun) -> None:
     """Set an existing table's properties and comment, and unset properties that are no longer configured."""
     plan, wanted = run.plan, dict(run.plan.layout.properties)
     before = {} if plan.before is None else dict(plan.before.layout.properties)
-    gone = [name for name in before if name not in wanted]
-    if gone:
-        _run(spark, run, f"UNSET TBLPROPERTIES IF EXISTS ({', '.join(map(delta.literal, gone))})")
+    unset(spark, plan.table, before, wanted, run.check_lock)
     if wanted != before:
         ensure(spark, plan.table, wanted, run.check_lock)
     if plan.before is not None and plan.changes_comment:
@@ -221,10 +219,10 @@ def leave_clustering(spark: SparkSession, run: TableRun) -> None:
     """Remove a table's clustering before its columns change, because Delta does not drop a column that clusters."""
     before = run.plan.before
     if before is not None and before.layout.cluster_by and _changes(run.plan):
-        _run(spark, run, "CLUSTER BY NONE")
+        change_layout(spark, run.plan.table, "CLUSTER BY NONE", run.check_lock)
 
 
-def set_layout(spark: SparkSession, writer: TableWriter, run: TableRun, way: Way | None) -> None:
+def set_layout(spark: SparkSession, run: TableRun, way: Way | None) -> None:
     """Set what a table can only be given when it exists with all its columns.
 
     That is its clustering.  If a DataFrame's write has created the table at a path, it is also its comment and the
@@ -243,19 +241,12 @@ def set_layout(spark: SparkSession, writer: TableWriter, run: TableRun, way: Way
     columns = plan.layout.cluster_by
     if columns == before and not (columns and (_changes(plan) or plan.truncated or run.resumed)):
         return
-    listed = ", ".join(map(quote, columns))
-    _run(spark, run, f"CLUSTER BY ({listed})" if columns else "CLUSTER BY NONE")
+    listed = f"({', '.join(map(quote, columns))})" if columns else "NONE"
+    change_layout(spark, plan.table, f"CLUSTER BY {listed}", run.check_lock)
 
 
 def _changes(plan: TablePlan) -> bool:
     return any(alters_columns(epoch.evolution) for epoch in plan.epochs)
-
-
-def _run(spark: SparkSession, run: TableRun, change: str) -> None:
-    run.check_lock()
-    steps.reached(f"layout is to change: {run.plan.table.text}")
-    spark.sql(f"ALTER TABLE {run.plan.table.sql} {change}")
-    delta.forget_version(spark)
 
 
 _SHUFFLED: Final = "spark.sql.shuffle.partitions"
@@ -292,7 +283,7 @@ def apply_table(
             found = delta.find_commit(own, plan.table, commit, depth=depth) if run.may_have(commit) and exists else None
             if found is None:
                 if plan.metadata.share is not None:
-                    run = replace(run, appends=make_ready(own, writer, run, number))
+                    run = replace(run, appends=make_ready(own, run, number))
                     exists = True
                 action, written = _apply_epoch(own, writer, staging, run, number, folded, exists=exists)
                 more = written.counts
@@ -303,7 +294,7 @@ def apply_table(
                 more = _counts_of(own, staging, run, number, found)
             counts, exists = (counts + more).against(found, more), True
             done = found if done is None else done.joined(found)
-        set_layout(own, writer, run, ways[0].way if ways else None)
+        set_layout(own, run, ways[0].way if ways else None)
     assert done is not None
     return TableReport(
         name=plan.name,
@@ -337,23 +328,37 @@ def _apply_epoch(
     *,
     exists: bool,
 ) -> tuple[Action, Written]:
-    """Change the table's columns for an epoch, and commit its rows."""
-    plan = run.plan
+    """Change the table's columns for an epoch; fold its rows, unless that was done before; and make the commit."""
+    plan, merge = run.plan, run.merge(number)
     truncated = plan.truncated and number == 0
     is_new = plan.before is None and not run.appends
     overwrite = exists and number == 0 and (is_new or (truncated and not plan.soft_deletes))
+    is_merged = exists and not overwrite and not merge.only_adds
     if exists and number == 0:
-        set_properties(spark, writer, run)
+        set_properties(spark, run)
         leave_clustering(spark, run)
     if exists and not overwrite:
-        _alter(spark, writer, run, number, plan.epochs[number])
+        _alter(spark, run, number)
         if truncated:
             _mark_deleted(spark, run, number)
     delta.forget_version(spark)
-    action, written = _commit(spark, writer, staging, run, number, folded, exists=exists, overwrite=overwrite)
+    # Of a table that is shared, it is the source's rows that are made.
+    is_made = not exists or (plan.metadata.share is not None and plan.before is None and number == 0)
+    action: Action = "created" if is_made else "overwritten" if overwrite else "merged" if is_merged else "appended"
+    if is_merged and plan.epochs[number].rows == 0 and merge.empties is None:
+        # Only the columns change; an empty commit shows that the epoch was applied.
+        return action, replace(append_rows(spark, None, merge, "append", create=False), way=None)
+    ready = partial(_ready, spark, run, number, exists=exists, overwrite=overwrite, is_merged=is_merged)
+    with settings(spark, FEW_PARTS_A_BATCH), refusals_told():
+        fold, files = (None, None) if folded is None else (folded.fold, folded.written)
+        if fold is None:
+            fold = begin_fold(spark, writer, staging, run, number, exists=exists, overwrite=overwrite)
+            files = fold.run(spark)
+        run.check_lock()
+        written = fold.commit(spark, files, ready)
     if overwrite and _changes_types(run):
         delta.checkpoint(spark, plan.table)
-    return action, written
+    return action, written if written.reason else replace(written, reason=fold.reason)
 
 
 def _way_of(ways: Sequence[Written]) -> Way | None:
@@ -369,7 +374,6 @@ def _check_form(run: TableRun, number: int, found: delta.TableCommit) -> None:
     Raises:
         TargetError: the configuration has changed in between.
     """
-    # A commit of an earlier version of walreplay does not tell.
     if found.form is None or found.form == run.form(number):
         return
     raise TargetError(
@@ -431,21 +435,13 @@ def _shuffled(spark: SparkSession, run: TableRun) -> dict[str, str]:
     return {_SHUFFLED: str(run.tasks)} if usual.isdigit() and int(usual) < run.tasks else {}
 
 
-def _alter(spark: SparkSession, writer: TableWriter, run: TableRun, number: int, epoch: Epoch) -> None:
-    plan = run.plan
+def _alter(spark: SparkSession, run: TableRun, number: int) -> None:
+    plan, commit = run.plan, run.step(number, ALTER)
     if plan.metadata.share is not None:
         changed = alter_own(spark, run, number)
     else:
-        changed = alter(
-            spark,
-            writer,
-            plan.table,
-            epoch.evolution,
-            plan.metadata,
-            run.step(number, ALTER),
-            run.check_lock,
-            resumed=run.may_have(run.step(number, ALTER)),
-        )
+        evolution, resumed = plan.epochs[number].evolution, run.may_have(commit)
+        changed = alter(spark, plan.table, evolution, plan.metadata, commit, run.check_lock, resumed=resumed)
     if changed:
         steps.reached(f"columns changed: {plan.name}")
 
@@ -464,58 +460,15 @@ def _mark_deleted(spark: SparkSession, run: TableRun, number: int) -> None:
     name = next(column.name for column in run.plan.epochs[number].shape.columns if column.source == OWN)
     share, commit = run.plan.metadata.share, run.step(number, TRUNCATE)
     own = "" if share is None else f"{is_own(share)} AND "
-    if run.may_have(commit) and delta.find_commit(spark, run.plan.table, commit, depth=delta.WHOLE_HISTORY) is not None:
+    if run.may_have(commit) and delta.has_commit(spark, run.plan.table, commit):
         return
     with delta.committing(spark, commit) as marking:
         rows = f"{own}NOT {quote(name)}{marking.also(quote(name))}"
         spark.sql(f"UPDATE {run.plan.table.sql} SET {quote(name)} = true WHERE {rows}")
 
 
-def _commit(
-    spark: SparkSession,
-    writer: TableWriter,
-    staging: Staging,
-    run: TableRun,
-    number: int,
-    folded: FoldedTable | None,
-    *,
-    exists: bool,
-    overwrite: bool,
-) -> tuple[Action, Written]:
-    """Fold an epoch's rows, unless that was done with other tables, and make the commit."""
-    epoch, merge = run.plan.epochs[number], run.merge(number)
-    is_merged = exists and not overwrite and not merge.only_adds
-    # Of a table that is shared, it is the source's rows that are made.
-    plan_is_new = run.plan.metadata.share is not None and run.plan.before is None and number == 0
-    action: Action = "created" if not exists else "overwritten" if overwrite else "merged" if is_merged else "appended"
-    if plan_is_new:
-        action = "created"
-    if is_merged and epoch.rows == 0 and merge.empties is None:
-        # Only the columns change; an empty commit shows that the epoch was applied.
-        return action, replace(append_rows(spark, None, merge, "append", create=False), way=None)
-    ready = partial(_ready, spark, writer, run, number, exists=exists, overwrite=overwrite, is_merged=is_merged)
-    with settings(spark, FEW_PARTS_A_BATCH), refusals_told():
-        fold: Fold
-        files: FilesWritten | None
-        if folded is not None:
-            fold, files = folded.fold, folded.written
-        else:
-            fold = begin_fold(spark, writer, staging, run, number, exists=exists, overwrite=overwrite)
-            files = fold.run(spark)
-        run.check_lock()
-        written = fold.commit(spark, files, ready)
-        return action, written if written.reason else replace(written, reason=fold.reason)
-
-
 def _ready(
-    spark: SparkSession,
-    writer: TableWriter,
-    run: TableRun,
-    number: int,
-    *,
-    exists: bool,
-    overwrite: bool,
-    is_merged: bool,
+    spark: SparkSession, run: TableRun, number: int, *, exists: bool, overwrite: bool, is_merged: bool
 ) -> Mapping[str, str]:
     """Switch on the features that an epoch's statement needs; return the settings for the statement."""
     merge = run.merge(number)

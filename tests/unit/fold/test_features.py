@@ -9,7 +9,6 @@ from walreplay.delta.commits import (
     TYPE_WIDENING,
     missing,
     needed_by,
-    of_new,
 )
 
 PLAIN = {"delta.minReaderVersion": "1"}
@@ -76,7 +75,7 @@ def test_a_mapping_never_comes_without_a_list_of_features_for_readers(wanted, th
 
 
 def test_nor_is_a_table_made_without_one():
-    assert of_new({}) == {}
-    assert of_new(COLUMN_MAPPING) == COLUMN_MAPPING | TIMESTAMP_NTZ
-    assert of_new(COLUMN_MAPPING | TYPE_WIDENING) == COLUMN_MAPPING | TYPE_WIDENING
-    assert of_new(COLUMN_MAPPING | TIMESTAMP_NTZ) == COLUMN_MAPPING | TIMESTAMP_NTZ
+    assert missing({}, {}) == {}
+    assert missing(COLUMN_MAPPING, {}) == COLUMN_MAPPING | TIMESTAMP_NTZ
+    assert missing(COLUMN_MAPPING | TYPE_WIDENING, {}) == COLUMN_MAPPING | TYPE_WIDENING
+    assert missing(COLUMN_MAPPING | TIMESTAMP_NTZ, {}) == COLUMN_MAPPING | TIMESTAMP_NTZ

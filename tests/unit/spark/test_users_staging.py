@@ -14,7 +14,7 @@ from support.tasks_here import TasksHere
 from walreplay.delta.target import Target
 from walreplay.session.folders import MountedFolder
 from walreplay.spark.staged_rows import FileStaging, ReachedStaging
-from walreplay.writing.by_statements import StatementWriter
+from walreplay.writing.by_statements import TableWriter
 
 
 class _Client(TasksHere):
@@ -51,7 +51,7 @@ def test_it_is_tried_once_and_used_where_all_reach_it(tmp_path: Path, make: Make
     for _ in range(2):
         assert staged.folder("run") == (place.inside("_walreplay_staging") if is_used else None)
     assert spark.tried == 1
-    writer = StatementWriter(staged=staged)
+    writer = TableWriter(staged=staged)
     staging = writer.staging(Target.parse("main"), "run", None, 0)
     assert isinstance(staging, FileStaging) is is_used
 
@@ -59,7 +59,7 @@ def test_it_is_tried_once_and_used_where_all_reach_it(tmp_path: Path, make: Make
 def test_what_is_in_the_users_folder_stays_there(tmp_path: Path) -> None:
     spark: Any = _Client()
     (tmp_path / "mine.txt").write_text("x", encoding="utf-8")
-    writer = StatementWriter(staged=ReachedStaging(spark, MountedFolder(str(tmp_path))))
+    writer = TableWriter(staged=ReachedStaging(spark, MountedFolder(str(tmp_path))))
     staging = writer.staging(Target.parse("main"), "run", None, 0)
     staging.clear()
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
