@@ -2,6 +2,8 @@
 
 Each reader gives a table's rows, or the ids of those that a comparison of one column takes: readers skip files then by
 what the table's log says of them.
+
+Most tests read tables by `read` and `collect`: Spark plans for half a second what DuckDB has read in milliseconds.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import duckdb_ext
 import polars as pl
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
+from pyspark.sql import Row
 
 Rows = list[tuple[Any, ...]]
 
@@ -36,6 +39,7 @@ def duckdb_session() -> duckdb.DuckDBPyConnection:
     (extension,) = Path(folder).glob(f"extensions/v{duckdb.__version__}/*/delta.duckdb_extension")
     session = duckdb.connect()
     session.execute(f"LOAD '{extension}'")
+    session.execute("SET TimeZone = 'UTC'")
     return session
 
 
@@ -87,7 +91,21 @@ def _scanned(path: Path) -> str:
 
 
 def _duckdb(path: Path) -> pa.Table:
-    return duckdb_session().execute(f"FROM {_scanned(path)}").fetch_arrow_table()
+    return duckdb_session().cursor().execute(f"FROM {_scanned(path)}").fetch_arrow_table()
+
+
+def read(path: str | Path) -> pa.Table:
+    """Return the rows of a table's newest version as DuckDB reads them, which knows all the features that we use."""
+    return _duckdb(Path(path))
+
+
+def collect(path: str | Path, *columns: str) -> list[Row]:
+    """Return what Spark's `collect` does, by `read`: all columns if none is named; times are UTC, without a zone."""
+    found = read(path)
+    found = found.select(columns) if columns else found
+    kinds = [pa.timestamp("us") if pa.types.is_timestamp(field.type) else field.type for field in found.schema]
+    plain = [column.cast(kind).to_pylist() for column, kind in zip(found.columns, kinds, strict=True)]
+    return [Row(*found.column_names)(*values) for values in zip(*plain, strict=True)]
 
 
 def _duckdb_ids(path: Path, column: str, comparison: str, value: Any) -> list[Any]:
