@@ -10,6 +10,7 @@ import pytest
 
 from support.extent import further
 from support.postgres import Server, chosen_versions, running_server
+from support.readers import collect
 from support.scenarios import Slot, apply_file_by_file, apply_in_one_run, table_difference
 from support.truth import SourceTable
 from walreplay.types.by_value import Form, one_form
@@ -114,7 +115,7 @@ def test_every_row_is_found_under_whatever_settings_it_was_sent(
     apply = apply_in_one_run if way == "in one run" else apply_file_by_file
     target, reports = apply(spark, files, tmp_path)
     assert [warning for report in reports for warning in report.warnings] == []
-    calls = spark.read.format("delta").load(str(target / "s" / "calls")).collect()
+    calls = collect(target / "s" / "calls")
     assert [(one_form(row.what, Form.SHAPE), row.v) for row in calls] == [(one_form(_CALL_TEXT, Form.SHAPE), 1)]
     for table in tables:
         assert table_difference(spark, target / "s" / table.name, table) is None
