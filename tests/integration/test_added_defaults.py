@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from support.postgres import running_server
+from support.readers import collect
 from support.scenarios import FILE_BY_FILE, ONE_RUN, Applied, apply_file_by_file, apply_in_one_run, files_of_parts
 from support.small_mirror import INT4, TEXT, SmallMirror, relation, row
 from walreplay.protocol import messages as m
@@ -132,5 +133,5 @@ def test_a_row_that_only_an_update_has_brought_has_it_wherever_runs_end(
     if not in_one_run:
         mirror.apply(**config)
     mirror.apply(relation(9, "items", after), m.Insert(9, row(3, "b", "sent")), **config)
-    rows = spark.read.format("delta").load(str(mirror.location("items"))).select("id", "note", "state").collect()
+    rows = collect(mirror.location("items"), "id", "note", "state")
     assert {tuple(one) for one in rows} == {(1, "older", "new"), (2, "a", "new"), (3, "b", "sent")}

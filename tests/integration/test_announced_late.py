@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support.postgres import running_server
+from support.readers import collect
 from support.scenarios import apply_both, apply_in_one_run, files_of_parts
-from support.truth import mirror_tables, read_mirror
+from support.truth import mirror_tables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,7 +33,7 @@ def _told(reports: tuple[walreplay.RunReport, ...], name: str) -> list[str]:
 
 def test_what_is_announced_before_the_slot(spark: SparkSession, tmp_path: Path) -> None:
     target, reports = apply_in_one_run(spark, list((FAULT / "capture").iterdir()), tmp_path, _CONFIG)
-    rows = read_mirror(spark, mirror_tables(target)["shop.g"]).select("id", "b", "a").collect()
+    rows = collect(mirror_tables(target)["shop.g"], "id", "b", "a")
     assert sorted(map(tuple, rows)) == [(1, 1, 2), (2, 3, 4), (3, 5, 6)]
     (told,) = _told(reports, "shop.g")
     assert "an enum was changed before it was announced, shop.mood" in told

@@ -144,7 +144,7 @@ def test_files_that_the_index_knows_are_not_opened_to_be_scanned(
     assert (found.files_read, found.transactions) == (0, 4)
     assert len(list(captures.glob("_walreplay_index/_delta_log/*.json"))) == 2
     walreplay.apply(spark, captures, tmp_path / "whole")
-    assert small.rows() == rows_of(spark, tmp_path / "whole")
+    assert small.rows() == rows_of(tmp_path / "whole")
     monkeypatch.setattr(apply, "LEAST_INDEXED", 0)
     # What is damaged behind the end does not matter, though all before it is known.
     small.write(T).write_bytes(b"\xff" * 300)

@@ -20,6 +20,7 @@ import pytest
 
 import walreplay
 from support.postgres import Server, chosen_versions, running_server
+from support.readers import collect
 from support.scenarios import FILE_BY_FILE, ONE_RUN, Applied, Slot, apply_both, apply_in_one_run
 from support.truth import SourceTable, mirror_tables
 from walreplay.errors import OrderError, TargetError, WalReplayError
@@ -427,7 +428,7 @@ def test_numerics_keep_every_digit_and_nan_breaks_nothing(spark: SparkSession, a
 def test_unknown_types_and_logical_messages_do_not_stop_a_run(spark: SparkSession, applied: Applied) -> None:
     applied.assert_mirrored(spark, "c.kinds")
     for way in _WAYS:
-        messages = spark.read.format("delta").load(str(applied.targets[way] / "_walreplay" / "messages")).collect()
+        messages = collect(applied.targets[way] / "_walreplay" / "messages")
         assert {"in a transaction", "outside"} <= {bytes(row.content).decode() for row in messages}
 
 
@@ -526,6 +527,6 @@ def test_bytes_that_are_not_utf8_stop_the_run_unless_their_encoding_is_named(
     with pytest.raises(WalReplayError, match="source_encoding"):
         apply_in_one_run(spark, [recorded.small["spoken"]], tmp_path / "not told")
     target, _ = apply_in_one_run(spark, [recorded.small["spoken"]], tmp_path / "told", {"source_encoding": "LATIN1"})
-    (row,) = spark.read.format("delta").load(str(target / "s" / "small")).collect()
+    (row,) = collect(target / "s" / "small")
     # Octal escapes are the bytes that they mean, and an interval has one text in all styles.
     assert (row.t, bytes(row.b), row.i) == ("Größe", b"\x00\xff\\'", "1 day 02:00:00")

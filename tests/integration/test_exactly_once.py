@@ -15,6 +15,7 @@ from support.captures import Case, case
 from support.extent import further
 from support.killed_run import run_until_killed, run_with_workers_killed
 from support.postgres import cut
+from support.readers import collect
 from support.reference import replay
 from support.small_mirror import INT4, TEXT, SmallMirror, relation, row
 from support.stopped_run import StoppedError
@@ -169,10 +170,7 @@ def _half_applied(spark: SparkSession, tmp_path: Path, recorded: Case) -> tuple[
 
 def _assert_the_ledger_is_whole(spark: SparkSession, target: Path, recorded: Case) -> None:
     """See that every run and every transaction stands there once."""
-    runs, transactions = (
-        spark.read.format("delta").load(str(target / "_walreplay" / name)).collect()
-        for name in ("runs", "transactions")
-    )
+    runs, transactions = (collect(target / "_walreplay" / name) for name in ("runs", "transactions"))
     # A relation that was dropped and made again is there under both oids.
     assert all(len({table.oid for table in run.tables}) == len(run.tables) for run in runs)
     assert sorted(run.run for run in runs) == list(range(1, len(runs) + 1))
@@ -228,7 +226,6 @@ def test_a_run_goes_on_by_the_configuration_that_it_was_begun_with(
             mirror.apply(**then)
     mirror.apply(**first)
     mirror.apply(m.Insert(1, row(4, "e", "f")), **then)
-    rows = mirror.spark.read.format("delta").load(str(mirror.location("t"))).select("id", "note", "more")
-    assert Counter(map(tuple, rows.collect())) == Counter(
+    assert Counter(map(tuple, collect(mirror.location("t"), "id", "note", "more"))) == Counter(
         [(1, "a", None), (2, "b", None), (3, "c", "d"), (4, "e", "f")]
     )

@@ -11,6 +11,7 @@ import pytest
 import walreplay
 from support.captures import case
 from support.framings import NEW, OLD, Form
+from support.readers import read
 from support.small_mirror import INT4, relation, row
 from support.truth import mirror_tables
 from walreplay.cli import main
@@ -35,7 +36,7 @@ def refused(spark: SparkSession, captures: Path, target: str | Path, config: Any
 
 def total_rows(spark: SparkSession, target: Path) -> dict[str, int]:
     tables = mirror_tables(target)
-    return {name: spark.read.format("delta").load(str(path)).count() for name, path in tables.items()}
+    return {name: read(path).num_rows for name, path in tables.items()}
 
 
 def test_pipes_and_devices_are_refused_by_name(spark: SparkSession, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 import walreplay
 from support.captures import Case, load
 from support.extent import further
+from support.readers import collect
 from support.truth import SourceTable, mirror_tables, read_mirror, source_tables
 from walreplay.errors import CaptureError
 from walreplay.writing import by_files as writing_files
@@ -120,7 +121,7 @@ def test_every_row_is_found_and_nobody_is_warned(
 
 def test_the_table_has_one_text_of_a_value_whatever_was_sent(spark: SparkSession, tmp_path: Path) -> None:
     _apply(spark, _case("intervalstyle_changes"), tmp_path, at_once=False, config={})
-    rows = read_mirror(spark, tmp_path / "mirror" / "public" / "ikey").collect()
+    rows = collect(tmp_path / "mirror" / "public" / "ikey")
     assert sorted((row.every, row.v) for row in rows) == [("1 mon", "A"), ("1 year", "c")]
 
 

@@ -10,6 +10,7 @@ import pytest
 
 import walreplay
 from support.killed_run import run_until_killed
+from support.readers import collect
 from support.small_mirror import INT4, TEXT, SmallMirror, forget, relation, row
 from walreplay.delta.local import LocalTable
 from walreplay.protocol import messages as m
@@ -72,9 +73,8 @@ class _Killed:
 
     def assert_each_record_is_there_once(self) -> None:
         for table in ("runs", "files", "transactions"):
-            records = self.mirror.spark.read.format("delta").load(str(self.mirror.ledger / table))
             name = {"runs": "run", "files": "path", "transactions": "commit_lsn"}[table]
-            found = Counter(record[0] for record in records.select(name).collect())
+            found = Counter(record[0] for record in collect(self.mirror.ledger / table, name))
             assert len(found) == self.mirror.files, table
             assert set(found.values()) == {1}, table
 

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import Row
 
 import walreplay
 from support.extent import further
 from support.pages import block, with_places
+from support.readers import collect
 from support.small_mirror import INT4, TEXT, SmallMirror, relation, row
 from support.stopped_run import StoppedError
 from walreplay.cli.program import main
@@ -60,8 +62,11 @@ def write_captures(mirror: SmallMirror) -> None:
 def all_rows(mirror: SmallMirror) -> dict[str, list[tuple[Any, ...]]]:
     """Return the rows of all tables, every column of them but the capture file's path."""
     tables = sorted(path for path in Path(mirror.target, "s").iterdir() if (path / "_delta_log").exists())
-    frames = {path.name: mirror.spark.read.format("delta").load(str(path)) for path in tables}
-    return {name: sorted(map(tuple, frame.drop("__file").collect()), key=repr) for name, frame in frames.items()}
+    return {path.name: sorted(map(_values, collect(path)), key=repr) for path in tables}
+
+
+def _values(found: Row) -> tuple[Any, ...]:
+    return tuple(value for name, value in found.asDict().items() if name != "__file")
 
 
 @pytest.mark.parametrize("config", further([ALL], but=(ALL,), long=[None]))

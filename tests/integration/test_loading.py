@@ -24,6 +24,7 @@ from support.base_copies import snapshot
 from support.extent import further
 from support.pages import block, with_places
 from support.postgres import Server, running_server
+from support.readers import collect
 from support.small_mirror import INT4, TEXT, SmallMirror, relation, row
 from support.stopped_run import StoppedError
 from support.truth import Beyond, assert_tables_equal
@@ -137,8 +138,7 @@ def load(mirror: SmallMirror, base: Path, described: Path | None, lsn: int | Non
 
 
 def notes(mirror: SmallMirror) -> dict[int, str | None]:
-    frame = mirror.spark.read.format("delta").load(str(mirror.location("items")))
-    return {found.id: found.note for found in frame.collect()}
+    return {found.id: found.note for found in collect(mirror.location("items"))}
 
 
 def changes(number: int) -> list[m.AnyMessage]:
@@ -163,8 +163,8 @@ def test_tables_of_all_forms_are_loaded_and_changes_below_the_base_are_left_out_
         ("s.items", "created", 3),
     }
     assert notes(mirror) == {1: "one", 2: "two", 3: None}
-    days = mirror.spark.read.format("delta").load(str(mirror.location("days")))
-    assert {(found.id, str(found.note), found["_rescued_data"]) for found in days.collect()} == {
+    days = collect(mirror.location("days"))
+    assert {(found.id, str(found.note), found["_rescued_data"]) for found in days} == {
         (1, "2024-02-29", None),
         (2, "None", '{"note":"infinity"}'),
         (3, "None", '{"note":"-infinity"}'),
@@ -173,10 +173,8 @@ def test_tables_of_all_forms_are_loaded_and_changes_below_the_base_are_left_out_
     report = mirror.apply(*changes(2), relation(12, "bare", {"id": INT4, "note": TEXT}), m.Update(12, row(8, "eight")))
     # Of a table that was loaded without rows none is missing that is changed later.
     assert [table.name for table in report.tables if table.without_base] == ["s.bare"]
-    others = mirror.spark.read.format("delta").load(str(mirror.location("others")))
-    assert sorted(found.id for found in others.collect()) == [1, 2]
-    frame = mirror.spark.read.format("delta").load(str(mirror.location("items")))
-    assert {(found.id, found.note, found["__commit_lsn"]) for found in frame.collect()} == {
+    assert sorted(found.id for found in collect(mirror.location("others"))) == [1, 2]
+    assert {(found.id, found.note, found["__commit_lsn"]) for found in collect(mirror.location("items"))} == {
         (1, "later", 200),
         (2, "two", 150),
         (3, None, 150),
@@ -327,7 +325,7 @@ def test_columns_of_rows_that_spark_has_may_have_any_names(mirror, described, tm
     described.write_text(lines_of("odd", "shop", **dict.fromkeys(names, TEXT)))
     rows = mirror.spark.createDataFrame([(1, "dot", "tick", "brace", "a")], ["id", *names])
     walreplay.load(mirror.spark, rows, mirror.target, 1, table="shop.odd", describe=described, captures=mirror.captures)
-    (found,) = mirror.spark.read.format("delta").load(str(Path(mirror.target, "shop", "odd"))).collect()
+    (found,) = collect(Path(mirror.target, "shop", "odd"))
     assert found[:5] == (1, "dot", "tick", "brace", "a")
 
 
@@ -342,7 +340,7 @@ def test_rows_that_spark_has_are_loaded_as_the_page_says(mirror, described, tmp_
     rows.createOrReplaceTempView("orders_of_old")
     python = with_places(block("docs/starting.md", "rows = spark.sql").text, {**places, "/data/mirror": mirror.target})
     exec(python, {"spark": spark, "walreplay": walreplay})
-    found = spark.read.format("delta").load(str(Path(mirror.target, "shop", "orders"))).collect()
+    found = collect(Path(mirror.target, "shop", "orders"))
     assert {(row.id, str(row.total), str(row.placed_at), row["_rescued_data"]) for row in found} == {
         (1, "0.5", "2024-02-29", None),
         (2, "None", "None", '{"placed_at":"infinity"}'),
@@ -369,7 +367,7 @@ def test_rows_that_spark_has_are_loaded_as_the_page_says(mirror, described, tmp_
     program, *arguments = shlex.split(with_places(command, places).replace("\\\n", ""))
     assert program == "walreplay"
     assert main([*arguments, "--quiet"]) == 0
-    found = spark.read.format("delta").load(str(tmp_path / "new" / "shop" / "orders")).collect()
+    found = collect(tmp_path / "new" / "shop" / "orders")
     assert {(row.id, str(row.total), str(row.placed_at)) for row in found} == {
         (1, "0.5", "2024-02-29"),
         (2, "None", "2024-02-29"),

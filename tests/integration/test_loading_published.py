@@ -19,6 +19,7 @@ import walreplay
 from support.base_copies import snapshot
 from support.extent import further
 from support.postgres import Server, on_tcp, running_server, server_versions
+from support.readers import collect, read
 from walreplay.delta.target import encode_name
 from walreplay.errors import CaptureError, ConfigError
 from walreplay.loading import database
@@ -144,10 +145,11 @@ def load(spark: SparkSession, folder: Path, target: Path, **options: Any) -> wal
 
 
 def rows_of_mirror(spark: SparkSession, target: Path, schema: str, name: str, columns: int) -> list[tuple[Any, ...]]:
-    frame = spark.read.format("delta").load(str(target / encode_name(schema) / encode_name(name)))
-    own = [column for column in frame.columns if column not in ("__commit_lsn", "__commit_ts", "_rescued_data")]
+    location = target / encode_name(schema) / encode_name(name)
+    added = ("__commit_lsn", "__commit_ts", "_rescued_data")
+    own = [column for column in read(location).column_names if column not in added]
     assert len(own) == columns, own
-    return sorted(tuple(row)[:columns] for row in frame.collect())
+    return sorted(map(tuple, collect(location, *own)))
 
 
 def rows_of_server(server: Server, schema: str, name: str, columns: list[str]) -> list[tuple[Any, ...]]:

@@ -11,6 +11,7 @@ import pytest
 
 import walreplay
 from support.extent import further
+from support.readers import collect
 from support.small_mirror import INT4, TEXT, SmallMirror, relation, row
 from walreplay.errors import MissingRow
 from walreplay.protocol import messages as m
@@ -33,8 +34,7 @@ def _relation(oid: int) -> m.Relation:
 def _rows(mirror: SmallMirror, name: str) -> list[tuple[Any, ...]]:
     if not (mirror.location(name) / "_delta_log").exists():
         return []
-    found = mirror.spark.read.format("delta").load(str(mirror.location(name))).select("id", "v")
-    return sorted((row.id, row.v) for row in found.collect())
+    return sorted(map(tuple, collect(mirror.location(name), "id", "v")))
 
 
 def _rows_of(oid: int) -> list[m.AnyMessage]:

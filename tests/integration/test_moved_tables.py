@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support.extent import further
+from support.readers import collect, read
 from support.small_mirror import INT4, TEXT, SmallMirror, relation, row
 from support.truth import mirror_tables
 from walreplay.delta import statements as delta
@@ -59,7 +60,7 @@ def test_tables_that_trade_places_are_not_taken_for_each_other(
     # Of some Delta has the state in mind, of the others what their commits have told alone.
     for name, folder in mirror_tables(target).items():
         if name.startswith("s.d"):
-            assert spark.read.format("delta").load(str(folder)).count() == 3
+            assert read(folder).num_rows == 3
 
     swapped = {1: names[2], 2: names[1], 3: names[4], 4: names[3]}
     changes = [
@@ -72,7 +73,7 @@ def test_tables_that_trade_places_are_not_taken_for_each_other(
 
     tables = mirror_tables(target)
     for oid, name in swapped.items():
-        found = spark.read.format("delta").load(str(tables[f"s.{name}"])).select("id", "v").collect()
+        found = collect(tables[f"s.{name}"], "id", "v")
         assert sorted(map(tuple, found)) == [(0, f"{oid}.0"), (1, "changed"), (2, f"{oid}.2")]
 
 

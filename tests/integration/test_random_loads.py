@@ -23,6 +23,7 @@ from support.history_model import as_of_lsn
 from support.killed_run import run_until_killed
 from support.postgres import Server, on_tcp, running_server, server_versions
 from support.publications import PUBLISHER, Published, copied_rows, sent_tables
+from support.readers import collect, read
 from support.scenarios import Slot
 from support.small_mirror import forget
 from support.stopped_run import StoppedError
@@ -236,7 +237,7 @@ class Mirror:
         if not ledger.exists():
             return None
         forget(self.spark)
-        (state,) = self.spark.read.format("delta").load(str(ledger)).select("phase", "run").collect()
+        (state,) = collect(ledger, "phase", "run")
         return state.run if state.phase == "loading" else None
 
     def assert_holds(self, held: Held) -> None:
@@ -256,7 +257,7 @@ class Mirror:
                 _assert_equal(as_of_lsn(self._read(place), lsn), held[name.removesuffix("__history")], f"{name} then")
 
     def _read(self, place: Path) -> pa.Table:
-        return self.spark.read.format("delta").load(str(place)).toArrow()
+        return read(place)
 
 
 def _assert_equal(found: pa.Table, expected: tuple[SourceTable, pa.Table], name: str) -> None:

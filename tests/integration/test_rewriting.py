@@ -13,6 +13,7 @@ import pytest
 import walreplay
 from support.captures import case
 from support.extent import further
+from support.readers import collect
 from support.small_mirror import INT4, TEXT, SmallMirror, relation, row
 from support.truth import assert_mirror_equals
 from support.writing import begin_append, opened
@@ -34,8 +35,7 @@ _T = relation(9, "t", {"id": INT4, "v": TEXT})
 
 
 def _rows(mirror: SmallMirror) -> list[tuple[Any, ...]]:
-    found = mirror.spark.read.format("delta").load(str(mirror.location("t"))).select("id", "v")
-    return sorted((row.id, row.v) for row in found.collect())
+    return sorted(map(tuple, collect(mirror.location("t"), "id", "v")))
 
 
 def _newest(mirror: SmallMirror) -> tuple[str, bool, Mapping[str, str]]:

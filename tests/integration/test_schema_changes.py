@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from support.postgres import chosen_versions, running_server
+from support.readers import collect
 from support.scenarios import (
     FILE_BY_FILE,
     ONE_RUN,
@@ -24,7 +25,7 @@ from support.scenarios import (
     apply_in_one_run,
     files_of_parts,
 )
-from support.truth import mirror_tables, read_mirror, table_versions
+from support.truth import mirror_tables, table_versions
 from walreplay.errors import OrderError
 
 if TYPE_CHECKING:
@@ -452,7 +453,7 @@ def test_exactly_the_tables_of_the_source_are_there(applied: Applied) -> None:
 def _set_aside(spark: SparkSession, applied: Applied, way: str) -> list[set[tuple[int, str]]]:
     """Read the tables that were set aside."""
     return [
-        {(row.id, row.v) for row in read_mirror(spark, folder).select("id", "v").collect()}
+        {(row.id, row.v) for row in collect(folder, "id", "v")}
         for folder in sorted((applied.targets[way] / "_walreplay").glob("set_aside_*"))
     ]
 

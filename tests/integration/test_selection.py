@@ -12,6 +12,7 @@ import pytest
 
 import walreplay
 from support.postgres import chosen_versions, running_server
+from support.readers import collect
 from support.scenarios import (
     FILE_BY_FILE,
     ONE_RUN,
@@ -244,8 +245,8 @@ def test_softly_deleted_rows_do_not_depend_on_where_runs_end(spark: SparkSession
     whole.apply(**config)
 
     def held(mirror: SmallMirror) -> list[tuple[Any, ...]]:
-        found = spark.read.format("delta").load(str(mirror.location("t")))
-        return sorted(map(tuple, found.select("id", "v", "w", "__deleted", "__commit_lsn", "__commit_ts").collect()))
+        columns = ("id", "v", "w", "__deleted", "__commit_lsn", "__commit_ts")
+        return sorted(map(tuple, collect(mirror.location("t"), *columns)))
 
     assert held(by_file) == held(whole)
     assert [one[:4] for one in held(whole)] == [
@@ -307,7 +308,7 @@ def test_what_is_hidden_stays_hidden_when_the_table_is_renamed(spark: SparkSessi
     with pytest.raises(ConfigError, match=r"s\.persons: the table was called s\.people before"):
         walreplay.apply(spark, captures=mirror.captures, target=tmp_path / "other", config=hiding("people"))
     for target in (Path(mirror.target), tmp_path / "whole"):
-        found = spark.read.format("delta").load(str(target / "s" / "people")).select("id", "email").collect()
+        found = collect(target / "s" / "people", "id", "email")
         assert sorted(map(tuple, found)) == [
             (number, hashlib.sha256(f"{_SALT}{text}".encode()).hexdigest()) for number, text in ((1, "a@x"), (2, "b@x"))
         ]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from support.extent import further
+from support.readers import collect
 from support.small_mirror import INT4, TEXT, SmallMirror, forget, relation, row
 from walreplay.errors import TargetError
 from walreplay.ledger import state as lock
@@ -124,10 +125,7 @@ _MORE_WAYS: Sequence[tuple[Callable[[SmallMirror, Path], None], int]] = ((_resto
 def _assert_whole(mirror: SmallMirror, tmp_path: Path) -> None:
     """See that the rows are right, that the ledger has each transaction once, and that nothing is left to be done."""
     assert mirror.rows() == mirror.expected(tmp_path / "expected")
-    ledger = {
-        name: mirror.spark.read.format("delta").load(str(mirror.ledger / name)).collect()
-        for name in ("runs", "transactions", "files")
-    }
+    ledger = {name: collect(mirror.ledger / name) for name in ("runs", "transactions", "files")}
     assert sorted(row.commit_lsn for row in ledger["transactions"]) == [100 * n for n in range(1, mirror.files + 1)]
     assert sum(row.transactions for row in ledger["runs"]) == mirror.files
     assert len({row.run for row in ledger["runs"]}) == len(ledger["runs"])

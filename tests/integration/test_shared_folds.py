@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import walreplay
+from support.readers import collect
 from support.truth import mirror_tables
 from walreplay.job import execution as applying
 from walreplay.protocol import messages as m
@@ -37,8 +38,7 @@ def _write(folder: Path, name: str, lsn: int, *messages: m.AnyMessage) -> None:
 
 
 def _rows(spark: SparkSession, target: Path, table: str, *columns: str) -> list[tuple[int, ...]]:
-    found = spark.read.format("delta").load(str(mirror_tables(target)[table])).select(*columns).collect()
-    return sorted(tuple(row) for row in found)
+    return sorted(map(tuple, collect(mirror_tables(target)[table], *columns)))
 
 
 @pytest.fixture

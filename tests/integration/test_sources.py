@@ -137,12 +137,12 @@ def test_two_sources_cannot_have_one_table(
         (b,) = report.failed
         assert (b.source, type(b.error)) == ("b", ConfigError)
     assert "run 1 was interrupted; it was finished first" in warnings_of(spark, lake)
-    assert rows_of(spark, str(lake)).keys() == {"all.items"}
+    assert rows_of(str(lake)).keys() == {"all.items"}
 
     # With a schema of its own it goes on; a rename into the other's table is refused as well.
     config["sources"]["b"]["destination_schema"] = "b_{schema}"
     walreplay.apply_sources(spark, lake, config).raise_first()
-    assert rows_of(spark, str(lake)).keys() == {"all.items", "b_s.items"}
+    assert rows_of(str(lake)).keys() == {"all.items", "b_s.items"}
     config["sources"]["b"]["destination_schema"] = "all"
     second.write(m.Insert(9, row(3, "c")))
     before = states(lake / "all"), states(lake / "b_s")
@@ -177,7 +177,7 @@ def test_what_was_applied_without_sources_is_left_alone(
         walreplay.apply(spark, first.captures, lake, {"destination_schema": "x"})
     assert states(lake / "x") == before
     walreplay.apply(spark, first.captures, lake)
-    rows = rows_of(spark, str(lake))
+    rows = rows_of(str(lake))
     assert {name: sorted(one[1] for one in found) for name, found in rows.items()} == {
         "s.items": [1, 2],
         "x.items": [1],
@@ -247,7 +247,7 @@ def test_rows_are_loaded_for_a_source_and_its_captures_go_on(
     assert main([*load, "--source", "b"]) == 0
     second.write(m.Insert(9, row(8, "new")))
     walreplay.apply_sources(spark, lake, config).raise_first()
-    rows = rows_of(spark, str(lake))
+    rows = rows_of(str(lake))
     assert sorted(found[1] for found in rows["a_s.items"]) == [1]
     assert sorted(found[1] for found in rows["b_s.items"]) == [7, 8]
 
@@ -270,7 +270,7 @@ def test_a_table_of_one_source_is_made_again_and_read_as_of_a_moment(
     arguments = ["--config", str(tmp_path / "lake.yaml"), "--target", str(lake), "--source", "a"]
 
     assert main(["rebuild", *arguments, "--table", "s\\.items", "--quiet"]) == 0
-    rows = rows_of(spark, str(lake))
+    rows = rows_of(str(lake))
     assert {name: [one[1] for one in found] for name, found in rows.items()} == {
         "a_s.items": [1],
         "b_s.items": [],
@@ -292,7 +292,7 @@ def test_a_table_of_one_source_is_made_again_and_read_as_of_a_moment(
     config["sources"]["a"]["destination_schema"] = "a_{schema}"
     (tmp_path / "lake.yaml").write_text(json.dumps(config), encoding="utf-8")
     assert main(["backfill", *arguments, "--table", "s\\.others", "--quiet"]) == 0
-    assert [one[1] for one in rows_of(spark, str(lake))["a_s.others"]] == [2]
+    assert [one[1] for one in rows_of(str(lake))["a_s.others"]] == [2]
 
     first.write(m.Insert(9, row(3, "c")))
     capsys.readouterr()

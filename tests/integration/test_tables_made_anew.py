@@ -10,7 +10,8 @@ import pytest
 
 import walreplay
 from support.fault_cases import assert_fault_mended, fault_case
-from support.truth import LEDGER, mirror_tables, read_mirror, table_versions
+from support.readers import collect, read
+from support.truth import LEDGER, mirror_tables, table_versions
 from walreplay.errors import OrderError
 from walreplay.protocol import messages as m
 from walreplay.protocol.writer import encode
@@ -55,7 +56,7 @@ def test_the_configuration_has_them_keep_their_rows_or_stop(spark: SparkSession,
     captures, second = _steps(tmp_path)
     target = tmp_path / "mirror"
     _run(spark, captures, target)
-    history = read_mirror(spark, target / "public" / "pgbench_history").count()
+    history = read(target / "public" / "pgbench_history").num_rows
     shutil.copy(second, captures)
     before = table_versions(target)
     with pytest.raises(OrderError, match="dropped and created again") as caught:
@@ -65,7 +66,7 @@ def test_the_configuration_has_them_keep_their_rows_or_stop(spark: SparkSession,
     report = _run(spark, captures, target, on_recreate="keep")
     assert sorted(mirror_tables(target)) == sorted(before)
     assert not list((target / LEDGER).glob("set_aside_*"))
-    assert read_mirror(spark, target / "public" / "pgbench_history").count() > history
+    assert read(target / "public" / "pgbench_history").num_rows > history
     assert "their old rows are kept" in report.warnings[0]
 
 
@@ -101,4 +102,4 @@ def test_another_server_is_told_by_what_one_cannot_have_done_and_the_remedy_work
     assert table_versions(target) == before
     _run(spark, captures, target, on_recreate="replace")
     for number in range(3):
-        assert [row.id for row in read_mirror(spark, target / "s" / f"t{number}").collect()] == [700]
+        assert [row.id for row in collect(target / "s" / f"t{number}")] == [700]

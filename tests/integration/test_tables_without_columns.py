@@ -13,6 +13,7 @@ import walreplay
 from support.extent import further
 from support.fault_cases import fault_case, sources_of
 from support.postgres import chosen_versions, running_server
+from support.readers import read
 from support.scenarios import apply_file_by_file, apply_in_one_run, files_of_parts
 from support.truth import (
     ADDED_COLUMNS,
@@ -115,7 +116,7 @@ def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 def _rows(spark: SparkSession, target: Path, table: str) -> tuple[list[str], list[tuple[Any, ...]]]:
     frame = read_mirror(spark, target / "s" / table).drop(*ADDED_COLUMNS)
-    count = read_mirror(spark, target / "s" / table).count()
+    count = read(target / "s" / table).num_rows
     return frame.columns, sorted(map(tuple, frame.collect()), key=repr) if frame.columns else [()] * count
 
 
@@ -165,8 +166,8 @@ def test_the_capture_that_was_refused_is_applied(spark: SparkSession, tmp_path: 
     target = tmp_path / "mirror"
     walreplay.apply(spark, captures=str(case.folder), target=str(target))
     assert sorted(mirror_tables(target)) == ["public.nocols", "public.other"]
-    assert read_mirror(spark, target / "public" / "nocols").columns == list(ADDED_COLUMNS)
-    assert read_mirror(spark, target / "public" / "nocols").count() == 1
+    assert read(target / "public" / "nocols").column_names == list(ADDED_COLUMNS)
+    assert read(target / "public" / "nocols").num_rows == 1
     (other,) = sources_of("table_without_columns")
-    found = read_mirror(spark, target / "public" / "other").toArrow()
+    found = read(target / "public" / "other")
     assert content_difference(other, found) is None

@@ -12,6 +12,7 @@ import pytest
 import walreplay
 from support.captures import Case, case
 from support.fault_cases import FAULTS
+from support.readers import collect
 from support.truth import assert_mirror_equals, mirror_tables
 from walreplay.errors import OrderError
 from walreplay.protocol import messages as m
@@ -46,11 +47,11 @@ def write(captures: Path, name: str, messages: Sequence[m.AnyMessage]) -> Path:
 
 
 def ledger(spark: SparkSession, target: Path, name: str) -> list[Any]:
-    return spark.read.format("delta").load(str(target / "_walreplay" / name)).collect()
+    return collect(target / "_walreplay" / name)
 
 
 def keys(spark: SparkSession, target: Path) -> list[int]:
-    rows = spark.read.format("delta").load(str(mirror_tables(target)["public.t"])).select("id").collect()
+    rows = collect(mirror_tables(target)["public.t"], "id")
     return sorted(found.id for found in rows)
 
 
@@ -199,7 +200,7 @@ def test_what_a_server_has_lost_is_told(spark: SparkSession, tmp_path: Path, in_
 
 def test_equal_files_of_a_recorder_that_was_killed_twice_are_applied(spark: SparkSession, tmp_path: Path) -> None:
     apply(spark, FAULTS / "equal_files_of_a_reconnect" / "capture", tmp_path / "mirror")
-    rows = spark.read.format("delta").load(str(mirror_tables(tmp_path / "mirror")["shop.g"])).select("id").collect()
+    rows = collect(mirror_tables(tmp_path / "mirror")["shop.g"], "id")
     assert sorted(found.id for found in rows) == [1, 2, 3, 4]
 
 

@@ -31,7 +31,7 @@ from support.truth import (
     mirror_tables,
     read_array,
     read_csv,
-    read_tables,
+    read_tables_by_spark,
     replay_difference,
     row_difference,
     row_images,
@@ -72,7 +72,7 @@ def mirror(request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory
     recorded = case(request.param)
     target = tmp_path_factory.mktemp(request.param) / "mirror"
     report = walreplay.apply(spark, captures=str(recorded.folder), target=str(target))
-    return Mirror(recorded, target, report, read_tables(spark, mirror_tables(target)))
+    return Mirror(recorded, target, report, read_tables_by_spark(spark, mirror_tables(target)))
 
 
 @pytest.mark.integration

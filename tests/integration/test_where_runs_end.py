@@ -27,6 +27,7 @@ from support.histories import (
     Table,
     random_ops,
 )
+from support.readers import collect
 from support.truth import mirror_tables
 from walreplay.decode.change_batch import rescued_json
 from walreplay.lsn import parse_lsn
@@ -36,7 +37,7 @@ from walreplay.protocol.writer import frame
 from walreplay.writing.merge import rescued_json as as_sql
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import Row, SparkSession
 
 pytestmark = pytest.mark.integration
 
@@ -105,12 +106,11 @@ def _named(message: m.AnyMessage, number: int) -> m.AnyMessage:
 
 
 def _rows(spark: SparkSession, target: Path) -> Mapping[str, list[str]]:
+    def values(row: Row) -> tuple[Any, ...]:
+        return tuple(value for name, value in row.asDict().items() if name not in ("__file", "__offset"))
+
     return {
-        name: sorted(
-            repr(tuple(row))
-            for row in spark.read.format("delta").load(str(location)).drop("__file", "__offset").collect()
-        )
-        for name, location in mirror_tables(target).items()
+        name: sorted(repr(values(row)) for row in collect(location)) for name, location in mirror_tables(target).items()
     }
 
 

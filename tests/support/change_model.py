@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import walreplay
+from support.readers import read
 from walreplay.archive.messages import transcribe
 from walreplay.decode.change_batch import ChangeBatch
 
@@ -73,8 +74,7 @@ def _place(row: Row) -> tuple[int, int]:
 
 def logged(spark: SparkSession, location: str | Path) -> list[Row]:
     """Return the rows of a change log in their order."""
-    frame = spark.read.format("delta").load(str(location))
-    rows = frame.toArrow().to_pylist()
+    rows = read(location).to_pylist()
     for row in rows:
         row["__unchanged"] = sorted(row["__unchanged"])
         row["_rescued_data"] = json.loads(row["_rescued_data"]) if row["_rescued_data"] else {}

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from support.captures import Case
+from support.readers import read
 from support.reference import Replay
 from support.truth import arrow_table, row_difference, row_images, source_tables
 from walreplay.lsn import POSTGRES_EPOCH_UNIX_MICROS
@@ -27,7 +28,7 @@ OWN = ("_rescued_data", "__START_AT", "__END_AT", "__start_lsn", "__end_lsn", "_
 
 def history(spark: SparkSession, location: str | Path) -> pa.Table:
     """Read a history."""
-    return spark.read.format("delta").load(str(location)).toArrow()
+    return read(location)
 
 
 def versions(table: pa.Table) -> list[tuple[Any, ...]]:

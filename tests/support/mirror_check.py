@@ -10,7 +10,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from support.captures import case
-from support.truth import BEYOND, NOTHING, Actual, assert_equal, mirror_tables, read_tables, source_tables
+from support.truth import BEYOND, NOTHING, Actual, assert_equal, mirror_tables, read_tables_by_spark, source_tables
 from walreplay.delta import statements as delta
 from walreplay.delta.target import Target
 from walreplay.session.session import build_session
@@ -32,7 +32,7 @@ def main(place: str, name: str, outputs: str = "") -> None:
             path, log = places[mirror], places.pop(f"{mirror}__changes")
             assert spark.read.format("delta").load(str(log)).count() > 0, log
             _check_history(spark, str(path), str(places.pop(f"{mirror}__history")))
-        actual = read_tables(spark, places)
+        actual = read_tables_by_spark(spark, places)
     else:
         actual = {}
         for source in sources:

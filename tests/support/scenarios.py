@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import walreplay
 from support.postgres import Server
+from support.readers import collect
 from support.truth import (
     Beyond,
     SourceTable,
@@ -103,8 +104,7 @@ class Applied:
 
     def rows(self, spark: SparkSession, way: str, name: str, *columns: str) -> list[tuple[Any, ...]]:
         """Read some of a table's columns, in their rows' order."""
-        found = self.frame(spark, way, name).toArrow().select(list(columns)).to_pylist()
-        return sorted((tuple(row[column] for column in columns) for row in found), key=repr)
+        return sorted(map(tuple, collect(self.location(way, name), *columns)), key=repr)
 
     def notes(self, way: str, name: str) -> list[str]:
         """Return what the runs have noted of a table."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import walreplay
 from support.plain_source import PlainTable, text_of
+from support.readers import collect
 from support.small_mirror import SmallMirror
 from walreplay.protocol import messages as m
 
@@ -52,11 +53,14 @@ class Shards:
         return dict(report.results)
 
     def read(self, table: str) -> DataFrame:
-        return self.spark.read.format("delta").load(str(self.lake / "s" / table))
+        return self.spark.read.format("delta").load(str(self._location(table)))
+
+    def _location(self, table: str) -> Path:
+        return self.lake / "s" / table
 
     def rows(self, table: str = "items") -> Of:
         """Return each source's rows, in order, as its own columns' values that are not NULL."""
-        return _by_source(self.read(table).drop(*_OWN).collect(), text_of)
+        return _by_source(collect(self._location(table)), _without_own)
 
     def versions(self, table: str = "items__history") -> Of:
         """Return each source's versions, in order."""
@@ -67,7 +71,7 @@ class Shards:
                 row.pop(name, None)
             return f"{start}-{end} {op}: {text_of(row)}"
 
-        return _by_source(self.read(table).collect(), text)
+        return _by_source(collect(self._location(table)), text)
 
     def log(self, table: str = "items__changes") -> Of:
         """Return each source's changes, in their order."""
@@ -77,7 +81,7 @@ class Shards:
             values = {name: value for name, value in row.items() if not name.startswith("_")}
             return f"{lsn} {op}: {text_of(values)} | {text_of(before.asDict()) if before else ''} | {','.join(kept)}"
 
-        rows = self.read(table).orderBy("__commit_lsn", "__ordinal").collect()
+        rows = sorted(collect(self._location(table)), key=lambda one: (one["__commit_lsn"], one["__ordinal"]))
         return _by_source(rows, text, in_order=False)
 
     def columns(self, table: str = "items") -> dict[str, str]:
@@ -89,6 +93,10 @@ class Shards:
             name: [getattr(table, what) for table in one.plain if table.oid == oid] for name, one in self.of.items()
         }
         return {name: list(told[0]) for name, told in sorted(found.items()) if told and told[0]}
+
+
+def _without_own(row: dict[str, Any]) -> str:
+    return text_of({name: value for name, value in row.items() if name not in _OWN})
 
 
 def _by_source(rows: Sequence[Row], text: Any, *, in_order: bool = True) -> Of:

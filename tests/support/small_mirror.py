@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import walreplay
+from support.readers import collect, read
 from support.truth import mirror_tables
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
@@ -78,7 +79,7 @@ class SmallMirror:
 
     def rows(self) -> Rows:
         """Return the rows of all tables, whatever commit they were written at."""
-        return rows_of(self.spark, self.target)
+        return rows_of(self.target)
 
     def expected(self, folder: Path) -> Rows:
         """Return the rows that all captures make, in one run into a new target.
@@ -91,7 +92,7 @@ class SmallMirror:
         found = _EXPECTED.get(captures.digest())
         if found is None:
             walreplay.apply(self.spark, captures=self.captures, target=folder)
-            found = _EXPECTED[captures.digest()] = rows_of(self.spark, folder)
+            found = _EXPECTED[captures.digest()] = rows_of(folder)
         return found
 
     def keep(self, folder: Path) -> None:
@@ -139,10 +140,11 @@ def forget(spark: SparkSession) -> None:
     spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]
 
 
-def rows_of(spark: SparkSession, target: str | Path) -> Rows:
+def rows_of(target: str | Path) -> Rows:
     """Return the rows of a target's tables, but for what says at which commit they were written."""
-    found = {}
-    for name, location in mirror_tables(target).items():
-        frame_ = spark.read.format("delta").load(str(location)).drop("__commit_lsn", "__commit_ts")
-        found[name] = Counter((tuple(frame_.columns), *row) for row in frame_.collect())
-    return found
+    return {name: _rows(location) for name, location in mirror_tables(target).items()}
+
+
+def _rows(location: Path) -> Counter[tuple[Any, ...]]:
+    columns = [name for name in read(location).column_names if name not in ("__commit_lsn", "__commit_ts")]
+    return Counter((tuple(columns), *row) for row in collect(location, *columns))

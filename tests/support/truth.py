@@ -26,6 +26,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from support import readers
 from support.captures import Case
 
 if TYPE_CHECKING:
@@ -397,17 +398,29 @@ class Actual:
     rows: pa.Table
 
 
-def read_tables(spark: SparkSession, locations: Mapping[str, Path]) -> dict[str, Actual]:
+def read_tables_by_spark(spark: SparkSession, locations: Mapping[str, Path]) -> dict[str, Actual]:
     """Read whole Delta tables by Spark, two at a time: most of it is planning, which takes one core."""
 
+    def read_one(location: Path) -> Actual:
+        frame = read_mirror(spark, location)
+        return Actual(_fields(frame), frame.toArrow())
+
     with ThreadPoolExecutor(2) as pool:
-        return dict(zip(locations, pool.map(lambda one: read_table(spark, one), locations.values()), strict=True))
+        return dict(zip(locations, pool.map(read_one, locations.values()), strict=True))
+
+
+def read_tables(spark: SparkSession, locations: Mapping[str, Path]) -> dict[str, Actual]:
+    """Read whole Delta tables: their columns by Spark, their rows by DuckDB, which takes a hundredth of the time."""
+    return {name: read_table(spark, location) for name, location in locations.items()}
 
 
 def read_table(spark: SparkSession, location: Path) -> Actual:
-    """Read a whole Delta table by Spark."""
-    frame = read_mirror(spark, location)
-    return Actual([(field.name, field.dataType.simpleString()) for field in frame.schema.fields], frame.toArrow())
+    """Read a whole Delta table, its columns by Spark and its rows by DuckDB."""
+    return Actual(_fields(read_mirror(spark, location)), readers.read(location))
+
+
+def _fields(frame: DataFrame) -> list[tuple[str, str]]:
+    return [(field.name, field.dataType.simpleString()) for field in frame.schema.fields]
 
 
 # Comparison.

@@ -31,11 +31,12 @@ def local_folder(spark: SparkSession, path: str | None) -> str | None:
     """
     if path is None or not has_own_sessions(spark):
         return None
-    hadoop = spark._jvm.org.apache.hadoop.fs  # type: ignore[union-attr]
-    place = hadoop.Path(path)
+    # By its whole name: for each part of a dotted one py4j looks through all JARs.
+    place = getattr(spark._jvm, "org.apache.hadoop.fs.Path")(path)
     if place.toUri().getScheme() is None:
         # What a path without a scheme means depends on the cluster.
-        place = place.makeQualified(hadoop.FileSystem.getDefaultUri(spark._jsc.hadoopConfiguration()), place)
+        system = getattr(spark._jvm, "org.apache.hadoop.fs.FileSystem")
+        place = place.makeQualified(system.getDefaultUri(spark._jsc.hadoopConfiguration()), place)
     where = place.toUri()
     return str(where.getPath()) if where.getScheme() == "file" else None
 
