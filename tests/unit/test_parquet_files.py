@@ -121,6 +121,21 @@ def test_strings_are_postgresqls_text_beside_columns_of_other_types():
     assert found.rescued.to_pylist() == [None, None, '{"on":"infinity"}', '{"on":"0044-03-15 BC"}']
 
 
+def test_strings_and_lists_of_strings_have_the_texts_that_captures_have():
+    found = rows_of(
+        {
+            "wait": (1186, pa.array(["P1M", "@ 2 days", None])),
+            "waits": (1187, pa.array([["x"], ["P1M", None], None, ["1 day", "@ 2 days ago"]])[1:]),
+            "notes": (TEXTS, pa.array([["P1M"], [], None])),
+        }
+    )
+    assert [column.to_pylist() for column in found.columns] == [
+        ["1 mon", "2 days", None],
+        [["1 mon", None], None, ["1 day", "-2 days"]],
+        [["P1M"], [], None],
+    ]
+
+
 def test_a_string_that_is_no_value_is_refused_without_being_told():
     with pytest.raises(ValueFormatError) as caught:
         rows_of({"id": (INT4, pa.array(["1", "secret"]))})

@@ -24,7 +24,7 @@ ROOMS = {
     "fold": (3722, 8),
     "job": (5824, 16),
     "ledger": (2439, 6),
-    "loading": (1725, 7),
+    "loading": (1735, 7),
     "protocol": (2029, 7),
     "session": (1877, 9),
     "spark": (2008, 6),

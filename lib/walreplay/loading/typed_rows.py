@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from walreplay.decode.change_batch import ChangeBatch
+from walreplay.decode.columns import canonical_texts
 from walreplay.decode.gathered import Cells, CopiedRows, inserts_of
 from walreplay.errors import CaptureError, ValueFormatError
 from walreplay.protocol.messages import Relation
@@ -70,7 +71,7 @@ class TypedRows:
         found = self._read(texts, batch.num_rows) if texts else None
         read, rescued = (columns, None) if found is None else (found.columns, found.rescued)
         values = [
-            read[number] if number in texts else self._converted(column, number)
+            read[number] if number in texts else _with_canonical(self._converted(column, number), self.types[number])
             for number, column in enumerate(columns)
         ]
         yield inserts_of(self.relation, values, rescued, batch.num_rows, self.lsn)
@@ -163,6 +164,15 @@ def _is_same(column: pa.Array, found: pa.Array) -> bool:
     back = found.cast(column.type)
     differs = pc.and_(pc.not_equal(column, back), pc.invert(pc.and_(pc.is_nan(column), pc.is_nan(back))))
     return not pc.any(differs).as_py()
+
+
+def _with_canonical(column: pa.Array, column_type: ColumnType) -> pa.Array:
+    """Write the texts in lists as the builders do; see `walreplay.types.canonical`."""
+    element, kind = column_type.element, column.type
+    if element is None or not pa.types.is_list(kind) or not pa.types.is_string(kind.value_type):
+        return column
+    children = [canonical_texts(column.values, element.oid)]
+    return pa.Array.from_buffers(kind, len(column), column.buffers()[:2], offset=column.offset, children=children)
 
 
 def _class_of(kind: pa.DataType) -> str:

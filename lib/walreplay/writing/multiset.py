@@ -143,15 +143,11 @@ class ImageSql:
         return " AND ".join(terms)
 
     @property
-    def has_lsn(self) -> bool:
-        """Whether the table has the commit LSN of each row."""
-        return any(source == "lsn" for _, source in self.merge.pairs)
-
-    def newest_first(self, alias: str) -> str:
-        """Write the beginning of an order by which newer rows come first: of the target's (``t``), or others."""
+    def newest_first(self) -> str:
+        """The beginning of an order by which newer rows of the target (``t``) come first."""
         for target, source in self.merge.pairs:
             if source == "lsn":
-                return f"{alias}.{target if alias == 't' else source} DESC, "
+                return f"t.{target} DESC, "
         return ""
 
     def alike(self) -> list[str]:
@@ -249,7 +245,7 @@ class ImageSql:
         targets = ", ".join(f"t.{target} AS {source}" for target, source in pairs)
         staying = (
             f"SELECT {targets}, s.copies - s.stay AS lost, "
-            f"row_number() OVER (PARTITION BY s.image ORDER BY {self.newest_first('t')}1) AS place "
+            f"row_number() OVER (PARTITION BY s.image ORDER BY {self.newest_first}1) AS place "
             f"FROM {_COUNTED} AS s JOIN {self.merge.own_rows} AS t ON {self.same('t', 's')} "
             f"WHERE {loses} AND s.stay > 0"
         )

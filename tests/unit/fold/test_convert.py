@@ -143,6 +143,11 @@ EXACT = [
     ("10.0.0.1/8", "inet", "text", "10.0.0.1/8"),
     ("10.0.0.1/32", "text", "inet", "10.0.0.1"),
     ("::1/128", "cidr", "inet", "::1"),
+    # texts that depend on settings
+    ("P1M", "text", "interval", "1 mon"),
+    ("1 mon", "interval", "text", "1 mon"),
+    (["P1M", None], "text[]", "interval[]", ["1 mon", None]),
+    ('["2024-01-01 01:00:00+01",)', "text", "tstzrange", '["2024-01-01 00:00:00+00",)'),
     # bytes
     (b"\x00\xff", "bytea", "text", r"\x00ff"),
     (b"", "bytea", "text", r"\x"),
@@ -403,6 +408,10 @@ def test_what_delta_does_not_widen_is_told(old, new):
         ("oid", "bigint", True),
         ("oid[]", "bigint[]", True),
         ("text", "uuid", False),
+        ("text", "interval", False),
+        ("text[]", "interval[]", False),
+        ("interval", "interval", True),
+        ("interval", "text", True),
         ("inet", "text", False),
         ("text", "inet", False),
         ("inet", "inet", True),

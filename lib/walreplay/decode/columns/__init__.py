@@ -12,7 +12,7 @@ Invariants: the first `rows` entries of the outputs are final; an append that ra
 Entry point: `make_builder`.
 
 Uses: compile, decode, kernels, types.
-Used by: decode, evolution.
+Used by: decode, evolution, loading.
 """
 
 from walreplay.decode.columns.base import BINARY, NULL, UNCHANGED, ColumnBuilder
