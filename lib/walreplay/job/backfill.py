@@ -90,8 +90,7 @@ class ForecastJob(Job):
         with self.run.at_work():
             self._apply()
             seconds, told = self._estimate()
-        place = None if self._state is None or self._state.resume is None else self._state.resume.place
-        is_any = place is not None and place.high_lsn >= 0
+        lsn, commit_time = (-1, 0) if self._state is None else self._state.reached
         wanted = {oid: found for oid, found in self._rows.items() if found.outputs}
         known = {entry.oid for entry in self._entries}
         return Forecast(
@@ -101,8 +100,8 @@ class ForecastJob(Job):
             files=self._files_read,
             capture_bytes=self._bytes,
             transactions=self._transactions,
-            applied_lsn=place.high_lsn if place is not None and is_any else None,
-            applied_commit_ts=to_datetime(place.high_commit_time) if place is not None and is_any else None,
+            applied_lsn=lsn if lsn >= 0 else None,
+            applied_commit_ts=to_datetime(commit_time) if lsn >= 0 else None,
             tables=tuple(
                 _told(oid, found, is_new=oid not in known)
                 for oid, found in sorted(wanted.items(), key=lambda item: item[1].name)

@@ -254,8 +254,8 @@ class MakingBeside:
     def _check_end(self, made: State | None, state: State) -> None:
         """Make sure that the captures hold all transactions that the target has."""
         assert state.resume is not None
-        reached, end = None if made is None else made.resume, state.resume.place.high_lsn
-        high = -1 if reached is None else reached.place.high_lsn
+        reached, end = None if made is None else made.resume, state.reached[0]
+        high = -1 if made is None else made.reached[0]
         if reached is None or high != end:
             raise OrderError(
                 f"the captures end at LSN {format_lsn(max(high, 0))}, but the target holds what was committed up to "

@@ -467,8 +467,7 @@ class State:
         """What the commits of the run at work say of it."""
         beside = self.load or self.rebuild
         if beside is not None:
-            applied = (-1, 0) if self.resume is None else (self.resume.place.high_lsn, self.resume.applied)
-            return RunId(beside.id, *applied)
+            return RunId(beside.id, self.reached[0], 0 if self.resume is None else self.resume.applied)
         assert self.plan is not None
         return run_id(self.plan)
 

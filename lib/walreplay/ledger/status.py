@@ -289,8 +289,8 @@ def _newest_runs(spark: SparkSession, target: Target, last: int) -> list[RunStat
 def _applied(state: State, runs: Sequence[RunStatus]) -> tuple[int | None, datetime | None]:
     if state.resume is None:
         return (runs[-1].applied_lsn if runs else None), None
-    place = state.resume.place
-    return (place.high_lsn, to_datetime(place.high_commit_time)) if place.high_lsn >= 0 else (None, None)
+    lsn, commit_time = state.reached
+    return (lsn, to_datetime(commit_time)) if lsn >= 0 else (None, None)
 
 
 def _open_transactions(state: State) -> tuple[PendingTransaction, ...]:

@@ -438,11 +438,7 @@ def _submit_arguments() -> Iterator[tuple[str, str]]:
             if option in ("--conf", "-c"):
                 key, _, value = value.partition("=")
             else:
-                key = {
-                    "--master": "spark.master",
-                    "--packages": "spark.jars.packages",
-                    "--jars": _JARS,
-                }[option]
+                key = {"--master": "spark.master", "--packages": "spark.jars.packages", "--jars": _JARS}[option]
             yield key, value
 
 
