@@ -335,7 +335,7 @@ def test_rows_that_spark_has_are_loaded_as_the_page_says(mirror, described, tmp_
     spark = mirror.spark
     described.write_text(lines_of("orders", "shop", total=NUMERIC, placed_at=DATE))
     places = {"/data/base.jsonl": described, "/data/captures": mirror.captures}
-    command = block("docs/starting.md", "walreplay load --from-table").text
+    command = block("docs/starting.md", "walreplay load --from-query").text
     rows = spark.createDataFrame(
         [(1, 0.5, "2024-02-29"), (2, None, "infinity"), (3, 1.5, None)], "id long, total double, placed string"
     )
@@ -397,8 +397,8 @@ def test_the_commands_of_the_page_mirror_a_server_at_work(spark: SparkSession, s
     (data / "captures").mkdir(parents=True)
     copy = block("docs/starting.md", "export PGDATABASE=shop").text
     copy_scripts(data / "scripts")
-    assert "walreplay sql --into /data/scripts\n" in copy
-    copy = copy.replace("walreplay sql --into /data/scripts\n", "")
+    assert "walreplay --scripts /data/scripts\n" in copy
+    copy = copy.replace("walreplay --scripts /data/scripts\n", "")
     record = block("docs/starting.md", "pg_recvlogical").text
     environment = {
         **os.environ,

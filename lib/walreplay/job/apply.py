@@ -325,7 +325,7 @@ class Job:
             f"the target holds what was committed up to {format_lsn(resume.place.high_lsn)} "
             f"({to_datetime(resume.place.high_commit_time).isoformat(sep=' ')}), which is behind {self.until}",
             path=self.run.target.text,
-            remedy="Backfill another target; or read an earlier version of the tables: `walreplay status --at RUN`",
+            remedy="Backfill another target; or read an earlier version of the tables: `walreplay status --as-of RUN`",
         )
 
     def _refuse_too_early(self, state: State | None) -> None:

@@ -162,7 +162,7 @@ def as_of(
     """
     configured = make_settings(config)
     place = Target.parse(str(target)).of_source(configured.ledger_name)
-    lsn, time = _moment(moment)
+    lsn, time = moment_of(moment)
     wanted = expression(".*" if table is None else tables_named(table))
     own = own_session(spark)
     with spark_errors(path=place.text), quiet_queries(), settings(own, delta.SMALL_STATE):
@@ -200,8 +200,12 @@ def as_of(
     return AsOf(place.text, found.lsn, None if time is None else to_datetime(time), tuple(tables))
 
 
-def _moment(moment: str | datetime) -> tuple[int | None, int | None]:
-    """Read an LSN, or a time in microseconds since 2000-01-01 UTC."""
+def moment_of(moment: str | datetime) -> tuple[int | None, int | None]:
+    """Read an LSN, or a time in microseconds since 2000-01-01 UTC.
+
+    Raises:
+        ConfigError: it is neither.
+    """
     if isinstance(moment, str) and _LSN.fullmatch(moment.strip()):
         return parse_lsn(moment.strip()), None
     try:
