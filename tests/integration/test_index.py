@@ -112,7 +112,7 @@ def test_the_table_has_what_a_plain_walk_finds_and_later_runs_need_not_read(
 def _assert_stitches_without_reading(spark: SparkSession, archive: Path) -> None:
     """What `walreplay.archive` gives to others: the plan is the one that reading makes."""
     settings = Settings()
-    files = list_captures(spark, str(archive), settings.captures)
+    files = list_captures(spark, str(archive), settings)
     home = home_of(str(archive), files)
     index = ArchiveIndex(spark, table_of(None, home), home, settings)
     known = index.known(files)
@@ -245,7 +245,7 @@ def test_a_file_that_is_there_twice_counts_once_and_is_mended(
 @pytest.mark.full
 def test_an_index_is_no_capture(spark: SparkSession, archive: Path, tmp_path: Path) -> None:
     walreplay.index(spark, f"{archive}/*")
-    listed = list_captures(spark, f"{archive}/*", Settings().captures)
+    listed = list_captures(spark, f"{archive}/*", Settings())
     assert {Path(file.path).name for file in listed} == {path.name for path in case("o03").files}
     assert walreplay.index(spark, archive).files_read == 0
     assert walreplay.apply(spark, archive, tmp_path / "mirror").transactions == 105

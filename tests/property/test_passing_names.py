@@ -39,9 +39,9 @@ configurations = st.sampled_from(
         {},
         {"skipped_operations": ["u", "d"]},
         {"skipped_operations": ["t"]},
-        {"origins": {"exclude": ["far"]}},
+        {"origin_exclude_list": ["far"]},
         {"table_exclude_list": "n[.]grey"},
-        {"origins": {"exclude": ["far"]}, "skipped_operations": ["c"]},
+        {"origin_exclude_list": ["far"], "skipped_operations": ["c"]},
     ]
 )
 
@@ -71,7 +71,7 @@ def _check(
 @given(histories, configurations, st.lists(st.integers(1, 20), max_size=3))
 @example([("ordinary", True, _BOTH), *_ROTATED, ("ordinary", True, [("truncate", "red")])], {}, [])
 @example([("ordinary", True, [*_BOTH, _SWAP, *_BOTH, _SWAP, *_BOTH, ("truncate", "red")])], {}, [])
-@example([("ordinary", True, _BOTH), ("far", True, [_SWAP, *_BOTH])], {"origins": {"exclude": ["far"]}}, [])
+@example([("ordinary", True, _BOTH), ("far", True, [_SWAP, *_BOTH])], {"origin_exclude_list": ["far"]}, [])
 @example([("ordinary", True, _BOTH), ("streamed", True, [("savepoint",), _SWAP, *_BOTH, ("undo",)])], {}, [])
 @example([("ordinary", True, _BOTH), ("prepared", False, [_SWAP, *_BOTH])], {}, [])
 @example([("streamed", True, [*_BOTH, ("savepoint",), _SWAP, *_BOTH, ("undo",), *_BOTH[::-1]])], {}, [])

@@ -30,7 +30,8 @@ from support.pages import (
     tagged,
 )
 from walreplay.cli.questions import app
-from walreplay.config import Configuration, MetadataSettings, load_configuration, load_settings
+from walreplay.config import Configuration, load_configuration, load_settings
+from walreplay.config.keys import COMMIT_LSN, COMMIT_TS, LOG_COLUMNS
 from walreplay.errors import ConfigError
 
 PACKAGE = Path(walreplay.__file__).parent
@@ -51,7 +52,7 @@ def _is_what_pip_would_install(block: Block) -> None:
 def _names_columns_of_a_change_log(block: Block) -> None:
     names = set(re.findall(r"(?<!\w)__\w+", block.text))
     assert names
-    assert names <= set(MetadataSettings().model_dump().values())
+    assert names <= {COMMIT_LSN, COMMIT_TS, *LOG_COLUMNS}
 
 
 def _are_sections_of_the_benchmark(block: Block) -> None:

@@ -24,7 +24,7 @@ ROOMS = {
     "fold": (3722, 8),
     "job": (5824, 16),
     "ledger": (2439, 6),
-    "loading": (1725, 7),
+    "loading": (1793, 7),
     "protocol": (2029, 7),
     "session": (1877, 9),
     "spark": (2008, 6),
@@ -39,9 +39,7 @@ ROOMS = {
 SLACK = 200
 """By so many lines a room may be below its limit before that has to follow."""
 
-LONG_FUNCTIONS = {
-    "config/selection.py:select": 68,
-}
+LONG_FUNCTIONS: dict[str, int] = {}
 """Functions of more than 60 lines, kernels aside."""
 
 MOST_LINES_OF_A_FUNCTION = 60

@@ -116,7 +116,7 @@ class Joining:
         self._lenient = lenient
         self._reads_all = reads_all
         self._write_rows = write
-        self._framing = None if settings.captures.framing == "auto" else Framing(settings.captures.framing)
+        self._framing = None if settings.framing == "auto" else Framing(settings.framing)
         self._codec = settings.source_codec
         self._recording = Recording(index, self.stitch)
         self._lost = False
@@ -397,7 +397,7 @@ def archive_of(
         own = own_session(spark)
         with quiet_queries(), set_for_a_while(own, delta.SMALL_STATE):
             progress.stage("list", None)
-            files = list_captures(own, captures, wanted.captures)
+            files = list_captures(own, captures, wanted)
             home = home_of(captures, files)
             found = ArchiveIndex(own, table_of(index, home), home, wanted)
             holes = confirm_holes(own, missing_numbers([file.path for file in files]))
@@ -437,7 +437,7 @@ def index(
             archive.index,
             told,
             holes=archive.holes,
-            lenient=wanted.captures.allow_gaps,
+            lenient=wanted.allow_gaps,
         )
         changes, lsns = 0, list[int]()
         warnings: list[str] = []

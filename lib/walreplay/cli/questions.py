@@ -117,7 +117,7 @@ def inspect_command(
 ) -> None:
     """Show what capture files contain.  Needs no Spark."""
     settings = settings_of(configuration(config), source)
-    framing = None if settings.captures.framing == "auto" else settings.captures.framing
+    framing = None if settings.framing == "auto" else settings.framing
     if messages and report_file is not None:
         raise ConfigError("--report has no messages", remedy="Leave it out, or --messages")
     output = Screen()

@@ -316,10 +316,7 @@ def _change_log(
     schema, table = relation.namespace or "pg_catalog", relation.name
     given = dict(entry.names)
     key = [given.get(one, one) for one in key_columns(relation, configured.keys_of(schema, table))]
-    log = metadata_of(configured, Output.CHANGELOG)
     is_counted = not key and relation.replica_identity == "f"
-    if log.log is not None and log.log.before is None and (key or is_counted):
-        return TableAsOf(*place, None, False, "the change log has no old rows (metadata_columns.before)")
     sql = _Folding(entry, key, configured, -1 if found.lsn is None else found.lsn)
     query = sql.keyed() if key else sql.counted() if is_counted else sql.added()
     note = "a change log that was switched on later lacks what came before"
@@ -335,7 +332,7 @@ class _Folding:
         names = metadata_of(configured, Output.CHANGELOG)
         assert names.log is not None
         self._columns, self._key = _columns(entry), key
-        self._op, self._before = quote(names.log.op), quote(names.log.before or "")
+        self._op, self._before = quote(names.log.op), quote(names.log.before)
         self._unchanged = quote(names.log.unchanged)
         at = f"struct({quote(names.commit_lsn or '')} AS lsn, {quote(names.log.ordinal)} AS ordinal)"
         self._live = (

@@ -28,7 +28,7 @@ from walreplay.delta.data_files import DataFile, DataFileWriter, FileColumn
 from walreplay.delta.local import LocalTable, forget_tables
 from walreplay.delta.statements import sql_schema
 from walreplay.delta.target import TableName, Target, opened_in, tells
-from walreplay.errors import MissingRow, TargetError
+from walreplay.errors import TargetError
 from walreplay.fold.events import Mode
 from walreplay.listing import escape_glob
 from walreplay.report import Way
@@ -103,11 +103,6 @@ class FileAppend(Append):
         """Commit what was written."""
         return self._table.commit(self._files, commit)
 
-    def discard(self) -> None:
-        """Delete the written files, which will not become part of the table."""
-        for file in self._files:
-            self._table.folder.delete(file.name)
-
     def _task(self, sources: Sequence[str]) -> FileTask:
         return FileTask(self._table.folder, self._columns, tuple(sources), pyspark.__version__)
 
@@ -178,11 +173,6 @@ class AppendFold(FileFold):
         counts = appended(self.merge.counted_as, {} if written is None else written.counts)
         if written is not None:
             self.append.add(written)
-        try:
-            counts.check(self.merge)
-        except MissingRow:
-            self.append.discard()
-            raise
         with settings(spark, ready()):
             version = self.append.commit(counts.counted(self.merge))
         return Written(counts, {APPENDED: str(self.append.rows)}, version, "files")

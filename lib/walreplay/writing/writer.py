@@ -132,9 +132,6 @@ class Fold(ABC):
         Args:
             written: the result of the work before the commit.
             ready: prepares the table for a statement, and gives the settings for it; it may make a commit of its own.
-
-        Raises:
-            MissingRow: see `walreplay.writing.merge.RowCounts.check`.
         """
 
 
