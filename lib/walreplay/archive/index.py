@@ -487,7 +487,7 @@ class ArchiveIndex:
                     rows, size = [], 0
             if rows:
                 append.write_rows(rows, SCHEMA)
-            return append.commit(commit) is not None
+            return append.commit(commit, follows=False) is not None
         except Exception as error:
             if not delta.is_conflict(error):
                 raise

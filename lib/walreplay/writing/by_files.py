@@ -25,7 +25,7 @@ import pyspark
 from walreplay.delta import statements as delta
 from walreplay.delta.commits import CommitId
 from walreplay.delta.data_files import DataFile, DataFileWriter, FileColumn
-from walreplay.delta.local import LocalTable, forget_tables
+from walreplay.delta.local import ATTEMPTS, LocalTable, forget_tables
 from walreplay.delta.statements import sql_schema
 from walreplay.delta.target import TableName, Target, opened_in, tells
 from walreplay.errors import TargetError
@@ -99,9 +99,9 @@ class FileAppend(Append):
         sources = [column.name for column in self._columns]
         self._write(frame, partial(write_batches, files=self._task(sources)))
 
-    def commit(self, commit: delta.CommitId) -> int | None:
+    def commit(self, commit: delta.CommitId, *, follows: bool = True) -> int | None:
         """Commit what was written."""
-        return self._table.commit(self._files, commit)
+        return self._table.commit(self._files, commit, attempts=ATTEMPTS if follows else 1)
 
     def _task(self, sources: Sequence[str]) -> FileTask:
         return FileTask(self._table.folder, self._columns, tuple(sources), pyspark.__version__)

@@ -53,8 +53,11 @@ class Append(ABC):
         """Have executors write the rows of a query, whose columns are the table's."""
 
     @abstractmethod
-    def commit(self, commit: delta.CommitId) -> int | None:
+    def commit(self, commit: delta.CommitId, *, follows: bool = True) -> int | None:
         """Commit what was written.
+
+        Args:
+            follows: it may follow what somebody else has appended since it began; else that is a conflict.
 
         Returns:
             the table's new version; None if the same commit was made before, or if the platform does not report it.
