@@ -166,10 +166,6 @@ class ValueFormatError(CaptureError):
     """A value does not have the form of its type."""
 
 
-class MissingRow(CaptureError):
-    """The row of an update or a delete is not in its table."""
-
-
 class NotSupported(WalReplayError):
     """The capture uses something that this version does not support."""
 

@@ -95,7 +95,7 @@ def list_files(
     return files
 
 
-def refuse_endless(path: Path, *, pattern: str | None = None, recursive: bool = True) -> None:
+def refuse_endless(path: Path, *, pattern: str | None = None) -> None:
     """Refuse pipes, sockets and devices, given as a path or in a folder: they give bytes only once, or without end.
 
     Args:
@@ -105,7 +105,7 @@ def refuse_endless(path: Path, *, pattern: str | None = None, recursive: bool = 
         ConfigError: naming the first, or what cannot be read.
     """
     try:
-        found = next(_special(path, pattern, recursive=recursive), None)
+        found = next(_special(path, pattern), None)
     except OSError as error:
         # A link that leads to itself, a folder that may not be read.
         raise ConfigError(
@@ -123,7 +123,7 @@ def refuse_endless(path: Path, *, pattern: str | None = None, recursive: bool = 
         )
 
 
-def _special(path: Path, pattern: str | None, *, recursive: bool) -> Iterator[Path]:
+def _special(path: Path, pattern: str | None) -> Iterator[Path]:
     """Yield what exists but is neither a file nor a folder."""
     if not path.is_dir():
         if path.exists() and not path.is_file():
@@ -136,8 +136,8 @@ def _special(path: Path, pattern: str | None, *, recursive: bool) -> Iterator[Pa
             here = Path(entry.path)
             if entry.is_dir():
                 # As with rglob, links to folders are not followed.
-                if recursive and not entry.is_symlink():
-                    yield from _special(here, pattern, recursive=True)
+                if not entry.is_symlink():
+                    yield from _special(here, pattern)
             elif here.exists() and (pattern is None or fnmatch(entry.name, pattern)):
                 yield here
 

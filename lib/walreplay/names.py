@@ -74,7 +74,7 @@ def column_names(
         if fold(target) in own:
             raise ConfigError(
                 f"the metadata column {own[fold(target)]!r} has the name that the column {source!r} has in the table",
-                remedy="Give it another name under metadata_columns",
+                remedy="Give it another name (commit_lsn_column and others)",
             )
     taken = {*own, *(fold(name) for name in RESERVED_COLUMNS), *(fold(target) for target in names.values())}
     renames = tuple(renames)

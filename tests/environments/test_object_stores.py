@@ -126,8 +126,10 @@ import sys
 from pathlib import Path
 import walreplay
 from support.object_store import ObjectStore
+from walreplay.job import context
 from walreplay.session.session import build_session
 
+context.COMPACT_EVERY_RUNS = 1 << 30
 spark, (place, endpoint, *files) = build_session(), sys.argv[1:]
 store = ObjectStore(endpoint, Path("unused"))
 for number, file in enumerate(files):
@@ -135,8 +137,16 @@ for number, file in enumerate(files):
     where = f"s3a://lake/{place}"
     walreplay.apply(
         spark, captures=f"{where}/captures", target=f"{where}/mirror", metrics=f"{where}/metrics",
-        config={"ledger": {"compact_every": 0}},
     )
+"""
+
+_APPLY_OFTEN = """
+import sys
+from walreplay.cli import main
+from walreplay.job import context
+
+context.COMPACT_EVERY_RUNS = 1
+sys.exit(main(sys.argv[1:]))
 """
 
 _OPTIMIZED = r"PUT /lake/.*/_walreplay/\w+/part-\d+-.*-c000\.snappy\.parquet$"
@@ -151,14 +161,15 @@ def test_ledger_and_tables_are_kept_small_there_also_if_that_is_killed(tmp_path:
     for number, piece in enumerate(pieces):
         piece.write_bytes(data[number * step : (number + 1) * step])
     (tmp_path / "nights.py").write_text(_APPLY_EACH)
-    (tmp_path / "always.yaml").write_text("ledger: {compact_every: 1, keep_days: 30}\n")
+    (tmp_path / "always.yaml").write_text("ledger_keep_days: 30\n")
+    (tmp_path / "always.py").write_text(_APPLY_OFTEN)
     where = f"s3a://lake/{recorded.name}"
     maintain = f"walreplay maintain --target {where}/mirror"
     with lake(tmp_path) as far:
         every_night = f"python nights.py {recorded.name} {far.store.endpoint}"
         far.environment.shell(f"{every_night} {' '.join(map(str, pieces[:-1]))}")
         far.store.put("lake", f"{recorded.name}/captures/{_NIGHTS - 1:03}.bin", pieces[-1].read_bytes())
-        apply = f"walreplay apply --config always.yaml --captures {where}/captures --target {where}/mirror"
+        apply = f"python always.py apply --config always.yaml --captures {where}/captures --target {where}/mirror"
         _kill(far, apply, _OPTIMIZED)
         assert "nothing new" in far.environment.shell(apply)
         dry = far.environment.shell(f"{maintain} --dry-run")

@@ -16,6 +16,7 @@ from support.extent import further
 from support.history_model import assert_is_history, history, versions
 from support.moments import assert_holds, last_before, moments, outputs_at, third_of
 from support.reference import replay_of
+from support.small_mirror import runs_of
 from support.truth import assert_equal, read_tables, source_tables
 
 if TYPE_CHECKING:
@@ -79,7 +80,8 @@ def test_all_outputs_hold_what_the_source_held(
     ends = [end for end in moments(recorded, _MOMENTS) if last_before(replayed, end)]
     assert ends
     for end in ends:
-        report = walreplay.backfill(spark, captures, parts, {**ALL, "run_bytes": third_of(recorded)}, **end)
+        with runs_of(third_of(recorded)):
+            report = walreplay.backfill(spark, captures, parts, ALL, **end)
         assert report.applied_lsn == last_before(replayed, end)
         assert_holds(spark, parts, recorded, end)
     walreplay.apply(spark, captures, parts, ALL)

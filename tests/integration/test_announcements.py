@@ -159,9 +159,7 @@ _IMMEDIATELY = "SET debug_logical_replication_streaming = immediate"
 
 def install(server: Server) -> None:
     """Run the page's commands."""
-    text = with_places(
-        block("docs/announcements.md", "walreplay sql announce.sql").text, {"-d shop": f"-d {server.database}"}
-    )
+    text = with_places(block("docs/announcements.md", "walreplay --scripts").text, {"-d shop": f"-d {server.database}"})
     programs = os.pathsep.join([str(server.programs), str(Path(sys.executable).parent), os.environ["PATH"]])
     environment = {**os.environ, "PATH": programs, "PGHOST": str(server.home), "PGUSER": "postgres"}
     done = subprocess.run(["bash", "-euc", text], env=environment, cwd=ROOT, capture_output=True, text=True, timeout=60)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.integration
 
-ALL = {"outputs": ["mirror", "history", "changelog"], "metadata_columns": {"start_lsn": "from lsn", "op": "did"}}
+ALL = {"outputs": ["mirror", "history", "changelog"]}
 
 HELD: dict[int, dict[str, list[tuple[Any, ...]]]] = {
     50: {"t": [], "f": [], "n": []},

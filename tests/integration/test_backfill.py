@@ -12,7 +12,7 @@ import walreplay
 from support.captures import case
 from support.extent import further
 from support.moments import assert_holds, moments, third_of
-from support.small_mirror import SmallMirror, relation, row
+from support.small_mirror import SmallMirror, relation, row, runs_of
 from support.stopped_run import StoppedError
 from support.truth import (
     assert_mirror_equals,
@@ -31,14 +31,15 @@ T = relation(9, "t", {"id": 23, "name": 25})
 def test_an_archive_is_applied_in_runs_of_so_many_bytes(spark: SparkSession, tmp_path: Path) -> None:
     recorded = case("o03")
     largest = max(file.stat().st_size for file in recorded.files)
-    report = walreplay.apply(spark, recorded.folder, tmp_path / "mirror", {"run_bytes": 2 * largest})
+    with runs_of(2 * largest):
+        report = walreplay.apply(spark, recorded.folder, tmp_path / "mirror")
     assert_mirror_equals(spark, tmp_path / "mirror", recorded)
     runs = walreplay.status(spark, tmp_path / "mirror").runs
     assert len(runs) > 2
     assert report.transactions == recorded.info["transactions_committed"]
     assert sum(run.transactions for run in runs) == report.transactions
     assert sum(table.changes for table in report.tables) == report.changes
-    assert walreplay.apply(spark, recorded.folder, tmp_path / "mirror", {"run_bytes": 1}).status == "nothing new"
+    assert walreplay.apply(spark, recorded.folder, tmp_path / "mirror").status == "nothing new"
 
 
 def test_a_transaction_that_is_larger_than_a_run_is_read_as_a_whole(small: SmallMirror) -> None:
@@ -47,7 +48,8 @@ def test_a_transaction_that_is_larger_than_a_run_is_read_as_a_whole(small: Small
     small.captures.joinpath("001.bin").unlink()
     for number, start in enumerate(range(0, len(data), 700)):
         small.captures.joinpath(f"{number:03}.bin").write_bytes(data[start : start + 700])
-    report = walreplay.backfill(small.spark, small.captures, small.target, {"run_bytes": 1000})
+    with runs_of(1000):
+        report = walreplay.backfill(small.spark, small.captures, small.target)
     assert (report.transactions, report.changes) == (1, 200)
 
 
@@ -67,10 +69,11 @@ def test_a_backfill_that_was_stopped_goes_on(
     end, size = moments(recorded, 9)[6], third_of(recorded)
     for _ in range(2):
         stop(step)
-        with pytest.raises(StoppedError):
-            walreplay.backfill(spark, recorded.folder, tmp_path / "mirror", {"run_bytes": size}, **end)
+        with runs_of(size), pytest.raises(StoppedError):
+            walreplay.backfill(spark, recorded.folder, tmp_path / "mirror", **end)
     stop("no such step")
-    walreplay.backfill(spark, recorded.folder, tmp_path / "mirror", {"run_bytes": size}, **end)
+    with runs_of(size):
+        walreplay.backfill(spark, recorded.folder, tmp_path / "mirror", **end)
     assert_holds(spark, tmp_path / "mirror", recorded, end)
 
 
@@ -97,8 +100,6 @@ def test_the_end_is_checked(small: SmallMirror) -> None:
         walreplay.backfill(*arguments, until_lsn="12")
     with pytest.raises(ConfigError, match="not a time"):
         walreplay.backfill(*arguments, until_time="yesterday")
-    with pytest.raises(ConfigError, match="run_bytes"):
-        walreplay.backfill(*arguments, {"run_bytes": 0})
     with pytest.raises(OrderError, match="every transaction of the captures commits later"):
         walreplay.backfill(*arguments, until_lsn="0/1")
     assert not Path(small.target, "s").exists()

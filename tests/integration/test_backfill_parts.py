@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import walreplay
-from support.small_mirror import INT4, INT8, TEXT, SmallMirror, relation, row, rows_of
+from support.small_mirror import INT4, INT8, TEXT, SmallMirror, relation, row, rows_of, runs_of
 from walreplay.decode.files import ScanTask
 from walreplay.decode.summary import FileScan
 from walreplay.errors import ConfigError, TargetError
@@ -48,7 +48,7 @@ def tables(target: str | Path) -> set[str]:
 
 def test_tables_outputs_and_a_first_lsn_are_chosen(small: SmallMirror, tmp_path: Path) -> None:
     spark, captures = small.spark, small.captures
-    log: dict[str, Any] = {"config": {"run_bytes": 1}, "outputs": ["changelog"]}
+    log: dict[str, Any] = {"outputs": ["changelog"]}
     with pytest.raises(ConfigError, match="cannot begin in the middle"):
         walreplay.backfill(spark, captures, small.target, from_lsn="0/C8")
     with pytest.raises(ConfigError, match="is behind --until-lsn"):
@@ -56,7 +56,8 @@ def test_tables_outputs_and_a_first_lsn_are_chosen(small: SmallMirror, tmp_path:
     with pytest.raises(ConfigError, match="there is no output log"):
         walreplay.backfill(spark, captures, small.target, outputs=["log"])
     # In three runs; the first leaves everything out.
-    walreplay.backfill(spark, captures, tmp_path / "log", table=r"s\.t", from_lsn="0/C8", **log)
+    with runs_of(1):
+        walreplay.backfill(spark, captures, tmp_path / "log", table=r"s\.t", from_lsn="0/C8", **log)
     assert tables(tmp_path / "log") == {"t__changes"}
     assert logged(small, tmp_path / "log") == [("c", 200, 2), ("c", 300, 3), ("d", 300, 1), ("u", 200, 1)]
 
@@ -82,7 +83,8 @@ def test_a_part_of_a_target_is_made_at_its_lsn(small: SmallMirror, tmp_path: Pat
 def test_what_would_be_done_is_told_and_nothing_is_written(
     small: SmallMirror, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told = walreplay.forecast(small.spark, small.captures, small.target, config={"run_bytes": 1}, until_lsn="0/C8")
+    with runs_of(1):
+        told = walreplay.forecast(small.spark, small.captures, small.target, until_lsn="0/C8")
     assert not Path(small.target).exists()
     assert (told.runs, told.files, told.transactions, told.applied_lsn) == (2, 2, 2, 200)
     assert [(one.name, one.inserts, one.updates, one.is_new) for one in told.tables] == [
@@ -123,10 +125,18 @@ def test_files_that_the_index_knows_are_not_opened_to_be_scanned(
 
     monkeypatch.setattr(scanning, "scan_captures", scanned)
     monkeypatch.setattr(apply, "LEAST_INDEXED", 0)
-    # A run that is told to leaves in the index, in one commit, what it has read anyway.
-    walreplay.apply(spark, captures, tmp_path / "first", {"captures": {"index": True}})
-    assert opened == ["001.bin", "002.bin", "003.bin"]
-    assert len(list(captures.glob("_walreplay_index/_delta_log/*.json"))) == 1
+    # Without an index none is made; a run leaves in the one that is there, in one commit, what it has read anyway.
+    walreplay.apply(spark, captures, tmp_path / "without")
+    assert not (captures / "_walreplay_index").exists()
+    later = [path.rename(tmp_path / path.name) for path in sorted(captures.glob("00[23].bin"))]
+    walreplay.index(spark, captures)
+    for path in later:
+        path.rename(captures / path.name)
+    opened.clear()
+    commits = len(list(captures.glob("_walreplay_index/_delta_log/*.json")))
+    walreplay.apply(spark, captures, tmp_path / "first")
+    assert opened == ["002.bin", "003.bin"]
+    assert len(list(captures.glob("_walreplay_index/_delta_log/*.json"))) == commits + 1
     assert walreplay.index(spark, captures).files_read == 0
     opened.clear()
     assert walreplay.forecast(spark, captures, small.target).transactions == 3
@@ -138,11 +148,11 @@ def test_files_that_the_index_knows_are_not_opened_to_be_scanned(
     # The next run goes on inside of that file, and reads another that the index does not have; so small a run adds it.
     small.write(WIDER, m.Insert(9, row(4, "n", "n")))
     monkeypatch.setattr(apply, "LEAST_INDEXED", 1 << 60)
-    small.apply(captures={"index": True})
+    small.apply()
     assert opened == ["003.bin", "004.bin"]
     found = walreplay.index(spark, captures)
     assert (found.files_read, found.transactions) == (0, 4)
-    assert len(list(captures.glob("_walreplay_index/_delta_log/*.json"))) == 2
+    assert len(list(captures.glob("_walreplay_index/_delta_log/*.json"))) == commits + 2
     walreplay.apply(spark, captures, tmp_path / "whole")
     assert small.rows() == rows_of(tmp_path / "whole")
     monkeypatch.setattr(apply, "LEAST_INDEXED", 0)

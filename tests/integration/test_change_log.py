@@ -154,12 +154,13 @@ def test_a_table_that_has_its_name_is_refused_and_without_a_mirror_there_is_a_ch
         mirror.apply(**BOTH)
     assert not mirror.location("orders").exists()
     # A mirror would need a key for the update.
-    report = mirror.apply(m.Update(1, row(1, "b")), outputs=["changelog"], output_names={"changelog": "log of {table}"})
+    own = {"table": {"source_schema": "s", "source_table": "orders__changes", "destination_table": "others"}}
+    report = mirror.apply(m.Update(1, row(1, "b")), outputs=["changelog"], objects=[own])
     assert sorted(one.name for one in report.tables) == ["s.orders (changelog)", "s.orders__changes (changelog)"]
     assert report.changes == 3
-    found = logged(mirror.spark, mirror.location("log of orders"))
+    found = logged(mirror.spark, mirror.location("orders__changes"))
     assert [(one["__op"], one["note"], one["__before"]) for one in found] == [("c", "a", None), ("u", "b", None)]
-    assert [one["id"] for one in logged(mirror.spark, mirror.location("log of orders__changes"))] == [2]
+    assert [one["id"] for one in logged(mirror.spark, mirror.location("others__changes"))] == [2]
 
 
 def test_what_is_left_out_and_masked_in_the_mirror_is_so_in_the_change_log(mirror: SmallMirror) -> None:

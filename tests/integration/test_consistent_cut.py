@@ -68,9 +68,9 @@ def test_every_run_gives_the_tables_as_the_source_was_then(
 
     with pytest.raises(TargetError, match=r"there is no run 9 that has ended\. There are: 1 to 3$"):
         walreplay.versions_at(spark, target, 9)
-    assert main(["status", "--target", str(target), "--at", "4"]) == 1
+    assert main(["status", "--target", str(target), "--as-of", "4"]) == 1
     assert "There are: 1 to 3" in capsys.readouterr().err
-    assert main(["status", "--target", str(target), "--at", "2", "--json"]) == 0
+    assert main(["status", "--target", str(target), "--as-of", "2", "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert [(item["name"], item["version"], item["sql"]) for item in printed["tables"]] == [
         (table.name, table.version, table.sql) for table in cuts[1].tables

@@ -51,7 +51,7 @@ def test_pipes_and_devices_are_refused_by_name(spark: SparkSession, tmp_path: Pa
         assert f"{kind}" in str(error)
         assert "is no capture file" in str(error)
     # What the configuration leaves out does not matter.
-    assert walreplay.apply(spark, captures, tmp_path / "mirror", {"captures": {"pattern": "*.bin"}}).tables
+    assert walreplay.apply(spark, captures, tmp_path / "mirror", {"file_pattern": "*.bin"}).tables
 
 
 def test_captures_and_target_in_one_another_are_refused(spark: SparkSession, tmp_path: Path) -> None:
@@ -99,9 +99,9 @@ def test_a_foreign_file_is_named_and_leaving_it_out_works(spark: SparkSession, t
     (captures / name).write_bytes(text if name == "README.md" else text * 20)
     error = refused(spark, captures, target)
     assert (Path(error.path or "").name, type(error)) == (name, NotACapture)
-    assert "captures: pattern" in str(error)
+    assert "file_pattern" in str(error)
     assert mirror_tables(target) == {}
-    assert walreplay.apply(spark, captures, target, {"captures": {"pattern": "*.bin"}}).tables
+    assert walreplay.apply(spark, captures, target, {"file_pattern": "*.bin"}).tables
 
 
 @pytest.mark.full
@@ -119,10 +119,10 @@ def test_a_framing_that_changes_is_told_and_going_on_works(spark: SparkSession, 
     assert Path(error.path or "").name == "1.raw"
     assert "0.recvlogical before it is recvlogical" in str(error)
     assert mirror_tables(target) == {}
-    walreplay.apply(spark, captures, target, {"captures": {"pattern": "*.recvlogical"}})
+    walreplay.apply(spark, captures, target, {"file_pattern": "*.recvlogical"})
     # The first session was cut off inside of a transaction, which comes again in the second.
     assert status(spark, target).open_transactions
-    walreplay.apply(spark, captures, target, {"captures": {"pattern": "*.raw", "framing": "raw"}})
+    walreplay.apply(spark, captures, target, {"file_pattern": "*.raw", "framing": "raw"})
     walreplay.apply(spark, recorded.folder, whole)
     assert total_rows(spark, target) == total_rows(spark, whole)
 

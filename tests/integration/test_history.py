@@ -249,18 +249,3 @@ def test_what_has_ended_is_not_touched_again(mirror: SmallMirror) -> None:
     files = {Path(path).name for path in mirror.spark.read.format("delta").load(str(location)).inputFiles()}
     assert ended <= files
     assert [one[2:4] for one in spans(mirror, "t__history", "id", "note")] == [(100, 200)] * 5 + [(300, 400)] * 2
-
-
-@pytest.mark.full
-def test_each_change_is_a_version_if_that_is_wanted(mirror: SmallMirror) -> None:
-    keep = {"outputs": ["history"], "history_changes": "keep"}
-    t = relation(1, "t", {"id": INT4, "note": TEXT})
-    mirror.apply(t, m.Insert(1, row(1, "a")), m.Update(1, row(1, "b")), m.Insert(1, row(2, "c")), **keep)
-    mirror.apply(m.Update(1, row(1, "d")), m.Delete(1, key=row(1, None)), m.Insert(1, row(1, "e")), **keep)
-    assert spans(mirror, "t__history", "id", "note") == [
-        (1, "a", 100, 100, "c"),
-        (1, "b", 100, 200, "u"),
-        (2, "c", 100, None, "c"),
-        (1, "d", 200, 200, "u"),
-        (1, "e", 200, None, "c"),
-    ]

@@ -10,6 +10,7 @@ import subprocess
 import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -112,7 +113,7 @@ def test_the_table_has_what_a_plain_walk_finds_and_later_runs_need_not_read(
 def _assert_stitches_without_reading(spark: SparkSession, archive: Path) -> None:
     """What `walreplay.archive` gives to others: the plan is the one that reading makes."""
     settings = Settings()
-    files = list_captures(spark, str(archive), settings.captures)
+    files = list_captures(spark, str(archive), settings)
     home = home_of(str(archive), files)
     index = ArchiveIndex(spark, table_of(None, home), home, settings)
     known = index.known(files)
@@ -191,18 +192,24 @@ def test_two_at_once_make_one_index(spark: SparkSession, archive: Path) -> None:
     assert len(rows_of(spark, archive / "_walreplay_index")) == 7
 
 
-_INDEXED = {"captures": {"index": True}}
+def index_first(spark: SparkSession, archive: Path) -> None:
+    """Make an index that has the first file alone: runs fill it."""
+    later = [path.rename(archive.with_name(path.name)) for path in sorted(archive.iterdir())[1:]]
+    walreplay.index(spark, archive)
+    for path in later:
+        path.rename(archive / path.name)
 
 
 @pytest.mark.parametrize("step", further(["files recorded"], long=["scanned", "plan written"]))
 def test_a_run_that_is_stopped_leaves_an_index_that_is_right(
     spark: SparkSession, archive: Path, tmp_path: Path, stop: Callable[[str], None], step: str
 ) -> None:
+    index_first(spark, archive)
     stop(step)
     with pytest.raises(StoppedError):
-        walreplay.apply(spark, archive, tmp_path / "mirror", _INDEXED)
-    assert (archive / "_walreplay_index").exists() == (step != "scanned")
-    assert walreplay.apply(spark, archive, tmp_path / "mirror", _INDEXED).transactions == 105
+        walreplay.apply(spark, archive, tmp_path / "mirror")
+    assert len(rows_of(spark, archive / "_walreplay_index")) == (1 if step == "scanned" else 7)
+    assert walreplay.apply(spark, archive, tmp_path / "mirror").transactions == 105
     assert walreplay.index(spark, archive).files_read == 0
     walreplay.index(spark, archive, index=tmp_path / "whole")
     assert rows_of(spark, archive / "_walreplay_index") == rows_of(spark, tmp_path / "whole")
@@ -216,9 +223,10 @@ def test_runs_and_an_index_at_once_make_one_index(
         monkeypatch.setenv("WALREPLAY_COMMITS", "spark")
 
     def run(number: int) -> None:
-        report = walreplay.apply(spark, archive, tmp_path / f"mirror{number}", _INDEXED)
+        report = walreplay.apply(spark, archive, tmp_path / f"mirror{number}")
         assert report.warnings == ()
 
+    index_first(spark, archive)
     at_once(2, run)
     assert len(rows_of(spark, archive / "_walreplay_index")) == 7
     assert walreplay.index(spark, archive).files_read == 0
@@ -245,7 +253,7 @@ def test_a_file_that_is_there_twice_counts_once_and_is_mended(
 @pytest.mark.full
 def test_an_index_is_no_capture(spark: SparkSession, archive: Path, tmp_path: Path) -> None:
     walreplay.index(spark, f"{archive}/*")
-    listed = list_captures(spark, f"{archive}/*", Settings().captures)
+    listed = list_captures(spark, f"{archive}/*", Settings())
     assert {Path(file.path).name for file in listed} == {path.name for path in case("o03").files}
     assert walreplay.index(spark, archive).files_read == 0
     assert walreplay.apply(spark, archive, tmp_path / "mirror").transactions == 105
@@ -472,13 +480,20 @@ def test_bytes_that_rot_behind_an_index_are_told_by_an_audit_and_stop_a_run(
     assert walreplay.apply(spark, archive, tmp_path / "mirror").transactions == 105
 
 
+@contextmanager
+def closing(folder: Path) -> Iterator[None]:
+    """Have nobody write to a folder, root included."""
+    if shutil.which("chattr") is None or subprocess.run(["chattr", "+i", folder], capture_output=True).returncode:
+        pytest.skip("no folder can be closed to this account")
+    yield
+    subprocess.run(["chattr", "-i", folder], check=True)
+
+
 @pytest.fixture
 def closed(archive: Path) -> Iterator[Path]:
-    """Return an archive that nobody can write to, root included."""
-    if shutil.which("chattr") is None or subprocess.run(["chattr", "+i", archive], capture_output=True).returncode:
-        pytest.skip("no folder can be closed to this account")
-    yield archive
-    subprocess.run(["chattr", "-i", archive], check=True)
+    """Return an archive that nobody can write to."""
+    with closing(archive):
+        yield archive
 
 
 @pytest.mark.parametrize("way", further(["files of our own"], long=["Spark's statements"]))
@@ -491,7 +506,19 @@ def test_an_index_that_may_not_be_written_is_refused_with_another_place_to_name(
         walreplay.index(spark, closed)
     assert str(closed / "_walreplay_index") in str(caught.value)
     assert walreplay.index(spark, closed, index=tmp_path / "index").files_read == 7
-    report = walreplay.apply(spark, closed, tmp_path / "mirror", _INDEXED)
+    report = walreplay.apply(spark, closed, tmp_path / "mirror")
+    assert (report.transactions, report.warnings) == (105, ())
+
+
+@pytest.mark.parametrize("way", further(["files of our own"], long=["Spark's statements"]))
+def test_an_index_that_may_no_longer_be_written_is_a_warning_of_runs(
+    spark: SparkSession, archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    if way != "files of our own":
+        monkeypatch.setenv("WALREPLAY_COMMITS", "spark")
+    index_first(spark, archive)
+    with closing(archive / "_walreplay_index" / "_delta_log"):
+        report = walreplay.apply(spark, archive, tmp_path / "mirror")
     assert report.transactions == 105
     assert "was not written to the index" in report.warnings[0]
 

@@ -24,9 +24,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.full]
 _FEW, _MANY = 2, 10
 """So many runs leave as many small files in a table to which they append; with the latter it needs OPTIMIZE."""
 
-_NEVER: Final = (
-    "ledger: {compact_every: 0}\ntable_properties: {delta.deletedFileRetentionDuration: interval 0 seconds}\n"
-)
+_CONFIG: Final = "table_properties: {delta.deletedFileRetentionDuration: interval 0 seconds}\n"
 
 
 class _Killed:
@@ -35,9 +33,8 @@ class _Killed:
     def __init__(self, spark: SparkSession, folder: Path, runs: int) -> None:
         self.mirror = SmallMirror(spark, folder)
         self.folder = folder
-        self.seldom, self.often = folder / "never.yaml", folder / "always.yaml"
-        self.seldom.write_text(_NEVER)
-        self.often.write_text(_NEVER.replace("0}", "1}", 1))
+        self.config = folder / "config.yaml"
+        self.config.write_text(_CONFIG)
         keyed = relation(1, "keyed", {"id": INT4, "v": TEXT})
         loose = relation(2, "loose", {"id": INT4, "v": TEXT}, "n")
         self.apply(keyed, loose, m.Insert(1, row(0, "x")), m.Insert(2, row(0, "x")))
@@ -52,10 +49,11 @@ class _Killed:
         if changes:
             self.mirror.write(*changes)
         forget(self.mirror.spark)
-        config = self.often if often else self.seldom
-        return walreplay.apply(
-            self.mirror.spark, captures=self.mirror.captures, target=self.mirror.target, config=config
-        )
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("walreplay.job.context.COMPACT_EVERY_RUNS", 1 if often else 1 << 30)
+            return walreplay.apply(
+                self.mirror.spark, captures=self.mirror.captures, target=self.mirror.target, config=self.config
+            )
 
     def kill(self, command: str, step: str, later: float, *more: str) -> None:
         captures = self.mirror.captures if command == "apply" else None
@@ -66,7 +64,8 @@ class _Killed:
             1,
             scratch=self.folder,
             later=later,
-            config=self.often,
+            config=self.config,
+            compact_every=1,
             command=(command, *more),
         )
         forget(self.mirror.spark)

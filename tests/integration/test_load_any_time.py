@@ -153,7 +153,7 @@ def test_a_load_that_is_stopped_while_it_reads_is_finished_or_given_up(mirror, b
         load(mirror, base)
     with pytest.raises(TargetError, match=r"a base load of s\.items, s\.bag as of LSN 0/96 was interrupted") as caught:
         mirror.apply()
-    assert "walreplay load --give-up" in caught.value.remedy
+    assert "walreplay load --replace, without rows" in caught.value.remedy
     # A copy as of another LSN may take its place, if it has all of these tables.
     (base / "s.bag.copy").rename(base.parent / "bag")
     with pytest.raises(TargetError, match="was interrupted"):
@@ -162,7 +162,7 @@ def test_a_load_that_is_stopped_while_it_reads_is_finished_or_given_up(mirror, b
     stop(step)
     with pytest.raises(StoppedError):
         load(mirror, base, 160)
-    command = block("docs/starting.md", "walreplay load --give-up").text
+    command = block("docs/starting.md", "walreplay load --replace --target").text
     _, *arguments = shlex.split(with_places(command, {"/data/mirror": mirror.target}))
     assert main(arguments) == 0
     assert "is forgotten" in capsys.readouterr().out

@@ -134,7 +134,7 @@ def test_the_commands_of_the_page_read_a_database_at_work(
     command = with_places(
         block("docs/starting.md", "export PGHOST=db.example").text,
         {
-            "walreplay sql --into /data/scripts\n": f"export PGPORT={shop.port}\n",
+            "walreplay --scripts /data/scripts\n": f"export PGPORT={shop.port}\n",
             "jdbc:postgresql://db.example/shop": url,
             "db.example": "127.0.0.1",
             "/data/": f"{data}/",

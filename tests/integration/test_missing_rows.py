@@ -13,7 +13,6 @@ import walreplay
 from support.extent import further
 from support.readers import collect
 from support.small_mirror import INT4, TEXT, SmallMirror, relation, row
-from walreplay.errors import MissingRow
 from walreplay.protocol import messages as m
 from walreplay.session import steps
 from walreplay.writing import by_files as writing_files
@@ -69,22 +68,15 @@ def _go(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
 
 
 @pytest.mark.parametrize("way", further(_WAYS[:2], but=_WAYS[:2], long=_WAYS[2:]))
-def test_rows_that_are_not_there_stop_the_run_or_are_a_warning_with_their_count(
+def test_rows_that_are_not_there_are_a_warning_with_their_count(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     _go(monkeypatch, way)
     mirror = SmallMirror(spark, tmp_path)
     mirror.write(*_FIRST)
-    assert mirror.apply(on_missing_row="stop").warnings == ()
-    before = {name: _rows(mirror, name) for name in _NAMES.values()}
+    assert mirror.apply().warnings == ()
     mirror.write(*_SECOND)
-    for _ in range(2):
-        # Another run without another setting stops again, where the first did.
-        with pytest.raises(MissingRow, match="1 to be deleted") as stopped:
-            mirror.apply(on_missing_row="stop")
-        assert "on_missing_row: warn" in (stopped.value.remedy or "")
-        assert {name: _rows(mirror, name) for name in _NAMES.values()} == before
-    _assert_told(mirror.apply(on_missing_row="warn"), mirror)
+    _assert_told(mirror.apply(), mirror)
 
 
 def _assert_told(report: walreplay.RunReport, mirror: SmallMirror) -> None:
@@ -126,21 +118,9 @@ def test_a_run_that_goes_on_for_one_that_was_killed_tells_what_that_one_did_not_
     _assert_told(mirror.apply(), mirror)
 
 
-def test_one_table_may_stop_where_others_warn(spark: SparkSession, tmp_path: Path) -> None:
-    mirror = SmallMirror(spark, tmp_path)
-    own = {"table": {"source_schema": "s", "source_table": "new", "on_missing_row": "stop"}}
-    mirror.write(*_rows_of(_NEW), *_lost_of(_NEW), _relation(_KEYED), m.Update(_KEYED, row(5, "lost")))
-    with pytest.raises(MissingRow) as stopped:
-        mirror.apply(objects=[own])
-    assert stopped.value.table == "s.new"
-    assert mirror.apply().status == "applied"
-    assert _rows(mirror, "keyed") == [(5, "lost")]
-    assert _rows(mirror, "new") == [(0, "first"), (1, "later"), (2, "first"), (7, "lost")]
-
-
 @pytest.mark.parametrize(
     ("config", "origin"),
-    [({"skipped_operations": ["c"]}, None), ({"origins": {"exclude": ["far"]}}, "far")],
+    [({"skipped_operations": ["c"]}, None), ({"origin_exclude_list": ["far"]}, "far")],
     ids=["inserts are skipped", "an origin is left out"],
 )
 def test_nothing_is_told_of_rows_that_the_configuration_leaves_out(

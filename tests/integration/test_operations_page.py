@@ -37,7 +37,6 @@ PAGE: Final = "docs/operations.md"
 CONFIG: Final = """
 outputs: [mirror, changelog]
 table_properties: {delta.deletedFileRetentionDuration: interval 0 hours}
-ledger: {compact_every: 0}
 """
 
 

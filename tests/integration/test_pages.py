@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-import yaml
 
 import walreplay
 from support.captures import Case, case
@@ -111,12 +110,6 @@ def test_the_backfill_page_makes_tables_as_of_a_moment(spark: SparkSession, tmp_
     places = {"/data/captures": sample.folder, "/data/december": tmp_path / "part", "16/B374D848": "0/1"}
     shell(with_places(part.text, places), folder=tmp_path)
     assert list(mirror_tables(tmp_path / "part")) == ["shop.orders__changes"]
-    large = block("docs/backfill.md", "walreplay backfill --captures /data/captures --target /data/mirror --conf")
-    places = {"/data/captures": sample.folder, "/data/mirror": tmp_path / "mirror"}
-    (tmp_path / "large.yaml").write_text("run_bytes: 1024\n")
-    shell(with_places(large.text, places), folder=tmp_path)
-    assert_mirror_equals(spark, tmp_path / "mirror", sample)
-    assert len(walreplay.status(spark, tmp_path / "mirror").runs) > 1
 
 
 @pytest.mark.full
@@ -226,11 +219,6 @@ def test_a_run_goes_on_over_a_gap_by_the_command(
     assert "--allow-gaps" in capsys.readouterr().err
     assert command_line(text) == 0
     assert sorted(found[1] for found in mirror.rows()["shop.orders"]) == [1, 2, 3, 5, 6]
-
-    # "or captures: {allow_gaps: true}"
-    config = yaml.safe_load(text.partition("# or ")[2])
-    report = walreplay.apply(spark, captures=mirror.captures, target=tmp_path / "other", config=config)
-    assert report.transactions == 5
 
 
 @pytest.mark.full

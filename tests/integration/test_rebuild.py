@@ -16,7 +16,7 @@ from support.captures import case
 from support.extent import further
 from support.killed_run import run_until_killed
 from support.readers import collect, read
-from support.small_mirror import INT4, TEXT, SmallMirror, forget, relation, row
+from support.small_mirror import INT4, TEXT, SmallMirror, forget, relation, row, runs_of
 from support.stopped_run import StoppedError
 from support.truth import assert_mirror_equals, mirror_tables
 from walreplay.errors import ConfigError, OrderError, TargetError
@@ -133,7 +133,8 @@ def test_damaged_tables_are_made_again_and_right_ones_are_not_touched(small: Sma
 @pytest.mark.full
 def test_what_is_wanted_now_comes_as_if_it_had_always_been_there(small: SmallMirror, tmp_path: Path) -> None:
     fill(small, **BEFORE)
-    report = rebuilt(small, "s.(no tes|OTHERS|orders)", {**ALL, "run_bytes": 1})
+    with runs_of(1):
+        report = rebuilt(small, "s.(no tes|OTHERS|orders)", ALL)
     done = {table.name: table.action for table in report.tables}
     assert done == {
         "s.no tes": "created",
@@ -197,12 +198,13 @@ def test_a_rebuild_that_was_stopped_while_it_makes_tables_goes_on(
     small, before = copy_of(spark, damaged[0], tmp_path), held(spark, damaged[0] / "mirror")
     for _ in range(2):
         stop(step)
-        with pytest.raises(StoppedError):
-            rebuilt(small, r"s\..*", {**SAID, "run_bytes": 1})
+        with runs_of(1), pytest.raises(StoppedError):
+            rebuilt(small, r"s\..*", SAID)
     stop("no such step")
     # Nothing has happened to the tables yet.
     assert held(spark, small.target) == before
-    rebuilt(small, r"s\..*", {**SAID, "run_bytes": 1})
+    with runs_of(1):
+        rebuilt(small, r"s\..*", SAID)
     assert held(spark, small.target) == damaged[1]
 
 
@@ -353,14 +355,16 @@ def test_a_table_of_a_catalog_is_made_again(spark: SparkSession, tmp_path: Path)
 @pytest.mark.parametrize("name", further([], long=["o14", "o18", "o11"]))
 def test_all_tables_of_a_capture_are_made_again(spark: SparkSession, tmp_path: Path, name: str) -> None:
     recorded, target = case(name), tmp_path / "mirror"
-    walreplay.apply(spark, recorded.folder, target, {"run_bytes": 1})
+    with runs_of(1):
+        walreplay.apply(spark, recorded.folder, target)
     for location in mirror_tables(target).values():
         spark.sql(f"DELETE FROM delta.`{location}`")
     report = walreplay.rebuild(spark, recorded.folder, target, ".*")
     # It counts the same transactions, however runs were cut.
     assert not [text for text in report.warnings if "the captures hold" in text]
     assert_mirror_equals(spark, target, recorded)
-    report = walreplay.rebuild(spark, recorded.folder, target, ".*", config={"run_bytes": 1})
+    with runs_of(1):
+        report = walreplay.rebuild(spark, recorded.folder, target, ".*")
     assert {table.action for table in report.tables} == {"unchanged"}
 
 

@@ -270,7 +270,9 @@ def test_an_archive_can_ignore_deletes_and_truncates_and_name_its_own_columns(
     config = {
         "table_include_list": r"shop\.archive",
         "skipped_operations": "d, t",
-        "metadata_columns": {"commit_lsn": "_lsn", "commit_ts": None, "rescued_data": "_other"},
+        "commit_lsn_column": "_lsn",
+        "commit_ts_column": None,
+        "rescued_data_column": "_other",
     }
     target, _ = apply_file_by_file(spark, recorded.files, tmp_path, config)
     frame = read_mirror(spark, target / "shop" / "archive")
@@ -321,7 +323,7 @@ def test_a_value_without_a_place_stops_the_run_before_anything_is_applied(
     config = {
         "table_include_list": [r"shop\.archive", r"shop\.plain"],
         "skipped_operations": ["t"],
-        "metadata_columns": {"rescued_data": None},
+        "rescued_data_column": None,
     }
     with pytest.raises(WalReplayError, match="rescued_data") as stopped:
         apply_in_one_run(spark, recorded.files, tmp_path, config)

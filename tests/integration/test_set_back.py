@@ -300,7 +300,7 @@ def test_a_change_is_told_by_runs_that_have_nothing_for_the_table(spark: SparkSe
     # A ledger that is older than the table, without the bytes that the table has.
     mirror.put_back(kept)
     later.rename(tmp_path / later.name)
-    _refused(mirror, "s.t", "the table is newer than the ledger", captures={"allow_gaps": True, "pattern": "001.bin"})
+    _refused(mirror, "s.t", "the table is newer than the ledger", allow_gaps=True, file_pattern="001.bin")
 
 
 @pytest.mark.full
@@ -338,7 +338,7 @@ def test_no_statement_is_named_when_the_bytes_are_gone(spark: SparkSession, tmp_
 
     # The files' own numbering shows the gap first; who goes on over it is still refused.
     said = "the table is newer than the ledger: it has what run 2 has applied up to LSN 0/12C"
-    error = _refused(mirror, said, captures={"allow_gaps": True})
+    error = _refused(mirror, said, allow_gaps=True)
     assert "Bring back the captures that are missing" in str(error)
     assert "RESTORE" not in str(error)
     away.rename(second)

@@ -484,12 +484,12 @@ def test_shards_are_in_one_table_as_the_page_says(
     text = with_places(block(PAGE, "shared_tables:").text, places)
     (tmp_path / "lake.yaml").write_text(f"{text}\noutputs: [mirror, history]\n", encoding="utf-8")
     lake = tmp_path / "lake"
-    assert main(["apply", "--config", str(tmp_path / "lake.yaml"), "--target", str(lake), "--at-once", "2", "-q"]) == 0
+    assert main(["apply", "--config", str(tmp_path / "lake.yaml"), "--target", str(lake), "-q"]) == 0
     of_now = block("docs/sources.md", "SELECT __source, count(*) FROM delta.`/data/lake/shop/orders`")
     of_then = block("docs/sources.md", "SELECT __source, count(*) FROM delta.`/data/lake/shop/orders__history`")
     for shown in (of_now, of_then):
         rows = spark.sql(with_places(shown.text, {"/data/lake": lake})).collect()
         assert {row[0]: row[1] for row in rows} == {"shard1": 1, "shard2": 2}
     capsys.readouterr()
-    assert main(["status", "--target", str(lake), "--source", "shard1", "--at", "1"]) == 0
+    assert main(["status", "--target", str(lake), "--source", "shard1", "--as-of", "1"]) == 0
     assert "WHERE `__source` = 'shard1'" in capsys.readouterr().out

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.integration, pytest.mark.full]
 
-_ONCE_IN_TWO: Final[dict[str, Any]] = {"ledger": {"compact_every": 2}}
+
+@pytest.fixture(autouse=True)
+def _once_in_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("walreplay.job.context.COMPACT_EVERY_RUNS", 2)
 
 
 def files(mirror: SmallMirror, table: str) -> int:
@@ -38,17 +41,17 @@ def test_the_ledgers_files_are_written_together_and_old_runs_forgotten(
     mirror: SmallMirror, tmp_path: Path, stop: Callable[[str], None], capfd: pytest.CaptureFixture[str]
 ) -> None:
     a, b = (relation(oid, name, {"id": INT4, "v": TEXT}) for oid, name in ((1, "a"), (2, "b")))
-    mirror.apply(a, b, m.Insert(1, row(1, "x")), m.Insert(2, row(1, "y")), **_ONCE_IN_TWO)
+    mirror.apply(a, b, m.Insert(1, row(1, "x")), m.Insert(2, row(1, "y")))
     stop("ledger's table kept small: runs")
     with pytest.raises(StoppedError):
-        mirror.apply(m.Insert(1, row(2, "x")), **_ONCE_IN_TWO)
+        mirror.apply(m.Insert(1, row(2, "x")))
     assert files(mirror, "transactions") == 2
 
     # It was behind the run's end.
-    assert mirror.apply(**_ONCE_IN_TWO).status == "nothing new"
-    mirror.apply(m.Insert(1, row(3, "x")), **_ONCE_IN_TWO)
+    assert mirror.apply().status == "nothing new"
+    mirror.apply(m.Insert(1, row(3, "x")))
     assert files(mirror, "runs") > 1
-    report = mirror.apply(m.Update(1, row(3, "z")), **_ONCE_IN_TWO)
+    report = mirror.apply(m.Update(1, row(3, "z")))
 
     assert "compact ledger" in report.stages
     assert capfd.readouterr().out == ""
@@ -70,7 +73,7 @@ def test_the_ledgers_files_are_written_together_and_old_runs_forgotten(
         with pytest.raises(TargetError, match="There are: 4"):
             walreplay.versions_at(mirror.spark, mirror.target, 1)
     assert read(mirror.ledger / "transactions").num_rows == 1
-    mirror.apply(m.Delete(1, key=row(1, None)), **_ONCE_IN_TWO)
+    mirror.apply(m.Delete(1, key=row(1, None)))
     assert mirror.rows() == mirror.expected(tmp_path / "at once")
 
 
@@ -80,8 +83,8 @@ def test_a_catalogs_ledger_is_kept_small_where_settings_are_refused(
     mirror = SmallMirror(spark, tmp_path, "spark_catalog")
     request.addfinalizer(lambda: [spark.sql(f"DROP SCHEMA {name} CASCADE") for name in ("s", "_walreplay")])
     with refusing():
-        mirror.apply(relation(1, "t", {"id": INT4, "v": TEXT}), m.Insert(1, row(1, "x")), **_ONCE_IN_TWO)
-        report = mirror.apply(m.Insert(1, row(2, "x")), **_ONCE_IN_TWO)
+        mirror.apply(relation(1, "t", {"id": INT4, "v": TEXT}), m.Insert(1, row(1, "x")))
+        report = mirror.apply(m.Insert(1, row(2, "x")))
         assert "compact ledger" in report.stages
         maintained = walreplay.maintain(spark, mirror.target)
     assert report.warnings == ()

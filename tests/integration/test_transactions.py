@@ -14,6 +14,7 @@ from support.captures import Case, case
 from support.fault_cases import FAULTS
 from support.readers import collect
 from support.truth import assert_mirror_equals, mirror_tables
+from walreplay.config import Settings
 from walreplay.errors import OrderError
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
@@ -118,9 +119,9 @@ def test_the_ledger_has_every_transaction_with_its_origin(spark: SparkSession, t
 @pytest.mark.parametrize(
     ("origins", "expected"),
     [
-        ({"exclude": ["node_b"]}, [1, 3]),
-        ({"include": ["none"]}, [1]),
-        ({"include": ["node_b"]}, [2]),
+        ({"origin_exclude_list": ["node_b"]}, [1, 3]),
+        ({"origin_include_list": ["none"]}, [1]),
+        ({"origin_include_list": ["node_b"]}, [2]),
     ],
     ids=["without one", "local ones alone", "one alone"],
 )
@@ -134,7 +135,7 @@ def test_origins_can_be_left_out(
         *transaction(300, row(3), origin="node_c"),
     ]
     write(captures, "1.bin", messages)
-    apply(spark, captures, target, {"origins": origins})
+    apply(spark, captures, target, origins)
     assert keys(spark, target) == expected
     found = {item.commit_lsn: item.applied for item in ledger(spark, target, "transactions")}
     assert [lsn // 100 for lsn, applied in sorted(found.items()) if applied] == expected
@@ -240,7 +241,7 @@ def test_a_gap_in_the_names_is_refused_unless_gaps_are_allowed(spark: SparkSessi
     with pytest.raises(OrderError, match="1 file is missing"):
         apply(spark, captures, target)
     assert mirror_tables(target) == {}
-    report = apply(spark, captures, target, {"captures": {"allow_gaps": True}})
+    report = apply(spark, captures, target, Settings().allowing_gaps())
     assert keys(spark, target) == [1, 2, 3, 5]
     assert any("missing" in warning for warning in report.warnings)
 
@@ -258,7 +259,7 @@ def test_what_a_missing_file_cuts_off_is_refused_unless_gaps_are_allowed(spark: 
     with pytest.raises(OrderError):
         apply(spark, captures, target)
     assert mirror_tables(target) == {}
-    report = apply(spark, captures, target, {"captures": {"allow_gaps": True}})
+    report = apply(spark, captures, target, Settings().allowing_gaps())
     assert keys(spark, target) == [1, 4]
     assert any("c.bin" in warning for warning in report.warnings)
 

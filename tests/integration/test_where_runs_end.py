@@ -28,6 +28,7 @@ from support.histories import (
     random_ops,
 )
 from support.readers import collect
+from support.small_mirror import runs_of
 from support.truth import mirror_tables
 from walreplay.decode.change_batch import rescued_json
 from walreplay.lsn import parse_lsn
@@ -123,7 +124,8 @@ def _fill(
         patched.setenv("WALREPLAY_COMMITS", way.commits)
         if way.is_backfill:
             (captures / "cap.0").write_bytes(data)
-            walreplay.backfill(spark, captures, target, {**config, "run_bytes": len(data) // way.runs + 1})
+            with runs_of(len(data) // way.runs + 1):
+                walreplay.backfill(spark, captures, target, config)
             return _rows(spark, target)
         for number, (start, stop) in enumerate(zip([0, *ends], [*ends, len(data)], strict=True)):
             (captures / f"cap.{number}").write_bytes(data[start:stop])

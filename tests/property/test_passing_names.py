@@ -18,9 +18,9 @@ configurations = st.sampled_from(
         {},
         {"skipped_operations": ["u", "d"]},
         {"skipped_operations": ["t"]},
-        {"origins": {"exclude": [ORIGINS[0]]}},
+        {"origin_exclude_list": [ORIGINS[0]]},
         {"table_exclude_list": "public[.]grey"},
-        {"origins": {"exclude": [ORIGINS[0]]}, "skipped_operations": ["c"]},
+        {"origin_exclude_list": [ORIGINS[0]], "skipped_operations": ["c"]},
     ]
 )
 
@@ -60,7 +60,7 @@ _FAR = step("insert", 0, far=True), _SWAP, *_BOTH, _COMMIT
 @example(drawn(*_BOTH, _COMMIT, *_ROTATED, *_ROTATED, step("truncate"), _COMMIT), {}, True)
 @example(drawn(*_BOTH, _SWAP, *_BOTH, _SWAP, *_BOTH, step("truncate"), _COMMIT), {}, True)
 @example(drawn(*_BOTH, _COMMIT, _SWAP, _BOTH[0], _COMMIT), {}, True)
-@example(drawn(*_BOTH, _COMMIT, *_FAR, origins=True), {"origins": {"exclude": [ORIGINS[0]]}}, True)
+@example(drawn(*_BOTH, _COMMIT, *_FAR, origins=True), {"origin_exclude_list": [ORIGINS[0]]}, True)
 @example(drawn(*_BOTH, _COMMIT, *_UNDONE, _COMMIT, streams=True), {}, True)
 @example(drawn(*_BOTH, _COMMIT, _SWAP, *_BOTH, step("prepare"), step("decide", 0, 2), prepares=True), {}, True)
 @example(drawn(*_BOTH, *_UNDONE, *_BOTH[::-1], _COMMIT, streams=True), {}, True)

@@ -16,10 +16,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
+from typing import Final
 
 from support.command import program_environment, said_in, speak_into
+
+_COMPACT_EVERY: Final = "TESTED_COMPACT_EVERY_RUNS"
 
 _PATIENCE = 600.0
 
@@ -34,6 +38,7 @@ def run_until_killed(
     later: float = 0.0,
     config: Path | None = None,
     command: Sequence[str] = ("apply",),
+    compact_every: int | None = None,
 ) -> list[str]:
     """Run the program until it kills itself, and give the steps that it had done.
 
@@ -41,10 +46,11 @@ def run_until_killed(
         captures: None for a configuration with sources.
         later: seconds from the step to the kill, in which it works on.
         command: what it does, with the command's own options.
+        compact_every: once in so many runs it keeps the ledger small; None for as often as it always does.
     """
     arguments = ["" if captures is None else str(captures), str(target), step, f"{count}+{later}"]
     arguments += ["itself", str(config or ""), *command]
-    exit_code, stdout, stderr = _run(arguments, scratch)
+    exit_code, stdout, stderr = _run(arguments, scratch, {_COMPACT_EVERY: str(compact_every or "")})
     assert exit_code == -signal.SIGKILL, f"the run ended by itself with {exit_code}:\n{stdout}\n{stderr}"
     return stdout.splitlines()
 
@@ -55,11 +61,11 @@ def run_with_workers_killed(captures: Path, target: Path, step: str, *, scratch:
     return exit_code, stderr
 
 
-def _run(arguments: list[str], scratch: Path) -> tuple[int, str, str]:
+def _run(arguments: list[str], scratch: Path, told: Mapping[str, str] = MappingProxyType({})) -> tuple[int, str, str]:
     # A session of its own, so that Spark's JVM, which outlives Python for a moment, can be ended with it.
     process = subprocess.Popen(
         [sys.executable, "-m", "support.killed_run", *arguments],
-        env=program_environment(scratch),
+        env={**program_environment(scratch), **told},
         cwd=scratch,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -87,8 +93,10 @@ def main(
 ) -> None:
     """Apply, or do what a command does, and die in the middle."""
     from walreplay import cli
+    from walreplay.job import context
     from walreplay.session import steps
 
+    context.COMPACT_EVERY_RUNS = int(os.environ.get(_COMPACT_EVERY) or context.COMPACT_EVERY_RUNS)  # type: ignore[misc]
     number, _, later = count.partition("+")
     remaining = int(number)
 

@@ -6,9 +6,12 @@ import hashlib
 import json
 import shutil
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import pytest
 
 import walreplay
 from support.readers import collect, read
@@ -41,6 +44,14 @@ def row(*values: object) -> m.TupleData:
     return m.TupleData(tuple(m.NULL_CELL if v is None else m.Cell("t", str(v).encode()) for v in values))
 
 
+@contextmanager
+def runs_of(size: int) -> Iterator[None]:
+    """Have each run read so many bytes at most."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("walreplay.job.apply.run_bytes_of", lambda _: size)
+        yield
+
+
 class SmallMirror:
     """Captures and their mirror, in a folder of their own; each file holds one transaction.
 
@@ -68,11 +79,16 @@ class SmallMirror:
         path.write_bytes(frame(messages, Framing.RAW))
         return path
 
-    def apply(self, *changes: m.AnyMessage, **config: Any) -> walreplay.RunReport:
+    def apply(
+        self, *changes: m.AnyMessage, allow_gaps: bool = False, accept_changed_tables: bool = False, **config: Any
+    ) -> walreplay.RunReport:
         """Bring the next file, if there are changes, and apply what is there."""
         if changes:
             self.write(*changes)
-        return walreplay.apply(self.spark, captures=self.captures, target=self.target, config=config or None)
+        settings = walreplay.Settings.from_mapping(config)
+        settings = settings.allowing_gaps() if allow_gaps else settings
+        settings = settings.accepting_changed_tables() if accept_changed_tables else settings
+        return walreplay.apply(self.spark, captures=self.captures, target=self.target, config=settings)
 
     def location(self, name: str) -> Path:
         return Path(self.target, "s", name)

@@ -17,7 +17,7 @@ from walreplay.errors import CaptureError, ConfigError, NotSupported
 from walreplay.loading import copy_files
 from walreplay.loading.copy_files import range_of, read_cells
 from walreplay.loading.description import table_of
-from walreplay.loading.formats import BINARY, CSV, SIGNATURE, TEXT, CopyFormat, CopyOptions, header_of
+from walreplay.loading.formats import BINARY, CSV, SIGNATURE, TEXT, CopyFormat, CopyOptions, copy_options, header_of
 
 Rows = list[list[bytes | None]]
 
@@ -230,6 +230,44 @@ def test_a_files_format_is_told_by_its_bytes_and_name():
         CopyOptions("text").format_of("t", SIGNATURE)
     with pytest.raises(NotSupported, match="cp932"):
         options.format_of("t.csv", b"a", "cp932")
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        (None, CopyOptions()),
+        ("", CopyOptions()),
+        ("format csv, header, delimiter ';', null '\\N'", CopyOptions("csv", ";", "\\N", header=True)),
+        ("WITH (FORMAT CSV, HEADER true, QUOTE '''', ESCAPE '\\')", CopyOptions("csv", None, None, "'", "\\", True)),
+        (r"(delimiter E'\t',null E'\x4e\101\'',header off)", CopyOptions(None, "\t", "NA'")),
+        ("format 'csv', header match, null ''", CopyOptions("csv", null="", header=True)),
+        ("null 'a,b', delimiter '('", CopyOptions(delimiter="(", null="a,b")),
+    ],
+    ids=repr,
+)
+def test_copys_options_are_read_in_its_own_syntax(text, options):
+    assert copy_options(text) == options
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("formt csv", "formt is no option that says how rows are written. The nearest is format"),
+        ("freeze", "There are format, delimiter, null, header, quote, escape"),
+        ("encoding 'LATIN1'", "Give source_encoding"),
+        ("delimiter", "delimiter has to have a value"),
+        ("header maybe", "header has to have one of true, on"),
+        ("format parquet", "format has to have one of text, csv, binary"),
+        ("delimiter ';", "not a list of COPY's options: delimiter ';"),
+        ("format csv header", "not a list of COPY's options"),
+        ("null 'a', null 'b'", "null is given twice"),
+        (", ,", "Write them as COPY has them"),
+    ],
+)
+def test_what_is_no_option_of_copys_is_refused(text, said):
+    with pytest.raises(ConfigError) as caught:
+        copy_options(text)
+    assert said in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -117,7 +117,7 @@ def test_a_foreign_file_is_named_as_what_it_is(tmp_path: Path, kind: str, reader
     assert error.path == str(tmp_path / "foreign")
     if reader != "inspect --messages" or kind != "copy of others":
         assert what in str(error)
-    assert "captures: pattern" not in str(error)
+    assert "file_pattern" not in str(error)
     assert error.exit_code == 1
 
 
@@ -269,7 +269,7 @@ def test_a_framing_that_changes_is_told_with_both_files(tmp_path: Path, one: For
             f"framing is {other.framing.value}, and that of {tmp_path}/1.bin before it is {one.framing.value}"
             in str(error)
         )
-        assert "captures: pattern" not in str(error)
+        assert "file_pattern" not in str(error)
     # One at a time each is read.
     assert list(read_changes(tmp_path / "1.bin"))
     assert list(read_changes(tmp_path / "2.bin"))

@@ -116,14 +116,14 @@ def test_names_are_those_of_all_versions():
 def test_a_source_column_makes_way_for_the_tables_own():
     source = relation("id* __commit_lsn __Deleted")
     assert select(Settings(), source).names == ("id", "__commit_lsn__2", "__Deleted__2")
-    own = {"commit_lsn": "_lsn", "deleted": None}
-    assert select(settings(metadata_columns=own), source).names == ("id", "__commit_lsn", "__Deleted")
+    assert select(settings(commit_lsn_column="_lsn"), source).names == ("id", "__commit_lsn", "__Deleted__2")
+    own = settings(commit_lsn_column="_LSN")
+    assert select(own, relation("id* _lsn _Lsn")).names == ("id", "_lsn__2", "_Lsn__3")
 
 
 def test_a_metadata_column_cannot_have_the_name_that_a_column_has_already():
-    own = {"commit_ts": "Name"}
     with pytest.raises(ConfigError, match="'Name' has the name that the column 'name'") as caught:
-        select(settings(metadata_columns=own), relation(), known={"id": "id", "name": "name"})
+        select(settings(commit_ts_column="Name"), relation(), known={"id": "id", "name": "name"})
     assert caught.value.table == "shop.people"
 
 
@@ -132,9 +132,6 @@ def test_what_is_said_of_a_table_goes_before_what_holds_for_all():
     found = select(settings({}, **general), relation())
     assert (found.on_type_change, found.on_recreate, found.on_drop_column) == ("stop", "keep", "drop")
     assert found.metadata.deleted == "__deleted"
-    for said, general_said in (("stop", "warn"), ("warn", "stop")):
-        found = select(settings({"on_missing_row": said}, on_missing_row=general_said), relation())
-        assert found.on_missing_row == said
     own = {"soft_deletes": False, "on_type_change": "rewrite", "on_recreate": "stop", "on_drop_column": "keep"}
     found = select(settings(own, **general), relation())
     assert (found.on_type_change, found.on_recreate, found.on_drop_column) == ("rewrite", "stop", "keep")
@@ -142,9 +139,9 @@ def test_what_is_said_of_a_table_goes_before_what_holds_for_all():
 
 
 def test_metadata_columns_can_be_renamed_or_left_out():
-    own = {"commit_lsn": "lsn", "commit_ts": None, "rescued_data": None, "deleted": "gone"}
-    found = select(settings(metadata_columns=own, soft_deletes=True), relation())
-    assert found.metadata == MetadataNames("lsn", None, None, "gone")
+    own = {"commit_lsn_column": "lsn", "commit_ts_column": None, "rescued_data_column": None}
+    found = select(settings(**own, soft_deletes=True), relation())
+    assert found.metadata == MetadataNames("lsn", None, None, "__deleted")
 
 
 @pytest.mark.parametrize("key", ["include_columns", "exclude_columns", "column_mask_hash"])

@@ -5,10 +5,6 @@ from pathlib import Path
 import pytest
 
 from walreplay.config import (
-    CaptureSettings,
-    LedgerSettings,
-    MetadataSettings,
-    OriginSettings,
     Settings,
     TableSettings,
     load_settings,
@@ -21,8 +17,10 @@ from walreplay.types import TypeOptions
 
 FULL = """
 source: shop
-captures: {framing: recvlogical, pattern: "*.bin", recursive: false, order: modified, allow_gaps: true}
-origins: {exclude: [node_b]}
+framing: recvlogical
+file_pattern: "*.bin"
+file_order: modified
+origin_exclude_list: [node_b]
 objects:
   - table: {source_schema: public, source_table: orders, keys: [id, line]}
   - table:
@@ -40,9 +38,10 @@ objects:
       on_drop_column: drop
 table_include_list: ["public[.].*", "other[.]orders"]
 skipped_operations: [t, d]
-metadata_columns: {commit_lsn: lsn, rescued_data: null}
+commit_lsn_column: lsn
+rescued_data_column: null
 column_mask_salt: pepper
-run_bytes: 1048576
+ledger_keep_days: 400
 """
 
 
@@ -59,13 +58,11 @@ def write(tmp_path):
 def test_every_key_is_read(write):
     settings = load_settings(write(FULL))
     assert settings.source == "shop"
-    assert settings.captures.framing == "recvlogical"
-    assert settings.captures.pattern == "*.bin"
-    assert settings.captures.recursive is False
-    assert settings.captures.order == "modified"
-    assert settings.captures.allow_gaps is True
+    assert settings.framing == "recvlogical"
+    assert settings.file_pattern == "*.bin"
+    assert settings.file_order == "modified"
     assert settings.origins.exclude == ("node_b",)
-    assert settings.run_bytes == 1 << 20
+    assert settings.ledger_keep_days == 400
 
 
 def test_what_is_said_of_a_table_is_read(write):
@@ -80,14 +77,14 @@ def test_what_is_said_of_a_table_is_read(write):
     assert settings.skipped_operations == ("t", "d")
     assert settings.skips("t")
     assert not settings.skips("u")
-    assert settings.metadata_columns.names == ("lsn", "__commit_ts", "__deleted")
+    assert (settings.commit_lsn_column, settings.rescued_data_column) == ("lsn", None)
+    assert settings.commit_ts_column == "__commit_ts"
     assert settings.mask_salt == b"pepper"
 
 
 def test_the_policies_are_those_that_lose_nothing_and_need_nobody():
     settings = Settings()
     assert (settings.on_type_change, settings.on_recreate, settings.on_drop_column) == ("rewrite", "replace", "keep")
-    assert settings.on_missing_row == "warn"
     assert settings.soft_deletes is False
     assert settings.skipped_operations == ()
 
@@ -99,7 +96,9 @@ def test_keys_are_those_of_the_table_that_is_named(write):
     assert settings.keys_of("other", "orders") is None
 
 
-@pytest.mark.parametrize("text", ["", "# nothing\n", "{}", "captures:\norigins:\nobjects:\n"])
+@pytest.mark.parametrize(
+    "text", ["", "# nothing\n", "{}", "framing:\norigin_include_list:\nobjects:\nsources:\ntable_properties:\n"]
+)
 def test_an_empty_configuration_is_the_defaults(write, text):
     assert load_settings(write(text)) == Settings() == load_settings(None)
 
@@ -111,7 +110,7 @@ def test_the_shipped_example_is_valid_and_says_the_defaults():
 
 def test_every_key_stands_in_the_shipped_example():
     example = (Path(__file__).parents[2] / "conf" / "walreplay.yaml").read_text(encoding="utf-8")
-    for model in (Settings, CaptureSettings, LedgerSettings, OriginSettings, TableSettings, MetadataSettings):
+    for model in (Settings, TableSettings):
         for key in model.model_fields:
             assert re.search(rf"^[# -]*{key}:", example, re.MULTILINE), key
 
@@ -173,36 +172,39 @@ def test_the_salt_is_shown_nowhere():
 
 
 def test_files_follow_naturally_and_gaps_stop_a_run_unless_told_otherwise():
-    assert Settings().captures.order == "natural"
-    assert Settings().captures.allow_gaps is False
+    assert Settings().file_order == "natural"
+    assert Settings().allow_gaps is False
 
 
 def test_gaps_can_be_allowed_afterwards(write):
-    settings = load_settings(write(FULL.replace(", allow_gaps: true", "")))
-    assert settings.captures.allow_gaps is False
-    assert settings.allowing_gaps() == load_settings(write(FULL))
+    settings = load_settings(write(FULL))
+    allowing = settings.allowing_gaps()
+    assert (settings.allow_gaps, settings.accept_changed_tables) == (False, False)
+    assert (allowing.allow_gaps, allowing.accept_changed_tables) == (True, False)
+    assert allowing.said == settings.said
+    assert allowing.accepting_changed_tables().allow_gaps
 
 
 @pytest.mark.parametrize(
     ("origins", "wanted"),
     [
         ({}, [None, "node_a", "node_b"]),
-        ({"exclude": ["node_b"]}, [None, "node_a"]),
-        ({"exclude": ["none"]}, ["node_a", "node_b"]),
-        ({"exclude": ["none", "node_a"]}, ["node_b"]),
-        ({"include": ["node_a"]}, ["node_a"]),
-        ({"include": ["none"]}, [None]),
-        ({"include": ["None", "node_a"]}, [None, "node_a"]),
+        ({"origin_exclude_list": ["node_b"]}, [None, "node_a"]),
+        ({"origin_exclude_list": ["none"]}, ["node_a", "node_b"]),
+        ({"origin_exclude_list": ["none", "node_a"]}, ["node_b"]),
+        ({"origin_include_list": ["node_a"]}, ["node_a"]),
+        ({"origin_include_list": ["none"]}, [None]),
+        ({"origin_include_list": ["None", "node_a"]}, [None, "node_a"]),
     ],
 )
 def test_changes_are_wanted_by_their_origin(origins, wanted):
-    settings = Settings.from_mapping({"origins": origins})
+    settings = Settings.from_mapping(origins)
     assert [origin for origin in (None, "node_a", "node_b") if settings.wants_origin(origin)] == wanted
 
 
 def test_the_word_for_no_origin_is_never_an_origins_name():
-    assert not Settings.from_mapping({"origins": {"include": ["none"]}}).wants_origin("none")
-    assert Settings.from_mapping({"origins": {"exclude": ["none"]}}).wants_origin("none")
+    assert not Settings.from_mapping({"origin_include_list": ["none"]}).wants_origin("none")
+    assert Settings.from_mapping({"origin_exclude_list": ["none"]}).wants_origin("none")
 
 
 def test_settings_travel_to_executors(write):
@@ -215,19 +217,18 @@ def test_settings_travel_to_executors(write):
 @pytest.mark.parametrize(
     ("text", "parts"),
     [
-        ("capture: {}", ["line 1, capture: unknown key", "'captures'"]),
-        ("\ncaptures: {framin: raw}", ["line 2, captures.framin: unknown key", "'framing'"]),
-        ("allow_gaps: true", ["allow_gaps: unknown key", "'captures.allow_gaps'"]),
-        ("origins: {included: [a]}", ["origins.included: unknown key", "'include'"]),
-        ("framing: raw", ["framing: unknown key", "'captures.framing'"]),
-        ("zzz: 1", ["zzz: unknown key", "The keys here are source, captures"]),
+        ("captures: /data", ["line 1, captures: unknown key", "'sources.captures'"]),
+        ("\nframin: raw", ["line 2, framin: unknown key", "'framing'"]),
+        ("framin:", ["framin: unknown key", "'framing'"]),
+        ("pattern: a", ["pattern: unknown key", "'file_pattern'"]),
+        ("zzz: 1", ["zzz: unknown key", "The keys here are outputs, soft_deletes"]),
         (
             "objects:\n  - table:\n      source_schema: a\n      source_table: b\n      key: [x]\n",
             ["line 5, objects[0].table.key: unknown key", "'keys'"],
         ),
         ("table_includelist: [a]", ["table_includelist: unknown key", "'table_include_list'"]),
         ("include_columns: [a]", ["include_columns: unknown key", "'objects.table.include_columns'"]),
-        ("metadata_columns: {commit_lns: a}", ["metadata_columns.commit_lns: unknown key", "'commit_lsn'"]),
+        ("commit_lns_column: a", ["commit_lns_column: unknown key", "'commit_lsn_column'"]),
     ],
 )
 def test_an_unknown_key_names_its_place_and_the_nearest_right_one(write, text, parts):
@@ -244,18 +245,20 @@ TABLE = "objects: [{{table: {{source_schema: a, source_table: b, {}}}}}]"
 @pytest.mark.parametrize(
     ("text", "part"),
     [
-        ("run_bytes: four", "run_bytes: must be a whole number, not 'four'"),
-        ("run_bytes: true", "run_bytes: must be a whole number, not True"),
-        ("run_bytes: 0", "run_bytes: must be greater than or equal to 1, not 0"),
-        ("captures: {framing: rwa}", "captures.framing: must be 'auto', 'raw'"),
-        ("captures: {order: time}", "captures.order: must be 'natural', 'path' or 'modified', not 'time'"),
-        ("captures: {allow_gaps: 1}", "captures.allow_gaps: must be true or false"),
-        ("origins: {include: [a], exclude: [b]}", "line 1, origins: may have include or exclude, not both"),
-        ("origins: {include: []}", "origins.include: must not be empty"),
-        ("origins: {exclude: [a, a]}", "origins.exclude: must name each origin once"),
-        ("origins: {include: [any]}", "any is no origin's name: leave origins out"),
-        ("origins: {include: node_a}", "origins.include: must be a list"),
-        ("captures: {recursive: 1}", "captures.recursive: must be true or false"),
+        ("ledger_keep_days: four", "ledger_keep_days: must be a whole number, not 'four'"),
+        ("ledger_keep_days: true", "ledger_keep_days: must be a whole number, not True"),
+        ("ledger_keep_days: 0", "ledger_keep_days: must be greater than or equal to 1, not 0"),
+        ("framing: rwa", "framing: must be 'auto', 'raw'"),
+        ("file_order: time", "file_order: must be 'natural', 'path' or 'modified', not 'time'"),
+        (
+            "origin_include_list: [a]\norigin_exclude_list: [b]",
+            "may have origin_include_list or origin_exclude_list, not both",
+        ),
+        ("origin_include_list: []", "origin_include_list: must not be empty"),
+        ("origin_exclude_list: [a, a]", "origin_exclude_list: must name each origin once"),
+        ("origin_include_list: [any]", "any is no origin's name: leave the list out"),
+        ("origin_include_list: node_a", "origin_include_list: must be a list"),
+        ("infer_renames: 1", "infer_renames: must be true or false"),
         ("objects: 3", "objects: must be a list"),
         ("source: ''", "source: must not be empty"),
         ("objects: [{table: {source_schema: a}}]", "objects[0].table.source_table: is missing"),
@@ -284,12 +287,17 @@ TABLE = "objects: [{{table: {{source_schema: a, source_table: b, {}}}}}]"
         ("skipped_operations: 3", "skipped_operations: must be a list"),
         ("on_recreate: drop", "on_recreate: must be 'replace', 'keep' or 'stop', not 'drop'"),
         ("soft_deletes: yes please", "soft_deletes: must be true or false"),
-        ("soft_deletes: true\nmetadata_columns: {deleted: null}", "soft_deletes need metadata_columns.deleted"),
-        ("metadata_columns: {commit_ts: __COMMIT_LSN}", "two of the columns are called"),
-        ("metadata_columns: {commit_ts: _Change_Type}", "_Change_Type is a name that Delta keeps"),
+        ("commit_ts_column: __COMMIT_LSN", "two of the metadata columns are called __commit_lsn"),
+        ("commit_lsn_column: x\nrescued_data_column: X", "two of the metadata columns are called x"),
+        ("commit_lsn_column: __deleted", "two of the metadata columns are called __deleted"),
+        ("rescued_data_column: __start_at", "two of the metadata columns are called __start_at"),
+        ("commit_ts_column: __source", "two of the metadata columns are called __source"),
+        ("commit_lsn_column: null\nrescued_data_column: __commit_lsn", "two of the metadata columns are called"),
+        ("commit_ts_column: _Change_Type", "_Change_Type is a name that Delta keeps"),
+        ("commit_ts_column: ''", "commit_ts_column: must not be empty"),
         ("column_mask_salt: ''", "column_mask_salt: must not be empty"),
         ("source: a\nsource: b", "line 2, source: the key stands there twice"),
-        ("captures: {framing: raw, framing: raw}", "framing: the key stands there twice"),
+        (TABLE.format("keys: [a], keys: [a]"), "keys: the key stands there twice"),
         ("[1]", "not a mapping"),
         ("source: [", "not YAML"),
         ("source: 2024-99-99", "not YAML"),
@@ -333,7 +341,6 @@ def test_a_wrong_value_names_its_place_and_what_was_expected(write, text, part):
         ("destination_table: raw.orders", "is the table's name alone; its schema is destination_schema"),
         ("destination_catalog: main", "destination_catalog: unknown key"),
         ("on_type_change: no", "on_type_change: must be 'rewrite' or 'stop'"),
-        ("on_missing_row: ignore", "on_missing_row: must be 'warn' or 'stop'"),
     ],
 )
 def test_what_is_said_of_a_table_has_to_agree(write, said, part):
@@ -344,9 +351,9 @@ def test_what_is_said_of_a_table_has_to_agree(write, said, part):
 
 def test_all_problems_are_named_at_once(write):
     with pytest.raises(ConfigError) as caught:
-        load_settings(write("run_bytes: x\nledger: {keep_days: 0}\n"))
-    assert "run_bytes" in str(caught.value)
-    assert "keep_days" in str(caught.value)
+        load_settings(write("infer_renames: x\nledger_keep_days: 0\n"))
+    assert "infer_renames" in str(caught.value)
+    assert "ledger_keep_days" in str(caught.value)
 
 
 def test_a_missing_file_is_a_configuration_error(tmp_path):
@@ -368,14 +375,14 @@ def test_settings_can_be_given_in_every_form(write):
     assert make_settings(None) == Settings()
     assert make_settings(settings) is settings
     assert make_settings(str(path)) == settings
-    assert make_settings({"run_bytes": 2}) == Settings(run_bytes=2)
-    with pytest.raises(ConfigError, match="nearest key is 'run_bytes'"):
-        make_settings({"run_byte": 2})
+    assert make_settings({"ledger_keep_days": 2}) == Settings(ledger_keep_days=2)
+    with pytest.raises(ConfigError, match="nearest key is 'ledger_keep_days'"):
+        make_settings({"ledger_keep_day": 2})
 
 
 def test_settings_cannot_be_changed():
     with pytest.raises(ValueError, match="frozen"):
-        Settings().run_bytes = 3  # type: ignore[misc]
+        Settings().infer_renames = False  # type: ignore[misc]
 
 
 TYPES = """
@@ -422,8 +429,8 @@ def test_a_table_becomes_its_mirror_alone_unless_more_is_said():
     assert settings.outputs_of("s", "other") == (Output.MIRROR,)
     assert settings.outputs_of("s", "t") == (Output.MIRROR, Output.CHANGELOG)
     (item,) = settings.objects
-    assert settings.output_name(item.table, Output.MIRROR) == "d"
-    assert settings.output_name(item.table, Output.CHANGELOG) == "d__changes"
+    assert item.table.name_of(Output.MIRROR) == "d"
+    assert item.table.name_of(Output.CHANGELOG) == "d__changes"
 
 
 def test_scd_type_2_is_a_history_in_the_mirrors_place():
@@ -431,34 +438,56 @@ def test_scd_type_2_is_a_history_in_the_mirrors_place():
     settings = Settings.from_mapping({"objects": [{"table": said}], "outputs": ["mirror", "changelog"]})
     assert settings.outputs_of("s", "t") == (Output.HISTORY, Output.CHANGELOG)
     (item,) = settings.objects
-    assert settings.output_name(item.table, Output.HISTORY) == "d"
+    assert item.table.name_of(Output.HISTORY) == "d"
     beside = Settings.from_mapping({"objects": [{"table": said | {"scd_type": 1}}], "outputs": ["mirror", "history"]})
     assert beside.outputs_of("s", "t") == (Output.MIRROR, Output.HISTORY)
-    assert beside.output_name(beside.objects[0].table, Output.HISTORY) == "d__history"
+    assert beside.objects[0].table.name_of(Output.HISTORY) == "d__history"
 
 
-def test_the_table_of_an_output_may_have_any_name():
-    said = {"source_schema": "s", "source_table": "t"}
-    own = {"source_schema": "s", "source_table": "u", "output_names": {"changelog": "events"}}
-    values = {"output_names": {"changelog": "log_{table}"}, "objects": [{"table": said}, {"table": own}]}
-    settings = Settings.from_mapping(values)
-    names = [settings.output_name(item.table, Output.CHANGELOG) for item in settings.objects]
-    assert names == ["log_t", "events"]
+ALL_TABLES = """
+column_mask_salt: pepper
+soft_deletes: true
+outputs: [mirror, changelog]
+on_drop_column: drop
+destination_schema: all
+track_history_column_list: [a]
+table_properties: {owner: sales, team: one}
+cluster_by: [day]
+"""
+
+
+@pytest.mark.parametrize("nothing", ["null", "{}"])
+def test_what_is_empty_under_a_table_leaves_what_is_said_of_all_tables(write, nothing):
+    keys = ["table_properties"]
+    if nothing == "null":
+        keys += ["soft_deletes", "outputs", "on_drop_column", "destination_schema", "track_history_column_list"]
+        keys += ["track_history_except_column_list", "cluster_by", "on_recreate", "column_mask_hash", "keys"]
+    said = ", ".join(f"{key}: {nothing}" for key in keys)
+    settings = load_settings(write(ALL_TABLES + f"objects: [{{table: {{source_schema: s, source_table: t, {said}}}}}]"))
+    mine, other = settings.options_of("s", "t"), settings.options_of("s", "other")
+    assert mine.model_copy(update={"source_table": "other"}) == other
+    assert (other.soft_deletes, other.outputs, other.on_drop_column) == (True, ("mirror", "changelog"), "drop")
+    assert (other.destination, other.track_history_column_list) == (("all", "other"), ("a",))
+    assert (other.table_properties, other.cluster_by) == ({"owner": "sales", "team": "one"}, ("day",))
+    assert "on_recreate" not in mine.said
+
+
+def test_what_is_said_of_a_table_stands_in_place_of_what_is_said_of_all(write):
+    said = "soft_deletes: false, cluster_by: [], track_history_except_column_list: [b], table_properties: {team: two}"
+    settings = load_settings(write(ALL_TABLES + f"objects: [{{table: {{source_schema: s, source_table: t, {said}}}}}]"))
+    mine = settings.options_of("s", "t")
+    assert (mine.soft_deletes, mine.cluster_by) == (False, ())
+    assert mine.table_properties == {"owner": "sales", "team": "two"}
+    # One of the two lists stands in place of both.
+    assert (mine.track_history_column_list, mine.track_history_except_column_list) == (None, ("b",))
 
 
 @pytest.mark.parametrize(
     ("values", "part"),
     [
         ({"outputs": ["histories"]}, "outputs"),
-        ({"metadata_columns": {"start_at": "__END_AT"}}, "two of the columns are called __END_AT"),
         ({"outputs": []}, "outputs: must not be empty"),
         ({"outputs": "mirror, mirror"}, "outputs: must name each output once"),
-        ({"output_names": {"changelog": "changes"}}, "must have {table} in 'changes'"),
-        ({"output_names": {"changelog": "{schema}_{table}"}}, "no other braces"),
-        ({"output_names": {"changelog": "log.{table}"}}, "its schema is destination_schema"),
-        ({"metadata_columns": {"op": "__commit_lsn"}}, "two of the columns are called"),
-        ({"metadata_columns": {"ordinal": None}}, "metadata_columns.ordinal: must be text"),
-        ({"metadata_columns": {"commit_lsn": None, "op": "__commit_lsn"}}, "two of the columns are called"),
     ],
 )
 def test_wrong_outputs_are_named(values, part):

@@ -24,7 +24,8 @@ from walreplay.errors import ConfigError, OrderError
 from walreplay.report import SourceReport, SourcesReport
 
 LAKE = """
-captures: {recursive: false, order: modified}
+file_order: modified
+origin_exclude_list: [node_b]
 table_include_list: ["shop[.].*"]
 on_recreate: stop
 objects:
@@ -35,7 +36,10 @@ sources:
     captures: s3a://bucket/eu
     destination_schema: "eu_{schema}"
   us:
-    captures: {uri: /data/us, order: path, pattern: "*.bin"}
+    captures: /data/us
+    file_order: path
+    file_pattern: "*.bin"
+    origin_include_list: [none]
     source: /old/us
     table_exclude_list: ["audit[.].*"]
     skipped_operations: [t]
@@ -63,8 +67,12 @@ def test_a_source_has_what_is_common_and_what_is_its_own(write: Callable[[str], 
     found = load_configuration(write(LAKE))
     assert found.captures_of == {"eu": "s3a://bucket/eu", "us": "/data/us"}
     eu, us = found.of("eu"), source_settings(write(LAKE), "us")
-    assert (eu.captures.recursive, eu.captures.order, eu.captures.pattern) == (False, "modified", None)
-    assert (us.captures.recursive, us.captures.order, us.captures.pattern) == (False, "path", "*.bin")
+    assert (eu.file_order, eu.file_pattern) == ("modified", None)
+    assert (us.file_order, us.file_pattern) == ("path", "*.bin")
+    assert [[one.wants_origin(origin) for origin in (None, "node_a", "node_b")] for one in (eu, us)] == [
+        [True, True, False],
+        [True, False, False],
+    ]
     assert (eu.source, us.source) == (None, "/old/us")
     assert eu.wants_table("shop", "a")
     assert not eu.wants_table("other", "a")
@@ -77,6 +85,20 @@ def test_a_source_has_what_is_common_and_what_is_its_own(write: Callable[[str], 
     # What the configuration says counts as said, in each of them.
     assert "on_recreate" in eu.model_fields_set & us.model_fields_set
     assert "on_drop_column" not in eu.model_fields_set | us.model_fields_set
+
+
+@pytest.mark.parametrize("nothing", ["[]", "null"])
+def test_a_source_without_objects_keeps_those_of_all_sources(nothing: str) -> None:
+    text = "{column_mask_salt: s, objects: [{table: {source_schema: a, source_table: b, column_mask_hash: [c]}}], "
+    found = configuration(f"{text} sources: {{eu: {{captures: x, objects: {nothing}}}}}}}").of("eu")
+    assert found.options_of("a", "b").masks_column("c")
+
+
+def test_what_is_empty_under_a_source_leaves_what_is_said_of_all_sources() -> None:
+    common = "file_order: path, origin_include_list: [none], table_include_list: [a], outputs: history"
+    nothing = ", ".join(f"{key}: null" for key in SourceSettings.model_fields if key != "captures")
+    found = configuration(f"{{{common}, sources: {{eu: {{captures: x, {nothing}}}}}}}")
+    assert found.of("eu").said == Settings.from_mapping(yaml.safe_load(f"{{{common}}}")).said
 
 
 def test_a_source_has_a_schema_for_each_of_its_own(write: Callable[[str], Path]) -> None:
@@ -111,13 +133,13 @@ def test_tables_that_sources_share_are_named_for_all_of_them() -> None:
 
 
 def test_what_a_command_says_holds_for_all_sources() -> None:
-    text = "run_bytes: 7\nsources: {a: {captures: x, run_bytes: 9}, b: {captures: {uri: y, allow_gaps: false}}}"
+    text = "outputs: history\nsources: {a: {captures: x, outputs: changelog}, b: {captures: y}}"
     found = configuration(text)
-    assert (found.of("a").run_bytes, found.of("b").run_bytes) == (9, 7)
+    assert (found.of("a").outputs, found.of("b").outputs) == (("changelog",), ("history",))
     said = found.allowing_gaps().accepting_changed_tables()
     for name in ("a", "b"):
         one = said.of(name)
-        assert (one.captures.allow_gaps, one.accept_changed_tables) == (True, True)
+        assert (one.allow_gaps, one.accept_changed_tables) == (True, True)
 
 
 def test_sources_are_chosen_by_name_in_their_order() -> None:
@@ -137,7 +159,7 @@ def test_several_sources_are_not_taken_for_one(write: Callable[[str], Path]) -> 
             make_settings(config)
     with pytest.raises(ConfigError, match="has sources"):
         load_settings(write(LAKE))
-    plain = {"source": "a", "captures": {"pattern": "x"}}
+    plain = {"source": "a", "file_pattern": "x"}
     assert make_configuration(plain).single() == make_settings(plain) == Settings.from_mapping(plain)
     assert make_configuration(make_settings(plain)).single() == make_settings(plain)
     assert load_settings(write("sources:\n")) == Settings()
@@ -152,9 +174,9 @@ def test_several_sources_are_not_taken_for_one(write: Callable[[str], Path]) -> 
             "line 2, sources.eu.tabel_include_list: unknown key",
         ),
         ("sources: {eu: {captures: a, tabel_include_list: [b]}}", "The nearest key is 'table_include_list'"),
-        ("sources: {eu: {captures: {uri: a, patern: b}}}", "The nearest key is 'pattern'"),
-        ("sources: {eu: {captures: {pattern: b}}}", "sources.eu.captures.uri: is missing"),
-        ("sources: {eu: {captures: 5}}", "sources.eu.captures: must be a mapping of keys to values, not 5"),
+        ("sources: {eu: {captures: a, file_patern: b}}", "The nearest key is 'file_pattern'"),
+        ("sources: {eu: {captures: {uri: a}}}", "sources.eu.captures: must be text"),
+        ("sources: {eu: {captures: null}}", "sources.eu.captures: is missing"),
         ("sources: {eu: a}", "sources.eu: must be a mapping of keys to values, not 'a'"),
         ("sources: {1: {captures: a}}", "Put the name in quotes"),
         ('sources: {"a b": {captures: x}}', "a source's name has letters, digits"),
@@ -165,7 +187,7 @@ def test_several_sources_are_not_taken_for_one(write: Callable[[str], Path]) -> 
         ('sources: {eu: {captures: a, destination_schema: "{table}"}}', "knows {schema}"),
         (
             "table_include_list: [b]\nsources: {eu: {captures: a, table_include_list: [b], table_exclude_list: [c]}}",
-            "configuration: the source eu: may have table_include_list or table_exclude_list, not both",
+            "sources.eu: may have table_include_list or table_exclude_list, not both",
         ),
         (
             "objects: [{table: {source_schema: a, source_table: b}}]\nsources: {eu: {captures: x, "
@@ -190,7 +212,7 @@ def test_no_secret_stands_in_a_sources_error() -> None:
 def test_every_key_of_a_source_stands_in_the_shipped_example() -> None:
     example = (Path(__file__).parents[2] / "conf" / "walreplay.yaml").read_text(encoding="utf-8")
     section = example[example.index("# sources:") :]
-    for key in ("uri", *SourceSettings.model_fields):
+    for key in SourceSettings.model_fields:
         assert re.search(rf"^#.*\b{key}\b", section, re.MULTILINE), key
 
 

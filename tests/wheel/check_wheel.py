@@ -201,7 +201,7 @@ def test_the_wheel_has_its_types_and_its_licence(installed: Installed) -> None:
 
 
 def test_the_wheel_has_the_scripts_for_the_source(installed: Installed, tmp_path: Path) -> None:
-    installed.run("walreplay", "sql", "--into", tmp_path)
+    installed.run("walreplay", "--scripts", tmp_path)
     scripts = ROOT / "lib" / "walreplay" / "postgresql"
     assert {file.name: file.read_text() for file in tmp_path.iterdir()} == {
         file.name: file.read_text() for file in scripts.iterdir()

@@ -306,7 +306,7 @@ class ArchiveIndex:
         self._spark = spark
         self._table = table
         self._home = home
-        self._how = f"{FORMAT} {settings.captures.framing} {settings.source_codec}"
+        self._how = f"{FORMAT} {settings.framing} {settings.source_codec}"
         if table.path is None or not _plain(table.path).startswith(f"{_plain(home)}/"):
             # Another archive may have files of the same names, lengths and times.
             self._how += f" {home}"
@@ -487,7 +487,7 @@ class ArchiveIndex:
                     rows, size = [], 0
             if rows:
                 append.write_rows(rows)
-            return append.commit(commit) is not None
+            return append.commit(commit, follows=False) is not None
         except Exception as error:
             if not delta.is_conflict(error):
                 raise

@@ -107,7 +107,7 @@ class Joining:
         self._lenient = lenient
         self._reads_all = reads_all
         self._write_rows = write
-        self._framing = None if settings.captures.framing == "auto" else Framing(settings.captures.framing)
+        self._framing = None if settings.framing == "auto" else Framing(settings.framing)
         self._codec = settings.source_codec
         self._recording = Recording(archive.index, self.stitch)
         self._lost = False
@@ -397,7 +397,7 @@ def archive_of(
         own = own_session(spark)
         with quiet_queries(), set_for_a_while(own, delta.SMALL_STATE):
             progress.stage("list", None)
-            files = list_captures(own, captures, wanted.captures)
+            files = list_captures(own, captures, wanted)
             home = home_of(captures, files)
             table = table_of(None if index is None else str(index), home)
             found = ArchiveIndex(own, table, home, wanted)
@@ -430,7 +430,7 @@ def index(
     """
     began, wanted = time.monotonic(), make_settings(config)
     with archive_of(spark, captures, index, wanted, progress) as archive:
-        joining = Joining(archive, lenient=wanted.captures.allow_gaps)
+        joining = Joining(archive, lenient=wanted.allow_gaps)
         changes, lsns = 0, list[int]()
         warnings: list[str] = []
         for joined in joining.run():

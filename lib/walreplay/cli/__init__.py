@@ -7,7 +7,7 @@ run, 2 a usage or configuration error, 3 an audit that has found something, 130 
 
 Entry points: `run` of an installed program, `main`.
 
-Uses: archive, config, delta, job, ledger, protocol, session.
+Uses: archive, config, job, ledger, loading, session.
 Used by: __main__.
 """
 

@@ -16,7 +16,7 @@ from walreplay.cli.printing import (
     write_report,
     write_status,
 )
-from walreplay.cli.running import asked, captures_given, print_rows, run
+from walreplay.cli.running import asked, captures_given, run
 from walreplay.console import Screen
 from walreplay.errors import ConfigError
 from walreplay.lsn import format_lsn
@@ -30,15 +30,10 @@ if TYPE_CHECKING:
 _Result = TypeVar("_Result")
 
 
-def _refuse_sources(names: Sequence[str] | None, at_once: int) -> None:
-    """Refuse options that are for several sources, where the configuration has none.
-
-    Raises:
-        ConfigError: one is given.
-    """
-    if names or at_once != 1:
+def _refuse_sources(names: Sequence[str] | None) -> None:
+    if names:
         raise ConfigError(
-            f"{'--source' if names else '--at-once'} is given, and the configuration has no sources",
+            "--source is given, and the configuration has no sources",
             remedy="Give a --config with sources, or leave it out",
         )
 
@@ -59,7 +54,7 @@ def settings_of(config: Configuration, source: str | None) -> Settings:
 
 
 def place_of(
-    config: Configuration, names: Sequence[str] | None, at_once: int, captures: str | None, what: str = ""
+    config: Configuration, names: Sequence[str] | None, captures: str | None, what: str = ""
 ) -> tuple[str, Settings]:
     """Return the captures and the settings of what is done with one source, or with a configuration without sources.
 
@@ -72,7 +67,7 @@ def place_of(
         ConfigError: the configuration has sources, and not just one of them is given; or it has none, and one is.
     """
     if not config.sources:
-        _refuse_sources(names, at_once)
+        _refuse_sources(names)
         return captures_given(captures), config.single()
     _refuse_captures(captures, config)
     settings = _one_of(config, names, what)
@@ -90,7 +85,7 @@ def settings_to_ask(config: Configuration | None, names: Sequence[str] | None) -
         ConfigError: there are several sources, and not just one is named.
     """
     if config is not None and not config.sources:
-        _refuse_sources(names, 1)
+        _refuse_sources(names)
         return config.single()
     if config is None and not names:
         return None
@@ -118,10 +113,8 @@ def apply_by_source(
     target: str,
     config: Configuration,
     names: Sequence[str] | None,
-    at_once: int,
     *,
     captures: str | None,
-    show: int,
     printing: Printing,
     quiet: bool,
     **ends: Any,
@@ -133,18 +126,13 @@ def apply_by_source(
     """
     _refuse_captures(captures, config)
     config.chosen(names)  # said before Spark starts
-    spark, report = run(
+    report = run(
         lambda spark, progress: walreplay.apply_sources(
-            spark, target, config, sources=names, at_once=at_once, progress=progress, **ends
+            spark, target, config, sources=names, progress=progress, **ends
         ),
         quiet=quiet,
     )
-
-    def write_one(output: Screen, done: RunReport) -> None:
-        write_report(output, done)
-        print_rows(spark, done, show)
-
-    _show(report, write_one, printing, _write_applied)
+    _show(report, write_report, printing, _write_applied)
     report.raise_first()
 
 
@@ -226,7 +214,7 @@ def status_by_source(
     chosen = config.chosen(names)
     if at is not None:
         if len(chosen) != 1:
-            raise ConfigError("--at is the number of one source's run", remedy="Name the source, with --source")
+            raise ConfigError("a run is that of one source", remedy="Name the source, with --source")
         cut = asked(lambda spark: walreplay.versions_at(spark, target, at, chosen[0]))
         printing.show(cut.to_dict(), lambda output: write_cut(output, cut))
         return
@@ -250,7 +238,7 @@ def _each(
 
         return each_source(spark, config, partial(work, spark), sources=names, progress=progress)
 
-    return run(all_of_it, quiet=quiet)[1]
+    return run(all_of_it, quiet=quiet)
 
 
 def _show(

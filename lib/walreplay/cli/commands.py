@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,7 +14,6 @@ from walreplay.cli.printing import Printing, write_forecast, write_maintenance, 
 from walreplay.cli.running import (
     AcceptChangedTables,
     AllowGaps,
-    AtOnce,
     Captures,
     Config,
     DryRun,
@@ -22,14 +22,11 @@ from walreplay.cli.running import (
     Outputs,
     Quiet,
     Report,
-    Show,
     Sources,
     Target,
-    Traceback,
     asked,
     configuration,
     print_report,
-    print_with_rows,
     run,
 )
 from walreplay.console import Screen
@@ -51,9 +48,19 @@ app = typer.Typer(
 def _root(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+    scripts: Annotated[
+        Path | None,
+        typer.Option("--scripts", help="Copy the scripts for the source there: SQL and shell.", metavar="FOLDER"),
+    ] = None,
 ) -> None:
     if version:
         Screen().line(f"walreplay {walreplay.__version__}")
+        raise typer.Exit
+    if scripts is not None:
+        from walreplay.scripts import about, copy_scripts
+
+        copies = copy_scripts(scripts)
+        Screen().table(("script", "what it does"), [(one.name, about(one.read_text("utf-8"))) for one in copies])
         raise typer.Exit
     if context.invoked_subcommand is None:
         Screen().lines(context.get_help())
@@ -73,11 +80,9 @@ FromPlace = Annotated[
     str | None,
     typer.Option("--from", help="Folder of what COPY has written, or jdbc:postgresql://host/db.", metavar="URI"),
 ]
-FromTable = Annotated[
-    str | None, typer.Option("--from-table", help="Or a table that Spark knows, for --table.", metavar="NAME")
-]
 FromQuery = Annotated[
-    str | None, typer.Option("--from-query", help="Or a query for Spark, for --table.", metavar="SQL")
+    str | None,
+    typer.Option("--from-query", help="Or a query for Spark, such as SELECT * FROM t, for --table.", metavar="SQL"),
 ]
 AtLsn = Annotated[
     str | None, typer.Option("--at-lsn", help="The last commit LSN that is among the rows.", metavar="X/X")
@@ -97,27 +102,25 @@ Publication = Annotated[
 Snapshot = Annotated[
     str | None, typer.Option("--snapshot", help="Of a database: an exported snapshot.", metavar="NAME")
 ]
-Connections = Annotated[
-    int | None, typer.Option("--connections", help="Of a database: how many read at a time.", metavar="N")
-]
 CapturesPlace = Annotated[
     str | None,
     typer.Option("--captures", help="Where the captures lie or will lie, for a new target.", metavar="URI"),
 ]
 Replace = Annotated[
-    bool, typer.Option("--replace", help="Make tables anew that are there, or give up an interrupted load.")
+    bool,
+    typer.Option(
+        "--replace",
+        help="Make tables anew that are there; an interrupted load is given up. Without rows: only give it up.",
+    ),
 ]
-GiveUp = Annotated[
-    bool, typer.Option("--give-up", help="Only forget a load that was interrupted while it read its rows.")
+CopyOptions = Annotated[
+    str | None,
+    typer.Option(
+        "--copy-options",
+        help="COPY's own, if they are not its defaults: \"format csv, header, null 'x'\".",
+        metavar="OPTIONS",
+    ),
 ]
-CopyFormat = Annotated[
-    str | None, typer.Option("--format", help="text, csv or binary, if files do not tell.", metavar="NAME")
-]
-Delimiter = Annotated[str | None, typer.Option("--delimiter", help="As COPY was given it.", metavar="TEXT")]
-Null = Annotated[str | None, typer.Option("--null", help="As COPY was given it.", metavar="TEXT")]
-Quote = Annotated[str | None, typer.Option("--quote", help="As COPY was given it.", metavar="TEXT")]
-Escape = Annotated[str | None, typer.Option("--escape", help="As COPY was given it.", metavar="TEXT")]
-Header = Annotated[bool, typer.Option("--header", help="The first line has the columns' names.")]
 OfSource = Annotated[
     str | None,
     typer.Option("--source", help="The source of the configuration that has the rows.", metavar="NAME"),
@@ -130,16 +133,13 @@ def apply_command(
     captures: Captures = None,
     config: Config = None,
     source: Sources = None,
-    at_once: AtOnce = 1,
     allow_gaps: AllowGaps = False,
     accept_changed_tables: AcceptChangedTables = False,
     dry_run: DryRun = False,
-    show: Show = 0,
     as_json: Json = False,
     report_file: Report = None,
     metrics: Metrics = None,
     quiet: Quiet = False,
-    with_traceback: Traceback = False,
 ) -> None:
     """Apply new captures to the Delta tables of the target."""
     printing = Printing(as_json, report_file)
@@ -149,25 +149,23 @@ def apply_command(
             target,
             found,
             source,
-            at_once,
             captures=captures,
-            show=show,
             printing=printing,
             quiet=quiet,
             metrics=metrics,
         )
         return
-    place, settings = place_of(found, source, at_once, captures, "a dry run" if dry_run else "")
+    place, settings = place_of(found, source, captures, "a dry run" if dry_run else "")
     if dry_run:
         _forecast(place, target, settings, printing, quiet=quiet)
         return
-    spark, report = run(
+    report = run(
         lambda spark, progress: walreplay.apply(
             spark, captures=place, target=target, config=settings, progress=progress, metrics=metrics
         ),
         quiet=quiet,
     )
-    print_with_rows(spark, report, printing, show=show)
+    print_report(report, write_report, printing)
 
 
 @app.command("backfill")
@@ -176,7 +174,6 @@ def backfill_command(
     captures: Captures = None,
     config: Config = None,
     source: Sources = None,
-    at_once: AtOnce = 1,
     until_lsn: UntilLsn = None,
     until_time: UntilTime = None,
     table: Tables = None,
@@ -185,12 +182,10 @@ def backfill_command(
     allow_gaps: AllowGaps = False,
     accept_changed_tables: AcceptChangedTables = False,
     dry_run: DryRun = False,
-    show: Show = 0,
     as_json: Json = False,
     report_file: Report = None,
     metrics: Metrics = None,
     quiet: Quiet = False,
-    with_traceback: Traceback = False,
 ) -> None:
     """Bring a target to what the source held at an LSN or at a time."""
     printing = Printing(as_json, report_file)
@@ -206,26 +201,24 @@ def backfill_command(
             target,
             found,
             source,
-            at_once,
             captures=captures,
-            show=show,
             printing=printing,
             quiet=quiet,
             metrics=metrics,
             **ends,
         )
         return
-    place, settings = place_of(found, source, at_once, captures, alone)
+    place, settings = place_of(found, source, captures, alone)
     if dry_run:
         _forecast(place, target, settings, printing, quiet=quiet, **ends, **parts)
         return
-    spark, report = run(
+    report = run(
         lambda spark, progress: walreplay.backfill(
             spark, captures=place, target=target, config=settings, progress=progress, metrics=metrics, **ends, **parts
         ),
         quiet=quiet,
     )
-    print_with_rows(spark, report, printing, show=show)
+    print_report(report, write_report, printing)
 
 
 @app.command("rebuild")
@@ -246,12 +239,11 @@ def rebuild_command(
     as_json: Json = False,
     report_file: Report = None,
     quiet: Quiet = False,
-    with_traceback: Traceback = False,
 ) -> None:
     """Make tables of a target again from the archive: damaged ones, and what was left out before."""
     found = configuration(config, allow_gaps=allow_gaps)
-    place, settings = place_of(found, source, 1, captures, "a rebuild")
-    _, report = run(
+    place, settings = place_of(found, source, captures, "a rebuild")
+    report = run(
         lambda spark, progress: walreplay.rebuild(
             spark,
             place,
@@ -270,42 +262,43 @@ def rebuild_command(
 @app.command("load")
 def load_command(
     target: Target,
-    source: FromPlace = None,
-    from_table: FromTable = None,
-    from_query: FromQuery = None,
+    rows: FromPlace = None,
+    query: FromQuery = None,
     at_lsn: AtLsn = None,
     consistent_point: ConsistentPoint = None,
     describe: Describe = None,
     table: OfTable = None,
     publication: Publication = None,
     snapshot: Snapshot = None,
-    connections: Connections = None,
     captures: CapturesPlace = None,
     replace: Replace = False,
-    give_up: GiveUp = False,
-    kind: CopyFormat = None,
-    delimiter: Delimiter = None,
-    null: Null = None,
-    quote: Quote = None,
-    escape: Escape = None,
-    header: Header = False,
+    copy_options: CopyOptions = None,
     config: Config = None,
-    of_source: OfSource = None,
+    source: OfSource = None,
+    allow_gaps: AllowGaps = False,
     as_json: Json = False,
     report_file: Report = None,
     quiet: Quiet = False,
-    with_traceback: Traceback = False,
 ) -> None:
     """Give tables the rows that they had before the capture began."""
-    rows_of = _rows_of(source, from_table, from_query, give_up=give_up)
-    settings = settings_of(configuration(config), of_source)
-    if give_up:
+    if (rows is None) == (query is None) and (rows is not None or not replace):
+        raise ConfigError(
+            "it is not said where the rows are, or twice",
+            remedy="Give one of --from and --from-query; or --replace alone, to give up an interrupted load",
+        )
+    from walreplay.loading.formats import copy_options as read_copy_options
+
+    read_copy_options(copy_options)  # said before Spark starts, if they cannot be read
+    settings = settings_of(configuration(config, allow_gaps=allow_gaps), source)
+    if rows is None and query is None:
+        if at_lsn is not None or consistent_point is not None:
+            raise ConfigError("an LSN is given, and no rows", remedy="Give --from, or --from-query")
         Screen().line(asked(lambda spark: walreplay.give_up_load(spark, target, settings)))
         return
-    _, report = run(
+    report = run(
         lambda spark, progress: walreplay.load(
             spark,
-            rows_of(spark),
+            spark.sql(query) if query is not None else str(rows),
             target,
             at_lsn,
             consistent_point=consistent_point,
@@ -313,14 +306,8 @@ def load_command(
             table=table,
             publication=publication,
             snapshot=snapshot,
-            connections=connections,
             captures=captures,
-            file_format=kind,
-            delimiter=delimiter,
-            null=null,
-            quote=quote,
-            escape=escape,
-            header=header,
+            copy_options=copy_options,
             replace=replace,
             config=settings,
             progress=progress,
@@ -328,18 +315,6 @@ def load_command(
         quiet=quiet,
     )
     print_report(report, write_report, Printing(as_json, report_file))
-
-
-def _rows_of(place: str | None, table: str | None, query: str | None, *, give_up: bool) -> Callable[[Any], Any]:
-    """Return what finds the rows of a load in a session: their place, or a DataFrame."""
-    if sum(one is not None for one in (place, table, query)) != (0 if give_up else 1):
-        raise ConfigError(
-            "it is not said where the rows are, or twice",
-            remedy="Give one of --from, --from-table and --from-query, or --give-up",
-        )
-    if place is not None:
-        return lambda _: place
-    return lambda spark: spark.table(table) if table is not None else spark.sql(str(query))
 
 
 @app.command("maintain")
@@ -355,7 +330,6 @@ def maintain_command(
     as_json: Json = False,
     report_file: Report = None,
     quiet: Quiet = False,
-    with_traceback: Traceback = False,
 ) -> None:
     """Write small files together, remove unreferenced ones, and clean up the ledger, where that is needed."""
     printing = Printing(as_json, report_file)
@@ -364,7 +338,7 @@ def maintain_command(
         is_done = maintain_by_source(target, found, source, table, dry_run=dry_run, printing=printing, quiet=quiet)
     else:
         settings = settings_of(found, source[0] if source else None)
-        _, report = run(
+        report = run(
             lambda spark, progress: walreplay.maintain(
                 spark, target, table, config=settings, dry_run=dry_run, progress=progress
             ),
@@ -385,7 +359,7 @@ def _alone(dry_run: bool, parts: Mapping[str, Any]) -> str:
 
 def _forecast(captures: str, target: str, settings: Settings, printing: Printing, *, quiet: bool, **asked: Any) -> None:
     """Print what a command would do."""
-    _, report = run(
+    report = run(
         lambda spark, progress: walreplay.forecast(spark, captures, target, settings, progress=progress, **asked),
         quiet=quiet,
     )

@@ -63,7 +63,7 @@ def _main(argv: Sequence[str] | None) -> int:
         _say("error: interrupted; run it again, it goes on where it stopped")
         return _INTERRUPTED
     except Exception as error:
-        if "--traceback" in arguments or os.environ.get(TRACEBACK_VARIABLE, "0") not in ("", "0"):
+        if os.environ.get(TRACEBACK_VARIABLE, "0") not in ("", "0"):
             # What Spark has thrown stands behind an error of ours.
             error.__suppress_context__ = False
             Screen.of_errors().traceback()
@@ -95,7 +95,7 @@ def explain(error: Exception) -> tuple[str, int]:
     # A fault of the program.  Its message may hold a value, so it is shown on request only.
     frame = traceback.extract_tb(error.__traceback__)[-1]
     place = f"{Path(frame.filename).name}:{frame.lineno}"
-    return f"{type(error).__name__} in {place}, a fault of walreplay. Run with --traceback to see more", 1
+    return f"{type(error).__name__} in {place}, a fault of walreplay. Set {TRACEBACK_VARIABLE}=1 to see more", 1
 
 
 def _say(text: str) -> None:

@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
 import walreplay
-from walreplay.cli.by_source import look_by_source, place_of, settings_to_ask, status_by_source
+from walreplay.cli.by_source import look_by_source, place_of, settings_of, settings_to_ask, status_by_source
+from walreplay.cli.commands import OfSource
 from walreplay.cli.commands import app as app
 from walreplay.cli.printing import (
     Printing,
@@ -32,7 +32,6 @@ from walreplay.cli.running import (
     Report,
     Sources,
     Target,
-    Traceback,
     asked,
     configuration,
     print_report,
@@ -55,7 +54,6 @@ def index_command(
     as_json: Json = False,
     report_file: Report = None,
     quiet: Quiet = False,
-    with_traceback: Traceback = False,
 ) -> None:
     """Write down what is in each capture file, so that later commands need not read it to know."""
     printing = Printing(as_json, report_file)
@@ -63,8 +61,8 @@ def index_command(
     if found.sources:
         look_by_source("index", found, source, captures=captures, index=index, printing=printing, quiet=quiet)
         return
-    place, settings = place_of(found, source, 1, captures)
-    _, report = run(lambda spark, progress: walreplay.index(spark, place, index, settings, progress), quiet=quiet)
+    place, settings = place_of(found, source, captures)
+    report = run(lambda spark, progress: walreplay.index(spark, place, index, settings, progress), quiet=quiet)
     print_report(report, write_index, printing)
 
 
@@ -80,7 +78,6 @@ def audit_command(
     as_json: Json = False,
     report_file: Report = None,
     quiet: Quiet = False,
-    with_traceback: Traceback = False,
 ) -> None:
     """Show what an archive holds, and all that is damaged or missing; exit code 3 if anything is."""
     printing = Printing(as_json, report_file)
@@ -99,8 +96,8 @@ def audit_command(
         if not is_whole:
             raise typer.Exit(_NOT_WHOLE)
         return
-    place, settings = place_of(found, source, 1, captures)
-    _, report = run(
+    place, settings = place_of(found, source, captures)
+    report = run(
         lambda spark, progress: walreplay.audit(spark, place, index, settings, progress, values=values),
         quiet=quiet,
     )
@@ -113,22 +110,14 @@ def audit_command(
 def inspect_command(
     paths: Annotated[list[str], typer.Argument(help="Capture files and folders.", metavar="PATH...")],
     messages: Annotated[bool, typer.Option("--messages", help="List every message.")] = False,
-    framing: Annotated[
-        str | None,
-        typer.Option("--framing", help="Such as raw or pgcopy, if it cannot be detected.", metavar="NAME"),
-    ] = None,
-    source_encoding: Annotated[
-        str,
-        typer.Option(
-            "--source-encoding", help="The client_encoding that the captures were recorded with.", metavar="NAME"
-        ),
-    ] = "UTF8",
+    config: Config = None,
+    source: OfSource = None,
     as_json: Json = False,
     report_file: Report = None,
-    with_traceback: Traceback = False,
 ) -> None:
     """Show what capture files contain.  Needs no Spark."""
-    _check_framing(framing)
+    settings = settings_of(configuration(config), source)
+    framing = None if settings.framing == "auto" else settings.framing
     if messages and report_file is not None:
         raise ConfigError("--report has no messages", remedy="Leave it out, or --messages")
     output = Screen()
@@ -136,7 +125,7 @@ def inspect_command(
         from walreplay.archive.messages import transcribe
 
         path = None
-        for line in transcribe(paths, framing, source_encoding=source_encoding):
+        for line in transcribe(paths, framing, source_encoding=settings.source_encoding):
             if as_json:
                 values = {
                     "path": line.path,
@@ -153,7 +142,7 @@ def inspect_command(
         return
     from walreplay.archive.messages import inspect_captures
 
-    inspection = inspect_captures(paths, framing, source_encoding=source_encoding)
+    inspection = inspect_captures(paths, framing, source_encoding=settings.source_encoding)
     values = inspection.to_dict()
     Printing(as_json, report_file).show(values, lambda output: write_inspection(output, inspection))
 
@@ -161,13 +150,13 @@ def inspect_command(
 @app.command("status")
 def status_command(
     target: Target,
-    at: Annotated[
-        int | None,
-        typer.Option("--at", help="Show the Delta version that each table had after this run.", metavar="RUN"),
-    ] = None,
     as_of: Annotated[
         str | None,
-        typer.Option("--as-of", help="Write a query for each table as of this LSN or time.", metavar="TS|LSN"),
+        typer.Option(
+            "--as-of",
+            help="Write a query for each table as of a time, an LSN, or a run (with its tables' Delta versions).",
+            metavar="TS|LSN|RUN",
+        ),
     ] = None,
     table: Annotated[
         str | None,
@@ -177,14 +166,17 @@ def status_command(
     source: Sources = None,
     as_json: Json = False,
     report_file: Report = None,
-    with_traceback: Traceback = False,
 ) -> None:
     """Show a target's runs, its applied LSN, and the transactions that are still open."""
     given = None if config is None else configuration(config)
-    if (as_of is not None and at is not None) or (as_of is None and table is not None):
-        raise ConfigError("--table goes with --as-of, and --at without it", remedy="Leave some of them out")
+    at = int(as_of) if as_of is not None and as_of.isdecimal() else None
+    if table is not None and (as_of is None or at is not None):
+        raise ConfigError("--table goes with --as-of a time or an LSN", remedy="Leave it out")
     printing = Printing(as_json, report_file)
-    if as_of is not None:
+    if as_of is not None and at is None:
+        from walreplay.job.as_of import moment_of
+
+        moment_of(as_of)  # said before Spark starts, if it cannot be read
         settings = settings_to_ask(given, source)
         moment = asked(lambda spark: walreplay.as_of(spark, target, as_of, table, settings))
         printing.show(moment.to_dict(), lambda output: write_as_of(output, moment))
@@ -202,31 +194,3 @@ def status_command(
         return
     found = asked(lambda spark: walreplay.status(spark, target))
     printing.show(found.to_dict(), lambda output: write_status(output, found))
-
-
-@app.command("sql")
-def sql_command(
-    name: Annotated[str | None, typer.Argument(help="The script to print.", metavar="NAME")] = None,
-    into: Annotated[str | None, typer.Option("--into", help="Copy all of them there.", metavar="FOLDER")] = None,
-    with_traceback: Traceback = False,
-) -> None:
-    """List, print or copy the scripts for the source: SQL and shell.  Needs no Spark."""
-    from walreplay.scripts import about, copy_scripts, script, script_names
-
-    output = Screen()
-    if into is not None:
-        if name is not None:
-            raise ConfigError("all scripts are copied", remedy="Leave out the name, or --into")
-        copy_scripts(Path(into))
-    elif name is not None:
-        output.lines(script(name))
-    else:
-        output.table(("script", "what it does"), [(one, about(script(one))) for one in script_names()])
-
-
-def _check_framing(framing: str | None) -> None:
-    from walreplay.protocol.framing import Framing
-
-    known = [item.value for item in Framing]
-    if framing is not None and framing not in known:
-        raise ConfigError(f"--framing {framing}: there is no such framing", remedy=f"There are {', '.join(known)}")

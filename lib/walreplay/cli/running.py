@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol, TypeVar
 
 import typer
 
-from walreplay.cli.printing import Printing, write_report
+from walreplay.cli.printing import Printing
 from walreplay.console import Screen, progress_shown
 from walreplay.errors import ConfigError
 from walreplay.names import Output
@@ -18,7 +18,6 @@ from walreplay.names import Output
 if TYPE_CHECKING:
     from walreplay.config import Configuration
     from walreplay.progress import Progress
-    from walreplay.report import RunReport
 
 
 class _Dictable(Protocol):
@@ -51,15 +50,14 @@ def captures_given(captures: str | None) -> str:
     return captures
 
 
-def run(work: Callable[[Any, Progress], _Result], *, quiet: bool) -> tuple[Any, _Result]:
+def run(work: Callable[[Any, Progress], _Result], *, quiet: bool) -> _Result:
     """Start Spark, and do some work with it under the progress display."""
     progress = progress_shown(quiet=quiet)
     try:
         progress.stage("start Spark", None)
         from walreplay.session.session import build_session
 
-        spark = build_session(progress=progress)
-        return spark, work(spark, progress)
+        return work(build_session(progress=progress), progress)
     finally:
         progress.done()
 
@@ -76,26 +74,6 @@ def print_report(report: _Report, write: Callable[[Screen, _Report], None], prin
     printing.show(report.to_dict(), lambda output: write(output, report))
 
 
-def print_with_rows(spark: Any, report: RunReport, printing: Printing, *, show: int) -> None:
-    """Print a report, and for people the first rows of each of its tables."""
-    print_report(report, write_report, printing)
-    if not printing.as_json:
-        print_rows(spark, report, show)
-
-
-def print_rows(spark: Any, report: RunReport, show: int) -> None:
-    """Print the first rows of each of a report's tables."""
-    if not show:
-        return
-    from walreplay.delta.statements import first_rows
-
-    output = Screen()
-    for table in report.tables:
-        columns, rows = first_rows(spark, table.location, show)
-        output.line()
-        output.table(columns, rows, title=table.name)
-
-
 TRACEBACK_VARIABLE: Final = "WALREPLAY_TRACEBACK"
 LOG_VARIABLE: Final = "WALREPLAY_LOG"
 
@@ -109,7 +87,6 @@ Sources = Annotated[
         "--source", help="Only this source of the configuration; several by several --source.", metavar="NAME"
     ),
 ]
-AtOnce = Annotated[int, typer.Option("--at-once", help="So many sources at the same time.", metavar="N", min=1)]
 Config = Annotated[str | None, typer.Option("--config", help="Configuration (YAML).", metavar="FILE")]
 Index = Annotated[
     str | None,
@@ -133,9 +110,6 @@ Target = Annotated[
     str,
     typer.Option("--target", help="Folder of the Delta tables, or catalog[.schema].", metavar="URI|CATALOG[.SCHEMA]"),
 ]
-Traceback = Annotated[
-    bool, typer.Option("--traceback", help=f"Show the Python traceback of an error (or set {TRACEBACK_VARIABLE}=1).")
-]
 AllowGaps = Annotated[
     bool, typer.Option("--allow-gaps", help="Continue where something is missing; incomplete transactions are named.")
 ]
@@ -147,4 +121,3 @@ Outputs = Annotated[
     typer.Option("--output", help=f"{', '.join(Output)}; else all that the configuration wants.", metavar="NAME"),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and write nothing.")]
-Show = Annotated[int, typer.Option("--show", help="Print the first rows of each table.", metavar="ROWS", min=0)]

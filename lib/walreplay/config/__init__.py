@@ -25,26 +25,19 @@ from walreplay.config.keys import (
     COMMIT_LSN,
     COMMIT_TS,
     DropColumnPolicy,
-    MetadataSettings,
-    MissingRowPolicy,
     OrderName,
     RecreatePolicy,
     TypeChangePolicy,
     same_columns,
 )
-from walreplay.config.model import CaptureSettings, LedgerSettings, OriginSettings, Settings, TableSettings
+from walreplay.config.model import Settings, TableSettings
 
 __all__ = [
     "COMMIT_LSN",
     "COMMIT_TS",
-    "CaptureSettings",
     "Configuration",
     "DropColumnPolicy",
-    "LedgerSettings",
-    "MetadataSettings",
-    "MissingRowPolicy",
     "OrderName",
-    "OriginSettings",
     "RecreatePolicy",
     "Settings",
     "SourceSettings",

@@ -10,35 +10,19 @@ import os
 import re
 from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 import yaml
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
-from walreplay.config.keys import (
-    Expressions,
-    Name,
-    Operations,
-    Outputs,
-    StrictModel,
-    check_encoding,
-    check_schema_template,
-    none_is_empty,
-    validated,
-)
-from walreplay.config.model import CaptureSettings, ObjectSettings, OriginSettings, Settings
+from walreplay.config.keys import Expressions, Name, validated
+from walreplay.config.model import OneOfSeveral, Settings, SourceOptions, inherited
 from walreplay.errors import ConfigError
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.\-]{0,62}")
 
 _OF_ALL: Final = frozenset({"sources", "shared_tables"})
 """What is said of all sources together, and not of each."""
-
-_LISTS: Final = ("table_include_list", "table_exclude_list")
 
 
 def is_source_name(name: str) -> bool:
@@ -53,47 +37,17 @@ def _check_name(name: str) -> str:
     return name
 
 
-def _place_alone(value: Any) -> Any:
-    """Accept the place alone, without options."""
-    return {"uri": value} if isinstance(value, str) else value
+class SourceSettings(SourceOptions):
+    """One source: its captures, and what it has in place of what is said of all sources."""
 
-
-class SourceCaptures(CaptureSettings):
-    """Where a source's captures are; what is said of how they are read takes the place of the common options."""
-
-    uri: Name
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """The options that are said, by their names."""
-        return {name: getattr(self, name) for name in self.model_fields_set if name != "uri"}
-
-
-class SourceSettings(StrictModel):
-    """One source: its captures, and what it has in place of what is common; None takes that."""
-
-    captures: Annotated[SourceCaptures, BeforeValidator(_place_alone)]
-    source: Name | None = None
-    """See `Settings.source`: the captures' root, unless they were moved."""
-    destination_schema: Annotated[Name, AfterValidator(check_schema_template)] | None = None
-    objects: Annotated[tuple[ObjectSettings, ...], Field(strict=False)] | None = None
-    """In addition to the common ones; of a table that stands in both, these count."""
-    table_include_list: Expressions | None = None
-    """Either of the lists takes the place of both of the common ones."""
-    table_exclude_list: Expressions | None = None
-    origins: OriginSettings | None = None
-    source_encoding: Annotated[Name, AfterValidator(check_encoding)] | None = None
-    skipped_operations: Operations | None = None
-    outputs: Outputs | None = None
-    run_bytes: Annotated[int, Field(ge=1)] | None = None
+    captures: Name
+    """The folder (or file, or glob) of its capture files."""
 
 
 class Configuration(Settings):
     """What a configuration holds: the settings of one source, or ``sources`` and what is common to them."""
 
-    sources: Annotated[
-        dict[Annotated[Name, AfterValidator(_check_name)], SourceSettings], BeforeValidator(none_is_empty)
-    ] = Field(default_factory=dict)
+    sources: dict[Annotated[Name, AfterValidator(_check_name)], SourceSettings] = Field(default_factory=dict)
     shared_tables: Expressions | None = None
     """Regular expressions over the whole of a mirror's ``schema.table``: tables that several sources write to."""
 
@@ -120,7 +74,7 @@ class Configuration(Settings):
     @property
     def captures_of(self) -> Mapping[str, str]:
         """The place of each source's captures, by the sources' names."""
-        return {name: source.captures.uri for name, source in self.sources.items()}
+        return {name: source.captures for name, source in self.sources.items()}
 
     def chosen(self, names: Sequence[str] | None = None) -> tuple[str, ...]:
         """Return sources in the configuration's order.
@@ -148,18 +102,10 @@ class Configuration(Settings):
         """
         self.chosen([name])
         own = self.sources[name]
-        values = {key: getattr(self, key) for key in self.model_fields_set if key not in _OF_ALL}
-        given = {key: getattr(own, key) for key in own.model_fields_set}
-        if "table_include_list" in given or "table_exclude_list" in given:
-            values = {key: value for key, value in values.items() if key not in _LISTS}
-        if own.objects is not None:
-            mine = {_table_of(item) for item in own.objects}
-            given["objects"] = (*(item for item in self.objects if _table_of(item) not in mine), *own.objects)
-        given["captures"] = self.captures.model_copy(update=own.captures.options)
+        said = {key: value for key, value in own.said.items() if key != "captures"}
         siblings = tuple(other for other in self.sources if other != name)
-        return Settings.from_mapping({**values, **given}).as_one_of(
-            name, own.captures.uri, siblings, self.shared_tables or ()
-        )
+        place = OneOfSeveral(name, own.captures, siblings, self.shared_tables or ())
+        return self._as_called(inherited(self._common, said)).at(place)
 
     def single(self) -> Settings:
         """Return the settings of a configuration that has no sources.
@@ -173,24 +119,16 @@ class Configuration(Settings):
                 remedy="Leave --captures out; in Python, walreplay.apply_sources takes it, and others take one "
                 "source's settings: walreplay.source_settings(config, name)",
             )
-        return Settings.from_mapping({key: getattr(self, key) for key in self.model_fields_set if key not in _OF_ALL})
+        return self._as_called(self._common)
 
-    def allowing_gaps(self) -> Self:
-        """Return the same with ``captures: allow_gaps`` set, whatever a source says of it."""
-        return self._with_captures({"allow_gaps": True})
+    @property
+    def _common(self) -> dict[str, Any]:
+        return {key: value for key, value in self.said.items() if key not in _OF_ALL}
 
-    def _with_captures(self, options: Mapping[str, Any]) -> Self:
-        sources = {
-            name: one.model_copy(update={"captures": one.captures.model_copy(update=options)})
-            for name, one in self.sources.items()
-        }
-        return self.model_copy(
-            update={"captures": self.captures.model_copy(update=options), "sources": sources},
-        )
-
-
-def _table_of(item: ObjectSettings) -> tuple[str, str]:
-    return item.table.source_schema, item.table.source_table
+    def _as_called(self, said: Mapping[str, Any]) -> Settings:
+        """Return settings, with what a call has added to these."""
+        found = Settings.from_mapping(said)
+        return found._copied(_allow_gaps=self.allow_gaps, _accept_changed_tables=self.accept_changed_tables)
 
 
 _MOST_TEXT: Final = 16 << 20
@@ -265,7 +203,8 @@ def make_configuration(config: str | os.PathLike[str] | Mapping[str, Any] | Sett
     if isinstance(config, Configuration):
         return config
     if isinstance(config, Settings):
-        return Configuration.from_mapping({key: getattr(config, key) for key in config.model_fields_set})
+        found = Configuration.from_mapping(config.said)
+        return found._copied(_allow_gaps=config.allow_gaps, _accept_changed_tables=config.accept_changed_tables)
     return Configuration.from_mapping(config) if isinstance(config, Mapping) else load_configuration(config)
 
 

@@ -3,7 +3,7 @@
 - Checks beyond a key's type raise a ValueError, to which pydantic adds the place.
 - `check_properties`: which Delta properties a mirror table may have, and their values.
 - The types of keys: the words, lists and mappings that are allowed.
-- `StrictModel` and `OfSource`, the base of all models; `MetadataSettings`, the names of columns beside the source's.
+- `StrictModel`, the base of all models.
 - `validated` checks values against a model: where the first problems are, and what was expected there.
 
 All of it is checked before anything is read or written.
@@ -26,19 +26,18 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    PrivateAttr,
     ValidationError,
     model_validator,
 )
 
 from walreplay.errors import ConfigError
-from walreplay.names import RESERVED_COLUMNS, Output
+from walreplay.names import Output
 from walreplay.protocol.framing import Framing
 from walreplay.types.names import type_named
 from walreplay.types.text import codec_of
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    pass
 
 
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
@@ -64,7 +63,7 @@ def each_once(what: str) -> Callable[[tuple[str, ...]], tuple[str, ...]]:
 def check_origins(names: tuple[str, ...]) -> tuple[str, ...]:
     """Refuse ``any``, which is no origin's name."""
     if any(name.lower() == _EVERY_ORIGIN for name in names):
-        raise ValueError("any is no origin's name: leave origins out to have the changes of all of them")
+        raise ValueError("any is no origin's name: leave the list out to have the changes of all of them")
     return names
 
 
@@ -108,13 +107,6 @@ def check_outputs(value: Any) -> Any:
     return [name.strip() for name in value.split(",")] if isinstance(value, str) else value
 
 
-def check_output_name(name: str) -> str:
-    """Refuse a name with a schema in front, or with braces that stand for nothing."""
-    if any(brace in name.replace("{table}", "") for brace in "{}"):
-        raise ValueError("knows {table}, which stands for the name of the mirror's table, and no other braces")
-    return check_table_name(name)
-
-
 def check_table_name(name: str) -> str:
     """Refuse a name with a schema in front."""
     if "." in name:
@@ -142,12 +134,6 @@ def check_clustering(names: tuple[str, ...]) -> tuple[str, ...]:
     if len(names) > _MOST_CLUSTERING:
         raise ValueError(f"takes {_MOST_CLUSTERING} columns at most")
     return names
-
-
-def check_track_lists(one: tuple[str, ...] | None, other: tuple[str, ...] | None) -> None:
-    """Refuse both lists of the columns whose changes begin versions."""
-    if one is not None and other is not None:
-        raise ValueError("may have track_history_column_list or track_history_except_column_list, not both")
 
 
 def check_renames(names: dict[str, str]) -> dict[str, str]:
@@ -215,11 +201,6 @@ def same_columns(name: str, renames: Iterable[tuple[str, str]]) -> frozenset[str
         if more == found:
             return frozenset(found)
         found = more
-
-
-def none_is_empty(value: Any) -> Any:
-    """Treat a section whose lines are all commented out, which YAML reads as null, as an empty one."""
-    return {} if value is None else value
 
 
 _DELTA: Final = "delta."
@@ -309,26 +290,28 @@ OrderName = Literal["natural", "path", "modified"]
 TypeChangePolicy = Literal["rewrite", "stop"]
 RecreatePolicy = Literal["replace", "keep", "stop"]
 DropColumnPolicy = Literal["keep", "drop"]
-MissingRowPolicy = Literal["warn", "stop"]
-HistoryChanges = Literal["collapse", "keep"]
 Operation = Literal["c", "u", "d", "t"]
 """Debezium's letters: inserts, updates, deletes, truncates."""
 
 COMMIT_LSN: Final = "__commit_lsn"
 COMMIT_TS: Final = "__commit_ts"
 
-DEFAULT_NAMES: Final = {output.value: output.table for output in Output if output is not Output.MIRROR}
-"""What the tables of outputs are called; ``{table}`` stands for the mirror's name."""
-
 _FRAMINGS: Final = ("auto", *(framing.value for framing in Framing))
 _OUTPUTS: Final = tuple(output.value for output in Output)
-_FURTHER: Final = tuple(DEFAULT_NAMES)
 if TYPE_CHECKING:
     FramingName: TypeAlias = str
     OutputName: TypeAlias = str
-    FurtherOutput: TypeAlias = str
 else:
-    FramingName, OutputName, FurtherOutput = Literal[_FRAMINGS], Literal[_OUTPUTS], Literal[_FURTHER]
+    FramingName, OutputName = Literal[_FRAMINGS], Literal[_OUTPUTS]
+
+LEFT_OUT_BY_NULL: Final = frozenset({"commit_lsn_column", "commit_ts_column", "rescued_data_column"})
+"""Keys that have null for a column that is left out; null says nothing elsewhere."""
+
+DELETED: Final = "__deleted"
+SOURCE: Final = "__source"
+LOG_COLUMNS: Final = ("__op", "__ordinal", "__unchanged", "__xid", "__origin", "__file", "__offset", "__before")
+HISTORY_COLUMNS: Final = ("__START_AT", "__END_AT", "__start_lsn", "__end_lsn", "__ordinal", "__op")
+"""Metadata columns of a mirror with soft deletes, of shared tables, of change logs, and of histories."""
 
 Name = Annotated[str, Field(min_length=1)]
 # YAML has lists, never tuples: the sequence itself is taken leniently, its items are not.
@@ -359,7 +342,6 @@ Outputs = Annotated[
     AfterValidator(each_once("output")),
     BeforeValidator(check_outputs),
 ]
-OutputNames = dict[FurtherOutput, Annotated[Name, AfterValidator(check_output_name)]]
 
 AddedDefaults = Annotated[dict[Name, str], Field(min_length=1), BeforeValidator(defaults_of)]
 
@@ -373,99 +355,22 @@ ClusterColumns = Annotated[
 
 
 class StrictModel(BaseModel):
-    """Keys and values: nothing is converted, and no key is unknown."""
+    """Keys and values: nothing is converted, and no key is unknown.  A key without a value says nothing."""
 
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid", hide_input_in_errors=True)
 
-
-class OfSource(StrictModel):
-    """Settings that may be those of one of several sources, which no key says."""
-
-    _ledger_name: str | None = PrivateAttr(default=None)
-    _siblings: tuple[str, ...] = PrivateAttr(default=())
-    _captures_uri: str | None = PrivateAttr(default=None)
-    _shared: tuple[str, ...] = PrivateAttr(default=())
-
-    @property
-    def ledger_name(self) -> str | None:
-        """The source whose ledger the target has beside those of others; None where the target is of one source."""
-        return self._ledger_name
+    @model_validator(mode="before")
+    @classmethod
+    def _without_empty(cls, values: Any) -> Any:
+        if not isinstance(values, Mapping):
+            return values
+        known = cls.model_fields.keys() - LEFT_OUT_BY_NULL
+        return {key: value for key, value in values.items() if value is not None or key not in known}
 
     @property
-    def siblings(self) -> tuple[str, ...]:
-        """The other sources of the same target."""
-        return self._siblings
-
-    @property
-    def captures_uri(self) -> str | None:
-        """The place of the source's captures; None where the target is of one source."""
-        return self._captures_uri
-
-    def shares_table(self, schema: str, table: str) -> bool:
-        """Return whether a table of the target, by its mirror's name, has rows of several sources."""
-        name = f"{schema}.{table}"
-        return any(expression(text).fullmatch(name) for text in self._shared)
-
-    def as_one_of(self, name: str, captures: str, siblings: tuple[str, ...], shared: tuple[str, ...] = ()) -> Self:
-        """Return the same settings as those of one of several sources.
-
-        Args:
-            shared: regular expressions over the names of the target's tables that several sources write to.
-        """
-        found = self.model_copy()
-        found._ledger_name, found._captures_uri, found._siblings = name, captures, siblings
-        found._shared = shared
-        return found
-
-
-class MetadataSettings(StrictModel):
-    """The names of a mirror table's metadata columns; None leaves a column out."""
-
-    commit_lsn: Name | None = COMMIT_LSN
-    commit_ts: Name | None = COMMIT_TS
-    rescued_data: Name | None = "_rescued_data"
-    """Left out, a value that its column's type cannot hold stops the run: it has nowhere to go."""
-    deleted: Name | None = "__deleted"
-    """Only in tables with soft deletes."""
-    op: Name = "__op"
-    """This and the next in histories and change logs."""
-    ordinal: Name = "__ordinal"
-    xid: Name | None = "__xid"
-    """This and the following only in change logs, which have the commit's LSN and time in any case."""
-    origin: Name | None = "__origin"
-    file: Name | None = "__file"
-    offset: Name | None = "__offset"
-    before: Name | None = "__before"
-    unchanged: Name = "__unchanged"
-    start_at: Name = "__START_AT"
-    """This and the following only in histories."""
-    end_at: Name = "__END_AT"
-    start_lsn: Name = "__start_lsn"
-    end_lsn: Name = "__end_lsn"
-    source: Name = "__source"
-    """Only in tables that several sources share (``shared_tables``)."""
-
-    @model_validator(mode="after")
-    def _distinct(self) -> MetadataSettings:
-        names = [*filter(None, dict(self).values()), *self.usual]
-        for name in names:
-            # Delta does not tell upper case from lower.
-            if name.lower() in RESERVED_COLUMNS:
-                raise ValueError(f"{name} is a name that Delta keeps for itself")
-            if sum(name.lower() == other.lower() for other in names) > 1:
-                raise ValueError(f"two of the columns are called {name}")
-        return self
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names of those that are not left out, of the mirror's tables."""
-        given = (self.commit_lsn, self.commit_ts, self.rescued_data, self.deleted)
-        return tuple(name for name in given if name is not None)
-
-    @property
-    def usual(self) -> list[str]:
-        """The usual names of the commit's LSN and time, as far as mirrors do without them: change logs have both."""
-        return [usual for own, usual in ((self.commit_lsn, COMMIT_LSN), (self.commit_ts, COMMIT_TS)) if own is None]
+    def said(self) -> dict[str, Any]:
+        """What is said, by key; other keys have their defaults."""
+        return {name: getattr(self, name) for name in type(self).model_fields if name in self.model_fields_set}
 
 
 _Place = tuple[int | str, ...]

@@ -1,6 +1,7 @@
 """The configuration's models, with defaults.  They are checked strictly before anything is read or written.
 
-`Narrowed` is a part of the tables or outputs: what one call wants of all that the configuration does.
+`TableOptions` can be said of all tables and of one, `SourceOptions` of all sources and of one: what is said of one
+comes first (`inherited`).  `Narrowed` is a part of the tables or outputs: what one call wants of the configuration.
 """
 
 from __future__ import annotations
@@ -12,23 +13,23 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, SecretStr, model_validator
 
 from walreplay.config.keys import (
-    DEFAULT_NAMES,
+    COMMIT_LSN,
+    COMMIT_TS,
+    DELETED,
+    HISTORY_COLUMNS,
+    LOG_COLUMNS,
+    SOURCE,
     AddedDefaults,
     ClusterColumns,
     ColumnNames,
     DropColumnPolicy,
     Expressions,
     FramingName,
-    HistoryChanges,
-    MetadataSettings,
-    MissingRowPolicy,
     Name,
-    OfSource,
     Operation,
     Operations,
     OrderName,
     OriginNames,
-    OutputNames,
     Outputs,
     RecreatePolicy,
     StrictModel,
@@ -43,14 +44,12 @@ from walreplay.config.keys import (
     check_scd_type,
     check_schema_template,
     check_table_name,
-    check_track_lists,
     expression,
-    none_is_empty,
     same_columns,
     validated,
 )
 from walreplay.errors import ConfigError
-from walreplay.names import Output, RowKind
+from walreplay.names import RESERVED_COLUMNS, Output, RowKind
 from walreplay.task_settings import Origins, TaskSettings
 from walreplay.types.registry import DecimalMode, TypeOptions
 from walreplay.types.text import codec_of
@@ -124,41 +123,59 @@ def tables_named(text: str) -> str:
     return text
 
 
-class CaptureSettings(StrictModel):
-    """Which files are captures, and their framing and order."""
-
-    framing: FramingName = "auto"
-    pattern: Name | None = None
-    """Glob of the files' names; None takes every file."""
-    recursive: bool = True
-    order: OrderName = "natural"
-    """The order of the files in the stream: see `walreplay.listing.sort_key`."""
-    allow_gaps: bool = False
-    """Continue where the bytes prove, or the files' numbers suggest, that something is missing."""
-    index: bool = False
-    """Whether runs write what they find to the archive's index, in the captures' folder."""
+_EITHER: Final = (
+    ("table_include_list", "table_exclude_list"),
+    ("origin_include_list", "origin_exclude_list"),
+    ("include_columns", "exclude_columns"),
+    ("track_history_column_list", "track_history_except_column_list"),
+)
+"""Lists of which one may be given, and which stands in place of both."""
 
 
-class OriginSettings(StrictModel):
-    """Whose changes are wanted, by replication origin."""
+def inherited(common: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is said of one table or source, and what is said of all where nothing is said of the one.
 
-    include: OriginNames | None = None
-    exclude: OriginNames | None = None
+    Properties of one are in addition to those of all, and so are tables under ``objects``.
+    """
+    left = {name for pair in _EITHER if not own.keys().isdisjoint(pair) for name in pair}
+    found = {**{name: value for name, value in common.items() if name not in left}, **own}
+    if "table_properties" in own:
+        found["table_properties"] = {**common.get("table_properties", {}), **own["table_properties"]}
+    if "objects" in own:
+        mine = {item.name for item in own["objects"]}
+        found["objects"] = (*(item for item in common.get("objects", ()) if item.name not in mine), *own["objects"])
+    return found
+
+
+class TableOptions(StrictModel):
+    """What can be said of one table, and of all tables."""
+
+    outputs: Outputs = ("mirror",)
+    """What a source table becomes: see `walreplay.names`."""
+    soft_deletes: bool = False
+    """A deleted row stays, marked."""
+    on_type_change: TypeChangePolicy = "rewrite"
+    on_recreate: RecreatePolicy = "replace"
+    on_drop_column: DropColumnPolicy = "keep"
+    track_history_column_list: TrackedColumns | None = None
+    """In a history, only changes of these columns begin versions; others are made in the open one."""
+    track_history_except_column_list: TrackedColumns | None = None
+    """In a history, changes of these columns alone begin no version."""
+    table_properties: TableProperties = Field(default_factory=dict)
+    """Properties of mirror tables, Delta's and the user's own."""
+    cluster_by: ClusterColumns = ()
+    """The columns that mirror tables are clustered by."""
 
     @model_validator(mode="after")
-    def _one_of_them(self) -> OriginSettings:
-        if self.include is not None and self.exclude is not None:
-            raise ValueError("may have include or exclude, not both")
+    def _one_of_two(self) -> Self:
+        for one, other in _EITHER:
+            if getattr(self, one, None) is not None and getattr(self, other, None) is not None:
+                raise ValueError(f"may have {one} or {other}, not both")
         return self
 
-    @property
-    def plain(self) -> Origins:
-        """The same without pydantic."""
-        return Origins(self.include, self.exclude)
 
-
-class TableSettings(StrictModel):
-    """The options of one source table; None takes the value for all tables."""
+class TableSettings(TableOptions):
+    """The options of one source table."""
 
     source_schema: Name
     source_table: Name
@@ -177,24 +194,15 @@ class TableSettings(StrictModel):
     """What rows that are older than a column have in it, as PostgreSQL's text: applied when the column is added."""
     type_overrides: TypeOverrides | None = None
     """Columns that are read as another type than their own, by that type's name: see `walreplay.types.names`."""
-    table_properties: TableProperties | None = None
-    """Properties of the mirror table, besides those and in place of those that all tables have."""
-    cluster_by: ClusterColumns | None = None
-    """The columns that the mirror table is clustered by; none where it is empty."""
-    outputs: Outputs | None = None
-    output_names: Annotated[OutputNames, Field(min_length=1)] | None = None
-    """What its further tables are called, in place of what all tables' are."""
     scd_type: Annotated[Literal[1, 2], BeforeValidator(check_scd_type)] = 1
     """2: in place of the mirror there is a history, under the mirror's name."""
-    soft_deletes: bool | None = None
-    on_type_change: TypeChangePolicy | None = None
-    on_recreate: RecreatePolicy | None = None
-    on_drop_column: DropColumnPolicy | None = None
-    on_missing_row: MissingRowPolicy | None = None
-    history_changes: HistoryChanges | None = None
-    track_history_column_list: TrackedColumns | None = None
-    track_history_except_column_list: TrackedColumns | None = None
-    """Either, in place of either for all tables."""
+
+    def name_of(self, output: Output) -> str:
+        """Return the name of the table of an output; its schema is the mirror's."""
+        name = self.destination[1]
+        if output is Output.MIRROR or (output is Output.HISTORY and self.scd_type == 2):
+            return name
+        return f"{name}__history" if output is Output.HISTORY else f"{name}__changes"
 
     @property
     def renames(self) -> tuple[tuple[str, str], ...]:
@@ -230,31 +238,15 @@ class TableSettings(StrictModel):
 
     @model_validator(mode="after")
     def _agree(self) -> TableSettings:
-        if self.include_columns is not None and self.exclude_columns is not None:
-            raise ValueError("may have include_columns or exclude_columns, not both")
-        check_track_lists(self.track_history_column_list, self.track_history_except_column_list)
-        for key, names in (
-            ("keys", self.keys),
-            ("column_mask_hash", self.column_mask_hash),
-            ("added_defaults", self.added_defaults),
-            ("type_overrides", self.type_overrides),
-            ("track_history_column_list", self.track_history_column_list),
-            ("track_history_except_column_list", self.track_history_except_column_list),
+        for key in (
+            *("keys", "column_mask_hash", "added_defaults", "type_overrides"),
+            *("track_history_column_list", "track_history_except_column_list"),
         ):
-            for name in names or ():
+            for name in getattr(self, key) or ():
                 if not self.wants_column(name):
                     what = "not in include_columns" if self.include_columns else "in exclude_columns as well"
                     raise ValueError(f"{name!r} is in {key}, but {what}")
         return self
-
-
-class LedgerSettings(StrictModel):
-    """How long a target's ledger remembers, and how often it is kept small."""
-
-    keep_days: Annotated[int, Field(ge=1)] | None = None
-    """Runs that ended so many days ago are forgotten; None forgets none."""
-    compact_every: Annotated[int, Field(ge=0)] = 50
-    """Once in so many runs, the files of the ledger's tables are written together; 0 for never."""
 
 
 class ObjectSettings(StrictModel):
@@ -262,98 +254,112 @@ class ObjectSettings(StrictModel):
 
     table: TableSettings
 
+    @property
+    def name(self) -> str:
+        """The source table's, as ``schema.table``."""
+        return f"{self.table.source_schema}.{self.table.source_table}"
+
 
 def _each_table_once(objects: tuple[ObjectSettings, ...]) -> tuple[ObjectSettings, ...]:
-    names = [(item.table.source_schema, item.table.source_table) for item in objects]
+    names = [item.name for item in objects]
     for name in names:
         if names.count(name) > 1:
-            raise ValueError(f"must name each table once, and {'.'.join(name)} stands there twice")
+            raise ValueError(f"must name each table once, and {name} stands there twice")
     return objects
 
 
-class Settings(OfSource):
-    """The whole configuration; the defaults suit most users."""
+class SourceOptions(TableOptions):
+    """What can be said of one source, and of all sources."""
 
     source: Name | None = None
     """What makes one stream of transactions; None takes the captures' root for its name."""
-    captures: Annotated[CaptureSettings, BeforeValidator(none_is_empty)] = CaptureSettings()
-    destination_schema: Annotated[Name, AfterValidator(check_schema_template)] | None = None
-    """The schema of mirror tables whose entry under ``objects`` names none; None takes the source's."""
-    origins: Annotated[OriginSettings, BeforeValidator(none_is_empty)] = OriginSettings()
-    objects: Annotated[
-        tuple[ObjectSettings, ...],
-        Field(strict=False),
-        BeforeValidator(lambda value: () if value is None else value),
-        AfterValidator(_each_table_once),
-    ] = ()
+    framing: FramingName = "auto"
+    file_pattern: Name | None = None
+    """Glob of the capture files' names; None takes every file."""
+    file_order: OrderName = "natural"
+    """The order of the files in the stream: see `walreplay.listing.sort_key`."""
+    source_encoding: Annotated[Name, AfterValidator(check_encoding)] = "UTF8"
+    """The client_encoding that the captures were recorded with, by PostgreSQL's name."""
+    origin_include_list: OriginNames | None = None
+    """Whose changes are wanted, by replication origin."""
+    origin_exclude_list: OriginNames | None = None
     table_include_list: Expressions | None = None
     """Regular expressions over the whole of ``schema.table``; None wants every table."""
     table_exclude_list: Expressions | None = None
+    objects: Annotated[tuple[ObjectSettings, ...], Field(strict=False), AfterValidator(_each_table_once)] = ()
+    destination_schema: Annotated[Name, AfterValidator(check_schema_template)] | None = None
+    """The schema of mirror tables whose entry under ``objects`` names none; None takes the source's."""
     skipped_operations: Operations = ()
     """Changes of these kinds are left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class OneOfSeveral:
+    """Which of several sources settings are of; the defaults are for a target of one source.
+
+    Attributes:
+        ledger_name: the source whose ledger the target has beside those of others.
+        captures: where the source's captures are.
+        siblings: the other sources of the same target.
+        shared: regular expressions over the names of the target's tables that several sources write to.
+    """
+
+    ledger_name: str | None = None
+    captures: str | None = None
+    siblings: tuple[str, ...] = ()
+    shared: tuple[str, ...] = ()
+
+
+class Settings(SourceOptions):
+    """The whole configuration; the defaults suit most users."""
+
     decimal_handling_mode: DecimalMode = "precise"
     """What becomes of numeric, in all columns without an override."""
-    source_encoding: Annotated[Name, AfterValidator(check_encoding)] = "UTF8"
-    """The client_encoding that the captures were recorded with, by PostgreSQL's name."""
-    metadata_columns: Annotated[MetadataSettings, BeforeValidator(none_is_empty)] = MetadataSettings()
+    commit_lsn_column: Name | None = COMMIT_LSN
+    """The name of this metadata column and of the next two; None leaves one out."""
+    commit_ts_column: Name | None = COMMIT_TS
+    rescued_data_column: Name | None = "_rescued_data"
+    """Left out, a value that its column's type cannot hold stops the run: it has nowhere to go."""
     column_mask_salt: Annotated[SecretStr, Field(min_length=1)] | None = None
     """What goes into every masked column's hashes; it is shown nowhere."""
-    outputs: Outputs = ("mirror",)
-    """What each source table becomes: see `walreplay.names`."""
-    output_names: Annotated[OutputNames, BeforeValidator(none_is_empty)] = Field(default_factory=DEFAULT_NAMES.copy)
-    """What the tables of further outputs are called."""
-    soft_deletes: bool = False
-    """A deleted row stays, marked."""
-    on_type_change: TypeChangePolicy = "rewrite"
-    on_recreate: RecreatePolicy = "replace"
-    on_drop_column: DropColumnPolicy = "keep"
-    on_missing_row: MissingRowPolicy = "warn"
-    """An update or a delete does not find its row."""
-    history_changes: HistoryChanges = "collapse"
-    """Whether several changes of a row in one transaction are one version of it."""
-    track_history_column_list: TrackedColumns | None = None
-    """In a history, only changes of these columns begin versions; others are made in the open one."""
-    track_history_except_column_list: TrackedColumns | None = None
-    """In a history, changes of these columns alone begin no version."""
-    table_properties: Annotated[TableProperties, BeforeValidator(none_is_empty)] = Field(default_factory=dict)
-    """Properties of all mirror tables, Delta's and the user's own."""
-    cluster_by: ClusterColumns = ()
-    """The columns that all mirror tables are clustered by."""
     infer_renames: bool = True
     """A column that stands under another name where one of its type was, between others, was renamed."""
     announcements: Name | None = None
     """The prefix of the logical messages with which the source announces its tables; None reads none."""
-    ledger: Annotated[LedgerSettings, BeforeValidator(none_is_empty)] = LedgerSettings()
-    accept_changed_tables: bool = False
-    """Continue from tables that somebody else has changed since the last run, as they are."""
+    ledger_keep_days: Annotated[int, Field(ge=1)] | None = None
+    """Runs that ended so many days ago are forgotten by the ledger; None forgets none."""
     staging: Annotated[str, AfterValidator(check_folder)] | None = None
     """A folder for events while a run works, which driver and workers reach; None: in the target's own place."""
-    run_bytes: Annotated[int, Field(ge=1)] | None = None
-    """Bytes of captures that one run reads; a larger archive is several runs.  None goes by the cluster."""
     _narrowed: Narrowed = PrivateAttr(default=NOT_NARROWED)
+    _place: OneOfSeveral = PrivateAttr(default=OneOfSeveral())
+    _allow_gaps: bool = PrivateAttr(default=False)
+    _accept_changed_tables: bool = PrivateAttr(default=False)
 
     @model_validator(mode="after")
-    def _agree(self) -> Settings:
-        if self.table_include_list is not None and self.table_exclude_list is not None:
-            raise ValueError("may have table_include_list or table_exclude_list, not both")
-        check_track_lists(self.track_history_column_list, self.track_history_except_column_list)
+    def _distinct(self) -> Self:
+        fixed = {DELETED, SOURCE, *LOG_COLUMNS, *HISTORY_COLUMNS}
+        usual = ((self.commit_lsn_column, COMMIT_LSN), (self.commit_ts_column, COMMIT_TS))
+        # What a mirror does without, a change log has under its usual name.
+        names = [*(own or name for own, name in usual), *filter(None, [self.rescued_data_column]), *fixed]
+        for name in names:
+            # Delta does not tell upper case from lower.
+            if name.lower() in RESERVED_COLUMNS:
+                raise ValueError(f"{name} is a name that Delta keeps for itself")
+            if sum(name.lower() == other.lower() for other in names) > 1:
+                raise ValueError(f"two of the metadata columns are called {name}")
+        return self
+
+    @model_validator(mode="after")
+    def _agree(self) -> Self:
         for item in self.objects:
             table = item.table
-            name = f"{table.source_schema}.{table.source_table}"
             if not self.wants_table(table.source_schema, table.source_table):
                 key = "table_include_list" if self.table_include_list else "table_exclude_list"
-                raise ValueError(f"{name} stands under objects, but {key} leaves it out")
+                raise ValueError(f"{item.name} stands under objects, but {key} leaves it out")
             if table.column_mask_hash and self.column_mask_salt is None:
-                raise ValueError(f"{name} has a column_mask_hash, which needs a column_mask_salt")
-            if table.soft_deletes and self.metadata_columns.deleted is None:
-                raise ValueError(f"{name} has soft_deletes, which need metadata_columns.deleted")
-            if table.scd_type == 2 and table.outputs is not None and {"mirror", "history"} <= {*table.outputs}:
-                raise ValueError(f"{name} has scd_type 2, a history in place of its mirror, and outputs with both")
-        for name in self.output_names.values():
-            if "{table}" not in name:
-                raise ValueError(f"output_names must have {{table}} in {name!r}: all tables would have one name else")
-        if self.soft_deletes and self.metadata_columns.deleted is None:
-            raise ValueError("soft_deletes need metadata_columns.deleted")
+                raise ValueError(f"{item.name} has a column_mask_hash, which needs a column_mask_salt")
+            if table.scd_type == 2 and {"mirror", "history"} <= {*table.said.get("outputs", ())}:
+                raise ValueError(f"{item.name} has scd_type 2, a history in place of its mirror, and outputs with both")
         return self
 
     @classmethod
@@ -366,36 +372,71 @@ class Settings(OfSource):
         return validated(cls, values, path=None, document=None)
 
     def accepting_changed_tables(self) -> Self:
-        """Return the same settings with ``accept_changed_tables`` set."""
-        return self.model_copy(update={"accept_changed_tables": True})
+        """Return the same settings for a call that continues from tables as somebody else has changed them."""
+        return self._copied(_accept_changed_tables=True)
 
     def allowing_gaps(self) -> Self:
-        """Return the same settings with ``captures: allow_gaps`` set."""
-        return self.model_copy(update={"captures": self.captures.model_copy(update={"allow_gaps": True})})
+        """Return the same settings for a call that continues where something is missing."""
+        return self._copied(_allow_gaps=True)
 
-    def narrowed(self, to: Narrowed) -> Settings:
+    def narrowed(self, to: Narrowed) -> Self:
         """Return the same settings for a call that wants a part of the tables."""
+        return self._copied(_narrowed=to)
+
+    def at(self, place: OneOfSeveral) -> Self:
+        """Return the same settings as those of one of several sources."""
+        return self._copied(_place=place)
+
+    def _copied(self, **private: Any) -> Self:
         copy = self.model_copy()
-        copy._narrowed = to
+        for name, value in private.items():
+            setattr(copy, name, value)
         return copy
 
-    def with_outputs(self, outputs: Sequence[Output]) -> Settings:
+    def with_outputs(self, outputs: Sequence[Output]) -> Self:
         """Return the same settings for tables that have these outputs and no others.
 
         Raises:
             ConfigError: there is none of that kind yet.
         """
-        names = [output.value for output in outputs]
-        checked = Settings.from_mapping({"outputs": names}).outputs
-        objects = tuple(
-            one.model_copy(update={"table": one.table.model_copy(update={"outputs": None})}) for one in self.objects
-        )
-        return self.model_copy(update={"outputs": checked, "objects": objects})
+        checked = {"outputs": Settings.from_mapping({"outputs": [output.value for output in outputs]}).outputs}
+        objects = (one.model_copy(update={"table": one.table.model_copy(update=checked)}) for one in self.objects)
+        return self.model_copy(update={**checked, "objects": tuple(objects)})
+
+    @property
+    def allow_gaps(self) -> bool:
+        """Whether to continue where the bytes prove, or the files' numbers suggest, that something is missing."""
+        return self._allow_gaps
+
+    @property
+    def accept_changed_tables(self) -> bool:
+        """Whether to continue from tables that somebody else has changed since the last run, as they are."""
+        return self._accept_changed_tables
+
+    @property
+    def ledger_name(self) -> str | None:
+        """The source whose ledger the target has beside those of others; None where the target is of one source."""
+        return self._place.ledger_name
+
+    @property
+    def siblings(self) -> tuple[str, ...]:
+        """The other sources of the same target."""
+        return self._place.siblings
+
+    @property
+    def captures_uri(self) -> str | None:
+        """The place of the source's captures; None where the target is of one source."""
+        return self._place.captures
+
+    def shares_table(self, schema: str, table: str) -> bool:
+        """Return whether a table of the target, by its mirror's name, has rows of several sources."""
+        name = f"{schema}.{table}"
+        return any(expression(text).fullmatch(name) for text in self._place.shared)
 
     @property
     def makes_mirrors(self) -> bool:
         """Whether any table may have a mirror."""
-        given = [self.outputs, *(one.table.outputs for one in self.objects if one.table.outputs is not None)]
+        given = [self.outputs, *(one.table.outputs for one in self.objects if "outputs" in one.table.said)]
         return any(Output(name).rows is RowKind.CURRENT for names in given for name in names)
 
     @property
@@ -409,12 +450,17 @@ class Settings(OfSource):
 
     def wants_origin(self, origin: str | None) -> bool:
         """Return whether the changes of a replication origin are wanted; None: made on the server itself."""
-        return self.origins.plain.wants(origin)
+        return self.origins.wants(origin)
+
+    @property
+    def origins(self) -> Origins:
+        """The replication origins whose changes are wanted."""
+        return Origins(self.origin_include_list, self.origin_exclude_list)
 
     @property
     def of_tasks(self) -> TaskSettings:
         """What tasks have to know."""
-        return TaskSettings(self.origins.plain, frozenset(self.skipped_operations), self.source_codec, self.mask_salt)
+        return TaskSettings(self.origins, frozenset(self.skipped_operations), self.source_codec, self.mask_salt)
 
     def keys_of(self, schema: str, table: str) -> tuple[str, ...] | None:
         """Return the configured key columns of a source table; None where there are none."""
@@ -429,31 +475,20 @@ class Settings(OfSource):
         return None
 
     def options_of(self, schema: str, table: str) -> TableSettings:
-        """Return the options of a source table, with the schema that its mirror has."""
+        """Return the options of a source table: its own, and what is said of all tables where it has none."""
         found = self.table(schema, table) or TableSettings(source_schema=schema, source_table=table)
-        if self.destination_schema is None or found.destination_schema is not None:
-            return found
-        return found.model_copy(update={"destination_schema": self.destination_schema.replace("{schema}", schema)})
-
-    def properties_of(self, table: TableSettings) -> tuple[tuple[str, str], ...]:
-        """Return the properties of a mirror table, in one order."""
-        return tuple(sorted({**self.table_properties, **(table.table_properties or {})}.items()))
+        common = {name: value for name, value in self.said.items() if name in TableOptions.model_fields}
+        if self.destination_schema is not None:
+            common["destination_schema"] = self.destination_schema.replace("{schema}", schema)
+        return found.model_copy(update=inherited(common, found.said))
 
     def outputs_of(self, schema: str, table: str) -> tuple[Output, ...]:
         """Return what a source table becomes, each once, in their usual order."""
-        found = self.table(schema, table)
-        wanted = self.outputs if found is None or found.outputs is None else found.outputs
-        if found is not None and found.scd_type == 2:
+        found = self.options_of(schema, table)
+        wanted = found.outputs
+        if found.scd_type == 2:
             wanted = tuple("history" if name == "mirror" else name for name in wanted)
         return tuple(one for one in Output if one.value in wanted and self._narrowed.wants_output(one))
-
-    def output_name(self, table: TableSettings, output: Output) -> str:
-        """Return the name of the table of an output; its schema is the mirror's."""
-        own = table.output_names or {}
-        names = {**DEFAULT_NAMES, **self.output_names, **own}
-        if output is Output.HISTORY and table.scd_type == 2 and output.value not in own:
-            del names[output.value]
-        return names.get(output.value, "{table}").replace("{table}", table.destination[1])
 
     def type_options(self, schema: str, table: str) -> TypeOptions:
         """Return how the values of a source table are read."""
@@ -482,7 +517,7 @@ class Settings(OfSource):
     @property
     def leaves_rows_out(self) -> bool:
         """Whether rows may be left out to which later changes refer."""
-        return self.skips("c") or self.skips("u") or self.origins != OriginSettings() or self.captures.allow_gaps
+        return self.skips("c") or self.skips("u") or self.origins != Origins() or self.allow_gaps
 
     @property
     def mask_salt(self) -> bytes:

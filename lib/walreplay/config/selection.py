@@ -10,40 +10,38 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Final, TypeVar
+from typing import Final
 
 from walreplay.config import (
     COMMIT_LSN,
     COMMIT_TS,
     DropColumnPolicy,
-    MissingRowPolicy,
     RecreatePolicy,
     Settings,
     TableSettings,
     TypeChangePolicy,
     same_columns,
 )
+from walreplay.config.keys import DELETED, HISTORY_COLUMNS, LOG_COLUMNS, SOURCE
 from walreplay.errors import ConfigError
 from walreplay.names import Output, RowKind, column_names
 from walreplay.protocol.messages import Relation
 
 _CATALOG_NAMESPACE: Final = "pg_catalog"
 
-_T = TypeVar("_T")
-
 
 @dataclass(frozen=True, slots=True)
 class LogNames:
-    """The names of the columns that only change logs have; None is a column that the table does not have."""
+    """The names of the columns that only change logs have."""
 
     op: str
     ordinal: str
     unchanged: str
-    xid: str | None
-    origin: str | None
-    file: str | None
-    offset: str | None
-    before: str | None
+    xid: str
+    origin: str
+    file: str
+    offset: str
+    before: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +160,6 @@ class Selection:
         masked: the numbers, in the relation, of those whose values are replaced by hashes; they are strings.
         renames: columns renamed at the source, (old source name, new source name) each; see
             `walreplay.names.renamed_columns`.
-        keeps_changes: a history has a version for each change, not only for each transaction.
         tracked: the columns whose changes begin its versions; None if each change does.
         recreate_said: the configuration says what ``on_recreate`` is.
         given: the mirror's names of all columns that the relation has had up to this version, wanted or not, by the
@@ -180,18 +177,20 @@ class Selection:
     masked: tuple[int, ...]
     renames: tuple[tuple[str, str], ...]
     metadata: MetadataNames
-    soft_deletes: bool
     on_type_change: TypeChangePolicy
     on_recreate: RecreatePolicy
     on_drop_column: DropColumnPolicy
     recreate_said: bool = False
-    on_missing_row: MissingRowPolicy = "warn"
-    keeps_changes: bool = False
     tracked: Tracked | None = None
     layout: TableLayout = NO_LAYOUT
     given: tuple[tuple[str, str], ...] = ()
     missing: tuple[str | None, ...] = ()
     warnings: tuple[str, ...] = ()
+
+    @property
+    def soft_deletes(self) -> bool:
+        """Whether deleted rows are kept, marked."""
+        return self.metadata.deleted is not None
 
 
 def select(
@@ -224,17 +223,13 @@ def select(
     table = settings.options_of(schema, relation.name)
     history = versions if relation in versions else (*versions, relation)
     is_mirror = output.rows is RowKind.CURRENT
-    soft_deletes = is_mirror and _first(table.soft_deletes, settings.soft_deletes)
-    share = _share(settings, table)
-    metadata = replace(metadata_of(settings, output, soft_deletes=soft_deletes), share=share)
-    # What is changed together lies together in a mirror; a change log and a history grow by commit.
-    clustering = () if not is_mirror else _first(table.cluster_by, settings.cluster_by)
+    metadata = metadata_of(settings, output, soft_deletes=is_mirror and table.soft_deletes)
+    metadata = replace(metadata, share=_share(settings, table))
+    clustering = table.cluster_by if is_mirror else ()  # others grow by commit
     tracked = _tracked(settings, table) if output.rows is RowKind.VERSION else None
-    followed = {} if tracked is None or tracked.of_all_tables else {tracked.key: tracked.names}
-    clustered = tuple(name for name in clustering if name not in metadata.names)
-    warnings = _check_names(table, _listed(table, clustered), followed, relation, history, known or {})
-    before = (version.qualified_name for version in history[: history.index(relation)])
-    warnings += _check_renamed(settings, relation, dict.fromkeys(filter(None, (formerly, *before))))
+    listed = _listed(table, [name for name in clustering if name not in metadata.names])
+    warnings = _check_names(table, listed, tracked, relation, history, known or {})
+    warnings += _check_renamed(settings, relation, history, formerly)
     _check_key(table, sent or relation)
     numbers = _wanted_columns(table, relation)
     # Later versions may have renamed a column, which has the old name in this one.
@@ -242,22 +237,19 @@ def select(
     own = {name: targets[name] for name in (relation.columns[n].name for n in numbers)}
     return Selection(
         namespace=table.destination[0],
-        name=settings.output_name(table, output),
+        name=table.name_of(output),
         columns=numbers,
         sources=tuple(own),
         names=tuple(own.values()),
         masked=tuple(n for n in numbers if table.masks_column(relation.columns[n].name)),
         renames=table.renames,
         metadata=metadata,
-        soft_deletes=soft_deletes,
-        on_type_change=_first(table.on_type_change, settings.on_type_change),
-        on_recreate=_first(table.on_recreate, settings.on_recreate),
-        on_drop_column=_first(table.on_drop_column, settings.on_drop_column),
-        recreate_said=table.on_recreate is not None or "on_recreate" in settings.model_fields_set,
-        on_missing_row=_first(table.on_missing_row, settings.on_missing_row),
-        keeps_changes=_first(table.history_changes, settings.history_changes) == "keep",
+        on_type_change=table.on_type_change,
+        on_recreate=table.on_recreate,
+        on_drop_column=table.on_drop_column,
+        recreate_said="on_recreate" in table.said,
         tracked=tracked,
-        layout=TableLayout(settings.properties_of(table), _clustering(table, clustering, metadata, relation, own)),
+        layout=_layout(table, clustering, metadata, relation, own),
         given=tuple(targets.items()),
         # In a change log nothing is said of rows that were there.
         missing=tuple(table.added_default(name) if output.is_whole else None for name in own),
@@ -289,17 +281,17 @@ def _wanted_columns(table: TableSettings, relation: Relation) -> tuple[int, ...]
 
 def metadata_of(settings: Settings, output: Output, *, soft_deletes: bool = False) -> MetadataNames:
     """Return the names of an output's own columns."""
-    own = settings.metadata_columns
+    rescued = settings.rescued_data_column
     match output.rows:
         case RowKind.CURRENT:
-            return MetadataNames(own.commit_lsn, own.commit_ts, own.rescued_data, own.deleted if soft_deletes else None)
+            deleted = DELETED if soft_deletes else None
+            return MetadataNames(settings.commit_lsn_column, settings.commit_ts_column, rescued, deleted)
         case RowKind.VERSION:
-            history = HistoryNames(*(getattr(own, field.name) for field in fields(HistoryNames)))
-            return MetadataNames(None, None, own.rescued_data, None, history=history)
+            return MetadataNames(None, None, rescued, None, history=HistoryNames(*HISTORY_COLUMNS))
         case RowKind.CHANGE:
             # It cannot do without the commit's LSN and time.
-            log = LogNames(*(getattr(own, field.name) for field in fields(LogNames)))
-            return MetadataNames(own.commit_lsn or COMMIT_LSN, own.commit_ts or COMMIT_TS, own.rescued_data, None, log)
+            lsn, ts = settings.commit_lsn_column or COMMIT_LSN, settings.commit_ts_column or COMMIT_TS
+            return MetadataNames(lsn, ts, rescued, None, LogNames(*LOG_COLUMNS))
 
 
 def _share(settings: Settings, table: TableSettings) -> Share | None:
@@ -309,7 +301,7 @@ def _share(settings: Settings, table: TableSettings) -> Share | None:
     """
     if settings.ledger_name is None or not settings.shares_table(*table.destination):
         return None
-    return Share(settings.metadata_columns.source, settings.ledger_name)
+    return Share(SOURCE, settings.ledger_name)
 
 
 def names_of(
@@ -329,10 +321,9 @@ def names_of(
         ConfigError: a metadata column has the name of a known column.
     """
     history = ([column.name for column in version.columns] for version in versions)
-    own = settings.metadata_columns.names
+    own = [*metadata_of(settings, output).names, *metadata_of(settings, Output.MIRROR, soft_deletes=True).names]
     if settings.shares_table(*table.destination):
-        own = (*own, settings.metadata_columns.source)
-    own = (*own, *metadata_of(settings, output).names)
+        own.append(SOURCE)
     try:
         return column_names(history, own, renames=table.renames, known=known)
     except ConfigError as error:
@@ -368,25 +359,27 @@ def unmatched_tables(settings: Settings, relations: Iterable[Relation]) -> list[
     names = {relation.qualified_name for relation in relations}
     told = []
     for item in settings.objects:
-        name = f"{item.table.source_schema}.{item.table.source_table}"
-        if name not in names:
-            close = difflib.get_close_matches(name, names, n=1)
+        if item.name not in names:
+            close = difflib.get_close_matches(item.name, names, n=1)
             nearest = f"; the nearest is {close[0]}" if close else ""
-            told.append(f"objects names {name}, which is none of the captures' tables{nearest}")
+            told.append(f"objects names {item.name}, which is none of the captures' tables{nearest}")
     return told
 
 
-def _check_renamed(settings: Settings, relation: Relation, formerly: Iterable[str]) -> list[str]:
+def _check_renamed(
+    settings: Settings, relation: Relation, history: Sequence[Relation], formerly: str | None
+) -> list[str]:
     """Return warnings about options that a table has under a former name alone.
 
     Raises:
         ConfigError: they hide columns, which would be seen from now on.
     """
-    options = {f"{item.table.source_schema}.{item.table.source_table}": item.table for item in settings.objects}
+    options = {item.name: item.table for item in settings.objects}
     if relation.qualified_name in options:
         return []
+    before = (version.qualified_name for version in history[: history.index(relation)])
     told = []
-    for name in formerly:
+    for name in dict.fromkeys(filter(None, (formerly, *before))):
         table = options.get(name)
         if table is None:
             continue
@@ -403,28 +396,25 @@ def _check_renamed(settings: Settings, relation: Relation, formerly: Iterable[st
     return told
 
 
-def _first(own: _T | None, general: _T) -> _T:
-    return general if own is None else own
-
-
 def _tracked(settings: Settings, table: TableSettings) -> Tracked | None:
     """Return the list of the columns whose changes begin versions: the table's own, or the one for all tables."""
-    for lists in (table, settings):
-        names, others = lists.track_history_column_list, lists.track_history_except_column_list
-        found = others if names is None else names
-        if found is not None:
-            return Tracked(found, names is None, lists is settings, table.renames)
-    return None
+    names, others = table.track_history_column_list, table.track_history_except_column_list
+    found = others if names is None else names
+    if found is None:
+        return None
+    own = settings.table(table.source_schema, table.source_table)
+    of_all_tables = own is None or (own.track_history_column_list, own.track_history_except_column_list) == (None, None)
+    return Tracked(found, names is None, of_all_tables, table.renames)
 
 
-def _clustering(
+def _layout(
     table: TableSettings,
     wanted: Iterable[str],
     metadata: MetadataNames,
     relation: Relation,
     targets: Mapping[str, str],
-) -> tuple[str, ...]:
-    """Return the mirror's names of the columns that a table is to be clustered by, as far as this version has them.
+) -> TableLayout:
+    """Return a table's properties and clustering: the mirror's names of columns, as far as this version has them.
 
     Args:
         targets: the mirror's names of the version's columns that are wanted, by the source's.
@@ -443,13 +433,13 @@ def _clustering(
                 remedy="Correct cluster_by, include_columns or exclude_columns",
             )
         found += [targets[one] for one in here]
-    return tuple(found)
+    return TableLayout(tuple(sorted(table.table_properties.items())), tuple(found))
 
 
 def _check_names(
     table: TableSettings,
     columns: Mapping[str, Sequence[str]],
-    followed: Mapping[str, Sequence[str]],
+    tracked: Tracked | None,
     relation: Relation,
     versions: Iterable[Relation],
     known: Iterable[str],
@@ -457,11 +447,12 @@ def _check_names(
     """Compare the configured names with all columns that exist or have existed; give the warnings.
 
     Args:
-        followed: those whose columns are followed under other names, too.
+        tracked: columns that are followed under other names, too.
     """
     here = {column.name: None for column in relation.columns}
     ever = {column.name: None for version in versions for column in version.columns} | dict.fromkeys(known)
     warnings = []
+    followed = {} if tracked is None or tracked.of_all_tables else {tracked.key: tracked.names}
     for key, names in (*columns.items(), *followed.items()):
         for name in names:
             same = same_columns(name, table.renames)

@@ -32,7 +32,7 @@ from walreplay.session.folders import Folder, Listed, MountedFolder
 
 LOG: Final = "_delta_log"
 
-_ATTEMPTS: Final = 5
+ATTEMPTS: Final = 5
 """So often an append is tried where others commit what does not change the columns, such as an OPTIMIZE."""
 
 _COMMITS_A_CHECKPOINT: Final = 10
@@ -363,7 +363,7 @@ class LocalTable:
         *,
         instead_of: Sequence[TableFile] | None = None,
         metrics: Mapping[str, int] | None = None,
-        attempts: int = _ATTEMPTS,
+        attempts: int = ATTEMPTS,
     ) -> int | None:
         """Commit files; return the table's new version, or None if this very commit was made before.
 

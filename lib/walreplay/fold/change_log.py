@@ -113,7 +113,7 @@ def project_columns(
                 raise CaptureError(
                     f"the column {name!r} has another type now, which does not hold all of its values, and the table "
                     "has no column for such",
-                    remedy="Give metadata_columns: rescued_data a name, and apply to a new target; or keep the "
+                    remedy="Give rescued_data_column a name, and apply to a new target; or keep the "
                     "column's type by type_overrides",
                 )
             found[name] = old

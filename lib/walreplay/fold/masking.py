@@ -168,5 +168,5 @@ def _refuse_rescued(batch: ChangeBatch) -> None:
         raise CaptureError(
             "a value does not fit its column, and the table has no column for such values",
             table=f"{batch.relation.qualified_name}.{name}",
-            remedy="Give metadata_columns: rescued_data a name, or the column another type by type_overrides",
+            remedy="Give rescued_data_column a name, or the column another type by type_overrides",
         )

@@ -2,7 +2,7 @@
 
 `Job._apply` is the order of one run: read the ledger, finish an interrupted run, list the new files, scan and stitch
 them to a plan (`walreplay.job.scanning`), apply it (`walreplay.job.execution`).  A large archive is several
-runs, each with the files that `run_bytes` allows.
+runs, each of as many bytes as `run_bytes_of` allows.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from walreplay.archive.index import ArchiveIndex, home_of, table_of
 from walreplay.config import Settings, make_settings
 from walreplay.decode.scan import Until
+from walreplay.delta import statements as delta
 from walreplay.delta.target import catalog_errors
 from walreplay.errors import OrderError, TargetError
 from walreplay.job.context import RunContext
@@ -120,7 +121,7 @@ class Job:
         self.captures = captures
         self.until = until
         self.source = run.settings.source or root_of(captures)
-        self._most = run.settings.run_bytes or run_bytes_of(run.spark)
+        self._most = run_bytes_of(run.spark)
         self._files: list[CaptureFile] | None = None
         self._told = 0
         self._done: list[int] = []
@@ -187,7 +188,7 @@ class Job:
         """Return what the next run has to read; None if there is nothing new."""
         with self.run.stage("list"):
             if self._files is None:
-                self._files = list_captures(self.run.own, self.captures, self.run.settings.captures)
+                self._files = list_captures(self.run.own, self.captures, self.run.settings)
             files = self._files
             new = NewFiles(self.run.own, self.captures, self.run.settings, self.run.target.ledger("files"))
             reading = new.what_is_new(files, state)
@@ -238,8 +239,9 @@ class Job:
         return None if found.reading.size < LEAST_INDEXED else self._index_of(found)
 
     def _records(self, found: Found) -> ArchiveIndex | None:
-        """Return the archive's index, if what the run finds is to be written to it."""
-        return self._index_of(found) if self.run.settings.captures.index else None
+        """Return the archive's index, if there is one: what the run finds is written to it."""
+        index = self._index_of(found)
+        return index if delta.exists(self.run.own, index.table) else None
 
     def _index_of(self, found: Found) -> ArchiveIndex:
         self.run.progress.doing("the archive's index")
@@ -323,7 +325,7 @@ class Job:
             f"the target holds what was committed up to {format_lsn(resume.place.high_lsn)} "
             f"({to_datetime(resume.place.high_commit_time).isoformat(sep=' ')}), which is behind {self.until}",
             path=self.run.target.text,
-            remedy="Backfill another target; or read an earlier version of the tables: `walreplay status --at RUN`",
+            remedy="Backfill another target; or read an earlier version of the tables: `walreplay status --as-of RUN`",
         )
 
     def _refuse_too_early(self, state: State | None) -> None:

@@ -162,7 +162,7 @@ def as_of(
     """
     configured = make_settings(config)
     place = Target.parse(str(target)).of_source(configured.ledger_name)
-    lsn, time = _moment(moment)
+    lsn, time = moment_of(moment)
     wanted = expression(".*" if table is None else tables_named(table))
     own = own_session(spark)
     with spark_errors(path=place.text), quiet_queries(), settings(own, delta.SMALL_STATE):
@@ -199,8 +199,12 @@ def as_of(
     return AsOf(place.text, found.lsn, None if time is None else to_datetime(time), tuple(tables))
 
 
-def _moment(moment: str | datetime) -> tuple[int | None, int | None]:
-    """Read an LSN, or a time in microseconds since 2000-01-01 UTC."""
+def moment_of(moment: str | datetime) -> tuple[int | None, int | None]:
+    """Read an LSN, or a time in microseconds since 2000-01-01 UTC.
+
+    Raises:
+        ConfigError: it is neither.
+    """
     if isinstance(moment, str) and _LSN.fullmatch(moment.strip()):
         return parse_lsn(moment.strip()), None
     try:
@@ -310,10 +314,7 @@ def _change_log(
     schema, table = relation.namespace or "pg_catalog", relation.name
     given = dict(entry.names)
     key = [given.get(one, one) for one in key_columns(relation, configured.keys_of(schema, table))]
-    log = metadata_of(configured, output_of(entry.oid))
     is_counted = not key and relation.replica_identity == "f"
-    if log.log is not None and log.log.before is None and (key or is_counted):
-        return None, False, "the change log has no old rows (metadata_columns.before)"
     sql = _Folding(entry, key, configured, -1 if found.lsn is None else found.lsn)
     query = sql.keyed() if key else sql.counted() if is_counted else sql.added()
     note = "a change log that was switched on later lacks what came before"
@@ -329,7 +330,7 @@ class _Folding:
         names = metadata_of(configured, output_of(entry.oid))
         assert names.log is not None
         self._columns, self._key = _columns(entry), key
-        self._op, self._before = quote(names.log.op), quote(names.log.before or "")
+        self._op, self._before = quote(names.log.op), quote(names.log.before)
         self._unchanged = quote(names.log.unchanged)
         at = f"struct({quote(names.commit_lsn or '')} AS lsn, {quote(names.log.ordinal)} AS ordinal)"
         self._live = (

@@ -245,7 +245,7 @@ class BaseLoad:
                 f"a load of {before.names} as of LSN {format_lsn(before.at_lsn)} was interrupted{lacks}",
                 path=context.target.text,
                 remedy=f"Load these tables as of that LSN, which finishes it; or, {instead}"
-                + ("" if before.writing else "; or forget it first: walreplay load --give-up"),
+                + ("" if before.writing else "; or forget it first: walreplay load --replace, without rows"),
             )
         return None
 

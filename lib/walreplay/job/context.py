@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 
 _TABLES_AT_ONCE: Final = 4
 
+COMPACT_EVERY_RUNS: Final = 50
+"""Once in so many runs, the files of the ledger's tables are written together."""
+
 
 @dataclass
 class RunContext:
@@ -165,8 +168,7 @@ class RunContext:
         Args:
             runs: the numbers of those of this call.
         """
-        wanted = self.settings.ledger
-        if not runs or not is_due(runs[0], runs[-1], wanted.compact_every):
+        if not runs or not is_due(runs[0], runs[-1], COMPACT_EVERY_RUNS):
             return
         with self.stage("compact ledger"):
             try:
@@ -175,7 +177,7 @@ class RunContext:
                 # Another run is at work already.
                 return
             try:
-                keep_small(self.own, self.target, wanted.keep_days, now(), self.ledger.check_lock)
+                keep_small(self.own, self.target, self.settings.ledger_keep_days, now(), self.ledger.check_lock)
             except Exception as error:
                 problem = error if isinstance(error, WalReplayError) else failure_of(error)
                 if problem is None:

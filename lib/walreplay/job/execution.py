@@ -294,7 +294,7 @@ again from its plan, and what it stages takes about as much room as what it read
 
 
 def run_bytes_of(spark: SparkSession) -> int:
-    """Return how many bytes of captures one run reads at most, if the configuration does not (``run_bytes``)."""
+    """Return how many bytes of captures one run reads at most; a larger archive is several runs."""
     cores = local_cores(spark)
     return _RUN_BYTES if cores is None else cores * _RUN_BYTES_A_CORE
 

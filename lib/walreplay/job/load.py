@@ -25,7 +25,8 @@ from walreplay.job.context import RunContext
 from walreplay.job.rebuild import BaseStep, Rebuilding
 from walreplay.loading.database import SCHEME, read_address
 from walreplay.loading.description import HOW_TO_DESCRIBE, Description, read_description
-from walreplay.loading.formats import CopyOptions, kind_of
+from walreplay.loading.formats import CopyOptions
+from walreplay.loading.formats import copy_options as read_copy_options
 from walreplay.lsn import format_lsn
 from walreplay.names import Output, output_of, source_oid
 from walreplay.progress import Progress
@@ -54,12 +55,7 @@ def load(
     snapshot: str | None = None,
     connections: int | None = None,
     captures: str | os.PathLike[str] | None = None,
-    file_format: str | None = None,
-    delimiter: str | None = None,
-    null: str | None = None,
-    quote: str | None = None,
-    escape: str | None = None,
-    header: bool = False,
+    copy_options: str | None = None,
     replace: bool = False,
     config: str | os.PathLike[str] | Mapping[str, Any] | Settings | None = None,
     progress: Progress | None = None,
@@ -81,8 +77,7 @@ def load(
         snapshot: of a database: the name of a snapshot that is exported for the time of the load.
         connections: of a database: how many sessions read at a time (by default 8).
         captures: where the captures lie or will lie; by default the configuration's, or those applied last.
-        file_format: text, csv or binary; by default each file tells it.
-        delimiter, null, quote, escape, header: what COPY was told, where that is not its default.
+        copy_options: what COPY was told, in its syntax, where that is not its default: ``format csv, header``.
         replace: tables that have rows already are made anew, and a load that was interrupted is given up.
         config: a YAML file, the same as a mapping, or `Settings`.
         progress: told how far the run is.
@@ -92,7 +87,7 @@ def load(
     """
     began = time.monotonic()
     chosen = make_settings(config)
-    options = CopyOptions(kind_of(file_format), delimiter, null, quote, escape, header)
+    options = read_copy_options(copy_options)
     lsn = last_lsn_of(at_lsn, consistent_point)
     described = None if describe is None else _read_description(describe)
     is_folder = isinstance(source, (str, os.PathLike)) and not str(source).startswith(SCHEME)

@@ -175,7 +175,7 @@ class _Maintenance:
         return _Looked(table, found if problem is None else replace(found, problem=problem), needs, is_ledger)
 
     def _forgets(self, spark: SparkSession) -> Iterable[Need]:
-        days = self.context.settings.ledger.keep_days
+        days = self.context.settings.ledger_keep_days
         kept = first_kept(spark, self.context.target, days, now())
         return () if kept is None else (Need("forget", f"runs before {kept:,} ended more than {days:,} days ago"),)
 
@@ -208,7 +208,7 @@ class _Maintenance:
         if action == "vacuum":
             vacuum(spark, table)
         else:
-            days = self.context.settings.ledger.keep_days
+            days = self.context.settings.ledger_keep_days
             forget(spark, self.context.target, days, now(), self.context.ledger.check_lock)
         return 0, 0
 

@@ -271,12 +271,12 @@ class MakingBeside:
         if found == applied:
             return
         told = f"the captures hold {found:,} transactions {where}, and the target was made of {applied:,}"
-        if found < applied and not self.context.settings.captures.allow_gaps:
+        if found < applied and not self.context.settings.allow_gaps:
             raise OrderError(
                 told,
                 path=self.captures,
                 remedy="Nothing was changed; bring back all captures that the target was made of, or go on without "
-                f"what is missing by {'--allow-gaps' if self.since is None else 'captures: {allow_gaps: true}'}",
+                "what is missing by --allow-gaps",
             )
         self.context.warnings.append(told)
 
@@ -288,7 +288,7 @@ class MakingBeside:
         return delta.read(self.context.own, table).where(f"commit_lsn > {self.since}").count()
 
 
-_NOT_OF_TABLES: Final = frozenset({"run_bytes", "staging", "accept_changed_tables", "ledger"})
+_NOT_OF_TABLES: Final = frozenset({"staging", "ledger_keep_days"})
 """Settings that change nothing of what tables hold."""
 
 
@@ -400,6 +400,7 @@ class Rebuilding:
             None if outputs is None else sorted(one.value for one in outputs),
             settings.model_dump(mode="json", exclude=set(_NOT_OF_TABLES)),
             settings.mask_salt.hex(),
+            settings.allow_gaps,
             [(one.load.at_lsn, one.load.after, sorted(one.only)) for one in loads],
         ]
         name = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
@@ -635,8 +636,8 @@ class Rebuilding:
         return found
 
     def _compare(self, state: State, source: MirrorEntry, entry: MirrorEntry) -> Rightness:
-        own = self.context.settings.metadata_columns
-        commit = tuple(name for name in (own.commit_lsn, own.commit_ts) if name is not None)
+        own = self.context.settings
+        commit = tuple(name for name in (own.commit_lsn_column, own.commit_ts_column) if name is not None)
         before = {known.oid: known for known in state.tables}.get(entry.oid)
         with (
             spark_errors(table=entry.name, path=entry.table.text),

@@ -121,7 +121,7 @@ class NewFiles:
 
     def _in_named_framing(self, resume: Resume) -> Resume | None:
         """Begin a session in the framing that the configuration names, if the files before were in another one."""
-        name = self.settings.captures.framing
+        name = self.settings.framing
         return None if name in ("auto", resume.place.framing.value) else resume.in_session_of(Framing(name))
 
     def _resume(self, files: Sequence[CaptureFile], state: State | None) -> Resume | None:
@@ -141,20 +141,20 @@ class NewFiles:
         return replace(resume, path=moved(resume.path), last_path=moved(resume.last_path), deferred=deferred)
 
     def _key(self, file: CaptureFile) -> tuple[Any, ...]:
-        return sort_key(self.settings.captures.order, file.path, file.modified)
+        return sort_key(self.settings.file_order, file.path, file.modified)
 
     def _key_of(self, path: str, files: Sequence[CaptureFile]) -> tuple[Any, ...]:
         """Return a file's place in the order; the file itself may be gone."""
         for file in files:
             if file.path == path:
                 return self._key(file)
-        if self.settings.captures.order == "modified":
+        if self.settings.file_order == "modified":
             raise OrderError(
                 "the file is gone, and only its time says which files come after it",
                 path=path,
-                remedy="Bring it back, or order the captures by their names (captures: order)",
+                remedy="Bring it back, or order the captures by their names (file_order)",
             )
-        return sort_key(self.settings.captures.order, path, 0)
+        return sort_key(self.settings.file_order, path, 0)
 
     def seen(self, files: Sequence[CaptureFile], last: str) -> SeenFiles:
         """Sum up a listing, up to the last file that was read."""
@@ -285,11 +285,11 @@ class Scanning:
     def plan(self, reading: RunInput) -> Plan:
         """Scan the files in parallel and stitch them."""
         resume, settings = reading.resume, self.run.settings
-        framing = None if settings.captures.framing == "auto" else Framing(settings.captures.framing)
+        framing = None if settings.framing == "auto" else Framing(settings.framing)
         stitch = Stitch(
             resume,
             wants_origin=settings.wants_origin,
-            allow_gaps=settings.captures.allow_gaps,
+            allow_gaps=settings.allow_gaps,
             until=self.until,
             announcements=settings.announcements,
         )
@@ -440,7 +440,7 @@ class Scanning:
         try:
             return scan_captures(self.run.own, tasks)
         except CaptureError as error:
-            if not self.run.settings.captures.allow_gaps or error.path != first or resume is None or tasks[first].start:
+            if not self.run.settings.allow_gaps or error.path != first or resume is None or tasks[first].start:
                 raise
             place = way.stitch.gap(first, error.problem)
             task = tasks[first]
@@ -465,7 +465,7 @@ class Scanning:
             raise
         except CaptureError as error:
             stitch.state.twins.explain(guess, error)
-            if not self.run.settings.captures.allow_gaps or stitch.place is None:
+            if not self.run.settings.allow_gaps or stitch.place is None:
                 raise not_joined(error, stitch, _NOT_JOINED_REMEDY) from None
             place = stitch.gap(path, error.problem)
             behind = ScanTask(task.framing, place, gap=True, codec=task.codec, until=self.until)
@@ -475,7 +475,7 @@ class Scanning:
         return scan
 
     def _note_hole(self, problem: str, path: str) -> None:
-        if not self.run.settings.captures.allow_gaps:
+        if not self.run.settings.allow_gaps:
             raise OrderError(
                 problem,
                 path=path,

@@ -283,9 +283,7 @@ def check_places(captures: str, target: Target) -> None:
     raise ConfigError(problem, path=target.text, remedy="Give each a folder of its own, beside the other")
 
 
-def check_apart(
-    captures: Mapping[str, str], recursive: Collection[str], patterns: Mapping[str, str | None] | None = None
-) -> None:
+def check_apart(captures: Mapping[str, str], patterns: Mapping[str, str | None] | None = None) -> None:
     """Refuse a source whose captures are those of another one, or lie among them.
 
     Two sources may have one folder if they tell their files apart by their names.  That two patterns have a file in
@@ -293,7 +291,6 @@ def check_apart(
 
     Args:
         captures: the place of each source's, by its name.
-        recursive: the sources that read folders inside folders, too.
         patterns: of the files' names, by the sources that have one.
 
     Raises:
@@ -305,18 +302,18 @@ def check_apart(
             mine, other = _parts(holding), _parts(held)
             if outer == inner or not _holds(mine, other):
                 continue
-            if len(mine) < len(other) and outer in recursive:
+            if len(mine) < len(other):
                 raise ConfigError(
                     f"the captures of the source {inner} lie in those of {outer}, which would read them as its own",
                     path=held,
-                    remedy=f"Give each a folder of its own, beside the other; or set recursive: false for {outer}",
+                    remedy="Give each a folder of its own, beside the other",
                 )
             if len(mine) == len(other) and _takes(by_name.get(outer), by_name.get(inner)):
                 raise ConfigError(
                     f"the captures of the source {inner} are those of {outer}, too: a source is a stream of its own",
                     path=held,
                     remedy="Give each a folder of its own; or, if one folder has the files of both, a pattern each: "
-                    'captures: {uri: …, pattern: "eu_*"}. One stream that is to make other tables as well needs a '
+                    'file_pattern: "eu_*". One stream that is to make other tables as well needs a '
                     "target of its own for these",
                 )
 

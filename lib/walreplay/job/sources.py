@@ -208,7 +208,6 @@ def _settings_apart(config: Configuration) -> dict[str, Settings]:
     settings = {name: config.of(name) for name in config.sources}
     check_apart(
         config.captures_of,
-        {name for name, found in settings.items() if found.captures.recursive},
-        {name: found.captures.pattern for name, found in settings.items()},
+        {name: found.file_pattern for name, found in settings.items()},
     )
     return settings

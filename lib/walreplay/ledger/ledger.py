@@ -146,7 +146,7 @@ class Ledger:
 
     def interrupted(self, load: Load) -> TargetError:
         """Return the error for a base load that was interrupted."""
-        given_up = "; or forget it: walreplay load --give-up" if not load.writing else ""
+        given_up = "; or forget it: walreplay load --replace, without rows" if not load.writing else ""
         return TargetError(
             f"a base load of {load.names} as of LSN {format_lsn(load.at_lsn)} was interrupted, or has failed",
             path=self._target.text,

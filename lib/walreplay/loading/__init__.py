@@ -5,5 +5,5 @@ Entry points: `copy_files.read_cells` (rows of COPY as cells), `typed_rows` (row
 of PostgreSQL, where Spark reads it).
 
 Uses: decode, protocol, types.
-Used by: job, ledger, spark.
+Used by: cli, job, ledger, spark.
 """

@@ -33,7 +33,7 @@ _BACKSLASH: Final = 0x5C
 
 _DAMAGED: Final = (
     "The file was cut off, lacks generated columns that are published (base.sh copies them), or is in another format "
-    "than was said: --format, --delimiter, --quote, --header"
+    "than was said: --copy-options"
 )
 
 

@@ -266,7 +266,7 @@ def check_moment(server: Server, snapshot: str | None, lsn: int) -> None:
     if not server.is_standby:
         raise ConfigError(
             "several sessions read the tables, and without a snapshot each of them would see other rows",
-            remedy="Give --snapshot, the snapshot that a slot has exported: walreplay sql snapshot.sh makes one",
+            remedy="Give --snapshot, the snapshot that a slot has exported, as snapshot.sh does (walreplay --scripts)",
         )
     if server.replayed != lsn + 1:
         raise ConfigError(
@@ -362,7 +362,7 @@ _SIGNS: Final[Sequence[tuple[str, str, str]]] = (
         r"snapshot \"?[0-9A-Fa-f-]+\"? does not exist|invalid snapshot identifier",
         "the snapshot is gone, or is of another database",
         "It lasts as long as the session that exported it does nothing else: make one that lasts until the load ends, "
-        "as walreplay sql snapshot.sh does",
+        "as snapshot.sh does (walreplay --scripts)",
     ),
     (
         r"row-level security policy",
@@ -373,7 +373,7 @@ _SIGNS: Final[Sequence[tuple[str, str, str]]] = (
     (
         r"too many (?:clients|connections)|remaining connection slots",
         "the server has no connections left",
-        "Give a smaller number by --connections",
+        "End some; walreplay.load (in Python) takes a smaller number of connections",
     ),
     (
         r"invalid input syntax for (?:type )?bigint: \"there is no publication",

@@ -20,8 +20,8 @@ from walreplay.loading.formats import bare_name
 from walreplay.protocol.messages import REPLICA_IDENTITIES, Column, Relation, Type
 
 HOW_TO_DESCRIBE: Final = (
-    "Describe the tables: walreplay sql describe.sql | PGOPTIONS='-c walreplay.publication=NAME' psql -AtX -d DATABASE "
-    "> tables.jsonl; and give --describe tables.jsonl"
+    "Describe the tables: walreplay --scripts FOLDER; PGOPTIONS='-c walreplay.publication=NAME' psql -AtX "
+    "-f FOLDER/describe.sql -d DATABASE > tables.jsonl; and give --describe tables.jsonl"
 )
 
 _CATALOG: Final = "pg_catalog"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import difflib
 import io
+import re
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Any, Final, Literal
@@ -82,7 +84,7 @@ class CopyOptions:
                 if kind == "binary"
                 else "the file is in COPY's binary format",
                 path=path,
-                remedy=f"Say so by --format {'binary' if is_binary else 'text, or csv'}",
+                remedy=f'Say so by --copy-options "format {"binary" if is_binary else "text"}"',
             )
         if kind != "binary" and codec in _EMBEDS_ASCII:
             raise NotSupported(
@@ -132,26 +134,92 @@ def _checked(form: CopyFormat) -> CopyFormat:
     for name in ("delimiter", "quote", "escape"):
         value: str = getattr(form, name)
         if len(value.encode()) != 1 or value in "\r\n":
-            raise ConfigError(f"--{name} has to be one character of ASCII", remedy="Give it as COPY was given it")
+            raise ConfigError(f"{name} has to be one character of ASCII", remedy="Give it as COPY was given it")
     if form.kind == "text" and form.delimiter in "\\.abcdefghijklmnopqrstuvwxyz0123456789":
         raise ConfigError("the delimiter is one that COPY's text format does not take")
     if form.kind == "csv" and form.delimiter == form.quote:
         raise ConfigError("the delimiter and the quote have to differ")
     if "\r" in form.null or "\n" in form.null or (form.kind != "binary" and form.delimiter in form.null):
-        raise ConfigError("--null has a newline or the delimiter in it, which COPY does not take")
+        raise ConfigError("null has a newline or the delimiter in it, which COPY does not take")
     return form
 
 
-def kind_of(name: str | None) -> Kind | None:
-    """Read a format's name.
+_OPTION: Final = re.compile(
+    r"\s*(?P<name>\w+)"
+    r"(?:\s*\bE'(?P<escaped>(?:[^'\\]|''|\\.)*)'|\s*'(?P<quoted>(?:[^']|'')*)'|\s+(?P<word>[^\s,'()]+))?\s*(?:,|$)",
+    re.IGNORECASE | re.DOTALL,
+)
+_ESCAPED: Final = re.compile(
+    r"\\(?:x(?P<hexadecimal>[0-9a-f]{1,2})|(?P<octal>[0-7]{1,3})|(?P<other>.))", re.IGNORECASE | re.DOTALL
+)
+_OPTIONS: Final = ("format", "delimiter", "null", "header", "quote", "escape")
+_KINDS: Final[dict[str, Kind]] = {"text": "text", "csv": "csv", "binary": "binary"}
+_HEADERS: Final = {"true": True, "on": True, "1": True, "match": True, "false": False, "off": False, "0": False}
+_HOW_TO_SAY: Final = "Write them as COPY has them: format csv, header, delimiter ';', null '\\N'"
+
+
+def copy_options(text: str | None) -> CopyOptions:
+    r"""Read options in COPY's own syntax, in parentheses or not, as of ``COPY … WITH (…)``; None for its defaults.
 
     Raises:
-        ConfigError: it is none.
+        ConfigError: an option is none that says how rows are written, or has no such value.
+
+    >>> copy_options(r"(FORMAT text, DELIMITER E'\t', HEADER)")
+    CopyOptions(kind='text', delimiter='\t', null=None, quote=None, escape=None, header=True)
     """
-    kinds: dict[str | None, Kind | None] = {None: None, "text": "text", "csv": "csv", "binary": "binary"}
-    if name not in kinds:
-        raise ConfigError(f"--format {name}: there is no such format", remedy="There are text, csv and binary")
-    return kinds[name]
+    rest = (text or "").strip()
+    rest = re.sub(r"^with\s*(?=\()", "", rest, flags=re.IGNORECASE)
+    if rest.startswith("(") and rest.endswith(")"):
+        rest = rest[1:-1].strip()
+    found: dict[str, str | None] = {}
+    at = 0
+    while at < len(rest):
+        option = _OPTION.match(rest, at)
+        name = "" if option is None else option["name"].lower()
+        if name and name not in _OPTIONS:
+            raise _unknown_option(name)
+        if option is None or name in found:
+            problem = f"{name} is given twice" if option else f"not a list of COPY's options: {rest[at:]}"
+            raise ConfigError(f"--copy-options: {problem}", remedy=_HOW_TO_SAY)
+        found[name] = _value_of(option)
+        at = option.end()
+    return _options_of(found)
+
+
+def _value_of(option: re.Match[str]) -> str | None:
+    if option["escaped"] is not None:
+        return _ESCAPED.sub(_character, option["escaped"].replace("''", "'"))
+    return option["word"] if option["quoted"] is None else option["quoted"].replace("''", "'")
+
+
+def _character(escaped: re.Match[str]) -> str:
+    if escaped["other"] is not None:
+        return _ESCAPES.get(escaped["other"], escaped["other"])
+    return chr(int(escaped["hexadecimal"], 16) if escaped["hexadecimal"] else int(escaped["octal"], 8))
+
+
+def _options_of(found: dict[str, str | None]) -> CopyOptions:
+    for name, value in found.items():
+        known = _KINDS if name == "format" else _HEADERS if name == "header" else None
+        if (value is None and name != "header") or (known and value is not None and value.lower() not in known):
+            what = f"one of {', '.join(known)}" if known else "a value"
+            raise ConfigError(f"--copy-options: {name} has to have {what}", remedy=_HOW_TO_SAY)
+    kind, header = found.pop("format", None), found.pop("header", "off")
+    return CopyOptions(
+        None if kind is None else _KINDS[kind.lower()],
+        header=header is None or _HEADERS[header.lower()],
+        **found,
+    )
+
+
+def _unknown_option(name: str) -> ConfigError:
+    if name == "encoding":
+        return ConfigError("--copy-options has no encoding", remedy="Give source_encoding in the configuration")
+    close = difflib.get_close_matches(name, _OPTIONS, n=1)
+    return ConfigError(
+        f"--copy-options: {name} is no option that says how rows are written",
+        remedy=f"The nearest is {close[0]}" if close else f"There are {', '.join(_OPTIONS)}",
+    )
 
 
 def head_of(content: bytes | memoryview) -> bytes:

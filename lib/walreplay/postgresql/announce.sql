@@ -1,6 +1,6 @@
 -- What replication does not send of DDL, said by the source: install it once in each database that is captured.
 --
---     walreplay sql announce.sql | psql -d shop
+--     walreplay --scripts FOLDER && psql -d shop -f FOLDER/announce.sql
 --     psql -d shop -c "SELECT walreplay.announce_all()"      -- for each new slot, once it is there
 --
 -- Event triggers emit a transactional logical message when a table or an enum is made, changed or dropped: numbers,

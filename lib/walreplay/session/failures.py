@@ -19,7 +19,7 @@ from urllib.parse import unquote, urlsplit
 from walreplay.errors import SparkFailure, WalReplayError
 
 _GO_ON: Final = "Nothing is half applied; run it again, it goes on where it stopped"
-_SEE_MORE: Final = "Run with --traceback to see more"
+_SEE_MORE: Final = "Set WALREPLAY_TRACEBACK=1 to see more"
 
 _NO_BUCKET: Final = ("the bucket {bucket} does not exist", "Make it, or correct the name, then run it again")
 

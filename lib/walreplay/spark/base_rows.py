@@ -503,7 +503,7 @@ class DatabaseOfBase(BaseSource):
                 remedy="Give --publication, whose tables they are, or --table schema.table",
             )
         if connections is not None and connections < 1:
-            raise ConfigError("--connections has to be 1 or more", path=address.shown)
+            raise ConfigError("connections has to be 1 or more", path=address.shown)
         self.origin = address.shown
         self._spark = spark
         self._url = address.url

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from walreplay.config import CaptureSettings
+from walreplay.config import Settings
 from walreplay.decode.files import ScanTask
 from walreplay.decode.summary import FileScan
 from walreplay.delta.statements import sql_schema
@@ -96,7 +96,7 @@ def _workers_reach(spark: SparkSession, bucket: StoreFolder, path: str) -> bool:
     return _REACHED[key]
 
 
-def listed(spark: SparkSession, root: str, wanted: CaptureSettings) -> list[tuple[str, int, int]] | None:
+def listed(spark: SparkSession, root: str, wanted: Settings) -> list[tuple[str, int, int]] | None:
     """List the files of a folder in a store as Spark would; None if it is left to Spark.
 
     Returns:
@@ -105,28 +105,25 @@ def listed(spark: SparkSession, root: str, wanted: CaptureSettings) -> list[tupl
     """
     from pyarrow import fs
 
-    if _OTHERWISE.search(wanted.pattern or "") or any(sign in root for sign in "*?[{"):
+    if _OTHERWISE.search(wanted.file_pattern or "") or any(sign in root for sign in "*?[{"):
         return None
     folder = folder_of(spark, root)
     if not isinstance(folder, StoreFolder):
         return None
     try:
-        found = folder.system.get_file_info(fs.FileSelector(folder.path, recursive=wanted.recursive))
+        found = folder.system.get_file_info(fs.FileSelector(folder.path, recursive=True))
     except (OSError, pa.ArrowException):
         # It is a file, or is not there, or may not be read: Spark says which.
         return None
     files = []
     for one in found:
         name = one.path.removeprefix(f"{folder.path}/")
-        if not wanted.recursive and not one.is_file and "=" in name:
-            # Spark takes it for a partition.
-            return None
         *folders, own = name.split("/")
         if not one.is_file or not one.size or _is_hidden(own):
             continue
         if any(_is_hidden(name) and not name.startswith(_NOT_HIDDEN) for name in folders):
             continue
-        if wanted.pattern is None or fnmatchcase(one.base_name, wanted.pattern):
+        if wanted.file_pattern is None or fnmatchcase(one.base_name, wanted.file_pattern):
             files.append((folder.uri_of(name), int(one.size), int(one.mtime_ns or 0) // 1_000_000 * 1000))
     return files
 
@@ -190,7 +187,7 @@ def name_in(root: str, path: str) -> str:
     return name if found else path
 
 
-def list_captures(spark: SparkSession, captures: str, wanted: CaptureSettings) -> list[CaptureFile]:
+def list_captures(spark: SparkSession, captures: str, wanted: Settings) -> list[CaptureFile]:
     """List the capture files in the configured order, without reading them.
 
     Raises:
@@ -202,7 +199,7 @@ def list_captures(spark: SparkSession, captures: str, wanted: CaptureSettings) -
         raise ConfigError(
             "there are no capture files",
             path=captures,
-            remedy="Check --captures and, in the configuration, captures: pattern",
+            remedy="Check --captures and, in the configuration, file_pattern",
         )
     files = [CaptureFile(*row) for row in rows]
     for file in files:
@@ -213,10 +210,10 @@ def list_captures(spark: SparkSession, captures: str, wanted: CaptureSettings) -
                 remedy="Decompress it, if it is compressed; split it anywhere, by `split -b 1G -d FILE FILE.`; "
                 "and take it away, as its parts stand for it",
             )
-    return sorted(files, key=lambda file: sort_key(wanted.order, file.path, file.modified))
+    return sorted(files, key=lambda file: sort_key(wanted.file_order, file.path, file.modified))
 
 
-def _listed(spark: SparkSession, captures: str, wanted: CaptureSettings) -> list[tuple[str, int, int]]:
+def _listed(spark: SparkSession, captures: str, wanted: Settings) -> list[tuple[str, int, int]]:
     """List files: path, length and time of change of each."""
     from pyspark.errors import AnalysisException
     from pyspark.sql import functions as F
@@ -225,11 +222,11 @@ def _listed(spark: SparkSession, captures: str, wanted: CaptureSettings) -> list
     in_store = listed(spark, root, wanted)
     if in_store:
         return in_store
-    reader = spark.read.format("binaryFile").option("recursiveFileLookup", str(wanted.recursive).lower())
-    if wanted.pattern is not None:
-        reader = reader.option("pathGlobFilter", wanted.pattern)
+    reader = spark.read.format("binaryFile").option("recursiveFileLookup", "true")
+    if wanted.file_pattern is not None:
+        reader = reader.option("pathGlobFilter", wanted.file_pattern)
     if root.startswith((LOCAL_SCHEME, "/")):
-        refuse_endless(Path(re.sub(r"^file:/+", "/", root)), pattern=wanted.pattern, recursive=wanted.recursive)
+        refuse_endless(Path(re.sub(r"^file:/+", "/", root)), pattern=wanted.file_pattern)
     try:
         listing = reader.load(escape_glob(root) if not _is_glob(root) else root)
         # As a number: timestamps are collected in local time, where one hour of autumn is ambiguous.
@@ -243,17 +240,17 @@ def _listed(spark: SparkSession, captures: str, wanted: CaptureSettings) -> list
     return [(row.path, row.length, row.modified) for row in rows if f"/{INDEX_FOLDER}/" not in row.path]
 
 
-def _refuse_unread_names(root: str, wanted: CaptureSettings) -> None:
+def _refuse_unread_names(root: str, wanted: Settings) -> None:
     """Refuse local files whose names are not UTF-8: Java does not list them, and does not say so."""
     if not Path(root).is_dir():
         return
     for folder, folders, files in os.walk(root):
-        folders[:] = [name for name in folders if wanted.recursive and not name.startswith(_HIDDEN)]
+        folders[:] = [name for name in folders if not name.startswith(_HIDDEN)]
         for name in (*folders, *files):
             # Python decodes bytes that are no UTF-8 to halves of surrogate pairs.
             if name.isascii() or not _SURROGATE.search(name) or name.startswith(_HIDDEN):
                 continue
-            if name in folders or wanted.pattern is None or fnmatch(name, wanted.pattern):
+            if name in folders or wanted.file_pattern is None or fnmatch(name, wanted.file_pattern):
                 raise ConfigError(
                     "the name is not UTF-8, and Spark does not see the file",
                     path=str(Path(folder, name)),

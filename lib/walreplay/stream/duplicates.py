@@ -244,5 +244,5 @@ def _twin(path: str, other: str) -> TwinError:
     return TwinError(
         f"the file holds the same bytes as {other}",
         path=path,
-        remedy="Remove one of them, or leave it out by `captures: pattern`",
+        remedy="Remove one of them, or leave it out by `file_pattern`",
     )

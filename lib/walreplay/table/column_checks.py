@@ -65,10 +65,7 @@ def check_shared(share: Share | None, before: MirrorEntry | None, name: str) -> 
     """
     if before is None or before.share == share:
         return
-    if before.share is not None and share is not None:
-        what, remedy = f"the column of its sources is {share.column!r} now", "metadata_columns"
-    else:
-        what, remedy = f"the table is {'' if share else 'no longer '}one of several sources now", "shared_tables"
+    what, remedy = f"the table is {'' if share else 'no longer '}one of several sources now", "shared_tables"
     raise ConfigError(
         f"{what}, but it was made otherwise",
         table=name,

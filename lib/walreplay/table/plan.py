@@ -91,8 +91,6 @@ class TablePlan:
         truncated: all rows from before the run are deleted.
         rows: row changes.
         names: see `MirrorEntry`.
-        stops_at_missing: an update or delete that does not find its row stops the run.
-        keeps_changes: see `Selection`.
         layout: the properties and the clustering that it is to have.
         comment: what it is to say of itself, where nobody else has it say something.
         doubts: what of its older rows may be others in the source.
@@ -111,8 +109,6 @@ class TablePlan:
     set_aside: bool
     names: tuple[tuple[str, str], ...]
     notes: tuple[str, ...]
-    stops_at_missing: bool = False
-    keeps_changes: bool = False
     layout: TableLayout = NO_LAYOUT
     comment: str = ""
     doubts: tuple[str, ...] = ()
@@ -302,8 +298,6 @@ def _table(
         # Of the newest version: an older one may have come back.
         names=max((version for _, version in segments), key=lambda version: version.number).selection.given,
         notes=tuple(dict.fromkeys(notes)),
-        stops_at_missing=selection.on_missing_row == "stop",
-        keeps_changes=selection.keeps_changes,
         layout=selection.layout,
         comment=table_comment(last.relation, last.output, last.comment),
         doubts=tuple(doubts),

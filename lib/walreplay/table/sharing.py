@@ -187,8 +187,8 @@ def check_output(name: str, path: str, oid: int, source: str, made: Iterable[Com
             f"{own.label} to it",
             table=name,
             path=path,
-            remedy="Have the same outputs, scd_type and output_names in all sources that share the table; or give it "
-            "another name by destination_table or output_names",
+            remedy="Have the same outputs and scd_type in all sources that share the table; or give it "
+            "another name by destination_table",
         )
 
 
@@ -205,7 +205,7 @@ def check_own_columns(plan: TablePlan, found: Iterable[TableColumn]) -> None:
             f"the table that other sources have made lacks what the source's rows would have ({', '.join(missing)})",
             table=plan.name,
             path=plan.table.text,
-            remedy="Set metadata_columns as it was when the table was made; or apply all sources to a new target",
+            remedy="Name the metadata columns as when the table was made; or apply all sources to a new target",
         )
 
 

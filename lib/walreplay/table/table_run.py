@@ -132,7 +132,7 @@ class TableRun:
     def _history_task(self, epoch: Epoch, *, fresh: bool) -> HistoryTask | None:
         if self.plan.metadata.history is None:
             return None
-        return HistoryTask(self.axis, self.emptied_in(epoch), self.plan.keeps_changes, epoch.watched, fresh)
+        return HistoryTask(self.axis, self.emptied_in(epoch), epoch.watched, fresh)
 
     def emptied_in(self, epoch: Epoch) -> Emptied:
         """Return the truncates of an epoch of a history, with their times on the axis."""
@@ -179,7 +179,6 @@ class TableRun:
             comment=plan.comment,
             commit=replace(self.step(number, MERGE), form=self.form(number)),
             converts_key=epoch.converts_key,
-            stops_at_missing=plan.stops_at_missing,
             properties=plan.layout.properties,
             empties=self._first_truncate(epoch),
             appends=self.appends and number == 0,
@@ -301,7 +300,6 @@ class Merge:
         moves: keys have changed and have to be followed.
         deletes: some rows are deleted.
         converts_key: for some of the changes the key had another type, whose values its present type may not hold.
-        stops_at_missing: nothing is committed if a change does not find its row.
         properties: what the table is created with, if it does not exist yet, with its comment.
         before: its columns as the ledger knows them, if it does.
         empties: of a history: commit LSN and time of the first truncate, which ends all versions from before the run.
@@ -321,7 +319,6 @@ class Merge:
     schema: pa.Schema
     commit: delta.CommitId
     converts_key: bool = False
-    stops_at_missing: bool = False
     properties: tuple[tuple[str, str], ...] = ()
     comment: str = ""
     before: TableShape | None = None

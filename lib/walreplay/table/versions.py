@@ -70,8 +70,8 @@ _NO_LAYOUTS: Final = Layouts()
 _BOOLEAN: Final = ColumnType(pa.bool_(), BOOLEAN, "boolean")
 
 _NOTHING: Final = (
-    "the table has no columns, and the configuration leaves out those that all tables have (metadata_columns): nothing "
-    "of its rows can be written, they are left out"
+    "the table has no columns, and the configuration leaves out those that all tables have (commit_lsn_column …): "
+    "nothing of its rows can be written, they are left out"
 )
 
 IGNORED_KEY: Final = (
@@ -393,7 +393,7 @@ def _identified(version: Version, sent: Sent, settings: Settings) -> Version:
     places = {n: place for place, n in enumerate(selection.columns)}
     # Where changes are left out, whole old rows cannot be relied on to find their rows.
     skips = any(settings.skips(operation) for operation in ("c", "u", "d"))
-    evicts = selection.soft_deletes or skips or settings.captures.allow_gaps
+    evicts = selection.soft_deletes or skips or settings.allow_gaps
     identity = replace(
         identity,
         key=tuple(places[n] for n in identity.key),

@@ -25,10 +25,10 @@ import pyspark
 from walreplay.delta import statements as delta
 from walreplay.delta.commits import CommitId
 from walreplay.delta.data_files import DataFile, DataFileWriter, FileColumn
-from walreplay.delta.local import LocalTable, forget_tables
+from walreplay.delta.local import ATTEMPTS, LocalTable, forget_tables
 from walreplay.delta.statements import sql_schema
 from walreplay.delta.target import TableName, Target, opened_in, tells
-from walreplay.errors import MissingRow, TargetError
+from walreplay.errors import TargetError
 from walreplay.fold.events import Mode
 from walreplay.listing import escape_glob
 from walreplay.report import Way
@@ -99,14 +99,9 @@ class FileAppend(Append):
         sources = [column.name for column in self._columns]
         self._write(frame, partial(write_batches, files=self._task(sources)))
 
-    def commit(self, commit: delta.CommitId) -> int | None:
+    def commit(self, commit: delta.CommitId, *, follows: bool = True) -> int | None:
         """Commit what was written."""
-        return self._table.commit(self._files, commit)
-
-    def discard(self) -> None:
-        """Delete the written files, which will not become part of the table."""
-        for file in self._files:
-            self._table.folder.delete(file.name)
+        return self._table.commit(self._files, commit, attempts=ATTEMPTS if follows else 1)
 
     def _task(self, sources: Sequence[str]) -> FileTask:
         return FileTask(self._table.folder, self._columns, tuple(sources), pyspark.__version__)
@@ -174,11 +169,6 @@ class AppendFold(FileFold):
         counts = appended(self.merge.counted_as, {} if written is None else written.counts)
         if written is not None:
             self.append.add(written)
-        try:
-            counts.check(self.merge)
-        except MissingRow:
-            self.append.discard()
-            raise
         with settings(spark, ready()):
             version = self.append.commit(counts.counted(self.merge))
         return Written(counts, {APPENDED: str(self.append.rows)}, version, "files")

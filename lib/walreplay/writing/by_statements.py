@@ -250,8 +250,8 @@ class StatementAppend(Append):
         """Have executors write the rows of a query, whose columns are the table's."""
         self._frames.append(frame.select(*self.schema.names))
 
-    def commit(self, commit: delta.CommitId) -> int | None:
-        """Commit what was written."""
+    def commit(self, commit: delta.CommitId, *, follows: bool = True) -> int | None:
+        """Commit what was written; to Delta two commits of one application at a time are in conflict anyway."""
         frames = self._frames or [self.spark.createDataFrame([], sql_schema(self.schema))]
         frame = reduce(lambda one, other: one.unionByName(other), frames)
         delta.forget_version(self.spark)

@@ -116,9 +116,6 @@ def merge_versions(spark: SparkSession, rows: DataFrame, merge: Merge) -> Writte
 
     Args:
         rows: see `walreplay.fold.versions.version_schema`.
-
-    Raises:
-        MissingRow: see `walreplay.writing.merge.RowCounts.check`.
     """
     with kept_rows(spark, rows, _TOTALS) as (kept, found):
         return merge_kept_versions(spark, kept, found, merge)
@@ -177,7 +174,6 @@ def _commit(spark: SparkSession, merge: Merge, match: str, counts: RowCounts) ->
     Args:
         match: finds a closing row's version among the open ones.
     """
-    counts.check(merge)
     if merge.empties is None:
         return _merged(spark, merge, match, counts)
     if merge.identity.mode is Mode.KEYED:

@@ -3,8 +3,8 @@
 Tables whose rows have no key are merged by `walreplay.writing.multiset`.
 
 Updates and deletes of rows that are not in their table are a contradiction if all rows of it were captured.  But
-nothing in the bytes says that a table was empty when the captures began.  So a missing row is a warning, or stops the
-run if that is configured (``on_missing_row``).  It is neither if the configuration itself leaves rows out.
+nothing in the bytes says that a table was empty when the captures began.  So a missing row is a warning, and not
+even that if the configuration itself leaves rows out.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pyspark.sql import functions as f
 from walreplay.delta import statements as delta
 from walreplay.delta.statements import sql_schema
 from walreplay.delta.target import quote
-from walreplay.errors import CaptureError, MissingRow
+from walreplay.errors import CaptureError
 from walreplay.fold.events import PARTITIONS_REMEDY, Mode
 from walreplay.report import Way
 from walreplay.session.isolation import has_own_sessions, settings
@@ -41,25 +41,6 @@ _REASONS: Final = (
     "setting of the sender, such as IntervalStyle, TimeZone or extra_float_digits, was another one when they were "
     "sent; the key does not name the rows; something else has changed the mirror"
 )
-
-
-def refuse_missing(table: str, *, updates: int, deletes: int) -> None:
-    """Stop before a commit that changes rows which the table does not have.
-
-    Args:
-        table: the table's name for people.
-        updates: how many rows to be updated are missing; ``deletes`` counts those to be deleted.
-
-    Raises:
-        MissingRow: either number is not 0.
-    """
-    if updates or deletes:
-        raise MissingRow(
-            f"{_told(updates, deletes)} (on_missing_row: stop)",
-            table=table,
-            remedy=f"{_REASONS}. The table was not touched. Set on_missing_row: warn and run again to go on with it as "
-            "it is, or mirror it anew from captures that have all of its rows",
-        )
 
 
 def missing_warnings(reports: Iterable[TableReport], settings: Settings) -> Iterator[str]:
@@ -92,7 +73,7 @@ _NOT_UNIQUE_IN_ROOT: Final = (
     "row of the table has"
 )
 _UNIQUE_REMEDY: Final = (
-    "Correct keys in the configuration; if the captures lack deletes, say so by skipped_operations or allow_gaps"
+    "Correct keys in the configuration; if the captures lack deletes, say so by skipped_operations or --allow-gaps"
 )
 
 
@@ -148,16 +129,6 @@ class RowCounts:
     def counted(self, merge: Merge) -> delta.CommitId:
         """Return the commit's id with these counts, which the table's history will keep."""
         return replace(merge.commit, counts=self.told)
-
-    def check(self, merge: Merge) -> RowCounts:
-        """Return the counts; but refuse the commit if rows are missing and the configuration says to stop.
-
-        Raises:
-            MissingRow: see `refuse_missing`.
-        """
-        if merge.stops_at_missing:
-            refuse_missing(merge.name, updates=self.without_base, deletes=self.deletes_without_row)
-        return self
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -232,9 +203,6 @@ def append_rows(spark: SparkSession, rows: DataFrame | None, merge: Merge, mode:
         rows: folded rows; None for none.
         mode: ``append`` or ``overwrite``.
         create: the table does not exist yet.
-
-    Raises:
-        MissingRow: see `RowCounts.check`.
     """
     if rows is None:
         _write_table(spark, spark.createDataFrame([], sql_schema(merge.schema)), merge, mode, create=create)
@@ -243,10 +211,10 @@ def append_rows(spark: SparkSession, rows: DataFrame | None, merge: Merge, mode:
     totals = _totals(mode_of, versions=versions) | _more(mode_of, versions=versions)
     # Delta replaces a catalog's table, or rows, by a query of its own, from which an observation gets nothing.
     is_deleted = mode == "overwrite" and (merge.table.path is None or merge.metadata.share is not None)
-    if is_deleted or merge.stops_at_missing:
+    if is_deleted:
         with kept_rows(spark, rows, totals) as (kept, found):
             numbers = _numbers(found)
-            counts = appended(mode_of, numbers).check(merge)
+            counts = appended(mode_of, numbers)
             _write_rows(spark, kept, merge, mode, create=create)
     else:
         observed = Observation()
@@ -370,20 +338,9 @@ def merge_kept(spark: SparkSession, kept: DataFrame, found: Mapping[str, Any], m
     """
     counts = keyed_counts(found)
     kept.createOrReplaceTempView(_SOURCE)
-    if merge.stops_at_missing and (counts.live or counts.gone):
-        _missing(spark, merge).check(merge)
     with delta.committing(spark, counts.counted(merge)) as marking:
         metrics = delta.merge(spark, _keyed_statement(merge, marking))
     return Written(counts, metrics)
-
-
-def _missing(spark: SparkSession, merge: Merge) -> RowCounts:
-    """Count the changed rows that the table should have and does not."""
-    (row,) = spark.sql(
-        "SELECT count_if(NOT s.deleted) AS updates, count_if(s.deleted) AS deletes "
-        f"FROM {_SOURCE} AS s LEFT ANTI JOIN {merge.own_rows} AS t ON {_match(merge)} WHERE s.expected"
-    ).collect()
-    return RowCounts(without_base=row.updates, deletes_without_row=row.deletes)
 
 
 def keyed_counts(found: Mapping[str, Any]) -> RowCounts:

@@ -93,7 +93,7 @@ def _apply(images: ImageSql, counted: DataFrame, added: list[int], unknown: RowC
             newest = max(added)
             older = images.counted(images.older(known, newest))
             return _apply(images, older, [one for one in added if one < newest], unknown)
-        counts = unknown + RowCounts(deletes_without_row=int(missing)).check(images.merge)
+        counts = unknown + RowCounts(deletes_without_row=int(missing))
         known.createOrReplaceTempView(_COUNTED)
         with delta.committing(images.spark, counts.counted(images.merge)) as marking:
             metrics = delta.merge(images.spark, images.statement(marking))

@@ -18,7 +18,6 @@ from walreplay.delta import statements as delta
 from walreplay.delta.data_files import FileColumn
 from walreplay.delta.local import LocalTable, TableFile
 from walreplay.delta.small_table import Before, Images, Keys, VersionMatch, key_is_plain
-from walreplay.errors import MissingRow
 from walreplay.fold.events import Mode
 from walreplay.session.folders import Folder
 from walreplay.spark.workers.fold import FoldTask
@@ -80,22 +79,13 @@ class Rewrite:
         return partial(write_rewritten, task=task, before=before, files=files, kept=keeping_files(task, folder))
 
     def commit(self, written: FilesWritten, merge: Merge) -> Written | None:
-        """Commit files in place of those of the table (`FilesWritten.replaced`); None if somebody has changed it since.
-
-        Raises:
-            MissingRow: see `RowCounts.check`.
-        """
+        """Commit files in place of those of the table (`FilesWritten.replaced`); None if it has changed since."""
         counts = written.counts
         found = RowCounts(
             unknown=counts["unknown"],
             without_base=counts["without_base"],
             deletes_without_row=counts["deletes_without_row"],
         )
-        try:
-            found.check(merge)
-        except MissingRow:
-            self._discard(written)
-            raise
         changed = {name: counts[name] for name in ("inserted", "updated", "deleted")}
         gone: list[TableFile] = (
             [self.table.files[number] for number in written.replaced or ()] if any(changed.values()) else []

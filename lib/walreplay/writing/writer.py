@@ -44,8 +44,11 @@ class Append(ABC):
         """Have executors write the rows of a query, whose columns are the table's."""
 
     @abstractmethod
-    def commit(self, commit: delta.CommitId) -> int | None:
+    def commit(self, commit: delta.CommitId, *, follows: bool = True) -> int | None:
         """Commit what was written.
+
+        Args:
+            follows: it may follow what somebody else has appended since it began; else that is a conflict.
 
         Returns:
             the table's new version; None if the same commit was made before, or if the platform does not report it.
@@ -95,7 +98,4 @@ class Fold(ABC):
         Args:
             written: the result of the work before the commit.
             ready: prepares the table for a statement, and gives the settings for it; it may make a commit of its own.
-
-        Raises:
-            MissingRow: see `walreplay.writing.merge.RowCounts.check`.
         """

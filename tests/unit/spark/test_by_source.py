@@ -134,22 +134,21 @@ def test_there_has_to_be_a_source_and_a_number_that_can_be() -> None:
 
 
 @pytest.mark.parametrize(
-    ("eu", "us", "recursive"),
+    ("eu", "us"),
     [
-        ("/data", "/data/us", {"eu"}),
-        ("/data/us/", "/data/us/../us/x", {"eu"}),
-        ("s3://bucket", "s3a://bucket/us", {"eu"}),
-        ("/d*", "/data/us", {"eu"}),
+        ("/data", "/data/us"),
+        ("/data/us/", "/data/us/../us/x"),
+        ("s3://bucket", "s3a://bucket/us"),
+        ("/d*", "/data/us"),
     ],
 )
-def test_captures_of_one_source_may_not_lie_in_anothers(eu: str, us: str, recursive: set[str]) -> None:
+def test_captures_of_one_source_may_not_lie_in_anothers(eu: str, us: str) -> None:
     with pytest.raises(ConfigError, match="of the source us lie in those of eu"):
-        check_apart({"us": us, "eu": eu}, recursive)
-    check_apart({"us": us, "eu": eu}, {"us"})
+        check_apart({"us": us, "eu": eu})
 
 
 def test_captures_beside_one_another_are_apart() -> None:
-    check_apart({"eu": "/data/eu", "us": "/data/us", "old": "/data/eu_old"}, {"eu", "us"})
+    check_apart({"eu": "/data/eu", "us": "/data/us", "old": "/data/eu_old"})
 
 
 @pytest.mark.parametrize(
@@ -165,21 +164,20 @@ def test_captures_beside_one_another_are_apart() -> None:
     ],
 )
 def test_two_sources_may_not_have_the_same_files(eu: str, us: str, patterns: dict[str, str | None]) -> None:
-    for recursive in (set[str](), {"eu", "us"}):
-        with pytest.raises(ConfigError, match=r"are those of \w+, too"):
-            check_apart({"us": us, "eu": eu}, recursive, patterns)
+    with pytest.raises(ConfigError, match=r"are those of \w+, too"):
+        check_apart({"us": us, "eu": eu}, patterns)
 
 
 def test_one_folder_may_have_the_files_of_two_sources_that_tell_them_apart() -> None:
-    check_apart({"eu": "/data/x", "us": "/data/x"}, {"eu", "us"}, {"eu": "eu_*", "us": "us_*"})
-    check_apart({"eu": "/data/eu_*.bin", "us": "/data/us_*.bin"}, {"eu", "us"})
+    check_apart({"eu": "/data/x", "us": "/data/x"}, {"eu": "eu_*", "us": "us_*"})
+    check_apart({"eu": "/data/eu_*.bin", "us": "/data/us_*.bin"})
 
 
 def test_sources_that_cannot_be_told_apart_are_refused_before_any_work() -> None:
     config = Configuration.from_mapping({"sources": {"a": {"captures": "/data/x"}, "b": {"captures": "/data/x"}}})
     with pytest.raises(ConfigError, match="a source is a stream of its own"):
         each_source(OWN, config, lambda source: None)
-    told = {name: {"captures": {"uri": "/data/x", "pattern": f"{name}_*"}} for name in ("a", "b")}
+    told = {name: {"captures": "/data/x", "file_pattern": f"{name}_*"} for name in ("a", "b")}
     assert not each_source(OWN, Configuration.from_mapping({"sources": told}), lambda source: None).failed
 
 

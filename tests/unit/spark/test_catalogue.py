@@ -163,13 +163,13 @@ def test_a_table_without_columns_has_rows_that_nothing_tells_apart_whatever_key_
 
 
 def test_where_the_configuration_leaves_no_column_at_all_rows_without_columns_are_left_out():
-    none = dict.fromkeys(["commit_lsn", "commit_ts", "rescued_data"])
+    none = dict.fromkeys(["commit_lsn_column", "commit_ts_column", "rescued_data_column"])
     bare, other = relation(""), relation("id*", oid=10, name="other")
-    found = catalogue_of([bare, other], configured(metadata_columns=none))
+    found = catalogue_of([bare, other], configured(**none))
     assert list(found.versions) == [other]
     (warning,) = found.warnings
     assert warning.startswith("s.t: the table has no columns, and the configuration leaves out")
-    one_is_left = catalogue_of([bare], configured(metadata_columns={**none, "commit_ts": "at"}))
+    one_is_left = catalogue_of([bare], configured(**none | {"commit_ts_column": "at"}))
     assert list(one_is_left.versions) == [bare]
     assert not one_is_left.warnings
     with pytest.raises(ConfigError, match="no column is left"):

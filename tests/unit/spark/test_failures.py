@@ -250,7 +250,7 @@ def test_a_cause_is_told_in_one_line_with_what_to_do(thrown: str, problem: str, 
     assert problem in text
     assert re.search(remedy, text)
     assert "\n" not in text
-    assert "--traceback" not in text
+    assert "WALREPLAY_TRACEBACK" not in text
     assert "SECRET" not in text
 
 

@@ -130,8 +130,8 @@ def test_names_of_a_change_log_keep_its_own_columns_free_and_the_mirrors_stay():
 
 
 def test_a_change_log_has_the_commit_even_where_mirrors_leave_it_out():
-    left_out = {"commit_lsn": None, "commit_ts": None, "before": None}
-    (versions,) = catalogue_of([relation("id*")], configured(outputs=BOTH, metadata_columns=left_out)).versions.values()
+    settings = configured(outputs=BOTH, commit_lsn_column=None, commit_ts_column=None)
+    (versions,) = catalogue_of([relation("id*")], settings).versions.values()
     metadata = {version.output: version.selection.metadata for version in versions}
     assert metadata[Output.MIRROR].commit_lsn is None
     assert (metadata[Output.CHANGELOG].commit_lsn, metadata[Output.CHANGELOG].commit_ts) == (

@@ -192,6 +192,6 @@ def test_behind_a_gap_files_are_told_of_but_not_the_one_that_is_cut_off() -> Non
     files = parts_of("o01", 8)
     names = list(files)
     lost = {name: content for name, content in files.items() if name != names[3]}
-    runs = Runs(settings=Settings.from_mapping({"captures": {"allow_gaps": True}}))
+    runs = Runs(settings=Settings().allowing_gaps())
     runs.run(lost)
     assert set(names) - set(runs.index.rows) == {names[3], names[4]}

@@ -258,7 +258,7 @@ def test_left_out_columns_are_not_in_the_table():
 
 
 def test_a_table_without_a_column_for_rescued_texts_says_so_to_its_projections():
-    settings = configured(metadata_columns={"rescued_data": None})
+    settings = configured(rescued_data_column=None)
     (epoch,) = one(relation("id* a b"), relation(f"id* a:{TEXT} b"), settings=settings).epochs
     assert not any(projection.rescues for _, projection, _ in epoch.projections)
 

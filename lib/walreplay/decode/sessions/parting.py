@@ -319,9 +319,9 @@ _LOOKED_AT: Final = 1 << 20
 _TELLING_BYTES: Final = 9
 """So many bytes show whether a frame may begin with them.  Those behind may be torn off, and other bytes follow."""
 
-_BY_PATTERN: Final = "out by `captures: pattern`"
+_BY_PATTERN: Final = "out by `file_pattern`"
 _LEAVE_OUT: Final = f"Leave the file {_BY_PATTERN}"
-_NAME_IT: Final = f"{_LEAVE_OUT}, or name its framing by `captures: framing`"
+_NAME_IT: Final = f"{_LEAVE_OUT}, or name its framing by `framing`"
 
 
 def may_become(data: bytes, codec: str = UTF8) -> bool:
@@ -391,7 +391,7 @@ def stranger(
         f"the file's framing is {found.value}, and that of {before} before it is {framing.value}",
         offset=0,
         remedy="A stream has one framing. Apply the files up to there first, leaving the others out by "
-        f"`captures: pattern`; then these, with a pattern of their own and `captures: framing: {found.value}`",
+        f"`file_pattern`; then these, with a pattern of their own and `framing: {found.value}`",
     )
 
 
@@ -404,7 +404,7 @@ def told_for_paths(error: NotACapture | FramingChange, option: str) -> NotACaptu
     if isinstance(error, FramingChange):
         error.remedy = "A stream has one framing: give the files of one at a time"
     elif error.remedy is not None:
-        error.remedy = error.remedy.replace(_BY_PATTERN, "out of the paths").replace("`captures: framing`", option)
+        error.remedy = error.remedy.replace(_BY_PATTERN, "out of the paths").replace("`framing`", option)
     return error
 
 

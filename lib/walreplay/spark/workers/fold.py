@@ -30,14 +30,12 @@ class HistoryTask:
 
     Attributes:
         emptied: the truncates, with their times on the axis.
-        keep: each change of a row is a version; else the last one of a transaction.
         watched: the columns whose changes begin versions; None if each change begins one.
         fresh: the table has no rows before.
     """
 
     axis: Axis
     emptied: Emptied
-    keep: bool = False
     watched: tuple[int, ...] | None = None
     fresh: bool = False
 
@@ -102,8 +100,7 @@ class FoldTask:
         if self.history is None:
             events = settled(events, *self.named(version), self.table)
         else:
-            emptied, keep = self.history.emptied, self.history.keep
-            events = settled_versions(events, *self.named(version), self.table, emptied, keep=keep)
+            events = settled_versions(events, *self.named(version), self.table, self.history.emptied, keep=False)
         return project(events, key, projection, keyed=self.identity.mode is Mode.KEYED)
 
 
@@ -192,7 +189,7 @@ def _merge_rows(parts: list[tuple[int, Events]], task: FoldTask) -> Iterator[pa.
         parts.clear()
         if task.history is not None:
             told, own = task.history, (task.identity, task.names, task.tracked)
-            options: dict[str, Any] = {"keep": told.keep, "watched": told.watched, "fresh": told.fresh}
+            options: dict[str, Any] = {"keep": False, "watched": told.watched, "fresh": told.fresh}
             yield from version_rows(events, told.emptied, *own, **options, table=task.table)
             return
         yield from rows_to_merge(events, task.identity, task.names, task.tracked, moves=task.moves, table=task.table)
