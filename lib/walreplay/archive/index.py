@@ -437,6 +437,15 @@ class ArchiveIndex:
             "scan": packed,
         }
 
+    def exists(self) -> bool:
+        """Return whether there is an index.
+
+        Raises:
+            TargetError: its place cannot be looked at.
+        """
+        with index_errors(self._table.text):
+            return delta.exists(self._spark, self._table)
+
     def _holds(self, row: _Row | None, file: CaptureFile | FileFacts) -> bool:
         if row is None:
             return False
