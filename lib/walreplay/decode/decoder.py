@@ -96,7 +96,8 @@ _KIND_OF_OP: Final = {"c": walk.INSERT, "u": walk.UPDATE, "d": walk.DELETE, "t":
 _LEAST_SHARE: Final = 1 / 32  # of the bytes has to be walked before its rows estimate those of the rest
 
 
-def _all_origins(origin: str | None) -> bool:
+def every_origin(origin: str | None) -> bool:
+    """Want the transactions of all origins."""
     return True
 
 
@@ -128,7 +129,7 @@ class Decoder(StreamWalker):
         wanted: Collection[m.Relation] | None = None,
         truncates: Mapping[int, tuple[int, int]] | None = None,
         floors: Mapping[int, int] | None = None,
-        wants_origin: Callable[[str | None], bool] = _all_origins,
+        wants_origin: Callable[[str | None], bool] = every_origin,
         recording: bool = False,
         column_types: Mapping[m.Relation, Sequence[ColumnType]] | None = None,
         skipped: Collection[str] = (),
@@ -370,22 +371,14 @@ class Decoder(StreamWalker):
                 self._take_relation(labelled, offset)
 
     def _take_message(self, message: m.Message, hidden: bool) -> None:
-        state = self.kernel.state
-        if not message.transactional:
-            if self.news and self._fate is None:
-                self._messages.append(LogicalMessage(message.lsn, message.prefix, message.content))
-        elif not hidden and not state[walk.SKIP] and not self._is_aborted(message.xid):
-            self._messages.append(
-                LogicalMessage(
-                    message.lsn,
-                    message.prefix,
-                    message.content,
-                    int(state[walk.LSN]),
-                    int(state[walk.COMMIT_TS]),
-                    int(state[walk.XID]),
-                    int(state[walk.ORDINAL]),
-                )
-            )
+        state, place = self.kernel.state, list[int]()
+        if message.transactional:
+            if hidden or state[walk.SKIP] or self._is_aborted(message.xid):
+                return
+            place = state[[walk.LSN, walk.COMMIT_TS, walk.XID, walk.ORDINAL]].tolist()
+        elif not self.news or self._fate is not None:
+            return
+        self._messages.append(LogicalMessage(message.lsn, message.prefix, message.content, *place))
 
     # Recording.
 

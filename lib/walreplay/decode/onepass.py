@@ -88,7 +88,7 @@ class WaitingRows:
 
     def ready(self) -> Iterator[ChangeBatch]:
         """Yield the batches that are final."""
-        while self._batches and _last_lsn(self._batches[0]) <= self.final:
+        while self._batches and self._batches[0].commit_lsns[-1].as_py() <= self.final:
             batch = self._batches.popleft()
             self.size -= batch.data.nbytes
             yield self._give(batch)
@@ -126,11 +126,6 @@ def _first_rows(batch: ChangeBatch, left: Counter[int]) -> int:
 
 def _rows_up_to(batch: ChangeBatch, lsn: int) -> int:
     return int(np.searchsorted(batch.commit_lsns.to_numpy(), lsn, side="right"))
-
-
-def _last_lsn(batch: ChangeBatch) -> int:
-    lsns = batch.commit_lsns
-    return int(lsns[len(lsns) - 1].as_py())
 
 
 _PLAIN: Final = (m.Relation, m.Type, m.Origin, m.Truncate)

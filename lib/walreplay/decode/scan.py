@@ -23,6 +23,7 @@ from walreplay.decode.summary import (
     Body,
     Counts,
     Decided,
+    Decision,
     FileScan,
     Part,
     Stretch,
@@ -45,15 +46,6 @@ FINGERPRINT_BYTES: Final = 1 << 16
 
 HEAD_LIMIT: Final = 4 << 20
 """A head longer than this is not carried to the driver; the file is walked again from its true start instead."""
-
-_DECISIONS: Final = (
-    m.StreamCommit,
-    m.StreamAbort,
-    m.StreamPrepare,
-    m.Prepare,
-    m.CommitPrepared,
-    m.RollbackPrepared,
-)
 
 
 @dataclass(slots=True)
@@ -154,7 +146,7 @@ class Scanner(StreamWalker):
             self._part = _Inner(at, continues=False)
         elif isinstance(message, m.Prepare) and self._part is not None:
             self._end_body(message.gid, int(state[walk.POS]), complete=True)
-        elif isinstance(message, _DECISIONS):
+        elif isinstance(message, Decision):
             self._note_decision(message, at)
 
     def on_head_commit(self, commit: m.Commit) -> None:
@@ -189,8 +181,7 @@ class Scanner(StreamWalker):
             known = TruncateAt(oid, None if lsn == walk.NO_LSN else lsn, ordinal, self.origins[int(state[walk.ORIGIN])])
             self._truncates[oid] = with_last(self._truncates.get(oid, ()), known)
 
-    def _note_decision(self, message: m.AnyMessage, at: int) -> None:
-        assert isinstance(message, _DECISIONS)
+    def _note_decision(self, message: Decision, at: int) -> None:
         self._found.items.append(Decided(message, at, self._message_lsn))
         if isinstance(message, (m.StreamCommit, m.CommitPrepared)):
             self._committed.append((message.commit_lsn, message.commit_time))

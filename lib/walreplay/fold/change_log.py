@@ -24,7 +24,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from walreplay.decode.change_batch import METADATA_COLUMNS, ChangeBatch, read_rescued, rescued_array, rescued_json
+from walreplay.decode.change_batch import (
+    METADATA_COLUMNS,
+    TIMESTAMP,
+    ChangeBatch,
+    read_rescued,
+    rescued_array,
+    rescued_json,
+)
 from walreplay.errors import CaptureError
 from walreplay.evolution.convert import convert
 from walreplay.evolution.shapes import TEXT, ValueSource, conversions, converts
@@ -205,7 +212,7 @@ UNCHANGED: Final = pa.list_(pa.string())
 OWN: Final = (
     ("op", pa.string()),
     ("lsn", pa.int64()),
-    ("ts", pa.timestamp("us", "UTC")),
+    ("ts", TIMESTAMP),
     ("xid", pa.int64()),
     ("ordinal", pa.int64()),
     ("origin", pa.string()),

@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from walreplay.decode.change_batch import read_rescued, rescued_array
+from walreplay.decode.change_batch import TIMESTAMP, read_rescued, rescued_array
 from walreplay.decode.compile.kernel import helper, kernel
 from walreplay.decode.compile.parameters import given, out
 from walreplay.errors import CaptureError
@@ -178,8 +178,6 @@ def batch_of(arrays: Sequence[Any], schema: pa.Schema) -> pa.RecordBatch:
     ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
-
-TIMESTAMP: Final = pa.timestamp("us", "UTC")
 
 _OUTPUT_ROWS: Final = 1 << 16
 

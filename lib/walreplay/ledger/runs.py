@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from walreplay.decode.change_batch import TIMESTAMP
 from walreplay.delta import statements as delta
 from walreplay.delta.target import TableName, Target, ledger_errors
 from walreplay.delta.upkeep import optimize, upkeep_session, vacuum
 from walreplay.errors import TargetError
-from walreplay.fold.net_changes import TIMESTAMP
 from walreplay.ledger.state import Load, State, at_work, now
 from walreplay.lsn import format_lsn, to_datetime
 from walreplay.protocol.messages import Relation

@@ -31,10 +31,10 @@ from typing import Any, Final
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
+from walreplay.decode.change_batch import TIMESTAMP
 from walreplay.delta.commits import RunId
 from walreplay.delta.target import TableName, Target
 from walreplay.errors import listed
-from walreplay.fold.net_changes import TIMESTAMP
 from walreplay.loading.formats import CopiedFiles
 from walreplay.stream.plan import Plan, Resume
 from walreplay.table.registry import MirrorEntry

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from walreplay.decode.change_batch import TIMESTAMP
 from walreplay.delta import statements as delta
 from walreplay.delta.target import Target
 from walreplay.errors import OrderError
-from walreplay.fold.net_changes import TIMESTAMP
 from walreplay.ledger.ledger import State, append_once
 from walreplay.ledger.runs import OF_HISTORY
 from walreplay.lsn import to_datetime

@@ -425,7 +425,7 @@ STREAM_ABORT: Final = Struct("!II")  # xid, subxid
 STREAM_ABORT_PARALLEL: Final = Struct("!Qq")  # abort_lsn, abort_time: behind STREAM_ABORT, version 4 only
 
 
-class Layout(NamedTuple):
+class MessageLayout(NamedTuple):
     """A message of numbers, its fields in their order, and perhaps of one text behind them.
 
     Attributes:
@@ -438,19 +438,19 @@ class Layout(NamedTuple):
     text: str = ""
 
 
-_PREPARE: Final = Layout(Struct("!BQQqI"), "flags, LSNs, time and xid", "gid")
+_PREPARE: Final = MessageLayout(Struct("!BQQqI"), "flags, LSNs, time and xid", "gid")
 
-LAYOUTS: Final[dict[type[AnyMessage], Layout]] = {
-    Begin: Layout(Struct("!QqI"), "LSN, time and xid"),
-    Commit: Layout(Struct("!BQQq"), "flags, LSNs and time"),
-    Origin: Layout(Struct("!Q"), "LSN", "name"),
-    StreamStart: Layout(Struct("!IB"), "xid and first-segment flag"),
-    StreamStop: Layout(Struct(""), ""),
-    StreamCommit: Layout(Struct("!IBQQq"), "xid, flags, LSNs and time"),
-    BeginPrepare: Layout(Struct("!QQqI"), "LSNs, time and xid", "gid"),
+LAYOUTS: Final[dict[type[AnyMessage], MessageLayout]] = {
+    Begin: MessageLayout(Struct("!QqI"), "LSN, time and xid"),
+    Commit: MessageLayout(Struct("!BQQq"), "flags, LSNs and time"),
+    Origin: MessageLayout(Struct("!Q"), "LSN", "name"),
+    StreamStart: MessageLayout(Struct("!IB"), "xid and first-segment flag"),
+    StreamStop: MessageLayout(Struct(""), ""),
+    StreamCommit: MessageLayout(Struct("!IBQQq"), "xid, flags, LSNs and time"),
+    BeginPrepare: MessageLayout(Struct("!QQqI"), "LSNs, time and xid", "gid"),
     Prepare: _PREPARE,
     CommitPrepared: _PREPARE,
-    RollbackPrepared: Layout(Struct("!BQQqqI"), "flags, LSNs, times and xid", "gid"),
+    RollbackPrepared: MessageLayout(Struct("!BQQqqI"), "flags, LSNs, times and xid", "gid"),
     StreamPrepare: _PREPARE,
 }
 """All messages but those that may carry an xid, or whose length differs otherwise: reader and writer read each."""

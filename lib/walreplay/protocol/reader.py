@@ -295,7 +295,7 @@ _NULL, _UNCHANGED, _TEXT, _BINARY = b"nutb"
 _NEW, _OLD, _KEY = b"NOK"
 
 
-def _laid_out(c: _Cursor, message: type[Any], layout: m.Layout) -> m.AnyMessage:
+def _laid_out(c: _Cursor, message: type[Any], layout: m.MessageLayout) -> m.AnyMessage:
     """Read a message that a layout describes."""
     values = list(c.fields(layout.numbers, layout.said))
     for at, name in enumerate(message.__slots__[: len(values)]):

@@ -34,7 +34,7 @@ from walreplay.listing import escape_glob
 from walreplay.session.folders import Folder, MountedFolder, StoreFolder
 from walreplay.session.isolation import has_own_sessions, settings
 from walreplay.session.session import local_cores
-from walreplay.spark.staging import Rows, StagedRows, Staging, by_bucket, together
+from walreplay.spark.staging import Rows, StagedRows, Staging, TaskWorks, by_bucket, together
 from walreplay.spark.workers.process import REACHED, reach
 from walreplay.spark.workers.rows import NO_BUCKET, ROUTE, STAGE, Total, Work, refusals_told
 from walreplay.spark.workers.write import WRITTEN, Shares, as_they_are, over_shares, refused, stage_into_file, summed
@@ -80,13 +80,7 @@ class TableStaging(Staging):
         else:
             spark.sql(f"DROP TABLE IF EXISTS {self._table.sql}")
 
-    def _stage(
-        self,
-        spark: SparkSession,
-        works: Sequence[tuple[Rows, Work]],
-        values: Mapping[str, str],
-        tasks: int | None,
-    ) -> None:
+    def _stage(self, spark: SparkSession, works: TaskWorks, values: Mapping[str, str], tasks: int | None) -> None:
         frames = [rows.mapInArrow(work, sql_schema(STAGE)) for rows, work in works]
         frame = together(frames, tasks)
         self._written = True
@@ -217,13 +211,7 @@ class FileStaging(Staging):
             if changed is not None and (name == self._before or time.time() - changed > _OLD):
                 _remove(self._runs.inside(name))
 
-    def _stage(
-        self,
-        spark: SparkSession,
-        works: Sequence[tuple[Rows, Work]],
-        values: Mapping[str, str],
-        tasks: int | None,
-    ) -> None:
+    def _stage(self, spark: SparkSession, works: TaskWorks, values: Mapping[str, str], tasks: int | None) -> None:
         self._clear_before()
         self._written = True
         frames = [

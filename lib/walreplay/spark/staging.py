@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 
 import pyarrow as pa
 
@@ -41,6 +41,10 @@ class Rows(Protocol):
     def mapInArrow(self, func: Work, schema: str, /) -> DataFrame:  # noqa: N802
         """Return what a function makes of each task's rows."""
         ...
+
+
+TaskWorks: TypeAlias = Sequence[tuple[Rows, Work]]
+"""Rows, and what tasks make of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,11 +175,7 @@ class Staging(ABC):
         return staged
 
     def take(
-        self,
-        spark: SparkSession,
-        works: Sequence[tuple[Rows, Work]],
-        values: Mapping[str, str],
-        tasks: int | None = None,
+        self, spark: SparkSession, works: TaskWorks, values: Mapping[str, str], tasks: int | None = None
     ) -> dict[int, Staged]:
         """Stage the rows of some works, and nothing else; return what each table has.
 
@@ -236,13 +236,7 @@ class Staging(ABC):
         """
 
     @abstractmethod
-    def _stage(
-        self,
-        spark: SparkSession,
-        works: Sequence[tuple[Rows, Work]],
-        values: Mapping[str, str],
-        tasks: int | None,
-    ) -> None:
+    def _stage(self, spark: SparkSession, works: TaskWorks, values: Mapping[str, str], tasks: int | None) -> None:
         """Stage the results of whole files in place of what an earlier run left.
 
         Args:

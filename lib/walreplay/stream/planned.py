@@ -52,7 +52,10 @@ def decode_plan(
     decoder = partial(Decoder, plan.resume.place.framing, tile_bytes=tile_bytes or TILE_BYTES, codec=codec)
     if plan.resent:
         check_copies(plan.decided, plan.after_lsn, _recorded(plan, read, decoder(recording=True)))
-    yield from _decode_steps(plan, read, decoder(), known)
+    applied = decoder()
+    for file, step in _steps(plan, read, known):
+        yield from file.decode(applied, step, plan.versions, plan.type_versions)
+    yield from applied.rest()
 
 
 def _recorded(plan: Plan, read: Read, decoder: Decoder) -> Iterator[Recorded]:
@@ -63,12 +66,6 @@ def _recorded(plan: Plan, read: Read, decoder: Decoder) -> Iterator[Recorded]:
         yield from decoder.take_recorded()[0]
     for _ in decoder.rest():
         pass
-
-
-def _decode_steps(plan: Plan, read: Read, decoder: Decoder, known: Collection[str]) -> Iterator[ChangeBatch]:
-    for file, step in _steps(plan, read, known):
-        yield from file.decode(decoder, step, plan.versions, plan.type_versions)
-    yield from decoder.rest()
 
 
 def _steps(plan: Plan, read: Read, known: Collection[str] = ()) -> Iterator[tuple[PlannedBytes, Step]]:

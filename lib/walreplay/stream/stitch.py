@@ -24,6 +24,7 @@ from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
 from walreplay.decode.announcements import Layout, Layouts, Moved
+from walreplay.decode.decoder import every_origin
 from walreplay.decode.files import ScanTask, parts_of_guess
 from walreplay.decode.scan import Until
 from walreplay.decode.sessions.resync import refuse_leftover
@@ -525,10 +526,6 @@ def place_at(before: Place, item: Decided, told: DecidedTransaction) -> Place:
     )
 
 
-def _wants_all(origin: str | None) -> bool:
-    return True
-
-
 # The stitch
 
 
@@ -547,7 +544,7 @@ class Stitch:
         self,
         resume: Resume | None,
         *,
-        wants_origin: Callable[[str | None], bool] = _wants_all,
+        wants_origin: Callable[[str | None], bool] = every_origin,
         allow_gaps: bool = False,
         until: Until | None = None,
         announcements: str | None = None,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from walreplay.decode.change_batch import TIMESTAMP
 from walreplay.decode.decoder import LogicalMessage, Recorded
 from walreplay.errors import WalReplayError, from_dict
 from walreplay.lsn import POSTGRES_EPOCH_UNIX_MICROS
@@ -59,12 +60,10 @@ NO_RELATION: Final = -1
 PARTS: Final = 1 << 20
 """A step's rows of one table are so many parts at most: of relation versions that followed each other."""
 
-_TIMESTAMP: Final = pa.timestamp("us", "UTC")
-
 TRANSACTION: Final = pa.schema(
     [
         ("commit_lsn", pa.int64()),
-        ("commit_ts", _TIMESTAMP),
+        ("commit_ts", TIMESTAMP),
         ("xid", pa.int64()),
         ("changes", pa.int64()),
         ("digest", pa.int64()),
@@ -84,7 +83,7 @@ MESSAGE: Final = pa.schema(
         ("content", pa.binary()),
         ("transactional", pa.bool_()),
         ("commit_lsn", pa.int64()),
-        ("commit_ts", _TIMESTAMP),
+        ("commit_ts", TIMESTAMP),
         ("xid", pa.int64()),
         ("ordinal", pa.int64()),
     ]
@@ -184,7 +183,7 @@ def transactions_of(recorded: Sequence[Recorded], settings: TaskSettings) -> tup
     batch = pa.RecordBatch.from_arrays(
         [
             pa.array(joined("lsn")),
-            pa.array(joined("commit_ts") + POSTGRES_EPOCH_UNIX_MICROS).view(_TIMESTAMP),
+            pa.array(joined("commit_ts") + POSTGRES_EPOCH_UNIX_MICROS).view(TIMESTAMP),
             pa.array(joined("xid")),
             pa.array(joined("rows")),
             pa.array(joined("digest")),
