@@ -7,5 +7,5 @@ hashes columns.  It works on Arrow columns, without Spark and without files.
 Entry points: `events.events_of`, `net_changes`, `versions.version_rows`, `change_log`.
 
 Uses: decode, evolution, protocol, types.
-Used by: delta, job, kernel_build, ledger, spark, table, writing.
+Used by: delta, job, kernel_build, spark, table, writing.
 """
