@@ -17,15 +17,17 @@ CLASS_ARCHIVE: Final = Path(sys.prefix, "spark-classes.jsa")
 
 _SUBMIT_ARGUMENTS = (
     "--master local[2] --conf spark.driver.memory=1g --conf spark.sql.shuffle.partitions=4 "
-    "--conf spark.sql.codegen.wholeStage=false --conf spark.sql.codegen.factoryMode=NO_CODEGEN pyspark-shell"
+    "--conf spark.sql.codegen.wholeStage=false --conf spark.sql.codegen.factoryMode=NO_CODEGEN "
+    "--conf spark.sql.adaptive.enabled=false --conf spark.databricks.delta.snapshotPartitions=1 pyspark-shell"
 )
-"""Plans are interpreted: each has few rows, and to compile it takes longer.
+"""Plans are interpreted: each has few rows, and to compile it takes longer.  For the same reason no plan is made anew
+between its stages (a third of all jobs), and each table's state is read in one task.
 
 `make test-environments` and `make bench` have Spark as it comes.
 """
 
-_QUICK: Final = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
-"""Java's quick compiler alone, with room for all that it makes.
+_QUICK: Final = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -Xms1g"
+"""Java's quick compiler alone, with room for all that it makes; and all memory at once, to be collected less often.
 
 A suite works on little data in many plans, so what the slower compiler would spend on them never comes back.
 """

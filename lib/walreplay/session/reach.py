@@ -31,8 +31,7 @@ def local_folder(spark: SparkSession, path: str | None) -> str | None:
     """
     if path is None or not has_own_sessions(spark):
         return None
-    # By its whole name: for each part of a dotted one py4j looks through all JARs.
-    place = getattr(spark._jvm, "org.apache.hadoop.fs.Path")(path)
+    place = getattr(spark._jvm, "org.apache.hadoop.fs.Path")(path)  # py4j seeks each part of a dotted name in all JARs
     if place.toUri().getScheme() is None:
         # What a path without a scheme means depends on the cluster.
         system = getattr(spark._jvm, "org.apache.hadoop.fs.FileSystem")
