@@ -14,34 +14,32 @@ import walreplay
 PACKAGE = Path(walreplay.__file__).parent
 
 ROOMS = {
-    "(top)": (2231, 13),
-    "archive": (2549, 6),
-    "cli": (1697, 7),
-    "config": (2031, 5),
-    "decode": (14232, 42),
-    "delta": (3689, 11),
-    "evolution": (1625, 5),
-    "fold": (3722, 8),
-    "job": (5824, 16),
-    "ledger": (2439, 6),
-    "loading": (1735, 7),
-    "protocol": (2029, 7),
-    "session": (1877, 9),
-    "spark": (2008, 6),
-    "spark/workers": (2196, 8),
-    "stream": (2760, 9),
-    "table": (2485, 8),
-    "types": (3407, 14),
-    "writing": (4185, 13),
+    "(top)": (2241, 13),
+    "archive": (2518, 6),
+    "cli": (1595, 7),
+    "config": (1868, 5),
+    "decode": (13690, 42),
+    "delta": (3655, 11),
+    "evolution": (1347, 4),
+    "fold": (3634, 8),
+    "job": (5745, 16),
+    "ledger": (2203, 6),
+    "loading": (1803, 7),
+    "protocol": (1938, 7),
+    "session": (1874, 9),
+    "spark": (1987, 6),
+    "spark/workers": (2168, 8),
+    "stream": (2705, 9),
+    "table": (2379, 8),
+    "types": (3641, 15),
+    "writing": (3919, 13),
 }
 """The most lines and modules of each room; modules that lie in no room are ``(top)``."""
 
 SLACK = 200
 """By so many lines a room may be below its limit before that has to follow."""
 
-LONG_FUNCTIONS = {
-    "config/selection.py:select": 68,
-}
+LONG_FUNCTIONS: dict[str, int] = {}
 """Functions of more than 60 lines, kernels aside."""
 
 MOST_LINES_OF_A_FUNCTION = 60

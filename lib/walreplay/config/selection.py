@@ -222,10 +222,9 @@ def select(
         return None
     table = settings.options_of(schema, relation.name)
     history = versions if relation in versions else (*versions, relation)
-    is_mirror = output.rows is RowKind.CURRENT
-    metadata = metadata_of(settings, output, soft_deletes=is_mirror and table.soft_deletes)
+    metadata = metadata_of(settings, output, soft_deletes=table.soft_deletes)
     metadata = replace(metadata, share=_share(settings, table))
-    clustering = table.cluster_by if is_mirror else ()  # others grow by commit
+    clustering = table.cluster_by if output.rows is RowKind.CURRENT else ()  # others grow by commit
     tracked = _tracked(settings, table) if output.rows is RowKind.VERSION else None
     listed = _listed(table, [name for name in clustering if name not in metadata.names])
     warnings = _check_names(table, listed, tracked, relation, history, known or {})
