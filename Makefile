@@ -45,7 +45,8 @@ run: $(READY) ## Apply captures and show the tables: CAPTURES=... TARGET=... CON
 ifeq ($(origin TARGET),file) # build/mirror is this Makefile's own; a target that was given is never deleted
 	@rm -rf $(TARGET)
 endif
-	@$(BIN)/walreplay apply --captures '$(CAPTURES)' --target '$(TARGET)' $(if $(CONFIG),--config '$(CONFIG)') --show $(SHOW)
+	@$(BIN)/walreplay apply --captures '$(CAPTURES)' --target '$(TARGET)' $(if $(CONFIG),--config '$(CONFIG)')
+	@$(BIN)/python conf/look.py '$(TARGET)' $(SHOW)
 
 test: $(CLASSES) kernels ## Run the tests that every change has to pass, JOBS files at a time; TESTS=tests/unit for some
 	@$(PYTEST) -m 'not full' --hypothesis-profile=quick $(TESTS)
