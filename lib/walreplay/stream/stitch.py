@@ -30,7 +30,7 @@ from walreplay.decode.scan import Until
 from walreplay.decode.sessions.resync import refuse_leftover
 from walreplay.decode.sessions.starts import is_short_abort
 from walreplay.decode.summary import Block, Body, Decided, FileScan, Part, Summary, TruncateAt, Unfinished, XidCounts
-from walreplay.decode.walk import Place
+from walreplay.decode.walk import Place, Transaction
 from walreplay.errors import FramingError, OrderError
 from walreplay.lsn import format_lsn
 from walreplay.protocol import messages as m
@@ -732,23 +732,25 @@ class Stitch:
         if open_ is not None:
             state.await_transaction(open_.final_lsn)
             if open_.gid is None:
-                self._forget_announced()
-                state.cut_begun()
-                state.truncates.forget(open_.final_lsn)
+                self._forget_cut(open_, before)
             state.open.body = None
         # Each session announces again what it uses; a prepared transaction alone outlives its own.
         state.partitions.end_session(forget=not state.open.prepared)
         state.open.end_session(before, late=part.late)
         return before.new_session()
 
-    def _forget_announced(self) -> None:
-        """Go back to what was announced before the ordinary transaction that is cut off."""
+    def _forget_cut(self, open_: Transaction, place: Place) -> None:
+        """Go back to before the ordinary transaction that is cut off at a place."""
         state = self._state
+        if open_.final_lsn > place.high_lsn:
+            # Of a copy of a transaction that was whole before, the first copy's truncates hold.
+            state.truncates.forget(open_.final_lsn)
         if state.begun is not None:
             moved = state.layouts.moved[: state.begun.moved]
             shown = (known.relation for known in state.begun.relations.values())
             state.layouts = Layouts(state.layouts.prefix, state.begun.layouts, shown)
             state.layouts.moved = moved
+        state.cut_begun()
 
     def gap(self, path: str, problem: str) -> Place:
         """Go on behind a gap: nothing that is open goes on, and nothing of it is awaited.
@@ -760,9 +762,7 @@ class Stitch:
         assert state.place is not None
         state.warnings.append(f"{path}: {problem}; what was open before is left out (gaps are allowed)")
         if state.place.transaction is not None and state.place.transaction.gid is None:
-            self._forget_announced()
-            state.cut_begun()
-            state.truncates.forget(state.place.transaction.final_lsn)
+            self._forget_cut(state.place.transaction, state.place)
         state.open.lose()
         state.awaited = None
         state.unfinished = Unfinished()

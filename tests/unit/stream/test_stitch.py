@@ -48,6 +48,22 @@ def test_a_plan_goes_up_to_the_last_transaction_that_is_whole(tmp_path):
     assert "transaction 8 (commit LSN 0/12C) is open" in plan.warnings[0]
 
 
+@pytest.mark.parametrize("at_once", [True, False], ids=["in one file", "a file for each session"])
+def test_a_truncate_holds_though_a_copy_of_its_transaction_is_cut_off(tmp_path, at_once):
+    before = transaction(100, TABLE, row(b"1"))
+    emptied = transaction(200, TABLE, m.Truncate((9,), 0), row(b"2"))
+    sessions = [raw([*before, *emptied]), raw([*before, *emptied[:3]]), raw(before)]
+    plan = plan_files(files(tmp_path, *([b"".join(sessions)] if at_once else sessions)))
+    assert plan.upto_lsn == 200
+    assert [(item.oid, item.lsn, item.ordinal) for item in plan.truncates] == [(9, 200, 0)]
+
+
+def test_a_truncate_that_was_only_begun_does_not_count(tmp_path):
+    emptied = transaction(200, TABLE, m.Truncate((9,), 0), row(b"2"))
+    data = raw([*transaction(100, TABLE, row(b"1")), *emptied[:3], *transaction(150, TABLE, row(b"3"))])
+    assert plan_files(files(tmp_path, data)).truncates == ()
+
+
 def test_an_unfinished_message_is_told_with_its_place(tmp_path):
     data = raw([*transaction(100, TABLE, row(b"1"))]) + encode(m.Begin(200, 2, 8))[:10]
     plan = plan_files(files(tmp_path, data))
