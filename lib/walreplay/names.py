@@ -74,7 +74,9 @@ def column_names(
         if fold(target) in own:
             raise ConfigError(
                 f"the metadata column {own[fold(target)]!r} has the name that the column {source!r} has in the table",
-                remedy="Give it another name (commit_lsn_column and others)",
+                remedy="Give the metadata column another name (commit_lsn_column, commit_ts_column, "
+                "rescued_data_column); the names of others are fixed: leave out the source's column (exclude_columns), "
+                "or rename it",
             )
     taken = {*own, *(fold(name) for name in RESERVED_COLUMNS), *(fold(target) for target in names.values())}
     renames = tuple(renames)
@@ -157,7 +159,7 @@ class Output(str, Enum):
         label: what people call it; ``comment`` is what stands in the table's comment in front of the source's name.
         is_whole: its table has rows from before the captures, too, and must miss no change.  Any other is appended to,
             change by change, whatever identifies the source's rows.
-        table: what its table is called by default, where ``{table}`` stands for the mirror's name.
+        table: what its table is called, where ``{table}`` stands for the mirror's name.
     """
 
     number: int

@@ -88,7 +88,7 @@ def decode_stage(spark: SparkSession, captures: Path, *, folded: bool) -> None:
     """
     target = Target.parse(str(captures / "none"))
     run = _run(spark, target)
-    files = list_captures(run.own, str(captures), run.settings.captures)
+    files = list_captures(run.own, str(captures), run.settings)
     plan = Scanning(run, {}).plan(RunInput(tuple(files), 0, None))
     task = DecodeTask(
         files={file.path: file for file in plan.files if file.steps},

@@ -11,7 +11,7 @@ import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timezone
+from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -391,7 +391,7 @@ def test_a_later_commit_with_an_older_time_wins(spark: SparkSession, applied: Ap
     applied.assert_mirrored(spark, "c.origin")
     for way in _WAYS:
         assert applied.rows(spark, way, "c.origin", "v", "__commit_ts") == [
-            ("later commit, older time", datetime(2001, 1, 1, tzinfo=timezone.utc))
+            ("later commit, older time", datetime(2001, 1, 1))
         ]
 
 

@@ -39,8 +39,7 @@ def test_the_configuration_is_right() -> None:
     settings = Settings.from_mapping(yaml.safe_load(found.text))
     assert [one.value for one in settings.outputs_of("shop", "customers")] == ["history"]
     assert [one.value for one in settings.outputs_of("shop", "other")] == ["mirror", "history"]
-    (item,) = settings.objects
-    assert settings.output_name(item.table, Output.HISTORY) == "customers"
+    assert settings.options_of("shop", "customers").name_of(Output.HISTORY) == "customers"
     listing = Settings.from_mapping(yaml.safe_load(lists.text) | {"outputs": ["history"]})
     orders = relation(1, "orders", {"id": INT4, "status": TEXT, "seen_at": TEXT}, schema="shop")
     for name, names in (("orders", ("status",)), ("others", ("seen_at",))):

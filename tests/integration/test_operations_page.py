@@ -120,7 +120,7 @@ def test_runs_are_measured_logged_and_named_as_the_page_says(
     logged = capsys.readouterr().err
     assert re.search(r"walreplay table applied table=s\.t place=\S+ run=1 action=created version=0 ", logged)
     assert re.search(r"walreplay phase name=scan target=\S+ seconds=", logged)
-    assert re.search(r"walreplay commit table=\S+/runs run=1 version=0 ", logged)
+    assert re.search(r"walreplay commit table=\S+/runs run=1 version=0$", logged, re.MULTILINE)
     assert "secret" not in logged + text
 
     jobs = spark._jsc.sc().statusStore().jobsList(None)  # type: ignore[attr-defined]

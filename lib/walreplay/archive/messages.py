@@ -41,6 +41,9 @@ from walreplay.protocol.reader import is_streaming_after, read_frames, read_mess
 from walreplay.report import JsonResult
 from walreplay.types.text import codec_of, names_in
 
+_OPTION = "`framing` in a --config"
+"""What a remedy calls the key for the framing."""
+
 
 @dataclass(frozen=True, slots=True)
 class FileInspection:
@@ -133,7 +136,7 @@ def _scan(
         return scan_file(path, content, task)
     except CaptureError as error:
         if isinstance(error, (NotACapture, FramingChange)):
-            told_for_paths(error, "--framing")
+            told_for_paths(error, _OPTION)
         if isinstance(error, EncodingMismatch) and error.offset:
             # Valid messages come before it, so the file does begin a stream.
             raise
@@ -215,8 +218,6 @@ def _relation(relation: Relation | None, oid: int, count: Counts) -> RelationIns
         truncates=count.truncates,
     )
 
-
-_OPTION: Final = "--framing"
 
 _KINDS: Final = {"n": "null", "u": "unchanged", "t": "text", "b": "binary"}
 

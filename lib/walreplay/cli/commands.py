@@ -291,8 +291,12 @@ def load_command(
     read_copy_options(copy_options)  # said before Spark starts, if they cannot be read
     settings = settings_of(configuration(config, allow_gaps=allow_gaps), source)
     if rows is None and query is None:
-        if at_lsn is not None or consistent_point is not None:
-            raise ConfigError("an LSN is given, and no rows", remedy="Give --from, or --from-query")
+        of_rows = (at_lsn, consistent_point, describe, table, publication, snapshot, captures, copy_options)
+        if any(one is not None for one in of_rows):
+            raise ConfigError(
+                "it is said how rows are read, and not where they are",
+                remedy="Give --from, or --from-query; or --replace alone, to give up an interrupted load",
+            )
         Screen().line(asked(lambda spark: walreplay.give_up_load(spark, target, settings)))
         return
     report = run(

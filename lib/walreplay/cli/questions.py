@@ -185,9 +185,7 @@ def status_command(
         status_by_source(target, given, source, at, printing)
         return
     if given is not None:
-        raise ConfigError(
-            "--config goes with --as-of, unless it has sources", remedy="Leave it out, or give --as-of as well"
-        )
+        raise ConfigError("--config without sources goes with --as-of a time or an LSN", remedy="Leave out --config")
     if at is not None:
         cut = asked(lambda spark: walreplay.versions_at(spark, target, at))
         printing.show(cut.to_dict(), lambda output: write_cut(output, cut))

@@ -36,10 +36,6 @@ from walreplay.protocol.framing import Framing
 from walreplay.types.names import type_named
 from walreplay.types.text import codec_of
 
-if TYPE_CHECKING:
-    pass
-
-
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 
 _EVERY_ORIGIN: Final = "any"

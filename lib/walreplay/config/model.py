@@ -200,9 +200,9 @@ class TableSettings(TableOptions):
     def name_of(self, output: Output) -> str:
         """Return the name of the table of an output; its schema is the mirror's."""
         name = self.destination[1]
-        if output is Output.MIRROR or (output is Output.HISTORY and self.scd_type == 2):
+        if output is Output.HISTORY and self.scd_type == 2:
             return name
-        return f"{name}__history" if output is Output.HISTORY else f"{name}__changes"
+        return output.table.replace("{table}", name)
 
     @property
     def renames(self) -> tuple[tuple[str, str], ...]:

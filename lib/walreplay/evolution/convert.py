@@ -420,6 +420,8 @@ _ONE_ADDRESS: Final = r"^(?:([0-9.]+)/32|([0-9A-Fa-f.:]*:[0-9A-Fa-f.:]*)/128)$"
 _HEADER_SIZE: Final = 4
 """PostgreSQL adds the size of a varlena header to the length of char(n)."""
 
+_BYTEA: Final = 17
+
 _PIECES: Final = 8
 """A piece that its builder refuses is cut into so many, as long as it has more rows than that."""
 
@@ -465,7 +467,8 @@ def _read_strings(texts: pa.Array, column_type: ColumnType) -> pa.Array:
         return pc.if_else(pc.less_equal(pc.utf8_length(stripped), size), padded, None)
     if column_type.postgres_name == INET:
         return pc.replace_substring_regex(texts, _ONE_ADDRESS, r"\1\2")
-    return canonical_texts(texts, column_type.oid)
+    # As bytea a text of another type would mean its bytes.
+    return texts if column_type.oid == _BYTEA else canonical_texts(texts, column_type.oid)
 
 
 def _read_integers(texts: pa.Array, column_type: ColumnType) -> pa.Array:

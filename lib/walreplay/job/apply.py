@@ -19,7 +19,7 @@ from walreplay.archive.index import ArchiveIndex, home_of, table_of
 from walreplay.config import Settings, make_settings
 from walreplay.decode.scan import Until
 from walreplay.delta.target import catalog_errors
-from walreplay.errors import OrderError, TargetError
+from walreplay.errors import OrderError, TargetError, WalReplayError
 from walreplay.job.context import RunContext
 from walreplay.job.execution import Applying, Work, joined, run_bytes_of, timed
 from walreplay.job.installing import Installing
@@ -56,7 +56,7 @@ def apply(
     """Bring the target's tables up to the last transaction that the captures hold as a whole.
 
     A run that was interrupted is finished first, from its own plan.  An archive that is too large for one run
-    (``run_bytes``) is applied in several, which are reported as one.
+    is applied in several, which are reported as one.
 
     Args:
         captures: the folder (or file, or glob) of the capture files.
@@ -242,9 +242,9 @@ class Job:
         index = self._index_of(found)
         try:
             return index if index.exists() else None
-        except TargetError as error:
+        except (WalReplayError, ConnectionError) as error:
             # A run does not need it.
-            self.run.warnings.append(f"what is in the files was not written to the index: {error}")
+            self.run.warnings.append(f"whether the archive has an index cannot be seen: {error}")
             return None
 
     def _index_of(self, found: Found) -> ArchiveIndex:

@@ -132,8 +132,7 @@ def _base(
     if any(one is not None for one in of_database.values()):
         raise ConfigError(
             "a publication, a snapshot and connections are a database's",
-            remedy="Give --from jdbc:postgresql://host/database, or leave out --publication, --snapshot and "
-            "--connections",
+            remedy="Give --from jdbc:postgresql://host/database, or leave out --publication and --snapshot",
         )
     if isinstance(source, (str, os.PathLike)):
         return FilesOfBase(spark, str(source), options, table)

@@ -146,7 +146,8 @@ def _checked(form: CopyFormat) -> CopyFormat:
 
 _OPTION: Final = re.compile(
     r"\s*(?P<name>\w+)"
-    r"(?:\s*\bE'(?P<escaped>(?:[^'\\]|''|\\.)*)'|\s*'(?P<quoted>(?:[^']|'')*)'|\s+(?P<word>[^\s,'()]+))?\s*(?:,|$)",
+    r"(?:\s*\bE'(?P<escaped>(?:[^'\\]|''|\\.)*)'|\s*'(?P<quoted>(?:[^']|'')*)'"
+    r'|\s+(?P<word>"(?:[^"]|"")+"|[^\s,\'"()$]+))?\s*(?:,|$)',
     re.IGNORECASE | re.DOTALL,
 )
 _ESCAPED: Final = re.compile(
@@ -189,7 +190,11 @@ def copy_options(text: str | None) -> CopyOptions:
 def _value_of(option: re.Match[str]) -> str | None:
     if option["escaped"] is not None:
         return _ESCAPED.sub(_character, option["escaped"].replace("''", "'"))
-    return option["word"] if option["quoted"] is None else option["quoted"].replace("''", "'")
+    if option["quoted"] is not None:
+        return option["quoted"].replace("''", "'")
+    word = option["word"]
+    # A word is an identifier to PostgreSQL, which makes lower case of it.
+    return word if word is None else word[1:-1].replace('""', '"') if word[0] == '"' else word.lower()
 
 
 def _character(escaped: re.Match[str]) -> str:

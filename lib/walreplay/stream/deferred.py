@@ -143,6 +143,8 @@ class Deferred:
         former: versions that it has announced and later replaced by others; its first rows use them.
         aborted: the subtransactions that have rolled back.
         layouts: what it has announced of tables, in order.
+        lacks_rows: it was prepared with fewer rows than a session before has brought of it.  That is right if it rolls
+            back: a server stops to send what has rolled back by then.
     """
 
     xid: int
@@ -161,6 +163,7 @@ class Deferred:
     types: dict[int, m.Type] = field(default_factory=dict)
     aborted: set[int] = field(default_factory=set)
     layouts: list[Layout] = field(default_factory=list)
+    lacks_rows: bool = False
 
     @property
     def rows(self) -> XidCounts:

@@ -9,6 +9,7 @@ from walreplay.decode.summary import Block, Body, Decided, Part, XidCounts
 from walreplay.errors import OrderError
 from walreplay.lsn import format_lsn
 from walreplay.protocol import messages as m
+from walreplay.stream.deferred import Deferred
 from walreplay.stream.schedule import Walk
 from walreplay.stream.state import StitchState
 
@@ -74,6 +75,13 @@ def lacks_rows(state: StitchState, xid: int, lsn: int | None, rows: XidCounts, a
     return cut is not None and cut.lsn == lsn and cut.has_more_than(rows, aborted)
 
 
+def stream_lacks_rows(state: StitchState, item: Deferred) -> bool:
+    """Return whether a streamed transaction that ends has fewer rows than a session before has brought of it."""
+    # Most streams were never cut off, and to count their rows takes time.
+    rows = item.rows if item.xid in state.cut else XidCounts()
+    return lacks_rows(state, item.xid, None, rows, item.aborted)
+
+
 def _fewer_rows(xid: int) -> str:
     return f"transaction {xid} ends here, but has fewer rows than a session before has brought of it"
 
@@ -91,34 +99,30 @@ def lacks_start(state: StitchState, item: Block | Body | Decided, walked: Walk) 
         _refuse(state, walked, item.start, problem, _MISSING)
         return True
     if isinstance(item, Body):
-        return _lacks_rows(state, item, walked)
+        return False
     message = item.message
     if isinstance(message, (m.StreamCommit, m.StreamPrepare)) and message.xid not in state.open.streams:
         problem = f"the streamed transaction {message.xid} ends, but none of its blocks is there"
         _refuse(state, walked, item.offset, problem, _MISSING)
         return True
-    if isinstance(message, (m.StreamCommit, m.StreamPrepare)):
-        return _lacks_rows(state, item, walked)
+    if isinstance(message, (m.StreamCommit, m.CommitPrepared)) and _commits_too_few(state, message, walked):
+        _refuse(state, walked, item.offset, _fewer_rows(message.xid), _COPY)
+        return True
     if isinstance(message, (m.CommitPrepared, m.RollbackPrepared)):
         return _decides_on_another(state, message, item.offset, walked)
     return False
 
 
-def _lacks_rows(state: StitchState, item: Body | Decided, walked: Walk) -> bool:
-    """Return whether a transaction that ends has fewer rows than a session before has brought of it."""
-    if isinstance(item, Body):
-        xid, lsn, deferred = item.xid, item.prepare_lsn, None
-        rows = XidCounts(item.ordinal + item.rows)
-        if not item.complete:
-            return False
-    else:
-        xid, lsn, deferred = item.message.xid, None, state.open.streams[item.message.xid]
-        rows = deferred.rows if xid in state.cut else XidCounts()
-    if not lacks_rows(state, xid, lsn, rows, () if deferred is None else deferred.aborted):
+def _commits_too_few(state: StitchState, message: m.StreamCommit | m.CommitPrepared, walked: Walk) -> bool:
+    """Return whether a transaction commits that lacks rows; it is forgotten then."""
+    open_ = state.open
+    if isinstance(message, m.StreamCommit):
+        lacks = stream_lacks_rows(state, open_.streams[message.xid])
+        return lacks and open_.streams.pop(message.xid, None) is not None
+    prepared = open_.prepared.get((message.gid, message.xid))
+    if prepared is None or not prepared.lacks_rows or message.commit_lsn <= walked.before.high_lsn:
         return False
-    _refuse(state, walked, item.offset, _fewer_rows(xid), _COPY)
-    state.open.streams.pop(xid, None)
-    state.open.body = None
+    del open_.prepared[message.gid, message.xid]
     return True
 
 

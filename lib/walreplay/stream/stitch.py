@@ -36,7 +36,7 @@ from walreplay.lsn import format_lsn
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
 from walreplay.stream.deferred import AnnouncedVersion, Deferred, OpenTransaction, Segment
-from walreplay.stream.gaps import check_awaited, check_rows, lacks_start
+from walreplay.stream.gaps import check_awaited, check_rows, lacks_rows, lacks_start, stream_lacks_rows
 from walreplay.stream.plan import DecidedTransaction, Plan, Resume
 from walreplay.stream.schedule import DeferredCommit, View, Walk
 from walreplay.stream.state import Begun, StitchState, Versions
@@ -76,6 +76,7 @@ def decide(state: StitchState, item: Decided, walked: Walk) -> _Committed | None
     if isinstance(message, m.StreamPrepare):
         prepared = _take_stream(state, message.xid, item, walked)
         if prepared is not None:
+            prepared.lacks_rows = stream_lacks_rows(state, prepared)
             state.open.prepare_stream(prepared, message)
         return None
     resent = message.commit_lsn <= walked.before.high_lsn
@@ -266,6 +267,7 @@ def add_body(state: StitchState, body: Body, walked: Walk) -> None:
     types = types_of(relations, state.versions.types, all_=not body.begins)
     _add_segment(state, item, walked, body, place, relations, types, XidCounts(body.rows), before)
     if body.complete:
+        item.lacks_rows = lacks_rows(state, body.xid, body.prepare_lsn, XidCounts(body.ordinal + body.rows))
         state.open.prepare_body(item, body.gid)
 
 

@@ -47,7 +47,12 @@ _MOMENT = re.compile(
     r"[0-9]{4,7}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{0,5}[1-9])?"
     r"[+-][0-9]{2}(?::[0-9]{2}(?::[0-9]{2})?)?(?: BC)?"
 )
-_NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?")
+_DIGITS = r"-?[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?"
+_NUMBER = re.compile(_DIGITS)
+_OF_NUMBERS = re.compile(
+    r"[\[({{<]*{number}(?:[\])}}>,\[({{<]+{number})*[\])}}>]*".format(number=f"(?:{_DIGITS}|-?Infinity|NaN)")
+)
+"""Numbers and geometric types; other texts come from columns that had another type."""
 
 
 def _interval(text: str) -> str:
@@ -60,7 +65,7 @@ def _moments(text: str) -> str:
 
 
 def _numbers(text: str) -> str:
-    return _NUMBER.sub(_double, text)
+    return _NUMBER.sub(_double, text) if _OF_NUMBERS.fullmatch(text) else text
 
 
 def _double(match: re.Match[str]) -> str:

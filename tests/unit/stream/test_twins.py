@@ -114,6 +114,25 @@ def test_a_subtransaction_that_rolls_back_may_come_again_with_fewer_rows() -> No
     assert ids(files_of(first, second, first, [gone, *third])) == [0, 31, 32]
 
 
+_PREPARES: Final = {
+    "prepared": (KINDS["prepared"], m.Prepare(0, 200, 208, 200, XID, "mine")),
+    "streamed and prepared": (KINDS["streamed"], m.StreamPrepare(0, 200, 208, 200, XID, "mine")),
+}
+
+
+@pytest.mark.parametrize("kind", _PREPARES)
+@pytest.mark.parametrize("stages", [1, 2, 3])
+def test_a_prepared_transaction_may_come_again_with_fewer_rows_if_it_rolls_back(kind: str, stages: int) -> None:
+    # A server that has rolled it back by then stops to send it, and then says that it was prepared.
+    (first, second, _), prepare = _PREPARES[kind]
+    rolled_back = m.RollbackPrepared(0, 208, 308, 200, 300, XID, "mine")
+    files = files_of(first, second, first, [prepare], [rolled_back])
+    assert ids(files, stages=stages) == [0]
+    committed = m.CommitPrepared(0, 300, 308, 300, XID, "mine")
+    with pytest.raises(OrderError, match="has fewer rows than a session before"):
+        ids(files_of(first, second, first, [prepare], [committed]), stages=stages)
+
+
 def test_equal_files_without_messages_are_no_copies() -> None:
     idle = framed([], Framing.COPYDATA) * 3
     assert len(idle) > 64
