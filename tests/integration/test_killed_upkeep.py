@@ -117,7 +117,7 @@ def test_what_is_killed_while_it_keeps_things_small_loses_nothing(
 
     table = () if runs == _MANY else ("--table", "s.keyed")
     killed.kill("maintain", *in_tables, *table)
-    maintained = walreplay.maintain(spark, mirror.target, *table[1:], config=killed.often)
+    maintained = walreplay.maintain(spark, mirror.target, *table[1:], config=killed.config)
     assert not maintained.has_failed
     assert killed.files("../s/keyed") == 1
     assert killed.files("../s/loose") < _MANY

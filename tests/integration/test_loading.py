@@ -47,7 +47,7 @@ ITEMS = relation(9, "items", {"id": INT4, "note": TEXT})
 
 _FORMATS = {
     "text": ("", "copy", {}),
-    "csv": ("(FORMAT csv, HEADER)", "csv", {"header": True}),
+    "csv": ("(FORMAT csv, HEADER)", "csv", {"copy_options": "format csv, header"}),
     "binary": ("(FORMAT binary)", "bin", {}),
 }
 
