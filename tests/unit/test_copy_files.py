@@ -239,7 +239,7 @@ def test_a_files_format_is_told_by_its_bytes_and_name():
         ("", CopyOptions()),
         ("format csv, header, delimiter ';', null '\\N'", CopyOptions("csv", ";", "\\N", header=True)),
         ("WITH (FORMAT CSV, HEADER true, QUOTE '''', ESCAPE '\\')", CopyOptions("csv", None, None, "'", "\\", True)),
-        ('format CSV, null NA, quote "\'"', CopyOptions(CSV, null="na", quote="'")),
+        ('format CSV, null NA, quote "\'"', CopyOptions("csv", null="na", quote="'")),
         (r"(delimiter E'\t',null E'\x4e\101\'',header off)", CopyOptions(None, "\t", "NA'")),
         ("format 'csv', header match, null ''", CopyOptions("csv", null="", header=True)),
         ("null 'a,b', delimiter '('", CopyOptions(delimiter="(", null="a,b")),
