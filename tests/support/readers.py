@@ -17,14 +17,16 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import duckdb
-import duckdb_ext
-import polars as pl
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 from pyspark.sql import Row
+
+if TYPE_CHECKING:
+    import duckdb
+
+# Environments that have no other reader than Spark import this module, too: so DuckDB and Polars are imported late.
 
 Rows = list[tuple[Any, ...]]
 
@@ -38,6 +40,9 @@ COMPARED: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
 @cache
 def duckdb_session() -> duckdb.DuckDBPyConnection:
     """Open DuckDB with its extension for Delta, as it lies in its wheel: nothing is loaded from anywhere."""
+    import duckdb
+    import duckdb_ext
+
     (folder,) = duckdb_ext.__path__
     (extension,) = Path(folder).glob(f"extensions/v{duckdb.__version__}/*/delta.duckdb_extension")
     session = duckdb.connect()
@@ -80,10 +85,14 @@ def _literal(value: Any, kind: pa.DataType) -> str:
 
 
 def _polars(path: Path) -> pa.Table:
+    import polars as pl
+
     return pl.read_delta(str(path)).to_arrow()
 
 
 def _polars_ids(path: Path, column: str, comparison: str, value: Any) -> list[Any]:
+    import polars as pl
+
     rows = pl.scan_delta(str(path))
     literal = pl.lit(value, rows.collect_schema()[column])
     return list(rows.filter(COMPARED[comparison](pl.col(column), literal)).select("id").collect()["id"])
