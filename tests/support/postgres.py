@@ -170,7 +170,7 @@ class Server:
         options = {"proto_version": "1", "publication_names": publication, **(options or {})}
         errors = self.home / f"{slot}.stderr"
         process = self.receive(file, slot, options, "--no-loop", *_EVERY_SECOND, errors=errors)
-        recording = Recording(self, file, slot, process)
+        recording = Recording(self, file, slot, process, errors)
         try:
             recording.wait_for(file.exists, "its file")
             yield recording
@@ -225,11 +225,12 @@ class Server:
 class Recording:
     """A running pg_recvlogical and the files it has written."""
 
-    def __init__(self, server: Server, file: Path, slot: str, process: subprocess.Popen[bytes]) -> None:
+    def __init__(self, server: Server, file: Path, slot: str, process: subprocess.Popen[bytes], errors: Path) -> None:
         self._server = server
         self._file = file
         self._slot = slot
         self._process = process
+        self._errors = errors
 
     def rotate(self, finished: Path) -> None:
         """Move the file away under another name and let the recorder begin a new one, as logrotate does."""
@@ -249,7 +250,7 @@ class Recording:
         """Wait for something that the recorder has to do."""
         deadline = time.monotonic() + _PATIENCE
         while not condition():
-            assert self._process.poll() is None, f"pg_recvlogical ended by itself, before {what}"
+            assert self._process.poll() is None, f"pg_recvlogical ended before {what}: {self._errors.read_text()}"
             assert time.monotonic() < deadline, f"pg_recvlogical has not reached {what}"
             time.sleep(0.02)
 
@@ -293,6 +294,8 @@ _SETTINGS = {
     "max_connections": "30",
     "shared_buffers": "32MB",
     "timezone": "UTC",
+    # A machine that does much else may let a receiver wait for its disk longer than the usual minute.
+    "wal_sender_timeout": "0",
 }
 
 _EVERY_SECOND = ("--status-interval", "1", "--fsync-interval", "1")

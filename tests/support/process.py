@@ -14,13 +14,14 @@ from typing import Any, Final
 
 _PACKAGE: Final = "walreplay"
 
-_OF_PYTEST: Final = ("PYTEST_CURRENT_TEST",)
+_OF_OTHERS: Final = ("PYTEST_CURRENT_TEST", "_RJEM_MALLOC_CONF")
+"""Variables of pytest, and of Polars, which sets its own when it is imported."""
 
 
 def process_state() -> dict[str, Any]:
     """Take down what there is of it, by a name that tells what it is."""
     return {
-        "the environment": {name: value for name, value in os.environ.items() if name not in _OF_PYTEST},
+        "the environment": {name: value for name, value in os.environ.items() if name not in _OF_OTHERS},
         "the working directory": str(Path.cwd()),
         "sys.path": tuple(sys.path),
         "the standard streams' names": (sys.__stdout__, sys.__stderr__),
