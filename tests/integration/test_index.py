@@ -29,7 +29,7 @@ from walreplay.archive.index import ArchiveIndex, home_of, table_of
 from walreplay.cli import main
 from walreplay.config import Settings
 from walreplay.errors import ConfigError, OrderError, TargetError
-from walreplay.job import apply
+from walreplay.job import scanning
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
 from walreplay.protocol.writer import frame
@@ -424,7 +424,7 @@ def rot(path: Path) -> bytes:
 def test_no_command_writes_to_the_archive_unless_it_is_told_to(
     spark: SparkSession, archive: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr(apply, "LEAST_INDEXED", 0)
+    monkeypatch.setattr(scanning, "LEAST_INDEXED", 0)
     before = files_in(archive)
     for _ in range(2):
         code, found = audited(archive, capsys)
@@ -469,7 +469,7 @@ def test_bytes_that_rot_behind_an_index_are_told_by_an_audit_and_stop_a_run(
         assert (problem["kind"], problem["file"]) == ("damaged", "part004.bin")
         assert "not those that were indexed" in problem["problem"]
         assert index in problem["remedy"]
-    monkeypatch.setattr(apply, "LEAST_INDEXED", 0)
+    monkeypatch.setattr(scanning, "LEAST_INDEXED", 0)
     with pytest.raises(OrderError, match=r"not those that the archive's index has a checksum of") as caught:
         walreplay.apply(spark, archive, tmp_path / "mirror")
     assert str(caught.value.path).endswith("part004.bin")

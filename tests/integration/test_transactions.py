@@ -264,6 +264,21 @@ def test_what_a_missing_file_cuts_off_is_refused_unless_gaps_are_allowed(spark: 
     assert any("c.bin" in warning for warning in report.warnings)
 
 
+def test_rows_that_a_gap_has_kept_give_way_in_later_runs_too(spark: SparkSession, tmp_path: Path) -> None:
+    captures, target = tmp_path / "captures", tmp_path / "mirror"
+    full = m.Relation(9, "public", "t", "f", tuple(m.Column(one.name, one.type_oid, -1, True) for one in TABLE.columns))
+    config = {"objects": [{"table": {"source_schema": "public", "source_table": "t", "keys": ["id"]}}]}
+    settings = Settings.from_mapping(config)
+    write(captures, "cap.1", transaction(100, full, row(1, "old"), row(2)))
+    # cap.2 would delete row 1.
+    write(captures, "cap.3", transaction(300, row(3)))
+    apply(spark, captures, target, settings.allowing_gaps())
+    write(captures, "cap.4", transaction(400, row(1, "new")))
+    apply(spark, captures, target, config)
+    rows = collect(mirror_tables(target)["public.t"], "id", "body")
+    assert [(one.id, one.body) for one in rows] == [(1, "new"), (2, "x"), (3, "x")]
+
+
 def test_a_file_that_an_open_transaction_needs_has_to_stay(spark: SparkSession, tmp_path: Path) -> None:
     captures, target = tmp_path / "captures", tmp_path / "mirror"
     block = [m.StreamStart(7, True), m.Relation(9, *_shape(), xid=7), _with_xid(row(1), 7), m.StreamStop()]

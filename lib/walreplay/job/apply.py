@@ -92,10 +92,6 @@ def run_job(
         return Job(run, str(captures), until).apply()
 
 
-LEAST_INDEXED = 64 << 20
-"""A run that reads less scans its files, and does not look for an index of the archive."""
-
-
 @dataclass(frozen=True)
 class Found:
     """What there is to do: the listing, and what of it the next run reads."""
@@ -204,8 +200,8 @@ class Job:
         """Do one run; give the ledger's state behind it, and its report, or why there is nothing to apply."""
         reading, new = found.reading, found.new
         with self.run.staging() as staging, ThreadPoolExecutor(1) as beside:
-            index, records = self._index(found), self._records(found)
-            scanning = Scanning(self.run, new.holes, self.until, index, records=records)
+            index = self._index(found)
+            scanning = Scanning(self.run, new.holes, self.until, index, records=self._records(index))
             plan = scanning.plan(reading)
             steps.reached("scanned")
             idle = self._idle(plan, found, state)
@@ -233,13 +229,8 @@ class Job:
 
             return self._applied(staging, Work(plan, reading.size, state, write_plan))
 
-    def _index(self, found: Found) -> ArchiveIndex | None:
-        """Return the archive's index, where reading it costs less than to scan the files."""
-        return None if found.reading.size < LEAST_INDEXED else self._index_of(found)
-
-    def _records(self, found: Found) -> ArchiveIndex | None:
+    def _records(self, index: ArchiveIndex) -> ArchiveIndex | None:
         """Return the archive's index, if there is one: what the run finds is written to it."""
-        index = self._index_of(found)
         try:
             return index if index.exists() else None
         except (WalReplayError, ConnectionError) as error:
@@ -247,7 +238,7 @@ class Job:
             self.run.warnings.append(f"whether the archive has an index cannot be seen: {error}")
             return None
 
-    def _index_of(self, found: Found) -> ArchiveIndex:
+    def _index(self, found: Found) -> ArchiveIndex:
         self.run.progress.doing("the archive's index")
         home = home_of(self.captures, found.files)
         return ArchiveIndex(self.run.own, table_of(None, home), home, self.run.settings)

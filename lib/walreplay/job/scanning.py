@@ -262,6 +262,10 @@ class _Way:
         return not (is_begun or scan.ended or file.path in self.behind_gaps)
 
 
+LEAST_INDEXED = 64 << 20
+"""A run that reads less scans its files: to read the index would cost more."""
+
+
 @dataclass
 class Scanning:
     """The scan of a run.
@@ -405,7 +409,7 @@ class Scanning:
 
     def _known(self, reading: RunInput) -> dict[str, KnownScan]:
         """Return what the index knows of files that are read from their beginning."""
-        if self.index is None:
+        if self.index is None or reading.size < LEAST_INDEXED:
             return {}
         begun = () if reading.resume is None else (reading.resume.path, reading.resume.last_path)
         files = [file for file in reading.files if file.path not in begun]

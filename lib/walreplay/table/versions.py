@@ -215,6 +215,7 @@ class _Collected:
 
     def __init__(self, plan: Plan, settings: Settings, known: Mapping[int, MirrorEntry]) -> None:
         self._settings = settings
+        self._has_gaps = settings.allow_gaps or plan.resume.has_gaps
         self._after_lsn = plan.after_lsn
         self._known = known
         self._types = {type_.oid: type_ for type_ in plan.types}
@@ -287,7 +288,7 @@ class _Collected:
         )
         base = self._settings.from_lsn
         if output.is_whole:
-            version = _identified(version, sent, self._settings)
+            version = _identified(version, sent, self._settings, has_gaps=self._has_gaps)
             version = replace(version, notes=(*version.notes, *_conflicts(relation, selection)))
             base = max(base, -1 if entry is None or entry.base_lsn is None else entry.base_lsn)
         # Where all that the run has comes later, nothing has to be looked at.
@@ -377,7 +378,7 @@ def _schema(relation: Relation) -> str:
     return relation.namespace or "pg_catalog"
 
 
-def _identified(version: Version, sent: Sent, settings: Settings) -> Version:
+def _identified(version: Version, sent: Sent, settings: Settings, *, has_gaps: bool) -> Version:
     """Return a mirror's version, or a history's, with what identifies its rows."""
     relation, selection, resolved, columns = version.relation, version.selection, version.types, version.columns
     schema = _schema(relation)
@@ -393,7 +394,7 @@ def _identified(version: Version, sent: Sent, settings: Settings) -> Version:
     places = {n: place for place, n in enumerate(selection.columns)}
     # Where changes are left out, whole old rows cannot be relied on to find their rows.
     skips = any(settings.skips(operation) for operation in ("c", "u", "d"))
-    evicts = selection.soft_deletes or skips or settings.allow_gaps
+    evicts = selection.soft_deletes or skips or has_gaps
     identity = replace(
         identity,
         key=tuple(places[n] for n in identity.key),
