@@ -23,6 +23,13 @@ _FOLDERS: Final = ("integration", "property", "unit")
 """Those whose files take longest come first, so that all processes end at about the same time."""
 
 
+def pytest_report_header() -> str:
+    """Say before the tests whether they use the compiled kernels; without them numba compiles for minutes."""
+    from walreplay.decode.compile.kernel import LIBRARY
+
+    return "kernels: " + ("compiled" if LIBRARY else "older than the sources; `make kernels` compiles them")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark properties as what they are, and put the folders in order; inside of each the order is left to chance.
 
