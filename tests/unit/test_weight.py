@@ -1,6 +1,6 @@
 """The package only becomes lighter: lines and modules of each room, long functions, and names with two meanings.
 
-A room that has grown, or shrunk by much, prints what to put into `ROOMS`.
+A room that has grown, or shrunk by much, prints what to put into `ROOMS`; it may grow for a new feature alone.
 """
 
 from __future__ import annotations

@@ -9,7 +9,8 @@
 - length: 4 bytes that say how long the message is, and the message; or what a walsender has sent, instead of it.  They
   are big-endian, or little-endian (``_le``), and count the message alone, or themselves too (``_self``).
 
-A framing with another header that has a length is a further line of `Framing`; all else follows from its `LengthField`.
+A framing with another header whose first four bytes are the length is a further line of `Framing`, and a place in
+`FRAMING_ORDER`; all else follows from its `LengthField`.  LSNs and times in frames are not used: messages have theirs.
 """
 
 from __future__ import annotations
@@ -80,33 +81,35 @@ class Framing(str, Enum):
     """What lies between the messages of a file.
 
     Attributes:
-        rank: its place in `FRAMING_ORDER`.
         is_sized: a frame says where its message ends.
         length_field: the header with a length that stands in front of each message; None where there is none.
     """
 
-    rank: int
     is_sized: bool
     length_field: LengthField | None
 
-    RAW = "raw", 8
-    RECVLOGICAL = "recvlogical", 7
-    COPYDATA = "copydata", 1, True
-    PGCOPY = "pgcopy", 0, True
-    WALSENDER = "walsender", 6
-    LENGTH = "length", 2, True, LengthField(_BIG)
-    LENGTH_LE = "length_le", 4, True, LengthField(_LITTLE)
-    LENGTH_SELF = "length_self", 3, True, LengthField(_BIG, counted=LENGTH_SIZE)
-    LENGTH_SELF_LE = "length_self_le", 5, True, LengthField(_LITTLE, counted=LENGTH_SIZE)
+    RAW = "raw"
+    RECVLOGICAL = "recvlogical"
+    COPYDATA = "copydata", True
+    PGCOPY = "pgcopy", True
+    WALSENDER = "walsender"
+    LENGTH = "length", True, LengthField(_BIG)
+    LENGTH_LE = "length_le", True, LengthField(_LITTLE)
+    LENGTH_SELF = "length_self", True, LengthField(_BIG, counted=LENGTH_SIZE)
+    LENGTH_SELF_LE = "length_self_le", True, LengthField(_LITTLE, counted=LENGTH_SIZE)
 
-    def __new__(cls, name: str, rank: int = 0, is_sized: bool = False, field: LengthField | None = None) -> Framing:
+    def __new__(cls, name: str, is_sized: bool = False, field: LengthField | None = None) -> Framing:
         """Make a framing of what is written above."""
         framing = str.__new__(cls, name)
-        framing._value_, framing.rank, framing.is_sized, framing.length_field = name, rank, is_sized, field
+        framing._value_, framing.is_sized, framing.length_field = name, is_sized, field
         return framing
 
 
-FRAMING_ORDER: Final = tuple(sorted(Framing, key=lambda framing: framing.rank))
+FRAMING_ORDER: Final = (
+    *(Framing.PGCOPY, Framing.COPYDATA),
+    *(Framing.LENGTH, Framing.LENGTH_SELF, Framing.LENGTH_LE, Framing.LENGTH_SELF_LE),
+    *(Framing.WALSENDER, Framing.RECVLOGICAL, Framing.RAW),
+)
 """How they are tried: what says most of itself first, as a message inside a frame looks like one without."""
 
 

@@ -19,7 +19,16 @@ from walreplay.decode.sessions.resync import guess_framing
 from walreplay.errors import CaptureError, FramingError, NotSupported, TruncatedMessage
 from walreplay.protocol import messages as m
 from walreplay.protocol.compression import decompress, detect_compression
-from walreplay.protocol.framing import CopyRow, Framing, Keepalive, LengthField, XLogData, read_copydata, read_pgcopy
+from walreplay.protocol.framing import (
+    FRAMING_ORDER,
+    CopyRow,
+    Framing,
+    Keepalive,
+    LengthField,
+    XLogData,
+    read_copydata,
+    read_pgcopy,
+)
 from walreplay.protocol.opening import detect_framing
 from walreplay.protocol.reader import read_stream
 from walreplay.protocol.writer import encode, frame
@@ -114,6 +123,10 @@ def test_a_frame_cut_anywhere_is_refused_as_truncated(whole: bytes, framing: Fra
 )
 def test_a_head_tells_its_framing(head: bytes, framing: Framing | None) -> None:
     assert detect_framing(head) is framing
+
+
+def test_every_framing_is_tried() -> None:
+    assert sorted(FRAMING_ORDER) == sorted(Framing)
 
 
 def test_compression_is_told_by_the_first_bytes() -> None:
