@@ -13,7 +13,7 @@ from support.small_mirror import INT4, INT8, TEXT, SmallMirror, relation, row, r
 from walreplay.decode.files import ScanTask
 from walreplay.decode.summary import FileScan
 from walreplay.errors import ConfigError, TargetError
-from walreplay.job import apply, scanning
+from walreplay.job import scanning
 from walreplay.protocol import messages as m
 from walreplay.spark.captures import scan_captures
 
@@ -49,8 +49,9 @@ def tables(target: str | Path) -> set[str]:
 def test_tables_outputs_and_a_first_lsn_are_chosen(small: SmallMirror, tmp_path: Path) -> None:
     spark, captures = small.spark, small.captures
     log: dict[str, Any] = {"outputs": ["changelog"]}
-    with pytest.raises(ConfigError, match="cannot begin in the middle"):
-        walreplay.backfill(spark, captures, small.target, from_lsn="0/C8")
+    for whole in (["mirror"], ["history"], ["changelog", "history"]):
+        with pytest.raises(ConfigError, match="cannot begin in the middle"):
+            walreplay.backfill(spark, captures, small.target, from_lsn="0/C8", outputs=whole)
     with pytest.raises(ConfigError, match="is behind --until-lsn"):
         walreplay.backfill(spark, captures, small.target, from_lsn="0/C9", until_lsn="0/C8", **log)
     with pytest.raises(ConfigError, match="there is no output log"):
@@ -124,7 +125,7 @@ def test_files_that_the_index_knows_are_not_opened_to_be_scanned(
         return scan_captures(session, tasks)
 
     monkeypatch.setattr(scanning, "scan_captures", scanned)
-    monkeypatch.setattr(apply, "LEAST_INDEXED", 0)
+    monkeypatch.setattr(scanning, "LEAST_INDEXED", 0)
     # Without an index none is made; a run leaves in the one that is there, in one commit, what it has read anyway.
     walreplay.apply(spark, captures, tmp_path / "without")
     assert not (captures / "_walreplay_index").exists()
@@ -147,7 +148,7 @@ def test_files_that_the_index_knows_are_not_opened_to_be_scanned(
     opened.clear()
     # The next run goes on inside of that file, and reads another that the index does not have; so small a run adds it.
     small.write(WIDER, m.Insert(9, row(4, "n", "n")))
-    monkeypatch.setattr(apply, "LEAST_INDEXED", 1 << 60)
+    monkeypatch.setattr(scanning, "LEAST_INDEXED", 1 << 60)
     small.apply()
     assert opened == ["003.bin", "004.bin"]
     found = walreplay.index(spark, captures)
@@ -155,7 +156,7 @@ def test_files_that_the_index_knows_are_not_opened_to_be_scanned(
     assert len(list(captures.glob("_walreplay_index/_delta_log/*.json"))) == commits + 2
     walreplay.apply(spark, captures, tmp_path / "whole")
     assert small.rows() == rows_of(tmp_path / "whole")
-    monkeypatch.setattr(apply, "LEAST_INDEXED", 0)
+    monkeypatch.setattr(scanning, "LEAST_INDEXED", 0)
     # What is damaged behind the end does not matter, though all before it is known.
     small.write(T).write_bytes(b"\xff" * 300)
     opened.clear()

@@ -513,10 +513,10 @@ def test_a_call_wants_a_part_of_what_the_configuration_does():
 def test_outputs_may_be_others_for_a_call():
     table = {"source_schema": "s", "source_table": "t", "outputs": ["mirror"]}
     settings = Settings.from_mapping({"objects": [{"table": table}]})
-    assert settings.makes_mirrors
+    assert settings.makes_whole
     given = settings.with_outputs((Output.CHANGELOG,))
     assert (given.outputs_of("s", "t"), given.outputs_of("s", "u")) == ((Output.CHANGELOG,), (Output.CHANGELOG,))
-    assert not given.makes_mirrors
+    assert [one for one in Output if settings.with_outputs((one,)).makes_whole] == [Output.MIRROR, Output.HISTORY]
 
 
 @pytest.mark.parametrize("text", ["(", "*", "a{99999999999}"])

@@ -49,7 +49,7 @@ from walreplay.config.keys import (
     validated,
 )
 from walreplay.errors import ConfigError
-from walreplay.names import RESERVED_COLUMNS, Output, RowKind
+from walreplay.names import RESERVED_COLUMNS, Output
 from walreplay.task_settings import Origins, TaskSettings
 from walreplay.types.registry import DecimalMode, TypeOptions
 from walreplay.types.text import codec_of
@@ -434,10 +434,10 @@ class Settings(SourceOptions):
         return any(expression(text).fullmatch(name) for text in self._place.shared)
 
     @property
-    def makes_mirrors(self) -> bool:
-        """Whether any table may have a mirror."""
+    def makes_whole(self) -> bool:
+        """Whether any table may have an output that is whole, as mirrors and histories are."""
         given = [self.outputs, *(one.table.outputs for one in self.objects if "outputs" in one.table.said)]
-        return any(Output(name).rows is RowKind.CURRENT for names in given for name in names)
+        return any(Output(name).is_whole for names in given for name in names)
 
     @property
     def from_lsn(self) -> int:

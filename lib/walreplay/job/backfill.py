@@ -372,10 +372,10 @@ def _check_first(first: int, until: Until | None, settings: Settings) -> None:
             f"--from-lsn {format_lsn(first)} is behind --until-lsn {format_lsn(until.lsn)}",
             remedy="Exchange them",
         )
-    if settings.makes_mirrors:
+    if settings.makes_whole:
         raise ConfigError(
-            "a mirror cannot begin in the middle: it would lack the rows from before",
-            remedy="Give --output changelog; or begin a mirror with a base load (walreplay load, docs/starting.md)",
+            "a mirror or a history cannot begin in the middle: it would lack the rows from before",
+            remedy="Give --output changelog; or begin with a base load (walreplay load, docs/starting.md)",
         )
 
 

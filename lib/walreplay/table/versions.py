@@ -280,7 +280,7 @@ class _Collected:
             _shown(sent, selection),
             selection,
             resolved,
-            self._columns(relation, selection, resolved, layout),
+            self._columns(relation, output, selection, resolved, layout),
             # Each change is a row of a change log, whatever identifies the source's rows.
             Identity(Mode.APPEND),
             configured=False,
@@ -295,19 +295,24 @@ class _Collected:
         return replace(version, floor=base) if base > self._after_lsn + 1 else version
 
     def _columns(
-        self, relation: Relation, selection: Selection, resolved: Sequence[ColumnType], layout: Layout | None
+        self,
+        relation: Relation,
+        output: Output,
+        selection: Selection,
+        resolved: Sequence[ColumnType],
+        layout: Layout | None,
     ) -> tuple[SourceColumn, ...]:
         said, salt = _announced_comments(relation, layout), self._settings.mask_salt
         comments = column_comments(relation, type_names(self._types), selection.masked, said)
-        # A change log has everything as it was sent.
-        is_log = selection.metadata.log is not None
-        layouts = _NO_LAYOUTS if is_log else self._layouts
+        # An output that is not whole has everything as it was sent.
+        as_sent = not output.is_whole
+        layouts = _NO_LAYOUTS if as_sent else self._layouts
         columns = []
         named = zip(selection.columns, selection.sources, selection.names, selection.missing, strict=True)
         for n, source, name, missing in named:
             announced, is_masked = relation.columns[n], n in selection.masked
             is_said = missing is not None
-            if not is_said and not is_log:
+            if not is_said and not as_sent:
                 missing = announced.missing
             if is_masked and missing is not None:
                 missing = hashed(missing, resolved[n], salt)
@@ -323,7 +328,7 @@ class _Collected:
                     is_said,
                     announced.first,
                     sent,
-                    0 if is_log else announced.rewritten,
+                    0 if as_sent else announced.rewritten,
                 )
             )
         return tuple(columns)

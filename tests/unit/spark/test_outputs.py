@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -161,6 +162,17 @@ def test_every_output_is_complete(output):
     assert sorted(schema.names) == sorted(["id", "note", *metadata.names])
     assert metadata_comments(metadata).keys() == set(metadata.names)
     assert output.comment in table_comment(relation("id"), output)
+
+
+@pytest.mark.parametrize("output", Output)
+def test_what_an_output_that_is_not_whole_has_is_as_it_was_sent(output):
+    told = relation("id* note")
+    given = replace(told, columns=(told.columns[0], replace(told.columns[1], missing="x", rewritten=9)))
+    ((version,),) = catalogue_of([given], configured(outputs=[output.value])).versions.values()
+    assert [(one.missing, one.rewritten) for one in version.columns] == [
+        (None, 0),
+        ("x", 9) if output.is_whole else (None, 0),
+    ]
 
 
 def test_what_tells_outputs_apart_is_of_one_alone():

@@ -217,7 +217,7 @@ def decoder_of(framing: Framing, task: DecodeTask) -> Decoder:
         skipped=settings.skipped,
         codec=settings.codec,
         announcements=task.announcements,
-        placed={one for one, to in task.relations.items() if not all(output.is_whole for output in to.tables)},
+        placed={one for one, to in task.relations.items() if to.of(RowKind.CHANGE)},
     )
 
 
