@@ -240,7 +240,7 @@ def _statement(merge: Merge, match: str, marking: delta.Marking) -> str:
     values = ", ".join(f"s.{source}" for _, source in merge.pairs)
     return (
         f"MERGE INTO {merge.table.sql} AS t USING {_SOURCE} AS s "
-        f"ON {merge.is_own}{_touches(merge)} AND {_is_open(merge)} AND {match}{marking.also('s.opens')} "
+        f"ON {merge.is_own}{_touches(merge)} AND {_is_open(merge)} AND {match}{marking('s.opens')} "
         f"{refuse_claimed(merge) if merge.identity.mode is Mode.KEYED else ''}"
         f"{_replaces(merge, ends)}WHEN MATCHED THEN UPDATE SET {ends} "
         f"WHEN NOT MATCHED AND s.opens THEN INSERT ({columns}) VALUES ({values})"

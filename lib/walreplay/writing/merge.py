@@ -373,7 +373,7 @@ def _keyed_statement(merge: Merge, marking: delta.Marking) -> str:
         live += f"AND NOT (s.c{marks} AND s.expected) "
     return (
         f"MERGE INTO {merge.table.sql} AS t USING {_SOURCE} AS s "
-        f"ON {merge.is_own}{_match(merge)}{marking.also('s.deleted')} "
+        f"ON {merge.is_own}{_match(merge)}{marking('s.deleted')} "
         f"{refuse_claimed(merge)}{deletes}WHEN MATCHED THEN UPDATE SET {updates} "
         f"WHEN NOT MATCHED {live}THEN INSERT ({columns}) VALUES ({inserts})"
     )

@@ -260,7 +260,7 @@ class ImageSql:
         inserts = ", ".join(f"s.{name}" for _, name in pairs)
         return (
             f"MERGE INTO {self.merge.table.sql} AS t USING ({source}) AS s "
-            f"ON {self.merge.is_own}s.gone AND {self.same('t', 's')}{marking.also('s.gone')} "
+            f"ON {self.merge.is_own}s.gone AND {self.same('t', 's')}{marking('s.gone')} "
             "WHEN MATCHED THEN DELETE "
             f"WHEN NOT MATCHED AND NOT s.gone THEN INSERT ({names}) VALUES ({inserts})"
         )
