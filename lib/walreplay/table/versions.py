@@ -300,7 +300,7 @@ class _Collected:
         said, salt = _announced_comments(relation, layout), self._settings.mask_salt
         comments = column_comments(relation, type_names(self._types), selection.masked, said)
         # A change log has everything as it was sent.
-        is_log = selection.metadata.log is not None
+        is_log = selection.metadata.is_log
         layouts = _NO_LAYOUTS if is_log else self._layouts
         columns = []
         named = zip(selection.columns, selection.sources, selection.names, selection.missing, strict=True)
