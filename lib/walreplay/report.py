@@ -19,7 +19,7 @@ Way: TypeAlias = Literal["files", "statements"]
 
 
 class JsonResult:
-    """A result that programs get as values for JSON, field by field."""
+    """A result that programs get as values for JSON, field by field; what records hide is left out."""
 
     __slots__ = ()
 
@@ -50,7 +50,7 @@ def json_value(value: Any, name: str = "") -> Any:
 
 
 def _fields(value: Any) -> dict[str, Any]:
-    return {one.name: json_value(getattr(value, one.name), one.name) for one in fields(value)}
+    return {one.name: json_value(getattr(value, one.name), one.name) for one in fields(value) if one.repr}
 
 
 @dataclass(frozen=True, slots=True)

@@ -216,7 +216,7 @@ def _read_here(spark: SparkSession, folder: Path) -> pa.Table | None:
 
 
 def _before(columns: tuple[FileColumn, ...], paths: tuple[Path, ...]) -> Before:
-    return Before(MountedFolder("/"), tuple(map(str, paths)), columns, tuple(_THEIRS.column_names), None, Keys((0,)))
+    return Before(MountedFolder("/"), tuple(map(str, paths)), columns, tuple(_THEIRS.column_names), Keys((0,)))
 
 
 def test_what_others_have_written_is_read_as_they_read_it(spark: SparkSession, tmp_path: Path) -> None:

@@ -111,7 +111,7 @@ _NEW: Final[dict[_Key, tuple[Any, ...]]] = {(1, "x"): ([3], 10, None, (False, Tr
 
 def _before(paths: Sequence[Path], rows: Keys | Images) -> Before:
     """Return the table in some files."""
-    return Before(MountedFolder("/"), tuple(map(str, paths)), _COLUMNS, _SOURCES, 5, rows)
+    return Before(MountedFolder("/"), tuple(map(str, paths)), _COLUMNS, _SOURCES, rows)
 
 
 _TASK: Final = _before([], Keys((0, 1), _TRACKED))
@@ -257,7 +257,6 @@ def test_each_image_has_as_many_copies_as_it_should(
             tuple(map(str, paths)),
             _COLUMNS,
             _SOURCES,
-            5,
             Images((0, 1, 2, 3, 5), has_younger=has_younger),
         )
         found = rewrite(before, [pa.RecordBatch.from_pylist(rows, schema=_COPIED)])

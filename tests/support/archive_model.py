@@ -12,7 +12,7 @@ from itertools import accumulate
 
 from support.reference import Transactions
 from walreplay.archive.facts import FileFacts
-from walreplay.archive.index import Indexed, KnownScan, pack, unpack
+from walreplay.archive.index import KnownScan, pack, unpack
 from walreplay.archive.joining import Archive, Joined, Joining
 from walreplay.config import Settings
 from walreplay.decode.files import ScanTask
@@ -178,15 +178,13 @@ class MemoryIndex:
                 found[file.path] = KnownScan(scan, at)
         return found
 
-    def add(self, files: Sequence[Indexed]) -> int:
+    def add(self, files: Sequence[tuple[FileFacts, KnownScan]]) -> int:
         before = dict(self.rows)
-        self.rows.update({one.facts.name: (one.facts, pack(one.scan), one.at) for one in files})
-        return sum(before.get(one.facts.name) != self.rows[one.facts.name] for one in files)
+        self.rows.update({facts.name: (facts, pack(one.scan), one.at) for facts, one in files})
+        return sum(before.get(facts.name) != self.rows[facts.name] for facts, _ in files)
 
-    def add_unknown(self, files: Sequence[Indexed]) -> int:
-        unknown = [
-            one for one in files if not self._holds(CaptureFile(one.facts.name, one.facts.length, one.facts.modified))
-        ]
+    def add_unknown(self, files: Sequence[tuple[FileFacts, KnownScan]]) -> int:
+        unknown = [one for one in files if not self._holds(CaptureFile(one[0].name, one[0].length, one[0].modified))]
         return self.add(unknown)
 
     def _holds(self, file: CaptureFile) -> bool:

@@ -34,7 +34,7 @@ from support.event_model import (
 )
 from walreplay.decode.change_batch import rescued_json
 from walreplay.delta.data_files import FileColumn
-from walreplay.delta.small_table import Before, Images, Keys, VersionMatch, rewrite
+from walreplay.delta.small_table import Before, Images, Keys, rewrite
 from walreplay.fold.events import OPERATIONS, Events, Identity, Marks, Mode, image_hashes
 from walreplay.fold.versions import Emptied, continue_bases, settled_versions, version_rows, version_schema
 from walreplay.session.folders import MountedFolder
@@ -498,7 +498,6 @@ def written_anew(
     versions = list(map(replace, versions))
     columns = tuple(FileColumn(name, name, kind) for name, kind in _STORED.items())
     parts = [versions[start::3] for start in range(3) if versions[start::3]]
-    names = ("start_lsn", "ordinal", "end_lsn", "end_at")
     first = (int(emptied.lsn[0]), int(emptied.top[0])) if len(emptied.lsn) else None
     identity = KEYED if isinstance(how, Keys) else Identity(Mode.MULTISET if how else Mode.APPEND)
     batch = pa.RecordBatch.from_pylist(list(rows), version_schema(_KINDS, identity, TRACKED))
@@ -506,9 +505,8 @@ def written_anew(
         paths = [Path(folder, f"{number}.parquet") for number in range(len(parts))]
         for path, part in zip(paths, parts, strict=True):
             pq.write_table(pa.Table.from_pylist(list(map(_stored, part)), pa.schema(_STORED)), path)
-        which = VersionMatch(how, *(_PLACE[name] for name in names), first)
         found = rewrite(
-            Before(MountedFolder("/"), tuple(map(str, paths)), columns, tuple(_STORED), _PLACE["rescued"], which),
+            Before(MountedFolder("/"), tuple(map(str, paths)), columns, tuple(_STORED), how, first),
             [batch],
         )
     if found is None:

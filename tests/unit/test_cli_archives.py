@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 import walreplay
-from walreplay.archive.audit import AuditReport, NumberHole, Overlap, Problem, TableAudit, Torn, UnbrokenFiles
+from walreplay.archive.audit import AuditReport, Overlap, Problem, TableAudit, Torn, UnbrokenFiles
 from walreplay.archive.facts import Open
 from walreplay.archive.joining import IndexReport
 from walreplay.cli import main
 from walreplay.errors import OrderError
+from walreplay.listing import Hole
 
 NOON = datetime(2026, 1, 2, 12, 0, tzinfo=timezone.utc)
 
@@ -49,7 +50,7 @@ WHOLE = AuditReport(
 BROKEN = replace(
     WHOLE,
     problems=(Problem.of(OrderError("it does not go on", path="c.bin", offset=1234, remedy="Bring it")),),
-    holes=(NumberHole("c.bin", "e.bin", 1, "d.bin"),),
+    holes=(Hole("c.bin", "e.bin", 1, "d.bin"),),
     overlaps=(Overlap("f.bin", 3, 16, 17),),
     torn=(Torn("f.bin", 99),),
     open=(Open("prepared", 7, "a 'gid'", 32, NOON, "b.bin", 9),),

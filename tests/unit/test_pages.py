@@ -52,7 +52,7 @@ def _is_what_pip_would_install(block: Block) -> None:
 def _names_columns_of_a_change_log(block: Block) -> None:
     names = set(re.findall(r"(?<!\w)__\w+", block.text))
     assert names
-    assert names <= {COMMIT_LSN, COMMIT_TS, *LOG_COLUMNS}
+    assert names <= {COMMIT_LSN, COMMIT_TS, *LOG_COLUMNS.values()}
 
 
 def _are_sections_of_the_benchmark(block: Block) -> None:

@@ -15,24 +15,24 @@ PACKAGE = Path(walreplay.__file__).parent
 
 ROOMS = {
     "(top)": (2243, 13),
-    "archive": (2519, 6),
+    "archive": (2450, 6),
     "cli": (1597, 7),
-    "config": (1864, 5),
+    "config": (1844, 5),
     "decode": (13690, 42),
-    "delta": (3655, 11),
+    "delta": (3619, 11),
     "evolution": (1350, 4),
     "fold": (3634, 8),
-    "job": (5744, 16),
+    "job": (5736, 16),
     "ledger": (2203, 6),
     "loading": (1808, 7),
     "protocol": (1938, 7),
     "session": (1874, 9),
     "spark": (1987, 6),
-    "spark/workers": (2168, 8),
+    "spark/workers": (2165, 8),
     "stream": (2714, 9),
-    "table": (2379, 8),
+    "table": (2374, 8),
     "types": (3646, 15),
-    "writing": (3919, 13),
+    "writing": (3900, 13),
 }
 """The most lines and modules of each room; modules that lie in no room are ``(top)``."""
 

@@ -32,13 +32,14 @@ from walreplay.errors import (
     from_dict,
 )
 from walreplay.ledger.transactions import whole_transactions
+from walreplay.listing import Hole
 from walreplay.lsn import to_datetime
 from walreplay.progress import Progress
 from walreplay.protocol.messages import Relation
 from walreplay.report import JsonResult
 from walreplay.session.isolation import settings as set_for_a_while
 from walreplay.spark.captures import files_a_batch, read_files
-from walreplay.spark.workers.decode import COUNTED, RECORDED, AuditTask, count_batches, record_batches
+from walreplay.spark.workers.decode import COUNTED, RECORDED, AuditTask, Values, count_batches, record_batches
 from walreplay.stream.duplicates import TwinError, differing, unknown
 from walreplay.stream.plan import Plan
 from walreplay.stream.stitch import Stitch
@@ -63,24 +64,6 @@ class Span:
     def meets(self, other: Span) -> bool:
         """Return whether two have an LSN in common."""
         return self.low <= other.high and other.low <= self.high
-
-
-@dataclass(frozen=True, slots=True)
-class Values:
-    """What was decoded of one table.
-
-    Attributes:
-        rows: row changes of transactions that have committed, copies left out.
-        size: bytes that they take in Arrow.
-        rescued: how many values their columns' types cannot hold, by column.
-    """
-
-    rows: int = 0
-    size: int = 0
-    rescued: Counter[str] = field(default_factory=Counter)
-
-    def __add__(self, other: Values) -> Values:
-        return Values(self.rows + other.rows, self.size + other.size, self.rescued + other.rescued)
 
 
 def compare_copies(
@@ -269,16 +252,6 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
-class NumberHole:
-    """Numbers that the files leave out."""
-
-    before: str
-    after: str
-    missing: int
-    example: str
-
-
-@dataclass(frozen=True, slots=True)
 class Overlap:
     """Transactions in a file that have come before; this is no fault."""
 
@@ -351,7 +324,7 @@ class AuditReport(JsonResult):
     sessions: int
     coverage: tuple[UnbrokenFiles, ...]
     problems: tuple[Problem, ...]
-    holes: tuple[NumberHole, ...]
+    holes: tuple[Hole, ...]
     overlaps: tuple[Overlap, ...]
     torn: tuple[Torn, ...]
     tables: tuple[TableAudit, ...]
@@ -467,16 +440,6 @@ def _report(
 
 
 @dataclass
-class _Table:
-    """What is known of a relation so far; ``missing``: see `TableAudit.base`."""
-
-    rows: RelationChangeCounts
-    first_file: str
-    last_file: str
-    missing: bool
-
-
-@dataclass
 class Findings:
     """What an audit has found so far.
 
@@ -488,13 +451,13 @@ class Findings:
 
     name_of: Callable[[str], str]
     problems: list[Problem] = field(default_factory=list)
-    holes: list[NumberHole] = field(default_factory=list)
+    holes: list[Hole] = field(default_factory=list)
     overlaps: list[Overlap] = field(default_factory=list)
     torn: list[Torn] = field(default_factory=list)
     resent: list[Span] = field(default_factory=list)
     highs: dict[int, int] = field(default_factory=dict)
     spans: dict[str, Span] = field(default_factory=dict)
-    tables: dict[int, _Table] = field(default_factory=dict)
+    tables: dict[int, TableAudit] = field(default_factory=dict)
     open: tuple[Open, ...] = ()
     unfinished: int = 0
     changes: int = 0
@@ -533,9 +496,7 @@ class Findings:
         self._is_cut |= belongs and bool(joined.gaps)
         if joined.hole is not None:
             hole, name_of = joined.hole, self.name_of
-            self.holes.append(
-                NumberHole(name_of(hole.before), name_of(hole.after), hole.missing, name_of(hole.example))
-            )
+            self.holes.append(Hole(name_of(hole.before), name_of(hole.after), hole.missing, name_of(hole.example)))
             self._is_cut = True
         facts = joined.facts
         if facts is None:
@@ -569,21 +530,22 @@ class Findings:
 
     def _count(self, rows: RelationChangeCounts, file: str) -> None:
         known = self.tables.get(rows.oid)
+        name = None if rows.name is None else f"{rows.namespace or 'pg_catalog'}.{rows.name}"
         if known is None:
             missing = not rows.inserts and not rows.truncates and rows.updates + rows.deletes > 0
-            self.tables[rows.oid] = _Table(rows, file, file, missing)
+            counts = rows.inserts, rows.updates, rows.deletes, rows.truncates
+            base: Base = "missing" if missing else "unknown"
+            self.tables[rows.oid] = TableAudit(rows.oid, name, *counts, file, file, base, None)
             return
-        before = known.rows
-        known.rows = RelationChangeCounts(
-            rows.oid,
-            rows.namespace if rows.name is not None else before.namespace,
-            rows.name if rows.name is not None else before.name,
-            before.inserts + rows.inserts,
-            before.updates + rows.updates,
-            before.deletes + rows.deletes,
-            before.truncates + rows.truncates,
+        self.tables[rows.oid] = replace(
+            known,
+            name=name or known.name,
+            inserts=known.inserts + rows.inserts,
+            updates=known.updates + rows.updates,
+            deletes=known.deletes + rows.deletes,
+            truncates=known.truncates + rows.truncates,
+            last_file=file,
         )
-        known.last_file = file
 
     def _note_sessions(self, facts: FileFacts, joined: Joined) -> None:
         """Note what is needed to compare copies of transactions."""
@@ -640,26 +602,11 @@ class Findings:
         truncates = {item.oid: item.lsn for item in plan.truncates} if plan is not None else {}
         found = []
         for oid, table in self.tables.items():
-            rows, lsn = table.rows, truncates.get(oid)
-            own = () if counts is None else (one for relation, one in counts.items() if relation.oid == oid)
-            values = None if counts is None else sum(own, Values())
-            found.append(
-                TableAudit(
-                    oid=oid,
-                    name=None if rows.name is None else f"{rows.namespace or 'pg_catalog'}.{rows.name}",
-                    inserts=rows.inserts,
-                    updates=rows.updates,
-                    deletes=rows.deletes,
-                    truncates=rows.truncates,
-                    first_file=table.first_file,
-                    last_file=table.last_file,
-                    base="not needed" if lsn is not None else "missing" if table.missing else "unknown",
-                    truncated_lsn=lsn,
-                    decoded_rows=None if values is None else values.rows,
-                    decoded_bytes=None if values is None else values.size,
-                    rescued={} if values is None else values.rescued,
-                )
-            )
+            told = table if oid not in truncates else replace(table, base="not needed", truncated_lsn=truncates[oid])
+            if counts is not None:
+                values = sum((one for relation, one in counts.items() if relation.oid == oid), Values())
+                told = replace(told, decoded_rows=values.rows, decoded_bytes=values.size, rescued=values.rescued)
+            found.append(told)
         return tuple(
             sorted(found, key=lambda one: (-(one.inserts + one.updates + one.deletes), one.name or "", one.oid))
         )

@@ -247,7 +247,7 @@ def table_of(index: str | None, home: str) -> TableName:
 
 @dataclass(frozen=True, slots=True)
 class KnownScan:
-    """A file's scan, as the index has it.
+    """A file's scan, as the index has it or is to have it.
 
     Attributes:
         at: what it depends on (`standing`); None if it was made on a guess, which is held against the stream anew.
@@ -268,19 +268,6 @@ class KnownScan:
             return False
         stitch.add_exact(self.scan)
         return True
-
-
-@dataclass(frozen=True, slots=True)
-class Indexed:
-    """A file that was joined to its stream: a row to be.
-
-    Attributes:
-        at: see `KnownScan`.
-    """
-
-    facts: FileFacts
-    scan: FileScan
-    at: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,20 +362,20 @@ class ArchiveIndex:
             remedy=f"Restore the file; or, if it is right, delete the index ({self._table.text}), and make it again",
         )
 
-    def add(self, files: Sequence[Indexed]) -> int:
+    def add(self, files: Sequence[tuple[FileFacts, KnownScan]]) -> int:
         """Write the rows of files, where they are not there as they are; return how many were written.
 
         Raises:
             TargetError: the index cannot be written to.
         """
-        known = self._read([one.facts.name for one in files])
-        rows = [row for one in files if (row := self._row_of(one, known)) is not None]
+        known = self._read([facts.name for facts, _ in files])
+        rows = [row for facts, scan in files if (row := self._row_of(facts, scan, known)) is not None]
         if rows or self._has_doubles:
             with index_errors(self._table.text):
                 self._merge(rows)
         return len(rows)
 
-    def add_unknown(self, files: Sequence[Indexed]) -> int:
+    def add_unknown(self, files: Sequence[tuple[FileFacts, KnownScan]]) -> int:
         """Write the rows of those files of which none is there for the file as it is, in one commit; return how many.
 
         Raises:
@@ -401,11 +388,11 @@ class ArchiveIndex:
                     append = self._begin_append(spark)
                     if self._seen is None or self._seen != self._version():
                         self._rows = None
-                    known = self._read([one.facts.name for one in files])
-                    unknown = [one for one in files if not self._holds(known.get(one.facts.name), one.facts)]
+                    known = self._read([facts.name for facts, _ in files])
+                    unknown = [one for one in files if not self._holds(known.get(one[0].name), one[0])]
                     if not unknown:
                         return 0
-                    if any(one.facts.name in known or one.facts.name in self._spoilt for one in unknown):
+                    if any(facts.name in known or facts.name in self._spoilt for facts, _ in unknown):
                         break
                     if self._append(append, unknown, known):
                         return len(unknown)
@@ -417,14 +404,13 @@ class ArchiveIndex:
         writer = choose_writer(spark, Target(self._table.path))
         return writer.append(spark, self._table, SCHEMA, create=not delta.exists(spark, self._table))
 
-    def _row_of(self, one: Indexed, known: dict[str, _Row]) -> dict[str, Any] | None:
+    def _row_of(self, facts: FileFacts, scanned: KnownScan, known: dict[str, _Row]) -> dict[str, Any] | None:
         """Return a file's row, and take it for known from here on; None if it is there already."""
-        facts = one.facts
-        row = _Row(facts.length, facts.modified, facts.checksum, facts.digest, self._how, one.at)
+        row = _Row(facts.length, facts.modified, facts.checksum, facts.digest, self._how, scanned.at)
         before = known.get(facts.name)
         if before is not None and replace(before, scan_bytes=row.scan_bytes) == row:
             return None
-        packed = pack(one.scan)
+        packed = pack(scanned.scan)
         known[facts.name] = row = replace(row, scan_bytes=len(packed or b""))
         return {
             **values_of(facts),
@@ -481,14 +467,14 @@ class ArchiveIndex:
         folder = folder_of(self._spark, self._table.path)
         return None if folder is None else newest_version(folder)
 
-    def _append(self, append: Append, files: Sequence[Indexed], known: dict[str, _Row]) -> bool:
+    def _append(self, append: Append, files: Sequence[tuple[FileFacts, KnownScan]], known: dict[str, _Row]) -> bool:
         """Append the rows of files; return whether it is certain that they are there."""
         names = SCHEMA.names
         # A later append has a higher number, by whomever.
         commit = delta.CommitId(_APPENDS, time.time_ns() // 1000)
         try:
             rows, size = list[tuple[Any, ...]](), 0
-            for row in filter(None, (self._row_of(one, known) for one in files)):
+            for row in filter(None, (self._row_of(*one, known) for one in files)):
                 rows.append(tuple(_plain_value(row[name]) for name in names))
                 size += row["scan_bytes"]
                 if len(rows) >= _MOST_APPENDED or size >= _MOST_PACKED:
@@ -576,7 +562,7 @@ class Recording:
     def __init__(self, index: ArchiveIndex, stitch: Stitch) -> None:
         self._index = index
         self._follower = Follower(stitch, index.name_of)
-        self._rows: list[Indexed] = []
+        self._rows: list[tuple[FileFacts, KnownScan]] = []
         self._at = standing(stitch)
 
     def look(self, stitch: Stitch, *, gap: bool = False) -> str:
@@ -592,7 +578,7 @@ class Recording:
     def take(self, stitch: Stitch, file: CaptureFile, scan: FileScan) -> FileFacts:
         """Take the file that was just added, scanned from its beginning, and return its facts."""
         facts = self._follower.take(stitch, scan, file.modified)
-        self._rows.append(Indexed(facts, scan, None if scan.guessed else self._at))
+        self._rows.append((facts, KnownScan(scan, None if scan.guessed else self._at)))
         return facts
 
     def write(self) -> int:
@@ -611,7 +597,7 @@ class Recording:
             TargetError: the index cannot be read or written.
         """
         rows, self._rows = self._rows, []
-        return self._index.add([one for one in rows if not isinstance(self._index.compare(one.facts), CaptureError)])
+        return self._index.add([one for one in rows if not isinstance(self._index.compare(one[0]), CaptureError)])
 
     def forget(self) -> int:
         """Write none of the rows since the last call."""

@@ -66,7 +66,6 @@ class Joined:
         facts: None if nothing of it could be read.
         stitch: stands behind the file.
         before: the place in front of it, as far as that was known.
-        was_read: the index did not know it.
         gaps: what is wrong with it, or missing in front of it; None of these where gaps are not allowed.
         hole: according to the files' numbers something is missing in front of it.
     """
@@ -75,7 +74,6 @@ class Joined:
     facts: FileFacts | None
     stitch: Stitch
     before: Place | None
-    was_read: bool
     gaps: tuple[WalReplayError, ...] = ()
     hole: Hole | None = None
 
@@ -203,7 +201,7 @@ class Joining:
         hole = None if was_open else self._holes.get(file.path)
         if hole is not None and not self._lenient:
             raise OrderError(hole.describe(), path=file.path, remedy=HOLE_REMEDY)
-        return Joined(file, facts, self.stitch, before, known is None, tuple(self._gaps), hole)
+        return Joined(file, facts, self.stitch, before, tuple(self._gaps), hole)
 
     def _add(self, file: CaptureFile, known: KnownScan | None, found: FileScan | WalReplayError | None) -> FileScan:
         """Add a file to the stream; if that fails, the stream is as it was."""

@@ -305,9 +305,16 @@ LEFT_OUT_BY_NULL: Final = frozenset({"commit_lsn_column", "commit_ts_column", "r
 
 DELETED: Final = "__deleted"
 SOURCE: Final = "__source"
-LOG_COLUMNS: Final = ("__op", "__ordinal", "__unchanged", "__xid", "__origin", "__file", "__offset", "__before")
-HISTORY_COLUMNS: Final = ("__START_AT", "__END_AT", "__start_lsn", "__end_lsn", "__ordinal", "__op")
-"""Metadata columns of a mirror with soft deletes, of shared tables, of change logs, and of histories."""
+LOG_COLUMNS: Final = {
+    name: f"__{name}" for name in ("op", "ordinal", "unchanged", "xid", "origin", "file", "offset", "before")
+}
+HISTORY_COLUMNS: Final = {
+    "start_at": "__START_AT",
+    "end_at": "__END_AT",
+    **{name: f"__{name}" for name in ("start_lsn", "end_lsn", "ordinal", "op")},
+}
+"""Metadata columns of a mirror with soft deletes, and of shared tables; then what only change logs, and only histories
+have, by the folded rows' names."""
 
 Name = Annotated[str, Field(min_length=1)]
 # YAML has lists, never tuples: the sequence itself is taken leniently, its items are not.

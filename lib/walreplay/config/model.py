@@ -337,7 +337,7 @@ class Settings(SourceOptions):
 
     @model_validator(mode="after")
     def _distinct(self) -> Self:
-        fixed = {DELETED, SOURCE, *LOG_COLUMNS, *HISTORY_COLUMNS}
+        fixed = {DELETED, SOURCE, *LOG_COLUMNS.values(), *HISTORY_COLUMNS.values()}
         usual = ((self.commit_lsn_column, COMMIT_LSN), (self.commit_ts_column, COMMIT_TS))
         # What a mirror does without, a change log has under its usual name.
         names = [*(own or name for own, name in usual), *filter(None, [self.rescued_data_column]), *fixed]

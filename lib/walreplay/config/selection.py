@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from walreplay.config import (
@@ -28,32 +28,6 @@ from walreplay.names import Output, RowKind, column_names
 from walreplay.protocol.messages import Relation
 
 _CATALOG_NAMESPACE: Final = "pg_catalog"
-
-
-@dataclass(frozen=True, slots=True)
-class LogNames:
-    """The names of the columns that only change logs have."""
-
-    op: str
-    ordinal: str
-    unchanged: str
-    xid: str
-    origin: str
-    file: str
-    offset: str
-    before: str
-
-
-@dataclass(frozen=True, slots=True)
-class HistoryNames:
-    """The names of the columns that only histories have, and of those that they share with change logs."""
-
-    start_at: str
-    end_at: str
-    start_lsn: str
-    end_lsn: str
-    ordinal: str
-    op: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,16 +51,16 @@ class MetadataNames:
         share: None for a table of one source.
         rescued_data: if None, a value that its column cannot hold stops the run.
         deleted: None unless deleted rows are kept (soft deletes).
-        log: the table is a change log, which has these too.
-        history: the table is a history, which has these in place of the commit's LSN and time.
+        is_log: the table is a change log, which has `LOG_COLUMNS`, too.
+        is_history: the table is a history, which has `HISTORY_COLUMNS` in place of the commit's LSN and time.
     """
 
     commit_lsn: str | None
     commit_ts: str | None
     rescued_data: str | None
     deleted: str | None
-    log: LogNames | None = None
-    history: HistoryNames | None = None
+    is_log: bool = False
+    is_history: bool = False
     share: Share | None = None
 
     @property
@@ -94,9 +68,8 @@ class MetadataNames:
         """The names of the metadata columns that the table has."""
         source = None if self.share is None else self.share.column
         found = (source, self.commit_lsn, self.commit_ts, self.rescued_data, self.deleted)
-        more = (one for one in (self.log, self.history) if one is not None)
-        own = (getattr(one, field.name) for one in more for field in fields(one))
-        return tuple(name for name in (*found, *own) if name is not None)
+        own = LOG_COLUMNS if self.is_log else HISTORY_COLUMNS if self.is_history else {}
+        return tuple(name for name in (*found, *own.values()) if name is not None)
 
     @property
     def has_any(self) -> bool:
@@ -286,11 +259,11 @@ def metadata_of(settings: Settings, output: Output, *, soft_deletes: bool = Fals
             deleted = DELETED if soft_deletes else None
             return MetadataNames(settings.commit_lsn_column, settings.commit_ts_column, rescued, deleted)
         case RowKind.VERSION:
-            return MetadataNames(None, None, rescued, None, history=HistoryNames(*HISTORY_COLUMNS))
+            return MetadataNames(None, None, rescued, None, is_history=True)
         case RowKind.CHANGE:
             # It cannot do without the commit's LSN and time.
             lsn, ts = settings.commit_lsn_column or COMMIT_LSN, settings.commit_ts_column or COMMIT_TS
-            return MetadataNames(lsn, ts, rescued, None, LogNames(*LOG_COLUMNS))
+            return MetadataNames(lsn, ts, rescued, None, is_log=True)
 
 
 def _share(settings: Settings, table: TableSettings) -> Share | None:

@@ -86,26 +86,6 @@ class Images:
 
 
 @dataclass(frozen=True, slots=True)
-class VersionMatch:
-    """How folded rows of a history match the versions that the table has (see `walreplay.fold.versions`).
-
-    Attributes:
-        rows: what tells the source's rows apart; None if nothing does.
-        start_lsn: the number of the column with the LSN at which a version begins; likewise ``ordinal``, ``end_lsn``
-            and ``end_at``.
-        emptied: commit LSN and time (microseconds since 1970) of the first truncate, which ends all versions from
-            before the run; None if there is none.
-    """
-
-    rows: Keys | Images | None
-    start_lsn: int
-    ordinal: int
-    end_lsn: int
-    end_at: int
-    emptied: tuple[int, int] | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Before:
     """A table before the merge, and how folded rows match it.
 
@@ -113,16 +93,22 @@ class Before:
         folder: the table's; ``files`` are the names of its files there.
         columns: the table's columns.
         sources: for each of them, the name of the folded rows' column with its values.
-        rescued: the number of the column with rescued texts; None if the table has none.
-        rows: what tells rows apart.
+        rows: what tells the source's rows apart; None if nothing does.
+        emptied: of a history: commit LSN and time (microseconds since 1970) of the first truncate, which ends all
+            versions from before the run; None if there is none.
     """
 
     folder: Folder
     files: tuple[str, ...]
     columns: tuple[FileColumn, ...]
     sources: tuple[str, ...]
-    rescued: int | None
-    rows: Keys | Images | VersionMatch
+    rows: Keys | Images | None
+    emptied: tuple[int, int] | None = None
+
+    @property
+    def rescued(self) -> int | None:
+        """The number of the column with rescued texts; None if the table has none."""
+        return self.sources.index("rescued") if "rescued" in self.sources else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,13 +312,9 @@ class _Ends:
 
 
 def with_versions(
-    before: Before,
-    versions: VersionMatch,
-    columns: tuple[Sequence[pa.Array], Sequence[pa.Array]],
-    rows: pa.Table,
-    lengths: Sequence[int],
+    before: Before, columns: tuple[Sequence[pa.Array], Sequence[pa.Array]], rows: pa.Table, lengths: Sequence[int]
 ) -> Rewritten | None:
-    """End versions, and add those of the folded rows; None if the table has to be merged by Spark.
+    """End versions of a history, and add those of the folded rows; None if it has to be merged by Spark.
 
     Args:
         columns: the table's columns, with its rows and with the folded ones'.
@@ -340,44 +322,45 @@ def with_versions(
         lengths: how many rows each file has.
     """
     old, new = columns
-    is_open = np.nonzero(old[versions.end_lsn].is_null().to_numpy(zero_copy_only=False))[0]
-    match versions.rows:
+    end_lsn, end_at = map(before.sources.index, ("end_lsn", "end_at"))
+    is_open = np.nonzero(old[end_lsn].is_null().to_numpy(zero_copy_only=False))[0]
+    match before.rows:
         case Keys() as keys:
             ends = _of_keys(before, keys, old, rows, is_open)
         case Images() as images:
-            ends = _of_images(before, versions, images, columns, rows, is_open)
+            ends = _of_images(before, images, columns, rows, is_open)
         case None:
             nothing = np.zeros(0, np.int64)
             missing = missing_of(flags(rows, "expected"), flags(rows, "deleted"))
             ends = _Ends(nothing, nothing, nothing, missing, np.full(rows.num_rows, -1))
     if ends is None:
         return None
-    gone, lsn, at = _with_emptied(ends, versions, is_open)
+    gone, lsn, at = _with_emptied(ends, before.emptied, is_open)
     opened = np.nonzero(flags(rows, "opens"))[0]
     count = len(old[0])
     files = np.unique(np.searchsorted(np.cumsum(lengths), gone, side="right"))
     counted = np.array(lengths, np.int64)
     kept = in_ranges((np.cumsum(counted) - counted)[files], counted[files])
     places = [np.concatenate([kept, count + opened])] * len(old)
-    if isinstance(versions.rows, Keys):
-        for number in versions.rows.tracked:
+    if isinstance(before.rows, Keys):
+        for number in before.rows.tracked:
             stays = flags(rows, f"k{number}")[opened]
             places[number] = np.concatenate([kept, np.where(stays, ends.base[opened], count + opened)])
     ended = list(old)
-    ended[versions.end_lsn] = _filled(old[versions.end_lsn], gone, lsn)
-    ended[versions.end_at] = _filled(old[versions.end_at], gone, at)
+    ended[end_lsn] = _filled(old[end_lsn], gone, lsn)
+    ended[end_at] = _filled(old[end_at], gone, at)
     counts = {"updated": len(gone), "deleted": 0, "inserted": len(opened), "copied": len(kept) - len(gone)}
     return Rewritten(joined(ended, new), tuple(places), counts, ends.missing, tuple(map(int, files)))
 
 
 def _with_emptied(
-    ends: _Ends, versions: VersionMatch, is_open: NDArray[np.int64]
+    ends: _Ends, emptied: tuple[int, int] | None, is_open: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """Add the versions that the first truncate ends: those that are open, and that nothing has ended before."""
-    if versions.emptied is None:
+    if emptied is None:
         return ends.rows, ends.lsn, ends.at
     rest = np.setdiff1d(is_open, ends.rows)
-    lsn, at = (np.full(len(rest), value) for value in versions.emptied)
+    lsn, at = (np.full(len(rest), value) for value in emptied)
     return np.concatenate([ends.rows, rest]), np.concatenate([ends.lsn, lsn]), np.concatenate([ends.at, at])
 
 
@@ -428,7 +411,6 @@ def _of_keys(
 
 def _of_images(
     before: Before,
-    versions: VersionMatch,
     images: Images,
     columns: tuple[Sequence[pa.Array], Sequence[pa.Array]],
     rows: pa.Table,
@@ -447,8 +429,8 @@ def _of_images(
         for part, count in ((there, len(is_open)), (wanted, len(closing)))
     ]
     start, ordinal = (
-        there[number].cast(pa.int64()).to_numpy(zero_copy_only=False)
-        for number in (versions.start_lsn, versions.ordinal)
+        there[before.sources.index(name)].cast(pa.int64()).to_numpy(zero_copy_only=False)
+        for name in ("start_lsn", "ordinal")
     )
     lsn = _ints(rows, "closes_lsn")[closing]
     found = _paired(
@@ -509,13 +491,12 @@ def rewrite(before: Before, folded: Sequence[pa.RecordBatch]) -> Rewritten | Non
             as_named(contiguous(rows.column(source)), column.type)
             for source, column in zip(before.sources, before.columns, strict=True)
         ]
-        match before.rows:
-            case Keys() as keys:
-                return _with_keys(before, keys, old, new, rows)
-            case Images() as images:
-                return _with_copies(before, images, old, new, rows)
-            case versions:
-                return with_versions(before, versions, (old, new), rows, lengths)
+        if "end_lsn" in before.sources:
+            return with_versions(before, (old, new), rows, lengths)
+        if isinstance(before.rows, Keys):
+            return _with_keys(before, before.rows, old, new, rows)
+        assert before.rows is not None
+        return _with_copies(before, before.rows, old, new, rows)
     except (OSError, pa.ArrowException):
         return None
 

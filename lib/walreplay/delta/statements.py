@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException, PySparkException
@@ -272,25 +272,16 @@ class TableCommit:
         return TableCommit(later.version, counts)
 
 
-@dataclass(frozen=True, slots=True)
-class Marking:
-    """How a statement's commit gets its mark.
+Marking: TypeAlias = Callable[[str], str]
+"""Writes the end of a statement's condition, which is true of every row and holds the commit's mark; nothing if a
+setting says it.  Its argument is SQL for a column whose texts are none of walreplay's marks: the optimizer would leave
+out what does not depend on rows.  The history has the condition as it was optimized."""
 
-    Attributes:
-        mark: what the statement itself has to say; None if a setting says it.
-    """
 
-    mark: str | None = None
-
-    def also(self, column: str) -> str:
-        """Write the end of a statement's condition, which is true of every row and holds the mark.
-
-        The optimizer would leave out what does not depend on rows.  The history has the condition as it was optimized.
-
-        Args:
-            column: SQL for a column whose texts are none of walreplay's marks.
-        """
-        return "" if self.mark is None else f" AND NOT (CAST({column} AS STRING) <=> '{in_statement(self.mark)}')"
+def _marking(mark: str | None) -> Marking:
+    if mark is None:
+        return lambda _: ""
+    return lambda column: f" AND NOT (CAST({column} AS STRING) <=> '{in_statement(mark)}')"
 
 
 @contextmanager
@@ -301,7 +292,7 @@ def marking(spark: SparkSession, commit: CommitId) -> Iterator[Marking]:
         what the statement has to hold.
     """
     with settings(spark, {USER_METADATA: commit.mark}) as refused:
-        yield Marking(commit.mark if refused else None)
+        yield _marking(commit.mark if refused else None)
 
 
 @contextmanager
@@ -323,7 +314,7 @@ def committing(spark: SparkSession, commit: CommitId) -> Iterator[Marking]:
             "spark.databricks.delta.write.txnVersion": str(commit.number),
         }
     with settings(spark, values) as refused:
-        yield Marking(commit.mark if USER_METADATA in refused else None)
+        yield _marking(commit.mark if USER_METADATA in refused else None)
 
 
 def say_in_front(spark: SparkSession, table: TableName, commit: CommitId) -> None:

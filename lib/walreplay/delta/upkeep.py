@@ -51,14 +51,6 @@ class FilesOfTable:
     marked: int
 
 
-@dataclass(frozen=True, slots=True)
-class Need:
-    """Something that a table needs, and why."""
-
-    action: Action
-    reason: str
-
-
 def from_log(files: Iterable[tuple[int, bool]]) -> FilesOfTable:
     """Count the files that a log has: bytes of each, and whether it has a deletion vector."""
     count = size = small = marked = 0
@@ -93,20 +85,20 @@ def from_history(count: int, size: int, commits: Sequence[tuple[str, Mapping[str
     return FilesOfTable(count, size, min(small, count), min(marked, count))
 
 
-def needs_of(files: FilesOfTable, unreferenced: int) -> tuple[Need, ...]:
-    """Return what a table needs.
+def needs_of(files: FilesOfTable, unreferenced: int) -> dict[Action, str]:
+    """Return what a table needs, and why.
 
     Args:
         unreferenced: files that no version needs any more which the table's retention keeps.
     """
-    needs = []
+    needs: dict[Action, str] = {}
     if files.marked >= LEAST:
-        needs.append(Need("purge", f"{_counted(files.marked)} of {files.count:,} with deletion vectors"))
+        needs["purge"] = f"{_counted(files.marked)} of {files.count:,} with deletion vectors"
     if files.small >= LEAST:
-        needs.append(Need("optimize", f"{_counted(files.small)} of {files.count:,} below {SMALL >> 20} MiB"))
+        needs["optimize"] = f"{_counted(files.small)} of {files.count:,} below {SMALL >> 20} MiB"
     if unreferenced:
-        needs.append(Need("vacuum", f"{_counted(unreferenced)} unreferenced for longer than the table's retention"))
-    return tuple(needs)
+        needs["vacuum"] = f"{_counted(unreferenced)} unreferenced for longer than the table's retention"
+    return needs
 
 
 def _counted(number: int) -> str:

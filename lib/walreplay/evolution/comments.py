@@ -14,6 +14,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from walreplay.config.keys import HISTORY_COLUMNS, LOG_COLUMNS
 from walreplay.config.selection import MetadataNames
 from walreplay.evolution.shapes import TableShape
 from walreplay.names import Output
@@ -83,17 +84,16 @@ def _with_announced(text: str, announced: str) -> str:
 
 def metadata_comments(metadata: MetadataNames) -> dict[str, str]:
     """Write the comments of the metadata columns, by their names."""
-    log = metadata.log
     told: list[tuple[str | None, str]] = [
-        (metadata.commit_lsn, _COMMIT_LSN if log is None else _CHANGE_LSN),
+        (metadata.commit_lsn, _CHANGE_LSN if metadata.is_log else _COMMIT_LSN),
         (metadata.commit_ts, _COMMIT_TS),
         (metadata.rescued_data, _RESCUED_DATA),
         (None if metadata.share is None else metadata.share.column, _SOURCE),
     ]
-    if log is not None:
-        told += [(getattr(log, name), text) for name, text in _LOG.items()]
-    if metadata.history is not None:
-        told += [(getattr(metadata.history, name), text) for name, text in _HISTORY.items()]
+    if metadata.is_log:
+        told += [(LOG_COLUMNS[name], text) for name, text in _LOG.items()]
+    if metadata.is_history:
+        told += [(HISTORY_COLUMNS[name], text) for name, text in _HISTORY.items()]
     return {name: text for name, text in told if name is not None}
 
 

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from walreplay.config import Settings, make_settings
-from walreplay.config.keys import expression
+from walreplay.config.keys import HISTORY_COLUMNS, LOG_COLUMNS, expression
 from walreplay.config.model import tables_named
 from walreplay.config.selection import key_columns, metadata_of
 from walreplay.decode.scan import Until
@@ -192,7 +192,7 @@ def as_of(
             case RowKind.CURRENT:
                 way = _mirror(entry, mirrors.get(name), found)
             case RowKind.VERSION:
-                way = _history(entry, configured, found, time, since)
+                way = _history(entry, found, time, since)
             case RowKind.CHANGE:
                 way = _change_log(entry, relations.get(oid), configured, found, is_loaded=since is not None)
         tables.append(TableAsOf(name, output_of(entry.oid).value, entry.table.text, *way))
@@ -288,15 +288,14 @@ def _own(entry: MirrorEntry) -> str:
     return "" if entry.share is None else f"{is_own(entry.share)} AND "
 
 
-def _history(entry: MirrorEntry, configured: Settings, found: _Found, time: int | None, since: int | None) -> _Way:
+def _history(entry: MirrorEntry, found: _Found, time: int | None, since: int | None) -> _Way:
     if since is not None and (found.lsn is None or found.lsn < since):
         note = f"it begins with rows that were loaded as of LSN {format_lsn(since)}: it can be read from there on"
         return None, False, note
-    names = metadata_of(configured, output_of(entry.oid)).history
-    assert names is not None
-    start, end, at = quote(names.start_lsn), quote(names.end_lsn), f"{-1 if found.lsn is None else found.lsn}"
+    names, at = ("start_lsn", "end_lsn"), f"{-1 if found.lsn is None else found.lsn}"
     if time is not None:
-        start, end, at = quote(names.start_at), quote(names.end_at), _timestamp(time)
+        names, at = ("start_at", "end_at"), _timestamp(time)
+    start, end = (quote(HISTORY_COLUMNS[name]) for name in names)
     listed = ", ".join(map(quote, _columns(entry)))
     own = _own(entry)
     sql = f"SELECT {listed} FROM {entry.table.sql} WHERE {own}{start} <= {at} AND ({end} IS NULL OR {end} > {at})"
@@ -328,11 +327,10 @@ class _Folding:
 
     def __init__(self, entry: MirrorEntry, key: Sequence[str], configured: Settings, lsn: int) -> None:
         names = metadata_of(configured, output_of(entry.oid))
-        assert names.log is not None
         self._columns, self._key = _columns(entry), key
-        self._op, self._before = quote(names.log.op), quote(names.log.before)
-        self._unchanged = quote(names.log.unchanged)
-        at = f"struct({quote(names.commit_lsn or '')} AS lsn, {quote(names.log.ordinal)} AS ordinal)"
+        self._op, self._before = quote(LOG_COLUMNS["op"]), quote(LOG_COLUMNS["before"])
+        self._unchanged = quote(LOG_COLUMNS["unchanged"])
+        at = f"struct({quote(names.commit_lsn or '')} AS lsn, {quote(LOG_COLUMNS['ordinal'])} AS ordinal)"
         self._live = (
             f"log AS (SELECT *, {at} AS walreplay_at FROM {entry.table.sql} "
             f"WHERE {_own(entry)}{quote(names.commit_lsn or '')} <= {lsn}), "

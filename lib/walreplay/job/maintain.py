@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,6 @@ from walreplay.delta import statements as delta
 from walreplay.delta.target import TableName, catalog_errors, storage_errors
 from walreplay.delta.upkeep import (
     Action,
-    Need,
     files_of,
     needs_of,
     optimize,
@@ -80,7 +79,7 @@ class _Looked:
 
     table: TableName
     found: TableMaintenance
-    needs: tuple[Need, ...]
+    needs: Mapping[Action, str]
     is_ledger: bool
 
 
@@ -147,7 +146,7 @@ class _Maintenance:
 
     def _look(self, name: str, table: TableName, is_ledger: bool) -> _Looked:
         """Return what a table needs."""
-        found, needs = TableMaintenance(name, table.text), tuple[Need, ...]()
+        found, needs = TableMaintenance(name, table.text), dict[Action, str]()
 
         def look(spark: SparkSession) -> None:
             nonlocal found, needs
@@ -158,7 +157,7 @@ class _Maintenance:
             files, left = files_of(spark, table), unreferenced(spark, table)
             needs = needs_of(files, left)
             if table == self.context.target.ledger("runs"):
-                needs = (*self._forgets(spark), *needs)
+                needs = {**self._forgets(spark), **needs}
             found = replace(
                 found,
                 files=files.count,
@@ -166,18 +165,18 @@ class _Maintenance:
                 small_files=files.small,
                 files_with_deletion_vectors=files.marked,
                 unreferenced_files=left,
-                actions=tuple(need.action for need in needs),
-                reasons=tuple(need.reason for need in needs),
+                actions=tuple(needs),
+                reasons=tuple(needs.values()),
             )
 
         problem = self._tried(name, table, is_ledger, look)
         self.context.progress.advance()
         return _Looked(table, found if problem is None else replace(found, problem=problem), needs, is_ledger)
 
-    def _forgets(self, spark: SparkSession) -> Iterable[Need]:
+    def _forgets(self, spark: SparkSession) -> dict[Action, str]:
         days = self.context.settings.ledger_keep_days
         kept = first_kept(spark, self.context.target, days, now())
-        return () if kept is None else (Need("forget", f"runs before {kept:,} ended more than {days:,} days ago"),)
+        return {} if kept is None else {"forget": f"runs before {kept:,} ended more than {days:,} days ago"}
 
     def _work(self, looked: _Looked) -> TableMaintenance:
         """Do what a table needs; where it fails, the others go on."""
@@ -187,13 +186,13 @@ class _Maintenance:
 
         def work(spark: SparkSession) -> None:
             nonlocal removed, added
-            for need in looked.needs:
+            for action in looked.needs:
                 self.context.ledger.check_lock()
-                self.context.progress.doing(f"{need.action} {looked.found.name}")
-                gone, come = self._do(spark, need.action, looked.table)
+                self.context.progress.doing(f"{action} {looked.found.name}")
+                gone, come = self._do(spark, action, looked.table)
                 removed, added = removed + gone, added + come
-                log("maintained", table=looked.found.name, action=need.action, removed=gone, added=come)
-                steps.reached(f"maintained by {need.action}: {looked.found.name}")
+                log("maintained", table=looked.found.name, action=action, removed=gone, added=come)
+                steps.reached(f"maintained by {action}: {looked.found.name}")
 
         problem = self._tried(looked.found.name, looked.table, looked.is_ledger, work)
         self.context.progress.advance()

@@ -224,7 +224,7 @@ def check_shared(plan: TablePlan, found: StructType, siblings: SiblingLedgers, m
     if plan.before is not None:
         lost = needed(columns, columns_in(table_schema(plan.before.shape, plan.metadata)))
         if lost.any:
-            names = [one.text for one in (*lost.added, *lost.widened, *(one.wanted for one in lost.conflicts))]
+            names = [one.text for one in (*lost.added, *lost.widened, *(wanted for wanted, _ in lost.conflicts))]
             raise TargetError(
                 f"the table's columns are not those that its last run has left ({', '.join(names)})",
                 table=plan.name,
@@ -236,8 +236,8 @@ def check_shared(plan: TablePlan, found: StructType, siblings: SiblingLedgers, m
         check_own_columns(plan, columns)
     for epoch in plan.epochs:
         changes = needed(columns, columns_in(table_schema(epoch.shape, plan.metadata)))
-        for column in changes.conflicts:
-            raise column_conflict(plan, column, siblings.type_in(plan.table, column.wanted.name))
+        for wanted, there in changes.conflicts:
+            raise column_conflict(plan, wanted, there, siblings.type_in(plan.table, wanted.name))
         columns = with_needed(columns, changes)
 
 

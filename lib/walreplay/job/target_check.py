@@ -390,7 +390,7 @@ def check_unique(spark: SparkSession, staging: Staging, runs: Iterable[TableRun]
     runs = list(runs)
     mirrors = {run.plan.oid for run in runs}
     for run in runs:
-        if run.plan.metadata.history is not None and source_oid(run.plan.oid) in mirrors:
+        if run.plan.metadata.is_history and source_oid(run.plan.oid) in mirrors:
             # It gets the same rows.
             continue
         (epoch,) = run.plan.epochs

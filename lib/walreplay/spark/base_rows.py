@@ -39,7 +39,7 @@ from walreplay.protocol.compression import HEAD_BYTES, detect_compression
 from walreplay.protocol.messages import Relation
 from walreplay.scripts import script
 from walreplay.spark.captures import MAX_FILE_BYTES, are_mapped, files_a_batch, number_files, root_of
-from walreplay.spark.workers.load import LoadPart, LoadTask, RowsTask, load_batches, load_rows, make_tables, with_part
+from walreplay.spark.workers.load import LoadPart, LoadTask, load_batches, load_rows, make_tables, with_part
 from walreplay.spark.workers.rows import Work
 from walreplay.spark.workers.scan import LOCAL_SCHEME, map_capture
 
@@ -171,11 +171,11 @@ class FrameOfBase(BaseSource):
         order = tuple(order_of(relation, self._frame.columns, self.origin))
 
         def works(task: LoadTask) -> Works:
-            rows = RowsTask(task, relation, order, self.origin)
+            load = partial(load_rows, task=task, relation=relation, order=order, path=self.origin)
             # If there is no row, there may be no task either.
             one = self._frame.sparkSession.range(0, 1, 1, 1)
             made = partial(make_tables, task=task)
-            return [(with_part(self._frame), partial(load_rows, task=rows)), (one, made)], BYTES_A_BATCH
+            return [(with_part(self._frame), load), (one, made)], BYTES_A_BATCH
 
         return BaseRows(0, None, None, works)
 
@@ -564,8 +564,8 @@ class DatabaseOfBase(BaseSource):
                 frame = self._read(query, parts[piece.oid], fetched, database.session_statements(self._snapshot))
                 columns = tuple(range(len(relation.columns)))
                 names = [f"c{number}" for number in columns] or ["c0"]
-                rows = RowsTask(task, relation, columns, self.origin, first)
-                found.append((with_part(frame.select(*names)), partial(load_rows, task=rows)))
+                load = partial(load_rows, task=task, relation=relation, order=columns, path=self.origin, first=first)
+                found.append((with_part(frame.select(*names)), load))
                 first += len(parts[piece.oid])
             one = self._spark.range(0, 1, 1, 1)
             return [*found, (one, partial(make_tables, task=task))], BYTES_A_BATCH

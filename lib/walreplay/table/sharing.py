@@ -95,26 +95,18 @@ class TableColumn(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Conflict:
-    """A column that does not go together with one of the same name that the table has."""
-
-    wanted: TableColumn
-    there: TableColumn
-
-
-@dataclass(frozen=True, slots=True)
 class Needed:
     """What becomes of a table's columns.
 
     Attributes:
         added: those that it lacks.
         widened: those whose type does not hold all values.
-        conflicts: those that it cannot have.
+        conflicts: those that it cannot have, each with the one of the same name that it has.
     """
 
     added: tuple[TableColumn, ...]
     widened: tuple[TableColumn, ...]
-    conflicts: tuple[Conflict, ...]
+    conflicts: tuple[tuple[TableColumn, TableColumn], ...]
 
     @property
     def any(self) -> bool:
@@ -147,7 +139,7 @@ def needed(found: Iterable[TableColumn], wanted: Iterable[TableColumn]) -> Neede
     there = {one.place: one for one in found}
     added: list[TableColumn] = []
     widened: list[TableColumn] = []
-    conflicts: list[Conflict] = []
+    conflicts: list[tuple[TableColumn, TableColumn]] = []
     for one in wanted:
         known = there.get(one.place)
         if known is None:
@@ -155,7 +147,7 @@ def needed(found: Iterable[TableColumn], wanted: Iterable[TableColumn]) -> Neede
             continue
         fits = fit_of(known.kind, one.kind)
         if known.name != one.name or fits is Fit.CONFLICTS:
-            conflicts.append(Conflict(one, known))
+            conflicts.append((one, known))
         elif fits is Fit.WIDENS:
             widened.append(one)
     return Needed(tuple(added), tuple(widened), tuple(conflicts))
@@ -209,18 +201,21 @@ def check_own_columns(plan: TablePlan, found: Iterable[TableColumn]) -> None:
         )
 
 
-def column_conflict(plan: TablePlan, column: Conflict, other: tuple[str, str] | None = None) -> ConfigError:
+def column_conflict(
+    plan: TablePlan, wanted: TableColumn, there: TableColumn, other: tuple[str, str] | None = None
+) -> ConfigError:
     """Return the error for a column that two sources have otherwise.
 
     Args:
+        there: as the table has it.
         other: another source that has the column, with PostgreSQL's name of its type there; None if it is not known.
     """
-    share, name, kind = plan.metadata.share, column.wanted.text, column.wanted.kind
+    share, name, kind = plan.metadata.share, wanted.text, wanted.kind
     assert share is not None
     whose = "another source" if other is None else f"the source {other[0]}"
-    if column.there.name != column.wanted.name:
+    if there.name != wanted.name:
         return ConfigError(
-            f"the column is called {name!r} in the source {share.source}, and {column.there.text!r} in {whose}: the "
+            f"the column is called {name!r} in the source {share.source}, and {there.text!r} in {whose}: the "
             "table that they share cannot have both",
             table=plan.name,
             path=plan.table.text,
@@ -229,9 +224,9 @@ def column_conflict(plan: TablePlan, column: Conflict, other: tuple[str, str] | 
         )
     own = {one.name: one.type.postgres_name for epoch in plan.epochs for one in epoch.shape.columns}.get(name)
     here = kind + ("" if own is None else f" ({own})")
-    there = column.there.kind.upper() + ("" if other is None else f" ({other[1]})")
+    theirs = there.kind.upper() + ("" if other is None else f" ({other[1]})")
     return ConfigError(
-        f"the column {name!r} is {here} in the source {share.source}, and {there} in {whose}: in the table that they "
+        f"the column {name!r} is {here} in the source {share.source}, and {theirs} in {whose}: in the table that they "
         "share it cannot be both",
         table=plan.name,
         path=plan.table.text,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
+from walreplay.config.keys import HISTORY_COLUMNS, LOG_COLUMNS
 from walreplay.config.selection import MetadataNames, Share
 from walreplay.delta import statements as delta
 from walreplay.delta.commits import Standing
@@ -18,7 +19,7 @@ from walreplay.delta.data_files import has_statistics
 from walreplay.delta.target import TableName, quote
 from walreplay.evolution.comments import followed_columns, metadata_comments, with_comments
 from walreplay.evolution.shapes import OWN, TableShape
-from walreplay.fold.change_log import OWN as LOG_COLUMNS
+from walreplay.fold.change_log import OWN as LOG_KINDS
 from walreplay.fold.change_log import UNCHANGED, LogTask, old_row_type
 from walreplay.fold.events import Identity, Mode
 from walreplay.fold.versions import NO_AXIS, Axis, Emptied
@@ -40,7 +41,7 @@ VERSION_COLUMNS: Final = {
     "ordinal": pa.int64(),
     "op": pa.string(),
 }
-"""What a history has besides its source's columns, by the names of `HistoryNames` and of the folded rows."""
+"""What a history has besides its source's columns, by the folded rows' names (`HISTORY_COLUMNS`)."""
 
 SLOTS: Final = 3
 ALTER, TRUNCATE, MERGE = range(SLOTS)
@@ -130,7 +131,7 @@ class TableRun:
         )
 
     def _history_task(self, epoch: Epoch, *, fresh: bool) -> HistoryTask | None:
-        if self.plan.metadata.history is None:
+        if not self.plan.metadata.is_history:
             return None
         return HistoryTask(self.axis, self.emptied_in(epoch), epoch.watched, fresh)
 
@@ -250,20 +251,18 @@ def own_columns(metadata: MetadataNames, shape: TableShape) -> OwnColumns:
     """
     commit = [(metadata.commit_lsn, "lsn", pa.int64()), (metadata.commit_ts, "ts", pa.timestamp("us", "UTC"))]
     rescued = (metadata.rescued_data, "rescued", pa.string())
-    log, history = metadata.log, metadata.history
     # By what each file has of it, Delta leaves out the files of other sources.
     shared = [] if metadata.share is None else _named([(metadata.share.column, "source", pa.string())])
-    if history is not None:
-        own = [(getattr(history, source), source, kind) for source, kind in VERSION_COLUMNS.items()]
+    if metadata.is_history:
+        own = [(HISTORY_COLUMNS[source], source, kind) for source, kind in VERSION_COLUMNS.items()]
         return OwnColumns(tuple(shared), _named([rescued, *own]))
-    if log is None:
+    if not metadata.is_log:
         return OwnColumns(tuple(shared), _named([*commit, rescued]))
-    kinds = dict(LOG_COLUMNS)
-    names = {"xid": log.xid, "ordinal": log.ordinal, "origin": log.origin, "file": log.file, "offset": log.offset}
-    others = [(name, source, kinds[source]) for source, name in names.items()]
+    kinds = dict(LOG_KINDS)
+    others = [(LOG_COLUMNS[source], source, kinds[source]) for source in ("xid", "ordinal", "origin", "file", "offset")]
     old_row = old_row_type(*_names_and_types(shape))
-    last = [(log.before, "before", old_row), (log.unchanged, "unchanged", UNCHANGED), rescued]
-    first = _named([(log.op, "op", kinds["op"]), *commit, *others])
+    last = [(LOG_COLUMNS["before"], "before", old_row), (LOG_COLUMNS["unchanged"], "unchanged", UNCHANGED), rescued]
+    first = _named([(LOG_COLUMNS["op"], "op", kinds["op"]), *commit, *others])
     return OwnColumns((*shared, *first), _named(last))
 
 
@@ -278,7 +277,7 @@ def _names_and_types(shape: TableShape) -> tuple[tuple[str, ...], tuple[pa.DataT
 
 def log_task(shape: TableShape, metadata: MetadataNames) -> LogTask | None:
     """Return what a change log has; None for a table that is none."""
-    return None if metadata.log is None else LogTask(*_names_and_types(shape), metadata.log.before)
+    return LogTask(*_names_and_types(shape), LOG_COLUMNS["before"]) if metadata.is_log else None
 
 
 def table_schema(shape: TableShape, metadata: MetadataNames) -> pa.Schema:
@@ -340,7 +339,7 @@ class Merge:
     @property
     def counted_as(self) -> Mode:
         """How what its rows find, and do not, is counted: of a history as of a table with a key."""
-        return self.identity.mode if self.metadata.history is None else Mode.KEYED
+        return self.identity.mode if not self.metadata.is_history else Mode.KEYED
 
     @property
     def only_adds(self) -> bool:

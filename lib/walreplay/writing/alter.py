@@ -17,6 +17,7 @@ import pyarrow as pa
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
+from walreplay.config.keys import LOG_COLUMNS
 from walreplay.config.selection import MetadataNames
 from walreplay.delta import statements as delta
 from walreplay.delta.commits import COLUMN_MAPPING, TYPE_WIDENING, needed_by
@@ -122,10 +123,10 @@ def _levels(statements: _Statements, after: TableShape, metadata: MetadataNames)
     """Return what changes: the table's columns, and with them the fields of its old rows."""
     first = own_columns(metadata, after).first_names
     levels = [_Level(statements, after, first=first[-1] if first else None)]
-    if metadata.log is not None and metadata.log.before is not None:
+    if metadata.is_log:
         # What is said of columns is said once.
         plain = replace(statements, adds=tuple(replace(one, comment="") for one in statements.adds), comments=())
-        levels.append(_Level(plain, after, metadata.log.before))
+        levels.append(_Level(plain, after, LOG_COLUMNS["before"]))
     return levels
 
 
@@ -197,11 +198,11 @@ def _goes_by_names(
     spark: SparkSession, table: TableName, evolution: Evolution, statements: _Statements, metadata: MetadataNames
 ) -> bool:
     """Return whether some row has texts that go by names of columns that change."""
-    rescued, log = metadata.rescued_data, metadata.log
+    rescued = metadata.rescued_data
     if rescued is not None and touches_rescued(evolution) and has_rescued(delta.read(spark, table), rescued):
         return True
     names = [old for old, _ in statements.renames]
-    return log is not None and bool(names) and _has_unchanged(spark, table, log.unchanged, names)
+    return metadata.is_log and bool(names) and _has_unchanged(spark, table, LOG_COLUMNS["unchanged"], names)
 
 
 def _has_unchanged(spark: SparkSession, table: TableName, column: str, names: Sequence[str]) -> bool:
@@ -428,7 +429,5 @@ def write_rewritten(frame: DataFrame, table: TableName, commit: delta.CommitId, 
 
 
 def _old_log_rows(after: TableShape, metadata: MetadataNames, places: Mapping[str, int]) -> OldLogRows | None:
-    task, log = log_task(after, metadata), metadata.log
-    if task is None or log is None:
-        return None
-    return OldLogRows(task, places[log.unchanged], None if log.before is None else places[log.before])
+    task = log_task(after, metadata)
+    return None if task is None else OldLogRows(task, *(places[LOG_COLUMNS[name]] for name in ("unchanged", "before")))

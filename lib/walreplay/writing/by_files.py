@@ -197,7 +197,7 @@ class MergeFold(FileFold):
             else:
                 kept = spark.createDataFrame([], schema)
             with settings(spark, {MATERIALIZE: "none"}):
-                if self.merge.metadata.history is not None:
+                if self.merge.metadata.is_history:
                     merged = merge_kept_versions(spark, kept, written.counts, self.merge)
                 elif self.merge.identity.mode is Mode.MULTISET:
                     totals = {"needed": written.counts["missing"], "unknown": written.counts["unknown"]}
@@ -389,7 +389,7 @@ class FileWriter(TableWriter):
             work = append.folding(task, [source for _, source in merge.pairs])
             rows = run.events(spark, staging, epoch, task) if epoch.rows else None
             return AppendFold(rows, work, merge, append)
-        if merge.metadata.history is None and epoch.identity.mode is Mode.APPEND:
+        if not merge.metadata.is_history and epoch.identity.mode is Mode.APPEND:
             return "nothing tells its rows apart"
         if not epoch.rows:
             return "there are no rows for it"

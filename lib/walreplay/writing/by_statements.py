@@ -290,7 +290,7 @@ class StatementFold(Fold):
                 how = "overwrite" if self.overwrite else "append"
                 return append_rows(spark, rows, merge, how, create=not self.exists)
             assert rows is not None
-            if merge.metadata.history is not None:
+            if merge.metadata.is_history:
                 return merge_versions(spark, rows, merge)
             return (merge_multiset if merge.identity.mode is Mode.MULTISET else merge_keyed)(spark, rows, merge)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as f
 
-from walreplay.config.selection import HistoryNames
+from walreplay.config.keys import HISTORY_COLUMNS
 from walreplay.delta import statements as delta
 from walreplay.delta.statements import sql_type
 from walreplay.delta.target import quote
@@ -38,6 +38,10 @@ if TYPE_CHECKING:
 
 
 _WATCHED_SOURCE: Final = "walreplay_watched"
+
+_START_LSN, _ORDINAL, _END_LSN, _END_AT = (
+    quote(HISTORY_COLUMNS[name]) for name in ("start_lsn", "ordinal", "end_lsn", "end_at")
+)
 
 
 def with_continued(spark: SparkSession, kept: DataFrame, merge: Merge, open_rows: str) -> DataFrame:
@@ -82,10 +86,9 @@ def values_with_bases(merge: Merge) -> dict[str, str]:
 def _of_bases(merge: Merge) -> list[str]:
     """Write the columns that `walreplay.fold.versions.continue_bases` needs of the table's open versions."""
     assert merge.watched is not None
-    assert merge.metadata.history is not None
     rescued = merge.metadata.rescued_data
     return [
-        f"t.{quote(merge.metadata.history.start_lsn)} IS NOT NULL AS found",
+        f"t.{_START_LSN} IS NOT NULL AS found",
         f"{'CAST(NULL AS STRING)' if rescued is None else f't.{quote(rescued)}'} AS o_rescued",
         *(f"{_of_table(merge, number)} AS o{number}" for number in merge.watched),
     ]
@@ -135,18 +138,13 @@ def merge_kept_versions(spark: SparkSession, kept: DataFrame, found: Mapping[str
     return _commit(spark, merge, _same_version(merge), _lost(found))
 
 
-def _names(merge: Merge) -> HistoryNames:
-    assert merge.metadata.history is not None
-    return merge.metadata.history
-
-
 def _is_open(merge: Merge) -> str:
-    return f"t.{quote(_names(merge).end_lsn)} IS NULL"
+    return f"t.{_END_LSN} IS NULL"
 
 
 def _open_rows(merge: Merge) -> str:
     """Write a query for the table's open versions."""
-    return f"(SELECT * FROM {merge.own_rows} WHERE {quote(_names(merge).end_lsn)} IS NULL)"
+    return f"(SELECT * FROM {merge.own_rows} WHERE {_END_LSN} IS NULL)"
 
 
 def _lost(found: Mapping[str, Any], *, updates: int = 0, deletes: int = 0) -> RowCounts:
@@ -164,8 +162,7 @@ def _lost(found: Mapping[str, Any], *, updates: int = 0, deletes: int = 0) -> Ro
 
 def _same_version(merge: Merge) -> str:
     """Write the condition that a row closes a version by its place."""
-    names = _names(merge)
-    return f"t.{quote(names.start_lsn)} = s.base_lsn AND t.{quote(names.ordinal)} = s.base_ordinal"
+    return f"t.{_START_LSN} = s.base_lsn AND t.{_ORDINAL} = s.base_ordinal"
 
 
 def _commit(spark: SparkSession, merge: Merge, match: str, counts: RowCounts) -> Written:
@@ -195,10 +192,9 @@ def _placed(spark: SparkSession, merge: Merge, match: str) -> DataFrame:
 
     A truncate ends all that is open: also versions that no key finds, as those that are older than the key's column.
     """
-    names = _names(merge)
     return spark.sql(
-        f"SELECT s.*, coalesce(t.{quote(names.start_lsn)}, s.start_lsn) AS base_lsn, "
-        f"coalesce(t.{quote(names.ordinal)}, s.ordinal) AS base_ordinal "
+        f"SELECT s.*, coalesce(t.{_START_LSN}, s.start_lsn) AS base_lsn, "
+        f"coalesce(t.{_ORDINAL}, s.ordinal) AS base_ordinal "
         f"FROM {_SOURCE} AS s LEFT JOIN {_open_rows(merge)} AS t ON {_touches(merge)} AND {match}"
     )
 
@@ -208,10 +204,9 @@ def _emptied(spark: SparkSession, merge: Merge, lsn: int, time: int) -> DataFram
 
     To a MERGE that says so by NOT MATCHED BY SOURCE, each of the table's files would be one to be written anew.
     """
-    names = _names(merge)
     values = {"closes": "true", "matches": "true", "closes_lsn": f"{lsn}L", "closes_at": f"timestamp_micros({time})"}
     values |= dict.fromkeys(("opens", "replaces", "deleted", "expected", "claimed", "unknown"), "false")
-    values |= {"base_lsn": f"t.{quote(names.start_lsn)}", "base_ordinal": f"t.{quote(names.ordinal)}"}
+    values |= {"base_lsn": f"t.{_START_LSN}", "base_ordinal": f"t.{_ORDINAL}"}
     kinds = {field.name: field.dataType.simpleString() for field in spark.table(_SOURCE).schema.fields}
     listed = ", ".join(f"CAST({values.get(name, 'NULL')} AS {kind}) AS {name}" for name, kind in kinds.items())
     return spark.sql(
@@ -234,13 +229,12 @@ def _replaces(merge: Merge, ends: str) -> str:
 
 
 def _statement(merge: Merge, match: str, marking: delta.Marking) -> str:
-    names = _names(merge)
-    ends = f"t.{quote(names.end_at)} = s.closes_at, t.{quote(names.end_lsn)} = s.closes_lsn"
+    ends = f"t.{_END_AT} = s.closes_at, t.{_END_LSN} = s.closes_lsn"
     columns = ", ".join(target for target, _ in merge.pairs)
     values = ", ".join(f"s.{source}" for _, source in merge.pairs)
     return (
         f"MERGE INTO {merge.table.sql} AS t USING {_SOURCE} AS s "
-        f"ON {merge.is_own}{_touches(merge)} AND {_is_open(merge)} AND {match}{marking.also('s.opens')} "
+        f"ON {merge.is_own}{_touches(merge)} AND {_is_open(merge)} AND {match}{marking('s.opens')} "
         f"{refuse_claimed(merge) if merge.identity.mode is Mode.KEYED else ''}"
         f"{_replaces(merge, ends)}WHEN MATCHED THEN UPDATE SET {ends} "
         f"WHEN NOT MATCHED AND s.opens THEN INSERT ({columns}) VALUES ({values})"

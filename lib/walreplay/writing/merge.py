@@ -207,7 +207,7 @@ def append_rows(spark: SparkSession, rows: DataFrame | None, merge: Merge, mode:
     if rows is None:
         _write_table(spark, spark.createDataFrame([], sql_schema(merge.schema)), merge, mode, create=create)
         return Written(RowCounts(), {APPENDED: "0"})
-    mode_of, versions = merge.counted_as, merge.metadata.history is not None
+    mode_of, versions = merge.counted_as, merge.metadata.is_history
     totals = _totals(mode_of, versions=versions) | _more(mode_of, versions=versions)
     # Delta replaces a catalog's table, or rows, by a query of its own, from which an observation gets nothing.
     is_deleted = mode == "overwrite" and (merge.table.path is None or merge.metadata.share is not None)
@@ -226,7 +226,7 @@ def append_rows(spark: SparkSession, rows: DataFrame | None, merge: Merge, mode:
 
 
 def _write_rows(spark: SparkSession, frame: DataFrame, merge: Merge, mode: str, *, create: bool) -> None:
-    if merge.metadata.history is not None:
+    if merge.metadata.is_history:
         frame = frame.where("opens")
     elif merge.identity.mode is Mode.KEYED:
         frame = frame.where("NOT deleted")
@@ -255,7 +255,7 @@ def _write_table(spark: SparkSession, frame: DataFrame, merge: Merge, mode: str,
 
 def count_rows(rows: DataFrame, merge: Merge) -> RowCounts:
     """Count rows that `append_rows` has written; by itself it counts them only while it writes."""
-    mode, versions = merge.counted_as, merge.metadata.history is not None
+    mode, versions = merge.counted_as, merge.metadata.is_history
     totals = _totals(mode, versions=versions) | _more(mode, versions=versions)
     (found,) = rows.agg(*(f.expr(expression).alias(name) for name, expression in totals.items())).collect()
     return appended(mode, _numbers(found.asDict()))
@@ -373,7 +373,7 @@ def _keyed_statement(merge: Merge, marking: delta.Marking) -> str:
         live += f"AND NOT (s.c{marks} AND s.expected) "
     return (
         f"MERGE INTO {merge.table.sql} AS t USING {_SOURCE} AS s "
-        f"ON {merge.is_own}{_match(merge)}{marking.also('s.deleted')} "
+        f"ON {merge.is_own}{_match(merge)}{marking('s.deleted')} "
         f"{refuse_claimed(merge)}{deletes}WHEN MATCHED THEN UPDATE SET {updates} "
         f"WHEN NOT MATCHED {live}THEN INSERT ({columns}) VALUES ({inserts})"
     )

@@ -6,11 +6,12 @@ A row's *image* is all its values but the commit's LSN and time.  Rows with equa
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from walreplay.config.keys import HISTORY_COLUMNS
 from walreplay.delta import statements as delta
 from walreplay.delta.statements import sql_type
 from walreplay.delta.target import quote
@@ -102,9 +103,8 @@ def _apply(images: ImageSql, counted: DataFrame, added: list[int], unknown: RowC
 
 def image_of_rows(merge: Merge) -> list[tuple[str, str]]:
     """Return a table's columns (`Merge.pairs`) that are in an image: not dropped ones, and those of commits."""
-    history = merge.metadata.history
-    own: tuple[str | None, ...] = (merge.metadata.commit_lsn, merge.metadata.commit_ts)
-    own = (*own, *(() if history is None else astuple(history)))
+    own = [merge.metadata.commit_lsn, merge.metadata.commit_ts]
+    own += HISTORY_COLUMNS.values() if merge.metadata.is_history else ()
     outside = {column.name for column in merge.shape.columns if column.dropped} | {name for name in own if name}
     quoted = {quote(name) for name in outside}
     return [pair for pair in merge.pairs if pair[0] not in quoted]
@@ -260,7 +260,7 @@ class ImageSql:
         inserts = ", ".join(f"s.{name}" for _, name in pairs)
         return (
             f"MERGE INTO {self.merge.table.sql} AS t USING ({source}) AS s "
-            f"ON {self.merge.is_own}s.gone AND {self.same('t', 's')}{marking.also('s.gone')} "
+            f"ON {self.merge.is_own}s.gone AND {self.same('t', 's')}{marking('s.gone')} "
             "WHEN MATCHED THEN DELETE "
             f"WHEN NOT MATCHED AND NOT s.gone THEN INSERT ({names}) VALUES ({inserts})"
         )

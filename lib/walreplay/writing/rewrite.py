@@ -17,7 +17,7 @@ import pyspark
 from walreplay.delta import statements as delta
 from walreplay.delta.data_files import FileColumn
 from walreplay.delta.local import LocalTable, TableFile
-from walreplay.delta.small_table import Before, Images, Keys, VersionMatch, key_is_plain
+from walreplay.delta.small_table import Before, Images, Keys, key_is_plain
 from walreplay.fold.events import Mode
 from walreplay.session.folders import Folder
 from walreplay.spark.workers.fold import FoldTask
@@ -72,8 +72,8 @@ class Rewrite:
             files=self.names,
             columns=self.columns,
             sources=tuple(sources),
-            rescued=sources.index("rescued") if "rescued" in sources else None,
-            rows=_rows_of(merge, sources),
+            rows=_told_apart(merge, sources),
+            emptied=merge.empties,
         )
         files = FileTask(self.table.folder, self.columns, tuple(sources), pyspark.__version__)
         return partial(write_rewritten, task=task, before=before, files=files, kept=keeping_files(task, folder))
@@ -143,18 +143,6 @@ def begin_rewrite(merge: Merge, staged: int, begin: Callable[[], LocalTable | st
     if len(names) < len(table.files):
         return "rows of it are marked as deleted, or its files lie elsewhere"
     return Rewrite(table, columns, names)
-
-
-def _rows_of(merge: Merge, sources: Sequence[str]) -> Keys | Images | VersionMatch:
-    """Return how folded rows match those of the table."""
-    apart = _told_apart(merge, sources)
-    if merge.metadata.history is None:
-        assert apart is not None
-        return apart
-    start_lsn, ordinal, end_lsn, end_at = (
-        sources.index(name) for name in ("start_lsn", "ordinal", "end_lsn", "end_at")
-    )
-    return VersionMatch(apart, start_lsn, ordinal, end_lsn, end_at, merge.empties)
 
 
 def _told_apart(merge: Merge, sources: Sequence[str]) -> Keys | Images | None:

@@ -119,7 +119,7 @@ def _move_rows(spark: SparkSession, step: Move, commit: delta.CommitId, check_lo
             note = remove(spark, step.source, check_lock)
         else:
             with delta.committing(spark, commit) as marking:
-                gone = f"{is_own(step.leaves)}{marking.also(quote(step.leaves.column))}"
+                gone = f"{is_own(step.leaves)}{marking(quote(step.leaves.column))}"
                 spark.sql(f"DELETE FROM {step.source.sql} WHERE {gone}")
     return copied(spark, step, commit, note, depth=delta.WHOLE_HISTORY)
 
@@ -139,7 +139,7 @@ def _copy(
     changes = needed(columns_there(found), columns_there(rows.schema))
     if changes.conflicts:
         raise TargetError(
-            f"its rows cannot go there: the column {changes.conflicts[0].wanted.text!r} is of another type",
+            f"its rows cannot go there: the column {changes.conflicts[0][0].text!r} is of another type",
             table=step.name,
             path=step.destination.text,
             remedy="Keep its place by a destination_table under objects",
@@ -176,8 +176,8 @@ def make_ready(spark: SparkSession, run: TableRun, number: int) -> bool:
         made = delta.made_by(spark, plan.table)
         check_output(plan.name, plan.table.text, plan.oid, plan.metadata.share.source, made)
     changes = needed(columns_there(found), columns_in(schema))
-    for column in changes.conflicts:
-        raise column_conflict(plan, column)
+    for wanted, there in changes.conflicts:
+        raise column_conflict(plan, wanted, there)
     change_columns(spark, plan.table, changes, run.check_lock, run.merge(number).comments({}))
     # Of its rows, the source alone writes any, under its own lock.
     own = delta.read(spark, plan.table).where(is_own(plan.metadata.share))

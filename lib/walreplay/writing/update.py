@@ -463,7 +463,7 @@ def _mark_deleted(spark: SparkSession, run: TableRun, number: int) -> None:
     if run.may_have(commit) and delta.has_commit(spark, run.plan.table, commit):
         return
     with delta.committing(spark, commit) as marking:
-        rows = f"{own}NOT {quote(name)}{marking.also(quote(name))}"
+        rows = f"{own}NOT {quote(name)}{marking(quote(name))}"
         spark.sql(f"UPDATE {run.plan.table.sql} SET {quote(name)} = true WHERE {rows}")
 
 

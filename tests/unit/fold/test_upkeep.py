@@ -57,5 +57,5 @@ def test_no_history_tells_of_more_files_than_there_are() -> None:
 )
 def test_a_table_needs_what_it_has_enough_of(files: FilesOfTable, unreferenced: int, actions: list[str]) -> None:
     needs = needs_of(files, unreferenced)
-    assert [need.action for need in needs] == actions
-    assert all("file" in need.reason for need in needs)
+    assert list(needs) == actions
+    assert all("file" in reason for reason in needs.values())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from walreplay.decode.change_batch import type_names
 from walreplay.fold.events import OPERATIONS, from_ipc
 from walreplay.loading.formats import CopyOptions
 from walreplay.names import COUNT, Output
-from walreplay.spark.workers.load import LoadPart, LoadTask, RowsTask, load_batches, load_rows
+from walreplay.spark.workers.load import LoadPart, LoadTask, load_batches, load_rows
 from walreplay.spark.workers.rows import ERROR_TABLE
 
 TOP = 1234
@@ -84,10 +85,10 @@ def test_rows_of_spark_are_numbered_by_their_partitions() -> None:
     rows: list[dict[str, Any]] = []
     # Two queries of three and two partitions, of which one has no rows.
     for first, count in ((0, 3), (3, 2)):
-        own = RowsTask(task, items, (0, 1), "query", first)
+        load = partial(load_rows, task=task, relation=items, order=(0, 1), path="query", first=first)
         for part in range(count):
-            rows += taken(load_rows(batches(part), task=own))[Output.HISTORY.number]
-        assert taken(load_rows([], task=own)).keys() == {Output.HISTORY.number}
+            rows += taken(load(batches(part)))[Output.HISTORY.number]
+        assert taken(load([])).keys() == {Output.HISTORY.number}
     assert ids(rows) == Counter({1: 50})
     check_history(rows)
 

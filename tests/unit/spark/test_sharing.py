@@ -71,7 +71,7 @@ def test_what_a_table_needs_is_what_it_lacks():
     found = needed(there, columns_in(pa.schema(list(kinds.items()))))
     assert found.added == (TableColumn("x", "BOOLEAN"),)
     assert found.widened == (TableColumn("id", "BIGINT"),)
-    assert [(one.wanted.text, one.there.text) for one in found.conflicts] == [("ID", "id"), ("note", "note")]
+    assert [(wanted.text, known.text) for wanted, known in found.conflicts] == [("ID", "id"), ("note", "note")]
     assert [one[:2] for one in with_needed(there, found)] == [
         ("__source", "string"),
         ("id", "BIGINT"),
@@ -91,8 +91,8 @@ def test_old_rows_of_a_change_log_have_the_fields_of_all_sources():
     assert [one.sql for one in found.added] == ["`x``y`", "`__before`.`x``y`"]
     assert [(one.text, one.kind) for one in found.widened] == [("id", "BIGINT"), ("__before.id", "BIGINT")]
     assert not needed(with_needed(there, found), wanted).any
-    (conflict,) = needed(there, [TableColumn("A, B", "STRING", "__before")]).conflicts
-    assert (conflict.wanted.text, conflict.there.text) == ("__before.A, B", "__before.a, b")
+    ((one, other),) = needed(there, [TableColumn("A, B", "STRING", "__before")]).conflicts
+    assert (one.text, other.text) == ("__before.A, B", "__before.a, b")
 
 
 def plan(metadata, source="us"):

@@ -526,11 +526,22 @@ def _as_recorded(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=RECORDED)
 
 
-@dataclass(slots=True)
-class _Count:
+@dataclass(frozen=True, slots=True)
+class Values:
+    """What was decoded of one table.
+
+    Attributes:
+        rows: row changes of transactions that have committed, copies left out.
+        size: bytes that they take in Arrow.
+        rescued: how many values their columns' types cannot hold, by column.
+    """
+
     rows: int = 0
     size: int = 0
     rescued: Counter[str] = field(default_factory=Counter)
+
+    def __add__(self, other: Values) -> Values:
+        return Values(self.rows + other.rows, self.size + other.size, self.rescued + other.rescued)
 
 
 @spark_task
@@ -539,22 +550,20 @@ def count_batches(batches: Iterable[pa.RecordBatch], *, task: AuditTask) -> Iter
     numbers = {relation: number for number, relation in enumerate(task.column_types)}
     for path, content in capture_files(batches, task.files):
         plan, error = task.files[path], None
-        counts: dict[int, _Count] = {}
+        counts: dict[int, Values] = {}
         try:
             for batch in _audited(plan, content, _decoder(plan, task, recording=False), task):
-                _count(counts.setdefault(numbers[batch.relation], _Count()), batch)
+                number = numbers[batch.relation]
+                counts[number] = counts.get(number, Values()) + _counted(batch)
         except WalReplayError as problem:
             error = json.dumps(problem.at(path=path).to_dict())
         told: dict[int, Any] = {number: [one.rows, one.size, one.rescued] for number, one in counts.items()}
         yield pa.RecordBatch.from_pylist([{"told": json.dumps(told), "error": error}], schema=COUNTED)
 
 
-def _count(count: _Count, batch: ChangeBatch) -> None:
-    count.rows += batch.data.num_rows
-    count.size += batch.data.nbytes
-    if batch.rescued is not None:
-        for values in read_rescued(batch.rescued.drop_null()):
-            count.rescued.update(values.keys())
+def _counted(batch: ChangeBatch) -> Values:
+    rescued = [] if batch.rescued is None else read_rescued(batch.rescued.drop_null())
+    return Values(batch.data.num_rows, batch.data.nbytes, Counter(name for values in rescued for name in values))
 
 
 def _decoder(plan: FilePlan, task: AuditTask, *, recording: bool) -> Decoder:

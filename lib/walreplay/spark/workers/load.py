@@ -302,23 +302,6 @@ def count_keys(batches: Iterable[pa.RecordBatch], *, task: FoldTask) -> Iterator
         yield counted()
 
 
-@dataclass(frozen=True, slots=True)
-class RowsTask:
-    """What every task needs that takes rows of one table.
-
-    Attributes:
-        order: which of the rows' columns each of the relation's is.
-        path: where they are from, for errors.
-        first: the number of the rows' first part among those of the load.
-    """
-
-    load: LoadTask
-    relation: Relation
-    order: tuple[int, ...]
-    path: str
-    first: int = 0
-
-
 def with_part(rows: DataFrame) -> DataFrame:
     """Add each row's partition, as `load_rows` takes it: a task may have several partitions, one after the other."""
     from pyspark.sql import functions as f
@@ -329,24 +312,29 @@ def with_part(rows: DataFrame) -> DataFrame:
 
 
 @spark_task
-def load_rows(batches: Iterable[pa.RecordBatch], *, task: RowsTask) -> Iterator[pa.RecordBatch]:
-    """Stage a partition's rows; an error becomes a row of `ERROR_TABLE`.
+def load_rows(
+    batches: Iterable[pa.RecordBatch],
+    *,
+    task: LoadTask,
+    relation: Relation,
+    order: tuple[int, ...],
+    path: str,
+    first: int = 0,
+) -> Iterator[pa.RecordBatch]:
+    """Stage a partition's rows of one table; an error becomes a row of `ERROR_TABLE`.
 
     Args:
         batches: see `with_part`.
+        order: which of the rows' columns each of the relation's is.
+        path: where they are from, for errors.
+        first: the number of the rows' first part among those of the load.
     """
     rest = iter(batches)
     begun = list(islice((batch for batch in rest if batch.num_rows), 1))
     part = begun[0].column(begun[0].num_columns - 1)[0].as_py() if begun else 0
-    rows = _inserts(chain(begun, rest), task)
-    yield from staged_batches(rows, task.relation, task.first + part, task.path, task.load)
-
-
-def _inserts(batches: Iterable[pa.RecordBatch], task: RowsTask) -> Iterator[ChangeBatch]:
-    load = task.load
-    rows = TypedRows(task.relation, load.relations[task.relation].types, load.names, task.order, load.lsn, task.path)
-    for batch in batches:
-        yield from rows.inserts(batch)
+    rows = TypedRows(relation, task.relations[relation].types, task.names, order, task.lsn, path)
+    inserts = chain.from_iterable(map(rows.inserts, chain(begun, rest)))
+    yield from staged_batches(inserts, relation, first + part, path, task)
 
 
 @spark_task
