@@ -29,7 +29,7 @@ ROOMS = {
     "session": (1874, 9),
     "spark": (1987, 6),
     "spark/workers": (2168, 8),
-    "stream": (2711, 8),
+    "stream": (2704, 8),
     "table": (2379, 8),
     "types": (3646, 15),
     "writing": (3919, 13),

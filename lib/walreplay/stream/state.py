@@ -367,6 +367,9 @@ def _copied(part: _T) -> _T:
     return other
 
 
+_Announcing: TypeAlias = tuple[int, "m.Relation | m.Message"]
+"""A Relation message, or one that may be an announcement of a table, with its offset."""
+
 _Committed: TypeAlias = tuple[DecidedTransaction, DeferredCommit | None]
 """A transaction that a decision has committed, and its entry for the schedule: None if it only announces relations."""
 
@@ -498,24 +501,54 @@ def add_block(state: StitchState, block: Block, walked: Walk) -> None:
         item.origin = block.origin
     relations = used_by(state, block.used, walked, item.view)
     types = types_of(relations, state.versions.types | item.types, all_=block.continues)
-    layouts = _layouts(state, item)
-    before = _before(layouts, relations, [relation for _, relation in block.relations])
-    waiting = list(block.announced)
-    for offset, message in block.relations:
-        while waiting and waiting[0][0] < offset:
-            _take(state, item, layouts, waiting.pop(0)[1])
-        _view(state, item, layouts.told(message))
-    for _, message_ in waiting:
-        _take(state, item, layouts, message_)
+    before = _follow(state, item, relations, (*block.relations, *block.announced), outside=False)
     for _, type_ in block.types:
         item.types[type_.oid] = replace(type_, xid=None)
     place = Place(walked.framing, stream=xid if block.continues else None)
     _add_segment(state, item, walked, block, place, relations, types, block.rows, before)
 
 
-def _before(layouts: Layouts, used: Sequence[m.Relation], coming: Sequence[m.Relation]) -> tuple[Layout, ...]:
-    """Return what was announced before a part of a transaction of the relations that it uses and announces."""
-    return layouts.of([relation.oid for relation in (*used, *coming)], (*used, *coming))
+def _follow(
+    state: StitchState,
+    item: Deferred,
+    used: Sequence[m.Relation],
+    messages: Sequence[_Announcing],
+    *,
+    outside: bool,
+) -> tuple[Layout, ...]:
+    """Follow what a part of a transaction announces, offset by offset.
+
+    Args:
+        used: the relations that its rows use.
+        messages: all that announce something.
+        outside: its Relation messages are in force outside of it too, read without what it says of the columns.
+
+    Returns:
+        what was announced before the part, of the relations that it uses and announces.
+    """
+    layouts = Layouts(state.layouts.prefix, state.layouts.all(), state.layouts.shown.values())
+    layouts.add(item.layouts, item.aborted)
+    named = [*used, *(message for _, message in messages if isinstance(message, m.Relation))]
+    before = layouts.of([relation.oid for relation in named], named)
+    for _, message in sorted(messages, key=lambda found: found[0]):
+        if isinstance(message, m.Relation):
+            told = layouts.told(message)
+            anew = [] if outside and told == state.layouts.told(message) else [told]
+        else:
+            found = layouts.take(message, item.aborted)
+            item.layouts += found
+            # Behind an enum, all that the transaction may use is told anew.
+            in_force = _relations(state, item) if any(layout.enum is not None for layout in found) else ()
+            anew = [labelled for one in in_force if (labelled := layouts.labelled(one)) is not one]
+        for relation in anew:
+            _view(state, item, relation)
+    return before
+
+
+def _relations(state: StitchState, item: Deferred) -> Iterable[m.Relation]:
+    """Return the relation versions that are in force within a transaction."""
+    within = {oid: known.relation for oid, known in item.view.items()}
+    return ({relation.oid: relation for relation in state.versions.relations} | within).values()
 
 
 def _view(state: StitchState, item: Deferred, relation: m.Relation) -> None:
@@ -524,48 +557,6 @@ def _view(state: StitchState, item: Deferred, relation: m.Relation) -> None:
     if known is not None and known.relation != relation:
         item.former.append(known.relation)
     item.view[relation.oid] = AnnouncedVersion(relation, state.versions.next_number())
-
-
-def _take(state: StitchState, item: Deferred, layouts: Layouts, message: m.Message) -> None:
-    """Take what a transaction announces; behind an enum, all that it may use is told anew."""
-    found = layouts.take(message, item.aborted)
-    item.layouts += found
-    if not any(layout.enum is not None for layout in found):
-        return
-    within = {oid: known.relation for oid, known in item.view.items()}
-    outside = {relation.oid: relation for relation in state.versions.relations}
-    for relation in (outside | within).values():
-        labelled = layouts.labelled(relation)
-        if labelled is not relation:
-            _view(state, item, labelled)
-
-
-def _take_body(
-    state: StitchState, body: Body, item: Deferred, walked: Walk, used: Sequence[m.Relation]
-) -> tuple[Layout, ...]:
-    """Follow what a transaction announces that is being prepared; return what was announced before."""
-    summary = walked.part.summary
-    relations = [(at, relation) for at, relation in summary.relations if body.start <= at < body.stop]
-    waiting = [(at, message) for at, message in summary.announced if body.start <= at < body.stop]
-    layouts = _layouts(state, item)
-    before = _before(layouts, used, [relation for _, relation in relations])
-    for offset, relation in relations:
-        while waiting and waiting[0][0] < offset:
-            _take(state, item, layouts, waiting.pop(0)[1])
-        told = layouts.told(relation)
-        if told != state.layouts.told(relation):
-            # Within the transaction alone; outside of it the relation is read as before.
-            _view(state, item, told)
-    for _, message in waiting:
-        _take(state, item, layouts, message)
-    return before
-
-
-def _layouts(state: StitchState, item: Deferred) -> Layouts:
-    """Return what is announced of tables inside of a streamed transaction."""
-    layouts = Layouts(state.layouts.prefix, state.layouts.all(), state.layouts.shown.values())
-    layouts.add(item.layouts, item.aborted)
-    return layouts
 
 
 def add_body(state: StitchState, body: Body, walked: Walk) -> None:
@@ -584,7 +575,9 @@ def add_body(state: StitchState, body: Body, walked: Walk) -> None:
         raise OrderError("a prepared transaction goes on whose start is not there", path=path, offset=offset)
     item.origin = body.origin or item.origin
     relations = used_by(state, body.used, walked, item.view)
-    before = _take_body(state, body, item, walked, relations)
+    found: tuple[_Announcing, ...] = (*walked.part.summary.relations, *walked.part.summary.announced)
+    messages = [(at, message) for at, message in found if body.start <= at < body.stop]
+    before = _follow(state, item, relations, messages, outside=True)
     place = Place(walked.framing)
     if not body.begins:
         opened = walked.before.transaction
