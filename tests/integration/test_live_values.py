@@ -188,7 +188,7 @@ def _column(
         if isinstance(cell, bytes):
             length[row] = BINARY - length[row]
     builder = make_builder(column_type, names)
-    rescued = builder.append(buf, offset, length, first, column)
+    rescued = builder.add_rows(buf, offset, length, first, column)
     array = builder.finish()
     array.validate(full=True)
     return array, rescued

@@ -372,7 +372,7 @@ def test_a_run_that_ends_while_the_ledger_is_put_right_is_begun_again(
     mirror.spark.sql(re.sub(r"\d+$", lambda found: str(int(found[0]) + 1), statements[0]))
     _follow(mirror, _refused(mirror, "the table is newer", statements[0]))
 
-    from walreplay.job import target_check as checks
+    from walreplay.job import table_check as checks
     from walreplay.ledger.ledger import Ledger
 
     place = Ledger if after == "write_plan" else checks

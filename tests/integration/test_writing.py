@@ -51,7 +51,7 @@ def writer(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) 
 
 
 def _append(spark: SparkSession, writer: TableWriter, table: TableName, schema: pa.Schema = _SCHEMA) -> Append:
-    return writer.append(spark, table, schema, create=not delta.exists(spark, table))
+    return writer.begin_append(spark, table, schema, create=not delta.exists(spark, table))
 
 
 def _appended(

@@ -23,8 +23,7 @@ from walreplay.protocol.framing import Framing
 from walreplay.protocol.opening import RECOGNISABLE_BYTES
 from walreplay.protocol.reader import read_stream
 from walreplay.protocol.writer import encode, frame, reframe
-from walreplay.stream.deferred import OpenTransaction
-from walreplay.stream.plan import Plan
+from walreplay.stream.plan import OpenTransaction, Plan
 
 CAPTURES = [
     *("o01", "o02", "o03", "o04", "o05", "o06", "o07", "o08", "o09", "o10"),

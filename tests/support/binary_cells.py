@@ -69,7 +69,7 @@ def convert(
 ) -> tuple[pa.Array, list[Rescued]]:
     """Convert the cells in one append; the array is validated."""
     builder = make_builder(column_type, names or {}, codec=codec)
-    rescued = builder.append(*tile(cells, lead=lead))
+    rescued = builder.add_rows(*tile(cells, lead=lead))
     array = builder.finish()
     array.validate(full=True)
     return array, rescued or []

@@ -12,7 +12,7 @@ from walreplay.decode.summary import Block, Counts, FileScan, Part
 from walreplay.errors import ValueFormatError
 from walreplay.lsn import to_datetime
 from walreplay.protocol.messages import Relation
-from walreplay.stream.deferred import Kind
+from walreplay.stream.plan import Kind
 from walreplay.stream.state import StitchState
 from walreplay.stream.stitch import Stitch
 

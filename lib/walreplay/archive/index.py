@@ -402,7 +402,7 @@ class ArchiveIndex:
 
     def _begin_append(self, spark: SparkSession) -> Append:
         writer = choose_writer(spark, Target(self._table.path))
-        return writer.append(spark, self._table, SCHEMA, create=not delta.exists(spark, self._table))
+        return writer.begin_append(spark, self._table, SCHEMA, create=not delta.exists(spark, self._table))
 
     def _row_of(self, facts: FileFacts, scanned: KnownScan, known: dict[str, _Row]) -> dict[str, Any] | None:
         """Return a file's row, and take it for known from here on; None if it is there already."""

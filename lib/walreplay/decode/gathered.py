@@ -58,7 +58,7 @@ class TupleColumns:
         self.rescued: dict[int, dict[str, str]] = {}
         self.rows = 0
 
-    def append(
+    def add_rows(
         self,
         buf: NDArray[np.uint8],
         offset: NDArray[np.int32],
@@ -66,10 +66,10 @@ class TupleColumns:
         first: NDArray[np.int32],
         builders: Sequence[tuple[int, ColumnBuilder]] | None = None,
     ) -> None:
-        """Append rows to all columns, or to some; see `ColumnBuilder.append`."""
+        """Append rows to all columns, or to some; see `ColumnBuilder.add_rows`."""
         for number, builder in enumerate(self.builders) if builders is None else builders:
             try:
-                bad = builder.append(buf, offset, length, first, number)
+                bad = builder.add_rows(buf, offset, length, first, number)
             except ValueFormatError as error:
                 self._name(error, number)
                 raise
@@ -318,7 +318,7 @@ class RelationRows:
         program = self.program
         start, rows = int(program[words.SETTLED]), self.rows
         first = self._firsts[0][: rows - start]
-        self.columns.append(buf, tile.offset, tile.length, first, self._others)
+        self.columns.add_rows(buf, tile.offset, tile.length, first, self._others)
         for number, builder in self._placed:
             flags = words.HEAD + number * words.COLUMN + words.FLAGS
             bad = missed[missed[:, 0] == number, 1] if len(missed) else missed[:, 1]
@@ -334,7 +334,7 @@ class RelationRows:
         if befores:
             if self._before is None:
                 self._before = TupleColumns(self.relation, self.types, self.names, self.codec)
-            self._before.append(buf, tile.offset, tile.length, self._firsts[1][:befores])
+            self._before.add_rows(buf, tile.offset, tile.length, self._firsts[1][:befores])
             self._before_rows.append(self._pending_before[:befores].copy())
         self._settle(rows)
 
@@ -451,7 +451,7 @@ class CopiedRows:
             length = np.ascontiguousarray(length.reshape(-1, width)[:, self._order]).reshape(-1)
         first = np.arange(cells.rows, dtype=np.int32) * np.int32(count)
         try:
-            self._columns.append(cells.buf, offset, length, first)
+            self._columns.add_rows(cells.buf, offset, length, first)
         except ValueFormatError as error:
             if error.offset is not None:
                 error.offset += cells.base

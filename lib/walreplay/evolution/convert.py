@@ -550,10 +550,10 @@ def _pieces(texts: pa.Array, column_type: ColumnType) -> pa.Array:
     def read(start: int, stop: int) -> None:
         first = np.arange(start, stop, dtype=np.int32)
         try:
-            builder.append(buf, offsets[:-1], length, first, 0)
+            builder.add_rows(buf, offsets[:-1], length, first, 0)
         except (ValueFormatError, pa.ArrowInvalid):
             if stop - start <= _PIECES:
-                builder.append(buf, offsets[:-1], length, np.full(stop - start, -1, dtype=np.int32), 0)
+                builder.add_rows(buf, offsets[:-1], length, np.full(stop - start, -1, dtype=np.int32), 0)
                 refused.extend(range(start, stop))
                 return
             bounds = np.linspace(start, stop, _PIECES + 1).astype(int).tolist()

@@ -24,8 +24,7 @@ from walreplay.job.context import RunContext
 from walreplay.job.execution import Applying, Work, joined, run_bytes_of, timed
 from walreplay.job.installing import Installing
 from walreplay.job.scanning import NewFiles, RunInput, Scanning
-from walreplay.job.table_check import newer_error
-from walreplay.job.target_check import TableChecks
+from walreplay.job.table_check import TableChecks, newer_error
 from walreplay.ledger.runs import metrics_of
 from walreplay.ledger.state import PLANNED, REBUILDING, State, now
 from walreplay.ledger.transactions import refuse_gone

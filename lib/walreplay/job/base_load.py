@@ -27,8 +27,7 @@ from walreplay.errors import ConfigError, TargetError, listed
 from walreplay.job.context import RunContext
 from walreplay.job.execution import RunTables, buckets_of, table_runs, timed
 from walreplay.job.source_check import shared_by, taken_by
-from walreplay.job.table_check import highest_recorded
-from walreplay.job.target_check import CheckedTable, TableChecks, check_unique, highest_of
+from walreplay.job.table_check import CheckedTable, TableChecks, check_unique, highest_of, highest_recorded
 from walreplay.ledger.ledger import LOADING, PLANNED, REBUILDING, Load, State
 from walreplay.loading.description import HOW_TO_DESCRIBE, Description, write_description
 from walreplay.lsn import POSTGRES_EPOCH_UNIX_MICROS, format_lsn

@@ -25,7 +25,7 @@ from walreplay.errors import listed
 from walreplay.fold.versions import NO_AXIS, NO_TIME, Axis
 from walreplay.job.context import RunContext
 from walreplay.job.source_check import shared_by, taken_by
-from walreplay.job.target_check import CheckedTable, TableChecks
+from walreplay.job.table_check import CheckedTable, TableChecks
 from walreplay.ledger.ledger import run_id
 from walreplay.ledger.state import State
 from walreplay.ledger.transactions import History

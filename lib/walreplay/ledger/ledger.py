@@ -520,7 +520,7 @@ def append_once(
         if resumed and not create and delta.find_commit(own, table, commit) is not None:
             yield None
             return
-        append = writer.append(own, table, schema, create=create, properties=properties)
+        append = writer.begin_append(own, table, schema, create=create, properties=properties)
         yield own, append
         version = append.commit(commit)
         # A commit is skipped if it seems to be made already.

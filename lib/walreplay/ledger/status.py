@@ -28,7 +28,7 @@ from walreplay.writing.by_files import choose_writer
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from walreplay.stream import deferred
+    from walreplay.stream import plan
 
 
 _RUNS_SHOWN: Final = 20
@@ -298,7 +298,7 @@ def _open_transactions(state: State) -> tuple[PendingTransaction, ...]:
         return ()
     now = datetime.now(timezone.utc)
 
-    def describe(item: deferred.OpenTransaction) -> PendingTransaction:
+    def describe(item: plan.OpenTransaction) -> PendingTransaction:
         since = None if item.since is None else to_datetime(item.since)
         return PendingTransaction(
             kind=item.kind,

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from struct import Struct
-from typing import Final, TypeAlias
+from typing import ClassVar, Final, TypeAlias
 
 from walreplay.errors import FramingError, TruncatedMessage
 
@@ -134,11 +134,7 @@ class Keepalive:
     wal_end: int
     send_time: int
     reply_requested: bool = False
-
-    @property
-    def payload(self) -> None:
-        """Where the message is: nowhere."""
-        return None
+    payload: ClassVar[None] = None
 
 
 @dataclass(frozen=True, slots=True)

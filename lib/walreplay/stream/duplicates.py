@@ -22,8 +22,7 @@ from walreplay.decode.summary import Block, Body, FileScan, Part, Summary
 from walreplay.decode.walk import Place
 from walreplay.errors import CaptureError, OrderError
 from walreplay.lsn import format_lsn
-from walreplay.stream.deferred import Deferred
-from walreplay.stream.plan import DecidedTransaction
+from walreplay.stream.plan import DecidedTransaction, Deferred
 
 
 def check_copies(decided: Iterable[DecidedTransaction], after_lsn: int, recorded: Iterable[Recorded]) -> None:

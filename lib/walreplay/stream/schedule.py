@@ -11,12 +11,11 @@ from typing import Final, Generic, TypeAlias, TypeVar
 
 from walreplay.decode.announcements import Layout
 from walreplay.decode.decoder import Fate
-from walreplay.decode.summary import FileScan, Part, Unfinished
+from walreplay.decode.summary import Decided, FileScan, Part, Unfinished
 from walreplay.decode.walk import Place
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
-from walreplay.stream.deferred import Deferred, Segment
-from walreplay.stream.plan import DecidedTransaction, FilePlan, Step
+from walreplay.stream.plan import DecidedTransaction, Deferred, FilePlan, Segment, Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +54,53 @@ class Walk:
             return self.scan.path, offset
         offset += self.part.base
         return self.unfinished.where(offset) or (self.scan.path, offset - self.unfinished.size)
+
+    def place_of(self, item: Decided, told: DecidedTransaction) -> Place:
+        """Return the place at a decision that commits; a walk from there reads the decision again."""
+        before = self.before
+        return replace(
+            before,
+            transaction=None,
+            stream=None,
+            last_lsn=told.commit_lsn - 1,
+            last_commit_time=told.commit_time,
+            high_lsn=max(before.high_lsn, told.commit_lsn),
+            message_lsn=max(before.message_lsn, item.message_lsn),
+            begun=True,
+        )
+
+    @property
+    def end(self) -> Place:
+        """The place at the part's end."""
+        place, summary = self.before, self.part.summary
+        end = summary.place
+        if summary.exact and end is not None:
+            return end
+        if end is None:
+            open_ = place.transaction
+            if open_ is None:
+                return place
+            origin = summary.head_origin if summary.head_origin is not None else open_.origin
+            after = replace(open_, ordinal=open_.ordinal + summary.head_changes, origin=origin)
+            return replace(place, transaction=after, begun=True)
+        stream = place.stream if end.stream == -1 else end.stream
+        end = replace(
+            end,
+            stream=stream,
+            message_lsn=max(end.message_lsn, place.message_lsn),
+            begun=place.begun or end.begun,
+            session=place.session,
+        )
+        if summary.last_lsn is None:
+            return replace(
+                end,
+                last_lsn=place.last_lsn,
+                last_commit_time=place.last_commit_time,
+                high_lsn=place.high_lsn,
+                high_commit_time=place.high_commit_time,
+            )
+        # A guess is accepted only if its commits are later than all known ones, so its last commit is the highest.
+        return replace(end, high_lsn=end.last_lsn, high_commit_time=end.last_commit_time)
 
 
 View: TypeAlias = tuple[tuple[m.Relation, ...], tuple[m.Type, ...], tuple[Layout, ...]]

@@ -1,27 +1,35 @@
-"""The state of a stitch (`StitchState`): everything that is known at the end of the last file that was added.
+"""The state of a stitch (`StitchState`), and what streamed and prepared transactions do to it.
 
-Its parts, as of that place of the stream: `OpenTransactions`, streamed and prepared; `PartitionsInForce`, which
-relations are partitions of others by the summaries of the stream's parts; `Truncates`, the last committed one of each
-relation; `Versions`, the relation versions and types in force.
+The state is everything that is known at the end of the last file that was added.  `OpenTransactions` are the streamed
+and prepared ones as of that place of the stream.  These rules make sure that only parts of one transaction are joined:
+
+- A Stream Start with the first-segment flag begins a transaction anew, and discards what was gathered for its xid.
+- A new session discards all open streamed transactions.  A complete Prepare outlives its session.
+- A Stream Abort of a subtransaction removes that one's rows; a Stream Abort of the top-level xid removes everything.
+- A prepared transaction is identified by gid and xid together, because a gid may be used again.
+
+`add_block` and `add_body` gather these transactions from the parts that hold their rows; `decide` follows the messages
+that prepare, commit or abort them.  Missing bytes (`check_awaited`, `check_rows`, `lacks_start`) are an error, or a
+warning if gaps are allowed and incomplete transactions left out.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 from walreplay.decode.announcements import Layout, Layouts
-from walreplay.decode.partitions import Partition
-from walreplay.decode.summary import FileScan, Part, Summary, TruncateAt, Unfinished, XidCounts
+from walreplay.decode.summary import Block, Body, Decided, FileScan, Part, TruncateAt, Unfinished, XidCounts
 from walreplay.decode.walk import Place, Transaction
 from walreplay.errors import OrderError, UnknownRelation
+from walreplay.lsn import format_lsn
 from walreplay.protocol import messages as m
-from walreplay.stream.deferred import AnnouncedVersion, CutOff, Deferred
 from walreplay.stream.duplicates import Twins
-from walreplay.stream.plan import DecidedTransaction, Resume, TruncatePosition
-from walreplay.stream.schedule import Schedule, Walk
+from walreplay.stream.in_force import PartitionsInForce, Truncates, Versions
+from walreplay.stream.plan import AnnouncedVersion, CutOff, DecidedTransaction, Deferred, Resume, Segment
+from walreplay.stream.schedule import DeferredCommit, Schedule, Walk
 from walreplay.types.text import UTF8
 
 
@@ -156,197 +164,6 @@ def _copied_item(item: Deferred) -> Deferred:
         aborted=set(item.aborted),
         layouts=list(item.layouts),
     )
-
-
-class PartitionsInForce:
-    """The partitions that are in force at a place of the stream, and all that a run has seen.
-
-    A root and its partition are announced directly one after the other (`walreplay.decode.partitions`), but a file's
-    end may lie between them.
-
-    Attributes:
-        of_run: all partitions that this run knows, in stream order.
-        trailing: the oid of a relation that was announced last, with nothing after it; it may be a root.
-        seeming: relations that are partitions unless the bytes that follow have rows of them.
-    """
-
-    def __init__(self) -> None:
-        self.of_run: dict[Partition, None] = {}
-        self.trailing: int | None = None
-        self.seeming: tuple[Partition, ...] = ()
-        self._in_force: dict[int, Partition] = {}
-
-    def take_up(self, resume: Resume) -> None:
-        """Continue where the last run ended."""
-        self.trailing, self.seeming = resume.trailing, resume.seeming
-        for partition in resume.partitions:
-            self._add(partition)
-
-    @property
-    def in_force(self) -> tuple[Partition, ...]:
-        """The partitions in force."""
-        return tuple(self._in_force.values())
-
-    def forget(self, oid: int) -> None:
-        """Forget that a relation is a partition, because it is announced; a partition is recognised each time."""
-        self._in_force.pop(oid, None)
-
-    def note(self, summary: Summary) -> None:
-        """Add what a part of the stream says."""
-        if summary.messages.keys() <= {"Type"}:
-            return
-        found = list(summary.partitions)
-        leading = summary.leading
-        if leading is not None and self.trailing is not None and self.trailing != leading.oid:
-            found.insert(0, Partition(self.trailing, leading))
-        if summary.messages.keys() <= {"Type", "Relation"}:
-            # The part has no rows, so it is not known yet whether these are used.
-            self.seeming = (*self.seeming, *found, *summary.trailing_partitions)
-        else:
-            used = {oid for oid, _ in summary.used}
-            for partition in (*(one for one in self.seeming if one.relation.oid not in used), *found):
-                self._add(partition)
-            for oid in summary.alone:
-                self._in_force.pop(oid, None)
-            self.seeming = summary.trailing_partitions
-        self.trailing = summary.trailing
-
-    def end_session(self, *, forget: bool) -> None:
-        """End a session: relations announced on both sides of its end are not root and partition.
-
-        Args:
-            forget: forget all partitions in force, because the next session announces all that it uses again.
-        """
-        self.trailing, self.seeming = None, ()
-        if forget:
-            self._in_force.clear()
-
-    def _add(self, partition: Partition) -> None:
-        self._in_force[partition.relation.oid] = partition
-        self.of_run[partition] = None
-
-
-class Truncates:
-    """The last truncate of each relation in its last two transactions that truncate it.
-
-    Two are needed because the last transaction may be open where the captures end.
-    """
-
-    def __init__(self) -> None:
-        self._last: dict[int, tuple[TruncateAt, ...]] = {}
-
-    def note(self, at: TruncateAt) -> None:
-        """Add a truncate."""
-        last: dict[int, TruncateAt] = {}
-        for known in (*self._last.get(at.oid, ()), at):
-            lsn = -1 if known.lsn is None else known.lsn
-            if lsn not in last or last[lsn].ordinal < known.ordinal:
-                last[lsn] = known
-        self._last[at.oid] = tuple(last[lsn] for lsn in sorted(last)[-2:])
-
-    def take(self, summary: Summary, before: Place, wants_origin: Callable[[str | None], bool]) -> None:
-        """Add the truncates of a part's ordinary transactions.
-
-        Args:
-            before: the place at the part's start.
-            wants_origin: says whether transactions of an origin count.
-        """
-        for truncate in summary.truncates:
-            at = _position_of(truncate, before)
-            if wants_origin(at.origin):
-                self.note(at)
-
-    def forget(self, lsn: int) -> None:
-        """Remove the truncates of a transaction that has not ended and will be read again from its start."""
-        for oid, known in self._last.items():
-            self._last[oid] = tuple(at for at in known if at.lsn != lsn)
-
-    def committed(self, after_lsn: int, upto_lsn: int) -> Iterator[TruncatePosition]:
-        """Yield each relation's last truncate in transactions above one commit LSN and up to another."""
-        for known in self._last.values():
-            at = max(
-                (at for at in known if at.lsn is not None and after_lsn < at.lsn <= upto_lsn),
-                key=lambda at: (at.lsn, at.ordinal),
-                default=None,
-            )
-            if at is not None and at.lsn is not None:
-                yield TruncatePosition(at.oid, at.lsn, at.ordinal)
-
-
-def _position_of(truncate: TruncateAt, place: Place) -> TruncateAt:
-    """Return a truncate with its LSN and its ordinal in the transaction, even if that began before the stretch."""
-    open_ = place.transaction
-    if truncate.lsn is not None or open_ is None:
-        return truncate
-    return TruncateAt(truncate.oid, open_.final_lsn, open_.ordinal + truncate.ordinal, open_.origin)
-
-
-class Versions:
-    """The relation versions and types in force outside of streamed transactions, and all versions that a run has seen.
-
-    Versions are numbered in stream order.  A streamed transaction's versions come into force when it commits, but not
-    if a version with a higher number is in force then.
-
-    Attributes:
-        types: by oid.
-        announced: all relation versions that this run has seen, in order.
-    """
-
-    def __init__(self) -> None:
-        self.types: dict[int, m.Type] = {}
-        self.announced: dict[m.Relation, None] = {}
-        self._in_force: dict[int, AnnouncedVersion] = {}
-        self._number = 0
-
-    def take_up(self, resume: Resume) -> None:
-        """Continue where the last run ended."""
-        self.types = {type_.oid: type_ for type_ in resume.types}
-        numbers = resume.numbers or tuple(range(len(resume.relations)))
-        for relation, number in zip(resume.relations, numbers, strict=True):
-            self._in_force[relation.oid] = AnnouncedVersion(relation, number)
-        inner = (known.number for item in resume.deferred for known in item.view.values())
-        self._number = max([0, *numbers, *inner]) + 1
-
-    @property
-    def relations(self) -> tuple[m.Relation, ...]:
-        """The relation versions in force."""
-        return tuple(known.relation for known in self._in_force.values())
-
-    def snapshot(self) -> tuple[dict[int, AnnouncedVersion], dict[int, m.Type]]:
-        """Copy what is in force now: relation versions and types, each by oid."""
-        return dict(self._in_force), dict(self.types)
-
-    def known(self, oid: int) -> AnnouncedVersion | None:
-        """Return the version of a relation that is in force; None if nothing has announced it."""
-        return self._in_force.get(oid)
-
-    def view_of(self, oids: Iterable[int]) -> tuple[m.Relation, ...]:
-        """Return the versions in force of some relations; relations that nothing has announced are left out."""
-        return tuple(self._in_force[oid].relation for oid in oids if oid in self._in_force)
-
-    def next_number(self) -> int:
-        """Take the number for the next version."""
-        self._number += 1
-        return self._number
-
-    def announce(self, relation: m.Relation) -> None:
-        """Put a relation version in force from here on."""
-        self._in_force[relation.oid] = AnnouncedVersion(relation, self.next_number())
-        self.announced[relation] = None
-
-    def take_over(self, decided: Deferred, *, holds_outside: bool) -> None:
-        """Take over the versions and types that a committing transaction has announced.
-
-        Args:
-            holds_outside: the transaction was streamed, so its versions come into force outside of it now.
-        """
-        self.announced.update(dict.fromkeys(decided.former))
-        for known in decided.view.values():
-            now = self._in_force.get(known.relation.oid)
-            if holds_outside and (now is None or now.number < known.number):
-                self._in_force[known.relation.oid] = known
-            self.announced[known.relation] = None
-        self.types.update(decided.types)
 
 
 _T = TypeVar("_T")
@@ -548,3 +365,416 @@ def _copied(part: _T) -> _T:
         if isinstance(value, (list, dict, set)):
             setattr(other, name, value.copy())
     return other
+
+
+_Announcing: TypeAlias = tuple[int, "m.Relation | m.Message"]
+"""A Relation message, or one that may be an announcement of a table, with its offset."""
+
+_Committed: TypeAlias = tuple[DecidedTransaction, DeferredCommit | None]
+"""A transaction that a decision has committed, and its entry for the schedule: None if it only announces relations."""
+
+
+def decide(state: StitchState, item: Decided, walked: Walk) -> _Committed | None:
+    """Apply a decision to the state; return the committed transaction if the decision is a commit.
+
+    Raises:
+        OrderError: a subtransaction of it has rolled back as one of another transaction.
+    """
+    message = item.message
+    if isinstance(message, m.StreamAbort):
+        state.open.abort(message.xid, message.subxid)
+        return None
+    if isinstance(message, m.Prepare):
+        path, offset = walked.where(item.offset)
+        empty = Deferred(
+            message.xid,
+            path,
+            offset,
+            message.gid,
+            complete=True,
+            streamed=False,
+            lsn=message.prepare_lsn,
+            since=message.prepare_time,
+        )
+        state.open.prepared.setdefault((message.gid, message.xid), empty)
+        return None
+    if isinstance(message, m.RollbackPrepared):
+        state.open.roll_back(message.gid, message.xid)
+        return None
+    if isinstance(message, m.StreamPrepare):
+        prepared = _take_stream(state, message.xid, item, walked)
+        if prepared is not None:
+            prepared.lacks_rows = stream_lacks_rows(state, prepared)
+            state.open.prepare_stream(prepared, message)
+        return None
+    resent = message.commit_lsn <= walked.before.high_lsn
+    if isinstance(message, m.StreamCommit):
+        decided = _take_stream(state, message.xid, item, walked)
+    else:
+        decided = state.open.prepared.pop((message.gid, message.xid), None)
+        if decided is None and not resent:
+            path, offset = walked.where(item.offset)
+            state.warnings.append(
+                f"{path}, offset {offset:,}: transaction {message.xid} (commit LSN "
+                f"{format_lsn(message.commit_lsn)}) was prepared, but its rows are not there: "
+                "it was empty, or the file with its Prepare is missing"
+            )
+    return _commit(state, decided, message, item, walked, resent=resent)
+
+
+def _take_stream(state: StitchState, xid: int, item: Decided, walked: Walk) -> Deferred | None:
+    found = state.open.streams.pop(xid, None)
+    if found is not None and state.open.is_partly_gone(found):
+        path, offset = walked.where(item.offset)
+        raise OrderError(
+            f"a subtransaction of the streamed transaction {xid} has rolled back as one of another transaction",
+            path=path,
+            offset=offset,
+            remedy="The file is damaged; fetch it from its source again",
+        )
+    return found
+
+
+def _commit(
+    state: StitchState,
+    decided: Deferred | None,
+    message: m.StreamCommit | m.CommitPrepared,
+    item: Decided,
+    walked: Walk,
+    *,
+    resent: bool,
+) -> _Committed | None:
+    origin = decided.origin if decided is not None else None
+    applied = not resent and state.wants_origin(origin)
+    path, offset = walked.where(item.offset)
+    told = DecidedTransaction(
+        commit_lsn=message.commit_lsn,
+        commit_time=message.commit_time,
+        xid=message.xid,
+        gid=message.gid if isinstance(message, m.CommitPrepared) else None,
+        origin=origin,
+        applied=applied,
+        resent=resent,
+        complete=decided is not None,
+        session=walked.before.session,
+        path=path,
+        offset=offset,
+    )
+    state.decided.append(told)
+    state.resent += resent
+    state.transactions += not resent
+    if decided is None:
+        return None
+    state.versions.take_over(decided, holds_outside=isinstance(message, m.StreamCommit))
+    state.layouts.add(decided.layouts, decided.aborted)
+    if not decided.streamed:
+        # What it has announced to be in force was read without what it said of the columns.
+        for layout in decided.layouts:
+            known = None if layout.enum is not None else state.versions.known(layout.oid)
+            if known is not None:
+                state.versions.announce(state.layouts.told(known.relation))
+    # Labels may have been renamed since it has announced its tables, or by itself.
+    renames = any(layout.enum is not None for layout in decided.layouts)
+    state.tell_anew(None if renames else decided.view)
+    starts, truncates = decided.ordinals()
+    if applied:
+        for oid, ordinal in truncates:
+            state.truncates.note(TruncateAt(oid, told.commit_lsn, ordinal, origin))
+    if all(segment.is_empty for segment in decided.segments):
+        return (told, None) if decided.view else None
+    return told, DeferredCommit(decided, tuple(starts), told)
+
+
+def add_block(state: StitchState, block: Block, walked: Walk) -> None:
+    """Add a block of a streamed transaction whose earlier blocks are all there."""
+    xid = block.xid
+    if block.first:
+        path, offset = walked.where(block.start)
+        after_lsn, since = block.after_lsn, block.after_time
+        if after_lsn < 0:
+            after_lsn, since = walked.before.last_lsn, walked.before.last_commit_time
+        state.open.streams[xid] = Deferred(
+            xid, path, offset, since=since if after_lsn >= 0 else None, after_lsn=after_lsn
+        )
+    item = state.open.streams[xid]
+    if block.origin is not None:
+        item.origin = block.origin
+    relations = used_by(state, block.used, walked, item.view)
+    types = types_of(relations, state.versions.types | item.types, all_=block.continues)
+    before = _follow(state, item, relations, (*block.relations, *block.announced), outside=False)
+    for _, type_ in block.types:
+        item.types[type_.oid] = replace(type_, xid=None)
+    place = Place(walked.framing, stream=xid if block.continues else None)
+    _add_segment(state, item, walked, block, place, relations, types, block.rows, before)
+
+
+def _follow(
+    state: StitchState,
+    item: Deferred,
+    used: Sequence[m.Relation],
+    messages: Sequence[_Announcing],
+    *,
+    outside: bool,
+) -> tuple[Layout, ...]:
+    """Follow what a part of a transaction announces, offset by offset.
+
+    Args:
+        used: the relations that its rows use.
+        messages: all that announce something.
+        outside: its Relation messages are in force outside of it too, read without what it says of the columns.
+
+    Returns:
+        what was announced before the part, of the relations that it uses and announces.
+    """
+    layouts = Layouts(state.layouts.prefix, state.layouts.all(), state.layouts.shown.values())
+    layouts.add(item.layouts, item.aborted)
+    named = [*used, *(message for _, message in messages if isinstance(message, m.Relation))]
+    before = layouts.of([relation.oid for relation in named], named)
+    for _, message in sorted(messages, key=lambda found: found[0]):
+        if isinstance(message, m.Relation):
+            told = layouts.told(message)
+            anew = [] if outside and told == state.layouts.told(message) else [told]
+        else:
+            found = layouts.take(message, item.aborted)
+            item.layouts += found
+            # Behind an enum, all that the transaction may use is told anew.
+            in_force = _relations(state, item) if any(layout.enum is not None for layout in found) else ()
+            anew = [labelled for one in in_force if (labelled := layouts.labelled(one)) is not one]
+        for relation in anew:
+            _view(state, item, relation)
+    return before
+
+
+def _relations(state: StitchState, item: Deferred) -> Iterable[m.Relation]:
+    """Return the relation versions that are in force within a transaction."""
+    within = {oid: known.relation for oid, known in item.view.items()}
+    return ({relation.oid: relation for relation in state.versions.relations} | within).values()
+
+
+def _view(state: StitchState, item: Deferred, relation: m.Relation) -> None:
+    """Put a relation version in force within a transaction."""
+    known = item.view.get(relation.oid)
+    if known is not None and known.relation != relation:
+        item.former.append(known.relation)
+    item.view[relation.oid] = AnnouncedVersion(relation, state.versions.next_number())
+
+
+def add_body(state: StitchState, body: Body, walked: Walk) -> None:
+    """Add rows of a transaction that is being prepared (between Begin Prepare and Prepare).
+
+    Raises:
+        OrderError: the transaction's start is missing.
+    """
+    path, offset = walked.where(body.start)
+    if body.begins:
+        state.open.begin_body(
+            Deferred(body.xid, path, offset, body.gid, streamed=False, lsn=body.prepare_lsn, since=body.prepare_time)
+        )
+    item = state.open.body
+    if item is None:
+        raise OrderError("a prepared transaction goes on whose start is not there", path=path, offset=offset)
+    item.origin = body.origin or item.origin
+    relations = used_by(state, body.used, walked, item.view)
+    found: tuple[_Announcing, ...] = (*walked.part.summary.relations, *walked.part.summary.announced)
+    messages = [(at, message) for at, message in found if body.start <= at < body.stop]
+    before = _follow(state, item, relations, messages, outside=True)
+    place = Place(walked.framing)
+    if not body.begins:
+        opened = walked.before.transaction
+        place = replace(place, transaction=opened)
+    types = types_of(relations, state.versions.types, all_=not body.begins)
+    _add_segment(state, item, walked, body, place, relations, types, XidCounts(body.rows), before)
+    if body.complete:
+        item.lacks_rows = lacks_rows(state, body.xid, body.prepare_lsn, XidCounts(body.ordinal + body.rows))
+        state.open.prepare_body(item, body.gid)
+
+
+def _add_segment(
+    state: StitchState,
+    item: Deferred,
+    walked: Walk,
+    part: Block | Body,
+    place: Place,
+    relations: Iterable[m.Relation],
+    types: tuple[m.Type, ...],
+    rows: XidCounts,
+    layouts: tuple[Layout, ...],
+) -> None:
+    scan = walked.scan
+    item.segments.append(
+        Segment(
+            path=scan.path,
+            length=scan.length,
+            fingerprint=scan.fingerprint,
+            start=part.start,
+            stop=part.stop,
+            place=place,
+            relations=tuple(dict.fromkeys(relations)),
+            types=types,
+            rows=rows,
+            truncate=part.truncate if isinstance(part, Block) else None,
+            truncates=part.truncates if isinstance(part, Body) else (),
+            messages=part.messages,
+            layouts=layouts,
+            seam=None if walked.part.data is None else walked.part.data[part.start : part.stop],
+            seam_path=walked.origin[0],
+            seam_offset=walked.origin[1] + part.start,
+        )
+    )
+
+
+def used_by(
+    state: StitchState, used: Iterable[tuple[int, int]], walked: Walk, view: dict[int, AnnouncedVersion]
+) -> list[m.Relation]:
+    """Return the relation versions that a deferred transaction's rows use: its own, or else those in force outside."""
+    return [(view.get(oid) or state.known(oid, at, walked)).relation for oid, at in used]
+
+
+def types_of(relations: Iterable[m.Relation], known: Mapping[int, m.Type], *, all_: bool) -> tuple[m.Type, ...]:
+    """Return the types of some relations' columns; with ``all_``, every known type.
+
+    All are needed if a file may end between a Type message and the Relation message that uses it.
+    """
+    if all_:
+        return tuple(known.values())
+    oids = {column.type_oid for relation in relations for column in relation.columns}
+    return tuple(type_ for oid, type_ in known.items() if oid in oids)
+
+
+_MISSING: Final = "A file before this one is missing; bring it back, or leave its transactions out by --allow-gaps"
+_COPY: Final = "A file in front of this one is missing, or is there twice; bring it back, or remove the copy"
+_DAMAGED: Final = (
+    "The file is damaged, or what decided on the transaction of that gid is missing; fetch it from its source again"
+)
+
+
+def check_awaited(state: StitchState, walked: Walk) -> None:
+    """Check that a transaction that a session's end has cut off is sent again.
+
+    Raises:
+        OrderError: it is not, and gaps are not allowed.
+    """
+    summary = walked.part.summary
+    first = summary.first_event
+    if state.awaited is None or first is None:
+        return
+    awaited, state.awaited = state.awaited, None
+    if first <= awaited:
+        return
+    problem = f"transaction {format_lsn(awaited)} has begun before, but neither goes on here nor comes again"
+    _refuse(state, walked, summary.start, problem, _MISSING)
+
+
+def check_rows(state: StitchState, parts: tuple[Part, ...], path: str) -> None:
+    """Check that an ordinary transaction, which ends in a file, has the rows that a session before has brought of it.
+
+    Args:
+        parts: of the file.
+
+    Raises:
+        OrderError: it has not.
+    """
+    place, total = state.place, 0
+    open_ = None if place is None else place.transaction
+    for part in parts:
+        if part.new_session or open_ is None:
+            return
+        summary = part.summary
+        if summary.head_commit is not None:
+            if lacks_rows(state, open_.xid, open_.final_lsn, XidCounts(open_.ordinal + total + summary.head_changes)):
+                error = OrderError(_fewer_rows(open_.xid), path=path, offset=0, remedy=_COPY)
+                if not state.allow_gaps:
+                    raise error
+                state.warnings.append(f"{path}: {error.problem}; it is applied as it is (gaps are allowed)")
+            return
+        if summary.exact and summary.place is not None:
+            open_, total = summary.place.transaction, 0
+        else:
+            total += summary.head_changes
+
+
+def lacks_rows(state: StitchState, xid: int, lsn: int | None, rows: XidCounts, aborted: Collection[int] = ()) -> bool:
+    """Return whether a transaction that is whole has fewer rows than a session before has brought of it.
+
+    Args:
+        lsn: see `Cut`.
+    """
+    cut = state.cut.get(xid)
+    return cut is not None and cut.lsn == lsn and cut.has_more_than(rows, aborted)
+
+
+def stream_lacks_rows(state: StitchState, item: Deferred) -> bool:
+    """Return whether a streamed transaction that ends has fewer rows than a session before has brought of it."""
+    # Most streams were never cut off, and to count their rows takes time.
+    rows = item.rows if item.xid in state.cut else XidCounts()
+    return lacks_rows(state, item.xid, None, rows, item.aborted)
+
+
+def _fewer_rows(xid: int) -> str:
+    return f"transaction {xid} ends here, but has fewer rows than a session before has brought of it"
+
+
+def lacks_start(state: StitchState, item: Block | Body | Decided, walked: Walk) -> bool:
+    """Return whether the beginning of an item's transaction is missing, so that the item is left out.
+
+    Raises:
+        OrderError: it is missing, and gaps are not allowed.
+    """
+    if isinstance(item, Block):
+        if item.first or item.xid in state.open.streams:
+            return False
+        problem = f"a block of the streamed transaction {item.xid} goes on, but its first one is not there"
+        _refuse(state, walked, item.start, problem, _MISSING)
+        return True
+    if isinstance(item, Body):
+        return False
+    message = item.message
+    if isinstance(message, (m.StreamCommit, m.StreamPrepare)) and message.xid not in state.open.streams:
+        problem = f"the streamed transaction {message.xid} ends, but none of its blocks is there"
+        _refuse(state, walked, item.offset, problem, _MISSING)
+        return True
+    if isinstance(message, (m.StreamCommit, m.CommitPrepared)) and _commits_too_few(state, message, walked):
+        _refuse(state, walked, item.offset, _fewer_rows(message.xid), _COPY)
+        return True
+    if isinstance(message, (m.CommitPrepared, m.RollbackPrepared)):
+        return _decides_on_another(state, message, item.offset, walked)
+    return False
+
+
+def _commits_too_few(state: StitchState, message: m.StreamCommit | m.CommitPrepared, walked: Walk) -> bool:
+    """Return whether a transaction commits that lacks rows; it is forgotten then."""
+    open_ = state.open
+    if isinstance(message, m.StreamCommit):
+        lacks = stream_lacks_rows(state, open_.streams[message.xid])
+        return lacks and open_.streams.pop(message.xid, None) is not None
+    prepared = open_.prepared.get((message.gid, message.xid))
+    if prepared is None or not prepared.lacks_rows or message.commit_lsn <= walked.before.high_lsn:
+        return False
+    del open_.prepared[message.gid, message.xid]
+    return True
+
+
+def _decides_on_another(
+    state: StitchState, message: m.CommitPrepared | m.RollbackPrepared, offset: int, walked: Walk
+) -> bool:
+    """Return whether a decision names a transaction that was prepared with another gid or xid."""
+    is_known = (message.gid, message.xid) in state.open.prepared
+    is_copy = isinstance(message, m.CommitPrepared) and message.commit_lsn <= walked.before.high_lsn
+    if is_known or is_copy or not state.open.contradicts(message):
+        return False
+    problem = (
+        f"a {type(message).__name__} decides on transaction {message.xid}, but its gid, or its xid, is not the one "
+        "that it was prepared with"
+    )
+    _refuse(state, walked, offset, problem, _DAMAGED)
+    return True
+
+
+def _refuse(state: StitchState, walked: Walk, at: int, problem: str, remedy: str) -> None:
+    """Raise an error, or add a warning if gaps are allowed."""
+    path, offset = walked.where(at)
+    error = OrderError(problem, path=path, offset=offset, remedy=remedy)
+    if not state.allow_gaps:
+        raise error
+    state.left_out.append(error)
+    state.warnings.append(f"{path}, offset {offset:,}: {problem}; it is left out (gaps are allowed)")

@@ -5,322 +5,45 @@ what is certain (`walreplay.decode.files`).  A file whose guess proves wrong is 
 (`Stitch.next_scan`).  What is known is in one record (`walreplay.stream.state.StitchState`), which always describes the
 end of the last file that was added, exactly; nothing in it rests on a guess.
 
-- `decide` follows the messages that prepare, commit or abort streamed and prepared transactions, by the moves of
-  `walreplay.stream.state`.
-- `add_block` and `add_body` gather these transactions from the parts that hold their rows.
 - `resume_at` returns what is open at the end of a run's files, and where the next run begins.
 - `Following` follows a part's Relation and Type messages outside of streamed blocks, and checks that used relations
   are known.
 - `warnings_of_moved`: rows that change at some place and are not sent, of partitions, enums and unlogged tables.
-- `end_place` computes the place in a stream behind some bytes from the bytes' summary.
 """
 
 from __future__ import annotations
 
 import copy
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
-from walreplay.decode.announcements import Layout, Layouts, Moved
+from walreplay.decode.announcements import Layouts, Moved
 from walreplay.decode.decoder import every_origin
 from walreplay.decode.files import ScanTask, parts_of_guess
 from walreplay.decode.scan import Until
 from walreplay.decode.sessions.resync import refuse_leftover
 from walreplay.decode.sessions.starts import is_short_abort
-from walreplay.decode.summary import Block, Body, Decided, FileScan, Part, Summary, TruncateAt, Unfinished, XidCounts
+from walreplay.decode.summary import Block, Body, FileScan, Part, Unfinished
 from walreplay.decode.walk import Place, Transaction
-from walreplay.errors import FramingError, OrderError
+from walreplay.errors import FramingError
 from walreplay.lsn import format_lsn
-from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
-from walreplay.stream.deferred import AnnouncedVersion, Deferred, OpenTransaction, Segment
-from walreplay.stream.gaps import check_awaited, check_rows, lacks_rows, lacks_start, stream_lacks_rows
-from walreplay.stream.plan import DecidedTransaction, Plan, Resume
-from walreplay.stream.schedule import DeferredCommit, View, Walk
-from walreplay.stream.state import Begun, StitchState, Versions
+from walreplay.stream.in_force import Versions
+from walreplay.stream.plan import OpenTransaction, Plan, Resume
+from walreplay.stream.schedule import View, Walk
+from walreplay.stream.state import (
+    Begun,
+    StitchState,
+    add_block,
+    add_body,
+    check_awaited,
+    check_rows,
+    decide,
+    lacks_start,
+)
 from walreplay.types.text import UTF8
-
-_Committed: TypeAlias = tuple[DecidedTransaction, DeferredCommit | None]
-"""A transaction that a decision has committed, and its entry for the schedule: None if it only announces relations."""
-
-
-def decide(state: StitchState, item: Decided, walked: Walk) -> _Committed | None:
-    """Apply a decision to the state; return the committed transaction if the decision is a commit.
-
-    Raises:
-        OrderError: a subtransaction of it has rolled back as one of another transaction.
-    """
-    message = item.message
-    if isinstance(message, m.StreamAbort):
-        state.open.abort(message.xid, message.subxid)
-        return None
-    if isinstance(message, m.Prepare):
-        path, offset = walked.where(item.offset)
-        empty = Deferred(
-            message.xid,
-            path,
-            offset,
-            message.gid,
-            complete=True,
-            streamed=False,
-            lsn=message.prepare_lsn,
-            since=message.prepare_time,
-        )
-        state.open.prepared.setdefault((message.gid, message.xid), empty)
-        return None
-    if isinstance(message, m.RollbackPrepared):
-        state.open.roll_back(message.gid, message.xid)
-        return None
-    if isinstance(message, m.StreamPrepare):
-        prepared = _take_stream(state, message.xid, item, walked)
-        if prepared is not None:
-            prepared.lacks_rows = stream_lacks_rows(state, prepared)
-            state.open.prepare_stream(prepared, message)
-        return None
-    resent = message.commit_lsn <= walked.before.high_lsn
-    if isinstance(message, m.StreamCommit):
-        decided = _take_stream(state, message.xid, item, walked)
-    else:
-        decided = state.open.prepared.pop((message.gid, message.xid), None)
-        if decided is None and not resent:
-            path, offset = walked.where(item.offset)
-            state.warnings.append(
-                f"{path}, offset {offset:,}: transaction {message.xid} (commit LSN "
-                f"{format_lsn(message.commit_lsn)}) was prepared, but its rows are not there: "
-                "it was empty, or the file with its Prepare is missing"
-            )
-    return _commit(state, decided, message, item, walked, resent=resent)
-
-
-def _take_stream(state: StitchState, xid: int, item: Decided, walked: Walk) -> Deferred | None:
-    found = state.open.streams.pop(xid, None)
-    if found is not None and state.open.is_partly_gone(found):
-        path, offset = walked.where(item.offset)
-        raise OrderError(
-            f"a subtransaction of the streamed transaction {xid} has rolled back as one of another transaction",
-            path=path,
-            offset=offset,
-            remedy="The file is damaged; fetch it from its source again",
-        )
-    return found
-
-
-def _commit(
-    state: StitchState,
-    decided: Deferred | None,
-    message: m.StreamCommit | m.CommitPrepared,
-    item: Decided,
-    walked: Walk,
-    *,
-    resent: bool,
-) -> _Committed | None:
-    origin = decided.origin if decided is not None else None
-    applied = not resent and state.wants_origin(origin)
-    path, offset = walked.where(item.offset)
-    told = DecidedTransaction(
-        commit_lsn=message.commit_lsn,
-        commit_time=message.commit_time,
-        xid=message.xid,
-        gid=message.gid if isinstance(message, m.CommitPrepared) else None,
-        origin=origin,
-        applied=applied,
-        resent=resent,
-        complete=decided is not None,
-        session=walked.before.session,
-        path=path,
-        offset=offset,
-    )
-    state.decided.append(told)
-    state.resent += resent
-    state.transactions += not resent
-    if decided is None:
-        return None
-    state.versions.take_over(decided, holds_outside=isinstance(message, m.StreamCommit))
-    state.layouts.add(decided.layouts, decided.aborted)
-    if not decided.streamed:
-        # What it has announced to be in force was read without what it said of the columns.
-        for layout in decided.layouts:
-            known = None if layout.enum is not None else state.versions.known(layout.oid)
-            if known is not None:
-                state.versions.announce(state.layouts.told(known.relation))
-    # Labels may have been renamed since it has announced its tables, or by itself.
-    renames = any(layout.enum is not None for layout in decided.layouts)
-    state.tell_anew(None if renames else decided.view)
-    starts, truncates = decided.ordinals()
-    if applied:
-        for oid, ordinal in truncates:
-            state.truncates.note(TruncateAt(oid, told.commit_lsn, ordinal, origin))
-    if all(segment.is_empty for segment in decided.segments):
-        return (told, None) if decided.view else None
-    return told, DeferredCommit(decided, tuple(starts), told)
-
-
-def add_block(state: StitchState, block: Block, walked: Walk) -> None:
-    """Add a block of a streamed transaction whose earlier blocks are all there."""
-    xid = block.xid
-    if block.first:
-        path, offset = walked.where(block.start)
-        after_lsn, since = block.after_lsn, block.after_time
-        if after_lsn < 0:
-            after_lsn, since = walked.before.last_lsn, walked.before.last_commit_time
-        state.open.streams[xid] = Deferred(
-            xid, path, offset, since=since if after_lsn >= 0 else None, after_lsn=after_lsn
-        )
-    item = state.open.streams[xid]
-    if block.origin is not None:
-        item.origin = block.origin
-    relations = used_by(state, block.used, walked, item.view)
-    types = types_of(relations, state.versions.types | item.types, all_=block.continues)
-    layouts = _layouts(state, item)
-    before = _before(layouts, relations, [relation for _, relation in block.relations])
-    waiting = list(block.announced)
-    for offset, message in block.relations:
-        while waiting and waiting[0][0] < offset:
-            _take(state, item, layouts, waiting.pop(0)[1])
-        _view(state, item, layouts.told(message))
-    for _, message_ in waiting:
-        _take(state, item, layouts, message_)
-    for _, type_ in block.types:
-        item.types[type_.oid] = replace(type_, xid=None)
-    place = Place(walked.framing, stream=xid if block.continues else None)
-    _add_segment(state, item, walked, block, place, relations, types, block.rows, before)
-
-
-def _before(layouts: Layouts, used: Sequence[m.Relation], coming: Sequence[m.Relation]) -> tuple[Layout, ...]:
-    """Return what was announced before a part of a transaction of the relations that it uses and announces."""
-    return layouts.of([relation.oid for relation in (*used, *coming)], (*used, *coming))
-
-
-def _view(state: StitchState, item: Deferred, relation: m.Relation) -> None:
-    """Put a relation version in force within a transaction."""
-    known = item.view.get(relation.oid)
-    if known is not None and known.relation != relation:
-        item.former.append(known.relation)
-    item.view[relation.oid] = AnnouncedVersion(relation, state.versions.next_number())
-
-
-def _take(state: StitchState, item: Deferred, layouts: Layouts, message: m.Message) -> None:
-    """Take what a transaction announces; behind an enum, all that it may use is told anew."""
-    found = layouts.take(message, item.aborted)
-    item.layouts += found
-    if not any(layout.enum is not None for layout in found):
-        return
-    within = {oid: known.relation for oid, known in item.view.items()}
-    outside = {relation.oid: relation for relation in state.versions.relations}
-    for relation in (outside | within).values():
-        labelled = layouts.labelled(relation)
-        if labelled is not relation:
-            _view(state, item, labelled)
-
-
-def _take_body(
-    state: StitchState, body: Body, item: Deferred, walked: Walk, used: Sequence[m.Relation]
-) -> tuple[Layout, ...]:
-    """Follow what a transaction announces that is being prepared; return what was announced before."""
-    summary = walked.part.summary
-    relations = [(at, relation) for at, relation in summary.relations if body.start <= at < body.stop]
-    waiting = [(at, message) for at, message in summary.announced if body.start <= at < body.stop]
-    layouts = _layouts(state, item)
-    before = _before(layouts, used, [relation for _, relation in relations])
-    for offset, relation in relations:
-        while waiting and waiting[0][0] < offset:
-            _take(state, item, layouts, waiting.pop(0)[1])
-        told = layouts.told(relation)
-        if told != state.layouts.told(relation):
-            # Within the transaction alone; outside of it the relation is read as before.
-            _view(state, item, told)
-    for _, message in waiting:
-        _take(state, item, layouts, message)
-    return before
-
-
-def _layouts(state: StitchState, item: Deferred) -> Layouts:
-    """Return what is announced of tables inside of a streamed transaction."""
-    layouts = Layouts(state.layouts.prefix, state.layouts.all(), state.layouts.shown.values())
-    layouts.add(item.layouts, item.aborted)
-    return layouts
-
-
-def add_body(state: StitchState, body: Body, walked: Walk) -> None:
-    """Add rows of a transaction that is being prepared (between Begin Prepare and Prepare).
-
-    Raises:
-        OrderError: the transaction's start is missing.
-    """
-    path, offset = walked.where(body.start)
-    if body.begins:
-        state.open.begin_body(
-            Deferred(body.xid, path, offset, body.gid, streamed=False, lsn=body.prepare_lsn, since=body.prepare_time)
-        )
-    item = state.open.body
-    if item is None:
-        raise OrderError("a prepared transaction goes on whose start is not there", path=path, offset=offset)
-    item.origin = body.origin or item.origin
-    relations = used_by(state, body.used, walked, item.view)
-    before = _take_body(state, body, item, walked, relations)
-    place = Place(walked.framing)
-    if not body.begins:
-        opened = walked.before.transaction
-        place = replace(place, transaction=opened)
-    types = types_of(relations, state.versions.types, all_=not body.begins)
-    _add_segment(state, item, walked, body, place, relations, types, XidCounts(body.rows), before)
-    if body.complete:
-        item.lacks_rows = lacks_rows(state, body.xid, body.prepare_lsn, XidCounts(body.ordinal + body.rows))
-        state.open.prepare_body(item, body.gid)
-
-
-def _add_segment(
-    state: StitchState,
-    item: Deferred,
-    walked: Walk,
-    part: Block | Body,
-    place: Place,
-    relations: Iterable[m.Relation],
-    types: tuple[m.Type, ...],
-    rows: XidCounts,
-    layouts: tuple[Layout, ...],
-) -> None:
-    scan = walked.scan
-    item.segments.append(
-        Segment(
-            path=scan.path,
-            length=scan.length,
-            fingerprint=scan.fingerprint,
-            start=part.start,
-            stop=part.stop,
-            place=place,
-            relations=tuple(dict.fromkeys(relations)),
-            types=types,
-            rows=rows,
-            truncate=part.truncate if isinstance(part, Block) else None,
-            truncates=part.truncates if isinstance(part, Body) else (),
-            messages=part.messages,
-            layouts=layouts,
-            seam=None if walked.part.data is None else walked.part.data[part.start : part.stop],
-            seam_path=walked.origin[0],
-            seam_offset=walked.origin[1] + part.start,
-        )
-    )
-
-
-def used_by(
-    state: StitchState, used: Iterable[tuple[int, int]], walked: Walk, view: dict[int, AnnouncedVersion]
-) -> list[m.Relation]:
-    """Return the relation versions that a deferred transaction's rows use: its own, or else those in force outside."""
-    return [(view.get(oid) or state.known(oid, at, walked)).relation for oid, at in used]
-
-
-def types_of(relations: Iterable[m.Relation], known: Mapping[int, m.Type], *, all_: bool) -> tuple[m.Type, ...]:
-    """Return the types of some relations' columns; with ``all_``, every known type.
-
-    All are needed if a file may end between a Type message and the Relation message that uses it.
-    """
-    if all_:
-        return tuple(known.values())
-    oids = {column.type_oid for relation in relations for column in relation.columns}
-    return tuple(type_ for oid, type_ in known.items() if oid in oids)
 
 
 def resume_at(state: StitchState, place: Place) -> Resume:
@@ -483,55 +206,6 @@ def warnings_of_moved(moved: Sequence[Moved], layouts: Layouts, versions: Versio
         yield f"{root}: {_ROWS[what].format(names + more)}. Load the table's rows anew (walreplay load --replace)"
 
 
-def end_place(place: Place, summary: Summary) -> Place:
-    """Return the place at a summary's end, given the one at its start."""
-    end = summary.place
-    if summary.exact and end is not None:
-        return end
-    if end is None:
-        open_ = place.transaction
-        if open_ is None:
-            return place
-        origin = summary.head_origin if summary.head_origin is not None else open_.origin
-        after = replace(open_, ordinal=open_.ordinal + summary.head_changes, origin=origin)
-        return replace(place, transaction=after, begun=True)
-    stream = place.stream if end.stream == -1 else end.stream
-    end = replace(
-        end,
-        stream=stream,
-        message_lsn=max(end.message_lsn, place.message_lsn),
-        begun=place.begun or end.begun,
-        session=place.session,
-    )
-    if summary.last_lsn is None:
-        return replace(
-            end,
-            last_lsn=place.last_lsn,
-            last_commit_time=place.last_commit_time,
-            high_lsn=place.high_lsn,
-            high_commit_time=place.high_commit_time,
-        )
-    # A guess is accepted only if its commits are later than all known ones, so its last commit is the highest.
-    return replace(end, high_lsn=end.last_lsn, high_commit_time=end.last_commit_time)
-
-
-def place_at(before: Place, item: Decided, told: DecidedTransaction) -> Place:
-    """Return the place at a decision that commits; a walk from there reads the decision again."""
-    return replace(
-        before,
-        transaction=None,
-        stream=None,
-        last_lsn=told.commit_lsn - 1,
-        last_commit_time=told.commit_time,
-        high_lsn=max(before.high_lsn, told.commit_lsn),
-        message_lsn=max(before.message_lsn, item.message_lsn),
-        begun=True,
-    )
-
-
-# The stitch
-
-
 class Stitch:
     """Take the files' scans in their order; then give the plan.
 
@@ -683,11 +357,11 @@ class Stitch:
                 if commit is not None:
                     state.schedule.commit(commit)
                 start, view = item.offset, following.view()
-                place = place_at(walked.before, item, told)
+                place = walked.place_of(item, told)
         begin = self._note_begin(walked, following)
         following.up_to(None)
         state.partitions.note(summary)
-        end = end_place(walked.before, summary)
+        end = walked.end
         entry = state.schedule.add_ordinary(walked, start, summary.stop, place, view)
         if begin is not None:
             begin.entry = entry
@@ -707,7 +381,7 @@ class Stitch:
             return None
         following.up_to(summary.begin_at)
         path, offset = walked.where(summary.begin_at)
-        before = end_place(walked.before, summary)
+        before = walked.end
         return Begun(
             path,
             offset,

@@ -220,7 +220,7 @@ class _Collected:
         self._known = known
         self._types = {type_.oid: type_ for type_ in plan.types}
         # What the source says at the run's end: a comment, or a label, comes without a Relation message.
-        self._layouts = Layouts(known=plan.resume.layouts if plan.resume else ())
+        self._layouts = Layouts(known=plan.resume.layouts)
         self._histories: dict[int, list[Relation]] = {}
         for relation in plan.relations:
             self._histories.setdefault(relation.oid, []).append(relation)
@@ -280,7 +280,8 @@ class _Collected:
             _shown(sent, selection),
             selection,
             resolved,
-            self._columns(relation, output, selection, resolved, layout),
+            # An output that is not whole has everything as it was sent.
+            self._columns(relation, selection, resolved, _announced_comments(relation, layout), not output.is_whole),
             # Each change is a row of a change log, whatever identifies the source's rows.
             Identity(Mode.APPEND),
             configured=False,
@@ -295,17 +296,10 @@ class _Collected:
         return replace(version, floor=base) if base > self._after_lsn + 1 else version
 
     def _columns(
-        self,
-        relation: Relation,
-        output: Output,
-        selection: Selection,
-        resolved: Sequence[ColumnType],
-        layout: Layout | None,
+        self, relation: Relation, selection: Selection, types: Sequence[ColumnType], said: list[str], as_sent: bool
     ) -> tuple[SourceColumn, ...]:
-        said, salt = _announced_comments(relation, layout), self._settings.mask_salt
+        salt = self._settings.mask_salt
         comments = column_comments(relation, type_names(self._types), selection.masked, said)
-        # An output that is not whole has everything as it was sent.
-        as_sent = not output.is_whole
         layouts = _NO_LAYOUTS if as_sent else self._layouts
         columns = []
         named = zip(selection.columns, selection.sources, selection.names, selection.missing, strict=True)
@@ -315,8 +309,8 @@ class _Collected:
             if not is_said and not as_sent:
                 missing = announced.missing
             if is_masked and missing is not None:
-                missing = hashed(missing, resolved[n], salt)
-            kind, sent = labelled(announced, resolved[n], layouts, salt if is_masked else None)
+                missing = hashed(missing, types[n], salt)
+            kind, sent = labelled(announced, types[n], layouts, salt if is_masked else None)
             columns.append(
                 SourceColumn(
                     source,

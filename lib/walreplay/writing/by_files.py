@@ -254,7 +254,7 @@ class FileWriter(TableWriter):
         """Return a table of one row, which need not exist yet."""
         return FileRow(spark, table, schema, partial(self._places.located, spark, table), properties)
 
-    def append(
+    def begin_append(
         self,
         spark: SparkSession,
         table: TableName,
@@ -266,7 +266,7 @@ class FileWriter(TableWriter):
         """Begin to append to a table."""
         append = self._append(spark, table, schema, create=create, properties=properties)
         if isinstance(append, str):
-            return super().append(spark, table, schema, create=create, properties=properties)
+            return super().begin_append(spark, table, schema, create=create, properties=properties)
         return append
 
     def fold(

@@ -187,7 +187,7 @@ class TableWriter:
         """
         return OneRow(spark, table, schema, properties)
 
-    def append(
+    def begin_append(
         self,
         spark: SparkSession,
         table: TableName,

@@ -31,7 +31,7 @@ from walreplay.evolution.shapes import Evolution, TableShape, conversions
 from walreplay.session import steps
 from walreplay.table.placement import Move
 from walreplay.table.sharing import Needed, check_output, column_conflict, columns_in, columns_there, needed
-from walreplay.table.table_run import ALTER, MERGE, TableRun, is_own, table_schema
+from walreplay.table.table_run import ALTER, Merge, TableRun, is_own, table_schema
 from walreplay.writing.alter import has_rescued, rewritten, touches_rescued, write_rewritten
 from walreplay.writing.move import MovedTable, copied, occupied, remove
 
@@ -163,22 +163,22 @@ def make_ready(spark: SparkSession, run: TableRun, number: int) -> bool:
     """
     plan = run.plan
     assert plan.metadata.share is not None
-    schema = table_schema(plan.epochs[number].shape, plan.metadata)
+    merge = run.merge(number)
     found = delta.schema_of(spark, plan.table)
     if found is None:
         if plan.before is not None:
             raise _gone(run)
-        _make(spark, run, number)
+        _make(spark, run, merge)
         found = delta.schema_of(spark, plan.table)
         assert found is not None
     if plan.before is None and number == 0:
         # Another source may have made it since the tables were checked.
         made = delta.made_by(spark, plan.table)
         check_output(plan.name, plan.table.text, plan.oid, plan.metadata.share.source, made)
-    changes = needed(columns_there(found), columns_in(schema))
+    changes = needed(columns_there(found), columns_in(merge.schema))
     for wanted, there in changes.conflicts:
         raise column_conflict(plan, wanted, there)
-    change_columns(spark, plan.table, changes, run.check_lock, run.merge(number).comments({}))
+    change_columns(spark, plan.table, changes, run.check_lock, merge.comments({}))
     # Of its rows, the source alone writes any, under its own lock.
     own = delta.read(spark, plan.table).where(is_own(plan.metadata.share))
     return plan.before is None and number == 0 and own.limit(1).isEmpty()
@@ -190,12 +190,11 @@ def _gone(run: TableRun) -> TargetError:
     )
 
 
-def _make(spark: SparkSession, run: TableRun, number: int) -> None:
+def _make(spark: SparkSession, run: TableRun, merge: Merge) -> None:
     """Make the table without rows; another source may do so at the same time."""
-    merge = run.merge(number)
     rows = spark.createDataFrame([], sql_schema(merge.schema))
     # This is the run's, but none of its steps.
-    commit = replace(run.step(number, MERGE), number=0)
+    commit = replace(merge.commit, number=0, form=None)
     run.check_lock()
     steps.reached(f"table is to be made: {run.plan.name}")
     try:

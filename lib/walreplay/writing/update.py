@@ -37,7 +37,7 @@ from walreplay.spark.staging import FEW_PARTS_A_BATCH, Staging
 from walreplay.spark.workers.rows import Work, refusals_told
 from walreplay.spark.workers.write import FILES, FilesWritten, TableShare, work_together
 from walreplay.table.plan import TablePlan
-from walreplay.table.table_run import ALTER, MERGE, SLOTS, TRUNCATE, TableRun, is_own
+from walreplay.table.table_run import ALTER, MERGE, SLOTS, TRUNCATE, Merge, TableRun, is_own
 from walreplay.writing.alter import alter, alters, alters_columns
 from walreplay.writing.by_statements import TableWriter, folded_rows
 from walreplay.writing.merge import RowCounts, Written, append_rows, count_rows
@@ -329,7 +329,7 @@ def _apply_epoch(
     exists: bool,
 ) -> tuple[Action, Written]:
     """Change the table's columns for an epoch; fold its rows, unless that was done before; and make the commit."""
-    plan, merge = run.plan, run.merge(number)
+    plan, epoch, merge = run.plan, run.plan.epochs[number], run.merge(number)
     truncated = plan.truncated and number == 0
     is_new = plan.before is None and not run.appends
     overwrite = exists and number == 0 and (is_new or (truncated and not plan.soft_deletes))
@@ -345,10 +345,10 @@ def _apply_epoch(
     # Of a table that is shared, it is the source's rows that are made.
     is_made = not exists or (plan.metadata.share is not None and plan.before is None and number == 0)
     action: Action = "created" if is_made else "overwritten" if overwrite else "merged" if is_merged else "appended"
-    if is_merged and plan.epochs[number].rows == 0 and merge.empties is None:
+    if is_merged and epoch.rows == 0 and merge.empties is None:
         # Only the columns change; an empty commit shows that the epoch was applied.
         return action, replace(append_rows(spark, None, merge, "append", create=False), way=None)
-    ready = partial(_ready, spark, run, number, exists=exists, overwrite=overwrite, is_merged=is_merged)
+    ready = partial(_ready, spark, run, merge, epoch.rows, exists=exists, overwrite=overwrite, is_merged=is_merged)
     with settings(spark, FEW_PARTS_A_BATCH), refusals_told():
         fold, files = (None, None) if folded is None else (folded.fold, folded.written)
         if fold is None:
@@ -468,16 +468,15 @@ def _mark_deleted(spark: SparkSession, run: TableRun, number: int) -> None:
 
 
 def _ready(
-    spark: SparkSession, run: TableRun, number: int, *, exists: bool, overwrite: bool, is_merged: bool
+    spark: SparkSession, run: TableRun, merge: Merge, rows: int, *, exists: bool, overwrite: bool, is_merged: bool
 ) -> Mapping[str, str]:
     """Switch on the features that an epoch's statement needs; return the settings for the statement."""
-    merge = run.merge(number)
     is_small = is_merged and _is_small(spark, run)
     if overwrite:
         ensure(spark, merge.table, needed_by(declared(merge.schema)), run.check_lock)
     if is_merged and not is_small and run.plan.layout.marks_rows:
         ensure(spark, merge.table, DELETION_VECTORS, run.check_lock)
-    if run.plan.epochs[number].rows > _FEW_CHANGES:
+    if rows > _FEW_CHANGES:
         return {}
     if not is_merged:
         return {} if exists else delta.FEW_ROWS

@@ -48,7 +48,7 @@ class CellTile(NamedTuple):
     """The cells of one append.
 
     Args:
-        buf, offset, length, first, column: see `ColumnBuilder.append`.
+        buf, offset, length, first, column: see `ColumnBuilder.add_rows`.
         written: gives the text of a value in binary format.
         places: the offset of each cell in the capture, for errors; None if that is ``offset``.
     """
@@ -261,7 +261,7 @@ class ColumnBuilder(ABC):
         if codec != UTF8:
             self.placing = None
 
-    def append(self, buf: Bytes, offset: Cells, length: Cells, first: Cells, column: int) -> list[Rescued] | None:
+    def add_rows(self, buf: Bytes, offset: Cells, length: Cells, first: Cells, column: int) -> list[Rescued] | None:
         """Append one row for each entry of `first`.
 
         Args:

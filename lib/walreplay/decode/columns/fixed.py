@@ -276,7 +276,7 @@ class FloatBuilder(FixedBuilder):
             rest.read(row, self._reader)
             raise ValueFormatError("a floating-point number has another size than its type", offset=rest.place(row))
         self._texts.truncate(0)
-        self._texts.append(*rest.arguments)
+        self._texts.add_rows(*rest.arguments)
         try:
             numbers = pc.cast(self._texts._arrow(rest.size, None), self.column_type.arrow)
         except pa.ArrowInvalid:
@@ -324,7 +324,7 @@ class CastingBuilder(FixedBuilder):
         if not misses.size:
             return []
         self._texts.truncate(0)
-        self._texts.append(*tile.of_rows(tile.first[misses]).arguments)
+        self._texts.add_rows(*tile.of_rows(tile.first[misses]).arguments)
         texts = self._texts._arrow(misses.size, None)
         usual = pc.match_substring_regex(texts, self._usual)
         numbers = pc.cast(self._trimmed(pc.if_else(usual, texts, "0")), self.column_type.arrow)

@@ -346,7 +346,7 @@ class ListBuilder(ColumnBuilder):
         parts = _ArrayParts(tile, ord(self.column_type.delimiter), self._element_oid)
         rescued = [self._misfit(tile, row) for row in parts.misses.tolist()]
         try:
-            misfits = self._elements.append(
+            misfits = self._elements.add_rows(
                 parts.text, parts.offset, parts.length, np.arange(parts.elements, dtype=np.int32), 0
             )
         except ValueFormatError as error:
@@ -436,7 +436,7 @@ class VectorBuilder(ColumnBuilder):
 
     def _convert(self, tile: CellTile) -> list[Rescued]:
         self._texts.truncate(0)
-        self._texts.append(*tile.arguments)
+        self._texts.add_rows(*tile.arguments)
         texts = self._texts._arrow(tile.size, None)
         valid = self._texts._valid[: tile.size].astype(np.bool_)
         readable = valid & pc.match_substring_regex(texts, VECTOR_FORM).to_numpy(zero_copy_only=False)

@@ -90,7 +90,7 @@ def test_formats_may_change_from_append_to_append(oid, typmod):
     text, cell = sample(oid, typmod)
     builder = make_builder(resolve(oid, typmod, NAMES), NAMES)
     for cells in ([cell] * 3, [cell, None], [cell, text], [None, None], [text], [text, cell], [cell]):
-        assert builder.append(*tile(cells, lead=b"lead")) is None
+        assert builder.add_rows(*tile(cells, lead=b"lead")) is None
     array = builder.finish()
     array.validate(full=True)
     one = values(oid, [text], typmod)
@@ -105,7 +105,7 @@ def test_null_unchanged_and_missing_tuples_are_null(oid, typmod):
         length[1], length[2], first[3] = -1, UNCHANGED, -1
         builder = make_builder(resolve(oid, typmod, NAMES), NAMES)
         for _ in range(2):
-            assert builder.append(buf, offset, length, first, column) is None
+            assert builder.add_rows(buf, offset, length, first, column) is None
         array = builder.finish()
         array.validate(full=True)
         assert array.is_valid().to_pylist() == [True, False, False, False] * 2
@@ -126,7 +126,7 @@ def test_many_appends_equal_one(oid, typmod):
     whole, _ = convert(column_type, cells, NAMES)
     builder = make_builder(column_type, NAMES)
     for start in range(0, len(cells), 700):
-        builder.append(*tile(cells[start : start + 700]))
+        builder.add_rows(*tile(cells[start : start + 700]))
     assert builder.rows == len(cells)
     assert builder.nbytes > 0
     assert builder.finish().equals(whole)
@@ -137,10 +137,10 @@ def test_many_appends_equal_one(oid, typmod):
 def test_a_finished_column_is_not_written_to_again(oid, typmod):
     for cell in sample(oid, typmod):
         builder = make_builder(resolve(oid, typmod, NAMES), NAMES)
-        builder.append(*tile([cell]))
+        builder.add_rows(*tile([cell]))
         array = builder.finish()
         before = array.to_pylist()
-        builder.append(*tile([None, None, cell]))
+        builder.add_rows(*tile([None, None, cell]))
         builder.finish()
         assert array.to_pylist() == before
 
@@ -159,9 +159,9 @@ def test_where_a_cell_lies_makes_no_difference(oid, typmod):
 def test_rows_taken_back_leave_nothing(oid, typmod):
     for cell in sample(oid, typmod):
         builder = make_builder(resolve(oid, typmod, NAMES), NAMES)
-        builder.append(*tile([cell, None]))
+        builder.add_rows(*tile([cell, None]))
         builder.truncate(1)
-        builder.append(*tile([cell]))
+        builder.add_rows(*tile([cell]))
         whole, _ = convert(resolve(oid, typmod, NAMES), [cell, cell], NAMES)
         assert builder.finish().equals(whole)
 
@@ -233,9 +233,9 @@ def test_what_is_not_in_its_types_form_stops_at_its_place(oid, typmod, bad):
     builder = make_builder(resolve(oid, typmod, NAMES), NAMES)
     for _ in range(2):
         with pytest.raises(ValueFormatError) as caught:
-            builder.append(*tile(cells, lead=b"head"))
+            builder.add_rows(*tile(cells, lead=b"head"))
         assert caught.value.offset == 4 + len(good)
-        assert builder.append(*tile(cells[:2])) is None
+        assert builder.add_rows(*tile(cells[:2])) is None
     sent = bad if isinstance(bad, str) else bad.decode("latin-1")
     assert len(sent) < 3 or sent not in str(caught.value)
 

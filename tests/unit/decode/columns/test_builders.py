@@ -28,7 +28,7 @@ def test_every_built_in_type_has_a_builder(oid):
 def test_the_column_is_counted_from_the_rows_first_cell():
     buf, offset, length, _, _ = tile(["1", "2", "3", "4", "5", "6"])
     builder = make_builder(resolve(INT4, -1, {}))
-    builder.append(buf, offset, length, np.array([3, -1, 0], dtype=np.int64), 2)
+    builder.add_rows(buf, offset, length, np.array([3, -1, 0], dtype=np.int64), 2)
     assert builder.finish().to_pylist() == [6, None, 3]
 
 
@@ -44,10 +44,10 @@ def test_an_error_of_the_senders_settings_names_the_setting(oid, remedy):
 
 def test_a_failed_append_leaves_the_rows_before_it():
     builder = make_builder(resolve(TEXTS, -1, {}))
-    builder.append(*tile(["{a}"]))
+    builder.add_rows(*tile(["{a}"]))
     with pytest.raises(ValueFormatError):
-        builder.append(*tile(["{b}", "{"]))
-    builder.append(*tile(["{c}"]))
+        builder.add_rows(*tile(["{b}", "{"]))
+    builder.add_rows(*tile(["{c}"]))
     assert builder.finish().to_pylist() == [["a"], ["c"]]
 
 

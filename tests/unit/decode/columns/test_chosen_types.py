@@ -75,13 +75,13 @@ def test_many_appends_of_vectors_equal_one():
     whole, rescued = convert(VECTOR, cells)
     builder = make_builder(VECTOR)
     for start in range(0, len(cells), 700):
-        assert builder.append(*tile(cells[start : start + 700]))
+        assert builder.add_rows(*tile(cells[start : start + 700]))
     assert builder.nbytes > 0
     assert builder.finish().equals(whole)
     assert (len(builder.finish()), len(rescued)) == (0, 900)
-    builder.append(*tile(["[1]", "[2,3]"]))
+    builder.add_rows(*tile(["[1]", "[2,3]"]))
     builder.truncate(1)
-    builder.append(*tile(["[4]"]))
+    builder.add_rows(*tile(["[4]"]))
     assert builder.finish().to_pylist() == [[1.0], [4.0]]
 
 

@@ -125,5 +125,5 @@ def test_null_unchanged_and_missing_tuples_are_null():
     length[1], length[2], first[3] = -1, UNCHANGED, -1
     builder = make_builder(resolve(TEXT, -1, {}), codec=LATIN1)
     for _ in range(2):
-        assert builder.append(buf, offset, length, first, column) is None
+        assert builder.add_rows(buf, offset, length, first, column) is None
     assert builder.finish().to_pylist() == ["é", None, None, None] * 2
