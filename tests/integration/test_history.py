@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from support.change_model import logged
 from support.extent import further
 from support.history_model import as_of_time, history
 from support.small_mirror import INT4, INT8, TEXT, SmallMirror, relation, row
@@ -219,20 +220,28 @@ def test_a_history_follows_its_sources_columns(mirror: SmallMirror) -> None:
 
 
 @pytest.mark.parametrize("step", further(["plan written", "table applied", "history written"], but=("table applied",)))
-def test_a_run_that_is_stopped_writes_no_version_twice(
+def test_a_run_that_is_stopped_writes_no_version_and_no_change_twice(
     mirror: SmallMirror, stop: Callable[[str], None], step: str
 ) -> None:
     t = relation(1, "t", {"id": INT4, "note": TEXT})
-    mirror.apply(t, m.Insert(1, row(1, "a")), **BOTH)
+    outputs = {"outputs": ["mirror", "history", "changelog"]}
+    mirror.apply(t, m.Insert(1, row(1, "a")), **outputs)
     stop(step)
     with pytest.raises(StoppedError):
-        mirror.apply(m.Update(1, row(1, "b")), m.Insert(1, row(2, "c")), **BOTH)
-    mirror.apply(**BOTH)
-    mirror.apply(m.Delete(1, key=row(2, None)), **BOTH)
+        mirror.apply(m.Update(1, row(1, "b")), m.Insert(1, row(2, "c")), **outputs)
+    mirror.apply(**outputs)
+    mirror.apply(m.Delete(1, key=row(2, None)), **outputs)
     assert spans(mirror, "t__history", "id", "note") == [
         (1, "a", 100, 200, "c"),
         (1, "b", 200, None, "u"),
         (2, "c", 200, 300, "c"),
+    ]
+    found = logged(mirror.spark, mirror.location("t__changes"))
+    assert [(one["__op"], one["id"], one["note"]) for one in found] == [
+        ("c", 1, "a"),
+        ("u", 1, "b"),
+        ("c", 2, "c"),
+        ("d", 2, None),
     ]
 
 
