@@ -11,7 +11,8 @@ import pytest
 
 from support.change_model import logged
 from support.extent import further
-from support.history_model import as_of_time, history
+from support.history_model import as_of_time
+from support.readers import read
 from support.small_mirror import INT4, INT8, TEXT, SmallMirror, relation, row
 from support.stopped_run import StoppedError
 from walreplay.lsn import POSTGRES_EPOCH_UNIX_MICROS
@@ -30,7 +31,7 @@ BOTH = {"outputs": ["mirror", "history"]}
 
 def spans(mirror: SmallMirror, name: str, *columns: str) -> list[tuple[Any, ...]]:
     """Return a history's versions: some columns, where they begin and end, and what has opened them."""
-    rows = history(mirror.spark, mirror.location(name)).to_pylist()
+    rows = read(mirror.location(name)).to_pylist()
     rows.sort(key=lambda one: (one["__start_lsn"], one["__ordinal"]))
     return [(*(one[name] for name in columns), one["__start_lsn"], one["__end_lsn"], one["__op"]) for one in rows]
 
@@ -176,7 +177,7 @@ def test_changes_of_other_columns_are_made_in_the_open_version(mirror: SmallMirr
         (2, "c", day(3), "note 2", 300, 500, "u"),
         (1, "f", day(1), "new", 500, None, "c"),
     ]
-    rescued = history(mirror.spark, mirror.location("t__history")).column("_rescued_data").to_pylist()
+    rescued = read(mirror.location("t__history")).column("_rescued_data").to_pylist()
     assert [one for one in rescued if one] == ['{"noticed":"infinity"}']
 
 
@@ -190,7 +191,7 @@ def test_times_never_go_back_over_runs_and_tables(mirror: SmallMirror) -> None:
         mirror.captures.joinpath(f"{number:03}.bin").write_bytes(frame(messages, Framing.RAW))
         if number in (2, 4, 5):
             mirror.apply(**BOTH)
-    found = {name: history(mirror.spark, mirror.location(f"{name}__history")) for name in ("one", "other")}
+    found = {name: read(mirror.location(f"{name}__history")) for name in ("one", "other")}
     micros = {
         name: sorted(
             zip(*(table.column(end).cast("int64").to_pylist() for end in ("__START_AT", "__END_AT")), strict=True)
