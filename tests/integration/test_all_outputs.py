@@ -13,8 +13,9 @@ import walreplay
 from support.captures import Case, case
 from support.change_model import assert_logs_changes, comparable, folded
 from support.extent import further
-from support.history_model import assert_is_history, history, versions
+from support.history_model import assert_is_history, versions
 from support.moments import assert_holds, last_before, moments, outputs_at, third_of
+from support.readers import read
 from support.reference import replay_of
 from support.small_mirror import runs_of
 from support.truth import assert_equal, read_tables, source_tables
@@ -97,8 +98,7 @@ def test_all_outputs_hold_what_the_source_held(
         if name not in _NOT_AS_SENT:
             _assert_logs(spark, target, recorded)
     first, *others = (
-        {name: history(spark, location) for name, location in outputs_at(target)["history"].items()}
-        for target in targets
+        {name: read(location) for name, location in outputs_at(target)["history"].items()} for target in targets
     )
     assert_is_history(first, recorded, replayed, _CUTS)
     for other in others:

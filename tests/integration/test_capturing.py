@@ -6,8 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +17,7 @@ import walreplay
 from support.pages import block, with_places, without_comments
 from support.postgres import Server, running_server
 from support.truth import assert_equal, mirror_tables, read_tables
+from support.waiting import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -91,19 +91,13 @@ def recording(server: Server, captures: Path) -> Iterator[None]:
             ["bash", "-euc", text], env=environment, stdout=output, stderr=output, start_new_session=True
         )
     try:
-        wait_for(lambda: bool(server.rows("SELECT 1 FROM pg_replication_slots WHERE active")), log)
+        active = "SELECT 1 FROM pg_replication_slots WHERE active"
+        wait_until(lambda: server.rows(active), "the recorder", log.read_text)
         yield
     finally:
         os.killpg(process.pid, signal.SIGINT)
         process.wait(_PATIENCE)
     assert process.returncode in (0, -signal.SIGINT), log.read_text()
-
-
-def wait_for(condition: Callable[[], bool], log: Path) -> None:
-    deadline = time.monotonic() + _PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, log.read_text()
-        time.sleep(0.05)
 
 
 def holds(captures: Path, text: bytes) -> bool:
@@ -131,7 +125,8 @@ def test_a_server_that_is_captured_as_the_page_says_is_mirrored(
     server.execute(_OLD)
     with recording(server, captures):
         server.execute(*_ORDERS, "INSERT INTO orders (id, data) VALUES (100, 'the end')")
-        wait_for(lambda: holds(captures, b"the end".hex().encode()), captures.with_name("recorder.log"))
+        log = captures.with_name("recorder.log")
+        wait_until(lambda: holds(captures, b"the end".hex().encode()), "the last row", log.read_text)
     assert_mirrored(spark, server, captures, tmp_path / "first", "orders")
 
     # "Older rows": of a table that was filled before its slot was made, a part is known alone.

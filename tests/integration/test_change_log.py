@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,6 @@ from support.change_model import assert_logs_changes, logged, logs_of
 from support.extent import further
 from support.killed_run import run_until_killed
 from support.small_mirror import INT4, INT8, TEXT, SmallMirror, relation, row
-from support.stopped_run import StoppedError
 from walreplay.errors import ConfigError
 from walreplay.ledger.status import versions_at
 from walreplay.protocol import messages as m
@@ -29,26 +28,6 @@ BOTH: Mapping[str, Any] = {"outputs": ["mirror", "changelog"]}
 
 def _files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.is_file())
-
-
-@pytest.mark.parametrize("step", further(["plan written", "table applied", "history written"], but=("table applied",)))
-def test_a_run_that_is_stopped_writes_no_change_twice(
-    mirror: SmallMirror, stop: Callable[[str], None], step: str
-) -> None:
-    orders = relation(1, "orders", {"id": INT4, "note": TEXT})
-    mirror.apply(orders, m.Insert(1, row(1, "a")), **BOTH)
-    stop(step)
-    with pytest.raises(StoppedError):
-        mirror.apply(m.Update(1, row(1, "b")), m.Insert(1, row(2, "c")), **BOTH)
-    mirror.apply(**BOTH)
-    mirror.apply(m.Delete(1, key=row(2, None)), **BOTH)
-    found = logged(mirror.spark, mirror.location("orders__changes"))
-    assert [(one["__op"], one["id"], one["note"]) for one in found] == [
-        ("c", 1, "a"),
-        ("u", 1, "b"),
-        ("c", 2, "c"),
-        ("d", 2, None),
-    ]
 
 
 @pytest.mark.full

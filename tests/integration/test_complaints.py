@@ -350,6 +350,8 @@ _MIRRORED = {
     "a null in a key tuple is not a null value": ("c.toast_key",),
     "rows with other columns unchanged go through one merge": ("c.mixed",),
     "a key deleted and inserted again in a batch is one row": ("c.again",),
+    "interleaved transactions count in the order of their commits": ("c.interleaved",),
+    "a later commit with an older time wins": ("c.origin",),
     "an update of a key leaves no old row": ("c.moved",),
     "a delete on a compound key takes its one row": ("c.compound",),
     "keys swapped in one statement keep their rows": ("c.swapped",),
@@ -369,17 +371,6 @@ def test_rows_are_the_sources(spark: SparkSession, applied: Applied, tables: tup
 # Keys and their order.
 
 
-def test_insert_delete_and_insert_of_a_key_keep_the_last(spark: SparkSession, applied: Applied) -> None:
-    for way in _WAYS:
-        assert (9, "second") in applied.rows(spark, way, "c.again", "id", "v")
-
-
-def test_interleaved_transactions_count_in_the_order_of_their_commits(spark: SparkSession, applied: Applied) -> None:
-    applied.assert_mirrored(spark, "c.interleaved")
-    for way in _WAYS:
-        assert (2, "older change, younger commit") in applied.rows(spark, way, "c.interleaved", "id", "v")
-
-
 def test_changes_that_share_an_lsn_are_all_there_once_though_their_session_came_again(
     spark: SparkSession, recorded: Recorded, applied: Applied
 ) -> None:
@@ -387,12 +378,56 @@ def test_changes_that_share_an_lsn_are_all_there_once_though_their_session_came_
     applied.assert_mirrored(spark, "c.one_lsn")
 
 
-def test_a_later_commit_with_an_older_time_wins(spark: SparkSession, applied: Applied) -> None:
-    applied.assert_mirrored(spark, "c.origin")
+_HELD: Mapping[str, tuple[str, Sequence[str], Sequence[tuple[Any, ...]]]] = {
+    "a later commit keeps its older time": (
+        "c.origin",
+        ("v", "__commit_ts"),
+        [("later commit, older time", datetime(2001, 1, 1))],
+    ),
+    # The unchanged value is nobody's to know: NULL, never a placeholder.
+    "an update of a row older than the captures is written": ("c.older", ("id", "doc", "n"), [(1, None, 100)]),
+    "a row that comes back into a row filter has values that nobody knows": (
+        "f.filtered",
+        ("id", "active", "doc"),
+        [(2, True, "known again"), (3, True, None)],
+    ),
+    "detaching a partition sends nothing, so its rows stay": ("c.leaving", ("id", "v"), [(1, "v"), (2, "v")]),
+    "a partition that was detached is a table": ("c.leaves", ("id", "v"), [(1, "left")]),
+    "a table that is attached has had its rows": ("c.part3", ("id", "v"), [(30, "before"), (31, "before")]),
+}
+"""What holds where a table has some rows at the end."""
+
+
+@pytest.mark.parametrize(("name", "columns", "rows"), _HELD.values(), ids=_HELD)
+def test_rows_are_held(
+    spark: SparkSession, applied: Applied, name: str, columns: Sequence[str], rows: Sequence[tuple[Any, ...]]
+) -> None:
     for way in _WAYS:
-        assert applied.rows(spark, way, "c.origin", "v", "__commit_ts") == [
-            ("later commit, older time", datetime(2001, 1, 1))
-        ]
+        assert applied.rows(spark, way, name, *columns) == rows
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "value"), [("c.again", 9, "second"), ("c.interleaved", 2, "older change, younger commit")]
+)
+def test_the_last_value_of_a_key_is_kept(
+    spark: SparkSession, applied: Applied, name: str, key: int, value: str
+) -> None:
+    for way in _WAYS:
+        assert (key, value) in applied.rows(spark, way, name, "id", "v")
+
+
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [
+        ("c.parts", "without_base"),
+        ("c.older", "without_base"),
+        ("c.older", "deletes_without_row"),
+        ("f.filtered", "unknown"),
+    ],
+)
+def test_what_the_captures_do_not_know_is_counted(applied: Applied, name: str, count: str) -> None:
+    for way in _WAYS:
+        assert applied.total(way, name, count) == 1
 
 
 def test_many_changes_of_a_row_meet_its_row_in_the_table_once(spark: SparkSession, applied: Applied) -> None:
@@ -458,42 +493,6 @@ def test_attaching_a_partition_sends_nothing_and_its_rows_come_when_they_change(
     for way in _WAYS:
         rows = applied.rows(spark, way, "c.parts", "id", "part", "v")
         assert [row for row in rows if row[1] == 3] == [(30, 3, "after"), (32, 3, "after")]
-        assert applied.total(way, "c.parts", "without_base") == 1
-        assert applied.rows(spark, way, "c.part3", "id", "v") == [(30, "before"), (31, "before")]
-
-
-def test_detaching_a_partition_sends_nothing_so_its_rows_stay(spark: SparkSession, applied: Applied) -> None:
-    for way in _WAYS:
-        assert applied.rows(spark, way, "c.leaving", "id", "v") == [(1, "v"), (2, "v")]
-        assert applied.rows(spark, way, "c.leaves", "id", "v") == [(1, "left")]
-
-
-# Rows that the captures do not know.
-
-
-def test_an_update_of_a_row_older_than_the_captures_is_written_and_counted(
-    spark: SparkSession, applied: Applied
-) -> None:
-    for way in _WAYS:
-        # The unchanged value is nobody's to know: NULL, never a placeholder.
-        assert applied.rows(spark, way, "c.older", "id", "doc", "n") == [(1, None, 100)]
-        assert applied.total(way, "c.older", "without_base") == 1
-
-
-def test_a_delete_of_a_row_older_than_the_captures_is_counted(applied: Applied) -> None:
-    for way in _WAYS:
-        assert applied.total(way, "c.older", "deletes_without_row") == 1
-
-
-def test_a_row_that_comes_back_into_a_row_filter_has_values_that_nobody_knows(
-    spark: SparkSession, applied: Applied
-) -> None:
-    for way in _WAYS:
-        assert applied.rows(spark, way, "f.filtered", "id", "active", "doc") == [
-            (2, True, "known again"),
-            (3, True, None),
-        ]
-        assert applied.total(way, "f.filtered", "unknown") == 1
 
 
 # Slots.

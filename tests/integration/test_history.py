@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from support.change_model import logged
 from support.extent import further
-from support.history_model import as_of_time, history
+from support.history_model import as_of_time
+from support.readers import read
 from support.small_mirror import INT4, INT8, TEXT, SmallMirror, relation, row
 from support.stopped_run import StoppedError
 from walreplay.lsn import POSTGRES_EPOCH_UNIX_MICROS
@@ -29,7 +31,7 @@ BOTH = {"outputs": ["mirror", "history"]}
 
 def spans(mirror: SmallMirror, name: str, *columns: str) -> list[tuple[Any, ...]]:
     """Return a history's versions: some columns, where they begin and end, and what has opened them."""
-    rows = history(mirror.spark, mirror.location(name)).to_pylist()
+    rows = read(mirror.location(name)).to_pylist()
     rows.sort(key=lambda one: (one["__start_lsn"], one["__ordinal"]))
     return [(*(one[name] for name in columns), one["__start_lsn"], one["__end_lsn"], one["__op"]) for one in rows]
 
@@ -175,7 +177,7 @@ def test_changes_of_other_columns_are_made_in_the_open_version(mirror: SmallMirr
         (2, "c", day(3), "note 2", 300, 500, "u"),
         (1, "f", day(1), "new", 500, None, "c"),
     ]
-    rescued = history(mirror.spark, mirror.location("t__history")).column("_rescued_data").to_pylist()
+    rescued = read(mirror.location("t__history")).column("_rescued_data").to_pylist()
     assert [one for one in rescued if one] == ['{"noticed":"infinity"}']
 
 
@@ -189,7 +191,7 @@ def test_times_never_go_back_over_runs_and_tables(mirror: SmallMirror) -> None:
         mirror.captures.joinpath(f"{number:03}.bin").write_bytes(frame(messages, Framing.RAW))
         if number in (2, 4, 5):
             mirror.apply(**BOTH)
-    found = {name: history(mirror.spark, mirror.location(f"{name}__history")) for name in ("one", "other")}
+    found = {name: read(mirror.location(f"{name}__history")) for name in ("one", "other")}
     micros = {
         name: sorted(
             zip(*(table.column(end).cast("int64").to_pylist() for end in ("__START_AT", "__END_AT")), strict=True)
@@ -219,20 +221,28 @@ def test_a_history_follows_its_sources_columns(mirror: SmallMirror) -> None:
 
 
 @pytest.mark.parametrize("step", further(["plan written", "table applied", "history written"], but=("table applied",)))
-def test_a_run_that_is_stopped_writes_no_version_twice(
+def test_a_run_that_is_stopped_writes_no_version_and_no_change_twice(
     mirror: SmallMirror, stop: Callable[[str], None], step: str
 ) -> None:
     t = relation(1, "t", {"id": INT4, "note": TEXT})
-    mirror.apply(t, m.Insert(1, row(1, "a")), **BOTH)
+    outputs = {"outputs": ["mirror", "history", "changelog"]}
+    mirror.apply(t, m.Insert(1, row(1, "a")), **outputs)
     stop(step)
     with pytest.raises(StoppedError):
-        mirror.apply(m.Update(1, row(1, "b")), m.Insert(1, row(2, "c")), **BOTH)
-    mirror.apply(**BOTH)
-    mirror.apply(m.Delete(1, key=row(2, None)), **BOTH)
+        mirror.apply(m.Update(1, row(1, "b")), m.Insert(1, row(2, "c")), **outputs)
+    mirror.apply(**outputs)
+    mirror.apply(m.Delete(1, key=row(2, None)), **outputs)
     assert spans(mirror, "t__history", "id", "note") == [
         (1, "a", 100, 200, "c"),
         (1, "b", 200, None, "u"),
         (2, "c", 200, 300, "c"),
+    ]
+    found = logged(mirror.spark, mirror.location("t__changes"))
+    assert [(one["__op"], one["id"], one["note"]) for one in found] == [
+        ("c", 1, "a"),
+        ("u", 1, "b"),
+        ("c", 2, "c"),
+        ("d", 2, None),
     ]
 
 

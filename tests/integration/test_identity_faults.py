@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import walreplay
-from support.captures import Case, load
+from support.captures import Case
 from support.extent import further
+from support.fault_cases import fault_case
 from support.readers import collect
 from support.truth import SourceTable, mirror_tables, read_mirror, source_tables
 from walreplay.errors import CaptureError
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.integration
-
-FAULTS = Path(__file__).parents[1] / "faults"
 
 
 def _value(value: Any) -> Any:
@@ -55,14 +54,6 @@ def _difference(spark: SparkSession, target: Path, source: SourceTable) -> dict[
     found = Counter(repr([_value(value) for value in row]) for row in frame.selectExpr(*columns).collect())
     lost, more = expected - found, found - expected
     return {"lost": list(lost), "more": list(more)} if lost or more else {}
-
-
-def _case(name: str) -> Case:
-    root = FAULTS / name
-    case = load(root)
-    for entry in case.info["tables"]:
-        entry.setdefault("identity_key", entry.get("primary_key", []))
-    return case
 
 
 def _apply(spark: SparkSession, case: Case, folder: Path, *, at_once: bool, config: Mapping[str, Any]) -> list[Any]:
@@ -109,7 +100,7 @@ def test_every_row_is_found_and_nobody_is_warned(
 ) -> None:
     if way.endswith("merged"):
         monkeypatch.setattr(writing_files, "begin_rewrite", lambda *_: "it is to be merged")
-    case = _case(name)
+    case = fault_case(name)
     config = _CONFIG.get(name, {})
     reports = _apply(spark, case, tmp_path, at_once=way == "in one run", config=config)
     excluded = re.compile("|".join(config.get("table_exclude_list", ["nothing"])))
@@ -120,13 +111,13 @@ def test_every_row_is_found_and_nobody_is_warned(
 
 
 def test_the_table_has_one_text_of_a_value_whatever_was_sent(spark: SparkSession, tmp_path: Path) -> None:
-    _apply(spark, _case("intervalstyle_changes"), tmp_path, at_once=False, config={})
+    _apply(spark, fault_case("intervalstyle_changes"), tmp_path, at_once=False, config={})
     rows = collect(tmp_path / "mirror" / "public" / "ikey")
     assert sorted((row.every, row.v) for row in rows) == [("1 mon", "A"), ("1 year", "c")]
 
 
 def test_partitions_that_send_nothing_in_common_stop_the_run_and_say_which(spark: SparkSession, tmp_path: Path) -> None:
-    case = _case("partition_identities")
+    case = fault_case("partition_identities")
     with pytest.raises(CaptureError, match=r"p\.full_keys_1: primary key \(id, created\); p\.full_keys_2: index") as no:
         _apply(spark, case, tmp_path, at_once=True, config={})
     assert no.value.table == "p.full_keys"

@@ -10,7 +10,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,6 +28,7 @@ from support.readers import collect
 from support.small_mirror import INT4, TEXT, SmallMirror, relation, row
 from support.stopped_run import StoppedError
 from support.truth import Beyond, assert_tables_equal
+from support.waiting import wait_until
 from support.workload import PUBLICATION, PUBLISH, SCHEMAS, SETUP, at_work, run_workload
 from walreplay.cli.program import main
 from walreplay.errors import CaptureError, ConfigError, TargetError
@@ -422,7 +423,8 @@ def test_the_commands_of_the_page_mirror_a_server_at_work(spark: SparkSession, s
     run_workload(shop, transactions=200, seed=7, pause=lambda: None)
     shop.execute("SELECT pg_logical_emit_message(true, 'flush', '')")
     lsn = shop.value("SELECT pg_current_wal_lsn()::text")
-    _wait(lambda: bool(shop.value("SELECT count(*) FROM pg_stat_replication WHERE sent_lsn >= %s::pg_lsn", lsn)), log)
+    sent = "SELECT count(*) FROM pg_stat_replication WHERE sent_lsn >= %s::pg_lsn"
+    wait_until(lambda: shop.value(sent, lsn), "all to be sent", log.read_text)
     time.sleep(0.5)  # until it is in the file
     os.killpg(recording.pid, signal.SIGINT)
     recording.wait(_PATIENCE)
@@ -442,10 +444,3 @@ def test_the_commands_of_the_page_mirror_a_server_at_work(spark: SparkSession, s
     assert "walreplay apply --captures /data/captures" in block("docs/starting.md", "walreplay apply").text
     walreplay.apply(spark, data / "captures", data / "mirror")
     assert_tables_equal(spark, data / "mirror", tables, Beyond(loaded=parse_lsn(lsn) - 1))
-
-
-def _wait(condition: Callable[[], bool], log: Path) -> None:
-    deadline = time.monotonic() + _PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, log.read_text()
-        time.sleep(0.05)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import walreplay
-from support.history_model import as_of_lsn, as_of_time, history
+from support.history_model import as_of_lsn, as_of_time
 from support.readers import read
 from support.small_mirror import INT4, TEXT, SmallMirror, relation, row
 from support.stopped_run import StoppedError
@@ -49,7 +49,7 @@ class Base:
         return walreplay.load(mirror.spark, self.folder, mirror.target, lsn, **found)
 
     def versions(self, name: str) -> list[tuple[Any, ...]]:
-        rows = history(self.mirror.spark, self.mirror.location(f"{name}__history")).to_pylist()
+        rows = read(self.mirror.location(f"{name}__history")).to_pylist()
         rows.sort(key=lambda one: (one["__start_lsn"], one["id"], one["note"] or "", one["__end_lsn"] or 999))
         assert len({(one["__start_lsn"], one["__ordinal"]) for one in rows}) == len(rows)
         return [(one["id"], one["note"], one["__start_lsn"], one["__end_lsn"], one["__op"]) for one in rows]
@@ -89,7 +89,7 @@ def test_loaded_rows_are_versions_from_the_loads_lsn_on(
         (2, "y", 150, None, "r"),
         (3, "z", 200, None, "u"),
     ]
-    found, since = history(spark, mirror.location("items__history")), POSTGRES_EPOCH_UNIX_MICROS
+    found, since = read(mirror.location("items__history")), POSTGRES_EPOCH_UNIX_MICROS
     for at in (as_of_lsn(found, 199), as_of_time(found, since + 199), as_of_time(found, since)):
         assert sorted(at.column("id").to_pylist()) == [1, 2, 3]
     for name, ops in (("items", "cdu"), ("bag", "cdtu")):
@@ -126,7 +126,7 @@ def test_loaded_rows_are_versions_from_the_loads_lsn_on(
         (3, "z", 200, 250, "u"),
         (1, "x", 300, None, "c"),
     ]
-    found = history(spark, mirror.location("items__history"))
+    found = read(mirror.location("items__history"))
     assert sorted(as_of_time(found, since + 199).column("note").to_pylist(), key=str) == [None, "one", "two"]
     for at in (as_of_lsn(found, 299), as_of_time(found, since + 299)):
         assert sorted(at.column("note").to_pylist()) == ["again", "four"]

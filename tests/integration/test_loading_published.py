@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,10 +19,12 @@ from support.base_copies import snapshot
 from support.extent import further
 from support.postgres import Server, on_tcp, running_server, server_versions
 from support.readers import collect, read
+from support.waiting import wait_until
 from walreplay.delta.target import encode_name
 from walreplay.errors import CaptureError, ConfigError
 from walreplay.loading import database
 from walreplay.loading.description import read_description
+from walreplay.lsn import format_lsn
 from walreplay.protocol.messages import Column, Relation
 from walreplay.scripts import copy_scripts, script
 
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.live
-
-_PATIENCE = 60.0
 
 ODD = "o\td\n\\%/_d'\"é"
 LONG = "%" * 63
@@ -105,7 +104,8 @@ def subscriber(source: Server, version: int, names: str) -> Iterator[Server]:
         server.execute(*_TABLES, *plain)
         connection = f"host={source.home} port={source.port} user=postgres dbname={source.database}"
         server.execute(f"CREATE SUBSCRIPTION copy CONNECTION '{connection}' PUBLICATION {names}")
-        _wait(lambda: server.value("SELECT count(*) = 0 FROM pg_subscription_rel WHERE srsubstate <> 'r'"))
+        copied = "SELECT count(*) = 0 FROM pg_subscription_rel WHERE srsubstate <> 'r'"
+        wait_until(lambda: server.value(copied), "the copy")
         try:
             yield server
         finally:
@@ -114,13 +114,6 @@ def subscriber(source: Server, version: int, names: str) -> Iterator[Server]:
 
 def _generated(version: int) -> tuple[str, ...]:
     return _GENERATED if version >= 18 else ()
-
-
-def _wait(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + _PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def copied(server: Server, slot: str, names: str, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -202,7 +195,7 @@ def test_both_ways_copy_what_a_subscriber_copies_and_go_on_as_it_does(
             last = server.lsn()
             query = "SELECT latest_end_lsn >= %s::text::pg_lsn FROM pg_stat_subscription WHERE relid IS NULL"
             server.execute("SELECT pg_switch_wal()")
-            _wait(lambda: bool(other.value(query, f"{last >> 32:X}/{last & 0xFFFFFFFF:X}")))
+            wait_until(lambda: other.value(query, format_lsn(last)), "the last change")
             for target in (tmp_path / "mirror", tmp_path / "read"):
                 walreplay.apply(spark, captures, target)
                 assert_equal(target)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import getpass
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -20,6 +19,7 @@ from support.captures import case
 from support.killed_run import run_until_killed
 from support.paused_run import OtherProcess
 from support.truth import assert_mirror_equals, table_versions
+from support.waiting import wait_until
 from walreplay.delta import statements as delta
 from walreplay.delta.target import Target
 from walreplay.errors import CaptureError, TargetError
@@ -311,12 +311,12 @@ def test_signs_of_life_are_written_while_the_lock_is_held_and_tell_that_it_is_lo
         _, holder = _state(spark, target)
         return holder is not None and holder.id == first.id and holder.beat > first.beat
 
-    _wait_until(changed)
+    wait_until(changed, "a sign of life")
     ledger.check_lock()
     other = _elsewhere()
     # Of two writes that meet the quicker one stays, which a sign of life is: there has to be time between them.
     monkeypatch.setattr(lock, "BEAT_SECONDS", 10.0)
-    _wait_until(lambda: _handed(spark, target, other))
+    wait_until(lambda: _handed(spark, target, other), "the other one")
 
     def lost() -> bool:
         try:
@@ -325,7 +325,7 @@ def test_signs_of_life_are_written_while_the_lock_is_held_and_tell_that_it_is_lo
             return "another has taken over" in str(error)
         return False
 
-    _wait_until(lost)
+    wait_until(lost, "the loss to be told")
     ledger.release()
     assert _state(spark, target)[1] == other
 
@@ -336,10 +336,3 @@ def _handed(spark: SparkSession, target: Path, holder: Holder) -> bool:
     except Exception:
         return False
     return _state(spark, target)[1] == holder
-
-
-def _wait_until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.05)

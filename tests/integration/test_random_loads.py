@@ -245,7 +245,7 @@ class Mirror:
         places = mirror_tables(self.target)
         assert {name for name in places if not name.endswith("__history")} == held.keys()
         for name, place in places.items():
-            found = self._read(place)
+            found = read(place)
             if name.endswith("__history"):
                 found = found.filter(found.column("__end_lsn").is_null())
             _assert_equal(found, held[name.removesuffix("__history")], name)
@@ -254,10 +254,7 @@ class Mirror:
         """Assert what the histories have as of an LSN."""
         for name, place in mirror_tables(self.target).items():
             if name.endswith("__history"):
-                _assert_equal(as_of_lsn(self._read(place), lsn), held[name.removesuffix("__history")], f"{name} then")
-
-    def _read(self, place: Path) -> pa.Table:
-        return read(place)
+                _assert_equal(as_of_lsn(read(place), lsn), held[name.removesuffix("__history")], f"{name} then")
 
 
 def _assert_equal(found: pa.Table, expected: tuple[SourceTable, pa.Table], name: str) -> None:

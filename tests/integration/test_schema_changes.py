@@ -6,8 +6,7 @@ make no difference.  What the source's tables hold at the end is the measure.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -321,16 +320,10 @@ def test_an_added_column_is_added(spark: SparkSession, applied: Applied) -> None
         assert "column n added (integer)" in applied.notes(way, "e.added")
 
 
-def test_a_dropped_column_is_kept_with_its_values(spark: SparkSession, applied: Applied) -> None:
+def test_a_dropped_column_is_kept(spark: SparkSession, applied: Applied) -> None:
     applied.assert_mirrored(spark, "e.kept", kept=["b", "c"])
+    applied.assert_mirrored(spark, "e.dropped_and_truncated", kept=["b"])
     for way in _WAYS:
-        assert applied.rows(spark, way, "e.kept", "id", "b", "c") == [
-            (1, 1, "c1"),
-            (2, 2, "c2"),
-            (4, 4, "c4"),
-            (5, 5, "c5"),
-            (6, None, "c6"),
-        ]
         assert "column b dropped; its values are kept" in applied.notes(way, "e.kept")
 
 
@@ -343,33 +336,42 @@ def test_a_renamed_column_keeps_its_values_by_its_place_or_by_rename_columns(
         assert {"column a renamed to alpha", "column b renamed to beta", "column id renamed to key"} <= set(notes)
 
 
-def test_a_last_column_with_another_name_is_a_drop_and_an_add_unless_configured(
-    spark: SparkSession, applied: Applied
+_HELD: Mapping[str, tuple[str, Sequence[str], Sequence[tuple[Any, ...]]]] = {
+    "a dropped column keeps its values": (
+        "e.kept",
+        ("id", "b", "c"),
+        [(1, 1, "c1"), (2, 2, "c2"), (4, 4, "c4"), (5, 5, "c5"), (6, None, "c6")],
+    ),
+    "a last column with another name is a drop and an add unless configured": (
+        "e.unnamed",
+        ("id", "a", "z", "zz"),
+        [(1, "changed", "z1", "z1"), (2, "a2", "z2", None), (3, "a3", "z3", None)],
+    ),
+    "softly deleted rows stay when columns are added": (
+        "e.soft",
+        ("id", "v", "w", "__deleted"),
+        [(1, "v1", None, True), (2, "v2", 2, False), (3, "v3", None, True), (4, "v4", None, False)],
+    ),
+    "an old value that the new type cannot hold is rescued": (
+        "e.rescued",
+        ("id", "t", "_rescued_data"),
+        [(1, 12, None), (2, None, '{"t":"x"}'), (3, None, None), (4, 4, None), (5, 5, None)],
+    ),
+    "what was rescued of a column outlives the column's end": (
+        "e.rescued_then_dropped",
+        ("id", "t", "n", "_rescued_data"),
+        [(1, None, 10, '{"t":"x"}'), (2, 2, 2, None), (3, 3, 3, None)],
+    ),
+}
+"""What holds where a table has some rows at the end."""
+
+
+@pytest.mark.parametrize(("name", "columns", "rows"), _HELD.values(), ids=_HELD)
+def test_rows_are_held(
+    spark: SparkSession, applied: Applied, name: str, columns: Sequence[str], rows: Sequence[tuple[Any, ...]]
 ) -> None:
     for way in _WAYS:
-        assert applied.rows(spark, way, "e.unnamed", "id", "a", "z", "zz") == [
-            (1, "changed", "z1", "z1"),
-            (2, "a2", "z2", None),
-            (3, "a3", "z3", None),
-        ]
-
-
-def test_an_old_value_that_the_new_type_cannot_hold_is_rescued(spark: SparkSession, applied: Applied) -> None:
-    for way in _WAYS:
-        found = {
-            row[0]: (row[1], row[2] and json.loads(row[2]))
-            for row in applied.rows(spark, way, "e.rescued", "id", "t", "_rescued_data")
-        }
-        assert found == {1: (12, None), 2: (None, {"t": "x"}), 3: (None, None), 4: (4, None), 5: (5, None)}
-
-
-def test_what_was_rescued_of_a_column_outlives_the_columns_end(spark: SparkSession, applied: Applied) -> None:
-    for way in _WAYS:
-        found = {
-            row[0]: (*row[1:3], row[3] and json.loads(row[3]))
-            for row in applied.rows(spark, way, "e.rescued_then_dropped", "id", "t", "n", "_rescued_data")
-        }
-        assert found == {1: (None, 10, {"t": "x"}), 2: (2, 2, None), 3: (3, 3, None)}
+        assert applied.rows(spark, way, name, *columns) == rows
 
 
 @pytest.mark.parametrize(("name", "kept"), [("e.multiset", []), ("e.rescued_multiset", ["x"])])
@@ -379,20 +381,6 @@ def test_a_multiset_keeps_its_duplicates_while_its_columns_change_and_values_are
     applied.assert_mirrored(spark, name, kept=kept)
     for way in _WAYS:
         assert applied.total(way, name, "deletes_without_row") == 0
-
-
-def test_what_was_dropped_before_a_truncate_is_kept_as_ever(spark: SparkSession, applied: Applied) -> None:
-    applied.assert_mirrored(spark, "e.dropped_and_truncated", kept=["b"])
-
-
-def test_softly_deleted_rows_stay_when_columns_are_added(spark: SparkSession, applied: Applied) -> None:
-    for way in _WAYS:
-        assert applied.rows(spark, way, "e.soft", "id", "v", "w", "__deleted") == [
-            (1, "v1", None, True),
-            (2, "v2", 2, False),
-            (3, "v3", None, True),
-            (4, "v4", None, False),
-        ]
 
 
 # Names.
@@ -407,28 +395,26 @@ def test_the_rows_of_a_renamed_or_moved_table_go_along(
         assert old not in mirror_tables(applied.targets[way])
 
 
-def test_the_rows_of_a_table_whose_new_name_never_comes_are_set_aside(spark: SparkSession, applied: Applied) -> None:
-    applied.assert_mirrored(spark, "e.silent")
-    for way in _WAYS:
-        assert "e.silent_old" not in mirror_tables(applied.targets[way])
-        assert {(1, "of the old table"), (2, "of the old table")} in _set_aside(spark, applied, way)
-
-
-def test_the_rows_of_a_table_whose_name_another_has_only_passed_through_are_set_aside(
-    spark: SparkSession, applied: Applied
+@pytest.mark.parametrize(
+    ("name", "gone", "value"),
+    [
+        ("e.silent", {"e.silent_old"}, "of the old table"),
+        ("e.passing", {"e.passed", "e.passed_on"}, "displaced"),
+        ("e.again", set(), "of the first"),
+    ],
+    ids=["its new name never comes", "another has passed through its name", "it was dropped and created again"],
+)
+def test_the_rows_of_a_table_are_set_aside(
+    spark: SparkSession, applied: Applied, name: str, gone: set[str], value: str
 ) -> None:
-    applied.assert_mirrored(spark, "e.passing")
+    applied.assert_mirrored(spark, name)
     for way in _WAYS:
-        assert not {"e.passed", "e.passed_on"} & set(mirror_tables(applied.targets[way]))
-        assert {(1, "displaced"), (2, "displaced")} in _set_aside(spark, applied, way)
+        assert not gone & mirror_tables(applied.targets[way]).keys()
+        assert {(1, value), (2, value)} in _set_aside(spark, applied, way)
 
 
-def test_a_table_dropped_and_created_again_starts_anew_and_its_old_rows_are_set_aside(
-    spark: SparkSession, applied: Applied
-) -> None:
-    applied.assert_mirrored(spark, "e.again")
+def test_a_table_dropped_and_created_again_starts_anew(applied: Applied) -> None:
     for way in _WAYS:
-        assert {(1, "of the first"), (2, "of the first")} in _set_aside(spark, applied, way)
         assert "dropped and created again; its old rows are set aside" in applied.notes(way, "e.again")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -151,18 +151,25 @@ def test_tables_of_the_exclude_list_are_not_mirrored_whatever_their_case(applied
         assert mirror_tables(applied.targets[way]).keys() == expected
 
 
-def test_a_table_of_which_nothing_is_said_is_mirrored_as_it_is(spark: SparkSession, applied: Applied) -> None:
-    applied.assert_mirrored(spark, "shop.plain")
+_MIRRORED: Mapping[str, tuple[str, Sequence[str], str]] = {
+    "a table of which nothing is said is mirrored as it is": ("shop.plain", (), ""),
+    "included columns are the only ones also when the source adds others": (
+        "shop.included",
+        ("secret", "more_secret"),
+        "",
+    ),
+    "excluded columns stay out and added ones come": ("shop.excluded", ("photo",), ""),
+    "a table is written to its destination": ("shop.customers", (), "crm.customer"),
+    "a key given by hand finds rows under identity full": ("shop.by_hand", (), ""),
+}
+"""What holds where a table is, but for some columns, what the source has, at its own place or another."""
 
 
-def test_included_columns_are_the_only_ones_also_when_the_source_adds_others(
-    spark: SparkSession, applied: Applied
+@pytest.mark.parametrize(("name", "without", "at"), _MIRRORED.values(), ids=_MIRRORED)
+def test_rows_are_the_sources(
+    spark: SparkSession, applied: Applied, name: str, without: Sequence[str], at: str
 ) -> None:
-    _without(applied, "shop.included", "secret", "more_secret").assert_mirrored(spark, "shop.included")
-
-
-def test_excluded_columns_stay_out_and_added_ones_come(spark: SparkSession, applied: Applied) -> None:
-    _without(applied, "shop.excluded", "photo").assert_mirrored(spark, "shop.excluded")
+    _without(applied, name, *without).assert_mirrored(spark, name, at=at)
 
 
 def test_masked_columns_hold_salted_hashes_under_their_new_name_too(spark: SparkSession, applied: Applied) -> None:
@@ -193,34 +200,20 @@ def test_no_file_of_the_target_holds_a_value_that_is_masked_or_left_out(applied:
                 assert b"secret" not in file.read_bytes()
 
 
-def test_a_table_is_written_to_its_destination(spark: SparkSession, applied: Applied) -> None:
-    applied.assert_mirrored(spark, "shop.customers", at="crm.customer")
-
-
-def test_a_key_given_by_hand_finds_rows_under_identity_full(spark: SparkSession, applied: Applied) -> None:
-    applied.assert_mirrored(spark, "shop.by_hand")
-
-
-def test_softly_deleted_rows_stay_and_come_back(spark: SparkSession, applied: Applied) -> None:
-    # The row that was 3 is 30 now: it is no deleted one.
+@pytest.mark.parametrize(
+    ("name", "rows"),
+    [
+        # The row that was 3 is 30 now: it is no deleted one.
+        ("shop.soft", [(1, "v1", True), (2, "back", False), (30, "v3", False), (4, "v4", False)]),
+        # A truncate marks them, also those that come and go within one run.
+        ("shop.soft_emptied", [(1, "back", False), (2, "v2", True), (3, "v3", True), (4, "v4", True)]),
+    ],
+)
+def test_softly_deleted_rows_stay_and_come_back(
+    spark: SparkSession, applied: Applied, name: str, rows: Sequence[tuple[Any, ...]]
+) -> None:
     for way in _WAYS:
-        assert applied.rows(spark, way, "shop.soft", "id", "v", "__deleted") == [
-            (1, "v1", True),
-            (2, "back", False),
-            (30, "v3", False),
-            (4, "v4", False),
-        ]
-
-
-def test_a_truncate_of_a_table_with_soft_deletes_marks_its_rows(spark: SparkSession, applied: Applied) -> None:
-    # Also those that come and go within one run.
-    for way in _WAYS:
-        assert applied.rows(spark, way, "shop.soft_emptied", "id", "v", "__deleted") == [
-            (1, "back", False),
-            (2, "v2", True),
-            (3, "v3", True),
-            (4, "v4", True),
-        ]
+        assert applied.rows(spark, way, name, "id", "v", "__deleted") == rows
 
 
 def test_softly_deleted_rows_do_not_depend_on_where_runs_end(spark: SparkSession, tmp_path: Path) -> None:

@@ -105,24 +105,16 @@ def places(name: str, data: st.DataObject, most: int) -> list[int]:
 
 
 @pytest.mark.parametrize("name", CAPTURES)
-@settings(max_examples=examples(5))
+@settings(max_examples=examples(10))
 @given(data=st.data())
-def test_cutting_a_capture_anywhere_changes_nothing(name: str, data: st.DataObject) -> None:
+def test_where_files_and_runs_end_changes_nothing(name: str, data: st.DataObject) -> None:
     files = cut(stream(name), places(name, data, 6))
+    sizes = data.draw(st.lists(st.integers(0, len(stream(name))), max_size=4), label="sizes")
+    stages = [grown_to(files, size) for size in sorted(sizes) if size >= RECOGNISABLE_BYTES]
     guessing = data.draw(st.booleans(), label="guessing")
     forced = data.draw(st.sampled_from([None, case(name).framing]), label="forced")
     tile_bytes = data.draw(st.sampled_from([None, 512, 20_000]), label="tile_bytes")
-    check_same(name, list(plan_runs([files], guessing=guessing, framing=forced)), tile_bytes=tile_bytes)
-
-
-@pytest.mark.parametrize("name", CAPTURES)
-@settings(max_examples=examples(5))
-@given(data=st.data())
-def test_runs_go_on_where_the_one_before_ended(name: str, data: st.DataObject) -> None:
-    files = cut(stream(name), places(name, data, 4))
-    sizes = data.draw(st.lists(st.integers(0, len(stream(name))), min_size=1, max_size=4), label="sizes")
-    stages = [grown_to(files, size) for size in sorted(sizes) if size >= RECOGNISABLE_BYTES]
-    check_same(name, list(plan_runs([*stages, files], guessing=data.draw(st.booleans(), label="guessing"))))
+    check_same(name, list(plan_runs([*stages, files], guessing=guessing, framing=forced)), tile_bytes=tile_bytes)
 
 
 @pytest.mark.parametrize("name", ["o01", "o02", "o05", "o06", "o11"])

@@ -14,26 +14,15 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.evolutions import MARK, TYPES
 from walreplay.evolution.convert import keeps_values
 from walreplay.evolution.shapes import OWN, Evolution, MirrorColumn, Policy, SourceColumn, TableShape, conversions
 from walreplay.fold.change_log import Projection, project_columns
 from walreplay.names import column_names
-from walreplay.types import families, resolve
-from walreplay.types.base import ColumnType
+from walreplay.types import resolve
 
-TYPES = {
-    name: resolve(oid, typmod, {})
-    for name, oid, typmod in (
-        ("integer", 23, -1),
-        ("bigint", 20, -1),
-        ("text", 25, -1),
-        ("char(5)", 1042, 9),
-        ("numeric(4,1)", 1700, (4 << 16 | 1) + 4),
-        ("numeric", 1700, -1),
-        ("double precision", 701, -1),
-    )
-}
-MARK = SourceColumn(OWN, "__deleted", ColumnType(pa.bool_(), families.BOOLEAN, "boolean"))
+KINDS = {name: TYPES[name] for name in ("int", "bigint", "text", "char5", "n52", "double")}
+KINDS["numeric"] = resolve(1700, -1, {})
 NAMES = ("a", "b", "c", "A", "d")
 
 
@@ -49,7 +38,7 @@ class Version:
     columns: tuple[Column, ...]
 
     def source(self, names: dict[str, str], *, marked: bool) -> tuple[SourceColumn, ...]:
-        own = tuple(SourceColumn(one.name, names[one.name], TYPES[one.type]) for one in self.columns)
+        own = tuple(SourceColumn(one.name, names[one.name], KINDS[one.type]) for one in self.columns)
         return (*own, MARK) if marked else own
 
 
@@ -79,7 +68,7 @@ class Server:
         self.columns[at] = replace(self.columns[at], type=kind)
 
 
-kinds = st.sampled_from(sorted(TYPES))
+kinds = st.sampled_from(sorted(KINDS))
 names = st.sampled_from(NAMES)
 places = st.integers(0, 4)
 operations = st.one_of(
@@ -279,7 +268,7 @@ def test_a_rename_between_columns_that_stay_is_found(history: list[Version]) -> 
 
 @given(st.lists(kinds, min_size=1, max_size=6))
 def test_only_changes_that_change_values_are_converted(chain: list[str]) -> None:
-    types = [TYPES[name] for name in chain]
+    types = [KINDS[name] for name in chain]
     assert all(not keeps_values(old, new) for old, new in conversions(types))
     assert len(conversions(types)) <= len(types) - 1
 

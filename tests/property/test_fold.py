@@ -159,46 +159,32 @@ def check(table: Table, operations: list[Op], delivery: Delivery) -> MirrorModel
     return mirror
 
 
-@pytest.mark.parametrize("table", KEYED, ids=str)
-@settings(max_examples=examples(25))
-@given(st.data())
-def test_a_keyed_table_is_what_its_changes_make_it(table: Table, data: st.DataObject) -> None:
-    check(table, data.draw(ops(table)), data.draw(deliveries))
+CLAIMS = {
+    "a keyed table is what its changes make it": (KEYED, 25),
+    "equal rows stay as many as they are": (MULTISETS, 75),
+    "rows that only come are appended": (APPENDED, 10),
+    "two rows may have one key for a moment": (DEFERRABLE, 50),
+    "who takes a key evicts its holder": (PARTIAL, 25),
+    "deletes that find no row are counted": (PARTIAL_MULTISETS, 25),
+}
+"""What holds of some tables, and in how many examples of each."""
 
 
-@pytest.mark.parametrize("table", MULTISETS, ids=str)
-@settings(max_examples=examples(75))
-@given(st.data())
-def test_equal_rows_stay_as_many_as_they_are(table: Table, data: st.DataObject) -> None:
-    check(table, data.draw(ops(table)), data.draw(deliveries))
+@pytest.mark.parametrize(
+    ("table", "count"),
+    [
+        pytest.param(table, count, id=f"{claim}: {table}")
+        for claim, (tables, count) in CLAIMS.items()
+        for table in tables
+    ],
+)
+def test_whatever_happens_to_its_rows(table: Table, count: int) -> None:
+    @settings(max_examples=examples(count))
+    @given(ops(table), deliveries)
+    def holds(operations: list[Op], delivery: Delivery) -> None:
+        check(table, operations, delivery)
 
-
-@pytest.mark.parametrize("table", APPENDED, ids=str)
-@settings(max_examples=examples(10))
-@given(st.data())
-def test_rows_that_only_come_are_appended(table: Table, data: st.DataObject) -> None:
-    check(table, data.draw(ops(table)), data.draw(deliveries))
-
-
-@pytest.mark.parametrize("table", DEFERRABLE, ids=str)
-@settings(max_examples=examples(50))
-@given(st.data())
-def test_two_rows_may_have_one_key_for_a_moment(table: Table, data: st.DataObject) -> None:
-    check(table, data.draw(ops(table)), data.draw(deliveries))
-
-
-@pytest.mark.parametrize("table", PARTIAL, ids=str)
-@settings(max_examples=examples(25))
-@given(st.data())
-def test_who_takes_a_key_evicts_its_holder(table: Table, data: st.DataObject) -> None:
-    check(table, data.draw(ops(table)), data.draw(deliveries))
-
-
-@pytest.mark.parametrize("table", PARTIAL_MULTISETS, ids=str)
-@settings(max_examples=examples(25))
-@given(st.data())
-def test_deletes_that_find_no_row_are_counted(table: Table, data: st.DataObject) -> None:
-    check(table, data.draw(ops(table)), data.draw(deliveries))
+    holds()
 
 
 @pytest.mark.parametrize("cut_at", [0, 4], ids=["in one file", "in two"])

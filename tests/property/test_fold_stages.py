@@ -68,19 +68,14 @@ def check(target: dict[int, Any], events: list[Event], how: tuple[list[int], int
     assert comparable(rows_by_stages(events, cuts, buckets, again)) == comparable(whole)
 
 
-@given(targets, histories(INSERT, UPDATE, DELETE), stages)
-def test_events_without_moves(target: dict[int, Any], events: list[Event], how: Any) -> None:
-    check(target, events, how)
-
-
-@given(targets, histories(INSERT, UPDATE, DELETE, MOVE, MOVE), stages)
-def test_events_with_moves(target: dict[int, Any], events: list[Event], how: Any) -> None:
-    check(target, events, how)
-
-
-@given(targets, histories(UPDATE, MOVE), stages)
-def test_chains_and_swaps_of_moves(target: dict[int, Any], events: list[Event], how: Any) -> None:
-    check(target, events, how)
+@pytest.mark.parametrize(
+    "actions",
+    [(INSERT, UPDATE, DELETE), (INSERT, UPDATE, DELETE, MOVE, MOVE), (UPDATE, MOVE)],
+    ids=["without moves", "with moves", "chains and swaps of moves"],
+)
+@given(data=st.data(), target=targets, how=stages)
+def test_events(actions: tuple[int, ...], data: st.DataObject, target: dict[int, Any], how: Any) -> None:
+    check(target, data.draw(histories(*actions)), how)
 
 
 @given(deferrable(keep=False, truncates=False), st.integers(100, 104), stages)

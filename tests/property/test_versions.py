@@ -96,24 +96,19 @@ def check(changes: list[Change], delivery: Delivery) -> None:
     assert table.rows == rows_of(versions_of(changes, keep=delivery.keep))
 
 
-@given(histories(INSERT, UPDATE, UPDATE, DELETE), deliveries)
-def test_versions_without_moves(changes: list[Change], delivery: Delivery) -> None:
-    check(changes, delivery)
-
-
-@given(histories(INSERT, UPDATE, UPDATE, DELETE, MOVE, MOVE), deliveries)
-def test_versions_of_rows_that_change_their_keys(changes: list[Change], delivery: Delivery) -> None:
-    check(changes, delivery)
-
-
-@given(histories(INSERT, UPDATE, UPDATE, DELETE, MOVE, TRUNCATE), deliveries)
-def test_versions_that_truncates_end(changes: list[Change], delivery: Delivery) -> None:
-    check(changes, delivery)
-
-
-@given(histories(UPDATE, MOVE), deliveries)
-def test_chains_and_swaps_of_moves(changes: list[Change], delivery: Delivery) -> None:
-    check(changes, delivery)
+@pytest.mark.parametrize(
+    "actions",
+    [
+        (INSERT, UPDATE, UPDATE, DELETE),
+        (INSERT, UPDATE, UPDATE, DELETE, MOVE, MOVE),
+        (INSERT, UPDATE, UPDATE, DELETE, MOVE, TRUNCATE),
+        (UPDATE, MOVE),
+    ],
+    ids=["without moves", "rows that change their keys", "truncates", "chains and swaps of moves"],
+)
+@given(data=st.data(), delivery=deliveries)
+def test_versions(actions: tuple[int, ...], data: st.DataObject, delivery: Delivery) -> None:
+    check(data.draw(histories(*actions)), delivery)
 
 
 class Whole:
@@ -220,24 +215,24 @@ def images(draw: st.DrawFn, *actions: int) -> list[Change]:
     return changes
 
 
-@given(images(ADD, ADD, REMOVE, REMOVE, TRUNCATE) | images(ADD, REMOVE), deliveries)
-def test_versions_of_equal_rows(changes: list[Change], delivery: Delivery) -> None:
-    table = Copies()
-    identity = Identity(Mode.MULTISET)
+@pytest.mark.parametrize(
+    ("mode", "changes_of"),
+    [
+        (Mode.MULTISET, images(ADD, ADD, REMOVE, REMOVE, TRUNCATE) | images(ADD, REMOVE)),
+        (Mode.APPEND, images(INSERT, INSERT, TRUNCATE)),
+    ],
+    ids=["equal rows", "rows that are only added"],
+)
+@given(data=st.data(), delivery=deliveries)
+def test_versions_of_copies(
+    mode: Mode, changes_of: st.SearchStrategy[list[Change]], data: st.DataObject, delivery: Delivery
+) -> None:
+    table, changes = Copies(), data.draw(changes_of)
     for run in runs_of(changes, delivery):
-        table.apply(run, keep=delivery.keep, identity=identity, buckets=delivery.buckets, cut=delivery.cut)
+        table.apply(run, keep=delivery.keep, identity=Identity(mode), buckets=delivery.buckets, cut=delivery.cut)
     versions, missing = copies_of(changes, keep=delivery.keep)
     assert rows_of(table.versions) == rows_of(versions)
     assert table.missing == missing
-
-
-@given(images(INSERT, INSERT, TRUNCATE), deliveries)
-def test_versions_of_rows_that_are_only_added(changes: list[Change], delivery: Delivery) -> None:
-    table = Copies()
-    identity = Identity(Mode.APPEND)
-    for run in runs_of(changes, delivery):
-        table.apply(run, keep=delivery.keep, identity=identity, buckets=delivery.buckets, cut=delivery.cut)
-    assert rows_of(table.versions) == rows_of(copies_of(changes, keep=delivery.keep)[0])
 
 
 @given(

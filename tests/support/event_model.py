@@ -15,7 +15,8 @@ import pyarrow as pa
 
 from walreplay.fold.events import ADD, REMOVE, Events, Identity, Mode, concat, from_ipc, image_hashes, rejoin, to_ipc
 from walreplay.fold.net_changes import NO_ROUTES, Routes, components, fold_events, links_of, route, rows_to_merge, split
-from walreplay.fold.reducing import DELETE, EXPECTED, INSERT, MOVE, UPDATE
+from walreplay.fold.reducing import DELETE, EXPECTED, MOVE, UPDATE
+from walreplay.fold.reducing import INSERT as INSERT
 
 NAMES: Final = ("key", "a", "b")
 KEYED: Final = Identity(Mode.KEYED, (0,))
@@ -155,18 +156,3 @@ def comparable(rows: Iterable[dict[str, Any]]) -> tuple[list[str], list[str]]:
             values = [f"of {row['b0']}" if row[f"k{n}"] else row[f"c{n}"] for n in (1, 2)]
             finals.append(repr([row["c0"], *values, row["lsn"], row["rescued"], row["unknown"]]))
     return sorted(bases), sorted(finals)
-
-
-__all__ = [
-    "ADD",
-    "DELETE",
-    "INSERT",
-    "MOVE",
-    "REMOVE",
-    "UPDATE",
-    "Event",
-    "comparable",
-    "merge",
-    "rows_at_once",
-    "rows_by_stages",
-]

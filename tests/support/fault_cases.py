@@ -18,7 +18,7 @@ FAULTS = Path(__file__).parents[1] / "faults"
 def fault_case(name: str) -> Case:
     """Return a case; its tables are told apart by their primary keys."""
     case = load(FAULTS / name)
-    tables = [{"identity_key": table["primary_key"], **table} for table in case.info["tables"]]
+    tables = [{"identity_key": table.get("primary_key", []), **table} for table in case.info["tables"]]
     return replace(case, info={**case.info, "tables": tables})
 
 

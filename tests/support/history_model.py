@@ -7,28 +7,18 @@ import random
 from bisect import bisect_right
 from collections.abc import Mapping
 from itertools import accumulate
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from support.captures import Case
-from support.readers import read
 from support.reference import Replay
 from support.truth import arrow_table, row_difference, row_images, source_tables
 from walreplay.lsn import POSTGRES_EPOCH_UNIX_MICROS
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 OWN = ("_rescued_data", "__START_AT", "__END_AT", "__start_lsn", "__end_lsn", "__ordinal", "__op")
 """What a history has behind its source's columns."""
-
-
-def history(spark: SparkSession, location: str | Path) -> pa.Table:
-    """Read a history."""
-    return read(location)
 
 
 def versions(table: pa.Table) -> list[tuple[Any, ...]]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -20,6 +19,7 @@ from psycopg import sql
 from support.hostile_names import NAMES, SUFFIXED
 from support.postgres import Server
 from support.truth import SourceTable
+from support.waiting import wait_until
 from support.workload import SETUP, meanwhile, run_workload
 from walreplay.lsn import format_lsn
 from walreplay.names import fold
@@ -237,7 +237,8 @@ def subscribe(publisher: Server, subscriber: Server, one: Published) -> None:
 def wait_until_copied(subscriber: Server, one: Published) -> None:
     """Wait until all tables of a subscription are as far as it is."""
     subscriber.database = one.name
-    _wait(subscriber, "SELECT bool_and(srsubstate = 'r') FROM pg_subscription_rel", "copied")
+    query = "SELECT bool_and(srsubstate = 'r') FROM pg_subscription_rel"
+    wait_until(lambda: subscriber.value(query), "the tables", subscriber.log.read_text, patience=_PATIENCE)
 
 
 def wait_until_replayed(publisher: Server, subscriber: Server, sets: Sequence[Published]) -> None:
@@ -247,7 +248,7 @@ def wait_until_replayed(publisher: Server, subscriber: Server, sets: Sequence[Pu
     names = ", ".join(f"'{one.name}'" for one in sets)
     query = f"SELECT count(*) = {len(sets)} FROM pg_stat_replication"
     query += f" WHERE application_name IN ({names}) AND replay_lsn >= '{lsn}'"
-    _wait(publisher, query, "replayed", subscriber.log)
+    wait_until(lambda: publisher.value(query), "all changes", subscriber.log.read_text, patience=_PATIENCE)
 
 
 def tables_of(subscriber: Server, one: Published) -> list[SourceTable]:
@@ -271,13 +272,6 @@ def sent_tables(server: Server, one: Published) -> list[SourceTable]:
         columns = tuple(column for column in table.columns if column.name in sent)
         found.append(replace(table, columns=columns, rows=[]))
     return found
-
-
-def _wait(server: Server, query: str, what: str, log: Any = None) -> None:
-    deadline = time.monotonic() + _PATIENCE
-    while not server.value(query):
-        assert time.monotonic() < deadline, f"not {what}: {(log or server.log).read_text()[-4000:]}"
-        time.sleep(0.05)
 
 
 _FAILURES: Final = (psycopg.errors.UniqueViolation, psycopg.errors.DeadlockDetected)

@@ -22,6 +22,7 @@ import psycopg
 from psycopg import pq
 
 from support.postgres import Server
+from support.waiting import wait_until
 from walreplay.errors import TruncatedMessage
 from walreplay.lsn import format_lsn, parse_lsn
 from walreplay.protocol import messages as m
@@ -116,7 +117,7 @@ class Recorder(ABC):
         query = "SELECT coalesce(bool_and(sent_lsn >= %s::pg_lsn), false) FROM pg_stat_replication"
         lsn = format_lsn(self.server.lsn())
         self.flush()
-        _wait(lambda: self.server.value(query, lsn) or self._ended(), f"{lsn} to be sent")
+        wait_until(lambda: self.server.value(query, lsn) or self._ended(), f"{lsn} to be sent")
         time.sleep(0.1)  # until it is in the file
 
     def flush(self) -> None:
@@ -150,7 +151,7 @@ class Recorder(ABC):
 
     def _wait_until_idle(self) -> None:
         query = "SELECT NOT active FROM pg_replication_slots WHERE slot_name = %s"
-        _wait(lambda: self.server.value(query, SLOT), "the end of the session")
+        wait_until(lambda: self.server.value(query, SLOT), "the end of the session")
 
 
 class PgRecvlogical(Recorder):
@@ -207,11 +208,11 @@ class PgRecvlogical(Recorder):
         self._check()
         self._known_losses += 1
         restart()
-        _wait(lambda: self._losses() >= self._known_losses, "pg_recvlogical to notice")
+        wait_until(lambda: self._losses() >= self._known_losses, "pg_recvlogical to notice")
         # It waits for five seconds, so the file is as the last session left it.
         self._mark()
         query = "SELECT active FROM pg_replication_slots WHERE slot_name = %s"
-        _wait(lambda: self.server.value(query, SLOT), "pg_recvlogical to reconnect")
+        wait_until(lambda: self.server.value(query, SLOT), "pg_recvlogical to reconnect")
 
     def rotate(self) -> None:
         """Go on with the same session in a new file, as logrotate makes it do."""
@@ -223,7 +224,7 @@ class PgRecvlogical(Recorder):
         assert self._process is not None
         if self._interval == 1:
             query = "SELECT confirmed_flush_lsn >= %s::pg_lsn FROM pg_replication_slots WHERE slot_name = %s"
-            _wait(lambda: self.server.value(query, format_lsn(lsn), SLOT) or self._ended(), "the end")
+            wait_until(lambda: self.server.value(query, format_lsn(lsn), SLOT) or self._ended(), "the end")
             self.stop()
         else:
             self.stop()
@@ -285,7 +286,7 @@ class Walsender(Recorder):
         self._interval = interval
 
     def complete(self, lsn: int) -> None:
-        _wait(lambda: self._position >= lsn or self._ended(), "the end")
+        wait_until(lambda: self._position >= lsn or self._ended(), "the end")
         self.lose()
         self.next_file()
 
@@ -392,13 +393,6 @@ def _consume(connection: pq.abc.PGconn) -> bool:
     except Exception:
         return False
     return True
-
-
-def _wait(condition: Callable[[], Any], what: str) -> None:
-    deadline = time.monotonic() + _PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, f"waited in vain for {what}"
-        time.sleep(0.02)
 
 
 def _confirmed(data: bytes, framing: Framing, lsn: int) -> int:

@@ -83,8 +83,8 @@ class Scenario:
     origins: bool = False
     undecided: bool = True
     breaks: tuple[Break, ...] = ()
-    transactions: int = 3
-    rows: int = 300
+    transactions: int = 2
+    rows: int = 200
 
     @property
     def protocol(self) -> int:

@@ -1,3 +1,5 @@
+from typing import get_args
+
 import pytest
 
 from support.captures import case, cases
@@ -7,27 +9,7 @@ from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
 from walreplay.protocol.writer import frame
 
-_NAMES = {
-    "B": "Begin",
-    "C": "Commit",
-    "I": "Insert",
-    "U": "Update",
-    "D": "Delete",
-    "R": "Relation",
-    "T": "Truncate",
-    "Y": "Type",
-    "O": "Origin",
-    "M": "Message",
-    "S": "StreamStart",
-    "E": "StreamStop",
-    "c": "StreamCommit",
-    "A": "StreamAbort",
-    "b": "BeginPrepare",
-    "P": "Prepare",
-    "K": "CommitPrepared",
-    "r": "RollbackPrepared",
-    "p": "StreamPrepare",
-}
+_NAMES = {kind.tag: kind.__name__ for kind in get_args(m.AnyMessage)}
 
 
 @pytest.mark.parametrize(

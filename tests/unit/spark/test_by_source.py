@@ -108,10 +108,6 @@ def test_when_it_is_interrupted_no_further_stage_begins() -> None:
         source.progress.stage("decode", None)
         seen.append("it went on")
 
-    class Watched(Told):
-        def done(self) -> None:
-            super().done()
-
     def until_it_is_told() -> None:
         # The call that was interrupted says so to the others before it waits for them.
         threading.Event().wait(0.5)
@@ -119,7 +115,7 @@ def test_when_it_is_interrupted_no_further_stage_begins() -> None:
 
     threading.Thread(target=until_it_is_told).start()
     with pytest.raises(KeyboardInterrupt):
-        each_source(OWN, sources("a", "b"), work, at_once=2, progress=Watched())
+        each_source(OWN, sources("a", "b"), work, at_once=2, progress=Told())
     assert seen == ["it went on as far as the next stage"]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from support.captures import Case, load
+from support.fault_cases import FAULTS
 from support.mirror_model import MirrorModel
 from support.runs import cut, grown_to, plan_runs, staged
 from support.truth import source_table
@@ -26,8 +26,6 @@ from walreplay.protocol.framing import Framing
 from walreplay.protocol.writer import frame
 from walreplay.stream.plan import Plan
 from walreplay.table.versions import Catalogue
-
-FAULTS = Path(__file__).parents[2] / "faults"
 
 KEYS = {
     "full_default": ("id", "created"),

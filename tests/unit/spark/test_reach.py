@@ -21,10 +21,6 @@ _HADOOP = "org.apache.hadoop.fs.s3a."
 _KEYS = {"fs.s3a.access.key": "a", "fs.s3a.secret.key": "s"}
 
 
-def _of(uri: str, told: Mapping[str, str]) -> StoreFolder | None:
-    return store_of(uri, told)
-
-
 @pytest.mark.parametrize(
     ("told", "options"),
     [
@@ -84,7 +80,7 @@ def _of(uri: str, told: Mapping[str, str]) -> StoreFolder | None:
     ],
 )
 def test_s3_is_reached_as_spark_reaches_it(told: Mapping[str, str], options: Mapping[str, str | bool]) -> None:
-    store = _of("s3a://lake/mirror/", told)
+    store = store_of("s3a://lake/mirror/", told)
     assert store is not None
     assert (store.kind, store.path, store.uri) == ("S3FileSystem", "lake/mirror", "s3a://lake/mirror")
     assert dict(store.options) == options
@@ -120,7 +116,7 @@ _OTHERS = (
     ],
 )
 def test_with_any_other_setting_a_place_is_left_to_spark(told: Mapping[str, str]) -> None:
-    assert _of("s3a://lake/mirror", told) is None
+    assert store_of("s3a://lake/mirror", told) is None
 
 
 @pytest.mark.parametrize(
@@ -144,7 +140,7 @@ def test_with_any_other_setting_a_place_is_left_to_spark(told: Mapping[str, str]
     ],
 )
 def test_other_places_are_left_to_spark(uri: str) -> None:
-    assert _of(uri, _KEYS) is None
+    assert store_of(uri, _KEYS) is None
 
 
 _EMR = "com.amazon.ws.emr.hadoop.fs.EmrFileSystem"
@@ -171,7 +167,7 @@ _EMR = "com.amazon.ws.emr.hadoop.fs.EmrFileSystem"
 def test_a_place_is_reached_if_the_class_that_spark_has_for_it_is_known(
     uri: str, told: Mapping[str, str], is_reached: bool
 ) -> None:
-    store = _of(uri, {**_KEYS, **told})
+    store = store_of(uri, {**_KEYS, **told})
     assert (store is not None) == is_reached
     # It is named as Spark names it; keys and endpoint are those of S3A.
     assert store is None or store.uri == uri
@@ -224,7 +220,7 @@ _BOX = f"abfss://box@{_HOST}/lake"
 def test_other_stores_are_reached_if_arrow_has_what_it_needs(
     uri: str, told: Mapping[str, str], kind: str | None, options: Mapping[str, str | bool]
 ) -> None:
-    store = _of(uri, told)
+    store = store_of(uri, told)
     assert (store and store.kind, {} if store is None else dict(store.options)) == (kind, options)
     assert store is None or store.uri == uri
 
@@ -242,7 +238,7 @@ def _driver(**properties: str) -> Any:
 
 def _at(endpoint: str, bucket: str = "lake", *, by_path: bool = True) -> StoreFolder:
     told = {**_KEYS, "fs.s3a.endpoint": f"http://{endpoint}", "fs.s3a.path.style.access": str(by_path).lower()}
-    store = _of(f"s3a://{bucket}/t", told)
+    store = store_of(f"s3a://{bucket}/t", told)
     assert store is not None
     return store
 

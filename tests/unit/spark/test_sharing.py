@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
+from support.evolutions import TYPES, evolve
 from walreplay.config import Settings
 from walreplay.config.selection import MetadataNames, Share, metadata_of
 from walreplay.delta.commits import CommitId
@@ -31,26 +32,11 @@ from walreplay.table.sharing import (
     with_needed,
 )
 from walreplay.table.table_run import is_own, table_schema
-from walreplay.types import resolve
 from walreplay.writing import shared_table as sharing
 from walreplay.writing.shared_table import in_turn, moves_values
 
 EU = Share("__source", "eu")
 TARGET = Target.parse("/m")
-TYPES = {name: resolve(oid, -1, {}) for name, oid in (("int", 23), ("bigint", 20), ("text", 25))}
-
-
-def evolve(before, after):
-    """Follow a table's columns, each a name with a type behind a colon."""
-    shapes = []
-    for text in (before, after):
-        parts = (item.partition(":") for item in text.split())
-        shapes.append([SourceColumn(name, name, TYPES[kind or "int"]) for name, _, kind in parts])
-    first = Evolution(None, Policy())
-    first.take(shapes[0])
-    evolution = Evolution(first.shape, Policy())
-    evolution.take(shapes[1])
-    return evolution
 
 
 def entry(name, share=EU, *, aside=False):

@@ -1,4 +1,7 @@
-"""Dates and times in binary format, which count from 2000-01-01."""
+"""Dates, times and intervals in binary format; dates count from 2000-01-01.
+
+The types that ended with PostgreSQL 11 count from 1970.
+"""
 
 from struct import pack
 
@@ -6,20 +9,22 @@ import pytest
 
 from walreplay.errors import ValueFormatError
 from walreplay.types.datetime import (
+    abstime_text,
     clock_text,
     date_text,
+    interval_text,
+    reltime_text,
     time_text,
     timestamp_text,
     timestamptz_text,
     timetz_text,
+    tinterval_text,
 )
 
-DAY = 86_400_000_000
-
-
-@pytest.mark.parametrize(
-    ("days", "text"),
-    [
+SECOND = 1_000_000
+DAY = 86_400 * SECOND
+TEXTS = {
+    (date_text, "!i"): [
         (0, "2000-01-01"),
         (59, "2000-02-29"),
         (-1, "1999-12-31"),
@@ -31,14 +36,7 @@ DAY = 86_400_000_000
         (2**31 - 1, "infinity"),
         (-(2**31), "-infinity"),
     ],
-)
-def test_a_date(days, text):
-    assert date_text(pack("!i", days)) == text
-
-
-@pytest.mark.parametrize(
-    ("micros", "text"),
-    [
+    (timestamp_text, "!q"): [
         (0, "2000-01-01 00:00:00"),
         (1, "2000-01-01 00:00:00.000001"),
         (-500_000, "1999-12-31 23:59:59.5"),
@@ -47,32 +45,67 @@ def test_a_date(days, text):
         (2**63 - 1, "infinity"),
         (-(2**63), "-infinity"),
     ],
-)
-def test_a_timestamp(micros, text):
-    assert timestamp_text(pack("!q", micros)) == text
+    # In UTC.
+    (timestamptz_text, "!q"): [
+        (0, "2000-01-01 00:00:00+00"),
+        (-730_120 * DAY, "0001-12-31 00:00:00+00 BC"),
+        (2**63 - 1, "infinity"),
+    ],
+    (time_text, "!q"): [
+        (0, "00:00:00"),
+        (DAY, "24:00:00"),
+        (3_723_040_000, "01:02:03.04"),
+        (DAY - 1, "23:59:59.999999"),
+    ],
+    # The zone is sent in seconds to the west.
+    (timetz_text, "!qi"): [
+        (0, 0, "00:00:00+00"),
+        (0, -3600, "00:00:00+01"),
+        (0, 12_600, "00:00:00-03:30"),
+        (0, -57_599, "00:00:00+15:59:59"),
+        (0, 15, "00:00:00-00:00:15"),
+    ],
+    # Microseconds, days and months, each of which has its own sign.
+    (interval_text, "!qii"): [
+        (0, 0, 0, "00:00:00"),
+        (0, 0, 12, "1 year"),
+        (0, 0, -12, "-1 years"),
+        (14_706_700_000, 3, 14, "1 year 2 mons 3 days 04:05:06.7"),
+        (0, 1, -1, "-1 mons +1 day"),
+        (7200 * SECOND, -1, 0, "-1 days +02:00:00"),
+        (-SECOND, 1, 0, "1 day -00:00:01"),
+        (-1, 0, -11, "-11 mons -00:00:00.000001"),
+        (2**63 - 1, 0, 0, "2562047788:00:54.775807"),
+        (0, 0, -(2**31), "-178956970 years -8 mons"),
+        (2**63 - 1, 2**31 - 1, 2**31 - 1, "infinity"),
+        (-(2**63), -(2**31), -(2**31), "-infinity"),
+    ],
+    (abstime_text, "!i"): [
+        (0, "1970-01-01 00:00:00+00"),
+        (-1, "1969-12-31 23:59:59+00"),
+        (0x7FFF_FFFC, "infinity"),
+        (-(2**31), "-infinity"),
+        (0x7FFF_FFFE, "invalid"),
+    ],
+    (reltime_text, "!i"): [
+        (0, "00:00:00"),
+        (90_061, "1 day 01:01:01"),
+        (31_557_600 + 30 * 86_400, "1 year 1 mon"),
+        (-60, "-00:01:00"),
+    ],
+    (tinterval_text, "!iii"): [
+        (1, 0, 1, '["1970-01-01 00:00:00+00" "1970-01-01 00:00:01+00"]'),
+        (0, 0, 1, '["Undefined Range"]'),
+    ],
+}
 
 
 @pytest.mark.parametrize(
-    ("micros", "text"),
-    [(0, "2000-01-01 00:00:00+00"), (-730_120 * DAY, "0001-12-31 00:00:00+00 BC"), (2**63 - 1, "infinity")],
+    ("write", "layout", "fields", "text"),
+    [(write, layout, fields, text) for (write, layout), rows in TEXTS.items() for *fields, text in rows],
 )
-def test_a_timestamptz_is_in_utc(micros, text):
-    assert timestamptz_text(pack("!q", micros)) == text
-
-
-@pytest.mark.parametrize(
-    ("micros", "text"),
-    [(0, "00:00:00"), (DAY, "24:00:00"), (3_723_040_000, "01:02:03.04"), (DAY - 1, "23:59:59.999999")],
-)
-def test_a_time(micros, text):
-    assert time_text(pack("!q", micros)) == text
-
-
-@pytest.mark.parametrize(
-    ("west", "zone"), [(0, "+00"), (-3600, "+01"), (12_600, "-03:30"), (-57_599, "+15:59:59"), (15, "-00:00:15")]
-)
-def test_the_zone_of_a_timetz_is_sent_in_seconds_to_the_west(west, zone):
-    assert timetz_text(pack("!qi", 0, west)) == f"00:00:00{zone}"
+def test_a_value_is_written_as_the_server_writes_it(write, layout, fields, text):
+    assert write(pack(layout, *fields)) == text
 
 
 def test_the_hours_of_a_clock_have_no_limit():
@@ -92,6 +125,8 @@ def test_the_hours_of_a_clock_have_no_limit():
         (time_text, pack("!q", -1)),
         (timetz_text, pack("!qi", 0, 57_600)),
         (timetz_text, pack("!q", 0)),
+        (interval_text, b"\0" * 12),
+        (tinterval_text, pack("!iii", 2, 0, 1)),
     ],
 )
 def test_what_no_server_sends_is_refused(write, data):
