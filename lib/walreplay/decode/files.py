@@ -338,15 +338,13 @@ def _scan_guessed(scan: FileScan, data: memoryview, framing: Framing | None) -> 
     is_session = framing is Framing.PGCOPY and start == 0 and bytes(data[:4]) == PGCOPY_SIGNATURE[:4]
     place = Place(framing) if is_session else None
     scanner = Scanner(framing, place=place, streaming=streaming, codec=scan.codec)
-    try:
+    # The guess may be wrong, not the file.  A scan from the true start will show it.
+    with suppress(CaptureError):
         summary = scanner.scan(data, start)
         # Even if a session may begin there, the bytes before it are not known.
         summary.exact = False
         if not scanner.broke:
             _end_scan(scan, data, (Part(summary, new_session=is_session),))
-    except CaptureError:
-        # The guess may be wrong, not the file.  A scan from the true start will show it.
-        return
 
 
 def _scan_behind_gap(scan: FileScan, data: memoryview, place: Place) -> None:
@@ -379,8 +377,7 @@ def parts_of_guess(scan: FileScan, place: Place, tail: bytes) -> tuple[Part, ...
     if tail and may_begin(memoryview(scan.head), place.framing):
         # The file may continue a message, or begin a session.  Only an exact scan tests both readings.
         return None
-    seam = tail + scan.head
-    parts: tuple[Part, ...] = ()
+    seam, parts = tail + scan.head, tuple[Part, ...]()
     if seam:
         scanner = Scanner(place.framing, place=place, codec=scan.codec)
         scanner.closed = True
@@ -399,8 +396,17 @@ def parts_of_guess(scan: FileScan, place: Place, tail: bytes) -> tuple[Part, ...
         place = place.new_session()
     if not _continues(place, part.summary):
         return None
+    if part.summary.place is None:
+        # Only now it is known which transaction is open at the end; the unfinished message must not hold its end.
+        try:
+            check_tail(memoryview(scan.tail), 0, place, scan.codec)
+        except CaptureError:
+            return None
     if place.stream is not None:
-        part = replace(part, summary=_named(part.summary, place.stream))
+        # Which transaction's the blocks are that are open at the guessed start is known now.
+        xid, items = place.stream, part.summary.items
+        items = [replace(one, xid=xid) if isinstance(one, Block) and one.xid == -1 else one for one in items]
+        part = replace(part, summary=replace(part.summary, items=items))
     return (*parts, part)
 
 
@@ -426,9 +432,3 @@ def _continues(place: Place, summary: Summary) -> bool:
     if summary.place.transaction is not None and begins is None:
         begins = summary.place.transaction.final_lsn
     return open_ is None and (begins is None or begins > max(place.last_lsn, place.high_lsn))
-
-
-def _named(summary: Summary, xid: int) -> Summary:
-    """Fill in the xid of the blocks that are open at a guessed start, which is known now."""
-    items = [replace(item, xid=xid) if isinstance(item, Block) and item.xid == -1 else item for item in summary.items]
-    return replace(summary, items=items)
