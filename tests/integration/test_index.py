@@ -28,6 +28,8 @@ from walreplay.archive.facts import values_of
 from walreplay.archive.index import ArchiveIndex, home_of, table_of
 from walreplay.cli import main
 from walreplay.config import Settings
+from walreplay.delta import statements as delta
+from walreplay.delta.target import TableName
 from walreplay.errors import ConfigError, OrderError, TargetError
 from walreplay.job import scanning
 from walreplay.protocol import messages as m
@@ -521,6 +523,26 @@ def test_an_index_that_may_no_longer_be_written_is_a_warning_of_runs(
         report = walreplay.apply(spark, archive, tmp_path / "mirror")
     assert report.transactions == 105
     assert "was not written to the index" in report.warnings[0]
+
+
+def test_rows_that_could_not_be_read_once_are_not_taken_for_none(
+    spark: SparkSession, archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    walreplay.index(spark, archive)
+    monkeypatch.setattr(scanning, "LEAST_INDEXED", 0)
+    read, fails = delta.read, ["storage was away"]
+
+    def failing(own: SparkSession, table: TableName, *more: Any) -> Any:
+        if fails and "_walreplay_index" in table.text:
+            raise OSError(5, fails.pop())
+        return read(own, table, *more)
+
+    monkeypatch.setattr(delta, "read", failing)
+    report = walreplay.apply(spark, archive, tmp_path / "mirror")
+    assert (report.transactions, len(report.warnings), fails) == (105, 1, [])
+    assert "storage was away" in report.warnings[0]
+    # The run has found them there when it wrote what it had found itself.
+    assert len(rows_of(spark, archive / "_walreplay_index")) == 7
 
 
 def test_a_file_in_the_way_of_an_index_is_named(spark: SparkSession, archive: Path) -> None:

@@ -283,6 +283,26 @@ def test_rows_that_a_gap_has_kept_give_way_in_later_runs_too(spark: SparkSession
     assert [(one.id, one.body) for one in rows] == [(1, "new"), (2, "x"), (3, "x")]
 
 
+def test_rows_that_a_rebuild_with_a_gap_has_brought_back_give_way_in_later_runs(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    captures, target = tmp_path / "captures", tmp_path / "mirror"
+    full = m.Relation(9, "public", "t", "f", tuple(m.Column(one.name, one.type_oid, -1, True) for one in TABLE.columns))
+    config = {"objects": [{"table": {"source_schema": "public", "source_table": "t", "keys": ["id"]}}]}
+    write(captures, "a.bin", transaction(100, full, row(1, "old"), row(2)))
+    write(captures, "b.bin", transaction(200, full, m.Delete(9, old=row(1, "old").new)))
+    write(captures, "c.bin", transaction(300, full, row(3)))
+    apply(spark, captures, target, config)
+    (captures / "b.bin").unlink()
+    walreplay.rebuild(spark, captures, target, ".*", config=Settings.from_mapping(config).allowing_gaps())
+    rows = collect(mirror_tables(target)["public.t"], "id", "body")
+    assert [(one.id, one.body) for one in rows] == [(1, "old"), (2, "x"), (3, "x")]
+    write(captures, "d.bin", transaction(400, row(1, "new")))
+    apply(spark, captures, target, config)
+    rows = collect(mirror_tables(target)["public.t"], "id", "body")
+    assert [(one.id, one.body) for one in rows] == [(1, "new"), (2, "x"), (3, "x")]
+
+
 def test_a_file_that_an_open_transaction_needs_has_to_stay(spark: SparkSession, tmp_path: Path) -> None:
     captures, target = tmp_path / "captures", tmp_path / "mirror"
     block = [m.StreamStart(7, True), m.Relation(9, *_shape(), xid=7), _with_xid(row(1), 7), m.StreamStop()]

@@ -439,7 +439,7 @@ class ArchiveIndex:
         return same and row.scan_bytes > 0
 
     def _read(self, names: Sequence[str] | None = None) -> dict[str, _Row]:
-        """Return the rows without their scans, by name.
+        """Return the rows without their scans, by name; what could not be read is read again by the next call.
 
         Args:
             names: those that are asked for; of some, the files of the table are not read that cannot have them.
@@ -447,20 +447,20 @@ class ArchiveIndex:
         wanted = None if names is None or len(names) > _FEW_NAMES else frozenset(names)
         if self._rows is not None and (self._names is None or (wanted is not None and wanted <= self._names)):
             return self._rows
-        self._rows, self._names, self._seen = {}, wanted, self._version()
+        self._rows, found, self._seen = None, dict[str, _Row](), self._version()
         with index_errors(self._table.text), session_with(self._spark, delta.FEW_ROWS) as spark:
             if not delta.exists(spark, self._table):
-                self._names = None
-                return self._rows
+                self._rows, self._names = found, None
+                return found
             kept = delta.read(spark, self._table)
             if wanted is not None:
                 kept = kept.where(f.col("name").isin(sorted(wanted)))
             rows = kept.selectExpr(*_KEPT).collect()
             for row in sorted(rows, key=lambda row: row.at):
                 kept_as = row.facts, row.scanned_as, row.scanned_at, row.scan_bytes
-                self._rows[row.name] = _Row(row.length, row.modified, row.checksum, *kept_as)
-            self._has_doubles = len(self._rows) < len(rows)
-        return self._rows
+                found[row.name] = _Row(row.length, row.modified, row.checksum, *kept_as)
+        self._rows, self._names, self._has_doubles = found, wanted, len(found) < len(rows)
+        return found
 
     def _version(self) -> int | None:
         """Return the table's newest version, or -1 if there is none; None if only Spark can tell."""

@@ -269,7 +269,7 @@ def backfill(
         metrics: see `apply`; of tables that are made again as by `walreplay.rebuild`, the ledger alone has them.
 
     Raises:
-        ConfigError: both an LSN and a time are given, or one cannot be read; or mirrors are to begin at an LSN.
+        ConfigError: both an LSN and a time are given, or one cannot be read; or ``from_lsn`` with a mirror or history.
         TargetError: the target is behind that end already.
         WalReplayError: as `apply` does.
     """

@@ -368,7 +368,7 @@ class Rebuilding:
             # Another run has come to its end since; what it has applied comes to the side target too.
             state, side = locked, self._side(locked)
             made, report = self._beside(side).make(_checked(state))
-        return self._put_in_place(_checked(state), side, made.tables, report)
+        return self._put_in_place(_with_gaps_of(_checked(state), made), side, made.tables, report)
 
     def _beside(self, side: Side) -> MakingBeside:
         return MakingBeside(self.context, self.captures, side, None if self.late is None else self.late.load.at_lsn)
@@ -683,3 +683,10 @@ class Rebuilding:
 def _checked(state: State | None) -> State:
     assert state is not None
     return state
+
+
+def _with_gaps_of(state: State, made: State) -> State:
+    """Note that the target may have rows that a gap has kept, if what was made beside it may."""
+    if state.resume is None or made.resume is None or not made.resume.has_gaps:
+        return state
+    return replace(state, resume=replace(state.resume, has_gaps=True))
