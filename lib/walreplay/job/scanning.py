@@ -384,7 +384,7 @@ class Scanning:
             recording.take(stitch, file, scan)
         if file.path in self.holes and not is_open:
             # If an open transaction or message continues here, nothing is missing.
-            self._note_hole(self.holes[file.path], file.path)
+            self._note_hole(self.holes[file.path], file.path, stitch)
         if self.follow is not None:
             self.follow(stitch)
         self.run.progress.advance()
@@ -478,14 +478,10 @@ class Scanning:
             way.behind_gaps.add(path)
         return scan
 
-    def _note_hole(self, problem: str, path: str) -> None:
+    def _note_hole(self, problem: str, path: str, stitch: Stitch) -> None:
         if not self.run.settings.allow_gaps:
-            raise OrderError(
-                problem,
-                path=path,
-                remedy=HOLE_REMEDY,
-            )
-        self.run.warnings.append(f"{path}: {problem} (gaps are allowed)")
+            raise OrderError(problem, path=path, remedy=HOLE_REMEDY)
+        stitch.state.go_over(f"{path}: {problem}")
 
     def _check_unchanged(self, resume: Resume | None, scans: Mapping[str, FileScan]) -> None:
         """Refuse to continue in a file whose already applied part has changed."""

@@ -223,7 +223,7 @@ class StitchState:
         ended: the files continue with a transaction that is too late for the run.
         decided: the streamed and prepared transactions that have committed.
         parts: of the file that was added last, as they were joined.
-        left_out: what proved that something is missing, where gaps are allowed.
+        left_out: what proved that something is missing, where gaps are allowed; ``has_gaps`` is a `Resume`'s.
         layouts: what is announced of tables outside of streamed transactions.
     """
 
@@ -253,6 +253,7 @@ class StitchState:
     warnings: list[str] = field(default_factory=list)
     parts: tuple[Part, ...] = ()
     left_out: list[OrderError] = field(default_factory=list)
+    has_gaps: bool = False
     layouts: Layouts = field(default_factory=Layouts)
 
     def __post_init__(self) -> None:
@@ -261,7 +262,7 @@ class StitchState:
             return
         self.place, self.after_lsn = resume.place, resume.place.high_lsn
         self.cut = {one.xid: one for one in resume.cut}
-        self.tail_at, self.awaited = (resume.path, resume.offset), resume.awaited
+        self.tail_at, self.awaited, self.has_gaps = (resume.path, resume.offset), resume.awaited, resume.has_gaps
         self.seen[resume.path] = Seen(resume.length, resume.fingerprint, -1)
         self.partitions.take_up(resume)
         self.versions.take_up(resume)
@@ -273,6 +274,11 @@ class StitchState:
     def tail(self) -> bytes:
         """The unfinished bytes at the end of the last file."""
         return self.unfinished.data
+
+    def go_over(self, gap: str) -> None:
+        """Go on over a gap, with a warning."""
+        self.has_gaps = True
+        self.warnings.append(f"{gap} (gaps are allowed)")
 
     def copied(self) -> StitchState:
         """Return the same state, which does not change with this one: a file that cannot be added leaves it halfway."""
@@ -685,7 +691,7 @@ def check_rows(state: StitchState, parts: tuple[Part, ...], path: str) -> None:
                 error = OrderError(_fewer_rows(open_.xid), path=path, offset=0, remedy=_COPY)
                 if not state.allow_gaps:
                     raise error
-                state.warnings.append(f"{path}: {error.problem}; it is applied as it is (gaps are allowed)")
+                state.go_over(f"{path}: {error.problem}; it is applied as it is")
             return
         if summary.exact and summary.place is not None:
             open_, total = summary.place.transaction, 0
@@ -697,7 +703,7 @@ def lacks_rows(state: StitchState, xid: int, lsn: int | None, rows: XidCounts, a
     """Return whether a transaction that is whole has fewer rows than a session before has brought of it.
 
     Args:
-        lsn: see `Cut`.
+        lsn: see `CutOff`.
     """
     cut = state.cut.get(xid)
     return cut is not None and cut.lsn == lsn and cut.has_more_than(rows, aborted)
@@ -777,4 +783,4 @@ def _refuse(state: StitchState, walked: Walk, at: int, problem: str, remedy: str
     if not state.allow_gaps:
         raise error
     state.left_out.append(error)
-    state.warnings.append(f"{path}, offset {offset:,}: {problem}; it is left out (gaps are allowed)")
+    state.go_over(f"{path}, offset {offset:,}: {problem}; it is left out")

@@ -90,7 +90,7 @@ def resume_at(state: StitchState, place: Place) -> Resume:
         seeming=state.partitions.seeming if open_ is None else (),
         layouts=layouts,
         top_time=state.resume.top_time if state.resume else None,
-        has_gaps=state.allow_gaps or (state.resume is not None and state.resume.has_gaps),
+        has_gaps=state.has_gaps,
     )
 
 
@@ -437,7 +437,7 @@ class Stitch:
         """
         state = self._state
         assert state.place is not None
-        state.warnings.append(f"{path}: {problem}; what was open before is left out (gaps are allowed)")
+        state.go_over(f"{path}: {problem}; what was open before is left out")
         if state.place.transaction is not None and state.place.transaction.gid is None:
             self._forget_cut(state.place.transaction, state.place)
         state.open.lose()
