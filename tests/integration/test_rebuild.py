@@ -15,11 +15,13 @@ import walreplay
 from support.captures import case
 from support.extent import further
 from support.killed_run import run_until_killed
+from support.moments import outputs_at
 from support.readers import collect, read
 from support.small_mirror import INT4, TEXT, SmallMirror, forget, relation, row, runs_of
 from support.stopped_run import StoppedError
 from support.truth import assert_mirror_equals, mirror_tables
 from walreplay.errors import ConfigError, OrderError, TargetError
+from walreplay.names import Output, RowKind
 from walreplay.protocol import messages as m
 from walreplay.report import RunReport
 from walreplay.session import steps
@@ -71,12 +73,13 @@ def fill(small: SmallMirror, **config: Any) -> None:
 
 
 def held(spark: SparkSession, target: str | Path) -> dict[str, Counter[str]]:
-    """Return the rows of a target's tables, those of change logs with all their columns."""
+    """Return the rows of a target's tables, those of mirrors without the commits that wrote them last."""
     found = {}
-    for name, location in mirror_tables(target).items():
-        own = () if name.endswith("__changes") else ("__commit_lsn", "__commit_ts")
-        columns = [column for column in read(location).column_names if column not in own]
-        found[name] = Counter(str(one) for one in collect(location, *columns))
+    for output, tables in outputs_at(Path(target)).items():
+        own = ("__commit_lsn", "__commit_ts") if Output(output).rows is RowKind.CURRENT else ()
+        for name, location in tables.items():
+            columns = [column for column in read(location).column_names if column not in own]
+            found[f"{name} ({output})"] = Counter(str(one) for one in collect(location, *columns))
     return found
 
 

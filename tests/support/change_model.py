@@ -13,6 +13,7 @@ import walreplay
 from support.readers import read
 from walreplay.archive.messages import transcribe
 from walreplay.decode.change_batch import ChangeBatch
+from walreplay.names import Output
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -119,7 +120,7 @@ def _local(path: str) -> str:
 
 def logs_of(report: walreplay.RunReport) -> dict[str, str]:
     """Return where the change logs are that a run has written to, by their source tables' names."""
-    suffix = " (changelog)"
+    suffix = Output.CHANGELOG.suffix
     return {one.name.removesuffix(suffix): one.location for one in report.tables if one.name.endswith(suffix)}
 
 

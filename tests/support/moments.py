@@ -12,19 +12,20 @@ from support.captures import Case
 from support.reference import Replay, replay_of
 from support.truth import assert_equal, mirror_tables, read_tables, source_tables
 from walreplay.lsn import POSTGRES_EPOCH, format_lsn, parse_lsn
+from walreplay.names import Output
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_SUFFIXES = {"history": "__history", "changelog": "__changes"}
-
 
 def outputs_at(target: Path) -> Mapping[str, dict[str, Path]]:
     """List the tables of a target by their output, each with its source table's name."""
-    found: dict[str, dict[str, Path]] = {"mirror": {}, **{output: {} for output in _SUFFIXES}}
+    suffixes = {output: output.table.removeprefix("{table}") for output in Output}
+    found: dict[str, dict[str, Path]] = {output.value: {} for output in Output}
     for name, location in mirror_tables(target).items():
-        output = next((one for one, suffix in _SUFFIXES.items() if name.endswith(suffix)), "mirror")
-        found[output][name.removesuffix(_SUFFIXES.get(output, ""))] = location
+        # The mirror's is empty.
+        output = max((one for one in Output if name.endswith(suffixes[one])), key=lambda one: len(suffixes[one]))
+        found[output.value][name.removesuffix(suffixes[output])] = location
     return found
 
 

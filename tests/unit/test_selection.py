@@ -5,6 +5,7 @@ import pytest
 from walreplay.config import Settings
 from walreplay.config.selection import MetadataNames, check_destinations, key_columns, select, unmatched_tables
 from walreplay.errors import ConfigError
+from walreplay.names import RowKind
 from walreplay.protocol.messages import Column, Relation
 
 
@@ -27,7 +28,7 @@ def test_a_table_of_which_nothing_is_said_is_taken_whole():
     assert found.columns == (0, 1, 2)
     assert found.sources == found.names == ("id", "name", "email")
     assert found.masked == ()
-    assert found.metadata == MetadataNames("__commit_lsn", "__commit_ts", "_rescued_data", None)
+    assert found.metadata == MetadataNames("__commit_lsn", "__commit_ts", "_rescued_data", None, RowKind.CURRENT)
     assert not found.soft_deletes
     assert found.warnings == ()
 
@@ -141,7 +142,7 @@ def test_what_is_said_of_a_table_goes_before_what_holds_for_all():
 def test_metadata_columns_can_be_renamed_or_left_out():
     own = {"commit_lsn_column": "lsn", "commit_ts_column": None, "rescued_data_column": None}
     found = select(settings(**own, soft_deletes=True), relation())
-    assert found.metadata == MetadataNames("lsn", None, None, "__deleted")
+    assert found.metadata == MetadataNames("lsn", None, None, "__deleted", RowKind.CURRENT)
 
 
 @pytest.mark.parametrize("key", ["include_columns", "exclude_columns", "column_mask_hash"])

@@ -51,16 +51,14 @@ class MetadataNames:
         share: None for a table of one source.
         rescued_data: if None, a value that its column cannot hold stops the run.
         deleted: None unless deleted rows are kept (soft deletes).
-        is_log: the table is a change log, which has `LOG_COLUMNS`, too.
-        is_history: the table is a history, which has `HISTORY_COLUMNS` in place of the commit's LSN and time.
+        rows: versions have `HISTORY_COLUMNS` in place of the commit's LSN and time, changes have `LOG_COLUMNS`, too.
     """
 
     commit_lsn: str | None
     commit_ts: str | None
     rescued_data: str | None
     deleted: str | None
-    is_log: bool = False
-    is_history: bool = False
+    rows: RowKind
     share: Share | None = None
 
     @property
@@ -68,13 +66,14 @@ class MetadataNames:
         """The names of the metadata columns that the table has."""
         source = None if self.share is None else self.share.column
         found = (source, self.commit_lsn, self.commit_ts, self.rescued_data, self.deleted)
-        own = LOG_COLUMNS if self.is_log else HISTORY_COLUMNS if self.is_history else {}
+        match self.rows:
+            case RowKind.CURRENT:
+                own = dict[str, str]()
+            case RowKind.VERSION:
+                own = HISTORY_COLUMNS
+            case RowKind.CHANGE:
+                own = LOG_COLUMNS
         return tuple(name for name in (*found, *own.values()) if name is not None)
-
-    @property
-    def has_any(self) -> bool:
-        """Whether the table has at least one, so that a row without columns can be written."""
-        return bool(self.names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +222,7 @@ def select(
         tracked=tracked,
         layout=_layout(table, clustering, metadata, relation, own),
         given=tuple(targets.items()),
-        # In a change log nothing is said of rows that were there.
+        # An output that is not whole says nothing of rows that were there.
         missing=tuple(table.added_default(name) if output.is_whole else None for name in own),
         warnings=tuple(warnings),
     )
@@ -257,13 +256,13 @@ def metadata_of(settings: Settings, output: Output, *, soft_deletes: bool = Fals
     match output.rows:
         case RowKind.CURRENT:
             deleted = DELETED if soft_deletes else None
-            return MetadataNames(settings.commit_lsn_column, settings.commit_ts_column, rescued, deleted)
+            return MetadataNames(settings.commit_lsn_column, settings.commit_ts_column, rescued, deleted, output.rows)
         case RowKind.VERSION:
-            return MetadataNames(None, None, rescued, None, is_history=True)
+            return MetadataNames(None, None, rescued, None, output.rows)
         case RowKind.CHANGE:
             # It cannot do without the commit's LSN and time.
             lsn, ts = settings.commit_lsn_column or COMMIT_LSN, settings.commit_ts_column or COMMIT_TS
-            return MetadataNames(lsn, ts, rescued, None, is_log=True)
+            return MetadataNames(lsn, ts, rescued, None, output.rows)
 
 
 def _share(settings: Settings, table: TableSettings) -> Share | None:

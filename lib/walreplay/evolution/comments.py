@@ -17,7 +17,7 @@ import pyarrow as pa
 from walreplay.config.keys import HISTORY_COLUMNS, LOG_COLUMNS
 from walreplay.config.selection import MetadataNames
 from walreplay.evolution.shapes import TableShape
-from walreplay.names import Output
+from walreplay.names import Output, RowKind
 from walreplay.protocol.messages import Relation
 from walreplay.types.names import relation_name, type_written
 
@@ -84,17 +84,17 @@ def _with_announced(text: str, announced: str) -> str:
 
 def metadata_comments(metadata: MetadataNames) -> dict[str, str]:
     """Write the comments of the metadata columns, by their names."""
-    told: list[tuple[str | None, str]] = [
-        (metadata.commit_lsn, _CHANGE_LSN if metadata.is_log else _COMMIT_LSN),
-        (metadata.commit_ts, _COMMIT_TS),
-        (metadata.rescued_data, _RESCUED_DATA),
-        (None if metadata.share is None else metadata.share.column, _SOURCE),
-    ]
-    if metadata.is_log:
-        told += [(LOG_COLUMNS[name], text) for name, text in _LOG.items()]
-    if metadata.is_history:
-        told += [(HISTORY_COLUMNS[name], text) for name, text in _HISTORY.items()]
-    return {name: text for name, text in told if name is not None}
+    match metadata.rows:
+        case RowKind.CURRENT:
+            lsn, own = _COMMIT_LSN, dict[str, str]()
+        case RowKind.VERSION:
+            lsn, own = _COMMIT_LSN, {HISTORY_COLUMNS[name]: text for name, text in _HISTORY.items()}
+        case RowKind.CHANGE:
+            lsn, own = _CHANGE_LSN, {LOG_COLUMNS[name]: text for name, text in _LOG.items()}
+    source = None if metadata.share is None else metadata.share.column
+    names = (metadata.commit_lsn, metadata.commit_ts, metadata.rescued_data, source)
+    told = zip(names, (lsn, _COMMIT_TS, _RESCUED_DATA, _SOURCE), strict=True)
+    return {name: text for name, text in told if name is not None} | own
 
 
 def followed(there: str, before: str, wanted: str) -> str:

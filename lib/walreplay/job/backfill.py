@@ -264,12 +264,12 @@ def backfill(
         table: a regular expression over the whole of ``schema.table``: the only tables that are wanted.  Of a target
             that has others, too, they are made as by `walreplay.rebuild`, at the LSN that it is at.
         outputs: what is made of each table, in place of the configuration's ``outputs``.
-        from_lsn: changes of transactions with a lower commit LSN are left out; only of change logs.
+        from_lsn: changes of transactions with a lower commit LSN are left out; only if no output is whole.
         progress: told how far it is.
         metrics: see `apply`; of tables that are made again as by `walreplay.rebuild`, the ledger alone has them.
 
     Raises:
-        ConfigError: both an LSN and a time are given, or one cannot be read; or ``from_lsn`` with a mirror or history.
+        ConfigError: both an LSN and a time are given, or one cannot be read; or a whole output is to begin at an LSN.
         TargetError: the target is behind that end already.
         WalReplayError: as `apply` does.
     """
@@ -409,7 +409,7 @@ def _others(state: State | None, wanted: Narrowed) -> list[MirrorEntry]:
 
 
 def _check_begun(first: int, state: State | None, target: str) -> None:
-    """Refuse to leave a hole in change logs that are there."""
+    """Refuse to leave a hole in tables that are there; none of them is whole (`_check_first`, `_others`)."""
     resume = None if state is None else state.resume
     if state is None or resume is None or not state.tables or resume.place.high_lsn >= first:
         return

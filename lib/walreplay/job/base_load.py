@@ -379,7 +379,7 @@ class BaseLoad:
                 table=table.name,
                 path=table.table.text,
                 remedy="To have it made anew from these rows, give --replace"
-                if not table.metadata.is_history
+                if table.metadata.rows is not RowKind.VERSION
                 else "To have its open versions end, and these rows begin, give --replace",
             )
 
@@ -455,7 +455,7 @@ def _unread(begun: PlannedLoad) -> dict[int, Staged]:
 
 def _ending(run: TableRun, lsn: int, time: int) -> TableRun:
     """Have a history's open versions end where the load's rows begin."""
-    if not run.plan.metadata.is_history or run.plan.before is None:
+    if run.plan.metadata.rows is not RowKind.VERSION or run.plan.before is None:
         return run
     # In front of all rows of the load, which have the same LSN.
     return replace(run, emptied=(EmptiedAt(run.plan.epochs[0].start, lsn, -1, time),))

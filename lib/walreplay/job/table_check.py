@@ -698,7 +698,7 @@ def check_unique(spark: SparkSession, staging: Staging, runs: Iterable[TableRun]
     runs = list(runs)
     mirrors = {run.plan.oid for run in runs}
     for run in runs:
-        if run.plan.metadata.is_history and source_oid(run.plan.oid) in mirrors:
+        if source_oid(run.plan.oid) in mirrors - {run.plan.oid}:
             # It gets the same rows.
             continue
         (epoch,) = run.plan.epochs

@@ -205,7 +205,7 @@ def versions_at(spark: SparkSession, target: str | os.PathLike[str], run: int, s
                 now.get(table_row.oid, table_row.location),
                 table_row.version,
                 shares.get(table_row.oid),
-                # A change log has no loaded rows, whenever they came.
+                # What is not whole has no loaded rows, whenever they came.
                 unreadable(loads, source_oid(table_row.oid), run, row.applied_lsn)
                 if output_of(table_row.oid).is_whole
                 else "",

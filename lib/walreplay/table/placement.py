@@ -8,9 +8,10 @@ is only right while no other table has come there.  So all tables that leave a p
 then those that take one (`Placement.arriving`).  Each list may be started again as often as needed, but the first no
 more once the second was started.
 
-`Switched` has outputs that the configuration has switched on or off for a relation that has others in the target.  A
-change log that is switched on begins with the first run that writes to it.  One that is switched off stays as it is.
-If its relation is used meanwhile, the ledger notes that changes are missing from it, to warn when it is switched on.
+`Switched` has outputs that the configuration has switched on or off for a relation that has others in the target.  One
+that is switched on begins with the first run that writes to it.  One that is switched off stays as it is.  If its
+relation is used meanwhile, the ledger notes that changes are missing from it.  Switched on again, it is refused if it
+has to be whole; any other goes on, with a note.
 
 `check_followed`: do tables that were all created again since the last run still belong to the same server?  After
 `pgbench -i`, or when a dump is restored, every table has a new oid.  The same is true on another server, and the stream

@@ -23,6 +23,7 @@ from walreplay.fold.change_log import OWN as LOG_KINDS
 from walreplay.fold.change_log import UNCHANGED, LogTask, old_row_type
 from walreplay.fold.events import Identity, Mode
 from walreplay.fold.versions import NO_AXIS, Axis, Emptied
+from walreplay.names import RowKind
 from walreplay.spark.staging import EmptiedAt, Rows, StagedRows, Staging
 from walreplay.spark.workers.fold import FoldTask, HistoryTask
 from walreplay.spark.workers.rows import PARTS
@@ -117,6 +118,14 @@ class TableRun:
             fresh: the table has no rows before, or none that stay.
         """
         names, types = _names_and_types(epoch.shape)
+        log = history = None
+        match self.plan.metadata.rows:
+            case RowKind.CURRENT:
+                pass
+            case RowKind.VERSION:
+                history = HistoryTask(self.axis, self.emptied_in(epoch), epoch.watched, fresh)
+            case RowKind.CHANGE:
+                log = log_task(epoch.shape)
         return FoldTask(
             types=types,
             names=names,
@@ -125,15 +134,10 @@ class TableRun:
             moves=epoch.moves,
             projections=epoch.projections,
             table=self.plan.name,
-            log=log_task(epoch.shape, self.plan.metadata),
-            history=self._history_task(epoch, fresh=fresh),
+            log=log,
+            history=history,
             source=None if self.plan.metadata.share is None else self.plan.metadata.share.source,
         )
-
-    def _history_task(self, epoch: Epoch, *, fresh: bool) -> HistoryTask | None:
-        if not self.plan.metadata.is_history:
-            return None
-        return HistoryTask(self.axis, self.emptied_in(epoch), epoch.watched, fresh)
 
     def emptied_in(self, epoch: Epoch) -> Emptied:
         """Return the truncates of an epoch of a history, with their times on the axis."""
@@ -234,11 +238,6 @@ class OwnColumns:
     last: tuple[tuple[pa.Field, str], ...]
 
     @property
-    def first_names(self) -> tuple[str, ...]:
-        """The names of those in front."""
-        return tuple(field.name for field, _ in self.first)
-
-    @property
     def fields(self) -> list[pa.Field]:
         """All of them."""
         return [field for field, _ in (*self.first, *self.last)]
@@ -252,18 +251,18 @@ def own_columns(metadata: MetadataNames, shape: TableShape) -> OwnColumns:
     commit = [(metadata.commit_lsn, "lsn", pa.int64()), (metadata.commit_ts, "ts", pa.timestamp("us", "UTC"))]
     rescued = (metadata.rescued_data, "rescued", pa.string())
     # By what each file has of it, Delta leaves out the files of other sources.
-    shared = [] if metadata.share is None else _named([(metadata.share.column, "source", pa.string())])
-    if metadata.is_history:
-        own = [(HISTORY_COLUMNS[source], source, kind) for source, kind in VERSION_COLUMNS.items()]
-        return OwnColumns(tuple(shared), _named([rescued, *own]))
-    if not metadata.is_log:
-        return OwnColumns(tuple(shared), _named([*commit, rescued]))
-    kinds = dict(LOG_KINDS)
-    others = [(LOG_COLUMNS[source], source, kinds[source]) for source in ("xid", "ordinal", "origin", "file", "offset")]
-    old_row = old_row_type(*_names_and_types(shape))
-    last = [(LOG_COLUMNS["before"], "before", old_row), (LOG_COLUMNS["unchanged"], "unchanged", UNCHANGED), rescued]
-    first = _named([(LOG_COLUMNS["op"], "op", kinds["op"]), *commit, *others])
-    return OwnColumns((*shared, *first), _named(last))
+    shared = () if metadata.share is None else _named([(metadata.share.column, "source", pa.string())])
+    match metadata.rows:
+        case RowKind.CURRENT:
+            return OwnColumns(shared, _named([*commit, rescued]))
+        case RowKind.VERSION:
+            own = [(HISTORY_COLUMNS[source], source, kind) for source, kind in VERSION_COLUMNS.items()]
+            return OwnColumns(shared, _named([rescued, *own]))
+        case RowKind.CHANGE:
+            names = {**LOG_COLUMNS, "lsn": metadata.commit_lsn, "ts": metadata.commit_ts}
+            first = _named((names[source], source, kind) for source, kind in LOG_KINDS)
+            old = (names["before"], "before", old_row_type(*_names_and_types(shape)))
+            return OwnColumns((*shared, *first), _named([old, (names["unchanged"], "unchanged", UNCHANGED), rescued]))
 
 
 def _named(columns: Iterable[tuple[str | None, str, pa.DataType]]) -> tuple[tuple[pa.Field, str], ...]:
@@ -275,9 +274,9 @@ def _names_and_types(shape: TableShape) -> tuple[tuple[str, ...], tuple[pa.DataT
     return tuple(column.name for column in columns), tuple(column.type.arrow for column in columns)
 
 
-def log_task(shape: TableShape, metadata: MetadataNames) -> LogTask | None:
-    """Return what a change log has; None for a table that is none."""
-    return LogTask(*_names_and_types(shape), LOG_COLUMNS["before"]) if metadata.is_log else None
+def log_task(shape: TableShape) -> LogTask:
+    """Return what a change log has."""
+    return LogTask(*_names_and_types(shape), LOG_COLUMNS["before"])
 
 
 def table_schema(shape: TableShape, metadata: MetadataNames) -> pa.Schema:
@@ -339,7 +338,7 @@ class Merge:
     @property
     def counted_as(self) -> Mode:
         """How what its rows find, and do not, is counted: of a history as of a table with a key."""
-        return self.identity.mode if not self.metadata.is_history else Mode.KEYED
+        return self.identity.mode if self.metadata.rows is not RowKind.VERSION else Mode.KEYED
 
     @property
     def only_adds(self) -> bool:

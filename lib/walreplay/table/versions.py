@@ -265,7 +265,7 @@ class _Collected:
         if selection is None:
             return None
         is_mirror = output.rows is RowKind.CURRENT
-        if not selection.columns and not (is_mirror and selection.metadata.has_any):
+        if not selection.columns and not (is_mirror and selection.metadata.names):
             told = _NOTHING if is_mirror else f"the table has no columns: nothing is written to its {output.label}"
             self.warnings[f"{relation.qualified_name}: {told}"] = None
             return None
@@ -282,7 +282,7 @@ class _Collected:
             resolved,
             # An output that is not whole has everything as it was sent.
             self._columns(relation, selection, resolved, _announced_comments(relation, layout), not output.is_whole),
-            # Each change is a row of a change log, whatever identifies the source's rows.
+            # What is not whole is appended to, whatever identifies the source's rows.
             Identity(Mode.APPEND),
             configured=False,
             comment="" if layout is None else layout.comment,

@@ -121,9 +121,9 @@ class _Level:
 
 def _levels(statements: _Statements, after: TableShape, metadata: MetadataNames) -> list[_Level]:
     """Return what changes: the table's columns, and with them the fields of its old rows."""
-    first = own_columns(metadata, after).first_names
-    levels = [_Level(statements, after, first=first[-1] if first else None)]
-    if metadata.is_log:
+    first = own_columns(metadata, after).first
+    levels = [_Level(statements, after, first=first[-1][0].name if first else None)]
+    if LOG_COLUMNS["before"] in metadata.names:
         # What is said of columns is said once.
         plain = replace(statements, adds=tuple(replace(one, comment="") for one in statements.adds), comments=())
         levels.append(_Level(plain, after, LOG_COLUMNS["before"]))
@@ -201,8 +201,8 @@ def _goes_by_names(
     rescued = metadata.rescued_data
     if rescued is not None and touches_rescued(evolution) and has_rescued(delta.read(spark, table), rescued):
         return True
-    names = [old for old, _ in statements.renames]
-    return metadata.is_log and bool(names) and _has_unchanged(spark, table, LOG_COLUMNS["unchanged"], names)
+    names, unchanged = [old for old, _ in statements.renames], LOG_COLUMNS["unchanged"]
+    return unchanged in metadata.names and bool(names) and _has_unchanged(spark, table, unchanged, names)
 
 
 def _has_unchanged(spark: SparkSession, table: TableName, column: str, names: Sequence[str]) -> bool:
@@ -401,7 +401,7 @@ def rewritten(rows: DataFrame, evolution: Evolution, metadata: MetadataNames) ->
         metadata=tuple(places[field.name] for field in own),
         rescued=None if rescued is None else places[rescued],
         schema=pa.schema([pa.field(f"c{number}", kind) for number, kind in enumerate(types)]),
-        log=_old_log_rows(evolution.shape, metadata, places),
+        log=_old_log_rows(evolution.shape, places) if LOG_COLUMNS["before"] in metadata.names else None,
     )
     numbered = rows.toDF(*(f"c{number}" for number in range(len(places))))
     rewritten = numbered.mapInArrow(partial(rewrite_batches, task=task), sql_schema(task.schema))
@@ -428,6 +428,5 @@ def write_rewritten(frame: DataFrame, table: TableName, commit: delta.CommitId, 
         raise refusal from None
 
 
-def _old_log_rows(after: TableShape, metadata: MetadataNames, places: Mapping[str, int]) -> OldLogRows | None:
-    task = log_task(after, metadata)
-    return None if task is None else OldLogRows(task, *(places[LOG_COLUMNS[name]] for name in ("unchanged", "before")))
+def _old_log_rows(after: TableShape, places: Mapping[str, int]) -> OldLogRows:
+    return OldLogRows(log_task(after), *(places[LOG_COLUMNS[name]] for name in ("unchanged", "before")))

@@ -31,6 +31,7 @@ from walreplay.delta.target import TableName, Target, opened_in, tells
 from walreplay.errors import TargetError
 from walreplay.fold.events import Mode
 from walreplay.listing import escape_glob
+from walreplay.names import RowKind
 from walreplay.report import Way
 from walreplay.session import steps
 from walreplay.session.folders import Folder, forget_files
@@ -197,7 +198,7 @@ class MergeFold(FileFold):
             else:
                 kept = spark.createDataFrame([], schema)
             with settings(spark, {MATERIALIZE: "none"}):
-                if self.merge.metadata.is_history:
+                if self.merge.metadata.rows is RowKind.VERSION:
                     merged = merge_kept_versions(spark, kept, written.counts, self.merge)
                 elif self.merge.identity.mode is Mode.MULTISET:
                     totals = {"needed": written.counts["missing"], "unknown": written.counts["unknown"]}
@@ -389,7 +390,7 @@ class FileWriter(TableWriter):
             work = append.folding(task, [source for _, source in merge.pairs])
             rows = run.events(spark, staging, epoch, task) if epoch.rows else None
             return AppendFold(rows, work, merge, append)
-        if not merge.metadata.is_history and epoch.identity.mode is Mode.APPEND:
+        if merge.metadata.rows is not RowKind.VERSION and epoch.identity.mode is Mode.APPEND:
             return "nothing tells its rows apart"
         if not epoch.rows:
             return "there are no rows for it"

@@ -19,6 +19,7 @@ from walreplay.delta import statements as delta
 from walreplay.delta.statements import sql_schema
 from walreplay.delta.target import TableName, Target, quote
 from walreplay.fold.events import Mode
+from walreplay.names import RowKind
 from walreplay.report import Way
 from walreplay.session.isolation import settings
 from walreplay.spark.staged_rows import FileStaging, Reached, ReachedStaging, TableStaging
@@ -290,7 +291,7 @@ class StatementFold(Fold):
                 how = "overwrite" if self.overwrite else "append"
                 return append_rows(spark, rows, merge, how, create=not self.exists)
             assert rows is not None
-            if merge.metadata.is_history:
+            if merge.metadata.rows is RowKind.VERSION:
                 return merge_versions(spark, rows, merge)
             return (merge_multiset if merge.identity.mode is Mode.MULTISET else merge_keyed)(spark, rows, merge)
 

@@ -23,6 +23,7 @@ from walreplay.delta.statements import sql_schema
 from walreplay.delta.target import quote
 from walreplay.errors import CaptureError
 from walreplay.fold.events import PARTITIONS_REMEDY, Mode
+from walreplay.names import RowKind
 from walreplay.report import Way
 from walreplay.session.isolation import has_own_sessions, settings
 from walreplay.spark.workers.rows import refusal_in, refusal_text
@@ -191,9 +192,17 @@ _ROWS: Final = {
 """SQL for the number of rows that `append_rows` writes."""
 
 
-def _totals(mode: Mode, *, versions: bool = False) -> dict[str, str]:
-    counted = _COUNTED_OF_VERSIONS if versions else _COUNTED[mode]
+def _totals(counted: Mapping[str, str]) -> dict[str, str]:
     return {name: f"count_if({condition})" for name, condition in counted.items()}
+
+
+def _written(merge: Merge) -> dict[str, str]:
+    """Return SQL for what is counted of the rows that `append_rows` writes, by name."""
+    mode = merge.identity.mode
+    if merge.metadata.rows is RowKind.VERSION:
+        return {**_totals(_COUNTED_OF_VERSIONS), "written": "count_if(opens)"}
+    missing = {"missing": "sum(needed)"} if mode is Mode.MULTISET else {}
+    return {**_totals(_COUNTED[mode]), "written": _ROWS[mode], **missing}
 
 
 def append_rows(spark: SparkSession, rows: DataFrame | None, merge: Merge, mode: str, *, create: bool) -> Written:
@@ -207,26 +216,25 @@ def append_rows(spark: SparkSession, rows: DataFrame | None, merge: Merge, mode:
     if rows is None:
         _write_table(spark, spark.createDataFrame([], sql_schema(merge.schema)), merge, mode, create=create)
         return Written(RowCounts(), {APPENDED: "0"})
-    mode_of, versions = merge.counted_as, merge.metadata.is_history
-    totals = _totals(mode_of, versions=versions) | _more(mode_of, versions=versions)
+    totals = _written(merge)
     # Delta replaces a catalog's table, or rows, by a query of its own, from which an observation gets nothing.
     is_deleted = mode == "overwrite" and (merge.table.path is None or merge.metadata.share is not None)
     if is_deleted:
         with kept_rows(spark, rows, totals) as (kept, found):
             numbers = _numbers(found)
-            counts = appended(mode_of, numbers)
+            counts = appended(merge.counted_as, numbers)
             _write_rows(spark, kept, merge, mode, create=create)
     else:
         observed = Observation()
         frame = rows.observe(observed, *(f.expr(expression).alias(name) for name, expression in totals.items()))
         _write_rows(spark, frame, merge, mode, create=create)
         numbers = _numbers(observed.get)
-        counts = appended(mode_of, numbers)
+        counts = appended(merge.counted_as, numbers)
     return Written(counts, {APPENDED: str(numbers["written"])})
 
 
 def _write_rows(spark: SparkSession, frame: DataFrame, merge: Merge, mode: str, *, create: bool) -> None:
-    if merge.metadata.is_history:
+    if merge.metadata.rows is RowKind.VERSION:
         frame = frame.where("opens")
     elif merge.identity.mode is Mode.KEYED:
         frame = frame.where("NOT deleted")
@@ -255,10 +263,9 @@ def _write_table(spark: SparkSession, frame: DataFrame, merge: Merge, mode: str,
 
 def count_rows(rows: DataFrame, merge: Merge) -> RowCounts:
     """Count rows that `append_rows` has written; by itself it counts them only while it writes."""
-    mode, versions = merge.counted_as, merge.metadata.is_history
-    totals = _totals(mode, versions=versions) | _more(mode, versions=versions)
-    (found,) = rows.agg(*(f.expr(expression).alias(name) for name, expression in totals.items())).collect()
-    return appended(mode, _numbers(found.asDict()))
+    totals = _written(merge).items()
+    (found,) = rows.agg(*(f.expr(expression).alias(name) for name, expression in totals)).collect()
+    return appended(merge.counted_as, _numbers(found.asDict()))
 
 
 def _numbers(found: Mapping[str, Any]) -> dict[str, int]:
@@ -276,12 +283,6 @@ def appended(mode: Mode, found: Mapping[str, int]) -> RowCounts:
     if mode is Mode.KEYED:
         return RowCounts(unknown=unknown, without_base=found.get("live", 0), deletes_without_row=found.get("gone", 0))
     return RowCounts(unknown=unknown, deletes_without_row=found.get("missing", 0))
-
-
-def _more(mode: Mode, *, versions: bool) -> dict[str, str]:
-    if versions:
-        return {"written": "count_if(opens)"}
-    return {"written": _ROWS[mode], **({"missing": "sum(needed)"} if mode is Mode.MULTISET else {})}
 
 
 MATERIALIZE: Final = "spark.databricks.delta.merge.materializeSource"
@@ -326,7 +327,7 @@ def merge_keyed(spark: SparkSession, rows: DataFrame, merge: Merge) -> Written:
     Raises:
         Exception: Spark's.  `walreplay.spark.workers.rows.refusal_in` finds a worker's own error in its text.
     """
-    with kept_rows(spark, rows, _totals(Mode.KEYED)) as (kept, found):
+    with kept_rows(spark, rows, _totals(_COUNTED[Mode.KEYED])) as (kept, found):
         return merge_kept(spark, kept, found, merge)
 
 

@@ -103,11 +103,9 @@ def _apply(images: ImageSql, counted: DataFrame, added: list[int], unknown: RowC
 
 def image_of_rows(merge: Merge) -> list[tuple[str, str]]:
     """Return a table's columns (`Merge.pairs`) that are in an image: not dropped ones, and those of commits."""
-    own = [merge.metadata.commit_lsn, merge.metadata.commit_ts]
-    own += HISTORY_COLUMNS.values() if merge.metadata.is_history else ()
-    outside = {column.name for column in merge.shape.columns if column.dropped} | {name for name in own if name}
-    quoted = {quote(name) for name in outside}
-    return [pair for pair in merge.pairs if pair[0] not in quoted]
+    dropped = {quote(column.name) for column in merge.shape.columns if column.dropped}
+    of_commits = {"lsn", "ts", *HISTORY_COLUMNS}
+    return [(name, source) for name, source in merge.pairs if name not in dropped and source not in of_commits]
 
 
 @dataclass(frozen=True, slots=True)

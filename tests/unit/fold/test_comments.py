@@ -14,6 +14,7 @@ from walreplay.evolution.comments import (
     with_comments,
 )
 from walreplay.evolution.shapes import Evolution, Policy, SourceColumn
+from walreplay.names import RowKind
 from walreplay.protocol.messages import Column, Relation
 from walreplay.types.registry import resolve
 
@@ -47,8 +48,8 @@ def test_what_the_source_says_itself_stands_behind_that():
 
 
 def test_the_columns_behind_the_sources_say_what_they_are_if_they_are_there():
-    assert list(metadata_comments(MetadataNames("l", "t", "r", "d"))) == ["l", "t", "r"]
-    assert list(metadata_comments(MetadataNames(None, None, "r", None))) == ["r"]
+    assert list(metadata_comments(MetadataNames("l", "t", "r", "d", RowKind.CURRENT))) == ["l", "t", "r"]
+    assert list(metadata_comments(MetadataNames(None, None, "r", None, RowKind.CURRENT))) == ["r"]
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 
 from support.pages import ROOT
 from support.planned import Used, catalogue_of, configured, relation, run_plan
+from walreplay.config.selection import metadata_of
 from walreplay.errors import ConfigError
 from walreplay.evolution.comments import metadata_comments, table_comment
 from walreplay.fold.events import Mode
@@ -173,6 +174,19 @@ def test_what_an_output_that_is_not_whole_has_is_as_it_was_sent(output):
         (None, 0),
         ("x", 9) if output.is_whole else (None, 0),
     ]
+
+
+@pytest.mark.parametrize("output", Output)
+def test_only_mirrors_can_do_without_commits_or_say_who_wrote_a_row_last(output):
+    is_mirror, mirrors = output.rows is RowKind.CURRENT, metadata_comments(metadata_of(configured(), Output.MIRROR))
+    without = metadata_of(configured(commit_lsn_column=None, commit_ts_column=None), output)
+    assert any("lsn" in name for name in without.names) is not is_mirror
+    told = metadata_comments(metadata_of(configured(), output))
+    assert (told.get("__commit_lsn") == mirrors["__commit_lsn"]) is is_mirror
+
+
+def test_each_kind_of_row_has_columns_of_its_own():
+    assert len({metadata_of(configured(), output).names for output in Output}) == len(RowKind)
 
 
 def test_what_tells_outputs_apart_is_of_one_alone():

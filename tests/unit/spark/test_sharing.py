@@ -18,7 +18,7 @@ from walreplay.delta.commits import CommitId
 from walreplay.delta.target import Target
 from walreplay.errors import ConfigError, TargetError
 from walreplay.evolution.shapes import Evolution, Policy, SourceColumn, TableShape
-from walreplay.names import Output
+from walreplay.names import Output, RowKind
 from walreplay.table import placement
 from walreplay.table.placement import Use, WantedRelation
 from walreplay.table.registry import MirrorEntry
@@ -240,5 +240,5 @@ def test_rows_of_a_shared_table_move_and_the_table_stays():
 
 def test_a_source_is_a_literal_and_its_column_a_name():
     assert is_own(Share("so`urce", "eu-1"), "t.") == "t.`so``urce` = 'eu-1'"
-    names = MetadataNames("__commit_lsn", None, None, None, share=EU)
+    names = MetadataNames("__commit_lsn", None, None, None, RowKind.CURRENT, share=EU)
     assert names.names == ("__source", "__commit_lsn")

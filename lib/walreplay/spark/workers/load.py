@@ -104,7 +104,7 @@ class LoadTask:
     top: int = 0
 
     def outputs(self, relation: Relation) -> list[_Output]:
-        """Return the tables that a relation's rows go to; a change log has none of them, as they are no changes."""
+        """Return the tables that a relation's rows go to; only whole ones have them, as they are no changes."""
         tables = self.relations[relation].tables
         return [_Output(to, output.rows is RowKind.VERSION) for output, to in tables.items() if output.is_whole]
 
