@@ -61,7 +61,8 @@ class Family:
         misfits: what of a value that is sent as such a type does not fit, for the documentation; empty if all values
             fit.  Only then no value is rescued.
         limits: the smallest and the largest integer.
-        is_exact: different values of the type are different in the column.
+        inexact: where different values may be one in the column, how these are read, and the remedy for a key column
+            (``{}``), for errors; None if all stay apart.
         keeps_apart: the built-in types whose different values stay different when they are read as this family; None
             for all types.
         holds_text: texts may have characters outside of ASCII.
@@ -77,7 +78,7 @@ class Family:
     types: tuple[str, ...] = ()
     misfits: str = ""
     limits: tuple[int, int] | None = None
-    is_exact: bool = True
+    inexact: tuple[str, str] | None = None
     keeps_apart: frozenset[str] | None = frozenset()
     holds_text: bool = False
     elements: ColumnType | None = None
