@@ -1,11 +1,8 @@
-"""Network addresses (inet, cidr, macaddr, macaddr8), uuid, and types that identify something inside a server.
+"""Types that each have a form of their own: network addresses, uuid, identifiers, geometry, text search.
 
-The latter are oid, xid, tid, pg_lsn, snapshots, regclass and its kin.  A server writes regclass and its kin as names in
-text format, but sends only an OID in binary format.  So these values are written as OIDs.
-
-point, line, lseg, box, path, polygon and circle: doubles, each written with its shortest exact digits.
-
-tsvector and tsquery.
+Identifiers are oid, xid, tid, pg_lsn, snapshots, regclass and its kin.  A server writes regclass and its kin as names
+in text format, but sends only an OID in binary format.  So these values are written as OIDs.  Geometry's numbers are
+doubles, each written with its shortest exact digits.
 """
 
 from __future__ import annotations
