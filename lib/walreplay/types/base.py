@@ -38,6 +38,7 @@ class Meaning(Enum):
     TIMESTAMP = "timestamp"
     TIMESTAMPTZ = "timestamptz"
     LIST = "list"
+    """Arrays and pgvector.  A list with a text form of its own is `OTHER`, which also converts what was its text."""
     TEXT = "text"
     JSON = "json"
     CLOCK = "clock"
@@ -66,7 +67,7 @@ class Family:
         keeps_apart: the built-in types whose different values stay different when they are read as this family; None
             for all types.
         holds_text: texts may have characters outside of ASCII.
-        elements: the type of a list's elements, none of which may be NULL or infinite; None for other families.
+        elements: the type of pgvector's elements, which are real and finite; None for all other families, arrays too.
     """
 
     name: str
