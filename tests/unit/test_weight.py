@@ -18,7 +18,7 @@ ROOMS = {
     "archive": (2450, 6),
     "cli": (1597, 7),
     "config": (1844, 5),
-    "decode": (13690, 42),
+    "decode": (13689, 42),
     "delta": (3619, 11),
     "evolution": (1350, 4),
     "fold": (3634, 8),
@@ -30,7 +30,7 @@ ROOMS = {
     "spark": (1987, 6),
     "spark/workers": (2165, 8),
     "stream": (2714, 9),
-    "table": (2374, 8),
+    "table": (2372, 8),
     "types": (3646, 15),
     "writing": (3900, 13),
 }

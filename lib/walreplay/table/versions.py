@@ -422,19 +422,18 @@ def _check_exact(relation: Relation, identity: Identity, types: Sequence[ColumnT
     """
     for number in identity.key:
         kind, column = types[number], relation.columns[number].name
-        if keeps_values_apart(kind) and (kind.element is None or keeps_values_apart(kind.element)):
+        inner = kind.element or kind
+        if keeps_values_apart(kind) and keeps_values_apart(inner):
             continue
-        if kind.overridden:
-            reading = f"read as {kind.postgres_name}"
-            remedy = f"Leave {column} out of the table's type_overrides, or name other keys"
-        else:
-            reading = "a numeric that is read as a double"
-            remedy = f"Give {column} a type of its own by type_overrides, such as numeric(38,10) or text; or set "
-            remedy += "decimal_handling_mode to precise"
+        inexact = None if kind.overridden else kind.family.inexact or inner.family.inexact
+        reading, remedy = inexact or (
+            f"read as {kind.postgres_name}",
+            "Leave {} out of the table's type_overrides, or name other keys",
+        )
         raise ConfigError(
             f"the key column is {reading}, by which different keys may become the same",
             table=f"{relation.qualified_name}.{column}",
-            remedy=remedy,
+            remedy=remedy.format(column),
         )
 
 

@@ -38,6 +38,7 @@ class Meaning(Enum):
     TIMESTAMP = "timestamp"
     TIMESTAMPTZ = "timestamptz"
     LIST = "list"
+    """Arrays and pgvector.  A list with a text form of its own is `OTHER`, which also converts what was its text."""
     TEXT = "text"
     JSON = "json"
     CLOCK = "clock"
@@ -60,12 +61,14 @@ class Family:
         types: the built-in types, by their names in pg_type.
         misfits: what of a value that is sent as such a type does not fit, for the documentation; empty if all values
             fit.  Only then no value is rescued.
+        note: on all values, for the documentation.
         limits: the smallest and the largest integer.
-        is_exact: different values of the type are different in the column.
+        inexact: where different values may be one in the column, how these are read, and the remedy for a key column
+            (``{}``), for errors; None if all stay apart.
         keeps_apart: the built-in types whose different values stay different when they are read as this family; None
             for all types.
         holds_text: texts may have characters outside of ASCII.
-        elements: the type of a list's elements, none of which may be NULL or infinite; None for other families.
+        elements: the type of pgvector's elements, which are real and finite; None for all other families, arrays too.
     """
 
     name: str
@@ -76,8 +79,9 @@ class Family:
     cast: Callable[[pa.Array, ColumnType], pa.Array] | None = None
     types: tuple[str, ...] = ()
     misfits: str = ""
+    note: str = ""
     limits: tuple[int, int] | None = None
-    is_exact: bool = True
+    inexact: tuple[str, str] | None = None
     keeps_apart: frozenset[str] | None = frozenset()
     holds_text: bool = False
     elements: ColumnType | None = None

@@ -64,7 +64,7 @@ def keeps_values_apart(column_type: ColumnType) -> bool:
     """
     family = column_type.family
     if not column_type.overridden or family.keeps_apart is None:
-        return family.is_exact
+        return family.inexact is None
     return column_type.oid in BUILTIN_TYPES and BUILTIN_TYPES[column_type.oid].name in family.keeps_apart
 
 
@@ -272,9 +272,7 @@ def _hexadecimal(values: pa.Array, _column_type: ColumnType) -> pa.Array:
     rows = len(values)
     filled_up = pc.fill_null(values, b"")
     _, ends_before, content = filled_up.buffers()
-    starts = (
-        np.frombuffer(ends_before, dtype=np.int32)[filled_up.offset :][: rows + 1] if rows else np.zeros(1, np.int32)
-    )
+    starts = np.frombuffer(ends_before, np.int32)[filled_up.offset :][: rows + 1] if rows else np.zeros(1, np.int32)
     sizes = np.diff(starts)
     data = np.frombuffer(content or b"", dtype=np.uint8)[starts[0] : starts[-1]]
     ends = np.concatenate([[0], np.cumsum(2 * sizes + 2)])
@@ -389,7 +387,11 @@ NUMERIC_AS_DOUBLE: Final = Family(
     _float,
     partial(_floats, double=_numeric_text),
     misfits="what is beyond the largest double is rescued",
-    is_exact=False,
+    inexact=(
+        "a numeric that is read as a double",
+        "Give {} a type of its own by type_overrides, such as numeric(38,10) or text; or set decimal_handling_mode to "
+        "precise",
+    ),
 )
 """numeric as the nearest double; `decimal_handling_mode`."""
 STRING: Final = Family(

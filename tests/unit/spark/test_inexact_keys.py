@@ -53,3 +53,28 @@ def test_keys_that_may_become_the_same_are_refused(tmp_path, kind, configured, r
 )
 def test_all_others_are_taken(tmp_path, kind, identity, configured):
     assert len(catalogue(tmp_path, kind, identity=identity, **configured).versions) == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "configured", "reading", "remedy"),
+    [
+        (
+            NUMERICS,
+            {"decimal_handling_mode": "double"},
+            "a numeric that is read as a double",
+            "Give nr a type of its own by type_overrides, such as numeric(38,10) or text; or set decimal_handling_mode "
+            "to precise",
+        ),
+        (
+            TEXT,
+            table(type_overrides={"nr": "bigint"}),
+            "read as bigint",
+            "Leave nr out of the table's type_overrides, or name other keys",
+        ),
+    ],
+)
+def test_the_error_says_how_the_key_is_read(tmp_path, kind, configured, reading, remedy):
+    with pytest.raises(ConfigError) as caught:
+        catalogue(tmp_path, kind, **configured)
+    assert caught.value.problem == f"the key column is {reading}, by which different keys may become the same"
+    assert caught.value.remedy == remedy

@@ -5,7 +5,15 @@ from struct import pack
 import pytest
 
 from walreplay.errors import ValueFormatError
-from walreplay.types.network import box_text, circle_text, line_text, lseg_text, path_text, point_text, polygon_text
+from walreplay.types.special_forms import (
+    box_text,
+    circle_text,
+    line_text,
+    lseg_text,
+    path_text,
+    point_text,
+    polygon_text,
+)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,8 @@ from struct import pack
 import pytest
 
 from walreplay.errors import ValueFormatError
-from walreplay.types.network import (
+from walreplay.types.numbers import boolean_text, int2_text, int4_text, int8_text, money_text
+from walreplay.types.special_forms import (
     cidr_text,
     inet_text,
     macaddr8_text,
@@ -18,7 +19,6 @@ from walreplay.types.network import (
     uuid_text,
     xid8_text,
 )
-from walreplay.types.numbers import boolean_text, int2_text, int4_text, int8_text, money_text
 from walreplay.types.strings import bits_text, bytea_text, char_text, jsonb_text, jsonpath_text, xml_text
 
 

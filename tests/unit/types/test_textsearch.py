@@ -5,15 +5,15 @@ from struct import pack
 import pytest
 
 from walreplay.errors import ValueFormatError
-from walreplay.types import network as textsearch
+from walreplay.types import special_forms
 
 
 def tsvector_text(data):
-    return textsearch.tsvector_text(data, "utf-8")
+    return special_forms.tsvector_text(data, "utf-8")
 
 
 def tsquery_text(data):
-    return textsearch.tsquery_text(data, "utf-8")
+    return special_forms.tsquery_text(data, "utf-8")
 
 
 NOT, AND, OR = b"\2\1", b"\2\2", b"\2\3"

@@ -309,12 +309,12 @@ class ListBuilder(ColumnBuilder):
 
     Args:
         elements: the elements' builder.
-        binary: the kernel that divides arrays; None if arrays in binary format are converted to text first.
+        binary: the kernel for arrays in binary format; None if these are converted to text first.
     """
 
     def __init__(self, column_type: ColumnType, names: Names, elements: ColumnBuilder, binary: Call | None) -> None:
         super().__init__(column_type, names, binary)
-        self._element_oid = elements.column_type.oid
+        self._divide = Call(kernels_text.array_elements, (ord(column_type.delimiter), elements.column_type.oid))
         self._elements = elements
         self._ends: Cells = np.zeros(1, dtype=np.int32)
 
@@ -343,7 +343,7 @@ class ListBuilder(ColumnBuilder):
         at = self.rows
         base = int(self._ends[at])
         self._elements.truncate(base)
-        parts = _ArrayParts(tile, ord(self.column_type.delimiter), self._element_oid)
+        parts = _ArrayParts(tile, self._divide)
         rescued = [self._misfit(tile, row) for row in parts.misses.tolist()]
         try:
             misfits = self._elements.add_rows(
@@ -391,7 +391,7 @@ class OverriddenListBuilder(ListBuilder):
 class _ArrayParts:
     """The elements of a tile's arrays, as a tile of their own."""
 
-    def __init__(self, tile: CellTile, delimiter: int, element_oid: int) -> None:
+    def __init__(self, tile: CellTile, divide: Call) -> None:
         total = kernels_text.total_length(tile.length, tile.first, tile.column)
         bound = total // 2 + tile.size
         self.text = np.empty(total + 32, dtype=np.uint8)
@@ -400,10 +400,9 @@ class _ArrayParts:
         self.counts = np.empty(tile.size, dtype=np.int32)
         self.valid = np.empty(tile.size, dtype=np.uint8)
         misses = np.empty(tile.size + 1, dtype=np.int32)
-        self.elements = kernels_text.array_elements(
+        self.elements = divide.kernel(
             *tile.arguments,
-            delimiter,
-            element_oid,
+            *divide.parameters,
             self.text,
             self.offset,
             self.length,

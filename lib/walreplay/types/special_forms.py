@@ -1,11 +1,8 @@
-"""Network addresses (inet, cidr, macaddr, macaddr8), uuid, and types that identify something inside a server.
+"""Types that each have a form of their own: network addresses, uuid, identifiers, geometry, text search.
 
-The latter are oid, xid, tid, pg_lsn, snapshots, regclass and its kin.  A server writes regclass and its kin as names in
-text format, but sends only an OID in binary format.  So these values are written as OIDs.
-
-point, line, lseg, box, path, polygon and circle: doubles, each written with its shortest exact digits.
-
-tsvector and tsquery.
+Identifiers are oid, xid, tid, pg_lsn, snapshots, regclass and its kin.  A server writes regclass and its kin as names
+in text format, but sends only an OID in binary format.  So these values are written as OIDs.  Geometry's numbers are
+doubles, each written with its shortest exact digits.
 """
 
 from __future__ import annotations
@@ -22,6 +19,8 @@ from walreplay.types.text import decode_text
 _ADDRESS: Final = Struct("!BBBB")
 """Family, network bits, 1 for cidr, length of the address."""
 _WORDS: Final = Struct("!8H")
+_MACADDR: Final = Struct("6s")
+_MACADDR8: Final = Struct("8s")
 
 _FAMILY_4: Final = 2
 _FAMILY_6: Final = 3
@@ -42,16 +41,12 @@ def cidr_text(data: bytes) -> str:
 
 def macaddr_text(data: bytes) -> str:
     """Write the 6 bytes of a macaddr."""
-    if len(data) != 6:
-        raise malformed("macaddr", f"has {len(data)} bytes instead of 6")
-    return data.hex(":")
+    return unpack(_MACADDR, data, "macaddr")[0].hex(":")
 
 
 def macaddr8_text(data: bytes) -> str:
     """Write the 8 bytes of a macaddr8."""
-    if len(data) != 8:
-        raise malformed("macaddr8", f"has {len(data)} bytes instead of 8")
-    return data.hex(":")
+    return unpack(_MACADDR8, data, "macaddr8")[0].hex(":")
 
 
 def _address(data: bytes, what: str) -> tuple[str, int, int]:
@@ -99,6 +94,7 @@ _TID: Final = Struct("!IH")
 _SNAPSHOT: Final = Struct("!qq")
 """The lowest transaction still open, the first not yet begun."""
 _XID8: Final = Struct("!q")
+_UUID: Final = Struct("16s")
 
 
 def unsigned_text(data: bytes) -> str:
@@ -129,9 +125,7 @@ def tid_text(data: bytes) -> str:
 
 def uuid_text(data: bytes) -> str:
     """Write the 16 bytes of a uuid."""
-    if len(data) != 16:
-        raise malformed("uuid", f"has {len(data)} bytes instead of 16")
-    return str(uuid.UUID(bytes=data))
+    return str(uuid.UUID(bytes=unpack(_UUID, data, "uuid")[0]))
 
 
 def snapshot_text(data: bytes) -> str:
