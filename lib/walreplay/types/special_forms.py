@@ -41,12 +41,12 @@ def cidr_text(data: bytes) -> str:
 
 def macaddr_text(data: bytes) -> str:
     """Write the 6 bytes of a macaddr."""
-    return unpack(_MACADDR, data, "macaddr")[0].hex(":")
+    return str(unpack(_MACADDR, data, "macaddr")[0].hex(":"))
 
 
 def macaddr8_text(data: bytes) -> str:
     """Write the 8 bytes of a macaddr8."""
-    return unpack(_MACADDR8, data, "macaddr8")[0].hex(":")
+    return str(unpack(_MACADDR8, data, "macaddr8")[0].hex(":"))
 
 
 def _address(data: bytes, what: str) -> tuple[str, int, int]:
