@@ -280,7 +280,7 @@ class Resume:
         has_more: what follows the boundary is there, but was too late for the run.
         top_time: the greatest commit time of all transactions that were applied, or left out, in microseconds since
             2000-01-01; None if there are none.
-        has_gaps: a run has gone on over a gap: the target may have rows that the source has no more.
+        has_gaps: a run was allowed to go on over gaps: the target may have rows that the source has no more.
         partitions: those that have been announced beside their roots; ``trailing`` is
             a `Summary`'s, ``seeming`` are those that what follows may use.
         layouts: what is announced of tables (`walreplay.decode.announcements`).

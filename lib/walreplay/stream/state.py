@@ -223,7 +223,7 @@ class StitchState:
         ended: the files continue with a transaction that is too late for the run.
         decided: the streamed and prepared transactions that have committed.
         parts: of the file that was added last, as they were joined.
-        left_out: what proved that something is missing, where gaps are allowed; ``has_gaps`` is a `Resume`'s.
+        left_out: what proved that something is missing, where gaps are allowed.
         layouts: what is announced of tables outside of streamed transactions.
     """
 
@@ -253,7 +253,6 @@ class StitchState:
     warnings: list[str] = field(default_factory=list)
     parts: tuple[Part, ...] = ()
     left_out: list[OrderError] = field(default_factory=list)
-    has_gaps: bool = False
     layouts: Layouts = field(default_factory=Layouts)
 
     def __post_init__(self) -> None:
@@ -262,7 +261,7 @@ class StitchState:
             return
         self.place, self.after_lsn = resume.place, resume.place.high_lsn
         self.cut = {one.xid: one for one in resume.cut}
-        self.tail_at, self.awaited, self.has_gaps = (resume.path, resume.offset), resume.awaited, resume.has_gaps
+        self.tail_at, self.awaited = (resume.path, resume.offset), resume.awaited
         self.seen[resume.path] = Seen(resume.length, resume.fingerprint, -1)
         self.partitions.take_up(resume)
         self.versions.take_up(resume)
@@ -277,7 +276,6 @@ class StitchState:
 
     def go_over(self, gap: str) -> None:
         """Go on over a gap, with a warning."""
-        self.has_gaps = True
         self.warnings.append(f"{gap} (gaps are allowed)")
 
     def copied(self) -> StitchState:
