@@ -268,17 +268,18 @@ def test_what_a_missing_file_cuts_off_is_refused_unless_gaps_are_allowed(spark: 
     assert any("c.bin" in warning for warning in report.warnings)
 
 
+FULL = m.Relation(9, "public", "t", "f", tuple(m.Column(one.name, one.type_oid, -1, True) for one in TABLE.columns))
+KEYED = {"objects": [{"table": {"source_schema": "public", "source_table": "t", "keys": ["id"]}}]}
+
+
 def test_rows_that_a_gap_has_kept_give_way_in_later_runs_too(spark: SparkSession, tmp_path: Path) -> None:
     captures, target = tmp_path / "captures", tmp_path / "mirror"
-    full = m.Relation(9, "public", "t", "f", tuple(m.Column(one.name, one.type_oid, -1, True) for one in TABLE.columns))
-    config = {"objects": [{"table": {"source_schema": "public", "source_table": "t", "keys": ["id"]}}]}
-    settings = Settings.from_mapping(config)
-    write(captures, "cap.1", transaction(100, full, row(1, "old"), row(2)))
+    write(captures, "cap.1", transaction(100, FULL, row(1, "old"), row(2)))
     # cap.2 would delete row 1.
     write(captures, "cap.3", transaction(300, row(3)))
-    apply(spark, captures, target, settings.allowing_gaps())
+    apply(spark, captures, target, Settings.from_mapping(KEYED).allowing_gaps())
     write(captures, "cap.4", transaction(400, row(1, "new")))
-    apply(spark, captures, target, config)
+    apply(spark, captures, target, KEYED)
     rows = collect(mirror_tables(target)["public.t"], "id", "body")
     assert [(one.id, one.body) for one in rows] == [(1, "new"), (2, "x"), (3, "x")]
 
@@ -287,18 +288,16 @@ def test_rows_that_a_rebuild_with_a_gap_has_brought_back_give_way_in_later_runs(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     captures, target = tmp_path / "captures", tmp_path / "mirror"
-    full = m.Relation(9, "public", "t", "f", tuple(m.Column(one.name, one.type_oid, -1, True) for one in TABLE.columns))
-    config = {"objects": [{"table": {"source_schema": "public", "source_table": "t", "keys": ["id"]}}]}
-    write(captures, "a.bin", transaction(100, full, row(1, "old"), row(2)))
-    write(captures, "b.bin", transaction(200, full, m.Delete(9, old=row(1, "old").new)))
-    write(captures, "c.bin", transaction(300, full, row(3)))
-    apply(spark, captures, target, config)
+    write(captures, "a.bin", transaction(100, FULL, row(1, "old"), row(2)))
+    write(captures, "b.bin", transaction(200, FULL, m.Delete(9, old=row(1, "old").new)))
+    write(captures, "c.bin", transaction(300, FULL, row(3)))
+    apply(spark, captures, target, KEYED)
     (captures / "b.bin").unlink()
-    walreplay.rebuild(spark, captures, target, ".*", config=Settings.from_mapping(config).allowing_gaps())
+    walreplay.rebuild(spark, captures, target, ".*", config=Settings.from_mapping(KEYED).allowing_gaps())
     rows = collect(mirror_tables(target)["public.t"], "id", "body")
     assert [(one.id, one.body) for one in rows] == [(1, "old"), (2, "x"), (3, "x")]
     write(captures, "d.bin", transaction(400, row(1, "new")))
-    apply(spark, captures, target, config)
+    apply(spark, captures, target, KEYED)
     rows = collect(mirror_tables(target)["public.t"], "id", "body")
     assert [(one.id, one.body) for one in rows] == [(1, "new"), (2, "x"), (3, "x")]
 
