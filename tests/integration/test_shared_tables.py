@@ -388,6 +388,7 @@ def test_sources_that_write_at_once_wait_for_nobody_and_lose_nothing(
     assert any(step.startswith("another source was faster") for step in seen)
 
 
+@pytest.mark.full
 def test_a_column_that_another_source_widens_while_rows_are_appended_is_heeded(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,7 +26,7 @@ from walreplay.errors import CaptureError, FramingChange, FramingError, NotACapt
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import PGCOPY_SIGNATURE, Framing
 
-FAULTS: Final = Path(__file__).parent.parent / "faults"
+FAULTS: Final = Path(__file__).parents[2] / "faults"
 
 READERS: Final[dict[str, Callable[[Any], Any]]] = {
     "read_changes": lambda paths: list(read_changes(paths)),

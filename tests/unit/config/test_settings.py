@@ -104,12 +104,12 @@ def test_an_empty_configuration_is_the_defaults(write, text):
 
 
 def test_the_shipped_example_is_valid_and_says_the_defaults():
-    example = Path(__file__).parents[2] / "conf" / "walreplay.yaml"
+    example = Path(__file__).parents[3] / "conf" / "walreplay.yaml"
     assert load_settings(example) == Settings()
 
 
 def test_every_key_stands_in_the_shipped_example():
-    example = (Path(__file__).parents[2] / "conf" / "walreplay.yaml").read_text(encoding="utf-8")
+    example = (Path(__file__).parents[3] / "conf" / "walreplay.yaml").read_text(encoding="utf-8")
     for model in (Settings, TableSettings):
         for key in model.model_fields:
             assert re.search(rf"^[# -]*{key}:", example, re.MULTILINE), key

@@ -22,7 +22,7 @@ from walreplay.errors import CaptureError, ConfigError, MalformedMessage
 from walreplay.ledger.status import Cut, PendingTransaction, RunAtWork, RunStatus, TableVersion, TargetStatus
 from walreplay.report import Forecast, RunReport, TableForecast, TableReport
 
-CAPTURES = Path(__file__).parents[1] / "captures"
+CAPTURES = Path(__file__).parents[2] / "captures"
 CUT = CAPTURES / "o03_basic_split_bytes" / "capture"
 NOON = datetime(2026, 1, 2, 12, 0, tzinfo=timezone.utc)
 
@@ -525,7 +525,7 @@ def test_status_at_a_run_prints_json_when_asked(cut, capsys):
 
 
 def test_the_spark_submit_entry_point_calls_apply(applied, monkeypatch):
-    path = Path(__file__).parents[2] / "jobs" / "apply.py"
+    path = Path(__file__).parents[3] / "jobs" / "apply.py"
     spec = importlib.util.spec_from_file_location("__main__", path)
     monkeypatch.setattr(sys, "argv", ["apply.py", "--captures", "in", "--target", "out", "--quiet"])
     with pytest.raises(SystemExit) as caught:

@@ -210,7 +210,7 @@ def test_no_secret_stands_in_a_sources_error() -> None:
 
 
 def test_every_key_of_a_source_stands_in_the_shipped_example() -> None:
-    example = (Path(__file__).parents[2] / "conf" / "walreplay.yaml").read_text(encoding="utf-8")
+    example = (Path(__file__).parents[3] / "conf" / "walreplay.yaml").read_text(encoding="utf-8")
     section = example[example.index("# sources:") :]
     for key in SourceSettings.model_fields:
         assert re.search(rf"^#.*\b{key}\b", section, re.MULTILINE), key

@@ -10,7 +10,7 @@ from walreplay.cli import main
 from walreplay.errors import TargetError
 from walreplay.session.text_files import write_text
 
-_CAPTURES = Path(__file__).parents[1] / "captures"
+_CAPTURES = Path(__file__).parents[2] / "captures"
 _CUT = str(_CAPTURES / "o03_basic_split_bytes" / "capture")
 
 

@@ -15,7 +15,7 @@ from typer.main import get_command
 from walreplay.cli.questions import app
 from walreplay.config import load_configuration
 
-_BUNDLE = Path(__file__).parents[2] / "conf" / "databricks"
+_BUNDLE = Path(__file__).parents[3] / "conf" / "databricks"
 _JOBS = sorted(_BUNDLE.glob("resources/*.job.yml"))
 _WORKSPACE = {"workspace.file_path", "workspace.current_user.userName", "bundle.name", "bundle.target"}
 

@@ -155,7 +155,7 @@ def test_an_audits_json_has_everything_and_the_same_exit_code(called, capsys):
 
 @pytest.mark.parametrize("name", ["index", "audit"])
 def test_the_spark_submit_entry_points_call_their_commands(name, called, monkeypatch):
-    path = Path(__file__).parents[2] / "jobs" / f"{name}.py"
+    path = Path(__file__).parents[3] / "jobs" / f"{name}.py"
     spec = importlib.util.spec_from_file_location("__main__", path)
     monkeypatch.setattr(sys, "argv", [f"{name}.py", "--captures", "in", "--quiet"])
     with pytest.raises(SystemExit) as caught:
