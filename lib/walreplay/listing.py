@@ -164,12 +164,6 @@ def map_file(path: str) -> memoryview:
         return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
 
-def release_pages(content: memoryview) -> None:
-    """Release the memory of a mapped file in this process; pages that are read again are loaded again."""
-    if isinstance(content.obj, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
-        content.obj.madvise(mmap.MADV_DONTNEED)
-
-
 @dataclass(frozen=True, slots=True)
 class Hole:
     """Numbers that are left out between two files of a series.

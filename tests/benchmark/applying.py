@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from unittest.mock import patch
 
 import pyarrow as pa
-from generate import MEGABYTE, Shape, write_accounts, write_files
+from generate import MEGABYTE, Shape, files_in, write_accounts, write_files
 from measuring import Timing, compared, in_turn
 
 from walreplay import apply
@@ -58,7 +58,7 @@ def run(folder: Path, megabytes: int, runs: int, rows: int) -> list[list[Timing]
 
 def size_of(captures: Path) -> int:
     """Return how many bytes a folder's files have."""
-    return sum(path.stat().st_size for path in captures.iterdir())
+    return sum(path.stat().st_size for path in files_in(captures))
 
 
 def transport(spark: SparkSession, captures: Path, names: str = "*") -> None:
@@ -186,7 +186,7 @@ def _changes(spark: SparkSession, title: str, loaded: Path, changed: Path, targe
     name = Path(table.location).relative_to(target)
     rows = f"(SELECT * FROM delta.`{target / name}` WHERE __commit_lsn > {lsn})"
     folded = _fold(spark, rows, target.with_name("accounts-folded"))
-    new = sorted(path.name for path in changed.iterdir())[_FILES:]
+    new = [path.name for path in files_in(changed)][_FILES:]
 
     def floor() -> None:
         transport(spark, changed, f"{{{','.join(new)}}}")

@@ -24,7 +24,7 @@ import numpy as np
 import psutil
 import pygal
 import streamed
-from generate import MEGABYTE, write_archive
+from generate import MEGABYTE, files_in, write_archive
 from measuring import Timing
 
 HEAP = "1g"
@@ -86,7 +86,7 @@ def _measured(folder: Path, archive: Path, size: float) -> Timing:
     captures = folder / "captures"
     shutil.rmtree(captures, ignore_errors=True)
     captures.mkdir(parents=True)
-    files = sorted(archive.iterdir())[: max(1, round(size * _GIGABYTE / FILE_BYTES))]
+    files = files_in(archive)[: max(1, round(size * _GIGABYTE / FILE_BYTES))]
     for path in files:
         (captures / path.name).hardlink_to(path)
     timing = watched(captures, folder / "mirror", HEAP)
@@ -113,7 +113,7 @@ def watched(captures: Path, target: Path, heap: str, *, keep: bool = False, unti
     if process.returncode:
         raise SystemExit(f"the run of {captures} has failed")
     report: dict[str, Any] = json.loads(output.splitlines()[-1])
-    sizes = [path.stat().st_size for path in captures.iterdir()]
+    sizes = [path.stat().st_size for path in files_in(captures)]
     if not keep:
         shutil.rmtree(target)
     seconds = report.pop("seconds")
@@ -180,7 +180,7 @@ def _apply(captures: str, target: str, until: str | None = None) -> dict[str, An
     from walreplay.session.session import build_session
 
     spark = build_session("walreplay bench")
-    first = sorted(Path(captures).iterdir())[0]
+    first = files_in(Path(captures))[0]
     apply(spark, first, f"{target}-warm", _CONFIG)
     before = _moved(spark)
     began = time.perf_counter()

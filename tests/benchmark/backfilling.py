@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 from archive import FILE_BYTES, HEAP, watched
-from generate import MEGABYTE, write_archive
+from generate import MEGABYTE, files_in, write_archive
 from measuring import Timing, compared
 
 from walreplay.archive.messages import inspect_captures
@@ -17,7 +17,7 @@ _GIGABYTE = 1000 * MEGABYTE
 def run(folder: Path, gigabytes: float) -> list[list[Timing]]:
     """Measure it with an archive of so many gigabytes, a process each; the heap is a gigabyte."""
     archive = write_archive(folder / f"archive-{gigabytes:g}", int(gigabytes * _GIGABYTE), FILE_BYTES)
-    files = sorted(archive.iterdir())
+    files = files_in(archive)
     first, last = (inspect_captures([path]) for path in (files[0], files[-1]))
     assert first.first_commit is not None
     assert last.last_commit is not None

@@ -441,6 +441,11 @@ _COPIED: Final = 20 * MEGABYTE
 _FIRST_ID: Final = 100_000_000
 
 
+def files_in(captures: Path) -> list[Path]:
+    """Return the captures in their order; the index that an earlier run has left beside them is none."""
+    return sorted(path for path in captures.iterdir() if path.is_file())
+
+
 def write_archive(folder: Path, size: int, file_bytes: int, kind: str = "orders") -> Path:
     """Write an archive that may be large: copies of a piece, each with LSNs, times, xids and orders' ids of its own.
 

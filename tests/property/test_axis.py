@@ -15,8 +15,8 @@ from property.test_until import played, wishes
 from support.runs import Files, plan_run
 from support.simulator import Drawn, captures
 from walreplay.decode.change_batch import column_types
+from walreplay.decode.masking import Shown
 from walreplay.fold.events import from_ipc
-from walreplay.fold.masking import Shown
 from walreplay.fold.versions import NO_TIME, NOTHING_EMPTIED, Axis, Commits
 from walreplay.ledger.state import resume_to_json
 from walreplay.lsn import POSTGRES_EPOCH_UNIX_MICROS

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from support.batches import batch_of, row
 from support.hostile_names import NAMES
 from walreplay.decode.change_batch import METADATA_NAMES, ROW, ChangeBatch, field_names
+from walreplay.decode.masking import Shown, show
 from walreplay.fold.events import Events, Identity, Mode, events_of
-from walreplay.fold.masking import Shown, show
 from walreplay.protocol import messages as m
 from walreplay.types import resolve
 

@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from support.runs import Files, staged_rows
 from walreplay.decode.change_batch import column_types
+from walreplay.decode.masking import Shown
 from walreplay.fold.change_log import Projection
 from walreplay.fold.events import Identity, Mode
-from walreplay.fold.masking import Shown
 from walreplay.names import Output
 from walreplay.protocol.messages import Relation
 from walreplay.spark.workers.decode import Assigned, Assignment

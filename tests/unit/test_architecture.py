@@ -47,7 +47,7 @@ FLOORS = {
         ("kernels",),
         ("placing",),
         ("change_batch", "columns", "walk"),
-        ("gathered", "summary", "walk_state"),
+        ("gathered", "masking", "summary", "walk_state"),
         ("stream",),
         ("decoder", "scan"),
         ("sessions",),

@@ -8,7 +8,8 @@ import pytest
 
 from walreplay.config import OrderName
 from walreplay.errors import ConfigError
-from walreplay.listing import Hole, Order, list_files, map_file, missing_numbers, natural_order, release_pages, sort_key
+from walreplay.listing import Hole, Order, list_files, map_file, missing_numbers, natural_order, sort_key
+from walreplay.spark.workers.process import release_pages
 
 
 def test_ten_comes_after_nine():

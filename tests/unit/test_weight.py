@@ -14,25 +14,25 @@ import walreplay
 PACKAGE = Path(walreplay.__file__).parent
 
 ROOMS = {
-    "(top)": (2243, 13),
+    "(top)": (2237, 13),
     "archive": (2450, 6),
     "cli": (1597, 7),
-    "config": (1844, 5),
-    "decode": (13689, 42),
+    "config": (1843, 5),
+    "decode": (13894, 43),
     "delta": (3619, 11),
     "evolution": (1350, 4),
-    "fold": (3634, 8),
-    "job": (5736, 16),
+    "fold": (3457, 7),
+    "job": (5701, 15),
     "ledger": (2203, 6),
     "loading": (1808, 7),
-    "protocol": (1938, 7),
+    "protocol": (1937, 7),
     "session": (1874, 9),
     "spark": (1987, 6),
-    "spark/workers": (2165, 8),
-    "stream": (2714, 9),
+    "spark/workers": (2146, 8),
+    "stream": (2708, 8),
     "table": (2372, 8),
     "types": (3646, 15),
-    "writing": (3900, 13),
+    "writing": (3898, 13),
 }
 """The most lines and modules of each room; modules that lie in no room are ``(top)``."""
 

@@ -189,7 +189,7 @@ class TableSettings(TableOptions):
     rename_columns: Annotated[dict[Name, Name], Field(min_length=1), AfterValidator(check_renames)] | None = None
     """Columns that were renamed at the source: the old name to the new one."""
     column_mask_hash: ColumnNames | None = None
-    """Columns whose values become salted hashes: see `walreplay.fold.masking`."""
+    """Columns whose values become salted hashes: see `walreplay.decode.masking`."""
     added_defaults: AddedDefaults | None = None
     """What rows that are older than a column have in it, as PostgreSQL's text: applied when the column is added."""
     type_overrides: TypeOverrides | None = None

@@ -1,7 +1,8 @@
 """The vectorized decoder: capture bytes to typed Arrow columns, without a Python object per row or value.
 
 `files` opens a file and finds where its first message begins, then `scan` summarises it.  `decoder` decodes rows by a
-plan, `onepass` without one.  All walk over the messages with `stream`, which calls the compiled `walk`.
+plan, `onepass` without one.  All walk over the messages with `stream`, which calls the compiled `walk`.  `masking`
+selects, renames and hashes the columns that a table has.
 
 Rooms inside: `sessions` (reconnects and torn messages), `columns` (builders, one module per family of types),
 `kernels` (what is compiled), `compile` (how it is compiled).

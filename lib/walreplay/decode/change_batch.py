@@ -11,10 +11,12 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from walreplay.decode.placing import empty
 from walreplay.names import free_names
@@ -184,6 +186,11 @@ class ChangeBatch:
         return self.data.column(2)
 
     @property
+    def ordinals(self) -> pa.Array:
+        """The changes' numbers in their transactions, ``__ordinal``."""
+        return self.data.column(METADATA_COLUMNS - 1)
+
+    @property
     def columns(self) -> list[pa.Array]:
         """The relation's columns, in their order."""
         return list(self.data.columns[METADATA_COLUMNS:])
@@ -224,6 +231,21 @@ class ChangeBatch:
             before_rescued,
             None if self.places is None else self.places.slice(start, count),
         )
+
+    def truncates(self) -> list[tuple[int, int]]:
+        """Return commit LSN and ordinal of each truncate."""
+        at = self._truncates
+        return list(zip(self.commit_lsns.take(at).to_pylist(), self.ordinals.take(at).to_pylist(), strict=True))
+
+    def between_truncates(self) -> Iterator[ChangeBatch]:
+        """Yield the changes in front of, between and behind the truncates."""
+        for start, stop in pairwise([-1, *self._truncates.tolist(), self.data.num_rows]):
+            if start + 1 < stop:
+                yield self.slice(start + 1, stop)
+
+    @property
+    def _truncates(self) -> NDArray[np.int64]:
+        return np.nonzero(pc.equal(self.ops, "t").to_numpy(zero_copy_only=False))[0]
 
 
 def behind(batches: Iterable[ChangeBatch], known_rows: Callable[[ChangeBatch], int]) -> Iterator[ChangeBatch]:
@@ -298,6 +320,16 @@ def _in_capitals(escape: re.Match[str]) -> str:
 def rescued_array(rows: Iterable[Mapping[str, str]]) -> pa.Array:
     """Write an object for each row, NULL for an empty one."""
     return pa.array([rescued_json(values) if values else None for values in rows], pa.string())
+
+
+def rescued_of(rescued: pa.Array, names: Sequence[str]) -> pa.Array | None:
+    """Return only the rescued texts of some columns, in the order of ``names``; None if there are none."""
+    if rescued.null_count == len(rescued):
+        return None
+    some = np.nonzero(rescued.is_valid().to_numpy(zero_copy_only=False))[0]
+    rows = read_rescued(rescued.take(pa.array(some)))
+    found = rescued_array({name: values[name] for name in names if name in values} for values in rows)
+    return spread(found, some, len(rescued))
 
 
 def spread(some: pa.Array, at: Sequence[int] | NDArray[np.int64], rows: int) -> pa.Array:

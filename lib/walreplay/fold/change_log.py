@@ -32,12 +32,12 @@ from walreplay.decode.change_batch import (
     rescued_array,
     rescued_json,
 )
+from walreplay.decode.masking import mask
 from walreplay.errors import CaptureError
 from walreplay.evolution.convert import convert
 from walreplay.evolution.shapes import TEXT, ValueSource, conversions, converts
 from walreplay.fold.events import join_arrays, write_ipc
 from walreplay.fold.identity import contiguous
-from walreplay.fold.masking import mask
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

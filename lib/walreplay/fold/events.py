@@ -20,9 +20,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from walreplay.decode.change_batch import ChangeBatch, read_rescued
+from walreplay.decode.change_batch import ChangeBatch, read_rescued, rescued_of
 from walreplay.errors import CaptureError
-from walreplay.fold.identity import Hashes, contiguous, hash_rows, rescued_of
+from walreplay.fold.identity import Hashes, contiguous, hash_rows
 from walreplay.fold.reducing import CLAIMED, DELETE, EXPECTED, INSERT, MOVE, UPDATE
 
 if TYPE_CHECKING:
@@ -88,6 +88,13 @@ class Marks:
     ordinal: NDArray[np.int64]
     operation: NDArray[np.uint8]
     top: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, changes: ChangeBatch) -> Marks:
+        """Return the marks of decoded changes, without their times (0): these need all transactions of the unit."""
+        ordinal = changes.ordinals.to_numpy(zero_copy_only=False)
+        operation = pc.index_in(changes.ops, pa.array(OPERATIONS)).to_numpy(zero_copy_only=False)
+        return cls(ordinal, operation.astype(np.uint8), np.zeros(len(ordinal), np.int64))
 
     def at(self, at: slice | NDArray[Any]) -> Marks:
         """Return the marks of some of the events, perhaps in another order."""
@@ -570,8 +577,8 @@ def _with_key_changes(events: Events, batch: ChangeBatch, identity: Identity, *,
     old_rescued = None if batch.before_rescued is None else rescued_of(batch.before_rescued, names)
     new = events.take(at)
     new_key = [new.columns[number] for number in identity.key]
-    old_hash = hash_rows(old_key, len(at), old_rescued)
-    new_hash = hash_rows(new_key, len(at), rescued_of(new.rescued, names))
+    new_rescued = rescued_of(new.rescued, names)
+    old_hash, new_hash = hash_rows(old_key, len(at), old_rescued), hash_rows(new_key, len(at), new_rescued)
     changed = (old_hash[0] != new_hash[0]) | (old_hash[1] != new_hash[1])
     if not changed.any():
         return events

@@ -28,7 +28,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from walreplay.decode.change_batch import read_rescued, rescued_array, spread
 from walreplay.decode.compile.kernel import Kernel, helper, kernel
 from walreplay.decode.compile.parameters import BYTES, CELLS, INT64, given, out
 
@@ -240,16 +239,6 @@ def contiguous(array: Any) -> pa.Array:
     if isinstance(array, pa.ChunkedArray):
         return array.combine_chunks() if array.num_chunks != 1 else array.chunk(0)
     return array
-
-
-def rescued_of(rescued: pa.Array, names: Sequence[str]) -> pa.Array | None:
-    """Return only the rescued texts of some columns, in the order of ``names``; None if there are none."""
-    if rescued.null_count == len(rescued):
-        return None
-    some = np.nonzero(rescued.is_valid().to_numpy(zero_copy_only=False))[0]
-    rows = read_rescued(rescued.take(pa.array(some)))
-    found = rescued_array({name: values[name] for name in names if name in values} for values in rows)
-    return spread(found, some, len(rescued))
 
 
 @kernel(

@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from walreplay.decode.change_batch import TIMESTAMP, read_rescued, rescued_array
+from walreplay.decode.change_batch import TIMESTAMP, read_rescued, rescued_array, rescued_of
 from walreplay.decode.compile.kernel import helper, kernel
 from walreplay.decode.compile.parameters import given, out
 from walreplay.errors import CaptureError
@@ -53,7 +53,6 @@ from walreplay.fold.identity import (
     contiguous,
     count_images,
     new_table,
-    rescued_of,
     settle,
     slot_of,
     unmatched,

@@ -32,7 +32,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from walreplay.decode.change_batch import TIMESTAMP
+from walreplay.decode.change_batch import TIMESTAMP, rescued_of
 from walreplay.decode.compile.kernel import kernel
 from walreplay.decode.compile.parameters import INT64, given, out
 from walreplay.fold.events import (
@@ -49,7 +49,7 @@ from walreplay.fold.events import (
     old_key_hashes,
     unchanged_values,
 )
-from walreplay.fold.identity import contiguous, hash_rows, rescued_of
+from walreplay.fold.identity import contiguous, hash_rows
 from walreplay.fold.net_changes import assembled, bases_of, batch_of, choose, not_unique, settled
 from walreplay.fold.reducing import (
     CLAIMED,

@@ -6,7 +6,7 @@ needs them.
 Entry points: `messages`, `read_stream`, `Framing`, `detect_framing`, `decompress`; `frame` writes captures for tests.
 
 Uses: nothing.
-Used by: archive, changes, config, decode, evolution, fold, job, ledger, loading, spark, stream, table, types.
+Used by: archive, changes, config, decode, evolution, job, ledger, loading, spark, stream, table, types.
 """
 
 from walreplay.protocol.compression import decompress, detect_compression

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from walreplay.config import same_columns
 from walreplay.config.selection import MetadataNames, Share, TableLayout, Tracked
+from walreplay.decode.masking import is_masked
 from walreplay.delta.data_files import indexed_count
 from walreplay.errors import ConfigError, OrderError
 from walreplay.evolution.shapes import (
@@ -26,7 +27,6 @@ from walreplay.evolution.shapes import (
     by_announcement,
     is_added,
 )
-from walreplay.fold.masking import is_masked
 from walreplay.lsn import format_lsn
 from walreplay.table.registry import MirrorEntry, made_again
 

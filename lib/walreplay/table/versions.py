@@ -16,6 +16,7 @@ from walreplay.config import Settings, same_columns
 from walreplay.config.selection import Selection, check_destinations, key_columns, select, unmatched_tables
 from walreplay.decode.announcements import Layout, Layouts
 from walreplay.decode.change_batch import column_types, type_names
+from walreplay.decode.masking import Shown, masked_type
 from walreplay.decode.partitions import Sent, as_sent
 from walreplay.errors import ConfigError
 from walreplay.evolution.comments import DELETED, column_comments
@@ -23,7 +24,6 @@ from walreplay.evolution.convert import labels_as_sent, with_labels
 from walreplay.evolution.shapes import OWN, SourceColumn, TableShape
 from walreplay.fold.change_log import hashed
 from walreplay.fold.events import Identity, Mode
-from walreplay.fold.masking import Shown, masked_type
 from walreplay.names import COUNT, Output, RowKind
 from walreplay.protocol.messages import Column, Relation
 from walreplay.spark.workers.decode import Assigned, Assignment

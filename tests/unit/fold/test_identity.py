@@ -6,7 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from walreplay.fold.identity import hash_rows, rescued_of
+from walreplay.decode.change_batch import rescued_of
+from walreplay.fold.identity import hash_rows
 
 
 def hashes(array: pa.Array) -> list[int]:

@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from walreplay.fold.masking import masked_type
+from walreplay.decode.masking import masked_type
 from walreplay.types import resolve
 from walreplay.types.base import type_from_dict, type_to_dict
 from walreplay.types.builtin import BUILTIN_TYPES

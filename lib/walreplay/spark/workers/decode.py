@@ -10,20 +10,18 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from walreplay.decode.announcements import Layout
-from walreplay.decode.change_batch import METADATA_COLUMNS, ChangeBatch, read_rescued
+from walreplay.decode.change_batch import ChangeBatch, read_rescued
 from walreplay.decode.decoder import Decoder, LogicalMessage, Recorded
+from walreplay.decode.masking import Shown, show
 from walreplay.errors import WalReplayError
 from walreplay.fold.change_log import staged_changes
 from walreplay.fold.events import (
-    OPERATIONS,
     REMOVE,
     Events,
     Identity,
@@ -34,16 +32,14 @@ from walreplay.fold.events import (
     to_ipc,
     with_deleted_column,
 )
-from walreplay.fold.masking import Shown, show
 from walreplay.fold.net_changes import fold_events, links_of, split
 from walreplay.fold.reducing import DELETE
 from walreplay.fold.versions import NO_TIME, Commits
-from walreplay.listing import release_pages
 from walreplay.lsn import POSTGRES_EPOCH_UNIX_MICROS
 from walreplay.names import Output, RowKind
 from walreplay.protocol.framing import Framing
 from walreplay.protocol.messages import Relation, Type
-from walreplay.spark.workers.process import spark_task
+from walreplay.spark.workers.process import release_pages, spark_task
 from walreplay.spark.workers.rows import (
     ERROR_TABLE,
     MESSAGES_TABLE,
@@ -335,12 +331,12 @@ class _Unit:
             # At the end, also where it was there: a version may come back.
             self.truncated.pop(batch.relation, None)
             self.truncated[batch.relation] = None
-        if mirror.marks_deleted:
-            kept = shown.slice(below, gone)
-            for changes in _between(kept, _truncates(kept)):
-                self._gather(changes, mirror, truncated=True)
+        kept = shown.slice(below, gone).between_truncates() if mirror.marks_deleted else ()
+        behind = shown.slice(gone, rows)
+        for changes in kept:
+            self._gather(changes, mirror, truncated=True)
         if gone < rows:
-            self._gather(shown.slice(gone, rows), mirror)
+            self._gather(behind, mirror)
 
     def _shown(self, batch: ChangeBatch, to: Assignment, views: dict[Shown, ChangeBatch]) -> ChangeBatch:
         if to.shown not in views:
@@ -357,7 +353,7 @@ class _Unit:
         if truncate is None or oid not in self._kept:
             return 0
         at, last = truncate
-        lsn, ordinal = batch.commit_lsns.to_numpy(), batch.data.column(METADATA_COLUMNS - 1).to_numpy()
+        lsn, ordinal = batch.commit_lsns.to_numpy(), batch.ordinals.to_numpy()
         return int(((lsn < at) | ((lsn == at) & (ordinal <= last))).sum())
 
     def _log_row(self, shown: ChangeBatch, log: Assignment) -> dict[str, Any]:
@@ -395,23 +391,9 @@ class _Unit:
         part = self._part(shown, history)
         part.rows += shown.data.num_rows
         part.emptied = part.emptied or []
-        lsn, ordinal = shown.commit_lsns, shown.data.column(METADATA_COLUMNS - 1)
-        truncates = _truncates(shown)
-        for changes in _between(shown, truncates):
-            part.parts.append(events_of(changes, history.identity, marks=_marks(changes)))
-        part.emptied += zip(lsn.take(truncates).to_pylist(), ordinal.take(truncates).to_pylist(), strict=True)
-
-
-def _truncates(shown: ChangeBatch) -> NDArray[np.int64]:
-    """Return the places of a batch's truncates."""
-    return np.nonzero(pc.equal(shown.ops, "t").to_numpy(zero_copy_only=False))[0]
-
-
-def _between(shown: ChangeBatch, truncates: NDArray[np.int64]) -> Iterator[ChangeBatch]:
-    """Yield the changes in front of, between and behind a batch's truncates."""
-    for start, stop in pairwise([-1, *truncates.tolist(), shown.data.num_rows]):
-        if start + 1 < stop:
-            yield shown.slice(start + 1, stop)
+        part.emptied += shown.truncates()
+        for changes in shown.between_truncates():
+            part.parts.append(events_of(changes, history.identity, marks=Marks.of(changes)))
 
 
 def _rows_below(batch: ChangeBatch, to: Assignment, assigned: Assigned) -> int:
@@ -451,13 +433,6 @@ def _folded_rows(taken: _Unit, sequence: int, task: DecodeTask) -> Iterator[dict
                 # Counted once, whatever the number of parts.
                 rows = found.rows if part_number == 0 else 0
                 yield staged_row(table, found.relation, at, _info(part), bucket=bucket, rows=rows, data=to_ipc(part))
-
-
-def _marks(changes: ChangeBatch) -> Marks:
-    """Return the marks of changes; their times are put in once all of the unit's transactions are known."""
-    ordinal = changes.data.column(METADATA_COLUMNS - 1).to_numpy(zero_copy_only=False)
-    operation = pc.index_in(changes.ops, pa.array(OPERATIONS)).to_numpy(zero_copy_only=False)
-    return Marks(ordinal, operation.astype(np.uint8), np.zeros(changes.data.num_rows, np.int64))
 
 
 RECORDED: Final = pa.schema(

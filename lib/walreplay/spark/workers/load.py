@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from walreplay.decode.change_batch import ChangeBatch
 from walreplay.decode.gathered import CopiedRows
+from walreplay.decode.masking import Shown, show
 from walreplay.errors import WalReplayError
 from walreplay.fold.events import (
     OPERATIONS,
@@ -29,9 +30,7 @@ from walreplay.fold.events import (
     with_deleted_column,
 )
 from walreplay.fold.identity import Hashes
-from walreplay.fold.masking import Shown, show
 from walreplay.fold.net_changes import split
-from walreplay.listing import release_pages
 from walreplay.loading.copy_files import range_of, read_cells
 from walreplay.loading.formats import CopyOptions, head_of, header_of
 from walreplay.loading.typed_rows import ENDING as PARQUET
@@ -40,7 +39,7 @@ from walreplay.names import RowKind
 from walreplay.protocol.messages import Relation
 from walreplay.spark.workers.decode import Assigned, Assignment
 from walreplay.spark.workers.fold import FoldTask
-from walreplay.spark.workers.process import spark_task
+from walreplay.spark.workers.process import release_pages, spark_task
 from walreplay.spark.workers.rows import ERROR_TABLE, NO_RELATION, stage_batch, staged_events, staged_row
 from walreplay.spark.workers.scan import map_capture
 from walreplay.stream.schedule import sequence_of

@@ -1,4 +1,4 @@
-"""Prepare the process of a Python worker for this package's tasks.
+"""Prepare the process of a Python worker for this package's tasks, and let go of its memory.
 
 `reach` and `reach_file` try, in a worker, whether it reaches a folder or a file by itself.
 """
@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import gc
+import mmap
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -32,6 +33,12 @@ def spark_task(function: Callable[_P, Iterator[_R]]) -> Callable[_P, Iterator[_R
         return function(*args, **kwargs)
 
     return run
+
+
+def release_pages(content: memoryview) -> None:
+    """Release the memory of a mapped file in this process; pages that are read again are loaded again."""
+    if isinstance(content.obj, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+        content.obj.madvise(mmap.MADV_DONTNEED)
 
 
 @cache

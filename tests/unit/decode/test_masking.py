@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from support.binary_cells import convert
 from walreplay.decode.change_batch import COMMIT_LSN, COMMIT_TS, OP, ORDINAL, ROW, TIMESTAMP, XID, ChangeBatch
-from walreplay.fold.masking import mask, mask_batch, masked_type
+from walreplay.decode.masking import mask, mask_batch, masked_type
 from walreplay.protocol.messages import Column, Relation
 from walreplay.types import resolve
 from walreplay.types.composite import elements_from_text

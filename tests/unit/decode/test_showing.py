@@ -4,8 +4,8 @@ from dataclasses import replace
 import pytest
 
 from support.batches import batch_of, row
+from walreplay.decode.masking import Shown, show
 from walreplay.errors import CaptureError
-from walreplay.fold.masking import Shown, show
 from walreplay.protocol import messages as m
 from walreplay.types import resolve
 
