@@ -93,3 +93,14 @@ def test_the_content_of_a_torn_logical_message_may_look_like_a_sessions_start(tm
     )
     for cut in range(len(session)):
         assert ids(tmp_path, torn + session[:cut], session[cut:]) == [1, 2], cut
+
+
+def test_a_transaction_that_a_message_seems_to_begin_has_to_be_sent_again_by_the_session_behind_it(
+    tmp_path: Path,
+) -> None:
+    # In its frame the content is a Begin, whose transaction no session goes on with.
+    content = b"B" + bytes(6) + b"\x10" + bytes(13)
+    message = m.Message(False, 0x100_00A8, "p2", content)
+    torn = frame([message], Framing.LENGTH)[:-7]
+    session = frame([message, *transaction(0x100_00D8, TABLE, row(b"1"))], Framing.LENGTH)
+    assert ids(tmp_path, torn + session) == [1]

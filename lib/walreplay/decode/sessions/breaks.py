@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
@@ -256,7 +256,9 @@ class Explainer:
     def _ends(self, start: _Start, reading: Reading, depth: int) -> Explained | None:
         """Explain how a session ends that was read up to an error, or up to where another one seems to begin."""
         if reading.broke:
-            following = _Start(reading.stop, Place(self._framing), strict=not reading.late)
+            before = self._place_at(start, reading.stop)
+            following = self._following(start, reading, reading.stop, reading.stop, before)
+            following = replace(following, strict=not reading.late)
             explained = self._explain(following, depth + 1)
             if explained is not None:
                 return Explained(1 + explained.breaks, reading.stop, reading.stop, reading.late)
