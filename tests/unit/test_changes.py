@@ -227,3 +227,16 @@ def test_a_source_column_that_is_called_like_one_of_ours_gets_a_suffix(tmp_path)
         assert [column.to_pylist()[0] for column in batch.columns] == [1, *names]
         assert (batch.before_rows.to_pylist(), batch.before_columns[0].to_pylist()) == ([1], [1])
         assert batch.unchanged["__OP"].to_pylist() == [False, True]
+
+
+@pytest.mark.parametrize(
+    "ending", [[], [m.RollbackPrepared(0, 108, 116, 0, 0, 1, "g")], [m.CommitPrepared(0, 300, 308, 0, 1, "g")]]
+)
+def test_a_type_that_a_prepared_transaction_announces_holds_behind_it_whatever_becomes_of_it(tmp_path, ending):
+    # The server announces a relation once in a session; 16408 is a domain over text[].
+    table = m.Relation(9, "shop", "t", "d", (m.Column("id", 23, -1, True), m.Column("words", 16408, -1, False)))
+    row = m.Insert(9, text(b"1", b"{a,NULL}"))
+    prepared = [m.BeginPrepare(100, 108, 0, 1, "g"), m.Type(16408, "", "_text"), table, row]
+    path = write(tmp_path / "a", [*prepared, m.Prepare(0, 100, 108, 0, 1, "g"), *transaction(200, row), *ending])
+    found = [words for batch in read_changes(path) for words in batch.data.column("words").to_pylist()]
+    assert found == [["a", None]] * (2 if m.CommitPrepared in map(type, ending) else 1)

@@ -349,7 +349,8 @@ class Decoder(StreamWalker):
     def on_message(self, message: m.AnyMessage, offset: int) -> None:
         """Note types, which later relations use, and logical messages."""
         hidden = self._fate is None and self._inner is not None
-        if isinstance(message, m.Type) and not hidden:
+        # What a prepared transaction announces holds for all that is sent behind it, whatever becomes of it.
+        if isinstance(message, m.Type) and not (hidden and self.stream_xid is not None):
             if self._types.get(message.oid) != message:
                 self._types[message.oid] = message
                 self._new_types[message.oid] = message

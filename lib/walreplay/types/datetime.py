@@ -42,8 +42,12 @@ _EPOCH_DAYS: Final = 10_957
 _DATE_INFINITIES: Final = {2**31 - 1: "infinity", -(2**31): "-infinity"}
 _TIMESTAMP_INFINITIES: Final = {2**63 - 1: "infinity", -(2**63): "-infinity"}
 _DATES: Final = range(-2_451_545, 2_145_031_949)
-_TIMESTAMPS: Final = range(-211_813_488_000_000_000, 9_223_371_331_200_000_000)
-"""PostgreSQL's own limits: 4714-11-24 BC (Julian day 0) to the years 5874897 and 294276."""
+_TIMESTAMPS: Final = range(-211_813_488_000_000_000, 9_223_371_331_200_000_001)
+"""PostgreSQL's own limits: 4714-11-24 BC (Julian day 0) to the years 5874897 and 294276.
+
+It does not look at them again once it has rounded to a column's precision: a timestamp(0) may be the first moment of
+294277.
+"""
 _ZONES: Final = range(1 - 16 * 3600, 16 * 3600)
 
 _REMEDY = (
