@@ -634,10 +634,11 @@ class Rebuilding:
             found.append((source, replace(source, table=table, left=None, run="")))
         if not found and self.late is not None:
             raise TargetError(
-                "there is no place for the rows: the tables have given their names to others since",
+                "there is no place for the rows: by what was captured, other tables have their names",
                 table=listed([name for _, name in self.late.load.tables]),
                 path=target.text,
-                remedy="Nothing was changed; load a copy of the tables that have these names now",
+                remedy="Nothing was changed; load a copy of the tables that have these names now. If that is what this "
+                "is, write a row of each in the source, apply that, and load again",
             )
         if not found:
             raise ConfigError(
