@@ -129,6 +129,41 @@ def test_a_load_behind_apply_that_is_stopped_is_finished_and_runs_come_in_betwee
     assert not list(Path(mirror.target, "_walreplay").glob("rebuild/*"))
 
 
+@pytest.mark.parametrize("other", ["Items", "others"])
+def test_a_table_that_has_the_name_of_one_loaded_behind_apply_keeps_its_base(mirror, base, tmp_path, other) -> None:
+    # By its case, or since the two have changed their names.
+    second, first_later, second_later = relation(11, other, COLUMNS), ITEMS, relation(11, other, COLUMNS)
+    if other == "others":
+        first_later, second_later = relation(9, "others", COLUMNS), relation(11, "items", COLUMNS)
+    mirror.write(BAG, m.Insert(10, row(1, "x")))
+    (base / "s.bag.copy").unlink()
+    (base / f"s.{other}.copy").write_text("1\tits own\n")
+    base.with_suffix(".jsonl").write_text(write_description([ITEMS, second], NOTHING))
+    load(mirror, base)
+    mirror.write(ITEMS, m.Insert(9, row(4, "new")), second, m.Insert(11, row(2, "b")))
+    mirror.apply(first_later, m.Insert(9, row(5, "later")), second_later, m.Insert(11, row(3, "c")))
+    made = all_rows(mirror)[second_later.name]
+    assert [one[:2] for one in made] == [(1, "its own"), (2, "b"), (3, "c")]
+
+    (base / f"s.{other}.copy").unlink()
+    report = load(mirror, base, 250, replace=True)
+    assert [table.name for table in report.tables] == [first_later.qualified_name]
+    found = all_rows(mirror)
+    assert found[second_later.name] == made
+    assert [one[:2] for one in found[first_later.name]] == [(1, "one"), (2, "two"), (3, None), (5, "later")]
+
+
+def test_rows_of_a_table_whose_name_is_another_ones_are_refused_behind_apply(mirror, base) -> None:
+    (base / "s.bag.copy").unlink()
+    mirror.write(ITEMS, m.Insert(9, row(1, "one")))
+    mirror.write(ITEMS, m.Insert(9, row(5, "five")))
+    mirror.apply(relation(19, "items", COLUMNS), m.Insert(19, row(6, "six")))
+    made = all_rows(mirror)
+    with pytest.raises(TargetError, match="other tables have their names"):
+        load(mirror, base)
+    assert all_rows(mirror) == made
+
+
 def test_an_archive_that_lacks_what_is_behind_the_rows_is_refused(mirror, base) -> None:
     write_captures(mirror)
     mirror.apply()

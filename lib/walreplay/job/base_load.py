@@ -368,7 +368,8 @@ class BaseLoad:
                 f"a table of the target has to move first, as its name in the source has changed: {move.source.text} "
                 f"to {move.destination.text}",
                 table=move.name,
-                remedy="Apply what has been captured up to the rename first; or load into a new target",
+                remedy="Apply what has been captured up to the rename first, with a row that was written since: if "
+                "there is none, write one in the source; or load into a new target",
             )
         for table in tables.tables:
             before = table.before

@@ -112,7 +112,8 @@ def _bring(load: BaseLoad, captures: str | None, began: float) -> RunReport:
 
 def _load_late(context: RunContext, captures: str, late: BaseStep) -> RunReport:
     """Make the tables of a load beside, from the archive's changes behind it, and put them in place."""
-    wanted = Narrowed(tables="|".join(map(re.escape, sorted(late.only))))
+    # Names that differ by case alone are two tables'.
+    wanted = Narrowed(tables=f"(?-i:{'|'.join(map(re.escape, sorted(late.only)))})")
     report = Rebuilding(context, captures, wanted, late).run()
     rows = sum(one.inserted for one in report.tables if output_of(one.oid or 0) is Output.MIRROR)
     return replace_fields(report, status="loaded", files=0, capture_bytes=0, changes=rows)

@@ -447,9 +447,14 @@ class Rebuilding:
         return state
 
     def _wants(self, entry: MirrorEntry) -> bool:
-        """Return whether a table is to be made again."""
-        is_loaded = self.late is not None and source_oid(entry.oid) in self.late.load.oids
-        return is_loaded or self.wanted.wants(entry.source_name)
+        """Return whether a table is to be made again.
+
+        Of a load those alone that have its rows, whatever they are called: one that has got the name of a loaded table
+        since would be made without the rows of its own base.
+        """
+        if self.late is not None:
+            return source_oid(entry.oid) in self.late.load.oids
+        return self.wanted.wants(entry.source_name)
 
     def _loads(self, state: State, oids: Collection[int]) -> tuple[BaseStep, ...]:
         """Return the base loads that the wanted tables begin with, in their order."""
@@ -627,6 +632,14 @@ class Rebuilding:
                     remedy="Nothing was changed; move the table away, and run again",
                 )
             found.append((source, replace(source, table=table, left=None, run="")))
+        if not found and self.late is not None:
+            raise TargetError(
+                "there is no place for the rows: by what was captured, other tables have their names",
+                table=listed([name for _, name in self.late.load.tables]),
+                path=target.text,
+                remedy="Nothing was changed; load a copy of the tables that have these names now. If that is what this "
+                "is, write a row of each in the source, apply that, and load again",
+            )
         if not found:
             raise ConfigError(
                 "the captures have no rows of these tables, or the configuration leaves them out",
