@@ -104,3 +104,13 @@ def test_a_transaction_that_a_message_seems_to_begin_has_to_be_sent_again_by_the
     torn = frame([message], Framing.LENGTH)[:-7]
     session = frame([message, *transaction(0x100_00D8, TABLE, row(b"1"))], Framing.LENGTH)
     assert ids(tmp_path, torn + session) == [1]
+
+
+def test_a_session_may_begin_with_an_unfinished_logical_message_where_a_stream_was_cut_off(tmp_path: Path) -> None:
+    # In the stream it would have an xid, and flags that are the LSN's third byte.
+    opened = [*transaction(0x100, TABLE, row(b"1")), m.StreamStart(700, True), STREAMED, row(b"2", xid=700)]
+    message = m.Message(False, 0xA3F_C046_81B8, "p", b"content")
+    for framing in (Framing.LENGTH, Framing.LENGTH_LE):
+        before, after = frame(opened, framing), frame([message], framing)
+        for cut in range(len(after)):
+            assert ids(tmp_path, before, after[:cut]) == [1], cut
