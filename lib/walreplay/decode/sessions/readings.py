@@ -328,7 +328,7 @@ def _check_tail(data: memoryview, stop: int, place: Place, codec: str, effort: E
     except TruncatedMessage:
         _check_logical(data, stop, stop + frame.head, content, place, codec, effort)
     except CaptureError:
-        if place.stream is None or data[stop + frame.head :][:1] != b"M":
+        if place.stream is None or bytes(data[stop + frame.head : stop + frame.head + 1]) != b"M":
             raise
         # A session may begin here, outside of streams: there a logical message has no xid.
         _check_tail(data, stop, Place(place.framing), codec, effort)
