@@ -231,7 +231,8 @@ def test_what_may_have_rows_of_a_load_is_not_given_up(mirror, base, stop) -> Non
         walreplay.give_up_load(mirror.spark, mirror.target)
 
 
-@pytest.mark.parametrize("late", further([False, True]))
+@pytest.mark.full
+@pytest.mark.parametrize("late", [False, True])
 def test_a_loaded_table_is_made_again_from_its_base(mirror, base, tmp_path, late) -> None:
     write_captures(mirror)
     if late:

@@ -1,15 +1,12 @@
 import gzip
 import os
 import typing
-import zlib
-from pathlib import Path
 
 import pytest
 
 from walreplay.config import OrderName
 from walreplay.errors import ConfigError
 from walreplay.listing import Hole, Order, list_files, map_file, missing_numbers, natural_order, sort_key
-from walreplay.spark.workers.process import release_pages
 
 
 def test_ten_comes_after_nine():
@@ -220,29 +217,3 @@ def test_a_hole_is_described_without_the_folders():
     assert hole.describe() == "between cap.0018 and cap.0020 1 file is missing, such as cap.0019"
     hole = Hole("s3://b/c/2026/01/30/18", "s3://b/c/2026/01/31/1021", 1002, "s3://b/c/…/19")
     assert hole.describe() == "between 2026/01/30/18 and 2026/01/31/1021 1,002 files are missing, such as …/19"
-
-
-def _resident_file_pages() -> int:
-    (line,) = (text for text in Path("/proc/self/status").read_text().splitlines() if text.startswith("RssFile"))
-    return int(line.split()[1]) << 10
-
-
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux tells what is resident")
-def test_a_mapped_files_pages_can_be_let_go_and_read_again(tmp_path):
-    size = 64 << 20
-    path = tmp_path / "a.bin"
-    path.write_bytes(bytes(range(256)) * (size // 256))
-    content = map_file(str(path))
-    digest = zlib.crc32(content)
-    before = _resident_file_pages()
-    release_pages(content)
-    assert before - _resident_file_pages() > size // 2
-    assert zlib.crc32(content) == digest
-
-
-def test_bytes_that_are_not_mapped_are_left_alone(tmp_path):
-    (tmp_path / "empty.bin").write_bytes(b"")
-    for content in (memoryview(b"abc"), map_file(str(tmp_path / "empty.bin"))):
-        before = bytes(content)
-        release_pages(content)
-        assert bytes(content) == before

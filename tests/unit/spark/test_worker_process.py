@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import gc
 import io
+import zlib
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from walreplay.listing import map_file
 from walreplay.spark.workers import process as worker_process
+from walreplay.spark.workers.process import release_pages
 from walreplay.spark.workers.scan import scan_batches
 
 
@@ -66,3 +70,29 @@ def test_a_worker_that_spark_lets_go_of_ends_without_a_word(
     with pytest.raises(_Ended, match="0"):
         worker.main(io.BufferedReader(infile), None)
     assert tasks == [b"task"]
+
+
+def _resident_file_pages() -> int:
+    (line,) = (text for text in Path("/proc/self/status").read_text().splitlines() if text.startswith("RssFile"))
+    return int(line.split()[1]) << 10
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux tells what is resident")
+def test_a_mapped_files_pages_can_be_let_go_and_read_again(tmp_path):
+    size = 64 << 20
+    path = tmp_path / "a.bin"
+    path.write_bytes(bytes(range(256)) * (size // 256))
+    content = map_file(str(path))
+    digest = zlib.crc32(content)
+    before = _resident_file_pages()
+    release_pages(content)
+    assert before - _resident_file_pages() > size // 2
+    assert zlib.crc32(content) == digest
+
+
+def test_bytes_that_are_not_mapped_are_left_alone(tmp_path):
+    (tmp_path / "empty.bin").write_bytes(b"")
+    for content in (memoryview(b"abc"), map_file(str(tmp_path / "empty.bin"))):
+        before = bytes(content)
+        release_pages(content)
+        assert bytes(content) == before

@@ -35,12 +35,6 @@ def spark_task(function: Callable[_P, Iterator[_R]]) -> Callable[_P, Iterator[_R
     return run
 
 
-def release_pages(content: memoryview) -> None:
-    """Release the memory of a mapped file in this process; pages that are read again are loaded again."""
-    if isinstance(content.obj, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
-        content.obj.madvise(mmap.MADV_DONTNEED)
-
-
 @cache
 def _prepare() -> None:
     from pyspark import TaskContext
@@ -78,6 +72,12 @@ def end_quietly(worker: ModuleType | None) -> None:
         main(infile, outfile)
 
     setattr(worker, "main", main_unless_closed)  # noqa: B010
+
+
+def release_pages(content: memoryview) -> None:
+    """Release the memory of a mapped file in this process; pages that are read again are loaded again."""
+    if isinstance(content.obj, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+        content.obj.madvise(mmap.MADV_DONTNEED)
 
 
 REACHED: Final = "reached boolean"
