@@ -67,7 +67,7 @@ def test_the_configuration_has_them_keep_their_rows_or_stop(spark: SparkSession,
     assert sorted(mirror_tables(target)) == sorted(before)
     assert not list((target / LEDGER).glob("set_aside_*"))
     assert read(target / "public" / "pgbench_history").num_rows > history
-    assert "their old rows are kept" in report.warnings[0]
+    assert "the old rows are kept" in report.warnings[0]
 
 
 def _captured(lsn: int, xid: int, oid: int) -> bytes:

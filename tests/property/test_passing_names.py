@@ -7,7 +7,7 @@ from typing import Any, Final
 from hypothesis import assume, example, given, note
 from hypothesis import strategies as st
 
-from support.passing_names import Mirror, expected
+from support.passing_names import Load, Mirror, expected
 from support.simulator import LEAST_BYTES, Drawn, captures, play
 from support.simulator_server import NAMING, ORIGINS
 from walreplay.config import Settings
@@ -77,3 +77,26 @@ def test_whoever_was_used_last_under_a_name_has_it_wherever_runs_end(
         for end in [*(end for end in way if LEAST_BYTES <= end < size), size]:
             mirror.run(capture.files(end), guessing=guessing)
             assert mirror.places == expected(capture.expected(end).transactions, settings), (list(way), end)
+
+
+@given(captures, st.integers(0, 50), st.lists(st.integers(0, 3), min_size=8, max_size=8).filter(any))
+def test_a_load_gives_its_tables_the_names_of_its_time(drawn: Drawn, committed: int, chosen: list[int]) -> None:
+    capture, settings = play(suited(drawn), NAMING), Settings()
+    size = len(capture.data)
+    assume(size >= LEAST_BYTES)
+    note(capture.listing())
+    transactions = capture.expected(size).transactions
+    assume(transactions)
+    committed = committed % len(transactions) + 1
+    names = dict[int, str]()
+    for (name, oid), how in zip(
+        sorted(expected(transactions[:committed], settings).shown.items()), chosen, strict=False
+    ):
+        # It is loaded; or a new one that has its name then; or it, by a name that no row has used.
+        names |= [{}, {oid: name}, {oid + 50_000: name}, {oid: f"{name}_then"}][how]
+    load = Load(transactions[committed - 1].commit_lsn, names)
+    assume(names)
+    note(f"{load}")
+    mirror = Mirror(settings, load)
+    mirror.run(capture.files(size), guessing=True)
+    assert mirror.places == expected(transactions, settings, load)

@@ -6,7 +6,7 @@ placed and moved.  What is right says `expected`: the relation that was used las
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +14,7 @@ from support.runs import plan_run, staged_rows
 from support.simulator_model import Transaction
 from walreplay.config import Settings
 from walreplay.delta.target import Target
+from walreplay.evolution.shapes import TableShape
 from walreplay.ledger.state import resume_to_json
 from walreplay.spark.staging import Rows, Staged, StagedRows, Staging
 from walreplay.spark.workers.rows import Total
@@ -65,15 +66,29 @@ class InMemory(Staging):
         raise NotImplementedError
 
 
+@dataclass(frozen=True)
+class Load:
+    """Tables that are loaded: their names (by oid) as of an LSN."""
+
+    lsn: int = -1
+    names: Mapping[int, str] = field(default_factory=dict)
+
+
 @dataclass
 class Mirror:
     """A target: its tables' places, each with the oid whose rows it has, and the ledger's entries."""
 
     settings: Settings
+    load: Load = Load()
     target: Target = TARGET
-    tables: dict[str, int] = field(default_factory=dict)
-    entries: tuple[MirrorEntry, ...] = ()
     stored: str | None = None
+
+    def __post_init__(self) -> None:
+        self.entries: tuple[MirrorEntry, ...] = tuple(
+            MirrorEntry(oid, name, self.target.table(*name.split(".")), TableShape(), base_lsn=self.load.lsn + 1)
+            for oid, name in self.load.names.items()
+        )
+        self.tables = {entry.table.place: entry.oid for entry in self.entries}
 
     def run(self, files: Mapping[str, bytes], *, guessing: bool) -> None:
         """Apply what is new."""
@@ -133,12 +148,20 @@ class Places:
     aside: set[int]
 
 
-def expected(transactions: Iterable[Transaction], settings: Settings) -> Places:
-    """Say who has each name: whoever was used last under it, if it has a table and has gone by no other since."""
+def expected(transactions: Sequence[Transaction], settings: Settings, load: Load = Load()) -> Places:
+    """Say who has each name: whoever was used last under it, if it has a table and has gone by no other since.
+
+    A load counts as a use of its tables behind what is among their rows.
+    """
     holders: dict[str, int] = {}
     last: dict[int, str] = {}
-    written: set[int] = set()
-    for one in transactions:
+    written: set[int] = set(load.names)
+    older = [one for one in transactions if one.commit_lsn <= load.lsn]
+    for one in (*older, None, *transactions[len(older) :]):
+        if one is None:
+            last |= load.names
+            holders |= {name: oid for oid, name in load.names.items()}
+            continue
         for _, op, relation, _, _ in one.changes:
             oid, name = relation.oid, relation.qualified_name
             if not settings.wants_table(relation.namespace, relation.name):

@@ -129,10 +129,10 @@ def run_plan(
     catalogue = catalogue_of([item.relation for item in changes], settings, entries, before)
     versions: dict[int, dict[int, StagedVersion]] = {}
     segments: dict[int, list[VersionSegment]] = {}
-    uses: list[int] = []
+    uses: list[tuple[int, int | None]] = []
     for sequence, item in enumerate(changes):
         if item.relation in catalogue.versions:
-            uses.append(catalogue.relations.index(item.relation))
+            uses.append((catalogue.relations.index(item.relation), None))
         for version in catalogue.versions.get(item.relation, ()):
             _stage(item, version, sequence, versions, segments)
     staged = {table: Staged(found, tuple(segments[table])) for table, found in versions.items()}

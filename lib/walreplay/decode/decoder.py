@@ -146,6 +146,7 @@ class Decoder(StreamWalker):
         self._column_types = column_types or {}
         self._skipped = np.array([_KIND_OF_OP[op] for op in sorted(skipped)], np.uint8)
         self._truncated: dict[m.Relation, None] = {}
+        self._left_out: dict[m.Relation, int] = {}
         self._types: dict[int, m.Type] = {}
         self._new_types: dict[int, m.Type] = {}
         self._type_names: dict[int, tuple[str, str]] = {}
@@ -241,9 +242,19 @@ class Decoder(StreamWalker):
         self._truncated.clear()
         return taken
 
+    def take_left_out(self) -> dict[m.Relation, int]:
+        """Return the commit LSN of the last rows of each version that were left out since the last call."""
+        taken, self._left_out = self._left_out, {}
+        return taken
+
     def take_uses(self) -> list[m.Relation]:
         """Return the relation versions that were used, in order, since the last call; see `walreplay.decode.stream`."""
         return self._uses.take()
+
+    @property
+    def _hidden(self) -> bool:
+        """Whether the walk is within a deferred transaction whose rows are decoded where it commits."""
+        return self._fate is None and self._inner is not None
 
     # Before a stretch: it has ordinary transactions, or it is a part of one deferred transaction.
 
@@ -307,7 +318,7 @@ class Decoder(StreamWalker):
 
     def on_unknown_relation(self, oid: int, offset: int) -> int:
         """Accept any number of columns for rows that are left out."""
-        if self._fate is None and self._inner is not None:
+        if self._hidden:
             return -1
         return super().on_unknown_relation(oid, offset)
 
@@ -331,12 +342,12 @@ class Decoder(StreamWalker):
     def on_named(self, slot: int) -> None:
         """Note that a relation version is used."""
         relation = self.slot_relations[slot]
-        hidden = self._fate is None and self._inner is not None
-        if self._recording and relation is not None and not hidden:
+        if self._recording and relation is not None and not self._hidden:
             self._uses.named(slot, relation, self.kernel.slots)
 
     def _take_relation(self, message: m.Relation, offset: int) -> None:
-        if self._recording:
+        # What is hidden has relations of its own.
+        if self._recording and not self._hidden:
             self._uses.announced(outside(message), self.kernel.slots)
         super()._take_relation(message, offset)
         if self._recording:
@@ -348,7 +359,7 @@ class Decoder(StreamWalker):
 
     def on_message(self, message: m.AnyMessage, offset: int) -> None:
         """Note types, which later relations use, and logical messages."""
-        hidden = self._fate is None and self._inner is not None
+        hidden = self._hidden
         # What a prepared transaction announces holds for all that is sent behind it, whatever becomes of it.
         if isinstance(message, m.Type) and not (hidden and self.stream_xid is not None):
             if self._types.get(message.oid) != message:
@@ -516,6 +527,10 @@ class Decoder(StreamWalker):
                 self._truncated.pop(relation, None)
                 self._truncated[relation] = None
                 kept &= ~gone
+        for slot in np.unique(slots[~kept]).tolist():
+            relation = self.slot_relations[slot]
+            if relation is not None:
+                self._left_out[relation] = int(lsns[~kept & (slots == slot)][-1])
         return kept.view(np.uint8)
 
 

@@ -308,7 +308,7 @@ class BaseLoad:
 
     def _tables(self, begun: PlannedLoad, staged: Mapping[int, Staged]) -> RunPlan:
         catalogue, entries = begun.catalogue, begun.state.tables if begun.state is not None else ()
-        uses = [number for number, relation in enumerate(catalogue.relations) if relation in begun.loaded]
+        uses = [(number, None) for number, relation in enumerate(catalogue.relations) if relation in begun.loaded]
         # What is there already is made anew, as by a truncate.
         anew = tuple({relation.oid for relation in begun.loaded} & {entry.oid for entry in entries})
         return plan_tables(catalogue, staged, uses, anew, entries, self.context.settings, self.context.target)

@@ -604,20 +604,25 @@ class Rebuilding:
         target = self.context.target
         known = {entry.oid: entry for entry in state.tables}
         holders = {entry.table.place: entry for entry in state.tables if not entry.set_aside}
-        found = []
+        found, placeless = [], list[str]()
         for source in made:
             before = known.get(source.oid)
-            if source.set_aside or not self._wants(source):
+            is_loaded = self.late is not None and output_of(source.oid).is_whole
+            if not self._wants(source) or (source.set_aside and not is_loaded):
                 continue
-            if self.late is not None and before is not None and not output_of(source.oid).is_whole:
+            if self.late is not None and before is not None and not is_loaded:
                 # It has no loaded rows: it is as the captures have made it.
                 continue
             is_there = before is not None and not before.set_aside
             table = before.table if before is not None and is_there else target.of_side(side.target, source.table)
             other = holders.get(table.place)
-            if other is not None and other.oid != source.oid:
+            holder = "" if other is None or other.oid == source.oid else other.name
+            if source.set_aside or (is_loaded and holder == source.name):
+                placeless.append(source.name)
+                continue
+            if holder:
                 raise TargetError(
-                    f"the table's place is that of {other.name}",
+                    f"the table's place is that of {holder}",
                     table=source.name,
                     path=table.text,
                     remedy="Give one of them a destination_table of its own",
@@ -632,10 +637,10 @@ class Rebuilding:
                     remedy="Nothing was changed; move the table away, and run again",
                 )
             found.append((source, replace(source, table=table, left=None, run="")))
-        if not found and self.late is not None:
+        if placeless:
             raise TargetError(
                 "there is no place for the rows: by what was captured, other tables have their names",
-                table=listed([name for _, name in self.late.load.tables]),
+                table=listed(placeless),
                 path=target.text,
                 remedy="Nothing was changed; load a copy of the tables that have these names now. If that is what this "
                 "is, write a row of each in the source, apply that, and load again",

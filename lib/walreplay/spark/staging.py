@@ -137,7 +137,7 @@ class Staging(ABC):
     def __init__(self) -> None:
         self._written = self._decoded = False
         self._sizes: Counter[int] = Counter()
-        self._uses: tuple[int, ...] = ()
+        self._uses: tuple[tuple[int, int | None], ...] = ()
         self._tops: tuple[tuple[int, int], ...] = ()
 
     @property
@@ -151,10 +151,11 @@ class Staging(ABC):
         return self._decoded
 
     @property
-    def uses(self) -> tuple[int, ...]:
+    def uses(self) -> tuple[tuple[int, int | None], ...]:
         """The numbers of the relation versions that committed rows and truncates use, in commit order.
 
-        Rows that are left out count too.
+        Each comes with the commit LSN up to which the name is used there; None if that is not known.  Rows that are
+        left out count too.
         """
         return self._uses
 
@@ -270,7 +271,7 @@ class Staging(ABC):
         if failed:
             raise from_dict(json.loads(min(failed, key=lambda row: row.first).info))
         told = sorted(json.loads(row.info) for row in totals if row.table == USES_TABLE)
-        self._uses = tuple(number for _, _, *numbers in told for number in numbers)
+        self._uses = tuple((number, lsn) for _, _, *used in told for number, lsn in used)
         self._tops = tuple((sequence, top) for sequence, top, *_ in told)
         found: dict[int, dict[int, StagedVersion]] = {}
         emptied: dict[int, list[EmptiedAt]] = {}

@@ -63,10 +63,15 @@ class WantedRelation:
 
 
 class Use(NamedTuple):
-    """One use of a relation under the name that belongs to a place."""
+    """One use of a relation under the name that belongs to a place.
+
+    Attributes:
+        lsn: the commit LSN of the last rows; None if it is not known.
+    """
 
     oid: int
     place: str
+    lsn: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,16 +149,19 @@ class _Succession:
     heirs: dict[int, MirrorEntry] = field(default_factory=dict)
 
     @staticmethod
-    def of(entries: Sequence[MirrorEntry], wanted: Sequence[WantedRelation], uses: Iterable[Use]) -> _Succession:
+    def of(entries: Sequence[MirrorEntry], wanted: Sequence[WantedRelation], uses: Sequence[Use]) -> _Succession:
         """Follow the uses, starting from what the ledger knows."""
         known = {entry.oid: entry for entry in entries}
         keep = {one.oid for one in wanted if one.on_recreate == "keep"}
         busy = {one.oid for one in wanted}
         bare = {one.oid for one in wanted if not one.written and one.oid not in known}
-        found = _Succession({entry.table.place: entry.oid for entry in entries if not entry.set_aside})
+        loads = _loads_behind(entries, uses)
+        ahead = {one.oid for of_use in loads.values() for one in of_use}
+        there = (entry for entry in entries if not entry.set_aside and entry.oid not in ahead)
+        found = _Succession({entry.table.place: entry.oid for entry in there})
         places = {oid: place for place, oid in found.holders.items()}
         heard = set(known)
-        for oid, place in uses:
+        for oid, place, _ in (one for n, use in enumerate(uses) for one in (use, *loads.get(n, ()))):
             # Where rows are kept, they wait for those that go on with them.
             if oid in bare & keep:
                 continue
@@ -178,6 +186,26 @@ class _Succession:
                 found.holders[place] = oid
                 places[oid] = place
         return found
+
+
+def is_among(lsn: int | None, entry: MirrorEntry | None) -> bool:
+    """Return whether a use is older than a table's loaded rows, which are of a time at which it had its name."""
+    return lsn is not None and entry is not None and lsn <= entry.rows_at
+
+
+def _loads_behind(entries: Iterable[MirrorEntry], uses: Iterable[Use]) -> dict[int, list[Use]]:
+    """Return the names of tables as of their loads, as uses, by the number of the last older use that touches them."""
+    known = {entry.oid: entry for entry in entries}
+    at_place = {entry.table.place: entry for entry in known.values()}
+    last: dict[int, int] = {}
+    for number, (oid, place, lsn) in enumerate(uses):
+        for entry in (known.get(oid), at_place.get(place)):
+            if entry is not None and is_among(lsn, entry):
+                last[entry.oid] = number
+    found: dict[int, list[Use]] = {}
+    for oid, number in last.items():
+        found.setdefault(number, []).append(Use(oid, known[oid].table.place, known[oid].rows_at))
+    return found
 
 
 def place(
@@ -236,7 +264,7 @@ def place(
         aside=tuple(aside),
         renamed=tuple(renamed),
         replaced=frozenset(heirs),
-        remade=tuple(one for one in _recreated(wanted, found) if found.anew[one.oid] in there),
+        remade=_remade(entries, wanted, uses, found),
         recognised=any(there.get(use.oid) == use.place for use in uses),
         notes={oid: tuple(texts) for oid, texts in notes.items() if texts},
     )
@@ -293,6 +321,21 @@ def _notes(one: WantedRelation, found: _Succession, holders: frozenset[int]) -> 
             yield "dropped and created again; its old rows, which too have changed in this run, are set aside, not kept"
         else:
             yield "dropped and created again; its old rows are set aside"
+
+
+def _remade(
+    entries: Sequence[MirrorEntry], wanted: Sequence[WantedRelation], uses: Iterable[Use], found: _Succession
+) -> tuple[WantedRelation, ...]:
+    """Return the relations that first appeared under the names of tables that the ledger has.
+
+    One that is older than a load, behind which only the loaded table could have had the name, counts too.
+    """
+    known, used = {entry.oid: entry for entry in entries}, {one.oid for one in wanted}
+    unused = {entry.table.place: entry for entry in entries if entry.oid not in used}
+    there = {entry.oid for entry in entries if not entry.set_aside}
+    remade = {one.oid for one in _recreated(wanted, found) if found.anew[one.oid] in there}
+    remade |= {use.oid for use in uses if use.oid not in known and is_among(use.lsn, unused.get(use.place))}
+    return tuple(one for one in wanted if one.oid in remade)
 
 
 def _recreated(wanted: Sequence[WantedRelation], found: _Succession) -> list[WantedRelation]:
@@ -423,7 +466,7 @@ def warnings_of(placement: Placement, tables: int) -> Iterator[str]:
         "are kept" if kept == len(remade) else "are set aside, in the ledger" if not kept else "are set aside or kept"
     )
     yield (
-        f"{_told(placement, tables)} were dropped and created again, or other ones took their names; their old rows "
+        f"{_told(placement, tables)} were dropped and created again, or other ones took their names; the old rows "
         f"{rows}. If these are captures of another server, they belong to another target"
     )
 

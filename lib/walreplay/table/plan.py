@@ -6,7 +6,7 @@ way form an *epoch*.  Its rows get the columns that the table has at the epoch's
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
@@ -33,7 +33,7 @@ from walreplay.table.column_checks import (
     told_of_tracking,
     watched_columns,
 )
-from walreplay.table.placement import Placement, Switched, Use, WantedRelation, place
+from walreplay.table.placement import Placement, Switched, Use, WantedRelation, is_among, place
 from walreplay.table.registry import MirrorEntry
 from walreplay.table.versions import Catalogue, Version, check_distinct, with_whole_keys
 from walreplay.types.families import may_be_rescued
@@ -159,7 +159,7 @@ class RunPlan:
 def plan_tables(
     catalogue: Catalogue,
     staged: Mapping[int, Staged],
-    uses: Sequence[int],
+    uses: Sequence[tuple[int, int | None]],
     truncated: Sequence[int],
     entries: Sequence[MirrorEntry],
     settings: Settings,
@@ -169,7 +169,7 @@ def plan_tables(
 
     Args:
         staged: what each table has, by its number.
-        uses: the numbers of the relation versions that are used, in commit order (see `Staging.uses`).
+        uses: the relation versions that are used, in commit order (see `Staging.uses`).
         truncated: the oids of truncated relations.
         entries: what the ledger knows.
 
@@ -182,22 +182,10 @@ def plan_tables(
     versions = catalogue.by_number
     written = (versions[found.segments[0].version] for found in staged.values() if found.segments)
     numbers = {version.oid: version.table for version in written}
-    last = _last_used(catalogue.used(uses))
-    wanted = [
-        WantedRelation(
-            oid,
-            version.name,
-            _destination(version, target),
-            version.selection.on_recreate,
-            written=oid in numbers,
-            said=version.selection.recreate_said,
-            share=version.selection.metadata.share,
-        )
-        for oid, version in last.items()
-    ]
-    last_used = [(one.name, one.table.place, version) for one, version in zip(wanted, last.values(), strict=True)]
+    used = list(catalogue.used(uses))
+    wanted, last_used = _wanted(used, {entry.oid: entry for entry in entries}, numbers, target)
     check_distinct([*last_used, *_idle(catalogue, entries, wanted, target)])
-    placement = place(entries, wanted, (_use(version, target) for version in catalogue.used(uses)), target)
+    placement = place(entries, wanted, [_use(version, lsn, target) for version, lsn in used], target)
     switched = Switched.of(entries, wanted)
     tables = []
     for one in wanted:
@@ -223,17 +211,37 @@ def _destination(version: Version, target: Target) -> TableName:
     return target.table(version.selection.namespace, version.selection.name)
 
 
-def _last_used(versions: Iterable[Version]) -> dict[int, Version]:
-    """Return the version that each relation (by oid) was used by last, in the order of these uses."""
-    last: dict[int, Version] = {}
-    for version in versions:
+def _wanted(
+    used: Iterable[tuple[Version, int | None]],
+    known: Mapping[int, MirrorEntry],
+    written: Collection[int],
+    target: Target,
+) -> tuple[list[WantedRelation], list[tuple[str, str, Version]]]:
+    """Return the relations that are used, each by its last version, in the order of these uses.
+
+    A table that was loaded since then keeps the name that it was loaded by.
+
+    Returns:
+        the relations, and for `check_distinct` those that have the names of their versions.
+    """
+    last: dict[int, tuple[Version, int | None]] = {}
+    for version, lsn in used:
         last.pop(version.oid, None)
-        last[version.oid] = version
-    return last
+        last[version.oid] = version, lsn
+    wanted, last_used = list[WantedRelation](), list[tuple[str, str, Version]]()
+    for oid, (version, lsn) in last.items():
+        name, table, of = version.name, _destination(version, target), version.selection
+        if is_among(lsn, known.get(oid)):
+            name, table = known[oid].name, known[oid].table
+        else:
+            last_used.append((name, table.place, version))
+        share = of.metadata.share
+        wanted.append(WantedRelation(oid, name, table, of.on_recreate, oid in written, of.recreate_said, share))
+    return wanted, last_used
 
 
-def _use(version: Version, target: Target) -> Use:
-    return Use(version.oid, _destination(version, target).place)
+def _use(version: Version, lsn: int | None, target: Target) -> Use:
+    return Use(version.oid, _destination(version, target).place, lsn)
 
 
 def _idle(

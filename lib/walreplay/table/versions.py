@@ -204,10 +204,10 @@ class Catalogue:
         """The versions by their numbers."""
         return {version.number: version for versions in self.versions.values() for version in versions}
 
-    def used(self, numbers: Iterable[int]) -> Iterator[Version]:
-        """Yield what is wanted of relation versions, by their numbers, each time that one is used."""
-        for number in numbers:
-            yield from self.versions[self.relations[number]]
+    def used(self, uses: Iterable[tuple[int, int | None]]) -> Iterator[tuple[Version, int | None]]:
+        """Yield what is wanted of relation versions each time that one is used, with the LSN (see `Staging.uses`)."""
+        for number, lsn in uses:
+            yield from ((version, lsn) for version in self.versions[self.relations[number]])
 
 
 class _Collected:

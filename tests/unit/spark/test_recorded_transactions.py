@@ -1,7 +1,9 @@
-"""What decoding tasks stage of transactions for the ledger: whole ones, and parts of such that lie in several files."""
+"""What decoding tasks stage beside rows: whole transactions, parts of such that lie in several files, names in use."""
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from functools import reduce
 from operator import xor
 from typing import Any
@@ -10,10 +12,12 @@ import pytest
 
 from support import runs
 from support.runs import cut, plan_run
+from walreplay.config import Settings
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
 from walreplay.protocol.writer import frame
-from walreplay.spark.workers.rows import PARTS_TABLE, TRANSACTION, TRANSACTIONS_TABLE, unpack_batches
+from walreplay.spark.workers.rows import PARTS_TABLE, TRANSACTION, TRANSACTIONS_TABLE, USES_TABLE, unpack_batches
+from walreplay.table.versions import Catalogue
 from walreplay.task_settings import Origins, TaskSettings
 
 RELATION = m.Relation(9, "s", "t", "d", (m.Column("id", 23, -1, True),))
@@ -81,3 +85,40 @@ def test_a_transaction_whose_begin_lies_in_two_files_stands_where_it_begins(insi
     assert [(item["path"], item["offset"]) for item in parts if item["offset"] >= 0] == [("part0000", start)]
     (last,) = (item for item in whole if item["xid"] == LAST)
     assert (last["path"], last["offset"]) == ("part0001", len(DATA[3]) - inside)
+
+
+def uses(*files: list[m.AnyMessage], **options: Any) -> list[tuple[str, int | None]]:
+    """Return the names that are used, each with the commit LSN of its last rows, unit by unit."""
+    data = {f"part{number}": frame(messages, Framing.RAW) for number, messages in enumerate(files)}
+    planned = plan_run(data, None)
+    assert planned is not None
+    assigned = Catalogue.of(planned.plan, Settings(), ()).assignments
+    names = {to.number: relation.name for relation, to in assigned.items()}
+    rows = [row for batch in runs.staged(planned.plan, data, assigned, **options) for row in batch.to_pylist()]
+    told = sorted(json.loads(row["info"]) for row in rows if row["table"] == USES_TABLE)
+    return [(names[number], lsn) for _, _, *used in told for number, lsn in used]
+
+
+def rows_of(name: str, lsn: int, *changes: m.AnyMessage) -> list[m.AnyMessage]:
+    named = replace(RELATION, name=name)
+    return [m.Begin(lsn, lsn, lsn), *([named] if name else []), *changes, m.Commit(0, lsn, lsn + 8, lsn)]
+
+
+INSERT = m.Insert(9, m.TupleData((m.Cell("t", b"1"),)))
+DELETE = m.Delete(9, key=m.TupleData((m.Cell("t", b"1"),)))
+
+
+def test_a_name_is_used_up_to_its_last_rows_also_where_they_are_left_out() -> None:
+    renamed = [*rows_of("t", 100, INSERT), *rows_of("t", 110, INSERT), *rows_of("u", 120, INSERT)]
+    assert uses(renamed) == [("t", 110), ("u", 120)]
+    deleted = [*rows_of("t", 100, INSERT), *rows_of("t", 110, DELETE)]
+    assert uses(deleted, settings=TaskSettings(skipped=frozenset("d"))) == [("t", 110)]
+    truncated = [*renamed, *rows_of("u", 130, m.Truncate((9,), 0)), *rows_of("u", 140, INSERT)]
+    assert uses(truncated, truncates={9: (130, 0)}) == [("t", 110), ("u", 140)]
+    assert uses(truncated[:-4], truncates={9: (130, 0)}) == [("t", 110), ("u", 130)]
+
+
+def test_what_a_deferred_transaction_announces_ends_no_use_of_the_one_around_it() -> None:
+    first = rows_of("t", 100, INSERT)
+    streamed = [m.StreamStart(50, True), replace(RELATION, xid=50), replace(INSERT, xid=50), m.StreamStop()]
+    assert uses(first, [*first, *streamed, *rows_of("", 200, INSERT)]) == [("t", 100), ("t", 200)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pyarrow as pa
@@ -19,7 +20,7 @@ from walreplay.fold.change_log import LogTask, Projection, log_batches
 from walreplay.fold.events import from_ipc
 from walreplay.names import COUNT, Output
 from walreplay.protocol.framing import Framing
-from walreplay.spark.workers.rows import NO_BUCKET
+from walreplay.spark.workers.rows import NO_BUCKET, USES_TABLE
 from walreplay.stream.plan import Plan
 from walreplay.table.registry import MirrorEntry
 from walreplay.table.versions import Catalogue
@@ -76,7 +77,7 @@ def test_a_mirror_gets_the_same_events_with_a_change_log_beside_it(name: str, lo
         return sorted(((*(row[one] for one in names), events_of(row)) for row in rows), key=repr)
 
     assert told(own) == told([row for row in alone if row["table"] >= 0])
-    others = [sorted(repr(row) for row in rows if row["table"] < 0) for rows in (mirrors, alone)]
+    others = [sorted(repr(_told_of_all(row)) for row in rows if row["table"] < 0) for rows in (mirrors, alone)]
     assert others[0] == others[1]
     if loaded:
         # A log has what came before, too.
@@ -125,6 +126,14 @@ def test_all_committed_changes_are_staged_in_the_order_of_their_sequence(name: s
         in_order = sorted(rows, key=lambda row: (row["__commit_lsn"], row["__ordinal"]))
         assert [comparable(row) for row in in_order] == [comparable(row) for row in wanted[table]], table
     assert found.keys() == wanted.keys()
+
+
+def _told_of_all(row: Row) -> Row:
+    """Return a row that tells of no table, without the LSNs of uses, which are bounds where rows are left out."""
+    if row["table"] != USES_TABLE:
+        return row
+    first, time, *used = json.loads(row["info"])
+    return row | {"info": [first, time, *(number for number, _ in used)]}
 
 
 def _comparable_names(row: Row) -> set[str]:

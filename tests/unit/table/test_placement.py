@@ -1,4 +1,8 @@
+from dataclasses import replace
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from walreplay.delta.target import Target
 from walreplay.errors import OrderError
@@ -62,6 +66,59 @@ def test_rows_of_a_table_that_was_made_anew_are_set_aside():
     assert found.aside == (entry(1, "t", aside=True),)
     assert not found.before
     assert "old rows are set aside" in found.notes[2][0]
+
+
+def loaded(oid, name, at=150):
+    return replace(entry(oid, name), base_lsn=at + 1)
+
+
+def uses_at(*given):
+    return [use(oid, name)._replace(lsn=lsn) for lsn, oid, name in given]
+
+
+@pytest.mark.parametrize(
+    ("used", "holders", "noted"),
+    [
+        ([(150, 2, "t")], set(), {2}),
+        ([(151, 2, "t")], {2}, {2}),
+        ([(None, 2, "t")], {2}, {2}),
+        ([(149, 2, "t"), (151, 2, "t")], {2}, {2}),
+        # The loaded one had another name before, which is free behind the load.
+        ([(100, 1, "old"), (110, 2, "t"), (160, 2, "old")], {1, 2}, set()),
+    ],
+)
+def test_a_use_from_before_a_load_does_not_take_the_name_of_the_loaded_table(used, holders, noted):
+    last = {oid: name for lsn, oid, name in used}
+    relations = [wanted(oid, "t" if oid == 1 else name) for oid, name in last.items()]
+    found = place([loaded(1, "t")], relations, TARGET, uses_at(*used))
+    assert found.holders == holders
+    assert bool(found.aside) == (holders == {2})
+    assert found.notes.keys() == noted
+    # Captures of another server would look so.
+    assert [one.oid for one in found.remade] == ([2] if noted else [])
+
+
+@given(st.data())
+def test_a_load_gives_its_tables_the_names_of_its_time(data):
+    """Placed with a load as with the same load's names as uses, at their place between the others."""
+    used = data.draw(st.lists(st.tuples(st.integers(1, 4), st.sampled_from("abc")), min_size=1, max_size=7))
+    names = data.draw(st.permutations("abc"))
+    of_load = {oid: names[oid - 1] for oid in data.draw(st.sets(st.integers(1, 3), min_size=1))}
+    behind = data.draw(st.integers(0, len(used)))
+    policy = data.draw(st.sampled_from(["replace", "keep"]))
+    uses = uses_at(*((number, oid, name) for number, (oid, name) in enumerate(used)))
+    last = dict(used) | {oid: name for oid, name in of_load.items() if oid not in dict(used[behind:])}
+    relations = [wanted(oid, last[oid], policy) for oid, _ in used]
+    found = place([loaded(oid, name, behind - 1) for oid, name in of_load.items()], relations, TARGET, uses)
+    # Tables of no name take no part until then.
+    there = [entry(oid, name, aside=True) for oid, name in of_load.items()]
+    also = [wanted(oid, name, policy) for oid, name in of_load.items() if oid not in dict(used)]
+    at_load = [use(oid, name) for oid, name in of_load.items()]
+    expected = place(there, [*relations, *also], TARGET, [*uses[:behind], *at_load, *uses[behind:]])
+    oids = {oid for oid, _ in used}
+    assert found.holders == expected.holders & oids
+    gone = {one.oid for one in found.aside} | found.replaced
+    assert gone == of_load.keys() - oids - expected.holders
 
 
 def test_they_come_back_under_another_name():

@@ -247,7 +247,8 @@ def staged_rows(plan: FilePlan, content: memoryview, task: DecodeTask) -> Iterat
             for to in task.relations[relation].of(RowKind.CURRENT) if relation in task.relations else ():
                 yield staged_row(to.table, to.relation, unit[0].sequence * PARTS + number, _info())
         yield from _folded_rows(taken, unit[0].sequence, task)
-        used = [task.relations[relation].number for relation in decoder.take_uses()]
+        taken.leave_out(decoder.take_left_out())
+        used = [(task.relations[one].number, taken.used_at(one)) for one in decoder.take_uses()]
         last = taken.last_time
         if used or last != NO_TIME:
             # Rows of one ``info`` are told as one: no two are equal.
@@ -288,6 +289,7 @@ class _Unit:
         self._kept = task.kept
         self._logs: dict[int, tuple[int, int]] = {}
         self._turn = 0
+        self._lsns: dict[tuple[int, str], int] = {}
         self.gathered: dict[int, list[_Gathered]] = {}
         self.truncated: dict[Relation, None] = {}
         self.recorded: list[Recorded] = []
@@ -306,12 +308,26 @@ class _Unit:
     def _of_all(self, name: str) -> NDArray[np.int64]:
         return np.concatenate([np.zeros(0, np.int64), *(item.records[name] for item in self.recorded)])
 
+    def used_at(self, relation: Relation) -> int | None:
+        """Return the commit LSN of a relation's last rows by its name; None if origins that are left out have all."""
+        return self._lsns.get((relation.oid, relation.qualified_name))
+
+    def leave_out(self, lsns: Mapping[Relation, int]) -> None:
+        """Take note of the commit LSNs of rows that the decoder has left out."""
+        for relation, lsn in lsns.items():
+            self._used(relation, lsn)
+
+    def _used(self, relation: Relation, lsn: int) -> None:
+        named = relation.oid, relation.qualified_name
+        self._lsns[named] = max(lsn, self._lsns.get(named, -1))
+
     def take(self, batch: ChangeBatch) -> Iterator[dict[str, Any]]:
         """Take a batch; give the rows that are staged of it at once."""
         assigned = self._task.relations[batch.relation]
         # As a rule all tables show the same, and to mask values takes time.
         views: dict[Shown, ChangeBatch] = {}
         rows = batch.data.num_rows
+        self._used(batch.relation, batch.commit_lsns[-1].as_py())
         for output, to in assigned.tables.items():
             if (below := _rows_below(batch, to, assigned)) == rows:
                 continue
