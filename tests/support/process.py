@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-_PACKAGE: Final = "walreplay"
+_OURS: Final = "walreplay"
 
 _OF_OTHERS: Final = ("PYTEST_CURRENT_TEST", "_RJEM_MALLOC_CONF")
 """Variables of pytest, and of Polars, which sets its own when it is imported."""
@@ -54,10 +54,10 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str
 
 
 def _attributes() -> Iterator[tuple[str, int]]:
-    for name in list(sys.modules):
+    for name in filter(_is_ours, list(sys.modules)):
         package, _, short = name.rpartition(".")
         parent = sys.modules.get(package)
-        if package and _is_ours(name) and parent is not None:
+        if parent is not None:
             # None where it was not set; a public function may have the name of the module that it is in.
             one = vars(parent).get(short)
             if one is None or type(one).__name__ == "module":
@@ -65,4 +65,4 @@ def _attributes() -> Iterator[tuple[str, int]]:
 
 
 def _is_ours(name: str) -> bool:
-    return name == _PACKAGE or name.startswith(f"{_PACKAGE}.")
+    return name.startswith(_OURS)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 from collections import Counter, defaultdict
+from functools import cache
 from pathlib import Path
 
 import walreplay
@@ -45,7 +46,11 @@ LONG_FUNCTIONS: dict[str, int] = {}
 MOST_LINES_OF_A_FUNCTION = 60
 
 _SOURCES = {path.relative_to(PACKAGE): path.read_text(encoding="utf-8") for path in sorted(PACKAGE.rglob("*.py"))}
-_TREES = {path: ast.parse(text) for path, text in _SOURCES.items()}
+
+
+@cache
+def _trees() -> dict[Path, ast.Module]:
+    return {path: ast.parse(text) for path, text in _SOURCES.items()}
 
 
 def _weights() -> dict[str, tuple[int, int]]:
@@ -74,7 +79,7 @@ def test_no_room_grows() -> None:
 
 def test_functions_are_short() -> None:
     found = {}
-    for path, tree in _TREES.items():
+    for path, tree in _trees().items():
         for node in ast.walk(tree):
             is_kernel = "kernel" in str(path) or any(
                 "kernel" in ast.dump(one) for one in getattr(node, "decorator_list", ())
@@ -88,7 +93,7 @@ def test_functions_are_short() -> None:
 
 def test_a_name_has_one_meaning() -> None:
     places = defaultdict(set)
-    for path, tree in _TREES.items():
+    for path, tree in _trees().items():
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places[node.name].add(path)
