@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
+from struct import pack
 
 import pytest
 
@@ -75,6 +76,30 @@ def test_a_copy_under_other_settings_is_one(tmp_path: Path, first: Row, again: R
         return [m.Begin(100, 5, 7), _WHOLE, *changes[makes], m.Commit(0, 100, 108, 5)]
 
     assert _read(tmp_path, made(first), made(again)) == {"inserts": 3, "updates": 2, "deletes": 2}[makes]
+
+
+def _streamed(*rows: Row) -> list[m.AnyMessage]:
+    """Return the transaction of `_sent`, sent while it ran: half of its rows, what was rolled back, the other half."""
+    half = len(rows) // 2
+    messages: list[m.AnyMessage] = [m.StreamStart(7, True), replace(_TABLE, xid=7)]
+    messages += [m.Insert(9, _tuple(row), xid=7) for row in rows[:half]]
+    messages += [m.Insert(9, _tuple(rows[0]), xid=8), m.StreamStop(), m.StreamAbort(7, 8), m.StreamStart(7, False)]
+    messages += [m.Insert(9, _tuple(row), xid=7) for row in rows[half:]]
+    return [*messages, m.StreamStop(), m.StreamCommit(7, 0, 100, 108, 5)]
+
+
+@pytest.mark.parametrize("again", [_ELSEWHERE, _BINARY], ids=["text", "binary"])
+def test_a_copy_that_was_streamed_and_lies_in_two_files_is_one(tmp_path: Path, again: Row) -> None:
+    rows = [_with(_UTC, id=key) for key in "1234"]
+    copies = [_with(again, id=key if again is _ELSEWHERE else pack(">i", int(key))) for key in "1234"]
+    first, second = (frame(messages, Framing.RECVLOGICAL) for messages in (_sent(*rows), _streamed(*copies)))
+    for cut in range(1, len(second), 7):
+        parts = first[:-cut], first[-cut:], second[:cut], second[cut:]
+        for number, data in enumerate(parts if cut < len(first) else (first, *parts[2:])):
+            (tmp_path / f"{number}.bin").write_bytes(data)
+        assert sum(batch.data.num_rows for batch in read_changes(tmp_path)) == len(rows)
+        for file in tmp_path.iterdir():
+            file.unlink()
 
 
 def _with(row: Row, **values: str | bytes | None) -> Row:
