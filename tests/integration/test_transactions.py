@@ -248,7 +248,7 @@ def test_who_separates_what_differs_from_its_first_copy_or_restores_it_goes_on(
     with pytest.raises(OrderError, match="differs from its first copy") as caught:
         apply(spark, captures, target)
     assert caught.value.remedy is not None
-    assert caught.value.remedy.startswith("Restore what is damaged; otherwise move the files from this one on to a")
+    assert caught.value.remedy.startswith("Restore what is damaged; or move the files of the other slot, or with the")
     # Of other publications, it is the beginning of another target.
     (tmp_path / "others").mkdir()
     moved = damaged.rename(tmp_path / "others" / "2.bin")

@@ -121,8 +121,8 @@ def differing(lsn: int, xid: int, path: str, at: int) -> OrderError:
         "the file is of another slot, timeline or set of publications, or one of the copies is damaged",
         path=path,
         offset=max(at, 0),
-        remedy="Restore what is damaged; otherwise move the files from this one on to a folder of their own, and apply "
-        "them to a target of their own",
+        remedy="Restore what is damaged; or move the files of the other slot, or with the other publications, to a "
+        "folder of their own, and apply them to a target of their own",
     )
 
 
