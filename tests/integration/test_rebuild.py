@@ -307,6 +307,39 @@ def test_what_cannot_be_made_again_is_refused(spark: SparkSession, tmp_path: Pat
     assert [one.action for one in rebuilt(small, r"s\.orders", SAID).tables] == ["overwritten"]
 
 
+@pytest.mark.parametrize("unwanted", [{"table_exclude_list": [r"s\.orders"]}, {"outputs": ["mirror"]}])
+def test_a_table_created_again_while_it_was_not_wanted_is_made_once_it_has_a_row(
+    small: SmallMirror, tmp_path: Path, unwanted: dict[str, Any]
+) -> None:
+    small.apply(ORDERS, m.Insert(9, row(1, "first")), **ALL)
+    again = relation(20, "orders", {"id": INT4, "note": TEXT})
+    small.apply(again, m.Insert(20, row(2, "another table")), **unwanted)
+    with pytest.raises(TargetError, match=r"the table's place is that of s\.orders") as caught:
+        rebuilt(small, r"s\.orders", ALL)
+    assert caught.value.remedy == (
+        "Write a row of s.orders in the source, and apply it, which sets the table aside that had the name before; "
+        "then rebuild"
+    )
+    small.apply(again, m.Insert(20, row(3, "written")), **ALL)
+    rebuilt(small, r"s\.orders", ALL)
+    walreplay.apply(small.spark, small.captures, tmp_path / "whole", ALL)
+    assert held(small.spark, small.target) == held(small.spark, tmp_path / "whole")
+
+
+def test_a_table_whose_place_is_another_ones_is_made_at_a_place_of_its_own(small: SmallMirror) -> None:
+    only_orders = {"table_include_list": [r"s\.orders"]}
+    small.apply(ORDERS, m.Insert(9, row(1, "a")), OTHERS, m.Insert(12, row(1, "b")), **only_orders)
+
+    def others_at(place: str) -> dict[str, Any]:
+        table = {"source_schema": "s", "source_table": "others", "destination_table": place}
+        return {"objects": [{"table": table}]}
+
+    with pytest.raises(TargetError, match="Give one of them a destination_table of its own"):
+        rebuilt(small, r"s\.others", others_at("orders"))
+    rebuilt(small, r"s\.others", others_at("apart"))
+    assert [one.note for one in collect(small.location("apart"), "note")] == ["b"]
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("policy", ["replace", "keep"])
 def test_a_name_that_passed_from_table_to_table_has_the_rows_it_should_have(

@@ -97,6 +97,45 @@ def _record(server: Server, folder: Path) -> tuple[list[Path], list[SourceTable]
     return slot.files, tables
 
 
+_AGAIN: Final = (
+    # Numbers that no setting rounds; a name, which only text has as a name, and a type that nothing is known of.
+    "CREATE TABLE s.kinds (id int PRIMARY KEY, flag bool, name text, at timestamptz, day date, span interval, "
+    "data bytea, number float8, spans tstzrange, places point[], of regclass, phone s.phone, doc jsonb)",
+    "INSERT INTO s.kinds SELECT n, n % 2 = 0, 'name ' || n, '2024-01-01'::timestamptz + n * interval '1 day 1 s', "
+    "'2024-01-01'::date + n, n * interval '1 day 1 s', decode(to_hex(n + 16), 'hex'), 1 / n::float8, "
+    "tstzrange('2024-01-01', '2024-01-02'), ARRAY[point(n, .5)], 's.kinds', n::text, jsonb_build_object('n', n) "
+    "FROM generate_series(1, 9) n",
+    "ALTER TABLE s.kinds REPLICA IDENTITY FULL",
+    "UPDATE s.kinds SET name = NULL, at = at + interval '1 h' WHERE id % 3 = 0",
+    "DELETE FROM s.kinds WHERE id % 4 = 0",
+)
+
+
+@pytest.mark.parametrize("way", further(["in one run", "session by session"]))
+@pytest.mark.parametrize("version", chosen_versions())
+def test_what_is_sent_again_under_other_settings_or_in_binary_is_known(
+    spark: SparkSession, tmp_path: Path, version: int, way: str
+) -> None:
+    with running_server(version) as server:
+        server.execute(*_SETUP, _AGAIN[0])
+        slot = Slot(server, tmp_path / "slot", "settings")
+        for statement, settings in zip(_AGAIN[1:], _SETTINGS, strict=True):
+            server.execute(statement)
+            slot.take(how="peek", settings=settings)
+            slot.take(how="peek", options={"binary": "true"})
+        server.execute("UPDATE s.kinds SET of = NULL, day = day + 1")
+        slot.take(how="peek", settings=("SET extra_float_digits = 3",))
+        slot.take(options={"proto_version": "4", "streaming": "parallel"} if version >= _PARALLEL else {})
+        (kinds,) = (table for table in server.source_tables("s") if table.name == "kinds")
+    apply = apply_in_one_run if way == "in one run" else apply_file_by_file
+    target, reports = apply(spark, slot.files, tmp_path)
+    assert [warning for report in reports for warning in report.warnings] == []
+    assert table_difference(spark, target / "s" / "kinds", kinds) is None
+
+
+_PARALLEL: Final = 16
+
+
 @pytest.mark.parametrize(
     "way", further(["in one run", "session by session"], long=["session by session, by Spark alone"])
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
+from struct import pack
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -190,6 +191,73 @@ def test_what_does_not_follow_is_refused(
         apply(spark, captures, target)
     assert all(text in str(caught.value) for text in named)
     assert keys(spark, target) == [1, 2]
+
+
+MOMENTS = m.Relation(
+    9,
+    "public",
+    "t",
+    "d",
+    (m.Column("id", 23, -1, True), m.Column("at", 1184, -1, False), m.Column("spans", 1186, -1, False)),
+)
+
+
+def moment(key: int, at: str, spans: str) -> m.Insert:
+    return m.Insert(9, m.TupleData(tuple(m.Cell("t", text.encode()) for text in (str(key), at, spans))))
+
+
+def moment_in_binary(key: int) -> m.Insert:
+    cells = (pack(">i", key), pack(">q", key * 86_400_000_000), pack(">qii", 0, 1, 0))
+    return m.Insert(9, m.TupleData(tuple(m.Cell("b", cell) for cell in cells)))
+
+
+@pytest.mark.parametrize("in_one_run", [False, True])
+def test_sessions_of_other_settings_send_the_same_transactions(
+    spark: SparkSession, tmp_path: Path, in_one_run: bool
+) -> None:
+    captures, target = tmp_path / "captures", tmp_path / "mirror"
+    sessions: list[dict[int, m.Insert]] = [
+        {key: moment(key, f"2000-01-0{key + 1} 00:00:00+00", "1 day") for key in (1, 2)},
+        {key: moment(key, f"2000-01-0{key + 1} 05:45:00+05:45", "P1D") for key in (1, 2, 3)},
+        {key: moment_in_binary(key) for key in (1, 2, 3, 4)},
+        {key: moment(key, f"2000-01-0{key} 19:00:00-05", "@ 1 day") for key in (4, 5)},
+    ]
+    for number, rows in enumerate(sessions):
+        sent = [transaction(100 * key, *([] if key > min(rows) else [MOMENTS]), row) for key, row in rows.items()]
+        write(captures, f"{number}.bin", [message for one in sent for message in one])
+        if not in_one_run:
+            assert apply(spark, captures, target).warnings == ()
+    if in_one_run:
+        assert apply(spark, captures, target).warnings == ()
+    rows = collect(mirror_tables(target)["public.t"], "id", "at", "spans")
+    assert sorted((one.id, f"{one.at:%F %T}", one.spans) for one in rows) == [
+        (key, f"2000-01-0{key + 1} 00:00:00", "1 day") for key in range(1, 6)
+    ]
+    found = walreplay.audit(spark, str(captures))
+    assert (found.problems, found.resent) == ((), 6)
+
+
+def test_who_separates_what_differs_from_its_first_copy_or_restores_it_goes_on(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    captures, target = tmp_path / "captures", tmp_path / "mirror"
+    write(captures, "1.bin", [*transaction(100, TABLE, row(1)), *transaction(200, row(2))])
+    apply(spark, captures, target)
+    again = [*transaction(300, row(3)), *transaction(400, row(4))]
+    damaged = write(captures, "2.bin", [*transaction(200, TABLE, row(2, "damaged")), *again])
+    with pytest.raises(OrderError, match="differs from its first copy") as caught:
+        apply(spark, captures, target)
+    assert caught.value.remedy is not None
+    assert caught.value.remedy.startswith("Restore what is damaged; or move the files of the other slot, or with the")
+    # Of other publications, it is the beginning of another target.
+    (tmp_path / "others").mkdir()
+    moved = damaged.rename(tmp_path / "others" / "2.bin")
+    apply(spark, moved.parent, tmp_path / "others mirror")
+    assert keys(spark, tmp_path / "others mirror") == [2, 3, 4]
+    assert apply(spark, captures, target).files == 0
+    write(captures, "2.bin", [*transaction(200, TABLE, row(2)), *again])
+    apply(spark, captures, target)
+    assert keys(spark, target) == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("in_one_run", [False, True])

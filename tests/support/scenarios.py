@@ -55,10 +55,11 @@ class Slot:
         folder.mkdir(parents=True, exist_ok=True)
         server.make_slot(name, self._options)
 
-    def take(self, *, how: str = "get", settings: Sequence[str] = ()) -> Path:
+    def take(self, *, how: str = "get", settings: Sequence[str] = (), options: Mapping[str, str] | None = None) -> Path:
         """Copy what has come since the last time into the next file; ``how="peek"``: it comes once more."""
         file = self._folder / f"{len(self.files) + 1:03}.bin"
-        self._server.copy_changes(file, self.name, self._options, how=how, settings=(*self._settings, *settings))
+        given = {**self._options, **(options or {})}
+        self._server.copy_changes(file, self.name, given, how=how, settings=(*self._settings, *settings))
         self.files.append(file)
         return file
 

@@ -40,7 +40,7 @@ from walreplay.report import JsonResult
 from walreplay.session.isolation import settings as set_for_a_while
 from walreplay.spark.captures import files_a_batch, read_files
 from walreplay.spark.workers.decode import COUNTED, RECORDED, AuditTask, Values, count_batches, record_batches
-from walreplay.stream.duplicates import TwinError, differing, unknown
+from walreplay.stream.duplicates import TwinError, agree_in_sql, differing, unknown
 from walreplay.stream.plan import Plan
 from walreplay.stream.stitch import Stitch
 
@@ -133,7 +133,7 @@ def _verdicts(
     each = each.join(f.broadcast(sessions), on=f.expr("copy.session = high_session"), how="left")
     same = (
         "copy.xid = first.xid AND copy.commit_ts = first.commit_ts AND (NOT copy.complete OR NOT first.complete "
-        "OR (copy.changes = first.changes AND copy.digest = first.digest))"
+        f"OR (copy.changes = first.changes AND {agree_in_sql('copy.digest', 'first.digest')}))"
     )
     verdict = (
         "CASE WHEN error IS NOT NULL THEN 'error' WHEN copy.session = first.session THEN "

@@ -180,7 +180,7 @@ class StreamWalker(WalkState):
             relation = known.get(oid)
             columns = len(relation.columns) if relation is not None else self.on_unknown_relation(oid, offset)
             self.slot_relations.append(relation)
-            slot = slots.add(oid, columns)
+            slot = slots.add(oid, columns, relation)
         elif not slots.show(oid):
             return slot
         self.on_named(slot)
@@ -365,7 +365,7 @@ class StreamWalker(WalkState):
         for oid in message.relation_oids:
             self.kernel.add_truncate(self._need_slot(oid, offset))
         if state[walk.RECORDING]:
-            digest = walk.row_digest(encode(replace(message, xid=None)), int(state[walk.ORDINAL]))
+            digest = walk.truncate_digest(encode(replace(message, xid=None)), int(state[walk.ORDINAL]))
             state[walk.ROWS] += 1
             state[walk.DIGEST] ^= digest
 
@@ -388,7 +388,7 @@ class StreamWalker(WalkState):
         if known.get(relation.oid) != relation or slot is None:
             known[relation.oid] = relation
             self.slot_relations.append(relation)
-            slot = slots.add(relation.oid, len(relation.columns))
+            slot = slots.add(relation.oid, len(relation.columns), relation)
         if self._inner is not None:
             self._inner_slots[relation.oid] = slot
         announced = self.open_streams.announced(self.stream_xid)

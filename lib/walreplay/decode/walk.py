@@ -18,6 +18,7 @@ Invariants
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final
@@ -27,15 +28,19 @@ import numpy as np
 from walreplay.decode.kernels import frames as outcomes
 from walreplay.decode.kernels.frames import FRAMING_CODES
 from walreplay.decode.kernels.programs import ROW_WORDS
-from walreplay.decode.kernels.walk import ARRAYS, COLUMNS, digest_row, walk_messages
+from walreplay.decode.kernels.rows import SHAPE
+from walreplay.decode.kernels.walk import ARRAYS, COLUMNS, walk_messages
 from walreplay.decode.placing import Placer, Tile, empty
 from walreplay.protocol.framing import Framing
 from walreplay.protocol.messages import MAX_COLUMNS
+from walreplay.types.builtin import STEADY_TEXTS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from numpy.typing import NDArray
+
+    from walreplay.protocol import messages as m
 
 
 NULL: Final = -1
@@ -209,8 +214,10 @@ class RelationSlots:
 
     def __init__(self) -> None:
         self.oids: list[int] = []
-        self.columns = np.full(16, -1, np.int64)
-        """The number of columns of each slot; -1 if no Relation message has announced it."""
+        self._varying: list[NDArray[np.int64]] = []
+        self.columns = np.full((16, 2), -1, np.int64)
+        """The number of columns of each slot; -1 if no Relation message has announced it.  Then the address of the
+        numbers of those whose texts depend on settings, with -1 behind them."""
         self.counts = np.zeros((16, 4), np.int64)
         """The numbers of inserts, updates, deletes and truncates of each slot."""
         self.newest = _Newest()
@@ -223,14 +230,17 @@ class RelationSlots:
         """Return the newest slot of an oid."""
         return self.newest.get(oid)
 
-    def add(self, oid: int, columns: int) -> int:
+    def add(self, oid: int, columns: int, relation: m.Relation | None = None) -> int:
         """Assign a new slot to the oid, and return it; earlier rows keep theirs."""
         slot = len(self.oids)
         self.oids.append(oid)
         if slot == len(self.columns):
-            self.columns = np.concatenate([self.columns, np.full(slot, -1, np.int64)])
+            self.columns = np.concatenate([self.columns, np.full((slot, 2), -1, np.int64)])
             self.counts = np.concatenate([self.counts, np.zeros((slot, 4), np.int64)])
-        self.columns[slot] = columns
+        types = () if relation is None else (column.type_oid for column in relation.columns)
+        varying = [number for number, type_oid in enumerate(types) if type_oid not in STEADY_TEXTS]
+        self._varying.append(np.array([*varying, -1], np.int64))
+        self.columns[slot] = columns, self._varying[-1].ctypes.data
         self.newest.put(oid, slot)
         return slot
 
@@ -263,9 +273,9 @@ number of its row changes in these bytes, and the exclusive or of their digests;
 the origin's name (0 for none); and the offset of the Begin, or -1 if it lies before the bytes."""
 
 
-def row_digest(data: bytes, ordinal: int) -> int:
-    """Digest a change that the kernel does not walk over (a truncate), as `digest_row` does."""
-    return int(digest_row(np.frombuffer(data, np.uint8), 0, len(data), ordinal))
+def truncate_digest(data: bytes, ordinal: int) -> int:
+    """Digest a truncate, which depends on no settings, as `digest_of` does a row change."""
+    return zlib.crc32(data, ordinal & 0xFFFFFFFF) & SHAPE
 
 
 def new_state() -> NDArray[np.int64]:

@@ -625,7 +625,11 @@ class Rebuilding:
                     f"the table's place is that of {holder}",
                     table=source.name,
                     path=table.text,
-                    remedy="Give one of them a destination_table of its own",
+                    remedy="Give one of them a destination_table of its own"
+                    if other.source_name != source.source_name
+                    # They were created one after the other, and of the later one nothing was wanted when it came.
+                    else f"Write a row of {source.source_name} in the source, and apply it, which sets the table aside "
+                    "that had the name before; then rebuild",
                 )
             if before is None and delta.exists(self.context.own, table):
                 with self.context.apart({table: source.name}):

@@ -23,7 +23,7 @@ from walreplay.lsn import to_datetime
 from walreplay.session.isolation import has_own_sessions, settings
 from walreplay.spark.staging import Staging
 from walreplay.spark.workers.rows import MESSAGE, MESSAGES_TABLE, PARTS_TABLE, TRANSACTION, TRANSACTIONS_TABLE
-from walreplay.stream.duplicates import XIDS, Followed, differing, lost, unknown
+from walreplay.stream.duplicates import XIDS, Followed, agree_in_sql, differing, lost, unknown
 from walreplay.stream.plan import Plan
 from walreplay.writing.by_statements import TableWriter
 from walreplay.writing.writer import Append
@@ -98,7 +98,8 @@ class History:
         late = self._is_late(self._highest(copies))
         same = (
             "xid = first.xid AND commit_ts = first.commit_ts AND "
-            "(NOT complete OR NOT first.complete OR (changes = first.changes AND digest = first.digest))"
+            "(NOT complete OR NOT first.complete OR "
+            f"(changes = first.changes AND {agree_in_sql('digest', 'first.digest')}))"
         )
         verdict = (
             f"CASE WHEN session = first.session THEN CASE WHEN {late} AND changes > 0 THEN 'unknown' END "

@@ -1,7 +1,7 @@
 """Bytes or transactions that come twice, and captures of another server.
 
 - `check_copies`: a server sends transactions again after a reconnect.  Copies have the same commit LSN.  They have to
-  agree in xid and commit time, in the number of their row changes, and in the changes' digests (`decode.walk`).
+  agree in xid and commit time, in the number of their row changes, and in the changes' digests (`agree`).
 - `Followed`: a run's transactions beside the last one before them, to notice captures of another server.
 - `Twins`: the same bytes in two files, left by a recorder that connects again, or by a copy by mistake.  What a server
   sends again is a session of its own.  In one session the same bytes come once: there a second file with them would
@@ -18,6 +18,7 @@ from itertools import zip_longest
 from typing import Final
 
 from walreplay.decode.decoder import Recorded
+from walreplay.decode.kernels.rows import BINARY_VALUES, SHAPE, TEXT_VALUES
 from walreplay.decode.summary import Block, Body, FileScan, Part, Summary
 from walreplay.decode.walk import Place
 from walreplay.errors import CaptureError, OrderError
@@ -56,7 +57,7 @@ def check_copies(decided: Iterable[DecidedTransaction], after_lsn: int, recorded
         known = found[lsn][first]
         same = (copy.xid, copy.commit_time) == (known.xid, known.commit_time)
         if copy.complete and known.complete:
-            same = same and (copy.rows, copy.digest) == (known.rows, known.digest)
+            same = same and copy.rows == known.rows and agree(copy.digest, known.digest)
         if not same:
             raise differing(lsn, copy.xid, copy.path, copy.at)
 
@@ -81,6 +82,26 @@ def _add(found: dict[int, dict[int, _Copy]], item: Recorded) -> None:
         copy.digest ^= digest
 
 
+_OF_FORMATS: Final = (TEXT_VALUES, BINARY_VALUES)
+
+
+def agree(digest: int, other: int) -> bool:
+    """Return whether copies with these digests may be of one transaction, each sent under settings of its own.
+
+    Values are compared if both copies have them in the same format.
+    """
+    differs = digest ^ other
+    return not differs & SHAPE and not any(differs & part and digest & part and other & part for part in _OF_FORMATS)
+
+
+def agree_in_sql(digest: str, other: str) -> str:
+    """Write in SQL what `agree` asks of two columns."""
+    of_formats = (
+        f"0L IN (({digest} ^ {other}) & {part}L, {digest} & {part}L, {other} & {part}L)" for part in _OF_FORMATS
+    )
+    return " AND ".join((f"({digest} ^ {other}) & {SHAPE}L = 0L", *of_formats))
+
+
 def unknown(lsn: int, xid: int, path: str, at: int) -> OrderError:
     """Make the error for a transaction that is new, but has a commit LSN up to which all was applied already."""
     return OrderError(
@@ -97,10 +118,11 @@ def differing(lsn: int, xid: int, path: str, at: int) -> OrderError:
     """Make the error for a copy of a transaction that differs from the first one."""
     return OrderError(
         f"transaction {xid} (commit LSN {format_lsn(lsn)}) comes again, but differs from its first copy: "
-        "the file is of another slot or timeline, or was recorded with other settings, or is damaged",
+        "the file is of another slot, timeline or set of publications, or one of the copies is damaged",
         path=path,
         offset=max(at, 0),
-        remedy="Keep the files of one slot and one set of plugin options in one folder",
+        remedy="Restore what is damaged; or move the files of the other slot, or with the other publications, to a "
+        "folder of their own, and apply them to a target of their own",
     )
 
 

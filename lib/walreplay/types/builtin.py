@@ -197,6 +197,10 @@ BUILTIN_TYPES: Final[dict[int, BuiltinType]] = {
     6157: BuiltinType("_int8multirange", "int8multirange[]", 4536, ","),
 }
 
+STEADY_TEXTS: Final = frozenset({16, 18, 19, 20, 21, 23, 25, 26, 28, 114, 1042, 1043, 1700, 2950, 3802})
+"""Types whose texts depend on no setting of a session, and that have a binary format: numbers that are exact, booleans,
+strings, uuid, json and jsonb."""
+
 
 _VECTOR: Final = Struct("!hh")
 """Number of elements, nothing."""

@@ -12,10 +12,10 @@ from support.zipped import zip_package
 _CALL = """
 import sys
 sys.path[:0] = [sys.argv[1]]
-from walreplay.decode import walk
-from walreplay.decode.kernels import walk as kernels_walk
-walk.row_digest(b"row", 0)
-compiled = kernels_walk.digest_row._run
+import numpy as np
+from walreplay.decode.kernels.text import text_flags
+text_flags(np.zeros(8, np.uint8), np.zeros(1, np.uint64), 0, 8)
+compiled = text_flags._run
 print(sum(compiled.stats.cache_hits.values()), compiled.stats.cache_path)
 """
 

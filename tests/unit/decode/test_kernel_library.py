@@ -20,10 +20,9 @@ import walreplay.decode
 import walreplay.fold
 from support.captures import case
 from support.zipped import PACKAGE, zip_package
-from walreplay.decode import walk
 from walreplay.decode.compile import shared_library as kernel_library
 from walreplay.decode.compile.kernel import LIBRARY, Kernel
-from walreplay.decode.kernels import walk as kernels_walk
+from walreplay.decode.kernels.text import HAS_HIGH, text_flags
 
 needs_library = pytest.mark.skipif(LIBRARY is None, reason="no library: no C compiler, or other sources")
 
@@ -121,20 +120,21 @@ def test_every_kernel_is_in_the_library() -> None:
 
 
 def test_numbers_of_numpy_are_taken_like_pythons() -> None:
-    data = np.frombuffer(b"a row", np.uint8)
-    assert kernels_walk.digest_row(data, np.int64(0), np.int32(5), True) == walk.row_digest(b"a row", 1)
+    data = np.frombuffer(b"a r\xf6w\0\0\0", np.uint8)
+    assert text_flags(data, data.view(np.uint64), np.int64(0), np.int32(5)) == HAS_HIGH
+    assert text_flags(data, data.view(np.uint64), False, 5) == HAS_HIGH
 
 
 def test_arguments_of_other_types_are_refused_where_kernels_are_checked() -> None:
-    data = np.zeros(8, np.uint8)
-    kernels_walk.digest_row(data, 0, 8, 0)
+    data, words = np.zeros(8, np.uint8), np.zeros(1, np.uint64)
+    text_flags(data, words, 0, 8)
     for wrong in (data.astype(np.int8), data[::2], data.reshape(2, 4), bytes(8)):
         with pytest.raises(TypeError):
-            kernels_walk.digest_row(wrong, 0, 4, 0)
+            text_flags(wrong, words, 0, 4)
     with pytest.raises(TypeError):
-        kernels_walk.digest_row(data, 0, 4)
+        text_flags(data, words, 0)
     with pytest.raises(TypeError):
-        kernels_walk.digest_row(data, 0, 4, "0")
+        text_flags(data, words, 0, "4")
 
 
 def test_a_processor_without_the_instructions_is_not_given_them(

@@ -35,7 +35,7 @@ def test_a_relation_gets_a_slot_for_each_of_its_versions():
     slots = RelationSlots()
     assert [slots.add(7, 2), slots.add(9, 1), slots.add(7, 3)] == [0, 1, 2]
     assert (slots.slot_of(7), slots.slot_of(9), slots.slot_of(8)) == (2, 1, None)
-    assert slots.columns[:3].tolist() == [2, 1, 3]
+    assert slots.columns[:3, 0].tolist() == [2, 1, 3]
 
 
 def test_more_relations_than_a_table_holds_make_it_grow():

@@ -6,5 +6,5 @@ nothing: each returns a number, which its caller interprets.
 Entry points: `walk` (messages), `place` (rows to columns), `fixed`, `text` and `binary` (values).
 
 Uses: compile, protocol, types.
-Used by: columns, decode, loading, sessions.
+Used by: columns, decode, loading, sessions, stream.
 """

@@ -51,6 +51,11 @@ LONGEST: Final = 0x3FFFFFFF
 BEHIND: Final = 32
 """So many bytes in front of a row may be read."""
 
+SHAPE: Final = (1 << 22) - 1
+TEXT_VALUES: Final = (1 << 43) - (1 << 22)
+BINARY_VALUES: Final = -(1 << 43)
+"""The parts of a digest."""
+
 
 @helper
 def has_nul(base, p, size):  # type: ignore[no-untyped-def]
@@ -79,22 +84,58 @@ def has_nul_behind(base, p, size):  # type: ignore[no-untyped-def]
 
 
 @helper
-def digest_of(base, p, end, ordinal):  # type: ignore[no-untyped-def]
+def digest_of(base, a, p, end, ordinal, columns, varying, cells, offset, length):  # type: ignore[no-untyped-def]
     """Digest a row change and its place in the transaction; a transaction's digest is the exclusive or of its rows'.
 
-    It can be made in parts, in any order, by whoever has the bytes.
+    It can be made in parts, in any order, by whoever has the bytes: the message is at `a`, its oid at `p`, and
+    ``offset`` and ``length`` have its ``cells``.  Sessions with other settings send the same row in other bytes.  So
+    only `SHAPE`, of table and kind of change, is there in any case.  The values are in the part of their format, and
+    texts of ``varying`` columns (their numbers, then -1) are in none; see `walreplay.stream.duplicates.agree`.
     """
-    h = (end - p) * 0x1E3779B97F4A7C15
-    k = np.int64(0x2545F4914F6CDD1D)
-    while p + 8 <= end:
-        h += load_big_64(base + p) * k
-        k += 0x1B873593CC9E2D50
-        p += 8
-    v = np.int64(0)
-    while p < end:
-        v = (v << 8) | load_byte(base + p)
-        p += 1
-    h = np.int64(h + v * k)
+    shape = (load_byte(base + a) << 32 | load_big_32(base + p)) * 0x1E3779B97F4A7C15 + load_big_32(base + p + 3)
+    part = np.int64(0)
+    h = np.int64(cells)
+    key = np.int64(0x2545F4914F6CDD1D)
+    p += 7
+    for first in range(0, cells, max(columns, 1)):
+        # The first value of another column tells the format.
+        other = varying
+        for i in range(columns if part == 0 else 0):
+            if load_int64(other) == i:
+                other += 8
+            elif load_int32(length + 4 * (first + i)) >= 0:
+                part = TEXT_VALUES
+                break
+            elif load_int32(length + 4 * (first + i)) <= -3:
+                part = BINARY_VALUES
+                break
+        other = varying
+        i = load_int64(other)
+        while i >= 0:
+            size = load_int32(length + 4 * (first + i))
+            if size >= 0:
+                start = load_int32(offset + 4 * (first + i))
+                h, key = _with_bytes(base, p, start - 4, h, key)
+                p = start + size
+            other += 8
+            i = load_int64(other)
+    h, key = _with_bytes(base, p, end, h, key)
+    return _mixed(shape, ordinal) & SHAPE | _mixed(h, ordinal) & part
+
+
+@helper
+def _with_bytes(base, p, end, h, key):  # type: ignore[no-untyped-def]
+    """Add bytes to a digest; 8 bytes in front of their end can be read."""
+    for at in range(p, end - 7, 8):
+        h += load_big_64(base + at) * key
+        key += 0x1B873593CC9E2D50
+    rest = (end - p) & 7
+    h += (load_big_64(base + end - 8) & ((1 << 8 * rest) - 1) | rest << 56) * key
+    return h, key + 0x1B873593CC9E2D50
+
+
+@helper
+def _mixed(h, ordinal):  # type: ignore[no-untyped-def]
     h ^= h >> 31
     h = np.int64((h + ordinal) * 0x369DEA0F31A53F85)
     h ^= h >> 29
@@ -321,7 +362,7 @@ def skip_rows_ahead(base, frames, xid, relations, previous):  # type: ignore[no-
             if slot < 0:
                 break
             last_oid = oid
-            expected = load_int64(columns_of + 8 * slot)
+            expected = load_int64(columns_of + 16 * slot)
         p = skip_tuple(base, p + 5, bound, expected)
         if p < 0:
             break
@@ -345,13 +386,14 @@ def place_rows_ahead(base, last, frames, relations, outputs, max_cells, of_all, 
     """
     pos, stop, end, framing, lead = frames
     known_oids, known_slots, mask, columns_of, counts = relations
-    programs, touched, _, marks, _, _, _ = outputs
+    programs, touched, _, marks, offsets, lengths, _ = outputs
     lsn, commit_ts, xid, origin = of_all
     previous, at, ordinal, digest = so_far
     last_oid = np.int64(-1)
     slot = np.int64(0)
     program = np.int64(0)
     expected = np.int64(0)
+    varying = np.int64(0)
     bound = min(end, pos + LONGEST)
     while pos < stop and at <= max_cells:
         a, lim = frame_at(base, pos, end, framing)
@@ -364,7 +406,8 @@ def place_rows_ahead(base, last, frames, relations, outputs, max_cells, of_all, 
             if slot < 0:
                 break
             last_oid = oid
-            expected = load_int64(columns_of + 8 * slot)
+            expected = load_int64(columns_of + 16 * slot)
+            varying = load_int64(columns_of + 16 * slot + 8)
             program = load_int64(programs + 8 * slot)
         if program <= 0:
             break
@@ -379,7 +422,8 @@ def place_rows_ahead(base, last, frames, relations, outputs, max_cells, of_all, 
         if following < 0:
             break
         if recording:
-            digest ^= digest_of(base, row_at, p, ordinal)
+            cells = expected, offsets + 4 * at, lengths + 4 * at
+            digest ^= digest_of(base, a, row_at, p, ordinal, expected, varying, *cells)
         tag = load_byte(base + a)
         take_row(program, slot, touched, marks, tag, lsn, commit_ts, xid, ordinal, at, origin | a)
         count_row(base, a, counts, slot)

@@ -1,4 +1,4 @@
-"""The kernels of the walk (messages, rows and cells one behind the other), and of a row's digest.
+"""The kernel of the walk: messages, rows and cells one behind the other.
 
 What goes in and out is described where it is made, in `walreplay.decode.walk`: the state's words by their numbers
 there (`POS` is ``st[0]``, and so on), and an `Outcome` as the result.
@@ -74,12 +74,6 @@ ARRAYS: Final = 1
 COLUMNS: Final = 2
 
 
-@kernel(BYTES, INT64, INT64, INT64)
-def digest_row(buf, p, end, ordinal):  # type: ignore[no-untyped-def]
-    """Digest a row change and its place in the transaction; see `digest_of`."""
-    return digest_of(address_of(buf), p, end, ordinal)
-
-
 @helper
 def _walk_buffer(buf, end, tile_end, framing, want, arrays):  # type: ignore[no-untyped-def]
     st, hash_oids, hash_slots, slot_columns, slot_counts, aborted = arrays[:6]
@@ -135,6 +129,7 @@ def _walk_buffer(buf, end, tile_end, framing, want, arrays):  # type: ignore[no-
     recording = st[26] != 0
     last_xid = np.int64(-1)
     dropped = is_new_run = False
+    of_row = np.int64(0)
     program = np.int64(words.NO_PROGRAM)
     q = np.int64(0)
     while True:
@@ -305,7 +300,7 @@ def _walk_buffer(buf, end, tile_end, framing, want, arrays):  # type: ignore[no-
                     break
                 last_oid = oid
                 last_slot = found_slot
-                expected = load_int64(columns_of + 8 * last_slot)
+                expected = load_int64(columns_of + 16 * last_slot)
             if in_stream and xid != last_xid:
                 last_xid = xid
                 dropped = False
@@ -455,6 +450,10 @@ def _walk_buffer(buf, end, tile_end, framing, want, arrays):  # type: ignore[no-
                 previous = pos
                 pos = following
                 continue
+            if recording:
+                varying = load_int64(columns_of + 16 * last_slot + 8)
+                of_cells = at - cells, offsets + 4 * cells, lengths + 4 * cells
+                of_row = digest_of(base, a, row_at, p, ordinal, expected, varying, *of_cells)
             if want != 0 and skip == 0:
                 place = origin << 32 | a
                 if tag == 85 and old_first >= 0:
@@ -491,7 +490,7 @@ def _walk_buffer(buf, end, tile_end, framing, want, arrays):  # type: ignore[no-
                     cells = at
             if recording:
                 rows += 1
-                digest ^= digest_of(base, row_at, p, ordinal)
+                digest ^= of_row
             # A scan counts them all; of what was counted before, or will be, nothing says how its relations are used.
             if want == 0 or skip != 2:
                 count_row(base, a, counts, last_slot)
@@ -539,7 +538,7 @@ def _walk_buffer(buf, end, tile_end, framing, want, arrays):  # type: ignore[no-
     BYTES,
     *(INT64,) * 4,
     out("int64"),
-    *(given("int64"), given("int32"), given("int64"), out("int64", ndim=2)),
+    *(given("int64"), given("int32"), given("int64", ndim=2), out("int64", ndim=2)),
     *(out("int32"), out("int32"), out("int64", ndim=2)),
     *(given("int64"), out("int64", ndim=2), out("int64", ndim=2)),
     *(given("int64"), out("int32"), out("int64"), out("int64")),
