@@ -212,7 +212,8 @@ def _advance(shape: TableShape, columns: Sequence[SourceColumn], policy: Policy,
             now = replace(old, source=column.name, name=column.target, type=column.type, comment=comment, was=was)
             # A load brings all rows anew, under the numbers of its description.
             number = column.number or (-1 if old.number and not column.described else 0)
-            described, rewritten = column.described or old.described, max(old.rewritten, column.rewritten)
+            described = column.described or (0 if anew else old.described)
+            rewritten = max(old.rewritten, column.rewritten)
             survivors[old.id] = replace(now, number=number, rewritten=rewritten, described=described)
             changes += _changes_of(old, column)
             continue
