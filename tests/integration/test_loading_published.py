@@ -299,6 +299,11 @@ _HARMLESS = (
         ("ALTER TABLE part SET UNLOGGED", "public.part"),
         ("ALTER TABLE kept ALTER note TYPE varchar(9)", "public.kept"),
         ("DROP TABLE added", "public.added"),
+        # Rows are read by names, and another table or column may take them.
+        ("ALTER TABLE kept RENAME TO aside", "public.kept"),
+        ("ALTER TABLE part RENAME TO aside", "public.part"),
+        ("ALTER TABLE whole RENAME note TO aside", "public.whole"),
+        ("ALTER TABLE kept DROP COLUMN note", "public.kept"),
     ],
 )
 def test_what_does_not_keep_to_the_snapshot_is_seen(server: Server, statement: str, name: str) -> None:

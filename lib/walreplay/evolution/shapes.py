@@ -87,7 +87,7 @@ class SourceColumn:
         number: ``attnum``, which is unique within the table's life; 0 if it is not known.
         first: its name when the table was announced first; empty if it was added since, or nothing is announced.
         is_said: the configuration says what is missing, and not the source.
-        rewritten: see `walreplay.protocol.messages.Column`.
+        rewritten, described: see `walreplay.protocol.messages.Column`.
         sent: how its values are sent, where labels of its enum may be others than `type` has
             (`walreplay.evolution.convert.labels_as_sent`); None where they are not.
     """
@@ -102,6 +102,7 @@ class SourceColumn:
     first: str = ""
     sent: ColumnType | None = None
     rewritten: int = 0
+    described: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +120,7 @@ class MirrorColumn:
         number: see `SourceColumn`; -1 if it was known, and is not any more.
         was: the names that it had in the source before.
         rewritten: as the version had it that was taken last.
+        described: its number by the description of the load that the rows are from; 0 if it is not known.
     """
 
     id: int
@@ -132,6 +134,12 @@ class MirrorColumn:
     number: int = 0
     was: tuple[str, ...] = ()
     rewritten: int = 0
+    described: int = 0
+
+    @property
+    def told(self) -> int:
+        """Its number by an announcement, or by a description if nothing was announced since; not above 0 for none."""
+        return self.number or self.described
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,8 +210,11 @@ def _advance(shape: TableShape, columns: Sequence[SourceColumn], policy: Policy,
             comment = column.comment if old.comment else ""
             was = tuple(dict.fromkeys((*old.was, old.source))) if column.name != old.source else old.was
             now = replace(old, source=column.name, name=column.target, type=column.type, comment=comment, was=was)
-            number = column.number or (-1 if old.number else 0)
-            survivors[old.id] = replace(now, number=number, rewritten=max(old.rewritten, column.rewritten))
+            # A load brings all rows anew, under the numbers of its description.
+            number = column.number or (-1 if old.number and not column.described else 0)
+            described = column.described or (0 if anew else old.described)
+            rewritten = max(old.rewritten, column.rewritten)
+            survivors[old.id] = replace(now, number=number, rewritten=rewritten, described=described)
             changes += _changes_of(old, column)
             continue
         # A column of this name is gone: it was dropped and added again.
@@ -220,6 +231,7 @@ def _advance(shape: TableShape, columns: Sequence[SourceColumn], policy: Policy,
             filled=column.missing if shape.columns and not anew and is_added(shape, column) else None,
             number=column.number,
             rewritten=column.rewritten,
+            described=column.described,
         )
     taken = {fold(column.target) for column in columns}
     kept: dict[int, MirrorColumn] = {}
@@ -247,7 +259,7 @@ def _advance(shape: TableShape, columns: Sequence[SourceColumn], policy: Policy,
 
 def is_added(shape: TableShape, column: SourceColumn) -> bool:
     """Return whether a column is newer than a table's rows, so far as is known: it may only be newly published."""
-    return column.is_said or column.number > max(one.number for one in shape.columns)
+    return column.is_said or column.number > max(one.told for one in shape.columns)
 
 
 def _changes_of(old: MirrorColumn, column: SourceColumn) -> Iterator[ColumnChange]:
@@ -322,8 +334,8 @@ def by_announcement(present: Sequence[MirrorColumn], columns: Sequence[SourceCol
     news = [column for column in columns if column.name != OWN]
     if not all(column.number > 0 for column in news):
         return None
-    if all(column.number > 0 for column in olds):
-        numbers = {column.number: column for column in olds}
+    if all(column.told > 0 for column in olds):
+        numbers = {column.told: column for column in olds}
         return {column.name: numbers[column.number] for column in news if column.number in numbers} | own
     names = {column.source: column for column in olds}
     firsts = {column.first: column.name for column in news if column.first}

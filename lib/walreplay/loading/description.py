@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import Any, Final
 from urllib.parse import unquote
@@ -145,6 +145,8 @@ def write_description(relations: Iterable[Relation], of: Description) -> str:
                 "key": column.key,
                 "type_schema": None if type_ is None else type_.namespace or _CATALOG,
                 "type_name": None if type_ is None else type_.name,
+                # A relation of the stream has no numbers, or announced ones.
+                "described": column.described or max(column.number, 0),
             }
             lines.append(json.dumps(table | found))
         if not relation.columns:
@@ -164,7 +166,10 @@ def _table(values: Mapping[str, Any]) -> tuple[int, str, str, str]:
 def _column(values: Mapping[str, Any]) -> Column:
     if not isinstance(values["key"], bool) or not isinstance(values["column"], str):
         raise TypeError("no column")
-    return Column(values["column"], int(values["type_oid"]), int(values["typmod"]), values["key"])
+    # The ledger's lines count the columns; the script's have the catalog's numbers, and the table's kind.
+    described = int(values.get("described", values["attnum"] if "kind" in values else 0))
+    column = Column(values["column"], int(values["type_oid"]), int(values["typmod"]), values["key"])
+    return replace(column, described=described)
 
 
 def _namespace(name: str) -> str:

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from support.evolutions import TYPES, columns, evolve
@@ -236,6 +238,24 @@ def test_rows_from_before_the_first_announcement_came_with_its_names():
     # Nor if later rows have come that nothing was announced of.
     evolution = evolve_numbered("1:id<id 2:a<b 3:b<a", columns("id a b"), "1:id<id 2:a<b 3:b<a")
     assert shape(evolution) == ["0:id", "1:a", "2:b"]
+
+
+def described(text):
+    return [replace(column, number=0, described=column.number) for column in numbered(text)]
+
+
+def test_loaded_rows_have_the_numbers_of_their_description():
+    # What was announced before their LSN, they have already: an added column, and one that was dropped and added again.
+    evolution = evolve_numbered("1:id<id 3:a=7", before=described("1:id 3:a"))
+    assert (shape(evolution), evolution.fills) == (["0:id", "1:a"], False)
+    assert shape(evolve_numbered("1:id<id 2:b<a 3:a<b", before=described("1:id 2:b 3:a"))) == ["0:id", "1:b", "2:a"]
+    # What was not announced in between takes nothing away; what is announced behind them does.
+    assert shape(evolve_numbered(columns("id a"), "1:id<id 3:a=7", before=described("1:id 3:a"))) == ["0:id", "1:a"]
+    assert shape(evolve_numbered("1:id<id 3:b<a", before=described("1:id 3:a"))) == ["0:id", "1:b"]
+    assert shape(evolve_numbered("1:id<id 4:a", before=described("1:id 3:a"))) == ["0:id", "2:a"]
+    # A load into a table that announcements were followed in.
+    evolution = evolve_numbered("1:id 2:a", described("1:id 3:a"), "1:id 3:b")
+    assert shape(evolution) == ["0:id", "1:b"]
 
 
 def test_a_rename_that_is_configured_goes_before_numbers():
