@@ -206,15 +206,7 @@ def _advance(shape: TableShape, columns: Sequence[SourceColumn], policy: Policy,
     for column in columns:
         old = before.get(column.name)
         if old is not None:
-            # A column that was made without a comment gets none: it would take a statement for each column.
-            comment = column.comment if old.comment else ""
-            was = tuple(dict.fromkeys((*old.was, old.source))) if column.name != old.source else old.was
-            now = replace(old, source=column.name, name=column.target, type=column.type, comment=comment, was=was)
-            # A load brings all rows anew, under the numbers of its description.
-            number = column.number or (-1 if old.number and not column.described else 0)
-            described = column.described or (0 if anew else old.described)
-            rewritten = max(old.rewritten, column.rewritten)
-            survivors[old.id] = replace(now, number=number, rewritten=rewritten, described=described)
+            survivors[old.id] = _gone_on(old, column, anew=anew)
             changes += _changes_of(old, column)
             continue
         # A column of this name is gone: it was dropped and added again.
@@ -255,6 +247,23 @@ def _advance(shape: TableShape, columns: Sequence[SourceColumn], policy: Policy,
     order.sort(key=lambda id_: by_id[id_].source == OWN)
     after = TableShape(tuple(by_id[id_] for id_ in order), shape.next_id + len(news))
     return _Advance(after, ids, tuple(changes))
+
+
+def _gone_on(old: MirrorColumn, column: SourceColumn, *, anew: bool) -> MirrorColumn:
+    was = tuple(dict.fromkeys((*old.was, old.source))) if column.name != old.source else old.was
+    return replace(
+        old,
+        source=column.name,
+        name=column.target,
+        type=column.type,
+        # A column that was made without a comment gets none: it would take a statement for each column.
+        comment=column.comment if old.comment else "",
+        was=was,
+        # A load brings all rows anew, under the numbers of its description.
+        number=column.number or (-1 if old.number and not column.described else 0),
+        described=column.described or (0 if anew else old.described),
+        rewritten=max(old.rewritten, column.rewritten),
+    )
 
 
 def is_added(shape: TableShape, column: SourceColumn) -> bool:

@@ -25,7 +25,7 @@ from walreplay.config import Settings, make_settings
 from walreplay.config.model import Narrowed, outputs_named, tables_named
 from walreplay.decode.scan import Until
 from walreplay.delta import statements as delta
-from walreplay.delta.target import Target, catalog_errors
+from walreplay.delta.target import TableName, Target, catalog_errors
 from walreplay.errors import ConfigError, OrderError, TargetError, listed
 from walreplay.job.apply import Job
 from walreplay.job.base_load import BaseLoad
@@ -615,22 +615,12 @@ class Rebuilding:
                 continue
             is_there = before is not None and not before.set_aside
             table = before.table if before is not None and is_there else target.of_side(side.target, source.table)
-            other = holders.get(table.place)
-            holder = "" if other is None or other.oid == source.oid else other.name
-            if source.set_aside or (is_loaded and holder == source.name):
+            other = holders.get(table.place, source)
+            if source.set_aside or (is_loaded and other.oid != source.oid and other.name == source.name):
                 placeless.append(source.name)
                 continue
-            if holder:
-                raise TargetError(
-                    f"the table's place is that of {holder}",
-                    table=source.name,
-                    path=table.text,
-                    remedy="Give one of them a destination_table of its own"
-                    if other.source_name != source.source_name
-                    # They were created one after the other, and of the later one nothing was wanted when it came.
-                    else f"Write a row of {source.source_name} in the source, and apply it, which sets the table aside "
-                    "that had the name before; then rebuild",
-                )
+            if other.oid != source.oid:
+                raise _occupied(source, other, table)
             if before is None and delta.exists(self.context.own, table):
                 with self.context.apart({table: source.name}):
                     pass  # another source's it may be, and then that is said
@@ -700,6 +690,21 @@ class Rebuilding:
             transactions=making.transactions,
             changes=making.changes,
         )
+
+
+def _occupied(source: MirrorEntry, other: MirrorEntry, table: TableName) -> TargetError:
+    """Make the error for a table whose place another one of the target has."""
+    name = source.source_name
+    return TargetError(
+        f"the table's place is that of {other.name}",
+        table=source.name,
+        path=table.text,
+        remedy="Give one of them a destination_table of its own"
+        if other.source_name != name
+        # They were created one after the other, and of the later one nothing was wanted when it came.
+        else f"Write a row of {name} in the source, and apply it, which sets the table aside that had the name before; "
+        "then rebuild",
+    )
 
 
 def _checked(state: State | None) -> State:
