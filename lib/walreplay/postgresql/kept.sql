@@ -2,7 +2,8 @@
 --
 -- A line is a JSON array.  Those of the snapshot (walreplay.moved=yes) have to be found once more, without it, at the
 -- end: an ALTER TABLE that rewrites a table leaves it empty to older snapshots, tables and columns are found by their
--- names of the moment, and values of an enum are written with its labels of the moment.  The tables' oids are in walreplay.tables, as {1,2}.
+-- names of the moment, and values of an enum are written with its labels of the moment.  The tables' oids are in
+-- walreplay.tables, as {1,2}.
 WITH RECURSIVE tree AS (
     SELECT unnest(pg_catalog.current_setting('walreplay.tables', true)::oid[]) AS oid
     UNION
