@@ -289,6 +289,7 @@ _HARMLESS = (
     "TRUNCATE emptied",
     "VACUUM FULL kept",
     "UPDATE part SET note = 'x'",
+    "ALTER TABLE part RENAME TO piece",
 )
 
 
@@ -296,12 +297,12 @@ _HARMLESS = (
     ("statement", "name"),
     [
         ("ALTER TYPE mood RENAME VALUE 'sad' TO 'blue'", "public.mood"),
-        ("ALTER TABLE part SET UNLOGGED", "public.part"),
+        ("ALTER TABLE piece SET UNLOGGED", "public.part"),
         ("ALTER TABLE kept ALTER note TYPE varchar(9)", "public.kept"),
         ("DROP TABLE added", "public.added"),
         # Rows are read by names, and another table or column may take them.
         ("ALTER TABLE kept RENAME TO aside", "public.kept"),
-        ("ALTER TABLE part RENAME TO aside", "public.part"),
+        ("ALTER TABLE whole DETACH PARTITION piece", "public.whole"),
         ("ALTER TABLE whole RENAME note TO aside", "public.whole"),
         ("ALTER TABLE kept DROP COLUMN note", "public.kept"),
     ],

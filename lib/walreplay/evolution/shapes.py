@@ -87,7 +87,7 @@ class SourceColumn:
         number: ``attnum``, which is unique within the table's life; 0 if it is not known.
         first: its name when the table was announced first; empty if it was added since, or nothing is announced.
         is_said: the configuration says what is missing, and not the source.
-        rewritten, described: see `walreplay.protocol.messages.Column`.
+        rewritten, described_number: see `walreplay.protocol.messages.Column`.
         sent: how its values are sent, where labels of its enum may be others than `type` has
             (`walreplay.evolution.convert.labels_as_sent`); None where they are not.
     """
@@ -102,7 +102,7 @@ class SourceColumn:
     first: str = ""
     sent: ColumnType | None = None
     rewritten: int = 0
-    described: int = 0
+    described_number: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ class MirrorColumn:
         number: see `SourceColumn`; -1 if it was known, and is not any more.
         was: the names that it had in the source before.
         rewritten: as the version had it that was taken last.
-        described: its number by the description of the load that the rows are from; 0 if it is not known.
+        described_number: its number by a load's description; 0 if there is none, or rows of another version came since.
     """
 
     id: int
@@ -134,12 +134,12 @@ class MirrorColumn:
     number: int = 0
     was: tuple[str, ...] = ()
     rewritten: int = 0
-    described: int = 0
+    described_number: int = 0
 
     @property
-    def told(self) -> int:
+    def known_number(self) -> int:
         """Its number by an announcement, or by a description if nothing was announced since; not above 0 for none."""
-        return self.number or self.described
+        return self.number or self.described_number
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +206,7 @@ def _advance(shape: TableShape, columns: Sequence[SourceColumn], policy: Policy,
     for column in columns:
         old = before.get(column.name)
         if old is not None:
-            survivors[old.id] = _gone_on(old, column, anew=anew)
+            survivors[old.id] = _gone_on(old, column)
             changes += _changes_of(old, column)
             continue
         # A column of this name is gone: it was dropped and added again.
@@ -223,7 +223,7 @@ def _advance(shape: TableShape, columns: Sequence[SourceColumn], policy: Policy,
             filled=column.missing if shape.columns and not anew and is_added(shape, column) else None,
             number=column.number,
             rewritten=column.rewritten,
-            described=column.described,
+            described_number=column.described_number,
         )
     taken = {fold(column.target) for column in columns}
     kept: dict[int, MirrorColumn] = {}
@@ -232,12 +232,12 @@ def _advance(shape: TableShape, columns: Sequence[SourceColumn], policy: Policy,
             # Another column has its name now.  If that is a new one, it is already reported as a replacement.
             if all(one.source != column.source for column in news.values()):
                 changes.append(ColumnChange(ChangeKind.DROPPED, one.name))
-        elif one.dropped:
-            # Its values were kept before, and stay, whatever is configured now.
-            kept[one.id] = one
-        elif policy.keep_dropped:
-            changes.append(ColumnChange(ChangeKind.KEPT, one.name))
-            kept[one.id] = replace(one, dropped=True)
+        elif one.dropped or policy.keep_dropped:
+            # Values that were kept before stay, whatever is configured now.
+            if not one.dropped:
+                changes.append(ColumnChange(ChangeKind.KEPT, one.name))
+            # Another relation's numbers say nothing of its own.
+            kept[one.id] = replace(one, dropped=True, number=0 if anew else one.number, described_number=0)
         else:
             changes.append(ColumnChange(ChangeKind.DROPPED, one.name))
     ids = tuple(news[column.name].id if column.name in news else before[column.name].id for column in columns)
@@ -249,7 +249,7 @@ def _advance(shape: TableShape, columns: Sequence[SourceColumn], policy: Policy,
     return _Advance(after, ids, tuple(changes))
 
 
-def _gone_on(old: MirrorColumn, column: SourceColumn, *, anew: bool) -> MirrorColumn:
+def _gone_on(old: MirrorColumn, column: SourceColumn) -> MirrorColumn:
     was = tuple(dict.fromkeys((*old.was, old.source))) if column.name != old.source else old.was
     return replace(
         old,
@@ -260,15 +260,15 @@ def _gone_on(old: MirrorColumn, column: SourceColumn, *, anew: bool) -> MirrorCo
         comment=column.comment if old.comment else "",
         was=was,
         # A load brings all rows anew, under the numbers of its description.
-        number=column.number or (-1 if old.number and not column.described else 0),
-        described=column.described or (0 if anew else old.described),
+        number=column.number or (-1 if old.number and not column.described_number else 0),
+        described_number=column.described_number,
         rewritten=max(old.rewritten, column.rewritten),
     )
 
 
 def is_added(shape: TableShape, column: SourceColumn) -> bool:
     """Return whether a column is newer than a table's rows, so far as is known: it may only be newly published."""
-    return column.is_said or column.number > max(one.told for one in shape.columns)
+    return column.is_said or column.number > max(one.known_number for one in shape.columns)
 
 
 def _changes_of(old: MirrorColumn, column: SourceColumn) -> Iterator[ColumnChange]:
@@ -343,8 +343,8 @@ def by_announcement(present: Sequence[MirrorColumn], columns: Sequence[SourceCol
     news = [column for column in columns if column.name != OWN]
     if not all(column.number > 0 for column in news):
         return None
-    if all(column.told > 0 for column in olds):
-        numbers = {column.told: column for column in olds}
+    if all(column.known_number > 0 for column in olds):
+        numbers = {column.known_number: column for column in olds}
         return {column.name: numbers[column.number] for column in news if column.number in numbers} | own
     names = {column.source: column for column in olds}
     firsts = {column.first: column.name for column in news if column.first}

@@ -146,7 +146,7 @@ def write_description(relations: Iterable[Relation], of: Description) -> str:
                 "type_schema": None if type_ is None else type_.namespace or _CATALOG,
                 "type_name": None if type_ is None else type_.name,
                 # A relation of the stream has no numbers, or announced ones.
-                "described": column.described or max(column.number, 0),
+                "described_number": column.described_number or max(column.number, 0),
             }
             lines.append(json.dumps(table | found))
         if not relation.columns:
@@ -167,9 +167,9 @@ def _column(values: Mapping[str, Any]) -> Column:
     if not isinstance(values["key"], bool) or not isinstance(values["column"], str):
         raise TypeError("no column")
     # The ledger's lines count the columns; the script's have the catalog's numbers, and the table's kind.
-    described = int(values.get("described", values["attnum"] if "kind" in values else 0))
+    described = int(values.get("described_number", values["attnum"] if "kind" in values else 0))
     column = Column(values["column"], int(values["type_oid"]), int(values["typmod"]), values["key"])
-    return replace(column, described=described)
+    return replace(column, described_number=described)
 
 
 def _namespace(name: str) -> str:

@@ -5,9 +5,10 @@
 -- names of the moment, and values of an enum are written with its labels of the moment.  The tables' oids are in
 -- walreplay.tables, as {1,2}.
 WITH RECURSIVE tree AS (
-    SELECT unnest(pg_catalog.current_setting('walreplay.tables', true)::oid[]) AS oid
+    SELECT named.oid, named.oid AS root
+    FROM unnest(pg_catalog.current_setting('walreplay.tables', true)::oid[]) AS named (oid)
     UNION
-    SELECT i.inhrelid
+    SELECT i.inhrelid, tree.root
     FROM tree
     JOIN pg_catalog.pg_class c ON c.oid = tree.oid AND c.relkind = 'p'
     JOIN pg_catalog.pg_inherits i ON i.inhparent = tree.oid
@@ -27,15 +28,23 @@ JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE coalesce(pg_catalog.current_setting('walreplay.moved', true), '') <> 'yes'
     OR c.relfilenode IS DISTINCT FROM pg_catalog.pg_relation_filenode(c.oid)
 UNION ALL
--- Rows are read by the names of the moment, which may be another table's or column's.
+-- Rows are read by the names of the moment, which may be another table's or column's; those of partitions by the root's.
 SELECT json_build_array(
-    'the table or a column of it was renamed, moved or dropped', n.nspname || '.' || c.relname, c.oid::bigint,
-    n.nspname, c.relname, a.attnum, a.attname
+    'the table was renamed, moved or dropped, or a partition of it detached', n.nspname || '.' || c.relname,
+    tree.oid::bigint
+)
+FROM tree
+JOIN pg_catalog.pg_class c ON c.oid = tree.root
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+UNION ALL
+SELECT json_build_array(
+    'a column of the table was renamed or dropped', n.nspname || '.' || c.relname, c.oid::bigint, a.attnum, a.attname
 )
 FROM tree
 JOIN pg_catalog.pg_class c ON c.oid = tree.oid
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-LEFT JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+WHERE tree.oid = tree.root
 UNION ALL
 SELECT json_build_array(
     'labels of the enum were renamed', n.nspname || '.' || t.typname, e.oid::bigint, e.xmin::text, e.enumlabel

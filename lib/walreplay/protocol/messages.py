@@ -83,7 +83,7 @@ class Column:
         rewritten: the LSN of the newest announcement behind which it is not known what older rows have in it; 0 for
             none.
         labels: of an enum's labels, those that have had other texts: its oid, and the texts, the present one last.
-        described: ``attnum``, where the description of a base load tells it; 0 in the stream.
+        described_number: ``attnum``, where the description of a base load tells it; 0 in the stream.
     """
 
     name: str
@@ -95,7 +95,7 @@ class Column:
     first: str = field(default="", compare=False)
     rewritten: int = 0
     labels: tuple[tuple[int, tuple[str, ...]], ...] = field(default=(), repr=False)
-    described: int = 0
+    described_number: int = 0
 
 
 # Transactions.

@@ -323,7 +323,7 @@ class _Collected:
                     announced.first,
                     sent,
                     0 if as_sent else announced.rewritten,
-                    announced.described,
+                    announced.described_number,
                 )
             )
         return tuple(columns)

@@ -241,7 +241,7 @@ def test_rows_from_before_the_first_announcement_came_with_its_names():
 
 
 def described(text):
-    return [replace(column, number=0, described=column.number) for column in numbered(text)]
+    return [replace(column, number=0, described_number=column.number) for column in numbered(text)]
 
 
 def test_loaded_rows_have_the_numbers_of_their_description():
@@ -249,13 +249,28 @@ def test_loaded_rows_have_the_numbers_of_their_description():
     evolution = evolve_numbered("1:id<id 3:a=7", before=described("1:id 3:a"))
     assert (shape(evolution), evolution.fills) == (["0:id", "1:a"], False)
     assert shape(evolve_numbered("1:id<id 2:b<a 3:a<b", before=described("1:id 2:b 3:a"))) == ["0:id", "1:b", "2:a"]
-    # What was not announced in between takes nothing away; what is announced behind them does.
-    assert shape(evolve_numbered(columns("id a"), "1:id<id 3:a=7", before=described("1:id 3:a"))) == ["0:id", "1:a"]
+    # What is announced behind them changes them.
     assert shape(evolve_numbered("1:id<id 3:b<a", before=described("1:id 3:a"))) == ["0:id", "1:b"]
     assert shape(evolve_numbered("1:id<id 4:a", before=described("1:id 3:a"))) == ["0:id", "2:a"]
     # A load into a table that announcements were followed in.
     evolution = evolve_numbered("1:id 2:a", described("1:id 3:a"), "1:id 3:b")
     assert shape(evolution) == ["0:id", "1:b"]
+
+
+def test_numbers_of_a_description_end_with_rows_that_nothing_was_announced_of():
+    # They may be of a column that was dropped and added again in between, and are not lost.
+    for since in (columns("id a"), columns("id a b")):
+        evolution = evolve_numbered(since, "1:id 4:a", before=described("1:id 2:a"))
+        assert shape(evolution)[:2] == ["0:id", "1:a"]
+
+
+def test_kept_columns_of_another_relation_do_not_make_its_own_older():
+    before = evolve_numbered("1:id 10:x").shape
+    anew = Evolution(before, Policy(keep_dropped=True), anew=True)
+    anew.take(numbered("1:id"))
+    evolution = Evolution(anew.shape, Policy(keep_dropped=True))
+    evolution.take(numbered("1:id 2:c=7"))
+    assert evolution.fills
 
 
 def test_a_rename_that_is_configured_goes_before_numbers():

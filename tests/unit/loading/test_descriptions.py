@@ -43,13 +43,13 @@ def test_a_description_gives_the_relations_that_the_stream_announces():
 def test_the_catalog_s_numbers_of_columns_are_known_and_those_that_a_ledger_counted_are_not():
     text = line(kind="r", attnum=3) + line(kind="r", attnum=5, column="note")
     found = read_description(text, "f").relation("shop.orders")
-    assert [column.described for column in found.columns] == [3, 5]
+    assert [column.described_number for column in found.columns] == [3, 5]
     again = read_description(write_description([found], Description.of([found], ())), "f")
     assert again.relation("shop.orders") == found
     announced = Relation(7, "shop", "orders", "d", (Column("id", 23, -1, True, number=4), Column("b", 23, -1, False)))
     again = read_description(write_description([announced], Description.of((), ())), "f")
-    assert [column.described for column in again.relation("shop.orders").columns] == [4, 0]
-    assert [column.described for column in read_description(line(), "f").relation("shop.orders").columns] == [0]
+    assert [column.described_number for column in again.relation("shop.orders").columns] == [4, 0]
+    assert [column.described_number for column in read_description(line(), "f").relation("shop.orders").columns] == [0]
 
 
 @pytest.mark.parametrize(
