@@ -18,7 +18,7 @@ Invariants
 
 from __future__ import annotations
 
-import zlib
+import hashlib
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final
@@ -275,7 +275,8 @@ the origin's name (0 for none); and the offset of the Begin, or -1 if it lies be
 
 def truncate_digest(data: bytes, ordinal: int) -> int:
     """Digest a truncate, which depends on no settings, as `digest_of` does a row change."""
-    return zlib.crc32(data, ordinal & 0xFFFFFFFF) & SHAPE
+    # Not linear, as a checksum is: those of several truncates are joined by exclusive or.
+    return int.from_bytes(hashlib.blake2b(b"%d " % ordinal + data, digest_size=8).digest(), "big") & SHAPE
 
 
 def new_state() -> NDArray[np.int64]:

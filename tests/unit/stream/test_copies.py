@@ -106,6 +106,13 @@ def _with(row: Row, **values: str | bytes | None) -> Row:
     return tuple(values.get(column.name, value) for column, value in zip(_COLUMNS, row, strict=True))
 
 
+_OTHER_MOMENT = _with(_BINARY, id=None, name=None, price=None, at=bytes(7) + b"\1")
+
+
+def _truncated(*oids: tuple[int, ...]) -> list[m.AnyMessage]:
+    return [m.Begin(100, 5, 7), _TABLE, replace(_TABLE, oid=10), *(m.Truncate(one, 0) for one in oids), *_sent()[2:]]
+
+
 @pytest.mark.parametrize(
     ("first", "again"),
     [
@@ -114,6 +121,9 @@ def _with(row: Row, **values: str | bytes | None) -> Row:
         (_sent(_UTC), _sent(_with(_ELSEWHERE, spans=None))),
         (_sent(_UTC), _sent(_with(_ELSEWHERE, mark=None))),
         (_sent(_BINARY), _sent(_with(_BINARY, at=bytes(7) + b"\1"))),
+        (_sent(_with(_BINARY, id=None, name=None, price=None)), _sent(_OTHER_MOMENT)),
+        (_truncated((9, 10), (9,)), _truncated((10, 9), (9,))),
+        (_truncated((9,), (10,)), _truncated((10,), (9,))),
         (_sent(_UTC, _with(_UTC, id="2")), _sent(_with(_UTC, id="2"), _UTC)),
         (_sent(_UTC), _sent(_UTC, _UTC)),
         (_sent(_UTC), _sent(_BINARY, _BINARY)),
@@ -130,6 +140,9 @@ def _with(row: Row, **values: str | bytes | None) -> Row:
         "no value",
         "no value of a type that is not known",
         "another moment in binary",
+        "another moment in binary, without values of other columns",
+        "truncates of other tables",
+        "another order of truncates",
         "another order",
         "more rows",
         "more rows in binary",

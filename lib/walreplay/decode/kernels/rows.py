@@ -98,16 +98,16 @@ def digest_of(base, a, p, end, ordinal, columns, varying, cells, offset, length)
     key = np.int64(0x2545F4914F6CDD1D)
     p += 7
     for first in range(0, cells, max(columns, 1)):
-        # The first value of another column tells the format.
+        # The first value in binary tells the format, or in text of another column.
         other = varying
         for i in range(columns if part == 0 else 0):
+            if load_int32(length + 4 * (first + i)) <= -3:
+                part = BINARY_VALUES
+                break
             if load_int64(other) == i:
                 other += 8
             elif load_int32(length + 4 * (first + i)) >= 0:
                 part = TEXT_VALUES
-                break
-            elif load_int32(length + 4 * (first + i)) <= -3:
-                part = BINARY_VALUES
                 break
         other = varying
         i = load_int64(other)
