@@ -147,6 +147,7 @@ def write_description(relations: Iterable[Relation], of: Description) -> str:
                 "type_name": None if type_ is None else type_.name,
                 # A relation of the stream has no numbers, or announced ones.
                 "described_number": column.described_number or max(column.number, 0),
+                "labels": column.described_labels,
             }
             lines.append(json.dumps(table | found))
         if not relation.columns:
@@ -169,7 +170,8 @@ def _column(values: Mapping[str, Any]) -> Column:
     # The ledger's lines count the columns; the script's have the catalog's numbers, and the table's kind.
     described = int(values.get("described_number", values["attnum"] if "kind" in values else 0))
     column = Column(values["column"], int(values["type_oid"]), int(values["typmod"]), values["key"])
-    return replace(column, described_number=described)
+    labels = tuple((int(oid), str(text)) for oid, text in values.get("labels") or ())
+    return replace(column, described_number=described, described_labels=labels)
 
 
 def _namespace(name: str) -> str:

@@ -63,7 +63,12 @@ SELECT json_build_object(
     'key', c.relreplident = 'f' OR coalesce(a.attnum = ANY (k.indkey), false),
     -- Of a domain, the type beneath it.
     'type_schema', tn.nspname,
-    'type_name', t.typname
+    'type_name', t.typname,
+    -- Of an enum, or an array of one, as the rows have them: a later rename changes rows that are loaded.
+    'labels', (
+        SELECT json_agg(json_build_array(e.oid::bigint, e.enumlabel) ORDER BY e.enumsortorder)
+        FROM pg_catalog.pg_enum e WHERE t.oid = a.atttypid AND e.enumtypid IN (t.oid, t.typelem)
+    )
 )
 FROM said
 CROSS JOIN pg_catalog.pg_class c

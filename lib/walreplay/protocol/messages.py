@@ -84,6 +84,7 @@ class Column:
             none.
         labels: of an enum's labels, those that have had other texts: its oid, and the texts, the present one last.
         described_number: ``attnum``, where the description of a base load tells it; 0 in the stream.
+        described_labels: likewise all labels of an enum: oid and text of each.
     """
 
     name: str
@@ -96,6 +97,7 @@ class Column:
     rewritten: int = 0
     labels: tuple[tuple[int, tuple[str, ...]], ...] = field(default=(), repr=False)
     described_number: int = 0
+    described_labels: tuple[tuple[int, str], ...] = field(default=(), repr=False)
 
 
 # Transactions.

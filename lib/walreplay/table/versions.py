@@ -1,7 +1,8 @@
 """The relation versions of a run: which mirror table each belongs to, and what identifies its rows.
 
 `labelled` returns a column's type with its enum's labels, those of the run's end in rows of all versions, and how its
-values are sent.  `with_whole_keys` converts renamed enum labels in key columns only in the run that renames them.
+values are sent.  Loaded rows have the labels of their description.  `with_whole_keys` converts renamed enum labels in
+key columns only in the run that renames them.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import pyarrow as pa
 
 from walreplay.config import Settings, same_columns
 from walreplay.config.selection import Selection, check_destinations, key_columns, select, unmatched_tables
-from walreplay.decode.announcements import Layout, Layouts
+from walreplay.decode.announcements import EnumLabels, Layout, Layouts
 from walreplay.decode.change_batch import column_types, type_names
 from walreplay.decode.masking import Shown, masked_type
 from walreplay.decode.partitions import Sent, as_sent
@@ -46,17 +47,24 @@ def labelled(
     """
     enum = layouts.enum_of(column.type_oid)
     shown = kind if salt is None else masked_type(kind)
-    if enum is None:
-        return shown, None
-    in_array = column.type_oid == enum.array
-    typed = with_labels(kind, enum.renamed, in_array=in_array)
+    described = _described(column, enum)
+    labels = described or (() if enum is None else enum.renamed)
+    in_array = enum is not None and column.type_oid == enum.array
+    typed = with_labels(kind, labels, in_array=in_array)
     if typed is kind or (salt is not None and in_array):
         # A hash of a whole array does not tell its elements.
         return shown, None
-    if salt is None:
-        return typed, labels_as_sent(typed, column.labels)
-    typed = with_labels(shown, _hashed(enum.renamed, kind, salt), in_array=False)
-    return typed, labels_as_sent(typed, _hashed(column.labels, kind, salt))
+    as_told = column.labels
+    if salt is not None:
+        typed = with_labels(shown, _hashed(labels, kind, salt), in_array=in_array)
+        as_told = _hashed(as_told, kind, salt)
+    return typed, None if described else labels_as_sent(typed, as_told)
+
+
+def _described(column: Column, enum: EnumLabels | None) -> tuple[Label, ...]:
+    """Return the labels that loaded rows have, each behind the text that older rows of the table have for it."""
+    known = {} if enum is None else dict(enum.labels)
+    return tuple((oid, tuple(dict.fromkeys((known.get(oid, text), text)))) for oid, text in column.described_labels)
 
 
 def _hashed(labels: Sequence[Label], kind: ColumnType, salt: bytes) -> tuple[Label, ...]:

@@ -35,6 +35,11 @@ def mood(labels, kind=MOOD):
         ((), AGAIN, {"sad": "blue"}),
         ((), ((1, ("sad", "blue")), (3, ("sad", "gloom"))), {"sad": "blue"}),
         (AGAIN, ((1, ("sad", "blue")), (3, ("sad", "gloom"))), {"sad": "gloom"}),
+        # Rows that were loaded behind the rename have all labels as of then, and one text each.
+        (((1, ("b",)), (2, ("a",))), SWAPPED, {}),
+        (((1, ("blue",)), (3, ("sad",))), AGAIN, {}),
+        (((1, ("blue",)),), TWICE, {"blue": "azure", "sad": "azure"}),
+        (((1, ("t",)), (2, ("b",))), SWAPPED, {"t": "b", "b": "a", "a": "b"}),
         # Nothing is announced any more.
         (RENAMED, (), {}),
     ],

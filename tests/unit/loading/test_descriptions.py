@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -52,9 +53,29 @@ def test_the_catalog_s_numbers_of_columns_are_known_and_those_that_a_ledger_coun
     assert [column.described_number for column in read_description(line(), "f").relation("shop.orders").columns] == [0]
 
 
+def test_the_labels_of_enums_are_known_and_a_ledger_keeps_them():
+    described = line(labels=[[3, "sad"], [1, "ok"]]) + line(attnum=2, column="note", labels=None)
+    found = read_description(described, "f").relation("shop.orders")
+    assert [column.described_labels for column in found.columns] == [((3, "sad"), (1, "ok")), ()]
+    again = read_description(write_description([found], Description.of([found], ())), "f").relation("shop.orders")
+    assert [column.described_labels for column in again.columns] == [((3, "sad"), (1, "ok")), ()]
+    announced = replace(found, columns=(Column("id", 90_001, -1, True, labels=((1, ("a", "b")),)),))
+    again = read_description(write_description([announced], Description.of((), ())), "f").relation("shop.orders")
+    assert [column.described_labels for column in again.columns] == [()]
+
+
 @pytest.mark.parametrize(
     "text",
-    ["oid,name\n", line(replica_identity="x"), line(key="t"), line(oid="a"), "[1]\n", line()[:-4], line(column=None)],
+    [
+        "oid,name\n",
+        line(replica_identity="x"),
+        line(key="t"),
+        line(oid="a"),
+        "[1]\n",
+        line()[:-4],
+        line(column=None),
+        line(labels=[1]),
+    ],
 )
 def test_what_is_no_description_is_refused_by_its_line(text):
     with pytest.raises(ConfigError, match=r"line 2 is not what describe\.sql writes"):

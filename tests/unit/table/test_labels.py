@@ -49,6 +49,31 @@ def test_hashes_of_labels_are_renamed_where_they_are_those_of_values():
     assert (typed.labels, sent) == ((), None)
 
 
+@pytest.mark.parametrize("applied", [(), ("a",), ("a", "x")])
+@pytest.mark.parametrize("salt", [None, SALT])
+def test_loaded_rows_have_the_labels_of_their_description(applied, salt):
+    """Whatever is announced by the load, they are converted by what comes behind their LSN alone."""
+
+    def shown(text):
+        return text if salt is None else hashed(text, MOOD, salt)
+
+    loaded, sent = labelled(replace(COLUMN, described_labels=((1, "x"), (2, "a"))), MOOD, layouts(*applied), salt)
+    assert sent is None
+    for behind, expected in ((), {}), (("y",), {"x": "y"}):
+        end, _ = labelled(COLUMN, MOOD, layouts("a", "x", *behind), salt)
+        assert renamed_labels(loaded, end) == {shown(was): shown(now) for was, now in expected.items()}
+    # Rows that the table has had until then, as those of a history.
+    before, _ = labelled(COLUMN, MOOD, layouts(*applied), salt)
+    assert renamed_labels(before, loaded) == ({shown("a"): shown("x")} if applied == ("a",) else {})
+
+
+def test_loaded_arrays_have_the_labels_of_their_description():
+    column = replace(COLUMN, type_oid=71, described_labels=((1, "x"),))
+    loaded, sent = labelled(column, MOODS, layouts("a"), None)
+    assert (loaded.labels, loaded.labels_in_array, sent) == (((1, ("a", "x")),), True, None)
+    assert labelled(column, MOODS, layouts("a"), SALT)[0].labels == ()
+
+
 @dataclass(frozen=True)
 class _Version:
     """As much of a relation version as counts."""
