@@ -170,7 +170,9 @@ def _column(values: Mapping[str, Any]) -> Column:
     # The ledger's lines count the columns; the script's have the catalog's numbers, and the table's kind.
     described = int(values.get("described_number", values["attnum"] if "kind" in values else 0))
     column = Column(values["column"], int(values["type_oid"]), int(values["typmod"]), values["key"])
-    labels = tuple((int(oid), str(text)) for oid, text in values.get("labels") or ())
+    labels = tuple((int(oid), text) for oid, text in values.get("labels") or ())
+    if not all(isinstance(text, str) for _, text in labels):
+        raise TypeError("no label")
     return replace(column, described_number=described, described_labels=labels)
 
 

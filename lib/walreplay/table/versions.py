@@ -62,9 +62,13 @@ def labelled(
 
 
 def _described(column: Column, enum: EnumLabels | None) -> tuple[Label, ...]:
-    """Return the labels that loaded rows have, each behind the text that older rows of the table have for it."""
-    known = {} if enum is None else dict(enum.labels)
-    return tuple((oid, tuple(dict.fromkeys((known.get(oid, text), text)))) for oid, text in column.described_labels)
+    """Return the labels that loaded rows have, each behind the texts that older rows of the table have for it."""
+    now = dict(column.described_labels)
+    announced, renamed = ((), {}) if enum is None else (enum.labels, dict(enum.renamed))
+    # Of two that had one text, the one that was announced first had it first.
+    known = renamed | {oid: (text,) for oid, text in announced if oid not in renamed}
+    texts = ((oid, known.get(oid, ())) for oid in dict.fromkeys((*known, *now)) if oid in now)
+    return tuple((oid, was if was[-1:] == (now[oid],) else (*was, now[oid])) for oid, was in texts)
 
 
 def _hashed(labels: Sequence[Label], kind: ColumnType, salt: bytes) -> tuple[Label, ...]:

@@ -21,10 +21,11 @@ SALT = b"pepper"
 
 
 def layouts(*texts):
-    """Announce an enum with a label that had these texts."""
+    """Announce an enum with a label that had these texts, or with labels like these."""
     found = Layouts("walreplay")
     for lsn, text in enumerate(texts, 1):
-        values = {"walreplay": 1, "type": 70, "array": 71, "schema": "shop", "name": "mood", "labels": [[1, text]]}
+        labels = [[1, text]] if isinstance(text, str) else text
+        values = {"walreplay": 1, "type": 70, "array": 71, "schema": "shop", "name": "mood", "labels": labels}
         found.take(m.Message(True, lsn, "walreplay", json.dumps(values).encode()))
     return found
 
@@ -65,6 +66,21 @@ def test_loaded_rows_have_the_labels_of_their_description(applied, salt):
     # Rows that the table has had until then, as those of a history.
     before, _ = labelled(COLUMN, MOOD, layouts(*applied), salt)
     assert renamed_labels(before, loaded) == ({shown("a"): shown("x")} if applied == ("a",) else {})
+
+
+def test_what_was_renamed_before_a_load_and_applied_converts_older_rows_alone():
+    told = [[1, "b"], [2, "a"]]
+    for announced, described, expected in (
+        (("a", "x"), [(1, "x")], {"a": "x"}),
+        (([[1, "a"], [2, "b"]], told), told, {"a": "b", "b": "a"}),
+        (("a", "c", [[2, "a"], [1, "c"]]), [(2, "a"), (1, "c")], {"a": "c"}),
+    ):
+        column = replace(COLUMN, described_labels=tuple((oid, text) for oid, text in described))
+        loaded, _ = labelled(column, MOOD, layouts(*announced), None)
+        end, _ = labelled(COLUMN, MOOD, layouts(*announced), None)
+        # Those of a history, whose table was not written to since they were renamed.
+        assert renamed_labels(MOOD, loaded) == expected
+        assert renamed_labels(loaded, end) == {}
 
 
 def test_loaded_arrays_have_the_labels_of_their_description():
