@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from walreplay.delta import statements as delta
 from walreplay.delta.commits import TIMESTAMP_NTZ, TYPE_WIDENING
+from walreplay.delta.local import ConflictError
 from walreplay.delta.properties import ensure
 from walreplay.delta.statements import sql_schema
 from walreplay.delta.target import TableName, quote
@@ -83,7 +84,7 @@ def _until_done(work: Callable[[bool], _Result], name: str, check_lock: Callable
 
 def _is_in_between(error: BaseException | None) -> bool:
     while error is not None:
-        if _IN_BETWEEN.search(str(error)) is not None:
+        if isinstance(error, ConflictError) or _IN_BETWEEN.search(str(error)) is not None:
             return True
         error = error.__cause__
     return False

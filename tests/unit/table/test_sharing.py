@@ -15,6 +15,7 @@ from support.evolutions import TYPES, evolve
 from walreplay.config import Settings
 from walreplay.config.selection import MetadataNames, Share, metadata_of
 from walreplay.delta.commits import CommitId
+from walreplay.delta.local import ConflictError
 from walreplay.delta.target import Target
 from walreplay.errors import ConfigError, TargetError
 from walreplay.evolution.shapes import Evolution, Policy, SourceColumn, TableShape
@@ -177,7 +178,7 @@ def test_a_commit_that_came_in_between_has_the_table_brought_up_to_date_again():
     def apply(one, is_first):
         seen.append((one.resumed, one.standing, is_first))
         if len(seen) < 3:
-            raise conflict()
+            raise conflict() if len(seen) == 1 else ConflictError("somebody else has committed version 1")
         return "done"
 
     assert in_turn(run, apply) == "done"
