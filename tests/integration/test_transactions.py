@@ -12,6 +12,7 @@ import pytest
 
 import walreplay
 from support.captures import Case, case
+from support.extent import further
 from support.fault_cases import FAULTS
 from support.readers import collect
 from support.truth import assert_mirror_equals, mirror_tables
@@ -211,7 +212,7 @@ def moment_in_binary(key: int) -> m.Insert:
     return m.Insert(9, m.TupleData(tuple(m.Cell("b", cell) for cell in cells)))
 
 
-@pytest.mark.parametrize("in_one_run", [False, True])
+@pytest.mark.parametrize("in_one_run", further([False, True], but=(True,)))
 def test_sessions_of_other_settings_send_the_same_transactions(
     spark: SparkSession, tmp_path: Path, in_one_run: bool
 ) -> None:
