@@ -31,7 +31,7 @@ ROOMS = {
     "spark": (1988, 6),
     "spark/workers": (2162, 8),
     "stream": (2730, 8),
-    "table": (2436, 8),
+    "table": (2435, 8),
     "types": (3654, 15),
     "writing": (3899, 13),
 }

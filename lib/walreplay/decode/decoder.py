@@ -359,15 +359,14 @@ class Decoder(StreamWalker):
 
     def on_message(self, message: m.AnyMessage, offset: int) -> None:
         """Note types, which later relations use, and logical messages."""
-        hidden = self._hidden
         # What a prepared transaction announces holds for all that is sent behind it, whatever becomes of it.
-        if isinstance(message, m.Type) and not (hidden and self.stream_xid is not None):
+        if isinstance(message, m.Type) and not (self._hidden and self.stream_xid is not None):
             if self._types.get(message.oid) != message:
                 self._types[message.oid] = message
                 self._new_types[message.oid] = message
         elif isinstance(message, m.Message):
-            self._take_message(message, hidden)
-            if not hidden:
+            self._take_message(message, self._hidden)
+            if not self._hidden:
                 found = self._layouts.take(message, () if self._fate is None else self._fate.aborted)
                 if any(layout.enum is not None for layout in found):
                     self._tell_anew(offset)
@@ -527,10 +526,11 @@ class Decoder(StreamWalker):
                 self._truncated.pop(relation, None)
                 self._truncated[relation] = None
                 kept &= ~gone
-        for slot in np.unique(slots[~kept]).tolist():
+        left_slots, left_lsns = slots[~kept], lsns[~kept]
+        for slot in np.unique(left_slots).tolist():
             relation = self.slot_relations[slot]
             if relation is not None:
-                self._left_out[relation] = int(lsns[~kept & (slots == slot)][-1])
+                self._left_out[relation] = int(left_lsns[left_slots == slot][-1])
         return kept.view(np.uint8)
 
 

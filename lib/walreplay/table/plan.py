@@ -185,7 +185,8 @@ def plan_tables(
     used = list(catalogue.used(uses))
     wanted, last_used = _wanted(used, {entry.oid: entry for entry in entries}, numbers, target)
     check_distinct([*last_used, *_idle(catalogue, entries, wanted, target)])
-    placement = place(entries, wanted, [_use(version, lsn, target) for version, lsn in used], target)
+    named = [Use(version.oid, _destination(version, target).place, lsn) for version, lsn in used]
+    placement = place(entries, wanted, named, target)
     switched = Switched.of(entries, wanted)
     tables = []
     for one in wanted:
@@ -235,13 +236,11 @@ def _wanted(
             name, table = known[oid].name, known[oid].table
         else:
             last_used.append((name, table.place, version))
-        share = of.metadata.share
-        wanted.append(WantedRelation(oid, name, table, of.on_recreate, oid in written, of.recreate_said, share))
+        has_rows, share = oid in written, of.metadata.share
+        wanted.append(
+            WantedRelation(oid, name, table, of.on_recreate, written=has_rows, said=of.recreate_said, share=share)
+        )
     return wanted, last_used
-
-
-def _use(version: Version, lsn: int | None, target: Target) -> Use:
-    return Use(version.oid, _destination(version, target).place, lsn)
 
 
 def _idle(
