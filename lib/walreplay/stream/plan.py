@@ -94,11 +94,13 @@ class CutOff:
     Attributes:
         lsn: the commit LSN, or the prepare LSN; None if the transaction was streamed.
         rows: the number of its row changes; of a streamed one by subtransaction.
+        high_lsn: the highest commit LSN of all sessions when it was cut off.
     """
 
     xid: int
     lsn: int | None
     rows: XidCounts
+    high_lsn: int
 
     def has_more_than(self, rows: XidCounts, aborted: Collection[int] = ()) -> bool:
         """Whether the transaction, as a later session has brought it, lacks rows.
@@ -276,6 +278,7 @@ class Resume:
         deferred: the streamed and prepared transactions that are not decided.
         awaited: the commit LSN of a transaction that a session's end has cut off and that has to come again.
         cut: what the sessions before have brought of transactions that were cut off.
+        gone: the last session's subtransactions that have rolled back before anything of them was streamed.
         applied: how many transactions have been applied from the target's beginning on.
         has_more: what follows the boundary is there, but was too late for the run.
         top_time: the greatest commit time of all transactions that were applied, or left out, in microseconds since
@@ -301,6 +304,7 @@ class Resume:
     deferred: tuple[Deferred, ...] = ()
     awaited: int | None = None
     cut: tuple[CutOff, ...] = ()
+    gone: tuple[int, ...] = ()
     applied: int = 0
     partitions: tuple[Partition, ...] = ()
     trailing: int | None = None
@@ -318,6 +322,7 @@ class Resume:
             done=True,
             place=replace(self.place.new_session(), framing=framing),
             begun=None,
+            gone=(),
             deferred=tuple(item for item in self.deferred if item.gid is not None and item.complete),
             awaited=min(waits, default=None),
         )

@@ -64,9 +64,10 @@ class OpenTransactions:
         self.body: Deferred | None = None
         self.gone: set[int] = set()
 
-    def take_up(self, deferred: Iterable[Deferred]) -> None:
-        """Continue with the transactions that the last run has left open."""
-        for item in deferred:
+    def take_up(self, resume: Resume) -> None:
+        """Continue with the transactions that the last run has left open, and with its last session."""
+        self.gone = set(resume.gone)
+        for item in resume.deferred:
             # A copy, because the run may be planned again from the same transactions.
             copied = _copied_item(item)
             if copied.gid is None:
@@ -267,7 +268,7 @@ class StitchState:
         self.versions.take_up(resume)
         if self.layouts.prefix is not None:
             self.layouts = Layouts(self.layouts.prefix, resume.layouts, resume.relations)
-        self.open.take_up(resume.deferred)
+        self.open.take_up(resume)
 
     @property
     def tail(self) -> bytes:
@@ -288,11 +289,17 @@ class StitchState:
         other.open = self.open.copied()
         return other
 
-    def note_cut(self, open_: Transaction | None, streams: Mapping[int, Deferred]) -> None:
-        """Note how much has come of the transactions that a session's end cuts off."""
-        cut = {xid: CutOff(xid, None, item.rows) for xid, item in streams.items()}
+    def note_cut(self, open_: Transaction | None, streams: Mapping[int, Deferred], place: Place) -> None:
+        """Note how much has come of the transactions that a session's end cuts off.
+
+        Args:
+            place: the session's end.
+        """
+        # A session that ends before it has caught up with an earlier one says nothing of what that one has brought.
+        cut = {xid: before for xid, before in self.cut.items() if place.last_lsn <= before.high_lsn}
+        cut |= {xid: CutOff(xid, None, item.rows, place.high_lsn) for xid, item in streams.items()}
         if open_ is not None:
-            cut[open_.xid] = CutOff(open_.xid, open_.final_lsn, XidCounts(open_.ordinal))
+            cut[open_.xid] = CutOff(open_.xid, open_.final_lsn, XidCounts(open_.ordinal), place.high_lsn)
         for xid, one in cut.items():
             before = self.cut.get(xid)
             if before is not None and before.lsn == one.lsn and before.has_more_than(one.rows):

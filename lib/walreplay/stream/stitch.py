@@ -85,6 +85,7 @@ def resume_at(state: StitchState, place: Place) -> Resume:
         deferred=state.open.deferred,
         awaited=state.awaited,
         cut=tuple(state.cut.values()),
+        gone=tuple(sorted(state.open.gone)),
         partitions=state.partitions.in_force,
         trailing=state.partitions.trailing if open_ is None else None,
         seeming=state.partitions.seeming if open_ is None else (),
@@ -405,7 +406,7 @@ class Stitch:
                 f"{path}, offset {offset:,}: a new session begins; the one before it ended inside a message, "
                 f"of which {part.torn:,} bytes are there"
             )
-        state.note_cut(open_, state.open.streams)
+        state.note_cut(open_, state.open.streams, before)
         if open_ is not None:
             state.await_transaction(open_.final_lsn)
             if open_.gid is None:

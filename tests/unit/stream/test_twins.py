@@ -108,6 +108,28 @@ def test_a_copy_that_makes_a_transaction_lose_rows_is_refused(kind: str, stages:
         ids(files_of(first, second, first, third), stages=stages)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("stages", [1, 2, 4])
+def test_rows_are_missed_though_a_session_between_has_ended_before_their_transaction(kind: str, stages: int) -> None:
+    first, second, third = KINDS[kind]
+    whole, short = files_of(first, second, BEFORE, first, second, third), files_of(first, second, BEFORE, first, third)
+    # Without a torn message only an LSN shows that a session ends, and a stream may belong to the next one.
+    torn = m.Relation(10, "shop", "u", "d", TABLE.columns) if kind != "ordinary" else rows(26)[0]
+    for files in (whole, short):
+        files["cap.0001"] += frame([torn], Framing.RAW)[:-2]
+    assert len(ids(whole, stages=stages)) == 12 - 3 * (kind == "subtransaction")
+    with pytest.raises(OrderError, match="has fewer rows than a session before"):
+        ids(short, stages=stages)
+
+
+@pytest.mark.parametrize("stages", [1, 2, 3])
+def test_a_subtransaction_that_rolled_back_as_one_of_another_transaction_is_refused(stages: int) -> None:
+    first, second, third = KINDS["subtransaction"]
+    aborted = [*BEFORE, m.StreamAbort(XID + 4, 6)]
+    with pytest.raises(OrderError, match="has rolled back as one of another transaction"):
+        ids(files_of(aborted, [*first[len(BEFORE) :], *second], third), stages=stages)
+
+
 def test_a_subtransaction_that_rolls_back_may_come_again_with_fewer_rows() -> None:
     first, second, third = KINDS["subtransaction"]
     gone = m.StreamAbort(XID, 6)
