@@ -18,6 +18,7 @@ from psycopg import sql
 import walreplay
 from support.base_copies import snapshot
 from support.extent import further
+from support.pages import block, with_places
 from support.postgres import Server, on_tcp, running_server, server_versions
 from support.readers import collect, read
 from support.waiting import wait_until
@@ -411,6 +412,37 @@ def test_base_sh_fails_where_something_has_not_kept_to_the_snapshot(
     finally:
         server.drop_slots("kept")
         server.execute("DROP PUBLICATION moods", "DROP TABLE moods, twin", "DROP TYPE once")
+
+
+@pytest.mark.parametrize("meanwhile", ["", "rewritten", "swapped"])
+def test_a_dump_is_checked_as_the_page_says(server: Server, tmp_path: Path, meanwhile: str) -> None:
+    """Between the snapshot and the locks of pg_dump a table is rewritten, which it sees empty, or read as another."""
+    copy_scripts(tmp_path / "scripts")
+    server.drop_slots()
+    server.execute("CREATE TABLE dumped (a int, note text)", "INSERT INTO dumped VALUES (1, 'x')")
+    server.execute("CREATE TABLE other (a int, note text)")
+    text = block("docs/starting.md", "/data/scripts/snapshot.sh archive").text
+    names = [("dumped", "aside"), ("other", "dumped"), ("aside", "other")]
+    swap = "; ".join(f"ALTER TABLE {name} RENAME TO {new}" for name, new in names)
+    before = {"rewritten": "ALTER TABLE dumped ALTER a TYPE bigint", "swapped": swap}.get(meanwhile, "SELECT")
+    behind = swap if meanwhile == "swapped" else "SELECT"
+    text = with_places(
+        text,
+        {
+            " pg_dump ": f' psql -Xqc "{before}" && pg_dump ',
+            "=/data/base &&": f'=/data/base && psql -Xqc "{behind}" &&',
+            "/data/": f"{tmp_path}/",
+            "walreplay.publication=archive": "walreplay.publication=dumped",
+        },
+    )
+    server.execute("CREATE PUBLICATION dumped FOR TABLE dumped")
+    try:
+        done = subprocess.run(["sh", "-euc", text], env=environment_of(server), capture_output=True, text=True)
+        assert (done.returncode == 0) == (tmp_path / "base.lsn").exists() == (not meanwhile), done.stderr
+        assert ("public.dumped" in done.stderr) == bool(meanwhile)
+    finally:
+        server.drop_slots()
+        server.execute("DROP PUBLICATION dumped", "DROP TABLE dumped, other")
 
 
 def test_scripts_say_what_they_need_and_what_to_do_with_a_slot_that_is_there(server: Server, tmp_path: Path) -> None:
