@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -75,9 +76,11 @@ def captures(server: Server) -> Path:
 
 
 @contextmanager
-def recording(server: Server, captures: Path) -> Iterator[None]:
-    """Run the page's commands in a shell, until the block ends."""
+def recording(server: Server, captures: Path, file: str | None = None) -> Iterator[int]:
+    """Run the page's commands in a shell, whose process group is given, until the block ends."""
     text = with_places(block("docs/capturing.md", "export PGOPTIONS").text, {"/captures/": f"{captures}/"})
+    if file is not None:
+        text = with_places(text, {"$(date -u +%Y%m%dT%H%M%SZ).bin": file})
     environment = {
         **os.environ,
         "PATH": os.pathsep.join([str(server.programs), os.environ["PATH"]]),
@@ -93,11 +96,11 @@ def recording(server: Server, captures: Path) -> Iterator[None]:
     try:
         active = "SELECT 1 FROM pg_replication_slots WHERE active"
         wait_until(lambda: server.rows(active), "the recorder", log.read_text)
-        yield
+        yield process.pid
     finally:
         os.killpg(process.pid, signal.SIGINT)
         process.wait(_PATIENCE)
-    assert process.returncode in (0, -signal.SIGINT), log.read_text()
+    assert process.returncode in (0, -signal.SIGINT, -signal.SIGKILL), log.read_text()
 
 
 def holds(captures: Path, text: bytes) -> bool:
@@ -141,3 +144,46 @@ def test_a_server_that_is_captured_as_the_page_says_is_mirrored(
     assert [file.name for file in later.iterdir()] == ["0001.bin"]
     assert_mirrored(spark, server, later, tmp_path / "second", "t")
     shutil.rmtree(later)
+
+
+def test_files_that_are_rotated_as_the_page_says_are_read_in_their_order(
+    spark: SparkSession, server: Server, captures: Path, tmp_path: Path
+) -> None:
+    run_as_written(server, block("docs/capturing.md", "CREATE PUBLICATION").text)
+    log, live = captures.with_name("recorder.log"), captures / ".live"
+    assert "`-f /captures/.live`" in Path("docs/capturing.md").read_text()
+    command = with_places(block("docs/capturing.md", "cd /captures").text, {"/captures": captures})
+
+    def rotate(group: int, *, is_signalled: bool = True) -> int:
+        signalled = f"pkill -HUP -g {group} pg_recvlogical" if is_signalled else "true"
+        text = with_places(command, {"pkill -HUP pg_recvlogical": signalled})
+        return subprocess.run(["sh", "-euc", text], stderr=subprocess.DEVNULL).returncode
+
+    def record(key: int) -> None:
+        text = f"row {key} is there"
+        server.execute(f"INSERT INTO orders (id, data) VALUES ({key}, '{text}')")
+        hidden = text.encode().hex().encode()
+        wait_until(lambda: live.exists() and hidden in live.read_bytes(), text, log.read_text)
+
+    with recording(server, captures, ".live") as group:
+        record(1)
+        assert rotate(group) == 0
+        # There is no other file yet, or an empty one.
+        assert rotate(group) != 0
+        time.sleep(1.1)
+        record(2)
+        assert rotate(group) == 0
+        assert_mirrored(spark, server, captures, tmp_path / "first", "orders")
+        time.sleep(1.1)
+        record(3)
+        # The recorder dies between the two commands, and writes to the file until then.
+        assert rotate(group, is_signalled=False) == 0
+        os.killpg(group, signal.SIGKILL)
+    time.sleep(1.1)
+    with recording(server, captures, ".live") as group:
+        record(4)
+        while rotate(group) != 0 or live.exists():
+            time.sleep(0.3)
+    assert len(list(captures.glob("2*.bin"))) == 4
+    for name in ("first", "second"):
+        assert_mirrored(spark, server, captures, tmp_path / name, "orders")

@@ -31,7 +31,7 @@ from walreplay.decode.columns import BINARY, make_builder
 from walreplay.protocol.messages import AnyMessage, Insert, Relation, Type
 from walreplay.protocol.reader import read_message
 from walreplay.types import ColumnType, Rescued, resolve
-from walreplay.types.builtin import BUILTIN_TYPES, BuiltinType
+from walreplay.types.builtin import BUILTIN_TYPES, EXTENSION_TEXTS, EXTENSION_TYPES, BuiltinType
 from walreplay.types.rendering import NotRendered, render
 
 pytestmark = pytest.mark.live
@@ -222,6 +222,29 @@ def test_a_user_defined_type_is_written_as_the_server_writes_it(oracle, name):
 @pytest.mark.parametrize("name", _NAMED)
 def test_a_user_defined_type_is_the_same_column_in_both_forms(oracle, name):
     _assert_same_columns(oracle, oracle.stored(name, _NAMED[name].texts(Random(name), _VALUES, oracle.version)))
+
+
+_FORMS = {
+    "mixed": ("AS (a bigint, b double precision, c text)", ["(1,2.5,x)", '(7,,"")', "(,,)", '(-1,1e300,"a b")']),
+    # As long as a cube.
+    "numbers": ("AS (a bigint, b bigint)", ["(1,2)", "(3,4)"]),
+    "labels": ("AS ENUM ('a', 'point', '{1}')", ["a", "point", "{1}"]),
+}
+
+
+@pytest.mark.parametrize("schema", _FORMS)
+def test_a_type_that_is_called_like_an_extensions_is_the_same_in_both_forms(oracle, schema):
+    definition, texts = _FORMS[schema]
+    names = sorted({*EXTENSION_TYPES, *EXTENSION_TEXTS})
+    oracle.connection.execute(f"CREATE SCHEMA {schema}".encode())
+    for name in names:
+        oracle.connection.execute(f"CREATE TYPE {schema}.{name} {definition}".encode())
+    # These types are younger than the names that it knows.
+    oracle = Oracle(oracle.connection, oracle.version)
+    for name in names:
+        stored = oracle.stored(f"{schema}.{name}", texts)
+        _assert_written_alike(oracle, stored.oid, stored.forms)
+        _assert_same_columns(oracle, stored)
 
 
 @pytest.mark.parametrize("array", [False, True], ids=["values", "arrays"])

@@ -386,6 +386,36 @@ def test_a_file_that_an_open_transaction_needs_has_to_stay(spark: SparkSession, 
     assert keys(spark, target) == [1, 5, 6]
 
 
+def test_a_prepared_transaction_that_commits_as_an_ordinary_one_is_not_open_any_more(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Its slot has sent PREPARE, and sends it no more when it commits (two_phase was switched off)."""
+    captures, target = tmp_path / "captures", tmp_path / "mirror"
+
+    def prepared(lsn: int, xid: int, gid: str, key: int) -> list[m.AnyMessage]:
+        return [m.BeginPrepare(lsn, lsn + 8, lsn, xid, gid), row(key), m.Prepare(0, lsn, lsn + 8, lsn, xid, gid)]
+
+    def open_xids() -> list[int]:
+        return sorted(one.xid for one in walreplay.status(spark, target).open_transactions)
+
+    # The number 7 was another transaction's before.
+    messages = [*transaction(7, TABLE, row(1)), *prepared(100, 7, "a", 2), *prepared(200, 8, "b", 3)]
+    first = write(captures, "1.bin", [*messages, *transaction(301, row(4))])
+    apply(spark, captures, target)
+    assert open_xids() == [7, 8]
+    write(captures, "2.bin", transaction(1007, TABLE, row(2)))
+    apply(spark, captures, target)
+    assert (open_xids(), keys(spark, target)) == ([8], [1, 2, 4])
+    # A gid is used again once its transaction has ended.
+    write(captures, "3.bin", [*prepared(1100, 9, "b", 5), *transaction(1201, row(6))])
+    apply(spark, captures, target)
+    assert open_xids() == [9]
+    first.unlink()
+    write(captures, "4.bin", [m.CommitPrepared(0, 1300, 1308, 1300, 9, "b"), *transaction(1401, row(7))])
+    apply(spark, captures, target)
+    assert (open_xids(), keys(spark, target)) == ([], [1, 2, 4, 5, 6, 7])
+
+
 def _shape() -> tuple[str, str, str, tuple[m.Column, ...]]:
     return TABLE.namespace, TABLE.name, TABLE.replica_identity, TABLE.columns
 

@@ -40,7 +40,7 @@ from walreplay.session.naming import jobs_named
 from walreplay.session.session import local_cores
 from walreplay.spark.staging import Staged, Staging
 from walreplay.spark.workers.decode import DecodeTask
-from walreplay.stream.plan import Plan
+from walreplay.stream.plan import Deferred, Plan
 from walreplay.table.placement import Move, Placement, check_followed, is_in_doubt, warnings_of
 from walreplay.table.plan import RunPlan, plan_tables
 from walreplay.table.registry import MirrorEntry, left_at, made_again
@@ -579,10 +579,20 @@ def _since_2000(time: int) -> int | None:
 
 
 def _without_ended(plan: Plan, history: History) -> Plan:
-    """Leave out of what is open the streamed transactions that have come as ordinary ones in a later session."""
-    open_ = [item.xid for item in plan.resume.deferred if item.gid is None]
-    ended = history.ended(open_) if open_ else set()
-    if not ended:
-        return plan
-    deferred = tuple(item for item in plan.resume.deferred if item.gid is not None or item.xid not in ended)
-    return replace(plan, resume=replace(plan.resume, deferred=deferred))
+    """Leave out of what is open the transactions that have come as ordinary ones.
+
+    A streamed one does so in a later session, a prepared one if its slot sends no PREPARE any more.  No other has the
+    xid of a prepared one, so a commit of that xid behind the Prepare is its own, or later than its end.
+    """
+    resume = plan.resume
+    ordinary = history.ended([item.xid for item in resume.deferred]) if resume.deferred else {}
+    decided = {item.xid: item.commit_lsn for item in plan.decided}
+    last = {xid: max(ordinary.get(xid, 0), decided.get(xid, 0)) for xid in {*ordinary, *decided}}
+
+    def is_open(item: Deferred) -> bool:
+        if item.gid is None:
+            return item.xid not in ordinary or item.xid in decided
+        return not item.complete or last.get(item.xid, 0) <= (item.lsn or 0)
+
+    deferred = tuple(filter(is_open, resume.deferred))
+    return replace(plan, resume=replace(resume, deferred=deferred))

@@ -255,16 +255,15 @@ class History:
         given = {"session": f"{_KNOWN} AS session", "complete": "true AS complete"}
         return known.selectExpr(*(given.get(name, name) for name in copies.columns))
 
-    def ended(self, xids: Sequence[int]) -> set[int]:
-        """Return which of some xids have come as ordinary transactions."""
+    def ended(self, xids: Sequence[int]) -> dict[int, int]:
+        """Return which of some xids have come as ordinary transactions, with their last commit LSN."""
         whole, parts = (
             self._staging.records(self._spark, table, TRANSACTION) for table in (TRANSACTIONS_TABLE, PARTS_TABLE)
         )
         records = whole.unionByName(parts)
         listed = ", ".join(str(xid) for xid in xids)
-        decided = {item.xid for item in self._plan.decided}
-        rows = records.where(f"xid IN ({listed})").select("xid").distinct().collect()
-        return {row.xid for row in rows} - decided
+        rows = records.where(f"xid IN ({listed})").groupBy("xid").agg({"commit_lsn": "max"}).collect()
+        return {row[0]: row[1] for row in rows}
 
 
 def whole_transactions(parts: DataFrame, *by: str, more: Sequence[Column] = ()) -> DataFrame:

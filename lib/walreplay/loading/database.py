@@ -250,6 +250,8 @@ def check_kept(seen: Iterable[str], now: Iterable[str]) -> None:
 
 
 MOVED: Final = {"walreplay.moved": "yes"}
+BY_PART: Final = {"walreplay.parts": "yes"}
+"""Settings of ``kept.sql``: lines of the snapshot; partitions are read by their own names."""
 
 
 def check_moment(server: Server, snapshot: str | None, lsn: int) -> None:

@@ -8,6 +8,11 @@
 # file for each table, ../FOLDER.jsonl says what the tables are and how many rows were copied, and ../FOLDER.lsn has the
 # snapshot's LSN.  The source goes on working meanwhile: nothing is locked but against DROP, TRUNCATE and ALTER.
 set -eu
+if [ $# -ne 3 ]; then
+    echo "Name a slot, which is made, the publication that it is to send, and a folder for the copies:" >&2
+    echo "    PGDATABASE=shop base.sh archive archive /data/base" >&2
+    exit 2
+fi
 slot=$1 publication=$2 folder=${3%/}
 here=$(cd "$(dirname "$0")" && pwd)
 
@@ -18,6 +23,16 @@ PGOPTIONS="$PGOPTIONS -c row_security=off -c standard_conforming_strings=on"
 export PGCLIENTENCODING=UTF8
 
 if [ -z "${SNAPSHOT-}" ]; then
+    made=$(psql -X -q -At -v ON_ERROR_STOP=1 -v slot="$slot" <<'SQL'
+SELECT 'yes' FROM pg_catalog.pg_replication_slots WHERE slot_name = :'slot'
+SQL
+)
+    if [ -n "$made" ]; then
+        echo "There is a slot $slot already, and only a new one has a snapshot. If nobody needs its changes, drop it:" >&2
+        echo "    psql -c \"SELECT pg_drop_replication_slot('$slot')\"" >&2
+        echo "Or name a new slot; to add tables to one that is recorded, see --temporary of snapshot.sh" >&2
+        exit 1
+    fi
     mkdir -p "$folder"
     if [ -n "$(ls -A "$folder")" ]; then
         echo "$folder is not empty, and its files would be loaded, too: empty it, or name another folder" >&2
@@ -50,7 +65,6 @@ in_snapshot -c "SET walreplay.publication = '$names'" -f "$here/describe.sql" > 
 # A line for each table: its oid, the name of its file, and the statement that copies it.
 tab=$(printf '\t')
 DESCRIBED="$folder.jsonl" in_snapshot -F "$tab" -f "$here/copies.sql" > "$folder.copies"
-tables=
 while IFS="$tab" read -r oid file statement; do
     file="$folder/$file.copy"
     mkdir -p "$(dirname "$file")"
@@ -58,18 +72,12 @@ while IFS="$tab" read -r oid file statement; do
     in_snapshot -o "$file" -c "$(printf %b "$statement")"
     # In COPY's text, a row is a line.
     echo "{\"oid\": $oid, \"rows\": $(wc -l < "$file")}" >> "$folder.jsonl"
-    tables="$tables,$oid"
 done < "$folder.copies"
 rm "$folder.copies"
 
 # What has not kept to the snapshot meanwhile?
-tables="SET walreplay.tables = '{${tables#,}}'"
-in_snapshot -c "$tables" -c "SET walreplay.moved = yes" -f "$here/kept.sql" > "$folder.before"
-sql -c "$tables" -f "$here/kept.sql" > "$folder.now"
-if lost=$(grep -vxFf "$folder.now" "$folder.before"); then
-    echo "$lost" >&2
-    echo "while tables were copied, so that their rows do not fit: drop the slot $slot, empty $folder, and begin again" >&2
+if ! sh "$here/kept.sh" --by-root "$folder.jsonl"; then
+    echo "Drop the slot $slot, empty $folder, and begin again" >&2
     exit 1
 fi
-rm "$folder.before" "$folder.now"
 echo "$LSN" > "$folder.lsn"

@@ -9,12 +9,27 @@
 # does the script; the slot stays, and keeps WAL.
 set -eu
 temporary=
-if [ "$1" = --temporary ]; then
+if [ "${1-}" = --temporary ]; then
     temporary=TEMPORARY
     shift
 fi
+if [ $# -ne 2 ]; then
+    echo "Name a slot, which is made, and give a command as one text:" >&2
+    echo "    snapshot.sh [--temporary] SLOT COMMAND" >&2
+    exit 2
+fi
 slot=$1
 SNAPSHOT_COMMAND=$2
+made=$(psql -X -q -At -v ON_ERROR_STOP=1 -v slot="$slot" <<'SQL'
+SELECT 'yes' FROM pg_catalog.pg_replication_slots WHERE slot_name = :'slot'
+SQL
+)
+if [ -n "$made" ]; then
+    echo "There is a slot $slot already, and only a new one has a snapshot. If nobody needs its changes, drop it:" >&2
+    echo "    psql -c \"SELECT pg_drop_replication_slot('$slot')\"" >&2
+    echo "Or name a new slot, with --temporary for tables that another slot sends already" >&2
+    exit 1
+fi
 SNAPSHOT_STATUS=$(mktemp)
 export SNAPSHOT_COMMAND SNAPSHOT_STATUS
 trap 'rm -f "$SNAPSHOT_STATUS"' EXIT

@@ -594,7 +594,7 @@ class DatabaseOfBase(BaseSource):
     def _check_kept(self, seen: Sequence[database.TablePiece]) -> None:
         if self._snapshot is None:
             return  # the server is at rest
-        tables, kept = database.tables_setting(self._tables), script("kept.sql")
+        tables, kept = {**database.tables_setting(self._tables), **database.BY_PART}, script("kept.sql")
         lines = self._lines(kept, {**tables, **database.MOVED})
         try:
             database.check_kept(lines, self._lines(kept, tables, now=True) if lines else ())

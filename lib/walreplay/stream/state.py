@@ -48,6 +48,7 @@ class OpenTransactions:
     the `body`            Prepare                 in `prepared`
     in `prepared`         Commit Prepared         committed
     in either             Rollback Prepared       not known
+    in `prepared`         another of gid or xid   not known: it has ended, unseen
     `streams`, the body   the session's end       not known: it comes again from its start
     ====================  ======================  =======================================================
 
@@ -100,14 +101,21 @@ class OpenTransactions:
     def prepare_body(self, item: Deferred, gid: str) -> None:
         """Turn the body into a prepared transaction."""
         item.complete = True
-        self.prepared[gid, item.xid] = item
+        self.add_prepared(item, gid)
         self.body = None
 
     def prepare_stream(self, item: Deferred, message: m.StreamPrepare) -> None:
         """Add a prepared transaction that was streamed; the caller has removed it from the streams."""
         item.gid, item.complete = message.gid, True
         item.lsn, item.since = message.prepare_lsn, message.prepare_time
-        self.prepared[message.gid, message.xid] = item
+        self.add_prepared(item, message.gid)
+
+    def add_prepared(self, item: Deferred, gid: str) -> None:
+        """Add a prepared transaction; one of its gid or xid that was prepared before it has ended, unseen."""
+        for key, other in list(self.prepared.items()):
+            if (key[0] == gid) != (key[1] == item.xid) and (other.lsn or 0) < (item.lsn or 0):
+                del self.prepared[key]
+        self.prepared[gid, item.xid] = item
 
     def abort(self, xid: int, subxid: int) -> None:
         """Remove a streamed transaction, or the rows of a subtransaction."""
@@ -407,7 +415,8 @@ def decide(state: StitchState, item: Decided, walked: Walk) -> _Committed | None
             lsn=message.prepare_lsn,
             since=message.prepare_time,
         )
-        state.open.prepared.setdefault((message.gid, message.xid), empty)
+        if (message.gid, message.xid) not in state.open.prepared:
+            state.open.add_prepared(empty, message.gid)
         return None
     if isinstance(message, m.RollbackPrepared):
         state.open.roll_back(message.gid, message.xid)

@@ -240,13 +240,14 @@ class Cursor:
         """Take the fields of a layout."""
         return layout.unpack(self.take(layout.size))
 
-    def count(self, item_size: int) -> int:
+    def count(self, item_size: int, layout: Struct = INT32) -> int:
         """Take the number of the items that follow.
 
         Args:
             item_size: the least number of bytes that an item has.
+            layout: of the number.
         """
-        (count,) = INT32.unpack(self.take(INT32.size))
+        (count,) = self.unpack(layout)
         # A count that the bytes cannot hold is refused before anything loops over it.
         if not 0 <= count * item_size <= self.left:
             raise malformed(self._what, "counts more items than it has bytes")

@@ -211,8 +211,14 @@ _CUBE: Final = Struct("!I")
 
 _CUBE_POINT: Final = 0x8000_0000
 _CUBE_DIMENSIONS: Final = 0x7FFF_FFFF
-_MIN_EWKB: Final = 9
-"""The least size in bytes: byte order, type, and a count or similar."""
+_ORDER: Final = Struct("!B")
+"""0 for big-endian, 1 for little-endian."""
+_BIG, _LITTLE = Struct(">I"), Struct("<I")
+_EWKB_KIND: Final = 0x1FFF_FFFF
+_EWKB_Z, _EWKB_M, _EWKB_SRID = 0x8000_0000, 0x4000_0000, 0x2000_0000
+_EWKB_KINDS, _EWKB_POINT = 17, 1
+_EWKB_LINES, _EWKB_RINGS = (2, 8), (3, 17)
+"""Kinds that are points, and kinds that are rings of points; all others consist of geometries."""
 
 
 def hstore_text(data: bytes, codec: str) -> str:
@@ -259,8 +265,8 @@ def halfvec_text(data: bytes) -> str:
 def sparsevec_text(data: bytes) -> str:
     """Write the bytes of pgvector's sparsevec as the extension does; the text counts from 1, the bytes from 0."""
     cursor = Cursor(data, "sparsevec")
-    size, count, _ = cursor.unpack(_SPARSE)
-    if count < 0 or cursor.left != 8 * count:
+    size, count, unused = cursor.unpack(_SPARSE)
+    if count < 0 or unused or cursor.left != 8 * count:
         raise malformed("sparsevec", "has another length than its number of elements asks for")
     places = cursor.unpack(Struct(f"!{count}i"))
     numbers = cursor.unpack(Struct(f"!{count}f"))
@@ -270,9 +276,29 @@ def sparsevec_text(data: bytes) -> str:
 
 def ewkb_text(data: bytes) -> str:
     """Write the bytes of PostGIS's geometry or geography as the extension does: its EWKB in hex."""
-    if len(data) < _MIN_EWKB or data[0] > 1:
-        raise malformed("geometry", "is not in EWKB")
+    cursor = Cursor(data, "geometry")
+    _skip_geometry(cursor)
+    cursor.finish()
     return data.hex().upper()
+
+
+def _skip_geometry(cursor: Cursor) -> None:
+    """Skip a geometry and those inside it; whatever else has the type's name is hardly ever one from end to end."""
+    (order,) = cursor.unpack(_ORDER)
+    word = _LITTLE if order else _BIG
+    (header,) = cursor.unpack(word)
+    kind, size = header & _EWKB_KIND, 16 + 8 * bool(header & _EWKB_Z) + 8 * bool(header & _EWKB_M)
+    if order > 1 or not 1 <= kind <= _EWKB_KINDS:
+        raise malformed("geometry", "is not in EWKB")
+    cursor.take(4 if header & _EWKB_SRID else 0)
+    if kind == _EWKB_POINT:
+        cursor.take(size)
+        return
+    for _ in range(1 if kind in _EWKB_LINES else cursor.count(4, word)):
+        if kind in _EWKB_LINES or kind in _EWKB_RINGS:
+            cursor.take(size * cursor.count(size, word))
+        else:
+            _skip_geometry(cursor)
 
 
 EXTENSION_TYPES: Final[dict[str, Callable[[bytes], str]]] = {
@@ -297,9 +323,9 @@ EXTENSION_TEXTS: Final[dict[str, Callable[[bytes, str], str]]] = {
 
 def _dense(data: bytes, what: str, code: str) -> str:
     cursor = Cursor(data, what)
-    size, _ = cursor.unpack(_VECTOR)
+    size, unused = cursor.unpack(_VECTOR)
     layout = Struct(f"!{max(size, 0)}{code}")
-    if cursor.left != layout.size:
+    if size < 1 or unused or cursor.left != layout.size:
         raise malformed(what, "has another length than its number of elements asks for")
     return f"[{','.join(map(single_text, cursor.unpack(layout)))}]"
 

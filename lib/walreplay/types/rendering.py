@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from walreplay.errors import ValueFormatError
 from walreplay.types import datetime, numbers, special_forms, strings
@@ -99,20 +99,21 @@ def _array(array: BinaryArray, known: _Known) -> str:
 
 
 def _user_defined(data: bytes, name: str, known: _Known) -> str:
-    """Write a value of a type of which only the name is known."""
-    # Another type may have the name of an extension's type, so other forms are tried next.
-    with suppress(ValueFormatError):
-        if name in EXTENSION_TYPES:
-            return EXTENSION_TYPES[name](data)
-        if name in EXTENSION_TEXTS:
-            return EXTENSION_TEXTS[name](data, known.codec)
+    """Write a value of a type of which only the name is known, which may be the name of an extension's type."""
+    fields = _or_none(fields_from_binary, data) if data.startswith(b"\0") else None
+    # A composite is told by its form, which no extension's value has by chance: an empty sparsevec has 0 for an oid.
+    if not fields or not all(oid for oid, _ in fields):
+        with suppress(ValueFormatError):
+            if name in EXTENSION_TYPES:
+                return EXTENSION_TYPES[name](data)
+            if name in EXTENSION_TEXTS:
+                return EXTENSION_TEXTS[name](data, known.codec)
     if not data.startswith(b"\0"):
         return _label(data, known.codec)
     try:
         # An array's name is its element type's name after one underscore or several.
-        if name.startswith("_") and (array := _array_or_none(data)) is not None:
+        if name.startswith("_") and (array := _or_none(array_from_binary, data)) is not None:
             return _array(array, known)
-        fields = fields_from_binary(data)
         if not fields:
             raise NotRendered  # four NUL bytes may also be a value of another kind of type
         return composite_text([None if field is None else _render(field, oid, known) for oid, field in fields])
@@ -120,9 +121,12 @@ def _user_defined(data: bytes, name: str, known: _Known) -> str:
         raise NotRendered from None
 
 
-def _array_or_none(data: bytes) -> BinaryArray | None:
+_Parts = TypeVar("_Parts")
+
+
+def _or_none(read: Callable[[bytes], _Parts], data: bytes) -> _Parts | None:
     try:
-        return array_from_binary(data)
+        return read(data)
     except ValueFormatError:
         return None
 

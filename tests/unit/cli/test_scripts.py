@@ -16,6 +16,7 @@ def test_scripts_are_copied_and_listed(capsys, tmp_path):
         "base.sh",
         "copies.sql",
         "describe.sql",
+        "kept.sh",
         "kept.sql",
         "snapshot.sh",
     ]
@@ -23,7 +24,7 @@ def test_scripts_are_copied_and_listed(capsys, tmp_path):
     assert {file.name: file.read_text() for file in (tmp_path / "here").iterdir()} == {
         name: script(name) for name in script_names()
     }
-    for name in ("base.sh", "snapshot.sh"):
+    for name in ("base.sh", "kept.sh", "snapshot.sh"):
         assert subprocess.run(["sh", "-n", tmp_path / "here" / name]).returncode == 0
         assert (tmp_path / "here" / name).stat().st_mode & 0o111
 

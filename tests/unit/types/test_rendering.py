@@ -5,7 +5,7 @@ from struct import pack
 import pytest
 
 from walreplay.errors import ValueFormatError
-from walreplay.types.builtin import BUILTIN_TYPES
+from walreplay.types.builtin import BUILTIN_TYPES, EXTENSION_TEXTS, EXTENSION_TYPES
 from walreplay.types.rendering import NotRendered, render
 
 OIDS = {builtin.name: oid for oid, builtin in BUILTIN_TYPES.items()}
@@ -161,9 +161,51 @@ def test_the_types_of_known_extensions_are_known_by_name(name, data, text):
     assert named(name, data) == text
 
 
-def test_another_type_may_have_an_extensions_name():
-    assert named("vector", composite((OIDS["int4"], int4(1)))) == "(1)"
-    assert named("hstore", b"a label") == "a label"
+def geometry(kind, *rest, order="<"):
+    return pack(f"{order}BI", order == "<", kind) + b"".join(rest)
+
+
+POINTS = pack("<I6d", 3, *range(6))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        geometry(1, pack("<dd", 1, 2)),
+        geometry(1, pack(">dd", 1, 2), order=">"),
+        geometry(0xE000_0001, pack("<Idddd", 4326, 1, 2, 3, 4)),
+        geometry(2, POINTS),
+        geometry(2, pack("<I", 0)),
+        geometry(8, POINTS),
+        geometry(0x8000_0002, pack("<I6d", 2, *range(6))),
+        geometry(3, pack("<I", 2), POINTS, POINTS),
+        geometry(17, pack("<I", 1), POINTS),
+        geometry(4, pack("<I", 2), geometry(1, pack("<dd", 1, 2)), geometry(1, pack("<dd", 3, 4))),
+        geometry(0x2000_0007, pack("<II", 4326, 2), geometry(2, POINTS), geometry(7, pack("<I", 0))),
+    ],
+)
+def test_a_geometry_of_any_kind_is_written_and_a_part_of_one_is_not(data):
+    assert named("geometry", data) == named("geography", data) == data.hex().upper()
+    for part in (data[:-1], data + b"\0"):
+        with pytest.raises(NotRendered):
+            named("geometry", part)
+
+
+@pytest.mark.parametrize("name", [*EXTENSION_TYPES, *EXTENSION_TEXTS])
+def test_another_type_may_have_an_extensions_name(name):
+    int8, float8 = (OIDS["int8"], pack("!q", 7)), (OIDS["float8"], pack("!d", 1.5))
+    assert named(name, composite((OIDS["int4"], int4(1)))) == "(1)"
+    assert named(name, composite((OIDS["text"], b""), (OIDS["int4"], None))) == '("",)'
+    # As long as a cube of so many dimensions.
+    assert named(name, composite(int8)) == "(7)"
+    assert named(name, composite(int8, float8, int8)) == "(7,1.5,7)"
+    # As long as a sparse vector of 23 elements.
+    assert named(name, composite((OIDS["int4"], int4(1)), (OIDS["text"], b"x" * 168))) == f"(1,{'x' * 168})"
+    # A label, and ranges: of numbers, without their bounds; the flags are the first byte.
+    assert named(name, b"a label") == "a label"
+    for size in (4, 8, 16):
+        with pytest.raises(NotRendered):
+            named(name, b"\0" + sized(b"\0" * size, b"\1" * size))
 
 
 @pytest.mark.parametrize(
