@@ -34,7 +34,10 @@ _KEYS: Final[dict[str, tuple[pa.DataType, Sequence[Any]]]] = {
     "real": (pa.float32(), [0.0, -0.0, _NAN, float("inf"), 1e-45, 16777216.0]),
     "double": (pa.float64(), [0.0, -0.0, _NAN, float("inf"), float("-inf"), 5e-324, 0.1, 0.1 + 2**-56]),
     "numeric(10,2)": (pa.decimal128(10, 2), [Decimal("0.00"), Decimal("-0.01"), Decimal("99999999.99")]),
-    "numeric(38,10)": (pa.decimal128(38, 10), [_LARGE, _LARGE.copy_negate(), Decimal("9" * 28 + "." + "9" * 9 + "8"), Decimal(0)]),
+    "numeric(38,10)": (
+        pa.decimal128(38, 10),
+        [_LARGE, _LARGE.copy_negate(), Decimal("9" * 28 + "." + "9" * 9 + "8"), Decimal(0)],
+    ),
     "text": (pa.string(), ["", "i", "I", "ı", "İ", "x ", "x", "x\0"]),
     "bytea": (pa.binary(), [b"", b"\0", b"\0\0", b"\xff", b"x"]),
     "date": (pa.date32(), [date(1, 1, 1), date(1582, 10, 4), date(1582, 10, 15), date(9999, 12, 31)]),
