@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from pathlib import Path
 
+import psycopg
 import pytest
 
+import walreplay
 from support.binary_cells import convert
 from support.postgres import TEXT_SETTINGS, Server, chosen_versions, running_server
 from walreplay.types import ColumnType, resolve
@@ -118,3 +121,20 @@ def test_a_value_is_decoded_alike_under_all_settings(server: Server, kind: str) 
                 f"SET extra_float_digits = {dice.randint(1, 3)}",
             )
             assert [_decoded(column, sent) for column in columns] == decoded
+
+
+def test_a_slot_goes_on_in_text_where_the_server_has_no_binary_form(server: Server, tmp_path: Path) -> None:
+    """What docs/capturing.md says of ``binary``."""
+    server.execute(
+        "CREATE TABLE grants (id integer PRIMARY KEY, acl aclitem[])", "CREATE PUBLICATION grants FOR TABLE grants"
+    )
+    server.make_slot("grants", {})
+    server.execute("INSERT INTO grants VALUES (1, ARRAY[makeaclitem(10, 10, 'SELECT', false)])")
+    options = {"proto_version": "1", "publication_names": "grants"}
+    file = tmp_path / "0001.bin"
+    with pytest.raises(psycopg.Error, match="no binary output function"):
+        server.copy_changes(file, "grants", {**options, "binary": "true"})
+    server.copy_changes(file, "grants", options)
+    (batch,) = walreplay.read_changes([file])
+    assert batch.columns[0].to_pylist() == [1]
+    server.drop_slots("grants")

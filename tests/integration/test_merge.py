@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import walreplay
+from support.readers import read
 from support.small_mirror import SmallMirror
 from walreplay.protocol import messages as m
 
@@ -106,3 +109,58 @@ def _nodes(plan: JavaObject, name: str) -> Iterator[JavaObject]:
         below = [plan.children().apply(child) for child in range(plan.children().size())]
     for child in below:
         yield from _nodes(child, name)
+
+
+_KEYS: Mapping[str, tuple[int, tuple[str, ...]]] = {
+    "bool": (16, ("t", "f")),
+    "int8": (20, ("9223372036854775807", "-1", "0")),
+    "float4": (700, ("0", "-0", "NaN", "1e-45")),
+    "float8": (701, ("0", "-0", "NaN", "Infinity", "0.1")),
+    "numeric": (_NUMERIC, ("NaN", "0.10", "99999999.99")),
+    "text": (_TEXT, ("", "i", "I", "İ")),
+    "bytea": (17, ("\\x", "\\x00", "\\x0000")),
+    "date": (1082, ("infinity", "-infinity", "0001-01-01", "1582-10-04", "0044-03-15 BC")),
+    "timestamp": (1114, ("infinity", "1582-10-04 00:00:00.000001", "1582-10-04 00:00:00")),
+    "timestamptz": (1184, ("infinity", "2024-10-27 00:30:00+00", "2024-10-27 00:30:00.000001+00")),
+    "uuid": (2950, ("00000000-0000-0000-0000-000000000000", "ffffffff-ffff-ffff-ffff-ffffffffffff")),
+    "int4_array": (_INT4_ARRAY, ("{}", "{0}", "{{0}}", "{0,NULL}")),
+}
+
+
+def test_keys_of_every_type_go_by_files(spark: SparkSession, tmp_path: Path) -> None:
+    mirror = SmallMirror(spark, tmp_path)
+    relations = {
+        name: m.Relation(
+            oid,
+            "s",
+            name,
+            "d",
+            (m.Column("k", kind, _NUMERIC_10_2 if kind == _NUMERIC else -1, True), m.Column("v", _TEXT, -1, False)),
+        )
+        for oid, (name, (kind, _)) in enumerate(_KEYS.items(), 1)
+    }
+    changes: list[m.AnyMessage] = []
+    for relation in relations.values():
+        changes += [relation, *(m.Insert(relation.oid, _tuple(key, "old")) for key in _KEYS[relation.name][1])]
+    mirror.apply(*changes)
+    changes = []
+    for relation in relations.values():
+        first, second, *_ = _KEYS[relation.name][1]
+        changes += [m.Update(relation.oid, _tuple(first, "new")), m.Delete(relation.oid, key=_tuple(second, None))]
+    report = mirror.apply(*changes)
+    assert {(table.name, table.writer, table.writer_reason) for table in report.tables} == {
+        (f"s.{name}", "files", None) for name in _KEYS
+    }
+    assert not report.warnings
+    # A key that changes, from and to a value that its type cannot hold.
+    changes = []
+    for relation in relations.values():
+        first, second, *_ = _KEYS[relation.name][1]
+        changes.append(m.Update(relation.oid, _tuple(second, "moved"), key=_tuple(first, None)))
+    assert {table.writer for table in mirror.apply(*changes).tables} == {"files"}
+    walreplay.apply(spark, captures=mirror.captures, target=tmp_path / "one run")
+    assert _rows(Path(mirror.target)) == _rows(tmp_path / "one run")
+
+
+def _rows(target: Path) -> Mapping[str, list[str]]:
+    return {name: sorted(map(repr, read(target / "s" / name).to_pylist())) for name in _KEYS}

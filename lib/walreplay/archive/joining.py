@@ -37,8 +37,7 @@ from walreplay.protocol.framing import Framing
 from walreplay.report import JsonResult
 from walreplay.session import steps
 from walreplay.session.failures import spark_errors
-from walreplay.session.isolation import own_session, quiet_queries
-from walreplay.session.isolation import settings as set_for_a_while
+from walreplay.session.isolation import own_session, quiet_queries, set_for_a_while
 from walreplay.spark.captures import CaptureFile, confirm_holes, list_captures, scan_each
 from walreplay.stream.duplicates import TwinError
 from walreplay.stream.stitch import Stitch

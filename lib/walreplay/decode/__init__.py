@@ -13,5 +13,5 @@ Entry points: `files.scan_file`, `decoder.Decoder`, `onepass.OnePass`; their res
 `walk`.
 
 Uses: protocol, types.
-Used by: archive, changes, evolution, fold, job, kernel_build, ledger, loading, spark, stream, table.
+Used by: archive, changes, delta, evolution, fold, job, kernel_build, ledger, loading, spark, stream, table.
 """

@@ -5,6 +5,6 @@ into a small table that it rewrites, `staged_file` keeps events until they are f
 
 Entry points: `local.LocalTable`, `statements`, `target.Target`.
 
-Uses: evolution, fold, session.
+Uses: decode, evolution, fold, session.
 Used by: archive, job, ledger, spark, table, writing.
 """

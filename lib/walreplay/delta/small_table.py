@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from walreplay.decode.change_batch import rescued_of
 from walreplay.delta.data_files import FileColumn, as_named
 from walreplay.fold.identity import contiguous, hash_rows
 from walreplay.session.folders import Folder
@@ -52,6 +53,8 @@ class Keys:
         claims: a MERGE would refuse a new row whose key is already in the table.
         moved: rows have the key that they had before the run in ``b0`` …, and say by ``matches`` whether they had one.
         with_null: NULL equals NULL, as it does in a key that was configured.
+        rescuable: names of the key's columns by their places in it, for those whose values may be rescued: two NULLs
+            are equal if their texts in the rescued data are.
     """
 
     columns: tuple[int, ...]
@@ -60,6 +63,7 @@ class Keys:
     claims: bool = False
     moved: bool = False
     with_null: bool = False
+    rescuable: tuple[tuple[int, str], ...] = ()
 
     def bases(self, rows: pa.Table, old: Sequence[pa.Array]) -> list[pa.Array]:
         """Return the keys that folded rows had before the run, in the types of the table's columns."""
@@ -144,12 +148,6 @@ class Rewritten:
             yield pa.RecordBatch.from_arrays(arrays, names=names)
 
 
-def key_is_plain(kind: pa.DataType) -> bool:
-    """Return whether values of a type are equal exactly if their bytes are."""
-    tests = (pa.types.is_integer, pa.types.is_boolean, pa.types.is_string, pa.types.is_binary, pa.types.is_date)
-    return any(test(kind) for test in (*tests, pa.types.is_timestamp, pa.types.is_decimal))
-
-
 def flags(rows: pa.Table, name: str, *, unknown: bool = False) -> NDArray[np.bool_]:
     """Return a folded rows' column of booleans, with a value for those that are NULL."""
     column = contiguous(rows.column(name))
@@ -157,23 +155,39 @@ def flags(rows: pa.Table, name: str, *, unknown: bool = False) -> NDArray[np.boo
 
 
 def matches_of(
-    old: Sequence[pa.Array], new: Sequence[pa.Array], lengths: tuple[int, int], *, with_null: bool = False
+    keys: Keys, old: Sequence[pa.Array], new: Sequence[pa.Array], rescued: tuple[pa.Array | None, pa.Array | None]
 ) -> NDArray[np.int64] | None:
     """Return for each new key the number of the equal old one, -1 for none; None if Spark has to match them.
 
+    Keys are equal exactly as in the fold: -0 is not 0, NaN is NaN, and in SQL's way no NULL is equal to another one.
+
     Args:
-        lengths: how many old and new keys there are.
-        with_null: NULL equals NULL, which it does not in SQL.
+        rescued: the rescued texts of the old and the new rows; None if the table has no column for them.
     """
-    if not with_null and any(column.null_count for column in (*old, *new)):
-        return None
-    looked_up = runs_of(old, new, lengths)
+    old_keys, new_keys = list(old), list(new)
+    names = dict(keys.rescuable)
+    for place, (old_values, new_values) in enumerate(zip(old, new, strict=True)):
+        if not (old_values.null_count or new_values.null_count):
+            continue
+        if place in names:
+            old_keys.append(_texts_of(old_values, rescued[0], names[place]))
+            new_keys.append(_texts_of(new_values, rescued[1], names[place]))
+        elif not keys.with_null:
+            return None
+    looked_up = runs_of(old_keys, new_keys, (len(old[0]), len(new[0])))
     if looked_up is None:
         return None
     order, first, there = looked_up
     if (there > 1).any():
         return None
     return np.where(there > 0, order[np.minimum(first, len(order) - 1)], -1) if len(order) else np.full(len(first), -1)
+
+
+def _texts_of(values: pa.Array, rescued: pa.Array | None, name: str) -> pa.Array:
+    """Return the rescued texts that stand for the NULLs of a column."""
+    texts = None if rescued is None else rescued_of(rescued, [name])
+    missing = pa.nulls(len(values), pa.string())
+    return missing if texts is None else pc.if_else(values.is_null(), texts, missing)
 
 
 def are_distinct(numbers: NDArray[np.int64]) -> bool:
@@ -388,9 +402,10 @@ def _of_keys(
         stays |= opens & flags(rows, f"k{number}")
     asked = np.nonzero(closes | stays)[0]
     there = [old[number].take(pa.array(is_open)) for number in keys.columns]
-    wanted = keys.bases(rows.take(pa.array(asked)), old)
-    lengths = len(is_open), len(asked)
-    found = matches_of(there, wanted, lengths, with_null=keys.with_null)
+    of_asked = rows.take(pa.array(asked))
+    old_texts = None if before.rescued is None else old[before.rescued].take(pa.array(is_open))
+    texts = old_texts, contiguous(of_asked.column("base_rescued"))
+    found = matches_of(keys, there, keys.bases(of_asked, old), texts)
     if found is None:
         return None
     base = np.full(rows.num_rows, -1)
@@ -504,7 +519,7 @@ def rewrite(before: Before, folded: Sequence[pa.RecordBatch]) -> Rewritten | Non
 def _with_keys(
     before: Before, keys: Keys, old: Sequence[pa.Array], new: Sequence[pa.Array], rows: pa.Table
 ) -> Rewritten | None:
-    matches = _bases(keys, old, new, rows)
+    matches = _bases(before, keys, (old, new), rows)
     if matches is None:
         return None
     deleted, matched = flags(rows, "deleted"), matches >= 0
@@ -580,17 +595,21 @@ def _longest(column: pa.Array) -> int:
     return pc.max(pc.binary_length(column)).as_py() or 0
 
 
-def _bases(keys: Keys, old: Sequence[pa.Array], new: Sequence[pa.Array], rows: pa.Table) -> NDArray[np.int64] | None:
+def _bases(
+    before: Before, keys: Keys, columns: tuple[Sequence[pa.Array], Sequence[pa.Array]], rows: pa.Table
+) -> NDArray[np.int64] | None:
     """Return for each folded row the number of the table's row that it changes, -1 for none; None as `matches_of`."""
-    wanted, has_base = [new[number] for number in keys.columns], np.ones(rows.num_rows, np.bool_)
+    old, new = columns
+    wanted, has_base, texts = [new[number] for number in keys.columns], np.ones(rows.num_rows, np.bool_), "rescued"
     if keys.moved:
-        has_base = flags(rows, "matches")
-        wanted = keys.bases(rows.filter(pa.array(has_base)), old)
-    count = int(np.count_nonzero(has_base))
+        has_base, texts = flags(rows, "matches"), "base_rescued"
+        rows = rows.filter(pa.array(has_base))
+        wanted = keys.bases(rows, old)
+    old_texts = None if before.rescued is None else old[before.rescued]
     there = [old[number] for number in keys.columns]
-    found = matches_of(there, wanted, (len(old[0]), count), with_null=keys.with_null)
+    found = matches_of(keys, there, wanted, (old_texts, contiguous(rows.column(texts))))
     if found is None or not are_distinct(found):
         return None
-    matches = np.full(rows.num_rows, -1)
+    matches = np.full(len(has_base), -1)
     matches[has_base] = found
     return matches

@@ -27,7 +27,7 @@ from walreplay.delta.target import TableName, folder_at, folder_of_new, opened_a
 from walreplay.errors import TargetError
 from walreplay.evolution.comments import comment_in
 from walreplay.session.folders import MountedFolder, forget_files
-from walreplay.session.isolation import AS_WRITTEN, has_own_sessions, settings
+from walreplay.session.isolation import has_own_sessions, settings
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row
@@ -215,7 +215,6 @@ _MERGED: Final = {
 """What a MERGE gives back, by the names that the history has for it."""
 
 SMALL_STATE: Final = {
-    **AS_WRITTEN,
     # Delta reads a table's state in 50 tasks by default, whatever its size.
     "spark.databricks.delta.snapshotPartitions": "2",
     # To write a table's files into its checksum Delta runs a query, for a new table too.  Nothing reads them there.
@@ -223,9 +222,6 @@ SMALL_STATE: Final = {
     # What Spark generates for a table's statistics is else ordered by hashes of its columns' random names: every table
     # gets code of its own, which Java compiles anew, where tables of one shape could share it.
     "spark.sql.subexpressionElimination.enabled": "false",
-    "spark.sql.session.timeZone": "UTC",
-    # Spark's default is a form of Parquet's first days, which others read as nanoseconds: years 1677 to 2262.
-    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
 
 FEW_ROWS: Final = SMALL_STATE | {

@@ -28,7 +28,7 @@ from walreplay.names import RowKind, output_of, source_oid
 from walreplay.protocol.messages import Relation
 from walreplay.report import JsonResult
 from walreplay.session.failures import spark_errors
-from walreplay.session.isolation import own_session, quiet_queries, settings
+from walreplay.session.isolation import own_session, quiet_queries, set_for_a_while
 from walreplay.table.registry import MirrorEntry
 from walreplay.table.table_run import is_own
 from walreplay.writing.by_files import choose_writer
@@ -165,7 +165,7 @@ def as_of(
     lsn, time = moment_of(moment)
     wanted = expression(".*" if table is None else tables_named(table))
     own = own_session(spark)
-    with spark_errors(path=place.text), quiet_queries(), settings(own, delta.SMALL_STATE):
+    with spark_errors(path=place.text), quiet_queries(), set_for_a_while(own, delta.SMALL_STATE):
         with catalog_errors(place):
             state = Ledger(own, place, choose_writer(own, place), loads=True).read()
         if state is None or state.resume is None:

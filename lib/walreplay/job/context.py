@@ -22,8 +22,7 @@ from walreplay.lsn import to_datetime
 from walreplay.progress import NoProgress, Progress, log
 from walreplay.report import RunReport, Status, TableReport
 from walreplay.session.failures import failure_of, spark_errors
-from walreplay.session.isolation import has_own_sessions, own_session, quiet_queries
-from walreplay.session.isolation import settings as delta_settings
+from walreplay.session.isolation import has_own_sessions, own_session, quiet_queries, set_for_a_while
 from walreplay.session.naming import jobs_named
 from walreplay.spark.staged_rows import FileStaging
 from walreplay.spark.staging import Staging
@@ -123,7 +122,7 @@ class RunContext:
     def at_work(self) -> Iterator[None]:
         """Work on the target; at the end the lock is given back, and the progress display is closed."""
         try:
-            with quiet_queries(), storage_errors(self.target.text), delta_settings(self.own, SMALL_STATE):
+            with quiet_queries(), storage_errors(self.target.text), set_for_a_while(self.own, SMALL_STATE):
                 try:
                     yield
                 except Exception as error:

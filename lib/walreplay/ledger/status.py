@@ -21,7 +21,7 @@ from walreplay.lsn import to_datetime
 from walreplay.names import output_of, source_oid
 from walreplay.report import JsonResult
 from walreplay.session.failures import spark_errors
-from walreplay.session.isolation import own_session, quiet_queries, settings
+from walreplay.session.isolation import own_session, quiet_queries, set_for_a_while
 from walreplay.table.table_run import is_own
 from walreplay.writing.by_files import choose_writer
 
@@ -145,7 +145,7 @@ def status(spark: SparkSession, target: str | os.PathLike[str], source: str | No
     """
     place = Target.parse(str(target)).of_source(source)
     own = own_session(spark)
-    with spark_errors(path=place.text), quiet_queries(), settings(own, delta.SMALL_STATE):
+    with spark_errors(path=place.text), quiet_queries(), set_for_a_while(own, delta.SMALL_STATE):
         ledger = Ledger(spark, place, choose_writer(spark, place), loads=True)
         with catalog_errors(place):
             state = ledger.read()
@@ -173,7 +173,7 @@ def versions_at(spark: SparkSession, target: str | os.PathLike[str], run: int, s
     own = own_session(spark)
     table = place.ledger("runs")
     failures = spark_errors(path=place.text)
-    with failures, quiet_queries(), settings(own, delta.SMALL_STATE), ledger_errors(table.text):
+    with failures, quiet_queries(), set_for_a_while(own, delta.SMALL_STATE), ledger_errors(table.text):
         with catalog_errors(place):
             is_there = delta.exists(own, table)
         if not is_there:

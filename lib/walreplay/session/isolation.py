@@ -1,8 +1,9 @@
 """Sessions of our own, so that settings for one commit do not affect another; and the names of places.
 
 Delta's idempotence settings are session-wide: every write of a session that has them uses their number.  Spark Connect
-has no newSession: there the caller's session is used, and its settings are restored afterwards.  `one_name` returns the
-one name of a place that has several; `mounted_path` its path, if Python reaches it by itself.
+has no newSession: there the caller's session is used, and its settings are restored afterwards.  Whatever a cluster or
+a session is configured to, values are written and read in one way (`EXACT`).  `one_name` returns the one name of a
+place that has several; `mounted_path` its path, if Python reaches it by itself.
 """
 
 from __future__ import annotations
@@ -11,22 +12,65 @@ import logging
 import re
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Set as AbstractSet
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pyspark.logger import PySparkLogger
 
+from walreplay.errors import ConfigError
+
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 
-AS_WRITTEN: Final = {
+EXACT: Final = {
+    # Statements are run as they are written.  Spark would put something else, or nothing, in the place of `${…}` first,
+    # within names and quoted texts, too.  And a backslash in a quoted text would be one that escapes nothing.
     "spark.sql.variable.substitute": "false",
     "spark.sql.parser.escapedStringLiterals": "false",
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.timestampType": "TIMESTAMP_LTZ",
+    # Spark's default is a form of Parquet's first days, which others read as nanoseconds: years 1677 to 2262.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    # With LEGACY, days before 1582 are the Julian calendar's, which Spark alone converts.
+    "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+    "spark.sql.parquet.int96RebaseModeInRead": "CORRECTED",
+    "spark.sql.parquet.int96RebaseModeInWrite": "CORRECTED",
 }
-"""Statements are run as they are written.  Spark would put something else, or nothing, in the place of ``${…}`` first:
-within names and quoted texts, too.  And a backslash in a quoted text would be one that escapes nothing."""
+"""How values are written and read, whatever the platform's defaults are."""
+
+_OFF: Final = """
+spark.databricks.delta.schema.autoMerge.enabled spark.databricks.delta.write.dataFilesToSubdir
+spark.sql.ansi.doubleQuotedIdentifiers spark.sql.caseSensitive spark.sql.execution.arrow.useLargeVarTypes
+spark.sql.files.ignoreCorruptFiles spark.sql.files.ignoreMissingFiles spark.sql.parquet.binaryAsString
+spark.sql.parquet.fieldId.read.enabled spark.sql.parquet.int96TimestampConversion spark.sql.parquet.mergeSchema
+spark.sql.parquet.writeLegacyFormat spark.sql.parser.quotedRegexColumnNames spark.sql.preserveCharVarcharTypeInfo
+"""
+_ON: Final = """
+spark.databricks.delta.replaceWhere.constraintCheck.enabled spark.databricks.delta.replaceWhere.dataColumns.enabled
+spark.databricks.delta.write.utcTimestampPartitionValues spark.sql.decimalOperations.allowPrecisionLoss
+spark.sql.execution.pyspark.binaryAsBytes spark.sql.json.enableExactStringParsing
+spark.sql.jsonGenerator.ignoreNullFields spark.sql.parquet.fieldId.write.enabled
+spark.sql.parquet.inferTimestampNTZ.enabled spark.sql.parquet.int96AsTimestamp spark.sql.readSideCharPadding
+"""
+_DEFAULTS: Final = {
+    **dict.fromkeys(_OFF.split(), "false"),
+    **dict.fromkeys(_ON.split(), "true"),
+    "spark.sql.mapKeyDedupPolicy": "EXCEPTION",
+    "spark.sql.sources.partitionOverwriteMode": "STATIC",
+    "spark.sql.storeAssignmentPolicy": "ANSI",
+}
+"""Settings that are set only where they are configured otherwise."""
+
+_LEGACY: Final = "spark.sql.legacy."
+_UNSET: Final = (_LEGACY, "spark.databricks.delta.properties.defaults.", "spark.databricks.delta.write.txn")
+"""Beginnings of settings that are left out: a table has the properties of walreplay's configuration, in both ways."""
 
 
 def has_own_sessions(spark: SparkSession) -> bool:
@@ -35,13 +79,11 @@ def has_own_sessions(spark: SparkSession) -> bool:
 
 
 def own_session(spark: SparkSession) -> SparkSession:
-    """Return a new session with settings of its own, if there can be one; otherwise the given session."""
+    """Return a new session with settings of its own (`EXACT`), if there can be one; otherwise the given session."""
     if not has_own_sessions(spark):
         return spark
-    own = spark.newSession()
-    for key, value in AS_WRITTEN.items():
-        with suppress(Exception):
-            own.conf.set(key, value)
+    own, configured = spark.newSession(), _configured(spark)
+    _check_refused(_set_all(own, _corrections(configured)), configured)
     return own
 
 
@@ -49,24 +91,62 @@ def session_with(spark: SparkSession, values: Mapping[str, str]) -> AbstractCont
     """Return a session with some settings: a new one, or for a while the given one if there can be no new one."""
     own = own_session(spark)
     if own is spark:
-        return _set_for_a_while(spark, values)
-    for key, value in values.items():
-        with suppress(Exception):
-            own.conf.set(key, value)
+        return set_for_a_while(spark, values)
+    _set_all(own, values)
     return nullcontext(own)
 
 
 @contextmanager
-def _set_for_a_while(spark: SparkSession, values: Mapping[str, str]) -> Iterator[SparkSession]:
-    with settings(spark, values):
+def set_for_a_while(spark: SparkSession, values: Mapping[str, str]) -> Iterator[SparkSession]:
+    """Have a session write and read values as sessions of our own do, with some more settings.
+
+    Raises:
+        ConfigError: a setting would change rows or properties, and the platform does not let it be changed.
+    """
+    configured = _configured(spark)
+    with settings(spark, _corrections(configured)) as refused, settings(spark, values):
+        _check_refused(refused, configured)
         yield spark
 
 
-@contextmanager
-def settings(spark: SparkSession, values: Mapping[str, str]) -> Iterator[frozenset[str]]:
-    """Set some settings for a while.
+def _configured(spark: SparkSession) -> Mapping[str, str]:
+    try:
+        return _of_cluster(spark.sparkContext) if has_own_sessions(spark) else dict(spark.conf.getAll)
+    except Exception:  # a platform may refuse to tell
+        return {}
 
-    A platform may refuse a setting.  It is then left out: no setting is needed for a right result.
+
+@lru_cache(maxsize=1)
+def _of_cluster(context: SparkContext) -> Mapping[str, str]:
+    """Return what each new session begins with; to ask takes 20 ms."""
+    return dict(context.getConf().getAll())
+
+
+def _corrections(configured: Mapping[str, str]) -> dict[str, str | None]:
+    """Return the settings that have to be others than those that are configured; None: not set."""
+    return {
+        **{key: value for key, value in EXACT.items() if configured.get(key) != value},
+        **{key: value for key, value in _DEFAULTS.items() if configured.get(key, value) != value},
+        **dict.fromkeys(key for key in configured if key.startswith(_UNSET)),
+    }
+
+
+def _check_refused(refused: AbstractSet[str], configured: Mapping[str, str]) -> None:
+    """Raise if a setting stays as it is configured.  A platform's own default may stay, and what may be harmless."""
+    for key in sorted(refused & configured.keys()):
+        value = {**_DEFAULTS, **EXACT}.get(key, "")
+        if configured[key].upper() != value.upper() and not key.startswith(_LEGACY):
+            raise ConfigError(
+                f"Spark lets nobody change {key}, and with {configured[key]} tables get other rows or properties",
+                remedy=f"Remove it from Spark's configuration{value and f', or set it to {value}'}, then run again",
+            )
+
+
+@contextmanager
+def settings(spark: SparkSession, values: Mapping[str, str | None]) -> Iterator[frozenset[str]]:
+    """Set some settings for a while; None: have them not set.
+
+    A platform may refuse a setting.  It is then left out; `set_for_a_while` checks those that a right result needs.
 
     Yields:
         the settings that were refused.
@@ -78,20 +158,34 @@ def settings(spark: SparkSession, values: Mapping[str, str]) -> Iterator[frozens
             old = spark.conf.get(key, None)
             if old == value:
                 continue
-            with _deprecated():
-                spark.conf.set(key, value)
+            _set(spark, key, value)
             before[key] = old
         except Exception:
             refused.add(key)
     try:
         yield frozenset(refused)
     finally:
-        with _deprecated():
-            for key, old in before.items():
-                if old is None:
-                    spark.conf.unset(key)
-                else:
-                    spark.conf.set(key, old)
+        for key, old in before.items():
+            _set(spark, key, old)
+
+
+def _set_all(spark: SparkSession, values: Mapping[str, str | None]) -> set[str]:
+    """Set settings for good; return those that the platform refuses."""
+    refused = set()
+    for key, value in values.items():
+        try:
+            _set(spark, key, value)
+        except Exception:
+            refused.add(key)
+    return refused
+
+
+def _set(spark: SparkSession, key: str, value: str | None) -> None:
+    with _deprecated():
+        if value is None:
+            spark.conf.unset(key)
+        else:
+            spark.conf.set(key, value)
 
 
 @contextmanager

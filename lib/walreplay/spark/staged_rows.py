@@ -89,8 +89,8 @@ class TableStaging(Staging):
 
     def _write(self, frame: DataFrame) -> None:
         if self._table.path is not None:
-            # Whatever the session says of overwriting: of an earlier run's tables nothing may stay.
-            writer = frame.write.mode("overwrite").options(partitionOverwriteMode="static", **_FEW_LARGE_ROWS)
+            # Of an earlier run's tables nothing may stay.  In capitals: a Turkish Java finds no `static`.
+            writer = frame.write.mode("overwrite").options(partitionOverwriteMode="STATIC", **_FEW_LARGE_ROWS)
             writer = writer.partitionBy("table")
             writer.parquet(self._table.path)
         else:

@@ -17,7 +17,7 @@ import pyspark
 from walreplay.delta import statements as delta
 from walreplay.delta.data_files import FileColumn
 from walreplay.delta.local import LocalTable, TableFile
-from walreplay.delta.small_table import Before, Images, Keys, key_is_plain
+from walreplay.delta.small_table import Before, Images, Keys
 from walreplay.fold.events import Mode
 from walreplay.session.folders import Folder
 from walreplay.spark.workers.fold import FoldTask
@@ -159,6 +159,11 @@ def _told_apart(merge: Merge, sources: Sequence[str]) -> Keys | Images | None:
         claims=merge.configured or merge.identity.claims,
         moved=merge.moves,
         with_null=merge.configured,
+        rescuable=tuple(
+            (place, merge.shape.columns[number].name)
+            for place, number in enumerate(merge.identity.key)
+            if key_may_be_rescued(merge, number)
+        ),
     )
 
 
@@ -170,9 +175,4 @@ def _obstacle_of_rows(merge: Merge) -> str | None:
         return None
     if merge.identity.evicts:
         return "a row may take over the key of another: deletes are soft, changes are skipped, or gaps are allowed"
-    if merge.converts_key or any(
-        key_may_be_rescued(merge, number) or not key_is_plain(merge.type_of(number).arrow)
-        for number in merge.identity.key
-    ):
-        return "its key is of a type whose values are not equal by their bytes"
     return None
