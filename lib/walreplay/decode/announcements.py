@@ -583,4 +583,6 @@ class Layouts:
             last = known.number
             told = replace(column, number=known.number, missing=known.missing, first=known.first)
             columns.append(replace(told, rewritten=known.rewritten))
-        return replace(relation, columns=tuple(columns))
+        numbers = {column.number for column in columns}
+        unlisted = tuple(column.number for column in layout.columns if column.number not in numbers)
+        return replace(relation, columns=tuple(columns), unlisted=unlisted)

@@ -159,6 +159,7 @@ class Relation:
     Attributes:
         namespace: empty for pg_catalog, as on the wire.
         replica_identity: one of `REPLICA_IDENTITIES`.
+        unlisted: the ``attnum`` of columns that are announced, and not sent: a column list leaves them out.
     """
 
     tag: ClassVar[str] = "R"
@@ -169,6 +170,7 @@ class Relation:
     replica_identity: str
     columns: tuple[Column, ...]
     xid: int | None = None
+    unlisted: tuple[int, ...] = ()
 
     @property
     def qualified_name(self) -> str:

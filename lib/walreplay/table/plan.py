@@ -347,7 +347,7 @@ def _evolutions(
             ids = next_ids
             if not evolution.anew or taken:
                 doubts += doubts_of(evolution.shape, version.columns, ids, base_lsn, announced=announced)
-            evolution.take(version.columns)
+            evolution.take(version.columns, version.relation.unlisted)
             taken.append((start, version))
             rest.pop(0)
         yield evolution, taken, rest[0][0] if rest else None, doubts
