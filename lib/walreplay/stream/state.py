@@ -474,7 +474,7 @@ def _commit(
     if not decided.streamed:
         # What it has announced to be in force was read without what it said of the columns.
         for layout in decided.layouts:
-            known = None if layout.enum is not None else state.versions.known(layout.oid)
+            known = None if layout.enum is not None or layout.is_dropped else state.versions.known(layout.oid)
             if known is not None:
                 state.versions.announce(state.layouts.told(known.relation))
     # Labels may have been renamed since it has announced its tables, or by itself.

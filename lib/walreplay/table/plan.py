@@ -16,13 +16,13 @@ import pyarrow as pa
 from walreplay.config import Settings
 from walreplay.config.selection import NO_LAYOUT, MetadataNames, TableLayout, Tracked
 from walreplay.delta.target import TableName, Target
-from walreplay.errors import NotSupported
+from walreplay.errors import NotSupported, OrderError, listed
 from walreplay.evolution.comments import table_comment
 from walreplay.evolution.convert import is_widening
 from walreplay.evolution.shapes import Evolution, Policy, TableShape, conversions, converts
 from walreplay.fold.change_log import Projection, filled_column
 from walreplay.fold.events import Identity, Mode
-from walreplay.names import source_oid
+from walreplay.names import relation_of, source_oid
 from walreplay.spark.staging import Staged
 from walreplay.table.column_checks import (
     check_clustering,
@@ -152,7 +152,7 @@ class RunPlan:
         """How many row changes the tables have taken; what is written to several counts once."""
         first: dict[int, TablePlan] = {}
         for table in sorted(self.tables, key=lambda table: table.oid):
-            first.setdefault(source_oid(table.oid), table)
+            first.setdefault(relation_of(table.oid), table)
         return sum(table.rows for table in first.values())
 
 
@@ -188,6 +188,7 @@ def plan_tables(
     named = [Use(version.oid, _destination(version, target).place, lsn) for version, lsn in used]
     placement = place(entries, wanted, named, target)
     switched = Switched.of(entries, wanted)
+    owners = _truncated(truncated, wanted)
     tables = []
     for one in wanted:
         if not one.written:
@@ -196,7 +197,7 @@ def plan_tables(
         segments = [(segment.start, versions[segment.version]) for segment in staged[number].segments]
         has_place = one.oid in placement.holders
         before = placement.before.get(one.oid)
-        is_truncated = one.oid in truncated and one.oid not in catalogue.filled_since
+        is_truncated = one.oid in owners and one.oid not in catalogue.filled_since
         plan = _table(number, one, segments, staged[number], before, is_truncated, settings)
         notes = (*placement.notes.get(one.oid, ()), *switched.notes(one.oid), *plan.notes)
         location = one.table if has_place else target.set_aside(one.oid)
@@ -206,6 +207,26 @@ def plan_tables(
     after = switched.off(after)
     after |= {plan.oid: plan.after for plan in tables}
     return RunPlan(tuple(tables), placement, tuple(after.values()))
+
+
+def _truncated(oids: Iterable[int], wanted: Sequence[WantedRelation]) -> set[int]:
+    """Return the tables that truncates of relations, by oid, are for.
+
+    Raises:
+        OrderError: several tables have had the oid in the run: decoding leaves out what is older, whose ever it is.
+    """
+    found = set[int]()
+    for oid in oids:
+        named = {relation_of(one.oid): one for one in wanted if source_oid(one.oid) == oid}
+        if len(named) > 1:
+            raise OrderError(
+                f"{listed([one.name for one in named.values()])} have had the same oid, and one of them is truncated",
+                table=next(iter(named.values())).name,
+                remedy="Nothing was applied; apply what is older than the second of them first (walreplay backfill "
+                "--until-lsn), then the rest",
+            )
+        found |= named.keys()
+    return found
 
 
 def _destination(version: Version, target: Target) -> TableName:
@@ -273,7 +294,7 @@ def _table(
     check_shared(selection.metadata.share, before, wanted.name)
     notes: list[str] = list(dict.fromkeys(note for _, version in segments for note in version.notes))
     epochs: list[Epoch] = []
-    doubts: dict[str, None] = {}
+    doubts = dict.fromkeys(version.doubt for _, version in segments if version.doubt)
     for evolution, taken, end, doubted in _evolutions(wanted, segments, before, settings):
         epochs.append(_epoch(taken, end, evolution, staged, selection.tracked))
         doubts.update(dict.fromkeys(doubted))
