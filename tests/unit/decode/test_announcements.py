@@ -217,6 +217,9 @@ def test_an_enums_labels_are_known_by_its_oid_alone():
     assert renamed(first, moved, labels(120, "x", "b", name="feeling")) == ((1, ("a", "x")),)
     # Another type has the oid.
     assert renamed(first, labels(110, "x", "y", name="other")) == ()
+    others = {"walreplay": 1, "type": 70, "array": 71, "schema": "shop", "name": "mood", "labels": [[8, "a"], [9, "x"]]}
+    again = m.Message(True, 130, "walreplay", json.dumps(others).encode())
+    assert renamed(first, labels(110, "x", "b"), again) == ()
     # Copies that come again, and what is older than what is known.
     assert renamed(first, labels(120, "x", "b"), first, labels(110, "y", "b")) == ((1, ("a", "x")),)
     array = replace(MOODS, columns=(MOODS.columns[0], m.Column("m", 71, -1, False)))
