@@ -16,13 +16,14 @@ import pyarrow as pa
 from walreplay.config import Settings
 from walreplay.config.selection import NO_LAYOUT, MetadataNames, TableLayout, Tracked
 from walreplay.delta.target import TableName, Target
-from walreplay.errors import NotSupported, OrderError, listed
+from walreplay.errors import NotSupported, OrderError
 from walreplay.evolution.comments import table_comment
 from walreplay.evolution.convert import is_widening
 from walreplay.evolution.shapes import Evolution, Policy, TableShape, conversions, converts
 from walreplay.fold.change_log import Projection, filled_column
 from walreplay.fold.events import Identity, Mode
-from walreplay.names import relation_of, source_oid
+from walreplay.lsn import format_lsn
+from walreplay.names import relation_of
 from walreplay.spark.staging import Staged
 from walreplay.table.column_checks import (
     check_clustering,
@@ -188,7 +189,7 @@ def plan_tables(
     named = [Use(version.oid, _destination(version, target).place, lsn) for version, lsn in used]
     placement = place(entries, wanted, named, target)
     switched = Switched.of(entries, wanted)
-    owners = _truncated(truncated, wanted)
+    owners = _truncated(truncated, used)
     tables = []
     for one in wanted:
         if not one.written:
@@ -209,7 +210,7 @@ def plan_tables(
     return RunPlan(tuple(tables), placement, tuple(after.values()))
 
 
-def _truncated(oids: Iterable[int], wanted: Sequence[WantedRelation]) -> set[int]:
+def _truncated(oids: Iterable[int], used: Sequence[tuple[Version, int | None]]) -> set[int]:
     """Return the tables that truncates of relations, by oid, are for.
 
     Raises:
@@ -217,15 +218,19 @@ def _truncated(oids: Iterable[int], wanted: Sequence[WantedRelation]) -> set[int
     """
     found = set[int]()
     for oid in oids:
-        named = {relation_of(one.oid): one for one in wanted if source_oid(one.oid) == oid}
-        if len(named) > 1:
+        first: dict[int, tuple[str, int | None]] = {}
+        for version, lsn in used:
+            if version.relation.oid == oid:
+                first.setdefault(version.source, (version.relation.qualified_name, lsn))
+        if len(first) > 1:
+            (name, _), (other, lsn), *_ = first.values()
             raise OrderError(
-                f"{listed([one.name for one in named.values()])} have had the same oid, and one of them is truncated",
-                table=next(iter(named.values())).name,
-                remedy="Nothing was applied; apply what is older than the second of them first (walreplay backfill "
-                "--until-lsn), then the rest",
+                f"{other} has the oid that {name} had, and one of them is truncated",
+                table=other,
+                remedy="Nothing was applied; run walreplay backfill with the same captures and target and --until-lsn "
+                f"{format_lsn(max(0, (lsn or 0) - 1))}, then again without it",
             )
-        found |= named.keys()
+        found |= first.keys()
     return found
 
 
