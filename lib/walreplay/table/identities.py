@@ -24,19 +24,28 @@ REUSED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class _Newest:
-    """The newest table of an oid, as it was seen last; its key is None if that is not known."""
+    """The newest table of an oid, as it was seen last: columns by name and type; the key is None if it is not known."""
 
     identity: int
     name: str
-    columns: tuple[str, ...]
+    columns: tuple[tuple[str, int], ...]
     key: frozenset[str] | None = None
 
     def is_renamed(self, relation: Relation) -> bool:
         """Return whether a relation of another name may be this table: it has most of its columns, and its key."""
-        names, key = [column.name for column in relation.columns], _key(relation)
-        common = len({*names} & {*self.columns})
+        columns, key = _columns(relation), _key(relation)
+        if not columns or not self.columns:
+            return True
+        common = {*dict(columns)} & {*dict(self.columns)}
+        # A column that is renamed keeps its place and its type.
+        pairs = zip(columns, self.columns, strict=False)
+        alike = sum(new[1] == old[1] and common.isdisjoint((new[0], old[0])) for new, old in pairs)
         has_key = self.key is None or not key or not self.key or key == self.key
-        return has_key and 2 * common > min(len(names), len(self.columns))
+        return has_key and bool(common) and 2 * (len(common) + alike) > min(len(columns), len(self.columns))
+
+
+def _columns(relation: Relation) -> tuple[tuple[str, int], ...]:
+    return tuple((column.name, column.type_oid) for column in relation.columns)
 
 
 def _key(relation: Relation) -> frozenset[str]:
@@ -63,7 +72,7 @@ class Identities:
         """Find the identities of relation versions, which come in stream order, behind what the ledger knows."""
         found = cls()
         for entry in sorted(entries, key=lambda entry: relation_of(entry.oid)):
-            columns = tuple(column.source for column in entry.shape.present)
+            columns = tuple((column.source, column.type.oid) for column in entry.shape.present)
             newest = _Newest(relation_of(entry.oid), entry.source_name, columns)
             found._newest[source_oid(entry.oid), former_tables(entry.oid)] = newest
             found._named[source_oid(entry.oid), former_tables(entry.oid), entry.source_name] = newest.identity
@@ -84,8 +93,7 @@ class Identities:
         assert identity is not None
         self.of[relation] = self._named[place] = identity
         if newest is None or identity >= newest.identity:
-            columns = tuple(column.name for column in relation.columns)
-            self._newest[base] = _Newest(identity, name, columns, _key(relation))
+            self._newest[base] = _Newest(identity, name, _columns(relation), _key(relation))
 
     def _next(self, relation: Relation, newest: _Newest, settings: Settings) -> int:
         """Return whose version one is that has another name than the newest table of its oid."""
@@ -96,7 +104,7 @@ class Identities:
             return newest.identity
         is_renamed = newest.is_renamed(relation)
         if not forced and is_renamed:
-            if {*newest.columns} != {column.name for column in relation.columns}:
+            if {*dict(newest.columns)} != {*dict(_columns(relation))}:
                 self.doubts[relation] = (
                     f"it has the oid of {newest.name}, but not the same columns: it is taken to be renamed. "
                     f"{REUSED.format(name)}"
@@ -104,7 +112,7 @@ class Identities:
             return newest.identity
         if not forced:
             self.doubts[relation] = (
-                f"it has the oid of {newest.name}, but other columns or another key: it is taken for another table, "
+                f"it has the oid of {newest.name}, but other columns, or another key: it is taken for another table, "
                 f"and the rows of {newest.name} stay where they are. {REUSED.format(name)}"
             )
         return successor_of(newest.identity)

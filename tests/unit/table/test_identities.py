@@ -38,11 +38,12 @@ ANOTHER = STAYS | {successor_of(9): ("s.t", "/mirror/s/t", False)}
         (SAME, MOVED, ""),
         (relation("id* amount note", name="t"), MOVED, ""),
         (relation("id* amount note more", name="t"), MOVED, "taken to be renamed"),
+        (relation(f"id* x y:{TEXT}", name="t"), MOVED, "taken to be renamed"),
         (relation("id* amount a b c d e f g", name="t"), MOVED, "taken to be renamed"),
         (relation("id amount note", "f", name="t"), MOVED, ""),
         # Another table.
         (relation("nr* at", name="t"), ANOTHER, "taken for another table"),
-        (relation("id* at who", name="t"), ANOTHER, "taken for another table"),
+        (relation(f"id* at:{TEXT} who", name="t"), ANOTHER, "taken for another table"),
         (relation("id amount* note", "i", name="t"), ANOTHER, "taken for another table"),
     ],
 )
