@@ -20,7 +20,7 @@ def _played(steps: list[str]) -> tuple[list[m.Relation], int]:
     used = []
     for number, step in enumerate(["use", *steps], 1):
         if step in ("reuse", "drop"):
-            tables, columns = tables + 1, ["id*", f"b{number}", f"c{number}", f"d{number}"]
+            tables, columns = tables + 1, [f"id{number}*", f"b{number}", f"c{number}"]
             formers += step == "drop"
         if "add" in step:
             columns = [*columns, f"x{number}"]
