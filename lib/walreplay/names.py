@@ -190,6 +190,11 @@ class Output(str, Enum):
         return self.number << _BITS | source
 
 
+_OUTPUT_MASK: Final = 0xFF << _BITS
+_FORMERS_AT: Final = 40
+_MOST_FORMERS: Final = 0xFF
+_SUCCESSORS_AT: Final = 48
+
 _OUTPUTS: Final = {output.number: output for output in Output}
 
 COUNT: Final = len(_OUTPUTS)
@@ -197,10 +202,25 @@ COUNT: Final = len(_OUTPUTS)
 
 
 def source_oid(oid: int) -> int:
-    """Return the source relation's own oid."""
+    """Return the source relation's own oid, which other tables may have had, too."""
     return oid & ((1 << _BITS) - 1)
+
+
+def relation_of(oid: int) -> int:
+    """Return what stands for the source relation alone, whichever of its outputs the oid stands for."""
+    return oid & ~_OUTPUT_MASK
+
+
+def successor_of(oid: int, formers: int | None = None) -> int:
+    """Return what stands for another relation of the same oid: behind so many that have ended, or behind this one."""
+    return oid + (1 << _SUCCESSORS_AT) if formers is None else oid | (formers & _MOST_FORMERS) << _FORMERS_AT
+
+
+def former_tables(oid: int) -> int:
+    """Return how many tables of the same oid are announced to have ended before."""
+    return oid >> _FORMERS_AT & _MOST_FORMERS
 
 
 def output_of(oid: int) -> Output:
     """Return the output that an oid stands for."""
-    return _OUTPUTS[oid >> _BITS]
+    return _OUTPUTS[(oid & _OUTPUT_MASK) >> _BITS]

@@ -157,6 +157,7 @@ class Layout:
         is_attached: it became one just then.
         is_empty: it had no rows.
         is_dropped: the table is gone.
+        formers: how many tables of this oid were announced to be gone.
         is_unlogged: its rows are not sent.
         reason: why it is rewritten behind this, by bits (`_BY_DEFAULT`, `_BY_TYPE`); 0 if it is not.
         by_expression: values of columns may be made by an expression then, and not by a cast alone.
@@ -174,6 +175,7 @@ class Layout:
     is_attached: bool = False
     is_empty: bool = False
     is_dropped: bool = False
+    formers: int = 0
     is_unlogged: bool = False
     reason: int = 0
     by_expression: bool = False
@@ -256,9 +258,11 @@ def _loses_values(layout: Layout, column: LayoutColumn, old: LayoutColumn | None
 def _with_renamed(enum: EnumLabels, known: EnumLabels) -> EnumLabels:
     """Return an enum with the labels that were renamed, now or before.
 
-    A rename of the type changes no label.  Where both differ, it is another type that has the oid now.
+    A rename of the type changes no label.  Where both differ, or no label is left, another type has the oid now.
     """
     before = dict(known.labels)
+    if before.keys().isdisjoint(dict(enum.labels)):
+        return enum
     changed = {oid for oid, text in enum.labels if before.get(oid, text) != text}
     if changed and enum.name != known.name:
         return enum
@@ -463,11 +467,19 @@ class Layouts:
             if layout.is_dropped:
                 if known is not None and layout.lsn > known.lsn:
                     self._note_moved(layout, known)
-                    self._put(replace(known, lsn=layout.lsn, parent=0, is_dropped=True))
-            elif known is None or (layout.lsn > known.lsn and layout.count >= known.count):
+                # It does not say which subtransaction has dropped the table: that may be one that has rolled back.
+                if not aborted and (known is None or layout.lsn > known.lsn):
+                    formers = 1 if known is None else known.formers + 1
+                    self._put(replace(known or layout, lsn=layout.lsn, parent=0, is_dropped=True, formers=formers))
+                    self.shown.pop(layout.oid, None)
+            elif known is None or (layout.lsn > known.lsn and (layout.count >= known.count or known.is_dropped)):
+                shown = self.shown.get(layout.oid)
+                if known is not None and known.is_dropped:
+                    # What is known of a table that has ended says nothing of another one that has its oid now.
+                    layout, known, shown = replace(layout, formers=known.formers), None, None
                 self._note_moved(layout, known)
                 self._note_unsent(layout, known)
-                self._put(following(layout, known, self.shown.get(layout.oid)))
+                self._put(following(layout, known, shown))
 
     def _note_unsent(self, layout: Layout, known: Layout | None) -> None:
         enum = layout.enum
@@ -553,10 +565,15 @@ class Layouts:
 
     def told(self, relation: m.Relation) -> m.Relation:
         """Return a Relation message with what is announced of its columns, if that is of the same columns."""
-        told = self.labelled(self._numbered(relation))
+        told = self.labelled(self.succeeding(self._numbered(relation)))
         if self.prefix is not None:
             self.shown[relation.oid] = told
         return told
+
+    def succeeding(self, relation: m.Relation) -> m.Relation:
+        """Return a relation's version with the number of tables that had its oid and have ended."""
+        layout = self._by_oid.get(relation.oid)
+        return relation if layout is None else replace(relation, formers=layout.formers)
 
     def labelled(self, relation: m.Relation) -> m.Relation:
         """Return a relation's version with the enums' labels that are in force; itself, if they are as it has them."""
@@ -572,7 +589,7 @@ class Layouts:
 
     def _numbered(self, relation: m.Relation) -> m.Relation:
         layout = self._by_oid.get(relation.oid)
-        if layout is None:
+        if layout is None or layout.is_dropped:
             return relation
         by_name = {column.name: column for column in layout.columns}
         found = [by_name.get(column.name) for column in relation.columns]
@@ -583,4 +600,6 @@ class Layouts:
             last = known.number
             told = replace(column, number=known.number, missing=known.missing, first=known.first)
             columns.append(replace(told, rewritten=known.rewritten))
-        return replace(relation, columns=tuple(columns))
+        numbers = {column.number for column in columns}
+        unlisted = tuple(column.number for column in layout.columns if column.number not in numbers)
+        return replace(relation, columns=tuple(columns), unlisted=unlisted)

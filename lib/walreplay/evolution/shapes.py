@@ -11,7 +11,8 @@ and added ones come behind them.  Therefore:
 - A new column between survivors where none has gone was added to the publication's column list.
 
 If the source announces its tables (`walreplay.decode.announcements`), columns have numbers that are never used twice.
-Then nothing is guessed from places.  Renames that the configuration names have precedence.
+Then nothing is guessed from places.  Renames that the configuration names have precedence.  A column that is gone
+and comes back under its number was left out by a column list: it keeps its values.
 
 Each column has an id that is unique in the table's life, so that versions far apart can be compared.  `ColumnChange`
 describes for the report what happens to a column.
@@ -19,7 +20,7 @@ describes for the report what happens to a column.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import pairwise
@@ -40,6 +41,9 @@ class ChangeKind(str, Enum):
     DROPPED = "dropped"
     KEPT = "kept"
     """Dropped in the source, kept in the mirror."""
+    UNLISTED = "unlisted"
+    """Left out by the publication's column list."""
+    RELISTED = "relisted"
     RENAMED = "renamed"
     RETYPED = "retyped"
     RELABELLED = "relabelled"
@@ -61,6 +65,10 @@ class ColumnChange:
         """The change as a sentence for a report."""
         if self.kind is ChangeKind.KEPT:
             return f"column {self.column} dropped; its values are kept"
+        if self.kind is ChangeKind.UNLISTED:
+            return f"column {self.column} is no longer published; its values are kept"
+        if self.kind is ChangeKind.RELISTED:
+            return f"column {self.column} is published again; its values were kept"
         if self.kind is ChangeKind.REPLACED:
             return f"column {self.column} dropped and added again; its old values are gone"
         if self.kind is ChangeKind.RELABELLED:
@@ -192,13 +200,21 @@ class _Advance(NamedTuple):
     changes: tuple[ColumnChange, ...]
 
 
-def _advance(shape: TableShape, columns: Sequence[SourceColumn], policy: Policy, *, anew: bool = False) -> _Advance:
+def _advance(
+    shape: TableShape,
+    columns: Sequence[SourceColumn],
+    policy: Policy,
+    unlisted: Collection[int] = (),
+    *,
+    anew: bool = False,
+) -> _Advance:
     """Advance to the next version.
 
     Args:
+        unlisted: see `walreplay.protocol.messages.Relation`.
         anew: the relation is another one than before, so the order of its columns says nothing about their past.
     """
-    before = _of_same_name(shape.present, columns) if anew else _survivors(shape.present, columns, policy)
+    before = _of_same_name(shape.present, columns) if anew else _survivors(shape, columns, policy)
     changes: list[ColumnChange] = []
     survivors: dict[int, MirrorColumn] = {}
     news: dict[str, MirrorColumn] = {}
@@ -232,12 +248,13 @@ def _advance(shape: TableShape, columns: Sequence[SourceColumn], policy: Policy,
             # Another column has its name now.  If that is a new one, it is already reported as a replacement.
             if all(one.source != column.source for column in news.values()):
                 changes.append(ColumnChange(ChangeKind.DROPPED, one.name))
-        elif one.dropped or policy.keep_dropped:
+        elif one.dropped or policy.keep_dropped or one.known_number in unlisted:
             # Values that were kept before stay, whatever is configured now.
             if not one.dropped:
-                changes.append(ColumnChange(ChangeKind.KEPT, one.name))
+                is_unlisted = one.known_number in unlisted
+                changes.append(ColumnChange(ChangeKind.UNLISTED if is_unlisted else ChangeKind.KEPT, one.name))
             # Another relation's numbers say nothing of its own.
-            kept[one.id] = replace(one, dropped=True, number=0 if anew else one.number, described_number=0)
+            kept[one.id] = replace(one, dropped=True, number=0 if anew else one.known_number, described_number=0)
         else:
             changes.append(ColumnChange(ChangeKind.DROPPED, one.name))
     ids = tuple(news[column.name].id if column.name in news else before[column.name].id for column in columns)
@@ -256,6 +273,7 @@ def _gone_on(old: MirrorColumn, column: SourceColumn) -> MirrorColumn:
         source=column.name,
         name=column.target,
         type=column.type,
+        dropped=False,
         # A column that was made without a comment gets none: it would take a statement for each column.
         comment=column.comment if old.comment else "",
         was=was,
@@ -272,6 +290,8 @@ def is_added(shape: TableShape, column: SourceColumn) -> bool:
 
 
 def _changes_of(old: MirrorColumn, column: SourceColumn) -> Iterator[ColumnChange]:
+    if old.dropped:
+        yield ColumnChange(ChangeKind.RELISTED, column.target)
     if old.name != column.target:
         yield ColumnChange(ChangeKind.RENAMED, old.name, f"to {column.target}")
     renamed = renamed_labels(old.type, column.type)
@@ -299,10 +319,9 @@ def _of_same_name(present: Sequence[MirrorColumn], columns: Sequence[SourceColum
     return {column.source: column for column in present if column.source in names}
 
 
-def _survivors(
-    present: Sequence[MirrorColumn], columns: Sequence[SourceColumn], policy: Policy
-) -> dict[str, MirrorColumn]:
+def _survivors(shape: TableShape, columns: Sequence[SourceColumn], policy: Policy) -> dict[str, MirrorColumn]:
     """Return the columns that continue, by their names in the new version."""
+    present = shape.present
     renamed = renamed_columns(
         [column.source for column in present], [column.name for column in columns], policy.renames
     )
@@ -312,6 +331,8 @@ def _survivors(
     if announced is not None:
         said = {new: by_source[old] for new, old in old_names.items() if old in by_source}
         taken = {column.id for column in said.values()}
+        unlisted = {column.number: column for column in shape.columns if column.dropped and column.number > 0}
+        announced |= {column.name: unlisted[column.number] for column in columns if column.number in unlisted}
         known = {name: old for name, old in announced.items() if name not in said and old.id not in taken} | said
         return {column.name: known[column.name] for column in columns if column.name in known}
     order = {column.source: number for number, column in enumerate(present)}
@@ -460,9 +481,9 @@ class Evolution:
             self.shape = self.before
             self._chains = {column.id: [column.type] for column in self.before.columns}
 
-    def take(self, columns: Sequence[SourceColumn]) -> None:
-        """Advance to the next version."""
-        step = self._next(columns)
+    def take(self, columns: Sequence[SourceColumn], unlisted: Collection[int] = ()) -> None:
+        """Advance to the next version; ``unlisted``: see `walreplay.protocol.messages.Relation`."""
+        step = self._next(columns, unlisted)
         if self.shape.columns:
             self.changes.extend(step.changes)
         self.shape = step.shape
@@ -481,8 +502,8 @@ class Evolution:
         """Return the ids that a version's columns would have if it were next."""
         return self._next(columns).ids
 
-    def _next(self, columns: Sequence[SourceColumn]) -> _Advance:
-        return _advance(self.shape, columns, self.policy, anew=self.anew and not self._versions)
+    def _next(self, columns: Sequence[SourceColumn], unlisted: Collection[int] = ()) -> _Advance:
+        return _advance(self.shape, columns, self.policy, unlisted, anew=self.anew and not self._versions)
 
     def of_version(self, step: int) -> tuple[ValueSource, ...]:
         """Return for each of the table's columns where rows of a version have its values.

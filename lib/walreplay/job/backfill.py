@@ -195,7 +195,7 @@ class ForecastJob(Job):
             infer_renames=self.run.settings.infer_renames,
         )
         evolution = Evolution(told.shape or known, policy)
-        evolution.take(version.columns)
+        evolution.take(version.columns, version.relation.unlisted)
         told.changes |= dict.fromkeys(change.text for change in evolution.changes)
         told.shape = evolution.shape
 

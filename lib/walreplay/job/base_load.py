@@ -175,7 +175,7 @@ class BaseLoad:
             described = Description.of(resume.relations, resume.types)
         # The rows have the labels of enums as they are by now.
         layouts = Layouts(known=() if resume is None else resume.layouts)
-        relations = (layouts.labelled(one) for same in described.relations.values() for one in same)
+        relations = (layouts.labelled(layouts.succeeding(one)) for same in described.relations.values() for one in same)
         return Description.of(relations, described.types, described.rows, described.row_filters)
 
     def _plan(self, state: State | None, description: Description) -> Plan:

@@ -30,7 +30,7 @@ from walreplay.ledger.ledger import run_id
 from walreplay.ledger.state import State
 from walreplay.ledger.transactions import History
 from walreplay.lsn import POSTGRES_EPOCH_UNIX_MICROS, format_lsn
-from walreplay.names import source_oid
+from walreplay.names import relation_of
 from walreplay.progress import log
 from walreplay.report import Action, RunReport, TableReport
 from walreplay.session import steps
@@ -473,7 +473,7 @@ class Applying:
 
     def _check_server(self, placement: Placement, work: Work, history: History) -> None:
         """Refuse tables that were all created again if they must be another server's; warn if they are many."""
-        count = len({source_oid(entry.oid) for entry in work.entries if not entry.set_aside})
+        count = len({relation_of(entry.oid) for entry in work.entries if not entry.set_aside})
         if is_in_doubt(placement) and not work.resumed:
             followed = history.followed()
             if followed is not None:

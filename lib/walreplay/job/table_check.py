@@ -39,7 +39,7 @@ from walreplay.ledger.runs import HISTORY
 from walreplay.ledger.state import State
 from walreplay.ledger.transactions import History
 from walreplay.lsn import format_lsn
-from walreplay.names import RowKind, output_of, source_oid
+from walreplay.names import RowKind, output_of, relation_of
 from walreplay.report import TableReport
 from walreplay.session.failures import failure_of, spark_errors
 from walreplay.session.folders import MountedFolder
@@ -698,7 +698,7 @@ def check_unique(spark: SparkSession, staging: Staging, runs: Iterable[TableRun]
     runs = list(runs)
     mirrors = {run.plan.oid for run in runs}
     for run in runs:
-        if source_oid(run.plan.oid) in mirrors - {run.plan.oid}:
+        if relation_of(run.plan.oid) in mirrors - {run.plan.oid}:
             # It gets the same rows.
             continue
         (epoch,) = run.plan.epochs

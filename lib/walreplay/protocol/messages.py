@@ -159,6 +159,8 @@ class Relation:
     Attributes:
         namespace: empty for pg_catalog, as on the wire.
         replica_identity: one of `REPLICA_IDENTITIES`.
+        formers: how many tables that had the oid before are announced to be dropped (`walreplay.table.identities`).
+        unlisted: the ``attnum`` of columns that are announced, and not sent: a column list leaves them out.
     """
 
     tag: ClassVar[str] = "R"
@@ -169,6 +171,8 @@ class Relation:
     replica_identity: str
     columns: tuple[Column, ...]
     xid: int | None = None
+    unlisted: tuple[int, ...] = ()
+    formers: int = 0
 
     @property
     def qualified_name(self) -> str:

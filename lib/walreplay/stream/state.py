@@ -403,6 +403,8 @@ def decide(state: StitchState, item: Decided, walked: Walk) -> _Committed | None
     if isinstance(message, m.StreamAbort):
         state.open.abort(message.xid, message.subxid)
         return None
+    if isinstance(message, (m.Prepare, m.StreamPrepare)):
+        _end_unseen(state, message.gid, message.xid, message.prepare_lsn)
     if isinstance(message, m.Prepare):
         path, offset = walked.where(item.offset)
         empty = Deferred(
@@ -440,6 +442,18 @@ def decide(state: StitchState, item: Decided, walked: Walk) -> _Committed | None
                 "it was empty, or the file with its Prepare is missing"
             )
     return _commit(state, decided, message, item, walked, resent=resent)
+
+
+def _end_unseen(state: StitchState, gid: str, xid: int, lsn: int) -> None:
+    """End the transaction whose gid another one is prepared with: PostgreSQL gives no gid that is in use."""
+    for key, item in list(state.open.prepared.items()):
+        if key[0] == gid and key[1] != xid and (item.lsn or 0) < lsn:
+            del state.open.prepared[key]
+            state.warnings.append(
+                f"{item.path}, offset {item.offset:,}: transaction {item.xid} was prepared as {gid!r}, and so is "
+                f"transaction {xid} now: the first has ended, but a file that says how is missing. It is left "
+                "out; if it has committed, load the tables' rows anew (walreplay load --replace)"
+            )
 
 
 def _take_stream(state: StitchState, xid: int, item: Decided, walked: Walk) -> Deferred | None:
@@ -490,7 +504,7 @@ def _commit(
     if not decided.streamed:
         # What it has announced to be in force was read without what it said of the columns.
         for layout in decided.layouts:
-            known = None if layout.enum is not None else state.versions.known(layout.oid)
+            known = None if layout.enum is not None or layout.is_dropped else state.versions.known(layout.oid)
             if known is not None:
                 state.versions.announce(state.layouts.told(known.relation))
     # Labels may have been renamed since it has announced its tables, or by itself.
@@ -606,6 +620,7 @@ def add_body(state: StitchState, body: Body, walked: Walk) -> None:
     _add_segment(state, item, walked, body, place, relations, types, XidCounts(body.rows), before)
     if body.complete:
         item.lacks_rows = lacks_rows(state, body.xid, body.prepare_lsn, XidCounts(body.ordinal + body.rows))
+        _end_unseen(state, body.gid, body.xid, body.prepare_lsn)
         state.open.prepare_body(item, body.gid)
 
 

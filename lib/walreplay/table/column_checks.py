@@ -7,7 +7,7 @@ version after another, the columns whose older rows may differ from the source's
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -143,6 +143,7 @@ def doubts_of(
             f"names and places, so older rows may have wrong values. {_ANNOUNCE}. {LOAD}"
         )
     known = {column.id: column for column in shape.columns}
+    yield from _returned(shape, columns, ids, known)
     unmatched = _unmatched(shape, columns, ids)
     unknown = []
     for column, id_ in zip(columns, ids, strict=True):
@@ -159,6 +160,31 @@ def doubts_of(
         yield (
             f"{_listed([column.target for column in unknown])}: the source has given older rows values{at} that are "
             f"not sent, and that do not follow from what is. {LOAD}"
+        )
+
+
+def _returned(
+    shape: TableShape, columns: Sequence[SourceColumn], ids: Sequence[int], known: Mapping[int, MirrorColumn]
+) -> Iterator[str]:
+    """Name the columns that were not sent for a while, and are sent again, so far as the bytes can tell."""
+    gone = {column.source: column for column in shape.columns if column.dropped}
+    kept, emptied = [], []
+    for column, id_ in zip(columns, ids, strict=True):
+        old = known.get(id_) or gone.get(column.name)
+        if old is None or not old.dropped:
+            continue
+        if id_ in known:
+            kept.append(column.target)
+        elif old.known_number < 1 or column.number < 1:
+            emptied.append(column.target)
+    if kept:
+        yield f"{_listed(kept)}: not published for a while; rows written meanwhile may have other values. {LOAD}"
+    if emptied:
+        yield (
+            f"{_listed(emptied)}: gone for a while, and back. A column that is dropped and added again, and one that a "
+            "column list of the publication leaves out for a while, look alike; rows from before have NULL now. "
+            f"If it was a column list: {LOAD[0].lower()}{LOAD[1:]}; announcements (docs/announcements.md) tell the two "
+            "apart"
         )
 
 

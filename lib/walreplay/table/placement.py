@@ -36,7 +36,7 @@ from typing import Final, Literal, NamedTuple
 from walreplay.config.selection import Share
 from walreplay.delta.target import TableName, Target
 from walreplay.errors import ConfigError, OrderError, listed
-from walreplay.names import output_of, source_oid
+from walreplay.names import output_of, relation_of
 from walreplay.stream.duplicates import Followed
 from walreplay.table.registry import MirrorEntry, made_again
 
@@ -385,11 +385,11 @@ class Switched:
         """
         oids = {one.oid for one in wanted}
         known = {entry.oid: entry for entry in entries}
-        sources = {source_oid(entry.oid) for entry in entries}
+        sources = {relation_of(entry.oid) for entry in entries}
         on: dict[int, bool] = {}
         for one in wanted:
             entry = known.get(one.oid)
-            if entry is None and source_oid(one.oid) in sources:
+            if entry is None and relation_of(one.oid) in sources:
                 on[one.oid] = False
             elif entry is not None and entry.paused:
                 if output_of(one.oid).is_whole:
@@ -397,10 +397,10 @@ class Switched:
                 on[one.oid] = True
         used: dict[int, int] = {}
         for oid in sorted(oids):
-            used.setdefault(source_oid(oid), oid)
+            used.setdefault(relation_of(oid), oid)
         ended: dict[int, list[MirrorEntry]] = {}
         for entry in entries:
-            source = source_oid(entry.oid)
+            source = relation_of(entry.oid)
             if source in used and entry.oid not in oids:
                 ended.setdefault(used[source], []).append(entry)
         return cls(on, {oid: tuple(found) for oid, found in ended.items()})
@@ -475,7 +475,7 @@ def _sources(placement: Placement) -> list[WantedRelation]:
     """Return one table of each relation whose tables were made again."""
     found: dict[int, WantedRelation] = {}
     for one in sorted(placement.remade, key=lambda one: one.oid):
-        found.setdefault(source_oid(one.oid), one)
+        found.setdefault(relation_of(one.oid), one)
     return list(found.values())
 
 

@@ -16,13 +16,14 @@ import pyarrow as pa
 from walreplay.config import Settings
 from walreplay.config.selection import NO_LAYOUT, MetadataNames, TableLayout, Tracked
 from walreplay.delta.target import TableName, Target
-from walreplay.errors import NotSupported
+from walreplay.errors import NotSupported, OrderError
 from walreplay.evolution.comments import table_comment
 from walreplay.evolution.convert import is_widening
 from walreplay.evolution.shapes import Evolution, Policy, TableShape, conversions, converts
 from walreplay.fold.change_log import Projection, filled_column
 from walreplay.fold.events import Identity, Mode
-from walreplay.names import source_oid
+from walreplay.lsn import format_lsn
+from walreplay.names import relation_of
 from walreplay.spark.staging import Staged
 from walreplay.table.column_checks import (
     check_clustering,
@@ -152,7 +153,7 @@ class RunPlan:
         """How many row changes the tables have taken; what is written to several counts once."""
         first: dict[int, TablePlan] = {}
         for table in sorted(self.tables, key=lambda table: table.oid):
-            first.setdefault(source_oid(table.oid), table)
+            first.setdefault(relation_of(table.oid), table)
         return sum(table.rows for table in first.values())
 
 
@@ -188,6 +189,7 @@ def plan_tables(
     named = [Use(version.oid, _destination(version, target).place, lsn) for version, lsn in used]
     placement = place(entries, wanted, named, target)
     switched = Switched.of(entries, wanted)
+    owners = _truncated(truncated, used)
     tables = []
     for one in wanted:
         if not one.written:
@@ -196,7 +198,7 @@ def plan_tables(
         segments = [(segment.start, versions[segment.version]) for segment in staged[number].segments]
         has_place = one.oid in placement.holders
         before = placement.before.get(one.oid)
-        is_truncated = one.oid in truncated and one.oid not in catalogue.filled_since
+        is_truncated = one.oid in owners and one.oid not in catalogue.filled_since
         plan = _table(number, one, segments, staged[number], before, is_truncated, settings)
         notes = (*placement.notes.get(one.oid, ()), *switched.notes(one.oid), *plan.notes)
         location = one.table if has_place else target.set_aside(one.oid)
@@ -206,6 +208,30 @@ def plan_tables(
     after = switched.off(after)
     after |= {plan.oid: plan.after for plan in tables}
     return RunPlan(tuple(tables), placement, tuple(after.values()))
+
+
+def _truncated(oids: Iterable[int], used: Sequence[tuple[Version, int | None]]) -> set[int]:
+    """Return the tables that truncates of relations, by oid, are for.
+
+    Raises:
+        OrderError: several tables have had the oid in the run: decoding leaves out what is older, whose ever it is.
+    """
+    found = set[int]()
+    for oid in oids:
+        first: dict[int, tuple[str, int | None]] = {}
+        for version, lsn in used:
+            if version.relation.oid == oid:
+                first.setdefault(version.source, (version.relation.qualified_name, lsn))
+        if len(first) > 1:
+            (name, _), (other, lsn), *_ = first.values()
+            raise OrderError(
+                f"{other} has the oid that {name} had, and one of them is truncated",
+                table=other,
+                remedy="Nothing was applied; run walreplay backfill with the same captures and target and --until-lsn "
+                f"{format_lsn(max(0, (lsn or 0) - 1))}, then again without it",
+            )
+        found |= first.keys()
+    return found
 
 
 def _destination(version: Version, target: Target) -> TableName:
@@ -273,7 +299,7 @@ def _table(
     check_shared(selection.metadata.share, before, wanted.name)
     notes: list[str] = list(dict.fromkeys(note for _, version in segments for note in version.notes))
     epochs: list[Epoch] = []
-    doubts: dict[str, None] = {}
+    doubts = dict.fromkeys(version.doubt for _, version in segments if version.doubt)
     for evolution, taken, end, doubted in _evolutions(wanted, segments, before, settings):
         epochs.append(_epoch(taken, end, evolution, staged, selection.tracked))
         doubts.update(dict.fromkeys(doubted))
@@ -347,7 +373,7 @@ def _evolutions(
             ids = next_ids
             if not evolution.anew or taken:
                 doubts += doubts_of(evolution.shape, version.columns, ids, base_lsn, announced=announced)
-            evolution.take(version.columns)
+            evolution.take(version.columns, version.relation.unlisted)
             taken.append((start, version))
             rest.pop(0)
         yield evolution, taken, rest[0][0] if rest else None, doubts

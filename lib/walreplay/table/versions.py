@@ -25,10 +25,11 @@ from walreplay.evolution.convert import labels_as_sent, with_labels
 from walreplay.evolution.shapes import OWN, SourceColumn, TableShape
 from walreplay.fold.change_log import hashed
 from walreplay.fold.events import Identity, Mode
-from walreplay.names import COUNT, Output, RowKind
+from walreplay.names import COUNT, Output, RowKind, source_oid
 from walreplay.protocol.messages import Column, Relation
 from walreplay.spark.workers.decode import Assigned, Assignment
 from walreplay.stream.plan import Plan
+from walreplay.table.identities import Identities
 from walreplay.table.registry import MirrorEntry
 from walreplay.types.base import ColumnType, Label
 from walreplay.types.families import BOOLEAN, keeps_values_apart
@@ -136,6 +137,7 @@ class Version:
         configured: the key comes from the configuration, so that it may hold NULLs.
         floor: see `Assignment`.
         comment: the source's own comment on the table, if it is announced.
+        source: stands for the table (`walreplay.table.identities`); ``doubt`` says what is not clear about that.
     """
 
     number: int
@@ -151,11 +153,13 @@ class Version:
     notes: tuple[str, ...] = ()
     floor: int = -1
     comment: str = ""
+    source: int = 0
+    doubt: str = ""
 
     @property
     def oid(self) -> int:
         """What stands for the output of the relation; see `walreplay.names`."""
-        return self.output.oid_of(self.relation.oid)
+        return self.output.oid_of(self.source or self.relation.oid)
 
     @property
     def name(self) -> str:
@@ -191,14 +195,16 @@ class Catalogue:
             entries: the tables that the ledger knows.
         """
         known = {entry.oid: entry for entry in entries}
-        bases = {entry.oid: entry.base_lsn for entry in entries if entry.base_lsn is not None}
-        found = _Collected(plan, settings, known)
+        bases = [(entry.oid, entry.base_lsn) for entry in entries if entry.base_lsn is not None]
+        identities = Identities.find(plan.relations, entries, settings)
+        found = _Collected(plan, settings, known, identities)
         for number, relation in enumerate(plan.relations):
             for output in Output:
                 found.add(number, relation, output)
         found.warnings.update(dict.fromkeys(unmatched_tables(settings, plan.relations)))
         versions = {relation: tuple(of_outputs) for relation, of_outputs in found.versions.items()}
-        filled = frozenset(item.oid for item in plan.truncates if item.lsn < bases.get(item.oid, -1))
+        ends = {item.oid: item.lsn for item in plan.truncates}
+        filled = frozenset(oid for oid, base_lsn in bases if ends.get(source_oid(oid), base_lsn) < base_lsn)
         return cls(plan.relations, versions, tuple(found.warnings), filled)
 
     @property
@@ -225,7 +231,9 @@ class Catalogue:
 class _Collected:
     """What is collected for a `Catalogue`, version by version."""
 
-    def __init__(self, plan: Plan, settings: Settings, known: Mapping[int, MirrorEntry]) -> None:
+    def __init__(
+        self, plan: Plan, settings: Settings, known: Mapping[int, MirrorEntry], identities: Identities
+    ) -> None:
         self._settings = settings
         self._has_gaps = settings.allow_gaps or plan.resume.has_gaps
         self._after_lsn = plan.after_lsn
@@ -235,8 +243,9 @@ class _Collected:
         self._layouts = Layouts(known=plan.resume.layouts)
         self._histories: dict[int, list[Relation]] = {}
         for relation in plan.relations:
-            self._histories.setdefault(relation.oid, []).append(relation)
-        self._tables = {oid: number for number, oid in enumerate(self._histories)}
+            self._histories.setdefault(identities.of[relation], []).append(relation)
+        self._identities = identities
+        self._tables = {identity: number for number, identity in enumerate(self._histories)}
         self._needed = {*plan.announced, *plan.versions}
         self._partitions: dict[int, dict[Relation, None]] = {}
         for partition in plan.partitions:
@@ -264,11 +273,12 @@ class _Collected:
         if output not in self._settings.outputs_of(_schema(relation), relation.name):
             return None
         sent = as_sent(relation, tuple(self._partitions.get(relation.oid, ())))
-        entry = self._known.get(output.oid_of(relation.oid))
+        identity = self._identities.of[relation]
+        entry = self._known.get(output.oid_of(identity))
         selection = select(
             self._settings,
             relation,
-            self._histories[relation.oid],
+            self._histories[identity],
             known=None if entry is None else dict(entry.names),
             sent=sent.relation,
             output=output,
@@ -283,10 +293,11 @@ class _Collected:
             return None
         options = self._settings.type_options(_schema(relation), relation.name)
         resolved = tuple(column_types(relation, self._types, options))
-        layout = next(iter(self._layouts.of([relation.oid])), None)
+        layouts = self._layouts.of([relation.oid])
+        layout = next((one for one in layouts if one.formers == relation.formers and not one.is_dropped), None)
         version = Version(
             number * COUNT + output.number,
-            self._tables[relation.oid] * COUNT + output.number,
+            self._tables[identity] * COUNT + output.number,
             output,
             relation,
             _shown(sent, selection),
@@ -298,6 +309,8 @@ class _Collected:
             Identity(Mode.APPEND),
             configured=False,
             comment="" if layout is None else layout.comment,
+            source=identity,
+            doubt=self._identities.doubts.get(relation, ""),
         )
         base = self._settings.from_lsn
         if output.is_whole:

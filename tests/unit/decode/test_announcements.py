@@ -25,6 +25,10 @@ def numbers(relation):
     return [(column.number, column.missing) for column in relation.columns]
 
 
+def dropped(lsn):
+    return m.Message(True, lsn, "walreplay", b'{"walreplay": 1, "oid": 9, "dropped": true}')
+
+
 def layouts(*messages, prefix="walreplay"):
     found = Layouts(prefix)
     found.add(layout for message in messages if (layout := found.read(message)) is not None)
@@ -71,7 +75,6 @@ def test_comments_are_read(comment, found):
         b'{"walreplay": 1, "type": 25, "array": 1009, "schema": "s", "name": "e", "labels": [[1, "\\ud800"]]}',
         b'{"walreplay": 1, "type": 25, "array": 1009, "schema": "s", "name": "e", "labels": [[1, 5]]}',
         b'{"walreplay": 1, "type": 25, "array": 1009, "schema": "s", "name": "e", "labels": [1]}',
-        b'{"walreplay": 1, "oid": 9, "dropped": true}',
         b'{"walreplay"' + b"[" * 100_000,
         b'{"walreplay": 1, "oid": 9, "natts": 1' + b"0" * 5000 + b', "columns": []}',
         *(
@@ -214,6 +217,9 @@ def test_an_enums_labels_are_known_by_its_oid_alone():
     assert renamed(first, moved, labels(120, "x", "b", name="feeling")) == ((1, ("a", "x")),)
     # Another type has the oid.
     assert renamed(first, labels(110, "x", "y", name="other")) == ()
+    others = {"walreplay": 1, "type": 70, "array": 71, "schema": "shop", "name": "mood", "labels": [[8, "a"], [9, "x"]]}
+    again = m.Message(True, 130, "walreplay", json.dumps(others).encode())
+    assert renamed(first, labels(110, "x", "b"), again) == ()
     # Copies that come again, and what is older than what is known.
     assert renamed(first, labels(120, "x", "b"), first, labels(110, "y", "b")) == ((1, ("a", "x")),)
     array = replace(MOODS, columns=(MOODS.columns[0], m.Column("m", 71, -1, False)))
@@ -338,3 +344,34 @@ def test_an_enum_that_is_changed_before_it_was_announced_is_told_of():
     found.told(replace(TABLE, columns=(m.Column("m", 70, -1, False),)))
     found.take(labels(100, "x", "b"))
     assert not found.moved
+
+
+def test_a_table_that_is_dropped_has_ended_and_another_one_may_get_its_oid():
+    found = layouts(said(), dropped(200))
+    assert found.told(TABLE) == replace(TABLE, formers=1)
+    # The next one has its own columns, however few, and none of what was said of the other.
+    found.take(said(300, natts=1, columns=[{"n": 1, "name": "id", "type": 23}]))
+    other = replace(TABLE, name="u", columns=TABLE.columns[:1])
+    told = found.told(other)
+    assert (told.formers, numbers(told)) == (1, [(1, None)])
+    # What is sent again changes nothing, nor do messages of a table of which nothing was announced.
+    for message in (said(), dropped(200)):
+        found.take(message)
+    assert found.told(other) == told
+    assert layouts(dropped(100)).told(TABLE).formers == 1
+    found.take(dropped(400))
+    assert found.told(other).formers == 2
+
+
+def test_a_drop_that_may_have_rolled_back_ends_nothing():
+    # Of several subtransactions, the message does not say whose it is.
+    found = layouts(said())
+    found.take(dropped(200), aborted=[8])
+    assert numbers(found.told(TABLE)) == [(1, None), (3, "new")]
+    assert found.told(TABLE).formers == 0
+
+
+def test_columns_that_are_announced_and_not_sent_are_told():
+    found = layouts(said())
+    assert found.told(TABLE).unlisted == ()
+    assert found.told(replace(TABLE, columns=TABLE.columns[1:])).unlisted == (1,)

@@ -240,6 +240,46 @@ def test_rows_from_before_the_first_announcement_came_with_its_names():
     assert shape(evolution) == ["0:id", "1:a", "2:b"]
 
 
+def test_a_column_that_is_left_out_for_a_while_keeps_its_values_under_its_number():
+    for versions, order in (
+        (["1:id 2:a 3:b", "1:id 3:b", "1:id 2:a 3:b"], ["0:id", "1:a", "2:b"]),
+        (["1:id 2:a 3:b", "1:id 2:a", "1:id 2:a 3:b"], ["0:id", "1:a", "2:b"]),
+        (["1:id 2:a 3:b", "1:id", "1:id 2:a", "1:id 2:a 3:b"], ["0:id", "1:a", "2:b"]),
+        # It was renamed meanwhile.
+        (["1:id 2:a 3:b", "1:id 3:b", "1:id 2:x 3:b"], ["0:id", "1:x", "2:b"]),
+        # It is another one of its name.
+        (["1:id 2:a 3:b", "1:id 3:b", "1:id 3:b 4:a"], ["0:id", "2:b", "3:a"]),
+    ):
+        evolution = evolve_numbered(*versions)
+        assert shape(evolution) == order
+        assert not evolution.fills
+    evolution = evolve_numbered("1:id 3:b", "1:id 2:a 3:b", before=described("1:id 2:a 3:b"))
+    assert shape(evolution) == ["0:id", "1:a", "2:b"]
+
+
+def test_rows_of_a_run_have_a_column_in_the_versions_that_have_it():
+    evolution = Evolution(None, Policy())
+    for version in ("1:id 2:a 3:b", "1:id 3:b", "1:id 2:a 3:b"):
+        evolution.take(numbered(version))
+    sources = [[source.column for source in evolution.of_version(step)] for step in range(3)]
+    assert sources == [[0, 1, 2], [0, None, 1], [0, 1, 2]]
+    assert [change.text for change in evolution.changes] == [
+        "column a dropped; its values are kept",
+        "column a is published again; its values were kept",
+    ]
+
+
+def test_what_is_not_published_any_more_is_not_dropped():
+    evolution = Evolution(None, Policy(keep_dropped=False))
+    evolution.take(numbered("1:id 2:a 3:b 4:c"))
+    evolution.take(numbered("1:id 4:c"), unlisted=(3,))
+    assert shape(evolution) == ["0:id", "(2:b)", "3:c"]
+    assert [change.text for change in evolution.changes] == [
+        "column a dropped",
+        "column b is no longer published; its values are kept",
+    ]
+
+
 def described(text):
     return [replace(column, number=0, described_number=column.number) for column in numbered(text)]
 

@@ -128,3 +128,26 @@ def test_a_commit_of_another_transaction_is_refused(tmp_path):
     paths = files(tmp_path, raw([m.Begin(100, 1, 7), TABLE, row(b"1")]), raw([row(b"2"), m.Commit(0, 300, 308, 1)]))
     with pytest.raises(OrderError, match="not that of the transaction that is open"):
         plan_files(paths)
+
+
+def prepared(lsn, xid, value):
+    return [m.BeginPrepare(lsn, lsn + 8, lsn, xid, "g"), row(value), m.Prepare(0, lsn, lsn + 8, lsn, xid, "g")]
+
+
+@pytest.mark.parametrize("streams", [False, True])
+def test_a_gid_that_is_prepared_again_ends_the_transaction_that_had_it(tmp_path, streams):
+    first, second = prepared(200, 8, b"2"), prepared(300, 9, b"3")
+    if streams:
+        second = [m.StreamStart(9, True), *second[1:2], m.StreamStop(), m.StreamPrepare(0, 300, 308, 300, 9, "g")]
+        second[1] = replace(second[1], xid=9)
+    ended = [m.CommitPrepared(0, 400, 408, 400, 9, "g")]
+    plan = plan_files(files(tmp_path, raw([*transaction(100, TABLE, row(b"1")), *first, *second, *ended])))
+    assert plan.open_transactions == ()
+    assert [item.xid for item in plan.decided if item.complete] == [9]
+    (told,) = plan.warnings
+    assert "transaction 8 was prepared as 'g'" in told
+    # One whose end is there may have had the gid before; and what is sent again ends nothing.
+    rolled_back = [m.RollbackPrepared(0, 208, 250, 200, 250, 8, "g")]
+    for between in ([*rolled_back], [*rolled_back, *second]):
+        whole = [*transaction(100, TABLE, row(b"1")), *first, *between, *second, *ended]
+        assert plan_files(files(tmp_path, raw(whole))).warnings == ()

@@ -52,6 +52,31 @@ def test_a_column_that_was_there_before_it_was_published():
     assert named([column("id", 1), column("b", 3)], [column("id", 1), column("a", 2), column("b", 3)]) == ["column a"]
 
 
+_WIDE, _NARROW = [column("id"), column("a"), column("b")], [column("id"), column("b")]
+_WIDE_BY_NUMBER = [column("id", 1), column("a", 2), column("b", 3)]
+_NARROW_BY_NUMBER = [_WIDE_BY_NUMBER[0], _WIDE_BY_NUMBER[2]]
+
+
+@pytest.mark.parametrize(
+    ("versions", "expected"),
+    [
+        # A column list that was changed looks like DROP and ADD COLUMN.
+        ((_WIDE, _NARROW, _WIDE), ["column a"]),
+        ((_WIDE, [column("id")], _WIDE), ["columns a, b"]),
+        ((_WIDE, _NARROW), []),
+        # It was dropped and added again between two rows, as no column list can.
+        ((_WIDE, [column("id"), column("b"), column("a")]), []),
+        # Its number says that it is the same one, or another.
+        ((_WIDE_BY_NUMBER, _NARROW_BY_NUMBER, _WIDE_BY_NUMBER), ["column a"]),
+        ((_WIDE_BY_NUMBER, _NARROW_BY_NUMBER, [*_NARROW_BY_NUMBER, column("a", 4)]), []),
+        ((_WIDE, _NARROW, _WIDE_BY_NUMBER), ["column a"]),
+    ],
+)
+def test_columns_that_were_not_sent_for_a_while(versions, expected):
+    assert named(*versions) == expected
+    assert named(*versions, versions[-1]) == []
+
+
 @pytest.mark.parametrize(
     ("after", "expected"),
     [

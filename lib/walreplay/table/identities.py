@@ -1,0 +1,118 @@
+"""Which relation versions are versions of one table: PostgreSQL gives an oid again once its counter has wrapped.
+
+An announced DROP TABLE ends a table: `Relation.formers` counts those that have ended.  Otherwise another name under a
+known oid is a rename, unless most columns, or the key, are others too.  Each further table of an oid gets an identity
+of its own (`walreplay.names.successor_of`), which stands for it wherever else the oid does; the tables before it stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from walreplay.config import Settings
+from walreplay.names import former_tables, relation_of, source_oid, successor_of
+from walreplay.protocol.messages import Relation
+from walreplay.table.registry import MirrorEntry
+
+REUSED: Final = (
+    "If it is another table, set on_recreate: replace for {0} under objects; if it was renamed, on_recreate: keep; and "
+    "apply to a new target"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Newest:
+    """The newest table of an oid, as it was seen last: columns by name and type; the key is None if it is not known."""
+
+    identity: int
+    name: str
+    columns: tuple[tuple[str, int], ...]
+    key: frozenset[str] | None = None
+
+    def is_renamed(self, relation: Relation) -> bool:
+        """Return whether a relation of another name may be this table: it has most of its columns, and its key."""
+        columns, key = _columns(relation), _key(relation)
+        if not columns or not self.columns:
+            return True
+        common = {*dict(columns)} & {*dict(self.columns)}
+        # A column that is renamed keeps its place and its type.
+        pairs = zip(columns, self.columns, strict=False)
+        alike = sum(new[1] == old[1] and common.isdisjoint((new[0], old[0])) for new, old in pairs)
+        has_key = self.key is None or not key or not self.key or key == self.key
+        return has_key and bool(common) and 2 * (len(common) + alike) > min(len(columns), len(self.columns))
+
+
+def _columns(relation: Relation) -> tuple[tuple[str, int], ...]:
+    return tuple((column.name, column.type_oid) for column in relation.columns)
+
+
+def _key(relation: Relation) -> frozenset[str]:
+    whole = relation.replica_identity == "f"
+    return frozenset(column.name for column in relation.columns if column.key and not whole)
+
+
+@dataclass(slots=True)
+class Identities:
+    """The identity of each relation version, and what is not clear about it.
+
+    Attributes:
+        of: the identities.
+        doubts: by the version that has another name first.
+    """
+
+    of: dict[Relation, int] = field(default_factory=dict)
+    doubts: dict[Relation, str] = field(default_factory=dict)
+    _newest: dict[tuple[int, int], _Newest] = field(default_factory=dict)
+    _named: dict[tuple[int, int, str], int] = field(default_factory=dict)
+
+    @classmethod
+    def find(cls, relations: Iterable[Relation], entries: Iterable[MirrorEntry], settings: Settings) -> Identities:
+        """Find the identities of relation versions, which come in stream order, behind what the ledger knows."""
+        found = cls()
+        for entry in sorted(entries, key=lambda entry: relation_of(entry.oid)):
+            columns = tuple((column.source, column.type.oid) for column in entry.shape.present)
+            newest = _Newest(relation_of(entry.oid), entry.source_name, columns)
+            found._newest[source_oid(entry.oid), former_tables(entry.oid)] = newest
+            found._named[source_oid(entry.oid), former_tables(entry.oid), entry.source_name] = newest.identity
+        for relation in relations:
+            found._add(relation, settings)
+        return found
+
+    def _add(self, relation: Relation, settings: Settings) -> None:
+        name, base = relation.qualified_name, (relation.oid, relation.formers)
+        newest = self._newest.get(base)
+        # A session sends versions again that are older than the newest table.
+        place = (*base, name)
+        identity = self._named.get(place)
+        if identity is None and newest is None:
+            identity = successor_of(relation.oid, relation.formers)
+        elif identity is None and newest is not None:
+            identity = self._next(relation, newest, settings)
+        assert identity is not None
+        self.of[relation] = self._named[place] = identity
+        if newest is None or identity >= newest.identity:
+            self._newest[base] = _Newest(identity, name, _columns(relation), _key(relation))
+
+    def _next(self, relation: Relation, newest: _Newest, settings: Settings) -> int:
+        """Return whose version one is that has another name than the newest table of its oid."""
+        name, schema = relation.qualified_name, relation.namespace or "pg_catalog"
+        own = settings.table(schema, relation.name)
+        forced = own is not None and own.said.get("on_recreate") == "replace"
+        if settings.options_of(schema, relation.name).on_recreate == "keep":
+            return newest.identity
+        is_renamed = newest.is_renamed(relation)
+        if not forced and is_renamed:
+            if {*dict(newest.columns)} != {*dict(_columns(relation))}:
+                self.doubts[relation] = (
+                    f"it has the oid of {newest.name}, but not the same columns: it is taken to be renamed. "
+                    f"{REUSED.format(name)}"
+                )
+            return newest.identity
+        if not forced:
+            self.doubts[relation] = (
+                f"it has the oid of {newest.name}, but other columns, or another key: it is taken for another table, "
+                f"and the rows of {newest.name} stay where they are. {REUSED.format(name)}"
+            )
+        return successor_of(newest.identity)
