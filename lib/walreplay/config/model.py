@@ -6,7 +6,7 @@ comes first (`inherited`).  `Narrowed` is a part of the tables or outputs: what 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
@@ -188,6 +188,8 @@ class TableSettings(TableOptions):
     exclude_columns: ColumnNames | None = None
     rename_columns: Annotated[dict[Name, Name], Field(min_length=1), AfterValidator(check_renames)] | None = None
     """Columns that were renamed at the source: the old name to the new one."""
+    not_renamed: ColumnNames | None = None
+    """Columns that never had another name, though their places would allow that."""
     column_mask_hash: ColumnNames | None = None
     """Columns whose values become salted hashes: see `walreplay.decode.masking`."""
     added_defaults: AddedDefaults | None = None
@@ -225,16 +227,20 @@ class TableSettings(TableOptions):
         given = self.added_defaults or {}
         return next((given[one] for one in (name, *sorted(same_columns(name, self.renames))) if one in given), None)
 
-    def wants_column(self, name: str) -> bool:
-        """Return whether a column is wanted, under whichever of its names it is listed."""
-        listed = self.include_columns or self.exclude_columns
-        if listed is None:
-            return True
-        return same_columns(name, self.renames).isdisjoint(listed) == (self.include_columns is None)
+    def wants_column(self, name: str, others: Collection[str] = ()) -> bool:
+        """Return whether a column is wanted, under whichever of its names it is listed.
 
-    def masks_column(self, name: str) -> bool:
+        Args:
+            others: names that it has had, or gets.  They leave it out, and include nothing.
+        """
+        names = same_columns(name, self.renames)
+        if self.include_columns is not None:
+            return not names.isdisjoint(self.include_columns)
+        return names.union(others).isdisjoint(self.exclude_columns or ())
+
+    def masks_column(self, name: str, others: Collection[str] = ()) -> bool:
         """Return whether a column is masked, under whichever of its names it is listed."""
-        return not same_columns(name, self.renames).isdisjoint(self.column_mask_hash or ())
+        return not same_columns(name, self.renames).union(others).isdisjoint(self.column_mask_hash or ())
 
     @model_validator(mode="after")
     def _agree(self) -> TableSettings:
@@ -291,6 +297,8 @@ class SourceOptions(TableOptions):
     """The schema of mirror tables whose entry under ``objects`` names none; None takes the source's."""
     skipped_operations: Operations = ()
     """Changes of these kinds are left out."""
+    announcements: Name | None = None
+    """The prefix of the logical messages with which the source announces its tables; None reads none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,8 +332,6 @@ class Settings(SourceOptions):
     """What goes into every masked column's hashes; it is shown nowhere."""
     infer_renames: bool = True
     """A column that stands under another name where one of its type was, between others, was renamed."""
-    announcements: Name | None = None
-    """The prefix of the logical messages with which the source announces its tables; None reads none."""
     ledger_keep_days: Annotated[int, Field(ge=1)] | None = None
     """Runs that ended so many days ago are forgotten by the ledger; None forgets none."""
     staging: Annotated[str, AfterValidator(check_folder)] | None = None

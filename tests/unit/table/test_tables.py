@@ -248,7 +248,7 @@ def test_masked_values_are_the_same_whatever_their_type():
 
 
 def test_left_out_columns_are_not_in_the_table():
-    settings = configured(table={"exclude_columns": ["secret"]})
+    settings = configured(table={"exclude_columns": ["secret"], "not_renamed": ["id", "note", "more"]})
     plan = one(relation("secret id* note"), relation("id* note secret more"), settings=settings)
     assert names(plan) == ["id", "note", "more"]
     # A column that is left out later is a dropped one.
