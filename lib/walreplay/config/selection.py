@@ -317,8 +317,9 @@ def _check_renamed_columns(
     seen = {column.name for version in earlier for column in version.columns}.union(known)
     perhaps = _perhaps_same(earlier[-1], relation)
     hidden = {column.name: key for pair in perhaps for column in pair if (key := columns.hidden_by(column)) is not None}
-    # A hidden column that may have been a hidden one needs no other explanation.
-    explained = {new.name for old, new in perhaps if old.name in hidden and new.name in hidden}
+    # A hidden column that may have been a hidden one that is gone needs no other explanation.
+    gone = hidden.keys() - {column.name for column in relation.columns}
+    explained = {new.name for old, new in perhaps if old.name in gone and new.name in hidden}
     pairs = [pair for pair in perhaps if columns.differ(*pair, seen) and pair[1].name not in explained]
     if not pairs:
         return
@@ -353,9 +354,14 @@ def _perhaps_same(before: Relation, after: Relation) -> Iterable[tuple[Column, C
     if 0 not in olds and [*olds] == sorted(olds) and all(map(number_of, after.columns)):
         return [(olds[number_of(column)], column) for column in after.columns if number_of(column) in olds]
     places = {column.name: n for n, column in enumerate(after.columns)}
-    common = [column.name for column in before.columns if column.name in places]
-    order = [places[name] for name in common]
-    firm = {name for n, name in enumerate(common) if max([-1, *order[:n]]) < order[n] <= min(order[n:])}
+    common = [(n, places[column.name]) for n, column in enumerate(before.columns) if column.name in places]
+    news = [new for _, new in common]
+    firm, last = set[str](), (-1, -1)
+    for n, (old, new) in enumerate(common):
+        # In front of a column there are never more than there were.
+        if max([-1, *news[:n]]) < new <= min(news[n:]) and new - last[1] <= old - last[0]:
+            firm.add(before.columns[old].name)
+            last = old, new
     gaps: list[dict[int, list[Column]]] = [{}, {}]
     for found, version in zip(gaps, (before, after), strict=True):
         count = 0
