@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import re
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import walreplay
+from support.fault_cases import FAULTS
 from support.postgres import chosen_versions, running_server
-from support.readers import collect
+from support.readers import collect, read
 from support.scenarios import (
     FILE_BY_FILE,
     ONE_RUN,
@@ -308,6 +311,37 @@ def test_what_is_hidden_stays_hidden_when_the_table_is_renamed(spark: SparkSessi
             (number, hashlib.sha256(f"{_SALT}{text}".encode()).hexdigest()) for number, text in ((1, "a@x"), (2, "b@x"))
         ]
         assert not [path for path in target.rglob("*.parquet") if b"@x" in path.read_bytes()]
+
+
+_RENAMED = FAULTS / "mask_follows_no_rename" / "captures"
+
+
+@pytest.mark.parametrize("name", ["phone", "mobile"])
+def test_a_mask_follows_an_announced_rename_and_without_announcements_the_run_is_refused(
+    spark: SparkSession, tmp_path: Path, name: str
+) -> None:
+    table = {"source_schema": "shop", "source_table": "customers", "column_mask_hash": [name]}
+    config = {"column_mask_salt": _SALT, "objects": [{"table": table}], "outputs": ["mirror", "history", "changelog"]}
+    with pytest.raises(ConfigError, match=r"shop\.customers: 'phone' may have been renamed to 'mobile'"):
+        walreplay.apply(spark, captures=_RENAMED, target=tmp_path / "refused", config=config)
+    assert mirror_tables(tmp_path / "refused") == {}
+    files = sorted(_RENAMED.iterdir())
+    captures = tmp_path / "captures"
+    captures.mkdir()
+    for runs in ([files[:1], files[1:]], [files]) if name == "phone" else [[files]]:
+        target = tmp_path / f"in {len(runs)}"
+        for run in runs:
+            for file in run:
+                shutil.copy(file, captures)
+            walreplay.apply(spark, captures=captures, target=target, config={**config, "announcements": "walreplay"})
+        shutil.rmtree(captures)
+        captures.mkdir()
+        for table_name in ("customers", "customers__history", "customers__changes"):
+            location = target / "shop" / table_name
+            columns = [column for column in read(location).column_names if column in ("phone", "mobile", "__before")]
+            found = [value for values in collect(location, *columns) for value in values if value is not None]
+            assert len(found) >= 23
+            assert all(re.fullmatch("[0-9a-f]{64}", str(value)) for value in found)
 
 
 def test_a_value_without_a_place_stops_the_run_before_anything_is_applied(
