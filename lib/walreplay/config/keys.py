@@ -249,8 +249,7 @@ _RESERVED: Final = {
     "owner": "who creates a table owns it; for another owner take a name of your own, such as data_owner",
     "location": "destination_schema and destination_table decide where a table lies",
     "provider": "tables are Delta's",
-    "external": "a catalog decides it by where the schema lies",
-    "is_managed_location": "a catalog decides it by where the schema lies",
+    **dict.fromkeys(("external", "is_managed_location"), "a catalog decides it by where the schema lies"),
     "comment": "a table's comment follows the source's own, if that is announced",
     "collation": "texts are compared by their bytes, as in PostgreSQL's C",
 }
@@ -276,10 +275,9 @@ def check_properties(properties: dict[str, str]) -> dict[str, str]:
     Names without ``delta.`` in front are the user's own, and mean nothing to Delta.
     """
     for name, value in properties.items():
-        if name.lower().startswith("spark.sql."):
-            raise ValueError(f"{name} may not be given: Spark keeps names in spark.sql for itself")
-        if name.lower() in _RESERVED:
-            raise ValueError(f"{name} may not be given: Spark keeps it for itself; {_RESERVED[name.lower()]}")
+        if name.lower() in _RESERVED or name.lower().startswith("spark.sql."):
+            instead = _RESERVED.get(name.lower(), "take a name without spark.sql")
+            raise ValueError(f"{name} may not be given: Spark keeps it for itself; {instead}")
         if not name.startswith(_DELTA):
             continue
         form = KNOWN.get(name)

@@ -6,7 +6,7 @@ comes first (`inherited`).  `Narrowed` is a part of the tables or outputs: what 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
@@ -227,20 +227,16 @@ class TableSettings(TableOptions):
         given = self.added_defaults or {}
         return next((given[one] for one in (name, *sorted(same_columns(name, self.renames))) if one in given), None)
 
-    def wants_column(self, name: str, others: Collection[str] = ()) -> bool:
-        """Return whether a column is wanted, under whichever of its names it is listed.
+    def wants_column(self, name: str) -> bool:
+        """Return whether a column is wanted, under whichever of its names it is listed."""
+        listed = self.include_columns or self.exclude_columns
+        if listed is None:
+            return True
+        return same_columns(name, self.renames).isdisjoint(listed) == (self.include_columns is None)
 
-        Args:
-            others: names that it has had, or gets.  They leave it out, and include nothing.
-        """
-        names = same_columns(name, self.renames)
-        if self.include_columns is not None:
-            return not names.isdisjoint(self.include_columns)
-        return names.union(others).isdisjoint(self.exclude_columns or ())
-
-    def masks_column(self, name: str, others: Collection[str] = ()) -> bool:
+    def masks_column(self, name: str) -> bool:
         """Return whether a column is masked, under whichever of its names it is listed."""
-        return not same_columns(name, self.renames).union(others).isdisjoint(self.column_mask_hash or ())
+        return not same_columns(name, self.renames).isdisjoint(self.column_mask_hash or ())
 
     @model_validator(mode="after")
     def _agree(self) -> TableSettings:

@@ -3,16 +3,12 @@
 Everything here is decided by names, before a row is read.  A name in the configuration that no version of the relation
 has ever had is an error: because of a typo, a column could be let through that should be left out or masked.  A name
 that only this version lacks, because it is older or newer, is a warning.
-
-A column that is left out or masked is so under every name that it has had, or gets, by announcements and by
-``rename_columns`` (`_ColumnNames`).  Where it is not known whether a hidden column and one that is seen are the same,
-the version is refused (`_check_renamed_columns`).
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -26,17 +22,16 @@ from walreplay.config import (
     TypeChangePolicy,
     same_columns,
 )
+from walreplay.config.hidden import HIDING, HiddenColumns, check_renamed
 from walreplay.config.keys import DELETED, HISTORY_COLUMNS, LOG_COLUMNS, SOURCE
 from walreplay.errors import ConfigError
 from walreplay.names import Output, RowKind, column_names
-from walreplay.protocol.messages import Column, Relation
+from walreplay.protocol.messages import Relation
 
 _CATALOG_NAMESPACE: Final = "pg_catalog"
 
 _NEAR: Final = (0.6, 1, 0.8)
 """From these ratios on schemas and tables have similar names; orders and order_items have not."""
-
-_HIDING: Final = ("include_columns", "exclude_columns", "column_mask_hash")
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,10 +205,10 @@ def select(
     clustering = table.cluster_by if output.rows is RowKind.CURRENT else ()  # others grow by commit
     tracked = _tracked(settings, table) if output.rows is RowKind.VERSION else None
     listed = _listed(table, [name for name in clustering if name not in metadata.names])
-    columns = _ColumnNames(table, history, announced or {})
+    columns = HiddenColumns(table, history, announced or {})
     warnings = _check_names(columns, listed, tracked, relation, history, known or {})
     warnings += _check_renamed(settings, relation, history, formerly)
-    _check_renamed_columns(columns, relation, history[: history.index(relation)], known or ())
+    check_renamed(columns, relation, history[: history.index(relation)], known or ())
     _check_key(columns, sent or relation)
     numbers = _wanted_columns(columns, relation)
     # Later versions may have renamed a column, which has the old name in this one.
@@ -251,130 +246,7 @@ def _listed(table: TableSettings, clustering: Sequence[str]) -> dict[str, Sequen
     }
 
 
-class _ColumnNames:
-    """The names that a table's columns have had, and get, as far as it is known which columns are the same.
-
-    Args:
-        versions: of its relation, in the stream's order.
-        announced: all names that a column has had, by its number.
-    """
-
-    def __init__(
-        self, table: TableSettings, versions: Sequence[Relation], announced: Mapping[int, Sequence[str]]
-    ) -> None:
-        self.table = table
-        columns = [column for version in versions for column in version.columns]
-        # What is older than the first announcement has the names by which that finds the columns.
-        self._firsts = {column.first: column.number for column in columns if column.first}
-        self._names = {number: set(names) for number, names in announced.items()}
-        for column in columns:
-            self._names.setdefault(self._number(column), set()).add(column.name)
-        self.ever = frozenset().union(*self._names.values())
-
-    def _number(self, column: Column) -> int:
-        return number_of(column) or self._firsts.get(column.name, 0)
-
-    def of(self, column: Column) -> frozenset[str]:
-        """Return all names of a column."""
-        number = self._number(column)
-        names = self._names[number] if number else {column.name}
-        return frozenset().union(*(same_columns(name, self.table.renames) for name in names))
-
-    def hidden_by(self, column: Column) -> str | None:
-        """Return the key of the configuration that a column is left out or masked by; None for one that is seen."""
-        names = self.of(column)
-        if not self.table.wants_column(column.name, names):
-            return "include_columns" if self.table.include_columns else "exclude_columns"
-        return "column_mask_hash" if self.table.masks_column(column.name, names) else None
-
-    def wants(self, column: Column) -> bool:
-        """Return whether a column is wanted, masked or not."""
-        return self.hidden_by(column) in (None, "column_mask_hash")
-
-    def differ(self, old: Column, new: Column, seen: Container[str]) -> bool:
-        """Return whether one of two columns is hidden and the other one is not, though they may be the same.
-
-        Args:
-            seen: the names of all columns that the table had before.
-        """
-        hidden_by, names = [self.hidden_by(column) for column in (old, new)], {old.name, new.name}
-        if len(names) < 2 or hidden_by.count(None) != 1 or not names.isdisjoint(self.table.not_renamed or ()):
-            return False
-        # What is listed is meant to be seen, whatever it was called; but not another one that gets its name.
-        return "include_columns" not in hidden_by or (hidden_by[1] is None and new.name in seen)
-
-
-def _check_renamed_columns(
-    columns: _ColumnNames, relation: Relation, earlier: Sequence[Relation], known: Iterable[str]
-) -> None:
-    """Refuse a version in which a hidden column may have got the name of one that is seen, or the other way round.
-
-    Raises:
-        ConfigError: naming both.
-    """
-    if not earlier or not any(getattr(columns.table, key) for key in _HIDING):
-        return
-    seen = {column.name for version in earlier for column in version.columns}.union(known)
-    perhaps = _perhaps_same(earlier[-1], relation)
-    hidden = {column.name: key for pair in perhaps for column in pair if (key := columns.hidden_by(column)) is not None}
-    # A hidden column that may have been a hidden one that is gone needs no other explanation.
-    gone = hidden.keys() - {column.name for column in relation.columns}
-    explained = {new.name for old, new in perhaps if old.name in gone and new.name in hidden}
-    pairs = [pair for pair in perhaps if columns.differ(*pair, seen) and pair[1].name not in explained]
-    if not pairs:
-        return
-    hidden = {name: key for name, key in hidden.items() if any(name in (old.name, new.name) for old, new in pairs)}
-    keys = " and ".join(dict.fromkeys(hidden.values()))
-    # A list of what is seen lacks what is hidden; any other list lacks what is seen.
-    lacking = [old if "include_columns" in hidden.values() or old.name not in hidden else new for old, new in pairs]
-    added = " or ".join(dict.fromkeys(repr(column.name) for column in lacking))
-    others = dict.fromkeys(new.name for old, new in pairs if old.name in hidden)
-    others |= dict.fromkeys(new.name for old, new in pairs if others.keys().isdisjoint((old.name, new.name)))
-    raise ConfigError(
-        f"{pairs[0][0].name!r} may have been renamed to {pairs[0][1].name!r}, and {keys} hides only one of them",
-        table=relation.qualified_name,
-        remedy=f"Nothing was applied; add {added} to {keys}, too, if it is the same column; or add "
-        f"not_renamed: [{', '.join(map(repr, others))}], if it is another one",
-    )
-
-
-def number_of(column: Column) -> int:
-    """Return a column's ``attnum``, as it is announced or described; 0 if it is not known."""
-    return column.number or column.described_number
-
-
-def _perhaps_same(before: Relation, after: Relation) -> Iterable[tuple[Column, Column]]:
-    """Return the columns of two versions that are the same, old and new, or may be, by their places.
-
-    PostgreSQL keeps the order of columns, and adds new ones at the end.  So names that keep their order divide the
-    others; and of these, the first new one may be any of the old ones, the next one any but the first, and so on.
-    """
-    firsts = {column.first: column.number for column in after.columns if not any(map(number_of, before.columns))}
-    olds = {number_of(column) or firsts.get(column.name, 0): column for column in before.columns}
-    if 0 not in olds and [*olds] == sorted(olds) and all(map(number_of, after.columns)):
-        return [(olds[number_of(column)], column) for column in after.columns if number_of(column) in olds]
-    places = {column.name: n for n, column in enumerate(after.columns)}
-    common = [(n, places[column.name]) for n, column in enumerate(before.columns) if column.name in places]
-    news = [new for _, new in common]
-    firm, last = set[str](), (-1, -1)
-    for n, (old, new) in enumerate(common):
-        # In front of a column there are never more than there were.
-        if max([-1, *news[:n]]) < new <= min(news[n:]) and new - last[1] <= old - last[0]:
-            firm.add(before.columns[old].name)
-            last = old, new
-    gaps: list[dict[int, list[Column]]] = [{}, {}]
-    for found, version in zip(gaps, (before, after), strict=True):
-        count = 0
-        for column in version.columns:
-            if column.name in firm:
-                count += 1
-            else:
-                found.setdefault(count, []).append(column)
-    both = sorted(gaps[0].keys() & gaps[1])
-    return [(old, new) for gap in both for n, old in enumerate(gaps[0][gap]) for new in gaps[1][gap][: n + 1]]
-
-
-def _wanted_columns(columns: _ColumnNames, relation: Relation) -> tuple[int, ...]:
+def _wanted_columns(columns: HiddenColumns, relation: Relation) -> tuple[int, ...]:
     """Return the numbers of the columns that are wanted of a relation; a relation may have none by itself."""
     numbers = tuple(n for n, column in enumerate(relation.columns) if columns.wants(column))
     if not numbers and relation.columns:
@@ -470,15 +342,17 @@ def unmatched_tables(settings: Settings, relations: Iterable[Relation], known: I
     Raises:
         ConfigError: it may be a typo for a table of which nothing else is said, and hides columns.
     """
-    names, listed = {relation.qualified_name for relation in relations}, {item.name for item in settings.objects}
-    told = []
+    names, told = {relation.qualified_name for relation in relations}, []
+    others = {name for name in names if settings.wants_table(*name.split(".", 1))} - {
+        one.name for one in settings.objects
+    }
     for item in settings.objects:
         if item.name in names.union(known):
             continue
         close = difflib.get_close_matches(item.name, names, n=1)
         problem = f"objects names {item.name}, which is none of the captures' tables"
-        hiding = [key for key in _HIDING if getattr(item.table, key)]
-        if hiding and (meant := next((name for name in names - listed if _is_near(item.name, name)), None)):
+        hiding = [key for key in HIDING if getattr(item.table, key)]
+        if hiding and (meant := next((name for name in others if _is_near(item.name, name)), None)):
             raise ConfigError(
                 f"{problem}, and hides columns by {' and '.join(hiding)}; the nearest is {meant}",
                 table=meant,
@@ -511,7 +385,7 @@ def _check_renamed(
         table = options.get(name)
         if table is None:
             continue
-        hiding = [key for key in _HIDING if getattr(table, key)]
+        hiding = [key for key in HIDING if getattr(table, key)]
         if hiding:
             raise ConfigError(
                 f"the table was called {name} before, and the configuration has its {' and '.join(hiding)} under that "
@@ -565,7 +439,7 @@ def _layout(
 
 
 def _check_names(
-    columns: _ColumnNames,
+    columns: HiddenColumns,
     listed: Mapping[str, Sequence[str]],
     tracked: Tracked | None,
     relation: Relation,
@@ -577,7 +451,7 @@ def _check_names(
     Args:
         tracked: columns that are followed under other names, too.
     """
-    table, here = columns.table, {name for column in relation.columns for name in columns.of(column)}
+    table, here = columns.table, {name for column in relation.columns for name in columns.names_of(column)}
     ever = {column.name: None for version in versions for column in version.columns} | dict.fromkeys(
         (*known, *columns.ever)
     )
@@ -615,7 +489,7 @@ def _unknown_column(key: str, name: str, relation: Relation, columns: Iterable[s
     )
 
 
-def _check_key(columns: _ColumnNames, relation: Relation) -> None:
+def _check_key(columns: HiddenColumns, relation: Relation) -> None:
     """Refuse a table without a column that tells its rows apart."""
     table, wanted = columns.table, {column.name: columns.wants(column) for column in relation.columns}
     for name in key_columns(relation, table.keys):

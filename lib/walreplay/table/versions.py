@@ -14,14 +14,8 @@ from typing import Final
 import pyarrow as pa
 
 from walreplay.config import Settings, same_columns
-from walreplay.config.selection import (
-    Selection,
-    check_destinations,
-    key_columns,
-    number_of,
-    select,
-    unmatched_tables,
-)
+from walreplay.config.hidden import attnum
+from walreplay.config.selection import Selection, check_destinations, key_columns, select, unmatched_tables
 from walreplay.decode.announcements import EnumLabels, Layout, Layouts
 from walreplay.decode.change_batch import column_types, type_names
 from walreplay.decode.masking import Shown, masked_type
@@ -326,7 +320,7 @@ class _Collected:
     def _check_left_out(self, relation: Relation, selection: Selection, entry: MirrorEntry) -> None:
         """Refuse to leave out a column that the table has values of, for a name that it did not have then."""
         table = self._settings.options_of(_schema(relation), relation.name)
-        left = {number for n, number in enumerate(map(number_of, relation.columns)) if n not in selection.columns}
+        left = {attnum(column) for n, column in enumerate(relation.columns) if n not in selection.columns}
         for column in entry.shape.present if table.exclude_columns else ():
             if column.known_number > 0 and column.known_number in left and table.wants_column(column.source):
                 raise ConfigError(

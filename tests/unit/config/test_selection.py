@@ -1,6 +1,5 @@
 import pickle
 import re
-from ast import literal_eval
 from dataclasses import replace
 
 import pytest
@@ -263,7 +262,7 @@ def test_of_two_columns_that_swap_their_names_both_are_hidden():
     # A list of what is seen would show the values of the other one.
     with pytest.raises(ConfigError, match=r"'phone' may have been renamed to 'note', and include_columns hides") as no:
         hidden({"include_columns": ["id", "note"]}, swapped, (OLD, swapped))
-    assert "add 'phone' to include_columns" in no.value.remedy
+    assert "add 'phone' to include_columns" in str(no.value)
     both = {"include_columns": ["id", "note", "phone"]}
     assert hidden(both, swapped, (OLD, swapped)) == (["id", "note", "phone"], [])
 
@@ -295,6 +294,25 @@ def test_rows_from_before_the_first_announcement_are_hidden_by_later_names():
             hidden({"column_mask_hash": [name]}, NEW, (before, NEW))
 
 
+def followed(said, versions, remedy):
+    """Return the configuration that a remedy leads to, step by step."""
+    for _ in versions[1].columns:
+        try:
+            hidden(said, versions[1], versions)
+        except ConfigError as refused:
+            name, key = re.search(remedy, refused.remedy).groups()
+            said = said | {key: [*said.get(key, []), name]}
+    return said
+
+
+def waived(said, versions):
+    return followed(said, versions, "or add '(.*)' to (not_renamed), if they are two")
+
+
+def added(said, versions):
+    return followed(said, versions, "; add '(.*)' to (.*), too, if they are one column")
+
+
 @pytest.mark.parametrize("key", ["exclude_columns", "column_mask_hash"])
 @pytest.mark.parametrize("name", ["phone", "mobile"])
 @pytest.mark.parametrize(
@@ -313,13 +331,9 @@ def test_without_announcements_a_hidden_column_that_may_have_been_renamed_stops_
         hidden({key: [name]}, versions[1], versions)
     assert refused.value.table == "shop.people"
     # Both remedies, word by word.
-    added, waived = re.search(r"add (.*) to .*not_renamed: \[(.*)\]", refused.value.remedy).groups()
     other = "phone" if name == "mobile" else "mobile"
-    assert repr(other) in added.split(" or ")
-    both = hidden({key: [name, other]}, versions[1], versions)
-    assert "mobile" not in both[0]
-    seen, _ = hidden({key: [name], "not_renamed": literal_eval(f"[{waived}]")}, versions[1], versions)
-    assert ("mobile" in seen) == (name == "phone")
+    assert "mobile" not in hidden({key: [name, other]}, versions[1], versions)[0]
+    assert ("mobile" in hidden(waived({key: [name]}, versions), versions[1], versions)[0]) == (name == "phone")
     # A rename that is configured needs neither.
     if "more" not in after:
         renamed = {key: [name], "rename_columns": {"phone": "mobile"}}
@@ -363,11 +377,10 @@ def test_what_places_prove_to_be_another_column_stops_nothing(before, after):
 def test_names_that_have_changed_places_may_be_those_of_other_columns(before, after):
     versions = relation(before), relation(after)
     for key in ("exclude_columns", "column_mask_hash"):
-        with pytest.raises(ConfigError, match="may have been renamed") as refused:
+        with pytest.raises(ConfigError, match="may have been renamed"):
             hidden({key: ["phone"]}, versions[1], versions)
-        waived = re.search(r"not_renamed: \[(.*)\]", refused.value.remedy)[1]
-        said = {key: ["phone"], "not_renamed": literal_eval(f"[{waived}]")}
-        assert "phone" not in hidden(said, versions[1], versions)[0]
+        assert "phone" not in hidden(waived({key: ["phone"]}, versions), versions[1], versions)[0]
+        assert not {*hidden(added({key: ["phone"]}, versions), versions[1], versions)[0]} & {"phone", "tel"}
     listed = [column.name for column in versions[0].columns if column.name != "phone"]
     if "tel" in after:
         # What is new is left out by such a list.
