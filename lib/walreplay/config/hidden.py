@@ -39,7 +39,9 @@ class HiddenColumns:
         self._names = {number: set(names) for number, names in announced.items()}
         for column in columns:
             self._names.setdefault(self._number(column), set()).add(column.name)
-        self.ever = frozenset().union(*self._names.values())
+        self.ever = dict.fromkeys(
+            [column.name for column in columns] + [one for of in announced.values() for one in of]
+        )
 
     def _number(self, column: Column) -> int:
         return attnum(column) or self._firsts.get(column.name, 0)
@@ -62,11 +64,7 @@ class HiddenColumns:
         return self.hidden_by(column) in (None, "column_mask_hash")
 
     def shows(self, old: Column, new: Column, seen: Container[str]) -> bool:
-        """Return whether only one of two columns is hidden, though they may be the same.
-
-        Args:
-            seen: the names of all columns that the table had before.
-        """
+        """Return whether only one of two columns is hidden, though they may be one; ``seen``: names that there were."""
         hidden_by, names = [self.hidden_by(column) for column in (old, new)], {old.name, new.name}
         if len(names) < 2 or hidden_by.count(None) != 1 or not names.isdisjoint(self.table.not_renamed or ()):
             return False
@@ -78,10 +76,6 @@ def check_renamed(
     columns: HiddenColumns, relation: Relation, earlier: Sequence[Relation], known: Iterable[str]
 ) -> None:
     """Refuse a version in which a hidden column may have got the name of one that is seen, or the other way round.
-
-    Args:
-        earlier: the versions before it.
-        known: the names of further columns that the table had.
 
     Raises:
         ConfigError: naming both.

@@ -247,13 +247,13 @@ _OURS: Final = ("delta.appendOnly", "delta.columnMapping.", "delta.feature.", "d
 
 _RESERVED: Final = {
     "owner": "who creates a table owns it; for another owner take a name of your own, such as data_owner",
-    "location": "destination_schema and destination_table decide where a table lies",
-    "provider": "tables are Delta's",
+    **dict.fromkeys(("location", "path"), "destination_schema and destination_table decide where a table lies"),
+    **dict.fromkeys(("provider", "table_type"), "tables are Delta's"),
     **dict.fromkeys(("external", "is_managed_location"), "a catalog decides it by where the schema lies"),
     "comment": "a table's comment follows the source's own, if that is announced",
     "collation": "texts are compared by their bytes, as in PostgreSQL's C",
 }
-"""What Spark keeps for itself (``CatalogV2Util.TABLE_RESERVED_PROPERTIES``), and what there is instead."""
+"""What Spark keeps for itself (``CatalogV2Util.TABLE_RESERVED_PROPERTIES``) or loses, and what there is instead."""
 
 
 def texts_of(value: Any) -> Any:

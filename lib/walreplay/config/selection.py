@@ -192,27 +192,23 @@ def select(
         announced: all names that a column has had, by its number.
 
     Raises:
-        ConfigError: the configuration names a column that the table never had, leaves out one that tells its rows
-            apart, or leaves none; or hides columns of it under a former name alone, or perhaps.
+        ConfigError: a column is named that never was, none is left, or not the key, or what is hidden may be seen.
     """
-    schema = relation.namespace or _CATALOG_NAMESPACE
-    if not settings.wants_table(schema, relation.name) or output not in settings.outputs_of(schema, relation.name):
+    place = relation.namespace or _CATALOG_NAMESPACE, relation.name
+    if not settings.wants_table(*place) or output not in settings.outputs_of(*place):
         return None
-    table = settings.options_of(schema, relation.name)
+    table = settings.options_of(*place)
     history = versions if relation in versions else (*versions, relation)
-    metadata = metadata_of(settings, output, soft_deletes=table.soft_deletes)
-    metadata = replace(metadata, share=_share(settings, table))
+    metadata = replace(metadata_of(settings, output, soft_deletes=table.soft_deletes), share=_share(settings, table))
     clustering = table.cluster_by if output.rows is RowKind.CURRENT else ()  # others grow by commit
     tracked = _tracked(settings, table) if output.rows is RowKind.VERSION else None
-    listed = _listed(table, [name for name in clustering if name not in metadata.names])
     columns = HiddenColumns(table, history, announced or {})
-    warnings = _check_names(columns, listed, tracked, relation, history, known or {})
+    warnings = _check_names(columns, _listed(table, clustering, metadata), tracked, relation, known or {})
     warnings += _check_renamed(settings, relation, history, formerly)
-    check_renamed(columns, relation, history[: history.index(relation)], known or ())
-    _check_key(columns, sent or relation)
-    numbers = _wanted_columns(columns, relation)
-    # Later versions may have renamed a column, which has the old name in this one.
-    targets = names_of(settings, table, history[: history.index(relation) + 1], known, output=output)
+    earlier = history[: history.index(relation)]  # later ones may have renamed a column, which has its old name here
+    check_renamed(columns, relation, earlier, known or ())
+    numbers = _wanted_columns(columns, relation, sent or relation)
+    targets = names_of(settings, table, (*earlier, relation), known, output=output)
     own = {name: targets[name] for name in (relation.columns[n].name for n in numbers)}
     return Selection(
         namespace=table.destination[0],
@@ -236,18 +232,19 @@ def select(
     )
 
 
-def _listed(table: TableSettings, clustering: Sequence[str]) -> dict[str, Sequence[str]]:
+def _listed(table: TableSettings, clustering: Sequence[str], metadata: MetadataNames) -> dict[str, Sequence[str]]:
     """Return the columns that keys of the configuration name, by key."""
     return {
         "include_columns": table.include_columns or (),
         "exclude_columns": table.exclude_columns or (),
         "column_mask_hash": table.column_mask_hash or (),
-        "cluster_by": clustering,
+        "cluster_by": [name for name in clustering if name not in metadata.names],
     }
 
 
-def _wanted_columns(columns: HiddenColumns, relation: Relation) -> tuple[int, ...]:
+def _wanted_columns(columns: HiddenColumns, relation: Relation, sent: Relation) -> tuple[int, ...]:
     """Return the numbers of the columns that are wanted of a relation; a relation may have none by itself."""
+    _check_key(columns, sent)
     numbers = tuple(n for n, column in enumerate(relation.columns) if columns.wants(column))
     if not numbers and relation.columns:
         raise ConfigError(
@@ -334,10 +331,7 @@ def check_destinations(found: Iterable[tuple[str, Selection]]) -> None:
 
 
 def unmatched_tables(settings: Settings, relations: Iterable[Relation], known: Iterable[str] = ()) -> list[str]:
-    """Name the tables under ``objects`` that match no relation: typos, or tables that are still to come.
-
-    Args:
-        known: the names of the tables that the ledger knows.
+    """Name the tables under ``objects`` that match no relation, and that the ledger does not know.
 
     Raises:
         ConfigError: it may be a typo for a table of which nothing else is said, and hides columns.
@@ -348,7 +342,7 @@ def unmatched_tables(settings: Settings, relations: Iterable[Relation], known: I
     }
     for item in settings.objects:
         if item.name in names.union(known):
-            continue
+            continue  # what is in neither may be a typo, or be still to come
         close = difflib.get_close_matches(item.name, names, n=1)
         problem = f"objects names {item.name}, which is none of the captures' tables"
         hiding = [key for key in HIDING if getattr(item.table, key)]
@@ -443,7 +437,6 @@ def _check_names(
     listed: Mapping[str, Sequence[str]],
     tracked: Tracked | None,
     relation: Relation,
-    versions: Iterable[Relation],
     known: Iterable[str],
 ) -> list[str]:
     """Compare the configured names with all columns that exist or have existed; give the warnings.
@@ -452,9 +445,7 @@ def _check_names(
         tracked: columns that are followed under other names, too.
     """
     table, here = columns.table, {name for column in relation.columns for name in columns.names_of(column)}
-    ever = {column.name: None for version in versions for column in version.columns} | dict.fromkeys(
-        (*known, *columns.ever)
-    )
+    ever = columns.ever | dict.fromkeys(known)
     warnings = []
     followed = {} if tracked is None or tracked.of_all_tables else {tracked.key: tracked.names}
     for key, names in (*listed.items(), *followed.items()):
