@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import re
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.parquet as pq
 import pytest
 
 import walreplay
+from support.extent import further
+from support.fault_cases import FAULTS
 from support.postgres import chosen_versions, running_server
-from support.readers import collect
+from support.readers import collect, read
 from support.scenarios import (
     FILE_BY_FILE,
     ONE_RUN,
@@ -308,6 +314,87 @@ def test_what_is_hidden_stays_hidden_when_the_table_is_renamed(spark: SparkSessi
             (number, hashlib.sha256(f"{_SALT}{text}".encode()).hexdigest()) for number, text in ((1, "a@x"), (2, "b@x"))
         ]
         assert not [path for path in target.rglob("*.parquet") if b"@x" in path.read_bytes()]
+
+
+_RENAMED = FAULTS / "mask_follows_no_rename" / "captures"
+
+
+@pytest.mark.parametrize("name", further(["mobile", "phone"], but=["mobile"]))
+def test_a_mask_follows_an_announced_rename_and_without_announcements_the_run_is_refused(
+    spark: SparkSession, tmp_path: Path, name: str
+) -> None:
+    table = {"source_schema": "shop", "source_table": "customers", "column_mask_hash": [name]}
+    config = {"column_mask_salt": _SALT, "objects": [{"table": table}], "outputs": ["mirror", "history", "changelog"]}
+    with pytest.raises(ConfigError, match=r"shop\.customers: 'phone' may have been renamed to 'mobile'"):
+        walreplay.apply(spark, captures=_RENAMED, target=tmp_path / "refused", config=config)
+    assert mirror_tables(tmp_path / "refused") == {}
+    files = sorted(_RENAMED.iterdir())
+    captures = tmp_path / "captures"
+    captures.mkdir()
+    for runs in ([files[:1], files[1:]], [files]) if name == "phone" else [[files]]:
+        target = tmp_path / f"in {len(runs)}"
+        for run in runs:
+            for file in run:
+                shutil.copy(file, captures)
+            walreplay.apply(spark, captures=captures, target=target, config={**config, "announcements": "walreplay"})
+        shutil.rmtree(captures)
+        captures.mkdir()
+        for table_name in ("customers", "customers__history", "customers__changes"):
+            location = target / "shop" / table_name
+            columns = [column for column in read(location).column_names if column in ("phone", "mobile", "__before")]
+            found = [value for values in collect(location, *columns) for value in values if value is not None]
+            assert len(found) >= 23
+            assert all(re.fullmatch("[0-9a-f]{64}", str(value)) for value in found)
+
+
+def _announced(version: m.Relation, lsn: int, *numbers: int) -> tuple[m.AnyMessage, m.Relation]:
+    columns = [
+        {"n": number, "name": column.name, "type": column.type_oid}
+        for number, column in zip(numbers, version.columns, strict=True)
+    ]
+    content = {"walreplay": 1, "oid": version.oid, "natts": 9, "columns": columns}
+    return m.Message(True, lsn, "walreplay", json.dumps(content).encode()), version
+
+
+@pytest.mark.parametrize("key", further(["column_mask_hash", "exclude_columns"], but=["column_mask_hash"]))
+def test_no_file_has_a_value_of_an_announced_column_that_is_hidden_under_another_name(
+    spark: SparkSession, tmp_path: Path, key: str
+) -> None:
+    def version(*names: str) -> m.Relation:
+        return relation(1, "t", dict.fromkeys(("id", *names), TEXT), "f")
+
+    def changes(at: int, *values: str) -> Sequence[m.AnyMessage]:
+        first, second = row(f"k{at}", *values), row(f"k{at}", *(f"{value}+" for value in values))
+        return m.Insert(1, first), m.Update(1, second, old=first), m.Insert(1, row(f"j{at}", *values))
+
+    mirror = SmallMirror(spark, tmp_path)
+    plain = version("phone", "note")
+    # Texts that are no numbers are rescued, under each name.
+    overrides = dict.fromkeys(("phone", "tel", "mobile"), "bigint")
+    said = {"source_schema": "s", "source_table": "t", key: ["phone"]}
+    said |= {} if key == "exclude_columns" else {"type_overrides": overrides}
+    config = {
+        "announcements": "walreplay",
+        "column_mask_salt": _SALT,
+        "outputs": ["mirror", "history", "changelog"],
+        "objects": [{"table": said}],
+    }
+    mirror.apply(*_announced(plain, 90, 1, 2, 3), *changes(1, "SECRET", "open"), **config)
+    mirror.write(*_announced(version("tel", "note"), 190, 1, 2, 3), *changes(2, "SECRET", "open"))
+    mirror.apply(*_announced(version("mobile", "note"), 290, 1, 2, 3), *changes(3, "SECRET", "open"), **config)
+    # The ledger alone has the listed name.
+    mirror.apply(*changes(4, "SECRET", "open"), **config)
+    # Another column gets it, and the hidden one goes.
+    mirror.apply(*_announced(version("note", "phone"), 490, 1, 3, 5), *changes(5, "open", "SECRET"), **config)
+    whole = tmp_path / "whole"
+    walreplay.apply(spark, captures=mirror.captures, target=whole, config=config)
+    for target in (Path(mirror.target), whole):
+        assert mirror_tables(target).keys() == {"s.t", "s.t__history", "s.t__changes"}
+        for path in target.rglob("*.parquet"):
+            assert "SECRET" not in str(pq.read_table(path).to_pylist()), path
+        assert sum("open" in str(values) for values in collect(target / "s" / "t", "note")) == 10
+        kept = [name for name in read(target / "s" / "t").column_names if not name.startswith("_")]
+        assert kept == (["id", "note"] if key == "exclude_columns" else ["id", "mobile", "note", "phone"])
 
 
 def test_a_value_without_a_place_stops_the_run_before_anything_is_applied(

@@ -11,6 +11,7 @@ import pytest
 from support.readers import READERS, rows_of
 from support.small_mirror import INT4, INT8, TEXT, SmallMirror, relation, row
 from support.truth import mirror_tables
+from walreplay.config import Settings
 from walreplay.errors import ConfigError
 from walreplay.protocol import messages as m
 
@@ -38,6 +39,15 @@ def _layout(mirror: SmallMirror, name: str) -> tuple[dict[str, str], list[str]]:
 
 def _config(own: dict[str, Any], **general: Any) -> dict[str, Any]:
     return {"objects": [{"table": {"source_schema": "s", "source_table": "t1", **own}}], **general}
+
+
+def test_what_this_spark_keeps_for_itself_is_refused_in_a_configuration(spark: SparkSession) -> None:
+    names = spark._jvm.org.apache.spark.sql.connector.catalog.CatalogV2Util.TABLE_RESERVED_PROPERTIES()  # type: ignore[union-attr]
+    reserved = names.mkString(" ").split()
+    assert {"owner", "location", "provider"} < {*reserved}
+    for name in reserved:
+        with pytest.raises(ConfigError, match=f"{name} may not be given"):
+            Settings.from_mapping({"table_properties": {name: "x"}})
 
 
 def test_a_table_has_what_the_configuration_wants_of_it(mirror: SmallMirror, tmp_path: Path) -> None:

@@ -122,11 +122,12 @@ def run_plan(
     truncated: Sequence[int] = (),
     before: Sequence[m.Relation] = (),
     target: Target = MIRROR,
+    layouts: Sequence[Layout] = (),
 ) -> RunPlan:
     """Plan a run whose changes come in this order."""
     settings = settings or Settings()
     changes = [item if isinstance(item, Used) else Used(item) for item in used]
-    catalogue = catalogue_of([item.relation for item in changes], settings, entries, before)
+    catalogue = catalogue_of([item.relation for item in changes], settings, entries, before, layouts)
     versions: dict[int, dict[int, StagedVersion]] = {}
     segments: dict[int, list[VersionSegment]] = {}
     uses: list[tuple[int, int | None]] = []

@@ -245,6 +245,17 @@ _OURS: Final = ("delta.appendOnly", "delta.columnMapping.", "delta.feature.", "d
 """What a mirror could not be kept by, or walreplay sets by itself, begins so."""
 
 
+_RESERVED: Final = {
+    "owner": "who creates a table owns it; for another owner take a name of your own, such as data_owner",
+    **dict.fromkeys(("location", "path"), "destination_schema and destination_table decide where a table lies"),
+    **dict.fromkeys(("provider", "table_type"), "tables are Delta's"),
+    **dict.fromkeys(("external", "is_managed_location"), "a catalog decides it by where the schema lies"),
+    "comment": "a table's comment follows the source's own, if that is announced",
+    "collation": "texts are compared by their bytes, as in PostgreSQL's C",
+}
+"""What Spark keeps for itself (``CatalogV2Util.TABLE_RESERVED_PROPERTIES``) or loses, and what there is instead."""
+
+
 def texts_of(value: Any) -> Any:
     """Return a property's text for values that YAML reads as a boolean or a number, such as true and 10."""
     if not isinstance(value, Mapping):
@@ -264,6 +275,9 @@ def check_properties(properties: dict[str, str]) -> dict[str, str]:
     Names without ``delta.`` in front are the user's own, and mean nothing to Delta.
     """
     for name, value in properties.items():
+        if name.lower() in _RESERVED or name.lower().startswith("spark.sql."):
+            instead = _RESERVED.get(name.lower(), "take a name without spark.sql")
+            raise ValueError(f"{name} may not be given: Spark keeps it for itself; {instead}")
         if not name.startswith(_DELTA):
             continue
         form = KNOWN.get(name)

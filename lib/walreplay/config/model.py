@@ -188,6 +188,8 @@ class TableSettings(TableOptions):
     exclude_columns: ColumnNames | None = None
     rename_columns: Annotated[dict[Name, Name], Field(min_length=1), AfterValidator(check_renames)] | None = None
     """Columns that were renamed at the source: the old name to the new one."""
+    not_renamed: ColumnNames | None = None
+    """Columns that never had another name, though their places would allow that."""
     column_mask_hash: ColumnNames | None = None
     """Columns whose values become salted hashes: see `walreplay.decode.masking`."""
     added_defaults: AddedDefaults | None = None
@@ -291,6 +293,8 @@ class SourceOptions(TableOptions):
     """The schema of mirror tables whose entry under ``objects`` names none; None takes the source's."""
     skipped_operations: Operations = ()
     """Changes of these kinds are left out."""
+    announcements: Name | None = None
+    """The prefix of the logical messages with which the source announces its tables; None reads none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,8 +328,6 @@ class Settings(SourceOptions):
     """What goes into every masked column's hashes; it is shown nowhere."""
     infer_renames: bool = True
     """A column that stands under another name where one of its type was, between others, was renamed."""
-    announcements: Name | None = None
-    """The prefix of the logical messages with which the source announces its tables; None reads none."""
     ledger_keep_days: Annotated[int, Field(ge=1)] | None = None
     """Runs that ended so many days ago are forgotten by the ledger; None forgets none."""
     staging: Annotated[str, AfterValidator(check_folder)] | None = None

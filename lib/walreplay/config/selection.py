@@ -22,12 +22,16 @@ from walreplay.config import (
     TypeChangePolicy,
     same_columns,
 )
+from walreplay.config.hidden import HIDING, HiddenColumns, check_renamed
 from walreplay.config.keys import DELETED, HISTORY_COLUMNS, LOG_COLUMNS, SOURCE
 from walreplay.errors import ConfigError
 from walreplay.names import Output, RowKind, column_names
 from walreplay.protocol.messages import Relation
 
 _CATALOG_NAMESPACE: Final = "pg_catalog"
+
+_NEAR: Final = (0.6, 1, 0.8)
+"""From these ratios on schemas and tables have similar names; orders and order_items have not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +178,7 @@ def select(
     sent: Relation | None = None,
     output: Output = Output.MIRROR,
     formerly: str | None = None,
+    announced: Mapping[int, Sequence[str]] | None = None,
 ) -> Selection | None:
     """Return what is wanted of a relation's version; None if the table is not wanted.
 
@@ -184,27 +189,26 @@ def select(
         known: the target names of source columns that were given before (`names_of`), where they are kept.
         sent: the relation with the replica identity that its old rows are really sent by, if that is another.
         formerly: what the table was called in the run before, as ``schema.table``; None if it was not there.
+        announced: all names that a column has had, by its number.
 
     Raises:
-        ConfigError: the configuration names a column that the table never had, leaves out one that tells its rows
-            apart, or leaves none; or hides columns of it under a former name alone.
+        ConfigError: a column is named that never was, none is left, or not the key, or what is hidden may be seen.
     """
-    schema = relation.namespace or _CATALOG_NAMESPACE
-    if not settings.wants_table(schema, relation.name) or output not in settings.outputs_of(schema, relation.name):
+    place = relation.namespace or _CATALOG_NAMESPACE, relation.name
+    if not settings.wants_table(*place) or output not in settings.outputs_of(*place):
         return None
-    table = settings.options_of(schema, relation.name)
+    table = settings.options_of(*place)
     history = versions if relation in versions else (*versions, relation)
-    metadata = metadata_of(settings, output, soft_deletes=table.soft_deletes)
-    metadata = replace(metadata, share=_share(settings, table))
+    metadata = replace(metadata_of(settings, output, soft_deletes=table.soft_deletes), share=_share(settings, table))
     clustering = table.cluster_by if output.rows is RowKind.CURRENT else ()  # others grow by commit
     tracked = _tracked(settings, table) if output.rows is RowKind.VERSION else None
-    listed = _listed(table, [name for name in clustering if name not in metadata.names])
-    warnings = _check_names(table, listed, tracked, relation, history, known or {})
+    columns = HiddenColumns(table, history, announced or {})
+    warnings = _check_names(columns, _listed(table, clustering, metadata), tracked, relation, known or {})
     warnings += _check_renamed(settings, relation, history, formerly)
-    _check_key(table, sent or relation)
-    numbers = _wanted_columns(table, relation)
-    # Later versions may have renamed a column, which has the old name in this one.
-    targets = names_of(settings, table, history[: history.index(relation) + 1], known, output=output)
+    earlier = history[: history.index(relation)]  # later ones may have renamed a column, which has its old name here
+    check_renamed(columns, relation, earlier, known or ())
+    numbers = _wanted_columns(columns, relation, sent or relation)
+    targets = names_of(settings, table, (*earlier, relation), known, output=output)
     own = {name: targets[name] for name in (relation.columns[n].name for n in numbers)}
     return Selection(
         namespace=table.destination[0],
@@ -212,7 +216,7 @@ def select(
         columns=numbers,
         sources=tuple(own),
         names=tuple(own.values()),
-        masked=tuple(n for n in numbers if table.masks_column(relation.columns[n].name)),
+        masked=tuple(n for n in numbers if columns.hidden_by(relation.columns[n])),
         renames=table.renames,
         metadata=metadata,
         on_type_change=table.on_type_change,
@@ -228,19 +232,20 @@ def select(
     )
 
 
-def _listed(table: TableSettings, clustering: Sequence[str]) -> dict[str, Sequence[str]]:
+def _listed(table: TableSettings, clustering: Sequence[str], metadata: MetadataNames) -> dict[str, Sequence[str]]:
     """Return the columns that keys of the configuration name, by key."""
     return {
         "include_columns": table.include_columns or (),
         "exclude_columns": table.exclude_columns or (),
         "column_mask_hash": table.column_mask_hash or (),
-        "cluster_by": clustering,
+        "cluster_by": [name for name in clustering if name not in metadata.names],
     }
 
 
-def _wanted_columns(table: TableSettings, relation: Relation) -> tuple[int, ...]:
+def _wanted_columns(columns: HiddenColumns, relation: Relation, sent: Relation) -> tuple[int, ...]:
     """Return the numbers of the columns that are wanted of a relation; a relation may have none by itself."""
-    numbers = tuple(n for n, column in enumerate(relation.columns) if table.wants_column(column.name))
+    _check_key(columns, sent)
+    numbers = tuple(n for n, column in enumerate(relation.columns) if columns.wants(column))
     if not numbers and relation.columns:
         raise ConfigError(
             "no column is left of the table",
@@ -325,16 +330,36 @@ def check_destinations(found: Iterable[tuple[str, Selection]]) -> None:
             )
 
 
-def unmatched_tables(settings: Settings, relations: Iterable[Relation]) -> list[str]:
-    """Name the tables under ``objects`` that match no relation: typos, or tables that are still to come."""
-    names = {relation.qualified_name for relation in relations}
-    told = []
+def unmatched_tables(settings: Settings, relations: Iterable[Relation], known: Iterable[str] = ()) -> list[str]:
+    """Name the tables under ``objects`` that match no relation, and that the ledger does not know.
+
+    Raises:
+        ConfigError: it may be a typo for a table of which nothing else is said, and hides columns.
+    """
+    names, told = {relation.qualified_name for relation in relations}, []
+    others = {name for name in names if settings.wants_table(*name.split(".", 1))} - {
+        one.name for one in settings.objects
+    }
     for item in settings.objects:
-        if item.name not in names:
-            close = difflib.get_close_matches(item.name, names, n=1)
-            nearest = f"; the nearest is {close[0]}" if close else ""
-            told.append(f"objects names {item.name}, which is none of the captures' tables{nearest}")
+        if item.name in names.union(known):
+            continue  # what is in neither may be a typo, or be still to come
+        close = difflib.get_close_matches(item.name, names, n=1)
+        problem = f"objects names {item.name}, which is none of the captures' tables"
+        hiding = [key for key in HIDING if getattr(item.table, key)]
+        if hiding and (meant := next((name for name in others if _is_near(item.name, name)), None)):
+            raise ConfigError(
+                f"{problem}, and hides columns by {' and '.join(hiding)}; the nearest is {meant}",
+                table=meant,
+                remedy=f"Nothing was applied; correct the name; or name {meant} under objects, too, with nothing else",
+            )
+        told.append(problem + (f"; the nearest is {close[0]}" if close else ""))
     return told
+
+
+def _is_near(name: str, other: str) -> bool:
+    """Return whether a name (``schema.table``) may be a typo for another one, in each of its parts."""
+    parts = zip(name.lower().partition("."), other.lower().partition("."), _NEAR, strict=True)
+    return all(difflib.SequenceMatcher(None, one, two).ratio() >= ratio for one, two, ratio in parts)
 
 
 def _check_renamed(
@@ -354,7 +379,7 @@ def _check_renamed(
         table = options.get(name)
         if table is None:
             continue
-        hiding = [key for key in ("include_columns", "exclude_columns", "column_mask_hash") if getattr(table, key)]
+        hiding = [key for key in HIDING if getattr(table, key)]
         if hiding:
             raise ConfigError(
                 f"the table was called {name} before, and the configuration has its {' and '.join(hiding)} under that "
@@ -408,11 +433,10 @@ def _layout(
 
 
 def _check_names(
-    table: TableSettings,
-    columns: Mapping[str, Sequence[str]],
+    columns: HiddenColumns,
+    listed: Mapping[str, Sequence[str]],
     tracked: Tracked | None,
     relation: Relation,
-    versions: Iterable[Relation],
     known: Iterable[str],
 ) -> list[str]:
     """Compare the configured names with all columns that exist or have existed; give the warnings.
@@ -420,16 +444,16 @@ def _check_names(
     Args:
         tracked: columns that are followed under other names, too.
     """
-    here = {column.name: None for column in relation.columns}
-    ever = {column.name: None for version in versions for column in version.columns} | dict.fromkeys(known)
+    table, here = columns.table, {name for column in relation.columns for name in columns.names_of(column)}
+    ever = columns.ever | dict.fromkeys(known)
     warnings = []
     followed = {} if tracked is None or tracked.of_all_tables else {tracked.key: tracked.names}
-    for key, names in (*columns.items(), *followed.items()):
+    for key, names in (*listed.items(), *followed.items()):
         for name in names:
             same = same_columns(name, table.renames)
             if same.isdisjoint(ever):
                 raise _unknown_column(key, name, relation, ever)
-            if same.isdisjoint(here) and key in columns:
+            if same.isdisjoint(here) and key in listed:
                 warnings.append(
                     f"{key} names {name!r}, which the table has in another version, but not in this one; if it was "
                     "renamed at the source, say so in rename_columns"
@@ -456,10 +480,11 @@ def _unknown_column(key: str, name: str, relation: Relation, columns: Iterable[s
     )
 
 
-def _check_key(table: TableSettings, relation: Relation) -> None:
+def _check_key(columns: HiddenColumns, relation: Relation) -> None:
     """Refuse a table without a column that tells its rows apart."""
+    table, wanted = columns.table, {column.name: columns.wants(column) for column in relation.columns}
     for name in key_columns(relation, table.keys):
-        if not table.wants_column(name):
+        if not wanted.get(name, True):
             remedy = (
                 f"Add {name!r} to include_columns" if table.include_columns else f"Take {name!r} out of exclude_columns"
             )

@@ -161,6 +161,7 @@ class Layout:
         is_unlogged: its rows are not sent.
         reason: why it is rewritten behind this, by bits (`_BY_DEFAULT`, `_BY_TYPE`); 0 if it is not.
         by_expression: values of columns may be made by an expression then, and not by a cast alone.
+        names: all names that each column has had, by its number, the oldest first; also those of dropped columns.
     """
 
     oid: int
@@ -179,6 +180,7 @@ class Layout:
     is_unlogged: bool = False
     reason: int = 0
     by_expression: bool = False
+    names: tuple[tuple[int, tuple[str, ...]], ...] = ()
 
 
 def following(layout: Layout, known: Layout | None, shown: m.Relation | None) -> Layout:
@@ -198,7 +200,8 @@ def following(layout: Layout, known: Layout | None, shown: m.Relation | None) ->
             replace(one, first=firsts.get(one.number, ""), rewritten=layout.lsn if _is_in_doubt(layout, one) else 0)
             for one in layout.columns
         ]
-        return replace(layout, columns=tuple(columns))
+        names = _all_names(columns, {number: (first,) for number, first in firsts.items()})
+        return replace(layout, columns=tuple(columns), names=names)
     before = {one.number: one for one in known.columns}
     columns = []
     for one in layout.columns:
@@ -211,7 +214,14 @@ def following(layout: Layout, known: Layout | None, shown: m.Relation | None) ->
         if _loses_values(layout, one, old):
             missing, rewritten = None, layout.lsn
         columns.append(replace(one, missing=missing, first=first, rewritten=rewritten))
-    return replace(layout, columns=tuple(columns))
+    return replace(layout, columns=tuple(columns), names=_all_names(columns, dict(known.names)))
+
+
+def _all_names(
+    columns: Iterable[LayoutColumn], before: dict[int, tuple[str, ...]]
+) -> tuple[tuple[int, tuple[str, ...]], ...]:
+    added = {one.number: tuple(dict.fromkeys((*before.get(one.number, ()), one.name))) for one in columns}
+    return tuple((before | added).items())
 
 
 def _firsts(layout: Layout, shown: m.Relation | None) -> dict[int, str]:

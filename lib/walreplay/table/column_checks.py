@@ -53,7 +53,8 @@ def check_marks(evolution: Evolution, name: str, before: MirrorEntry | None) -> 
                 f"the column {column.source!r} is {'' if masks[-1] else 'no longer '}masked now, but the table has its "
                 f"values {'as they are' if masks[-1] else 'masked'}",
                 table=name,
-                remedy=f"Nothing was applied; set column_mask_hash as it was, or {made_again(before)}",
+                remedy=f"Nothing was applied; set column_mask_hash as it was, or name the column under each of its "
+                f"names ({', '.join(dict.fromkeys((*column.was, column.source)))}), and {made_again(before)}",
             )
 
 

@@ -14,6 +14,7 @@ from typing import Final
 import pyarrow as pa
 
 from walreplay.config import Settings, same_columns
+from walreplay.config.hidden import attnum
 from walreplay.config.selection import Selection, check_destinations, key_columns, select, unmatched_tables
 from walreplay.decode.announcements import EnumLabels, Layout, Layouts
 from walreplay.decode.change_batch import column_types, type_names
@@ -30,7 +31,7 @@ from walreplay.protocol.messages import Column, Relation
 from walreplay.spark.workers.decode import Assigned, Assignment
 from walreplay.stream.plan import Plan
 from walreplay.table.identities import Identities
-from walreplay.table.registry import MirrorEntry
+from walreplay.table.registry import MirrorEntry, made_again
 from walreplay.types.base import ColumnType, Label
 from walreplay.types.families import BOOLEAN, keeps_values_apart
 
@@ -201,7 +202,8 @@ class Catalogue:
         for number, relation in enumerate(plan.relations):
             for output in Output:
                 found.add(number, relation, output)
-        found.warnings.update(dict.fromkeys(unmatched_tables(settings, plan.relations)))
+        names = [entry.source_name for entry in entries]
+        found.warnings.update(dict.fromkeys(unmatched_tables(settings, plan.relations, names)))
         versions = {relation: tuple(of_outputs) for relation, of_outputs in found.versions.items()}
         ends = {item.oid: item.lsn for item in plan.truncates}
         filled = frozenset(oid for oid, base_lsn in bases if ends.get(source_oid(oid), base_lsn) < base_lsn)
@@ -246,6 +248,7 @@ class _Collected:
             self._histories.setdefault(identities.of[relation], []).append(relation)
         self._identities = identities
         self._tables = {identity: number for number, identity in enumerate(self._histories)}
+        self._in_force = {relation.oid for relation in plan.before}
         self._needed = {*plan.announced, *plan.versions}
         self._partitions: dict[int, dict[Relation, None]] = {}
         for partition in plan.partitions:
@@ -274,18 +277,27 @@ class _Collected:
             return None
         sent = as_sent(relation, tuple(self._partitions.get(relation.oid, ())))
         identity = self._identities.of[relation]
-        entry = self._known.get(output.oid_of(identity))
+        entry, history = self._known.get(output.oid_of(identity)), self._histories[identity]
+        layouts = self._layouts.of([relation.oid])
+        layout = next((one for one in layouts if one.formers == relation.formers and not one.is_dropped), None)
+        if entry is not None and relation.oid not in self._in_force:
+            # Its rows were loaded.
+            columns = (Column(name, 0, -1, False) for name, _ in entry.names)
+            history = [replace(relation, columns=tuple(columns)), *history]
         selection = select(
             self._settings,
             relation,
-            self._histories[identity],
+            history,
             known=None if entry is None else dict(entry.names),
             sent=sent.relation,
             output=output,
             formerly=None if entry is None else entry.source_name,
+            announced=None if layout is None else dict(layout.names),
         )
         if selection is None:
             return None
+        if entry is not None:
+            self._check_left_out(relation, selection, entry)
         is_mirror = output.rows is RowKind.CURRENT
         if not selection.columns and not (is_mirror and selection.metadata.names):
             told = _NOTHING if is_mirror else f"the table has no columns: nothing is written to its {output.label}"
@@ -293,8 +305,6 @@ class _Collected:
             return None
         options = self._settings.type_options(_schema(relation), relation.name)
         resolved = tuple(column_types(relation, self._types, options))
-        layouts = self._layouts.of([relation.oid])
-        layout = next((one for one in layouts if one.formers == relation.formers and not one.is_dropped), None)
         version = Version(
             number * COUNT + output.number,
             self._tables[identity] * COUNT + output.number,
@@ -319,6 +329,19 @@ class _Collected:
             base = max(base, -1 if entry is None or entry.base_lsn is None else entry.base_lsn)
         # Where all that the run has comes later, nothing has to be looked at.
         return replace(version, floor=base) if base > self._after_lsn + 1 else version
+
+    def _check_left_out(self, relation: Relation, selection: Selection, entry: MirrorEntry) -> None:
+        """Refuse to leave out a column that the table has values of, for a name that it did not have then."""
+        table = self._settings.options_of(_schema(relation), relation.name)
+        left = {attnum(column) for n, column in enumerate(relation.columns) if n not in selection.columns}
+        for column in entry.shape.present if table.exclude_columns else ():
+            if column.known_number > 0 and column.known_number in left and table.wants_column(column.source):
+                raise ConfigError(
+                    f"exclude_columns leaves out the column {column.source!r}, which has another name now, but the "
+                    "table has its values",
+                    table=relation.qualified_name,
+                    remedy=f"Nothing was applied; add {column.source!r} to exclude_columns, and {made_again(entry)}",
+                )
 
     def _columns(
         self, relation: Relation, selection: Selection, types: Sequence[ColumnType], said: list[str], as_sent: bool
@@ -427,7 +450,7 @@ def _identified(version: Version, sent: Sent, settings: Settings, *, has_gaps: b
         claims=sent.claims and identity.mode is Mode.KEYED,
     )
     if selection.soft_deletes:
-        if identity.mode is Mode.MULTISET:
+        if identity.mode is not Mode.KEYED:
             raise ConfigError(
                 "soft deletes need a key, and the table has none",
                 table=relation.qualified_name,

@@ -1,4 +1,6 @@
 import pickle
+import re
+from dataclasses import replace
 
 import pytest
 
@@ -215,6 +217,206 @@ def test_two_tables_cannot_have_one_destination():
     with pytest.raises(ConfigError, match=r"shop\.people and shop\.staff have the same destination, shop\.staff"):
         check_destinations([(one.qualified_name, select(given, one)) for one in (people, staff)])
     check_destinations([(people.qualified_name, select(given, one)) for one in (people, relation("id*"))])
+
+
+def numbered(columns, **given):
+    """Make a version of `people` whose columns are announced, as in ``id:1 mail:2``."""
+    found = relation(" ".join(part.partition(":")[0] for part in columns.split()), **given)
+    numbers = (int(part.partition(":")[2]) for part in columns.split())
+    return replace(found, columns=tuple(replace(c, number=n) for c, n in zip(found.columns, numbers, strict=True)))
+
+
+def hidden(said, of, versions=(), **more):
+    """Return the names of the columns that are seen, and of those that are masked."""
+    found = select(settings(said), of, versions, **more)
+    names = [of.columns[n].name for n in found.columns]
+    masked = [of.columns[n].name for n in found.masked]
+    return [name for name in names if name not in masked], masked
+
+
+OLD, NEW = numbered("id*:1 phone:2 note:3"), numbered("id*:1 mobile:2 note:3")
+
+
+@pytest.mark.parametrize("name", ["phone", "mobile"])
+def test_an_announced_column_is_hidden_under_each_of_its_names_whichever_is_listed(name):
+    for of in (OLD, NEW):
+        other = of.columns[1].name
+        assert hidden({"column_mask_hash": [name]}, of, (OLD, NEW)) == (["id", "note"], [other])
+        assert hidden({"exclude_columns": [name]}, of, (OLD, NEW)) == (["id", "note"], [])
+    assert not select(settings({"exclude_columns": [name]}), NEW, (OLD, NEW)).warnings
+
+
+def test_a_column_is_hidden_by_names_that_were_announced_in_earlier_runs():
+    names = {1: ("id",), 2: ("phone", "tel", "mobile"), 3: ("note",)}
+    for name in names[2]:
+        assert hidden({"column_mask_hash": [name]}, NEW, (NEW,), announced=names) == (["id", "note"], ["mobile"])
+        assert hidden({"exclude_columns": [name]}, NEW, (NEW,), announced=names) == (["id", "note"], [])
+
+
+def test_of_two_columns_that_swap_their_names_both_are_hidden():
+    swapped = numbered("id*:1 note:2 phone:3")
+    for of in (OLD, swapped):
+        assert hidden({"exclude_columns": ["phone"]}, of, (OLD, swapped)) == (["id"], [])
+        seen, masked = hidden({"column_mask_hash": ["phone"]}, of, (OLD, swapped))
+        assert (seen, sorted(masked)) == (["id"], ["note", "phone"])
+    # A list of what is seen would show the values of the other one.
+    with pytest.raises(ConfigError, match=r"'phone' may have been renamed to 'note', and include_columns hides") as no:
+        hidden({"include_columns": ["id", "note"]}, swapped, (OLD, swapped))
+    assert "add 'phone' to include_columns" in str(no.value)
+    both = {"include_columns": ["id", "note", "phone"]}
+    assert hidden(both, swapped, (OLD, swapped)) == (["id", "note", "phone"], [])
+
+
+def test_a_hidden_column_that_takes_the_listed_name_of_one_that_is_gone_is_not_shown():
+    gone, taken = numbered("id*:1 secret:3"), numbered("id*:1 note:3")
+    listed = {"include_columns": ["id", "note"]}
+    with pytest.raises(ConfigError, match="'secret' may have been renamed to 'note'"):
+        hidden(listed, taken, (gone, taken), known={"id": "id", "note": "note", "secret": "secret"})
+    # A name that is listed for what it is now is meant.
+    assert hidden(listed, taken, (gone, taken), known={"id": "id", "secret": "secret"}) == (["id", "note"], [])
+
+
+def test_an_announced_column_that_comes_under_a_hidden_name_is_hidden_and_others_are_not():
+    again = numbered("id*:1 note:3 phone:5 more:6")
+    assert hidden({"column_mask_hash": ["phone"]}, again, (OLD, again)) == (["id", "note", "more"], ["phone"])
+    assert hidden({"exclude_columns": ["phone"]}, again, (OLD, again)) == (["id", "note", "more"], [])
+
+
+def test_rows_from_before_the_first_announcement_are_hidden_by_later_names():
+    before = relation("id* phone note")
+    columns = tuple(replace(c, first=c.name if c.name != "mobile" else "phone") for c in NEW.columns)
+    after = replace(NEW, columns=columns)
+    assert hidden({"column_mask_hash": ["mobile"]}, before, (before, after)) == (["id", "note"], ["phone"])
+    assert hidden({"exclude_columns": ["phone"]}, after, (before, after)) == (["id", "note"], [])
+    # If it is not known which of them they were, it is as without announcements.
+    for name in ("mobile", "phone"):
+        with pytest.raises(ConfigError, match="'phone' may have been renamed to 'mobile'"):
+            hidden({"column_mask_hash": [name]}, NEW, (before, NEW))
+
+
+def followed(said, versions, remedy):
+    """Return the configuration that a remedy leads to, step by step."""
+    for _ in versions[1].columns:
+        try:
+            hidden(said, versions[1], versions)
+        except ConfigError as refused:
+            name, key = re.search(remedy, refused.remedy).groups()
+            said = said | {key: [*said.get(key, []), name]}
+    return said
+
+
+def waived(said, versions):
+    return followed(said, versions, "or add '(.*)' to (not_renamed), if they are two")
+
+
+def added(said, versions):
+    return followed(said, versions, "; add '(.*)' to (.*), too, if they are one column")
+
+
+@pytest.mark.parametrize("key", ["exclude_columns", "column_mask_hash"])
+@pytest.mark.parametrize("name", ["phone", "mobile"])
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("id* phone", "id* mobile"),
+        ("id* phone note", "id* mobile note"),
+        ("id* phone note", "id* mobile note more"),
+        ("id* note phone", "id* note mobile more"),
+        ("id* phone note", "id* mobile more"),
+    ],
+)
+def test_without_announcements_a_hidden_column_that_may_have_been_renamed_stops_the_run(key, name, before, after):
+    versions = relation(before), relation(after)
+    with pytest.raises(ConfigError, match=f"may have been renamed to '[a-z]+', and {key} hides only") as refused:
+        hidden({key: [name]}, versions[1], versions)
+    assert refused.value.table == "shop.people"
+    # Both remedies, word by word.
+    other = "phone" if name == "mobile" else "mobile"
+    assert "mobile" not in hidden({key: [name, other]}, versions[1], versions)[0]
+    assert ("mobile" in hidden(waived({key: [name]}, versions), versions[1], versions)[0]) == (name == "phone")
+    # A rename that is configured needs neither.
+    if "more" not in after:
+        renamed = {key: [name], "rename_columns": {"phone": "mobile"}}
+        assert "mobile" not in hidden(renamed, versions[1], versions)[0]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("id* phone note", "id* note"),
+        ("id* phone note", "id* note more"),
+        ("id* phone note", "id* phone note more"),
+        ("id* phone note", "id* phone"),
+        ("id* phone note", "id* phone more"),
+        ("id* note phone", "id* more phone"),
+        ("id* note", "id* note phone"),
+        ("id* note", "id* more phone"),
+    ],
+)
+def test_what_places_prove_to_be_another_column_stops_nothing(before, after):
+    versions = relation(before), relation(after)
+    for key in ("exclude_columns", "column_mask_hash"):
+        seen, _ = hidden({key: ["phone"]}, versions[1], versions)
+        assert seen == [column.name for column in versions[1].columns if column.name != "phone"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("id* phone note", "id* note phone"),
+        ("id* phone note more", "id* note more phone"),
+        ("id* phone note more", "id* more phone note"),
+        ("id* note phone more", "id* more note phone"),
+        ("id* note phone more", "id* more phone note"),
+        # The name has passed to a new column.
+        ("id* phone note", "id* tel note phone"),
+        ("id* phone", "id* tel phone"),
+        ("more id* phone note", "id* tel phone note"),
+    ],
+)
+def test_names_that_have_changed_places_may_be_those_of_other_columns(before, after):
+    versions = relation(before), relation(after)
+    for key in ("exclude_columns", "column_mask_hash"):
+        with pytest.raises(ConfigError, match="may have been renamed"):
+            hidden({key: ["phone"]}, versions[1], versions)
+        assert "phone" not in hidden(waived({key: ["phone"]}, versions), versions[1], versions)[0]
+        assert not {*hidden(added({key: ["phone"]}, versions), versions[1], versions)[0]} & {"phone", "tel"}
+    listed = [column.name for column in versions[0].columns if column.name != "phone"]
+    if "tel" in after:
+        # What is new is left out by such a list.
+        assert hidden({"include_columns": listed}, versions[1], versions)[0] == [
+            n for n in ("id", "note") if n in after
+        ]
+        return
+    with pytest.raises(ConfigError, match="include_columns hides only one"):
+        hidden({"include_columns": listed}, versions[1], versions)
+
+
+def test_include_columns_leaves_out_what_the_source_renames_and_takes_what_is_listed():
+    before, after = relation("id* phone note"), relation("id* mobile note")
+    for name in ("phone", "mobile"):
+        listed = {"include_columns": ["id", name]}
+        for of in (before, after):
+            assert hidden(listed, of, (before, after))[0] == [c.name for c in of.columns if c.name in ("id", name)]
+
+
+def test_a_typo_in_the_name_of_a_table_with_hidden_columns_stops_the_run():
+    for key in ("include_columns", "exclude_columns", "column_mask_hash"):
+        given = settings({key: ["id"]})
+        for name in ("peopel", "People", "peoples"):
+            with pytest.raises(ConfigError, match=rf"hides columns by {key}; the nearest is shop\.{name}") as refused:
+                unmatched_tables(given, [relation(name="orders"), relation(name=name)])
+            assert refused.value.table == f"shop.{name}"
+            # Both remedies: the right name, and an entry that says nothing.
+            assert unmatched_tables(given, [relation(name=name)], ["shop.people"]) == []
+            entries = [*given.said["objects"], {"table": {"source_schema": "shop", "source_table": name}}]
+            both = Settings.from_mapping({"objects": entries, "column_mask_salt": "pepper"})
+            assert len(unmatched_tables(both, [relation(name=name)])) == 1
+        with pytest.raises(ConfigError, match=r"the nearest is shoq\.people"):
+            unmatched_tables(given, [relation(namespace="shoq")])
+        # It may be still to come.
+        for other in (relation(name="people_of_old"), relation(name="person"), relation(namespace="stage")):
+            assert len(unmatched_tables(given, [other])) == 1
 
 
 def test_a_table_that_the_captures_do_not_have_is_told():

@@ -451,7 +451,7 @@ outputs: [mirror, changelog]
 on_drop_column: drop
 destination_schema: all
 track_history_column_list: [a]
-table_properties: {owner: sales, team: one}
+table_properties: {desk: sales, team: one}
 cluster_by: [day]
 """
 
@@ -468,7 +468,7 @@ def test_what_is_empty_under_a_table_leaves_what_is_said_of_all_tables(write, no
     assert mine.model_copy(update={"source_table": "other"}) == other
     assert (other.soft_deletes, other.outputs, other.on_drop_column) == (True, ("mirror", "changelog"), "drop")
     assert (other.destination, other.track_history_column_list) == (("all", "other"), ("a",))
-    assert (other.table_properties, other.cluster_by) == ({"owner": "sales", "team": "one"}, ("day",))
+    assert (other.table_properties, other.cluster_by) == ({"desk": "sales", "team": "one"}, ("day",))
     assert "on_recreate" not in mine.said
 
 
@@ -477,7 +477,7 @@ def test_what_is_said_of_a_table_stands_in_place_of_what_is_said_of_all(write):
     settings = load_settings(write(ALL_TABLES + f"objects: [{{table: {{source_schema: s, source_table: t, {said}}}}}]"))
     mine = settings.options_of("s", "t")
     assert (mine.soft_deletes, mine.cluster_by) == (False, ())
-    assert mine.table_properties == {"owner": "sales", "team": "two"}
+    assert mine.table_properties == {"desk": "sales", "team": "two"}
     # One of the two lists stands in place of both.
     assert (mine.track_history_column_list, mine.track_history_except_column_list) == (None, ("b",))
 

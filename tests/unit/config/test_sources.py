@@ -87,6 +87,13 @@ def test_a_source_has_what_is_common_and_what_is_its_own(write: Callable[[str], 
     assert "on_drop_column" not in eu.model_fields_set | us.model_fields_set
 
 
+def test_announcements_can_be_said_of_one_source() -> None:
+    found = configuration("{sources: {eu: {captures: x, announcements: walreplay}, us: {captures: y}}}")
+    assert [found.of(name).announcements for name in ("eu", "us")] == ["walreplay", None]
+    found = configuration("{announcements: all, sources: {eu: {captures: x, announcements: own}, us: {captures: y}}}")
+    assert [found.of(name).announcements for name in ("eu", "us")] == ["own", "all"]
+
+
 @pytest.mark.parametrize("nothing", ["[]", "null"])
 def test_a_source_without_objects_keeps_those_of_all_sources(nothing: str) -> None:
     text = "{column_mask_salt: s, objects: [{table: {source_schema: a, source_table: b, column_mask_hash: [c]}}], "

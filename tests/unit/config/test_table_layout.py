@@ -31,7 +31,7 @@ def layout(own=None, of=T, versions=(), **general):
         ("delta.enableChangeDataFeed", True, "true"),
         ("delta.columnMapping.mode", "name", "name"),
         ("delta.enableTypeWidening", True, "true"),
-        ("owner", "o'clock", "o'clock"),
+        ("team", "o'clock", "o'clock"),
         ("Delta.x", "anything", "anything"),
     ],
 )
@@ -56,7 +56,12 @@ def test_a_property_is_taken_as_text(name, value, kept):
         ("delta.feature.timestampNtz", "supported", "may not be given"),
         ("delta.minReaderVersion", 3, "may not be given"),
         ("delta.setTransactionRetentionDuration", "interval 1 day", "may not be given"),
-        ("owner", ["x"], "must be text"),
+        ("team", ["x"], "must be text"),
+        ("owner", "sales", "such as data_owner"),
+        ("location", "/data", "destination_schema and destination_table"),
+        ("EXTERNAL", True, "a catalog decides it"),
+        ("comment", "x", "follows the source's own"),
+        ("spark.sql.sources.provider", "x", "may not be given"),
     ],
 )
 @pytest.mark.parametrize("everywhere", [True, False])

@@ -277,6 +277,29 @@ def test_the_first_announcement_finds_the_columns_that_were_shown_before(count, 
     assert first_names(found, *columns.values()) == expected
 
 
+def test_all_names_of_a_column_are_kept_also_those_of_dropped_ones():
+    found = layouts()
+    first_names(found, "id", "phone", "note")
+    for lsn, columns in enumerate(
+        [
+            {1: "id", 2: "tel", 3: "note"},
+            {1: "id", 2: "note", 3: "tel"},
+            {1: "id", 3: "mobile"},
+            {1: "id", 3: "mobile", 4: "phone"},
+            # As the resent copy of an older one, which changes nothing.
+            {1: "id", 3: "never", 4: "phone"},
+        ]
+    ):
+        said_columns = [column(number, name) for number, name in columns.items()]
+        found.take(said(100 + lsn if lsn < 4 else 101, natts=max(3, *columns), columns=said_columns))
+        # From run to run.
+        found = Layouts("walreplay", found.all(), found.shown.values())
+    names = dict(found.of([9])[0].names)
+    assert names == {1: ("id",), 2: ("phone", "tel", "note"), 3: ("note", "tel", "mobile"), 4: ("phone",)}
+    found.take(m.Message(True, 200, "walreplay", b'{"walreplay":1,"oid":9,"dropped":true}'))
+    assert dict(found.of([9])[0].names) == names
+
+
 def rewritten(found):
     return [one.rewritten for one in found.of([9])[0].columns]
 

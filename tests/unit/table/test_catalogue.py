@@ -105,8 +105,13 @@ def test_soft_deletes_add_a_column_behind_the_others_and_need_a_key():
     assert mirrors(catalogue)[given].names == ("id", "note", "__deleted")
     assert mirrors(catalogue)[given].identity.evicts
     assert catalogue.assignments[given].tables[Output.MIRROR].marks_deleted
-    with pytest.raises(ConfigError, match="need a key"):
-        catalogue_of([relation("id note", "f")], configured(soft_deletes=True))
+    for keyless in (relation("id note", "f"), relation("id note"), relation("id* note", "n")):
+        with pytest.raises(ConfigError, match="need a key") as refused:
+            catalogue_of([keyless], configured(soft_deletes=True))
+        assert refused.value.table == "s.t"
+        # Both remedies; and with only a log of changes there is nothing to delete.
+        for said in ({"keys": ["id"]}, {"soft_deletes": False}, {"outputs": ["changelog"]}):
+            assert catalogue_of([keyless], configured(soft_deletes=True, table=said)).versions
 
 
 def test_each_version_has_the_names_that_it_had_where_columns_are_renamed_later():

@@ -3,6 +3,7 @@ from dataclasses import replace
 import pytest
 
 from support.planned import BIGINT, TEXT, Used, configured, relation, run_plan
+from walreplay.decode.announcements import Layout
 from walreplay.delta.target import Target
 from walreplay.errors import ConfigError, OrderError
 from walreplay.evolution.shapes import OWN
@@ -248,13 +249,80 @@ def test_masked_values_are_the_same_whatever_their_type():
 
 
 def test_left_out_columns_are_not_in_the_table():
-    settings = configured(table={"exclude_columns": ["secret"]})
+    settings = configured(table={"exclude_columns": ["secret"], "not_renamed": ["id", "note", "more"]})
     plan = one(relation("secret id* note"), relation("id* note secret more"), settings=settings)
     assert names(plan) == ["id", "note", "more"]
     # A column that is left out later is a dropped one.
     first = run_plan(relation("id* secret note"))
     plan = one(relation("id* secret note"), settings=settings, entries=first.entries)
     assert [(column.name, column.dropped) for column in plan.epochs[0].shape.columns][1] == ("secret", True)
+
+
+def told(text, *numbers):
+    """Return a version whose columns are announced."""
+    found = relation(text)
+    columns = (replace(column, number=number) for column, number in zip(found.columns, numbers, strict=True))
+    return replace(found, columns=tuple(columns))
+
+
+def named(**names):
+    """Return an announcement by which columns had these names, by their numbers."""
+    return Layout(9, 100, 9, (), names=tuple((int(number[1:]), tuple(of)) for number, of in names.items()))
+
+
+PHONE, NOTE = told(f"id* phone:{TEXT} note:{TEXT}", 1, 2, 3), told(f"id* note:{TEXT} phone:{TEXT}", 1, 2, 3)
+GONE = told(f"id* note:{TEXT}", 1, 3)
+
+
+@pytest.mark.parametrize("key", ["exclude_columns", "column_mask_hash"])
+def test_a_column_that_gets_a_hidden_name_stops_the_run_if_the_table_has_its_values(key):
+    def hiding(*columns):
+        return configured(column_mask_salt="s", table={key: list(columns)})
+
+    renamed, announced = told(f"id* phone:{TEXT}", 1, 3), named(n1=["id"], n2=["phone"], n3=["note", "phone"])
+    hidden = hiding("phone")
+    first = run_plan(PHONE, settings=hidden)
+    with pytest.raises(ConfigError, match=key) as refused:
+        run_plan(renamed, settings=hidden, entries=first.entries, before=[GONE], layouts=[announced])
+    assert "rebuild --table 's\\.t'" in refused.value.remedy
+    # The remedy: the other name, too, and the table made again by it.
+    again = run_plan(PHONE, settings=hiding("phone", "note"))
+    (plan,) = run_plan(
+        renamed, settings=hiding("phone", "note"), entries=again.entries, before=[GONE], layouts=[announced]
+    ).tables
+    assert "note" in refused.value.remedy
+    assert "note" not in names(plan) or key == "column_mask_hash"
+    # From the beginning it is hidden under both names, in one run and in two.
+    (plan,) = run_plan(PHONE, GONE, renamed, settings=hidden, layouts=[announced]).tables
+    kinds = {column.name: column.type.postgres_name for column in plan.epochs[-1].shape.columns}
+    assert {kinds.get("note", "masked text"), kinds.get("phone", "masked text")} == {"masked text"}
+
+
+@pytest.mark.parametrize("key", ["exclude_columns", "column_mask_hash"])
+def test_a_hidden_column_that_is_renamed_in_a_later_run_stays_hidden(key):
+    hidden = configured(column_mask_salt="s", table={key: ["phone"]})
+    first = run_plan(PHONE, settings=hidden)
+    mobile = told(f"id* mobile:{TEXT} note:{TEXT}", 1, 2, 3)
+    names = named(n1=["id"], n2=["phone", "mobile"], n3=["note"])
+    second = run_plan(mobile, settings=hidden, entries=first.entries, before=[PHONE], layouts=[names])
+    third = run_plan(mobile, settings=hidden, entries=second.entries, before=[mobile], layouts=[names])
+    for run in (second, third):
+        (plan,) = run.tables
+        kinds = {column.name: column.type.postgres_name for column in plan.epochs[-1].shape.columns}
+        assert kinds == {"id": "integer", "note": "text"} | (
+            {"mobile": "masked text"} if key == "column_mask_hash" else {}
+        )
+
+
+def test_a_hidden_column_that_was_loaded_may_have_been_renamed_before_the_first_capture():
+    hidden = configured(table={"exclude_columns": ["phone"]})
+    loaded = run_plan(relation("id* phone note"), settings=hidden)
+    for renamed in (relation("id* mobile note"), told("id* mobile note", 1, 2, 3)):
+        with pytest.raises(ConfigError, match="'phone' may have been renamed to 'mobile'"):
+            run_plan(renamed, settings=hidden, entries=loaded.entries)
+    assert names(one(relation("id* phone note more"), settings=hidden, entries=loaded.entries)) == [
+        *("id", "note", "more")
+    ]
 
 
 def test_a_table_without_a_column_for_rescued_texts_says_so_to_its_projections():
