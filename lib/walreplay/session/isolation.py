@@ -8,6 +8,7 @@ one name of a place that has several; `mounted_path` its path, if Python reaches
 from __future__ import annotations
 
 import logging
+import os
 import re
 import warnings
 from collections.abc import Iterator, Mapping
@@ -135,6 +136,21 @@ def one_name(place: str) -> str:
         return place
     scheme, path = found.groups()
     return f"/{path}" if f"{path}/".startswith(_VOLUMES) else f"{scheme}:/{path}"
+
+
+def absolute(place: str) -> str:
+    """Return a folder's path, or ``file:`` URI, as an absolute one without ``.`` and ``..``; other URIs stay.
+
+    In an object store ``..`` is a name like any other.
+    """
+    scheme, path = re.fullmatch(r"(file:(?:///*(?=/))?(?=/))?(.*)", place, re.DOTALL).groups(default="")
+    if not scheme and ("://" in place or place.startswith(("file:", "dbfs:"))):
+        return place.rstrip("/")
+    plain = os.path.normpath(Path(path).absolute())
+    if ".." in path and Path(path).exists() and not Path(path).samefile(plain):
+        # Behind a link `..` is the folder above the one that the link leads to.
+        plain = os.path.realpath(path)
+    return f"{scheme}{plain}"
 
 
 def mounted_path(place: str) -> Path | None:
