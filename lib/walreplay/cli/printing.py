@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+from walreplay.cli.remedies import filled
 from walreplay.console import Screen, age, size
 from walreplay.lsn import format_lsn
 
@@ -114,8 +115,12 @@ def write_report(output: Screen, report: RunReport) -> None:
             output.line(f"note: {table.name}: {note}")
     for reason, names in _other_ways(report).items():
         output.line(f"note: written by Spark's statements, as {reason}: {_listed(names)}")
-    for warning in report.warnings:
-        output.line(f"warning: {warning}", style="yellow")
+    _write_warnings(output, report.warnings)
+
+
+def _write_warnings(output: Screen, warnings: Sequence[str]) -> None:
+    for warning in warnings:
+        output.line(f"warning: {filled(warning)}", style="yellow")
 
 
 def _other_ways(report: RunReport) -> dict[str, list[str]]:
@@ -311,9 +316,8 @@ def write_maintenance(output: Screen, report: MaintenanceReport) -> None:
         )
     for table in report.tables:
         if table.problem:
-            output.line(f"failed: {table.name}: {table.problem}", style="red")
-    for warning in report.warnings:
-        output.line(f"warning: {warning}", style="yellow")
+            output.line(f"failed: {table.name}: {filled(table.problem)}", style="red")
+    _write_warnings(output, report.warnings)
 
 
 def _rewritten(table: TableMaintenance, count: int) -> int | None:
@@ -329,8 +333,7 @@ def write_index(output: Screen, report: IndexReport) -> None:
     lsns = _lsns(report.first_lsn, report.last_lsn)
     counts = f"{_counted(report.transactions, 'transaction')}, {_counted(report.changes, 'row change')}"
     output.line(f"{counts}{lsns and f', LSN {lsns}'}")
-    for warning in report.warnings:
-        output.line(f"warning: {warning}", style="yellow")
+    _write_warnings(output, report.warnings)
 
 
 def write_forecast(output: Screen, report: Forecast) -> None:
@@ -369,8 +372,7 @@ def write_forecast(output: Screen, report: Forecast) -> None:
     for one in report.tables:
         for change in one.changes:
             output.line(f"note: {one.name}: {change}")
-    for warning in report.warnings:
-        output.line(f"warning: {warning}", style="yellow")
+    _write_warnings(output, report.warnings)
 
 
 def write_audit(output: Screen, report: AuditReport) -> None:
@@ -386,8 +388,7 @@ def write_audit(output: Screen, report: AuditReport) -> None:
     _write_faults(output, report)
     _write_remarks(output, report)
     _write_tables(output, report)
-    for warning in report.warnings:
-        output.line(f"warning: {warning}", style="yellow")
+    _write_warnings(output, report.warnings)
     output.line()
     if report.is_whole:
         output.line("nothing is damaged or missing, as far as the files can tell")
@@ -430,7 +431,7 @@ def _write_faults(output: Screen, report: AuditReport) -> None:
         )
         for remedy in dict.fromkeys(one.remedy for one in report.problems if one.remedy):
             kinds = dict.fromkeys(one.kind for one in report.problems if one.remedy == remedy)
-            output.line(f"{', '.join(kinds)}: {remedy}")
+            output.line(f"{', '.join(kinds)}: {filled(remedy)}")
     if report.holes:
         output.line()
         output.table(

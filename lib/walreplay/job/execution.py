@@ -167,20 +167,20 @@ class RunTables:
     def _fold_together(self, group: Sequence[TableRun], staging: Staging) -> Mapping[int, FoldedTable]:
         # Only for its own tables may a run write files.
         self.run.ledger.check_lock()
-        self.run.progress.doing(f"folding {len(group):,} tables")
-        with jobs_named(self.run.spark, f"fold {len(group):,} tables"):
+        names = listed([run.plan.name for run in group])
+        with self.run.doing(f"folding {names}"), jobs_named(self.run.spark, f"fold {len(group):,} tables"):
             return fold_together(self.run.spark, self.run.writer, staging, group, self.run.at_once)
 
     def _apply_table(self, staging: Staging, run: TableRun, folded: FoldedTable | None) -> TableReport:
         # If this process was paused, it may have lost the lock, and another run may be writing the table.
         self.run.ledger.check_lock()
-        self.run.progress.doing(run.plan.name)
         place = run.plan.table.text
 
         def apply(one: TableRun, is_first: bool) -> TableReport:
             return apply_table(self.run.spark, self.run.writer, staging, one, folded if is_first else None)
 
         with (
+            self.run.doing(run.plan.name),
             spark_errors(table=run.plan.name, path=place),
             storage_errors(place, if_damaged=_set_aside(run)),
             jobs_named(self.run.spark, f"apply {run.plan.name}"),
@@ -493,7 +493,6 @@ class Applying:
         ]
         with self.run.stage("check"):
             TableChecks(self.run, accepts=False).look_back(prepared.runs, reports)
-        self.run.warnings.extend(missing_warnings(reports, self.run.settings))
         return reports
 
     def _record(self, work: Work, prepared: Prepared, reports: Sequence[TableReport]) -> tuple[State, RunReport]:
@@ -507,7 +506,7 @@ class Applying:
             capture_bytes=work.size,
             transactions=plan.transactions,
             changes=tables.changes,
-            warnings=tuple(run.warnings[self.told :]),
+            warnings=(*run.warnings[self.told :], *missing_warnings(reports, run.settings)),
             stages=run.phases,
             writer=run.writer.way,
         )

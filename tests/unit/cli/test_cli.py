@@ -18,7 +18,7 @@ from walreplay.archive.messages import FileInspection, Inspection, RelationInspe
 from walreplay.cli import explain, main, run
 from walreplay.cli.printing import write_report
 from walreplay.console import Screen
-from walreplay.errors import CaptureError, ConfigError, MalformedMessage
+from walreplay.errors import CaptureError, ConfigError, MalformedMessage, TargetError
 from walreplay.ledger.status import Cut, PendingTransaction, RunAtWork, RunStatus, TableVersion, TargetStatus
 from walreplay.report import Forecast, RunReport, TableForecast, TableReport
 
@@ -630,3 +630,28 @@ def test_a_dry_run_prints_what_would_be_done(monkeypatch, capsys):
         "from_lsn": "0/1",
         "progress": None,
     }
+
+
+def test_commands_in_errors_and_warnings_have_the_values_of_the_call(monkeypatch, capsys):
+    warning = "rows are not there; load them (walreplay load --replace), or look by `walreplay audit`"
+    monkeypatch.setattr("walreplay.session.session.build_session", lambda **_: None)
+    monkeypatch.setitem(vars(walreplay), "apply", lambda *_, **__: replace(REPORT, warnings=(warning,)))
+    place = ["--captures", "in it's", "--target=out"]
+    assert main(["apply", *place, "--quiet"]) == 0
+    line = capsys.readouterr().out.splitlines()[-1]
+    quoted = "--captures 'in it'\"'\"'s'"
+    assert f"(walreplay load {quoted} --target out --replace)" in line
+    assert f"`walreplay audit {quoted}`" in line
+
+    def fail(*_, **__):
+        again = "make it again by walreplay rebuild --table 's\\.walreplay\\ apply'; then walreplay apply --target x"
+        raise TargetError("it is gone", table="s.walreplay apply", remedy=again)
+
+    monkeypatch.setitem(vars(walreplay), "apply", fail)
+    assert main(["apply", *place, "--quiet"]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("error: table s.walreplay apply: it is gone. ")
+    assert f"walreplay rebuild {quoted} --target out --table 's\\.walreplay\\ apply'; " in error
+    assert error.endswith(f"then walreplay apply {quoted} --target x\n")
+    # A call from Python has no command line.
+    assert explain(TargetError("x", remedy="run walreplay apply"))[0] == "x. run walreplay apply"
