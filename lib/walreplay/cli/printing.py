@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from walreplay.archive.messages import Inspection
     from walreplay.job.as_of import AsOf
     from walreplay.ledger.status import Cut, TargetStatus
-    from walreplay.report import Forecast, MaintenanceReport, RunReport, TableMaintenance
+    from walreplay.report import Forecast, MaintenanceReport, RunReport, TableForecast, TableMaintenance, TableReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,12 +110,16 @@ def write_report(output: Screen, report: RunReport) -> None:
                 for table in report.tables
             ],
         )
-    for table in report.tables:
-        for note in table.notes:
-            output.line(f"note: {table.name}: {note}")
+    _write_notes(output, report.tables)
     for reason, names in _other_ways(report).items():
         output.line(f"note: written by Spark's statements, as {reason}: {_listed(names)}")
     _write_warnings(output, report.warnings)
+
+
+def _write_notes(output: Screen, tables: Sequence[TableReport | TableForecast]) -> None:
+    for table in tables:
+        for note in table.notes:
+            output.line(f"note: {table.name}: {note}")
 
 
 def _write_warnings(output: Screen, warnings: Sequence[str]) -> None:
@@ -356,22 +360,20 @@ def write_forecast(output: Screen, report: Forecast) -> None:
     if report.tables:
         output.line()
         output.table(
-            ("table", "becomes", "inserts", "updates", "deletes", "truncates"),
+            ("table", "action", "changes", "inserts", "updates", "deletes", "truncates"),
             [
                 (
-                    one.name,
-                    f"{', '.join(one.outputs)}{' (new)' if one.is_new else ''}",
-                    *(one.inserts, one.updates, one.deletes, one.truncates),
+                    table.name,
+                    f"{table.action}, truncated" if table.truncated else table.action,
+                    *(table.changes, table.inserts, table.updates, table.deletes, table.truncates),
                 )
-                for one in report.tables
+                for table in report.tables
             ],
-            title="row changes in the files",
+            title="what would be done, and row changes in the files",
         )
     if report.left_out:
         output.line(f"{_counted(report.left_out, 'row change')} of tables that are not wanted")
-    for one in report.tables:
-        for change in one.changes:
-            output.line(f"note: {one.name}: {change}")
+    _write_notes(output, report.tables)
     _write_warnings(output, report.warnings)
 
 

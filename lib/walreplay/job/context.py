@@ -65,7 +65,7 @@ class RunContext:
     warnings: list[str] = field(default_factory=list)
     metrics: str | None = None
     _before: dict[str, float] = field(default_factory=dict)
-    _parts: dict[str, None] = field(default_factory=dict)
+    _parts: list[str] = field(default_factory=list)
     _turn: threading.Lock = field(default_factory=threading.Lock)
 
     @classmethod
@@ -270,15 +270,16 @@ class RunContext:
     def doing(self, part: str) -> Iterator[None]:
         """Report what of the stage is at work: this part until it is done, with those that other threads are at."""
         with self._turn:
-            self._parts[part] = None
-            self.progress.doing(listed(self._parts))
+            # Two tables may have one name: the one that gives way, and the other.
+            self._parts.append(part)
+            self.progress.doing(listed(dict.fromkeys(self._parts)))
         try:
             yield
         finally:
             with self._turn:
-                del self._parts[part]
+                self._parts.remove(part)
                 if self._parts:
-                    self.progress.doing(listed(self._parts))
+                    self.progress.doing(listed(dict.fromkeys(self._parts)))
 
     @contextmanager
     def stage(self, name: str, total: int | None = None) -> Iterator[None]:

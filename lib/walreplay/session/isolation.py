@@ -143,7 +143,8 @@ def absolute(place: str) -> str:
 
     In an object store ``..`` is a name like any other.
     """
-    scheme, path = re.fullmatch(r"(file:(?:///*(?=/))?(?=/))?(.*)", place, re.DOTALL).groups(default="")
+    scheme = next(iter(re.findall(r"\Afile:(?:///*(?=/))?(?=/)", place)), "")
+    path = place.removeprefix(scheme)
     if not scheme and ("://" in place or place.startswith(("file:", "dbfs:"))):
         return place.rstrip("/")
     plain = os.path.normpath(Path(path).absolute())

@@ -596,7 +596,9 @@ def test_a_dry_run_prints_what_would_be_done(monkeypatch, capsys):
 
     def forecast(_, captures, target, settings, **options):
         told.append((captures, target, options))
-        table = TableForecast("s.t", 9, ("mirror", "changelog"), 4, 3, 2, 1, ("column c added",), True)
+        table = TableForecast(
+            "s.t", "/m/s/t", "merged", 8, 4, 3, 2, 1, truncated=True, oid=9, set_aside=False, notes=("column c added",)
+        )
         return Forecast("in", "out", 2, 7, 2048, 5, 16, NOON, (table,), 3, 12, 90.4, "the scan", ("careful",), 0.5)
 
     monkeypatch.setitem(vars(walreplay), "forecast", forecast)
@@ -608,9 +610,9 @@ def test_a_dry_run_prints_what_would_be_done(monkeypatch, capsys):
         "it would be applied up to LSN 0/10, 2026-01-02 12:00:00+00:00",
         "it would take about 0:01:30, to judge by the scan",
         "",
-        "row changes in the files",
-        "table  becomes                  inserts  updates  deletes  truncates",
-        "s.t    mirror, changelog (new)        4        3        2          1",
+        "what would be done, and row changes in the files",
+        "table  action             changes  inserts  updates  deletes  truncates",
+        "s.t    merged, truncated        8        4        3        2          1",
         "3 row changes of tables that are not wanted",
         "note: s.t: column c added",
         "warning: careful",
@@ -619,7 +621,7 @@ def test_a_dry_run_prints_what_would_be_done(monkeypatch, capsys):
     arguments += ["--dry-run", "--json", "--quiet"]
     assert main(["backfill", "--captures", "in", "--target", "out", *arguments]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert (found["applied_lsn"], found["tables"][0]["outputs"]) == ("0/10", ["mirror", "changelog"])
+    assert (found["applied_lsn"], found["tables"][0]["action"]) == ("0/10", "merged")
     (captures, target, options) = told[-1]
     assert (captures, target) == ("in", "out")
     assert options | {"progress": None} == {

@@ -26,6 +26,9 @@ def test_tables_are_named_from_their_beginning_to_their_end_whoever_began_last()
         with run.doing("s.short"):
             assert shown.texts[-1] == "s.long, s.short"
         assert shown.texts[-1] == "s.long"
+        with run.doing("s.long"):
+            assert shown.texts[-1] == "s.long"
+        assert shown.texts[-1] == "s.long"
         with pytest.raises(ValueError, match="fails"), run.doing("s.bad"):
             raise ValueError("fails")
         assert shown.texts[-1] == "s.long"
