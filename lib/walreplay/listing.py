@@ -63,6 +63,11 @@ def sort_key(order: Order, path: str, modified: int) -> tuple[Any, ...]:
     return (natural_key(path), path)
 
 
+def uncompressed(path: str) -> str:
+    """Return a file's path without what compression adds to it."""
+    return _COMPRESSION.sub("", path)
+
+
 def list_files(
     paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *, order: Order = "natural", hidden: bool = False
 ) -> list[str]:

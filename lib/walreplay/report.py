@@ -130,22 +130,22 @@ class TableForecast:
     """What runs would do to one table.
 
     Attributes:
-        name: the source's ``schema.table``, the last that it has.
-        outputs: what the changes would be written to, by the outputs' names.
+        name, location, action, changes, truncated, oid, set_aside, notes: as `TableReport` would have them.
         inserts, updates, deletes, truncates: row changes in the files, whatever becomes of their transactions.
-        changes: of its columns, on the way.
-        is_new: the target does not have it yet.
     """
 
     name: str
-    oid: int
-    outputs: tuple[str, ...]
+    location: str
+    action: Action
+    changes: int
     inserts: int
     updates: int
     deletes: int
     truncates: int
-    changes: tuple[str, ...]
-    is_new: bool
+    truncated: bool
+    oid: int | None
+    set_aside: bool
+    notes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 import shlex
 from collections.abc import Callable
@@ -21,7 +22,7 @@ from support.stopped_run import StoppedError
 from walreplay.cli import main
 from walreplay.delta.local import newest_version
 from walreplay.delta.target import TableName
-from walreplay.delta.upkeep import files_of, purge, upkeep_session
+from walreplay.delta.upkeep import files_of, purge, unreferenced, upkeep_session
 from walreplay.errors import TargetError
 from walreplay.ledger.runs import lines_of, metrics_of
 from walreplay.protocol import messages as m
@@ -200,3 +201,32 @@ def test_marked_rows_are_purged_and_a_catalogs_history_tells_of_them(spark: Spar
         assert spark.table(table.sql).count() == 99
     finally:
         spark.sql(f"DROP TABLE {table.sql}")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("way", ["", "delta.enableChangeDataFeed", "delta.enableDeletionVectors"])
+def test_files_that_are_counted_as_unreferenced_are_those_that_vacuum_removes(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    table = TableName(path=str(tmp_path / "t"))
+    given = {way: "true"} if way else {}
+    spark.range(0, 100, 1, 1).write.format("delta").options(**given).save(str(table.path))
+    spark.range(100, 200, 1, 1).write.format("delta").mode("append").save(str(table.path))
+    spark.sql(f"DELETE FROM {table.sql} WHERE id = 3")
+    spark.sql(f"DELETE FROM {table.sql} WHERE id > 100")
+    (tmp_path / "t" / "orphan.parquet").write_bytes(b"x")
+    for path in (tmp_path / "t").rglob("*"):
+        if "_delta_log" not in path.parts:
+            os.utime(path, (1, 1))
+    asked: list[str] = []
+    for retention in ("30 days", "0 seconds"):
+        properties = f"('delta.deletedFileRetentionDuration' = 'interval {retention}')"
+        spark.sql(f"ALTER TABLE {table.sql} SET TBLPROPERTIES {properties}")
+        with upkeep_session(spark) as own:
+            by_spark = own.sql(f"VACUUM {table.sql} DRY RUN").count()
+            assert unreferenced(own, table) == by_spark >= 1
+            asked.clear()
+            monkeypatch.setattr(own, "sql", lambda statement: asked.append(statement) or spark.sql(statement))
+            assert unreferenced(own, table) == by_spark
+            # Where there are no deletion vectors, Spark has no part in it.
+            assert bool(asked) == ("Vectors" in way)

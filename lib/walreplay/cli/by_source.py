@@ -16,6 +16,7 @@ from walreplay.cli.printing import (
     write_report,
     write_status,
 )
+from walreplay.cli.remedies import filled
 from walreplay.cli.running import asked, captures_given, run
 from walreplay.console import Screen
 from walreplay.errors import ConfigError
@@ -253,7 +254,7 @@ def _show(
         for one in report.sources:
             output.line(f"source {one.source}", style="bold")
             if one.error is not None:
-                output.line(f"failed: {one.problem}", style="red")
+                output.line(f"failed: {filled(one.problem or '')}", style="red")
             elif one.result is None:
                 output.line("nothing was applied yet")
             else:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+from walreplay.cli.remedies import filled
 from walreplay.console import Screen, age, size
 from walreplay.lsn import format_lsn
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from walreplay.archive.messages import Inspection
     from walreplay.job.as_of import AsOf
     from walreplay.ledger.status import Cut, TargetStatus
-    from walreplay.report import Forecast, MaintenanceReport, RunReport, TableMaintenance
+    from walreplay.report import Forecast, MaintenanceReport, RunReport, TableForecast, TableMaintenance, TableReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,13 +110,21 @@ def write_report(output: Screen, report: RunReport) -> None:
                 for table in report.tables
             ],
         )
-    for table in report.tables:
-        for note in table.notes:
-            output.line(f"note: {table.name}: {note}")
+    _write_notes(output, report.tables)
     for reason, names in _other_ways(report).items():
         output.line(f"note: written by Spark's statements, as {reason}: {_listed(names)}")
-    for warning in report.warnings:
-        output.line(f"warning: {warning}", style="yellow")
+    _write_warnings(output, report.warnings)
+
+
+def _write_notes(output: Screen, tables: Sequence[TableReport | TableForecast]) -> None:
+    for table in tables:
+        for note in table.notes:
+            output.line(f"note: {table.name}: {note}")
+
+
+def _write_warnings(output: Screen, warnings: Sequence[str]) -> None:
+    for warning in warnings:
+        output.line(f"warning: {filled(warning)}", style="yellow")
 
 
 def _other_ways(report: RunReport) -> dict[str, list[str]]:
@@ -311,9 +320,8 @@ def write_maintenance(output: Screen, report: MaintenanceReport) -> None:
         )
     for table in report.tables:
         if table.problem:
-            output.line(f"failed: {table.name}: {table.problem}", style="red")
-    for warning in report.warnings:
-        output.line(f"warning: {warning}", style="yellow")
+            output.line(f"failed: {table.name}: {filled(table.problem)}", style="red")
+    _write_warnings(output, report.warnings)
 
 
 def _rewritten(table: TableMaintenance, count: int) -> int | None:
@@ -329,8 +337,7 @@ def write_index(output: Screen, report: IndexReport) -> None:
     lsns = _lsns(report.first_lsn, report.last_lsn)
     counts = f"{_counted(report.transactions, 'transaction')}, {_counted(report.changes, 'row change')}"
     output.line(f"{counts}{lsns and f', LSN {lsns}'}")
-    for warning in report.warnings:
-        output.line(f"warning: {warning}", style="yellow")
+    _write_warnings(output, report.warnings)
 
 
 def write_forecast(output: Screen, report: Forecast) -> None:
@@ -353,24 +360,21 @@ def write_forecast(output: Screen, report: Forecast) -> None:
     if report.tables:
         output.line()
         output.table(
-            ("table", "becomes", "inserts", "updates", "deletes", "truncates"),
+            ("table", "action", "changes", "inserts", "updates", "deletes", "truncates"),
             [
                 (
-                    one.name,
-                    f"{', '.join(one.outputs)}{' (new)' if one.is_new else ''}",
-                    *(one.inserts, one.updates, one.deletes, one.truncates),
+                    table.name,
+                    f"{table.action}, truncated" if table.truncated else table.action,
+                    *(table.changes, table.inserts, table.updates, table.deletes, table.truncates),
                 )
-                for one in report.tables
+                for table in report.tables
             ],
-            title="row changes in the files",
+            title="what would be done, and row changes in the files",
         )
     if report.left_out:
         output.line(f"{_counted(report.left_out, 'row change')} of tables that are not wanted")
-    for one in report.tables:
-        for change in one.changes:
-            output.line(f"note: {one.name}: {change}")
-    for warning in report.warnings:
-        output.line(f"warning: {warning}", style="yellow")
+    _write_notes(output, report.tables)
+    _write_warnings(output, report.warnings)
 
 
 def write_audit(output: Screen, report: AuditReport) -> None:
@@ -386,8 +390,7 @@ def write_audit(output: Screen, report: AuditReport) -> None:
     _write_faults(output, report)
     _write_remarks(output, report)
     _write_tables(output, report)
-    for warning in report.warnings:
-        output.line(f"warning: {warning}", style="yellow")
+    _write_warnings(output, report.warnings)
     output.line()
     if report.is_whole:
         output.line("nothing is damaged or missing, as far as the files can tell")
@@ -430,7 +433,7 @@ def _write_faults(output: Screen, report: AuditReport) -> None:
         )
         for remedy in dict.fromkeys(one.remedy for one in report.problems if one.remedy):
             kinds = dict.fromkeys(one.kind for one in report.problems if one.remedy == remedy)
-            output.line(f"{', '.join(kinds)}: {remedy}")
+            output.line(f"{', '.join(kinds)}: {filled(remedy)}")
     if report.holes:
         output.line()
         output.table(

@@ -12,6 +12,7 @@ from typing import Final
 import typer
 
 from walreplay.cli.questions import app
+from walreplay.cli.remedies import filled, of_call
 from walreplay.cli.running import LOG_VARIABLE, TRACEBACK_VARIABLE
 from walreplay.console import Screen, drop_output, guarded, logged
 from walreplay.errors import WalReplayError
@@ -32,8 +33,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if level.upper() not in ("", *_LEVELS):
             _say(f"error: {LOG_VARIABLE} is {level!r}. It may be {', '.join(_LEVELS)}")
             return _USAGE
-        with logged(level):
-            return _main(argv)
+        arguments = list(sys.argv[1:] if argv is None else argv)
+        with logged(level), of_call(arguments):
+            return _main(arguments)
 
 
 def run() -> int:
@@ -50,8 +52,7 @@ def run() -> int:
     return code
 
 
-def _main(argv: Sequence[str] | None) -> int:
-    arguments = list(sys.argv[1:] if argv is None else argv)
+def _main(arguments: list[str]) -> int:
     try:
         code = app(arguments, prog_name="walreplay", standalone_mode=False)
         if code == _INTERRUPTED:  # some versions of typer turn the interrupt into this
@@ -75,6 +76,7 @@ def _main(argv: Sequence[str] | None) -> int:
 def explain(error: Exception) -> tuple[str, int]:
     """Put an error into one line, and give the exit code; no text of it quotes a row's value."""
     if isinstance(error, WalReplayError):
+        error.remedy = None if error.remedy is None else filled(error.remedy)
         return str(error), error.exit_code
     if isinstance(error, _UsageError):
         return f"{error.format_message()} See walreplay --help", 2  # type: ignore[attr-defined]

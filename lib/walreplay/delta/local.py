@@ -81,6 +81,10 @@ _OF_NEW: Final = (
 )
 """The beginnings of the properties with which a table is created here."""
 
+_WEEK: Final = "interval 1 week"
+_INTERVAL: Final = re.compile(r"interval \d+ (?:second|minute|hour|day|week)s?", re.IGNORECASE)
+"""How long removed files are kept, where nothing is said, and in which form delta-rs reads it."""
+
 _COMMIT_KEY: Final = "walreplay.commit"
 """By this a commit is known again if the store's answer to it was lost."""
 
@@ -346,6 +350,20 @@ class LocalTable:
             TableFile(one["path"], one["size_bytes"], unquote(one["path"]).rpartition("/")[2] in marked)
             for one in found
         ]
+
+    def unreferenced(self) -> int | None:
+        """Return how many files no version needs any more which the retention keeps; None if only Spark may know."""
+        if not _INTERVAL.fullmatch(self.properties.get("delta.deletedFileRetentionDuration", _WEEK)):
+            return None
+        with _errors(self.folder):
+            paths = self._known.vacuum(dry_run=True, full=True)
+        places = [path.rpartition("/")[::2] for path in paths]
+        # delta-rs takes every deletion vector for a file that nobody needs, and lists Hadoop's checksums, too.
+        if any(name.startswith("deletion_vector") for _, name in places):
+            return None
+        # The log names removed files until a checkpoint forgets them, although they are gone.
+        there = {parent: set(self.folder.inside(parent).names()) for parent in {parent for parent, _ in places}}
+        return sum(name in there[parent] and not name.startswith(".") for parent, name in places)
 
     def last_number(self, application: str) -> int:
         """Return the number of an application's last commit; -1 if there is none."""

@@ -19,7 +19,6 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
@@ -30,7 +29,7 @@ from walreplay.delta.stores import taken
 from walreplay.errors import ConfigError, TargetError, WalReplayError
 from walreplay.session.failures import failure_of, is_refused
 from walreplay.session.folders import Folder
-from walreplay.session.isolation import has_own_sessions
+from walreplay.session.isolation import absolute, has_own_sessions
 from walreplay.session.reach import folder_of
 
 if TYPE_CHECKING:
@@ -128,9 +127,9 @@ class Target:
         """
         text = text.strip()
         if "/" in text or ":" in text:
-            if not _SCHEME.match(text):
+            if not _SCHEME.match(text) or text.startswith("file:"):
                 # Delta takes delta.`path` for a table's name unless the path is absolute.
-                text = str(Path(text).absolute())
+                text = absolute(text)
             return cls(root=text.rstrip("/") or "/")
         if _CATALOG.fullmatch(text):
             return cls(root=None, catalog=tuple(text.split(".")))

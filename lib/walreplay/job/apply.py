@@ -37,6 +37,7 @@ from walreplay.session.reach import folder_of
 from walreplay.spark.captures import CaptureFile, list_captures, root_of
 from walreplay.spark.staging import Staging
 from walreplay.stream.plan import Plan
+from walreplay.writing.merge import missing_warnings
 from walreplay.writing.move import fence_of
 
 if TYPE_CHECKING:
@@ -127,7 +128,9 @@ class Job:
         with self.run.at_work():
             report = self._apply()
             self.run.keep_ledger_small(self._done)
-        return timed(replace(report, warnings=tuple(self.run.warnings)), began, self.run.stages)
+        # Once for all runs of the call.
+        warnings = (*self.run.warnings, *missing_warnings(report.tables, self.run.settings))
+        return timed(replace(report, warnings=warnings), began, self.run.stages)
 
     def _apply(self) -> RunReport:
         done: RunReport | None = None

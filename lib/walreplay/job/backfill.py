@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,25 +22,25 @@ from walreplay.decode.scan import Until
 from walreplay.delta import statements as delta
 from walreplay.delta.target import Target, catalog_errors, ledger_errors
 from walreplay.errors import ConfigError, TargetError
-from walreplay.evolution.shapes import Evolution, Policy, TableShape
 from walreplay.job.apply import Found, Idle, Job, run_job
 from walreplay.job.as_of import first_lsn_of, until_of
 from walreplay.job.context import RunContext
-from walreplay.job.execution import buckets_of, tasks_of
+from walreplay.job.execution import Applying, Work, added_up, buckets_of, tasks_of
 from walreplay.job.rebuild import rebuild
 from walreplay.job.scanning import Scanning
 from walreplay.ledger.ledger import Ledger
 from walreplay.ledger.state import APPLIED, State, now
 from walreplay.lsn import format_lsn, to_datetime
-from walreplay.names import Output, output_of
+from walreplay.names import Output, output_of, source_oid
 from walreplay.progress import Progress
-from walreplay.report import Forecast, RunReport, TableForecast
+from walreplay.report import Forecast, RunReport, TableForecast, TableReport
 from walreplay.session.failures import spark_errors
 from walreplay.session.session import local_cores
 from walreplay.spark.captures import tasks_for
+from walreplay.spark.staged_rows import CountedStaging
 from walreplay.stream.plan import Plan, Resume
 from walreplay.table.registry import MirrorEntry
-from walreplay.table.versions import Catalogue, Version
+from walreplay.table.versions import Catalogue
 from walreplay.writing.by_files import choose_writer
 
 if TYPE_CHECKING:
@@ -49,24 +49,10 @@ if TYPE_CHECKING:
     from walreplay.stream.stitch import Stitch
 
 
+_COUNTS: Final = ("inserts", "updates", "deletes", "truncates")
 _RUNS: Final = 20
 _AS_LONG_AS: Final = 4.0
 """A run takes about so many times as long as the scan of its files."""
-
-
-@dataclass
-class _Rows:
-    """What files have of one relation.
-
-    Attributes:
-        shape: the columns of its table.
-    """
-
-    name: str = ""
-    counts: list[int] = field(default_factory=lambda: [0, 0, 0, 0])
-    outputs: dict[str, None] = field(default_factory=dict)
-    changes: dict[str, None] = field(default_factory=dict)
-    shape: TableShape | None = None
 
 
 class ForecastJob(Job):
@@ -80,8 +66,9 @@ class ForecastJob(Job):
         super().__init__(run, captures, until)
         self._anew = anew
         self._state: State | None = None
-        self._entries: tuple[MirrorEntry, ...] = ()
-        self._rows: dict[int, _Rows] = {}
+        self._rows: dict[int, list[int]] = {}
+        self._wanted, self._known = set[int](), set[int]()
+        self._reports: tuple[TableReport, ...] = ()
         self._runs = self._files_read = self._bytes = self._transactions = self._tasks = 0
 
     def forecast(self) -> Forecast:
@@ -91,8 +78,6 @@ class ForecastJob(Job):
             self._apply()
             seconds, told = self._estimate()
         lsn, commit_time = (-1, 0) if self._state is None else self._state.reached
-        wanted = {oid: found for oid, found in self._rows.items() if found.outputs}
-        known = {entry.oid for entry in self._entries}
         return Forecast(
             captures=self.captures,
             target=self.run.target.text,
@@ -102,11 +87,8 @@ class ForecastJob(Job):
             transactions=self._transactions,
             applied_lsn=lsn if lsn >= 0 else None,
             applied_commit_ts=to_datetime(commit_time) if lsn >= 0 else None,
-            tables=tuple(
-                _told(oid, found, is_new=oid not in known)
-                for oid, found in sorted(wanted.items(), key=lambda item: item[1].name)
-            ),
-            left_out=sum(sum(found.counts) for oid, found in self._rows.items() if oid not in wanted),
+            tables=tuple(self._forecast_of(report) for report in self._reports),
+            left_out=sum(sum(counts) for oid, counts in self._rows.items() if oid not in self._wanted),
             tasks=self._tasks,
             estimated_seconds=seconds,
             estimated_by=told,
@@ -120,10 +102,11 @@ class ForecastJob(Job):
         if not self._anew:
             super()._check_source(state)
             self._state = state
-            self._entries = () if state is None else state.tables
 
     def _read(self) -> State | None:
-        return None if self._anew else super()._read()
+        state = super()._read()
+        self._known = set() if state is None else {entry.oid for entry in state.tables}
+        return None if self._anew else state
 
     def _lock(self) -> State | None:
         return self._state
@@ -137,7 +120,8 @@ class ForecastJob(Job):
         plan = interrupted.plan
         assert plan is not None
         self.run.warnings.append(f"run {interrupted.run} was interrupted; it would be finished first")
-        self._state = replace(interrupted, phase=APPLIED, plan=None, resume=plan.resume)
+        tables = self._plan_tables(plan, interrupted.bytes, interrupted)
+        self._state = replace(interrupted, phase=APPLIED, plan=None, resume=plan.resume, tables=tables)
         return self._state, self._nothing_new(self._state)
 
     def _look_at_tables(self, state: State | None) -> None:
@@ -154,10 +138,11 @@ class ForecastJob(Job):
         if idle is not None:
             return idle
         self.run.warnings.extend(plan.warnings)
-        self._count(plan, rows, found)
         before = state or State("", self.source, 0, APPLIED, now(), self.captures)
+        tables = self._plan_tables(plan, found.reading.size, before)
+        self._count(plan, rows, found)
         seen = found.new.seen(found.files, plan.resume.last_path)
-        self._state = replace(before, resume=plan.resume, seen=seen, captures=self.captures)
+        self._state = replace(before, resume=plan.resume, seen=seen, captures=self.captures, tables=tables)
         return self._state, self._nothing_new(self._state)
 
     # What is told of it
@@ -170,41 +155,36 @@ class ForecastJob(Job):
         self._transactions += plan.transactions
         here: dict[int, int] = {}
         for one in rows:
-            told = self._rows.setdefault(one.oid, _Rows())
             counts = (one.inserts, one.updates, one.deletes, one.truncates)
-            told.counts = [before + more for before, more in zip(told.counts, counts, strict=True)]
+            self._rows[one.oid] = [sum(pair) for pair in zip(self._rows.get(one.oid, (0,) * 4), counts, strict=True)]
             here[one.oid] = here.get(one.oid, 0) + sum(counts)
-            if one.name is not None:
-                told.name = f"{one.namespace or 'pg_catalog'}.{one.name}"
-        catalogue = Catalogue.of(plan, self.run.settings, self._entries)
-        self.run.warnings.extend(catalogue.warnings)
-        shapes = {entry.oid: entry.shape for entry in self._entries}
-        for relation in plan.announced:
-            versions = catalogue.versions.get(relation, ())
-            if relation.oid in self._rows and versions:
-                of_it = self._rows[relation.oid]
-                of_it.outputs |= dict.fromkeys(version.output.value for version in versions)
-                self._follow_columns(of_it, versions[0], shapes.get(versions[0].oid))
         self._tasks += self._tasks_of(here, found)
 
-    def _follow_columns(self, told: _Rows, version: Version, known: TableShape | None) -> None:
-        selection = version.selection
-        policy = Policy(
-            keep_dropped=selection.on_drop_column == "keep",
-            renames=selection.renames,
-            infer_renames=self.run.settings.infer_renames,
-        )
-        evolution = Evolution(told.shape or known, policy)
-        evolution.take(version.columns, version.relation.unlisted)
-        told.changes |= dict.fromkeys(change.text for change in evolution.changes)
-        told.shape = evolution.shape
+    def _plan_tables(self, plan: Plan, size: int, state: State) -> tuple[MirrorEntry, ...]:
+        """Plan the tables of a run as it does itself; return what the ledger would know of them behind it."""
+        catalogue = Catalogue.of(plan, self.run.settings, state.tables)
+        self.run.warnings.extend(catalogue.warnings)
+        self._wanted |= {relation.oid for relation, versions in catalogue.versions.items() if versions}
+        work = Work(plan, size, state, lambda *_: state)
+        tables, reports = Applying(self.run, self.captures, CountedStaging()).forecast(work, catalogue)
+        self._reports = added_up((*self._reports, *reports))
+        return tables.entries
+
+    def _forecast_of(self, report: TableReport) -> TableForecast:
+        counts = self._rows.get(source_oid(report.oid or 0), (0,) * 4)
+        planned: dict[str, Any] = {
+            name: getattr(report, name) for name in TableForecast.__slots__ if hasattr(report, name)
+        }
+        if self._anew and report.oid in self._known:
+            planned["action"] = "overwritten"
+        return TableForecast(**planned | dict(zip(_COUNTS, counts, strict=True)))
 
     def _tasks_of(self, changes: dict[int, int], found: Found) -> int:
         """Return about how many tasks read a run's files twice, and fold what they have of each wanted table."""
         files, size, cores = len(found.reading.files), found.reading.size, local_cores(self.run.spark)
         reading = tasks_for(files, size, cores) or min(files, cores or files)
         buckets, all_ = buckets_of(size), max(1, sum(changes.values()))
-        wanted = [count for oid, count in changes.items() if self._rows[oid].outputs]
+        wanted = [count for oid, count in changes.items() if oid in self._wanted]
         return 2 * reading + sum(tasks_of(buckets, size * count // all_) for count in wanted)
 
     def _estimate(self) -> tuple[float | None, str]:
@@ -226,13 +206,6 @@ class ForecastJob(Job):
             rate = max(0.0, seconds - least) / size
             return self._runs * least + rate * self._bytes, "the target's runs before"
         return _AS_LONG_AS * self.run.stages.get("scan", 0.0), "the scan of the same files"
-
-
-def _told(oid: int, found: _Rows, *, is_new: bool) -> TableForecast:
-    inserts, updates, deletes, truncates = found.counts
-    return TableForecast(
-        found.name, oid, tuple(found.outputs), inserts, updates, deletes, truncates, tuple(found.changes), is_new
-    )
 
 
 def backfill(

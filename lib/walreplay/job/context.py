@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ from walreplay.config import Settings
 from walreplay.decode.compile.kernel import check_compiled
 from walreplay.delta.statements import SMALL_STATE
 from walreplay.delta.target import TableName, Target, storage_errors
-from walreplay.errors import TargetError, WalReplayError
+from walreplay.errors import TargetError, WalReplayError, listed
 from walreplay.job.source_check import SiblingLedgers, check_places
 from walreplay.ledger.ledger import Ledger
 from walreplay.ledger.runs import Rows, is_due, keep_small, tell
@@ -63,6 +64,8 @@ class RunContext:
     warnings: list[str] = field(default_factory=list)
     metrics: str | None = None
     _before: dict[str, float] = field(default_factory=dict)
+    _parts: list[str] = field(default_factory=list)
+    _turn: threading.Lock = field(default_factory=threading.Lock)
 
     @classmethod
     def of(
@@ -261,6 +264,21 @@ class RunContext:
     def at_once(self) -> int:
         """How many tables are worked on at a time; each needs a session of its own."""
         return _TABLES_AT_ONCE if has_own_sessions(self.spark) else 1
+
+    @contextmanager
+    def doing(self, part: str) -> Iterator[None]:
+        """Report what of the stage is at work: this part until it is done, with those that other threads are at."""
+        with self._turn:
+            # Two tables may have one name: the one that gives way, and the other.
+            self._parts.append(part)
+            self.progress.doing(listed(dict.fromkeys(self._parts)))
+        try:
+            yield
+        finally:
+            with self._turn:
+                self._parts.remove(part)
+                if self._parts:
+                    self.progress.doing(listed(dict.fromkeys(self._parts)))
 
     @contextmanager
     def stage(self, name: str, total: int | None = None) -> Iterator[None]:

@@ -49,7 +49,7 @@ from walreplay.table.versions import Catalogue
 from walreplay.writing.merge import missing_warnings
 from walreplay.writing.move import Fence, fence_of, move
 from walreplay.writing.shared_table import in_turn, move_rows
-from walreplay.writing.update import FoldedTable, apply_table, fold_together, groups_of
+from walreplay.writing.update import FoldedTable, action_of, apply_table, fold_together, groups_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -167,20 +167,20 @@ class RunTables:
     def _fold_together(self, group: Sequence[TableRun], staging: Staging) -> Mapping[int, FoldedTable]:
         # Only for its own tables may a run write files.
         self.run.ledger.check_lock()
-        self.run.progress.doing(f"folding {len(group):,} tables")
-        with jobs_named(self.run.spark, f"fold {len(group):,} tables"):
+        names = listed([run.plan.name for run in group])
+        with self.run.doing(f"folding {names}"), jobs_named(self.run.spark, f"fold {len(group):,} tables"):
             return fold_together(self.run.spark, self.run.writer, staging, group, self.run.at_once)
 
     def _apply_table(self, staging: Staging, run: TableRun, folded: FoldedTable | None) -> TableReport:
         # If this process was paused, it may have lost the lock, and another run may be writing the table.
         self.run.ledger.check_lock()
-        self.run.progress.doing(run.plan.name)
         place = run.plan.table.text
 
         def apply(one: TableRun, is_first: bool) -> TableReport:
             return apply_table(self.run.spark, self.run.writer, staging, one, folded if is_first else None)
 
         with (
+            self.run.doing(run.plan.name),
             spark_errors(table=run.plan.name, path=place),
             storage_errors(place, if_damaged=_set_aside(run)),
             jobs_named(self.run.spark, f"apply {run.plan.name}"),
@@ -244,11 +244,11 @@ def joined(one: RunReport | None, two: RunReport) -> RunReport:
         capture_bytes=one.capture_bytes + two.capture_bytes,
         transactions=one.transactions + two.transactions,
         changes=one.changes + two.changes,
-        tables=_added_up((*one.tables, *two.tables)),
+        tables=added_up((*one.tables, *two.tables)),
     )
 
 
-def _added_up(tables: Sequence[TableReport]) -> tuple[TableReport, ...]:
+def added_up(tables: Sequence[TableReport]) -> tuple[TableReport, ...]:
     """Report each table once: what several runs did to it is added up, and the last one's version counts."""
     found: dict[tuple[int | None, str, str], TableReport] = {}
     for table in tables:
@@ -405,9 +405,7 @@ class Applying:
 
     def _decode(self, work: Work, catalogue: Catalogue) -> Decoded:
         """Decode the plan's files to staged events, and compare what has come again with what is known."""
-        plan = work.plan
-        skips_truncates = self.run.settings.skips("t")
-        truncates = {} if skips_truncates else {item.oid: (item.lsn, item.ordinal) for item in plan.truncates}
+        plan, truncates = work.plan, self._truncates(work.plan)
         self.run.ledger.check_lock()
         staged = self._stage(work, catalogue, truncates)
         steps.reached("decoded")
@@ -418,6 +416,10 @@ class Applying:
         axis = _axis(plan, self.staging)
         plan = replace(plan, resume=replace(plan.resume, top_time=_since_2000(axis.end)))
         return Decoded(plan, catalogue, staged, truncates, history, axis)
+
+    def _truncates(self, plan: Plan) -> dict[int, tuple[int, int]]:
+        skips = self.run.settings.skips("t")
+        return {} if skips else {item.oid: (item.lsn, item.ordinal) for item in plan.truncates}
 
     def _stage(self, work: Work, catalogue: Catalogue, truncates: Mapping[int, tuple[int, int]]) -> dict[int, Staged]:
         plan = work.plan
@@ -441,16 +443,7 @@ class Applying:
     def _prepare(self, work: Work, decoded: Decoded) -> Prepared:
         """Plan the tables, check them, write the plan down, and bring tables to their places."""
         run, plan = self.run, decoded.plan
-        tables = plan_tables(
-            decoded.catalogue,
-            decoded.staged,
-            self.staging.uses,
-            tuple(decoded.truncates),
-            work.entries,
-            run.settings,
-            run.target,
-        )
-        run.warnings.extend(tables.warnings)
+        tables = self._plan_tables(work, decoded.catalogue, decoded.staged, decoded.truncates)
         with run.stage("check"):
             self._check_server(tables.placement, work, decoded.history)
         with run.stage("plan"), run.apart(taken_by(tables), shared_by(tables)) as places:
@@ -471,9 +464,27 @@ class Applying:
                 runs = checks.check_again(runs, plan)
         return Prepared(plan, tables, state, runs, copied)
 
+    def _plan_tables(
+        self, work: Work, catalogue: Catalogue, staged: Mapping[int, Staged], truncates: Mapping[int, tuple[int, int]]
+    ) -> RunPlan:
+        settings, target, uses = self.run.settings, self.run.target, self.staging.uses
+        tables = plan_tables(catalogue, staged, uses, tuple(truncates), work.entries, settings, target)
+        self.run.warnings.extend(tables.warnings)
+        return tables
+
+    def forecast(self, work: Work, catalogue: Catalogue) -> tuple[RunPlan, list[TableReport]]:
+        """Plan the tables as `apply` does; return what it would report of them, without the rows that it counts."""
+        truncates = self._truncates(work.plan)
+        staged = self._stage(work, catalogue, truncates)
+        tables = self._plan_tables(work, catalogue, staged, truncates)
+        self.run.warnings.extend(warnings_of(tables.placement, _sources(work)))
+        found = [CheckedTable(table.before is not None) for table in tables.tables]
+        runs = table_runs(self.run, tables, found, staged, 1, delta.CommitId("", 0), resumed=False)
+        return tables, [*map(_planned, runs), *moved(tables)]
+
     def _check_server(self, placement: Placement, work: Work, history: History) -> None:
         """Refuse tables that were all created again if they must be another server's; warn if they are many."""
-        count = len({relation_of(entry.oid) for entry in work.entries if not entry.set_aside})
+        count = _sources(work)
         if is_in_doubt(placement) and not work.resumed:
             followed = history.followed()
             if followed is not None:
@@ -493,7 +504,6 @@ class Applying:
         ]
         with self.run.stage("check"):
             TableChecks(self.run, accepts=False).look_back(prepared.runs, reports)
-        self.run.warnings.extend(missing_warnings(reports, self.run.settings))
         return reports
 
     def _record(self, work: Work, prepared: Prepared, reports: Sequence[TableReport]) -> tuple[State, RunReport]:
@@ -507,7 +517,7 @@ class Applying:
             capture_bytes=work.size,
             transactions=plan.transactions,
             changes=tables.changes,
-            warnings=tuple(run.warnings[self.told :]),
+            warnings=(*run.warnings[self.told :], *missing_warnings(reports, run.settings)),
             stages=run.phases,
             writer=run.writer.way,
         )
@@ -516,6 +526,25 @@ class Applying:
             state = run.ledger.record(state, report, left_at(tables.entries, left, plan.id), resumed=work.resumed)
         steps.reached("run recorded")
         return state, report
+
+
+def _sources(work: Work) -> int:
+    return len({relation_of(entry.oid) for entry in work.entries if not entry.set_aside})
+
+
+def _planned(run: TableRun) -> TableReport:
+    """Report what is known of a table before it is written to."""
+    plan, last = run.plan, len(run.plan.epochs) - 1
+    return TableReport(
+        name=plan.name,
+        location=plan.table.text,
+        action=action_of(run, last, exists=run.exists or last > 0),
+        changes=plan.rows,
+        truncated=plan.truncated,
+        oid=plan.oid,
+        set_aside=plan.set_aside,
+        notes=plan.notes,
+    )
 
 
 def _later_rows(entries: Sequence[MirrorEntry], upto_lsn: int) -> list[str]:

@@ -188,8 +188,8 @@ class _Maintenance:
             nonlocal removed, added
             for action in looked.needs:
                 self.context.ledger.check_lock()
-                self.context.progress.doing(f"{action} {looked.found.name}")
-                gone, come = self._do(spark, action, looked.table)
+                with self.context.doing(f"{action} {looked.found.name}"):
+                    gone, come = self._do(spark, action, looked.table)
                 removed, added = removed + gone, added + come
                 log("maintained", table=looked.found.name, action=action, removed=gone, added=come)
                 steps.reached(f"maintained by {action}: {looked.found.name}")

@@ -422,7 +422,7 @@ class Rebuilding:
                 remedy="Check --target; begin with walreplay apply",
             )
         source = context.settings.source or root_of(self.captures)
-        if state.source != source:
+        if not state.is_of(source):
             raise TargetError(
                 f"the target was made from the source {state.source!r}, not {source!r}",
                 path=where,

@@ -22,7 +22,7 @@ from walreplay.delta.target import TableName, ledger_errors
 from walreplay.errors import CaptureError, FramingChange, NotACapture, OrderError, TargetError, ValueFormatError
 from walreplay.job.context import RunContext
 from walreplay.ledger.state import SeenFiles, State
-from walreplay.listing import missing_numbers, sort_key
+from walreplay.listing import missing_numbers, sort_key, uncompressed
 from walreplay.lsn import to_datetime
 from walreplay.protocol.framing import Framing
 from walreplay.session import steps
@@ -84,7 +84,7 @@ class NewFiles:
         resume = self._resume(files, state)
         if resume is None or state is None:
             self._check_holes(files, files, None)
-            return RunInput(tuple(files), 0, None)
+            return RunInput(tuple(files), 0, None) if files else None
         last = self._key_of(resume.last_path, files)
         earlier = [file for file in files if self._key(file) <= last]
         later = [file for file in files if self._key(file) > last]
@@ -117,7 +117,7 @@ class NewFiles:
             )
         to_read = (*again, *later)
         first = resume.offset if again and again[0].path == resume.path else 0
-        return RunInput(to_read, first, resume)
+        return RunInput(to_read, first, resume) if to_read else None
 
     def _in_named_framing(self, resume: Resume) -> Resume | None:
         """Begin a session in the framing that the configuration names, if the files before were in another one."""
@@ -182,6 +182,17 @@ class NewFiles:
         for row in sorted(rows, key=lambda row: row.run):
             known.update({name_in(root, row.path): row.length for root in (before, here)})
         late = [file.path for file in earlier if name_in(here, file.path) not in known]
+        originals = {uncompressed(name): name for name in known}
+        for path in late:
+            original = originals.get(uncompressed(name_in(here, path)))
+            if original is not None:
+                raise OrderError(
+                    f"the file seems to be a copy of {original.lstrip('/')}, which is applied already",
+                    path=path,
+                    remedy="Move copies of applied files, compressed or not, out of the captures' folder: a run does "
+                    "not need applied files, and a new target can be made from the copies; or compress files before "
+                    "they are applied",
+                )
         if late:
             raise OrderError(
                 f"the file sorts before {resume.last_path}, which is applied already"

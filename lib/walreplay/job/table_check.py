@@ -407,13 +407,13 @@ def _is_of_ledger(standing: Standing, oid: int, *, shared: bool) -> bool:
     return standing.changed is None and (shared or bool(ahead)) and all(commit.oid == oid for commit in ahead)
 
 
-def _not_made(plan: TablePlan) -> TargetError:
-    return TargetError(
-        "the table is there already, but was not made by this target's ledger",
-        table=plan.name,
-        path=plan.table.text,
-        remedy="Nothing was applied; move the table away, or apply to another target",
-    )
+def _not_made(spark: SparkSession, plan: TablePlan, ledger: TableName) -> TargetError:
+    problem = "the table is there already, but was not made by this target's ledger"
+    remedy = "move the table away, or apply to another target"
+    if delta.made_by(spark, plan.table):
+        problem = f"the table was made by a ledger which is gone: {ledger.text} is not there, or is that of a newer one"
+        remedy = "put a backup of the ledger there; or apply all captures to a new target, and load what was loaded"
+    return TargetError(problem, table=plan.name, path=plan.table.text, remedy=f"Nothing was applied; {remedy}")
 
 
 def _check_columns(spark: SparkSession, plan: TablePlan, there: StructType) -> None:
@@ -516,7 +516,7 @@ class TableChecks:
                     ahead = tuple(commit for commit in standing.ahead if run_of(commit.number) > known)
                     standing = replace(standing, ahead=ahead)
                 if standing is None or not _is_of_ledger(standing, plan.oid, shared=shared):
-                    raise _not_made(plan)
+                    raise _not_made(own, plan, self.context.target.ledger("state"))
                 if shared:
                     check_shared(plan, found, self.context.sibling_ledgers, delta.made_by(own, table))
                 return CheckedTable(True, standing)
@@ -542,10 +542,10 @@ class TableChecks:
             if not delta.exists(own, plan.table):
                 return None
             standing = standing_of(own, plan.table, self._known_of(plan, run_id))
-        if standing is None or standing.changed is None or self.accepts:
-            return standing
-        if plan.before is None and not standing.steps:
-            raise _not_made(plan)
+            if standing is None or standing.changed is None or self.accepts:
+                return standing
+            if plan.before is None and not standing.steps:
+                raise _not_made(own, plan, self.context.target.ledger("state"))
         raise changed_error(plan.table, plan.name, standing, plan.before)
 
     def check_again(self, runs: Sequence[TableRun], plan: Plan) -> list[TableRun]:

@@ -454,7 +454,8 @@ class State:
     def is_of(self, source: str) -> bool:
         """Return whether the target is made from a source; one to which nothing has come yet may be of any."""
         is_empty = self.plan is None and self.resume is None and not self.tables
-        return self.source == source or (is_empty and not (self.load is not None and self.load.writing))
+        is_same = self.source.removeprefix("file:") == source.removeprefix("file:")
+        return is_same or (is_empty and not (self.load is not None and self.load.writing))
 
     @property
     def reached(self) -> tuple[int, int]:

@@ -258,6 +258,11 @@ _CAUSES: Final = (
     ),
     (r"Answer from Java side is empty", _JAVA_GONE, _GO_ON),
     (
+        r"\[JAVA_GATEWAY_EXITED\]",
+        "Spark did not start",
+        "What it has said above has the reason; it takes its options from PYSPARK_SUBMIT_ARGS and spark-defaults.conf",
+    ),
+    (
         r"Python worker (?:exited unexpectedly|process terminated)",
         "a Python worker of Spark's was killed, perhaps for want of memory",
         _GO_ON,

@@ -9,6 +9,7 @@ place that has several; `mounted_path` its path, if Python reaches it by itself.
 from __future__ import annotations
 
 import logging
+import os
 import re
 import warnings
 from collections.abc import Iterator, Mapping
@@ -229,6 +230,22 @@ def one_name(place: str) -> str:
         return place
     scheme, path = found.groups()
     return f"/{path}" if f"{path}/".startswith(_VOLUMES) else f"{scheme}:/{path}"
+
+
+def absolute(place: str) -> str:
+    """Return a folder's path, or ``file:`` URI, as an absolute one without ``.`` and ``..``; other URIs stay.
+
+    In an object store ``..`` is a name like any other.
+    """
+    scheme = next(iter(re.findall(r"\Afile:(?:///*(?=/))?(?=/)", place)), "")
+    path = place.removeprefix(scheme)
+    if not scheme and ("://" in place or place.startswith(("file:", "dbfs:"))):
+        return place.rstrip("/")
+    plain = os.path.normpath(Path(path).absolute())
+    if ".." in path and Path(path).exists() and not Path(path).samefile(plain):
+        # Behind a link `..` is the folder above the one that the link leads to.
+        plain = os.path.realpath(path)
+    return f"{scheme}{plain}"
 
 
 def mounted_path(place: str) -> Path | None:

@@ -339,6 +339,7 @@ JAVA_VERSIONS: Final = (17, 21)
 _EXTENSIONS: Final = "spark.sql.extensions"
 _JARS: Final = "spark.jars"
 _SUBMIT: Final = "PYSPARK_SUBMIT_ARGS"
+_SHELL: Final = "pyspark-shell"
 _DELTA_EXTENSION: Final = "io.delta.sql.DeltaSparkSessionExtension"
 _CATALOG: Final = "spark.sql.catalog.spark_catalog"
 _DELTA_CATALOG: Final = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
@@ -381,8 +382,7 @@ def build_session(app_name: str = "walreplay", progress: Progress | None = None)
     for key, value in settings.items():
         if key in (_EXTENSIONS, _JARS) or key not in configured:
             builder = builder.config(key, value)
-    if _JARS in settings:
-        _submit_jars(settings[_JARS])
+    _submit(settings.get(_JARS))
     if not _is_submitted():
         _check_java()
         if master.startswith("local"):
@@ -430,7 +430,7 @@ def _spark_defaults() -> Iterator[tuple[str, str]]:
 
 
 def _submit_arguments() -> Iterator[tuple[str, str]]:
-    arguments = iter(shlex.split(os.environ.get(_SUBMIT, "")))
+    arguments = iter(_submitted())
     for argument in arguments:
         option, equals, value = argument.partition("=")
         if option in ("--conf", "-c", "--master", "--packages", "--jars"):
@@ -456,13 +456,24 @@ def _delta(configured: Mapping[str, str], progress: Progress | None = None) -> d
     return {**settings, _JARS: _join(configured.get(_JARS), *map(str, jars))}
 
 
-def _submit_jars(jars: str) -> None:
-    """Put JARs in the place of those that the arguments for spark-submit name, which count more than a session's."""
-    arguments = shlex.split(os.environ.get(_SUBMIT, ""))
-    if _JARS not in dict(_submit_arguments()):
+def _submitted() -> list[str]:
+    """Return the arguments for spark-submit, with the program at their end, which Spark does not start without."""
+    try:
+        arguments = shlex.split(os.environ.get(_SUBMIT, ""))
+    except ValueError as error:
+        raise ConfigError(f"{_SUBMIT} cannot be read: {error}", remedy="Correct it, or unset it") from None
+    return arguments if _SHELL in arguments else [*arguments, _SHELL]
+
+
+def _submit(jars: str | None) -> None:
+    """Complete the arguments for spark-submit: JARs that these name count more than a session's."""
+    if _SUBMIT not in os.environ:
         return
-    at = arguments.index("pyspark-shell") if "pyspark-shell" in arguments else len(arguments)
-    os.environ[_SUBMIT] = shlex.join([*arguments[:at], "--jars", jars, *arguments[at:]])
+    arguments = _submitted()
+    if jars is not None and _JARS in dict(_submit_arguments()):
+        at = arguments.index(_SHELL)
+        arguments[at:at] = ["--jars", jars]
+    os.environ[_SUBMIT] = shlex.join(arguments)
 
 
 def _spark_home() -> Path:

@@ -25,7 +25,7 @@ from walreplay.delta.statements import sql_schema
 from walreplay.errors import CaptureError, ConfigError, WalReplayError, from_dict
 from walreplay.listing import Hole, escape_glob, refuse_endless, sort_key
 from walreplay.session.folders import Options, StoreFolder
-from walreplay.session.isolation import has_own_sessions, one_name, settings
+from walreplay.session.isolation import absolute, has_own_sessions, mounted_path, one_name, settings
 from walreplay.session.reach import folder_of
 from walreplay.session.session import local_cores
 from walreplay.spark.workers.process import REACHED, reach_file
@@ -170,14 +170,7 @@ class CaptureFile:
 
 def root_of(captures: str) -> str:
     """Return the captures' root as the ledger names it: absolute, without a trailing slash, by one of its names."""
-    return one_name(_absolute(captures))
-
-
-def _absolute(captures: str) -> str:
-    """Return the captures' root as it was written, for Spark to find."""
-    if "://" in captures or captures.startswith(("file:", "dbfs:")):
-        return captures.rstrip("/")
-    return str(Path(captures).absolute())
+    return one_name(absolute(captures))
 
 
 def name_in(root: str, path: str) -> str:
@@ -188,14 +181,14 @@ def name_in(root: str, path: str) -> str:
 
 
 def list_captures(spark: SparkSession, captures: str, wanted: Settings) -> list[CaptureFile]:
-    """List the capture files in the configured order, without reading them.
+    """List the capture files in the configured order, without reading them; none if no file has a byte yet.
 
     Raises:
         ConfigError: the place does not exist, or has no file.
         CaptureError: a file is too large.
     """
     rows = _listed(spark, captures, wanted)
-    if not rows:
+    if not rows and not _has_empty_files(spark, absolute(captures), wanted):
         raise ConfigError(
             "there are no capture files",
             path=captures,
@@ -218,7 +211,7 @@ def _listed(spark: SparkSession, captures: str, wanted: Settings) -> list[tuple[
     from pyspark.errors import AnalysisException
     from pyspark.sql import functions as F
 
-    root = _absolute(captures)
+    root = absolute(captures)
     in_store = listed(spark, root, wanted)
     if in_store:
         return in_store
@@ -268,6 +261,13 @@ def confirm_holes(spark: SparkSession, holes: Sequence[Hole]) -> list[Hole]:
         if absent or more:
             confirmed.append(replace(hole, missing=len(absent) + more, example=(absent or [hole.example])[0]))
     return confirmed
+
+
+def _has_empty_files(spark: SparkSession, root: str, wanted: Settings) -> bool:
+    """Return whether the captures, of which Spark lists none, are files without a byte: pg_recvlogical begins so."""
+    inside = f"{escape_glob(root)}/{wanted.file_pattern or '[^_.]*'}"
+    path = mounted_path(root)
+    return _is_glob(root) or (path is not None and path.is_file()) or _is_empty_file(spark, inside)
 
 
 def _is_empty_file(spark: SparkSession, glob: str) -> bool:

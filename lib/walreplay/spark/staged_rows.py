@@ -37,7 +37,17 @@ from walreplay.session.session import local_cores
 from walreplay.spark.staging import Rows, StagedRows, Staging, TaskWorks, by_bucket, together
 from walreplay.spark.workers.process import REACHED, reach
 from walreplay.spark.workers.rows import NO_BUCKET, ROUTE, STAGE, Total, Work, refusals_told
-from walreplay.spark.workers.write import WRITTEN, Shares, as_they_are, over_shares, refused, stage_into_file, summed
+from walreplay.spark.workers.write import (
+    WRITTEN,
+    Shares,
+    as_they_are,
+    over_shares,
+    refused,
+    stage_into_file,
+    summed,
+    totals_of,
+    without_data,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -142,6 +152,30 @@ class TableStaging(Staging):
         # Only its own folder is listed: of more than 32 Spark lists each by a task, and would do so for every table.
         reader = spark.read.schema(sql_schema(STAGE)).option("basePath", self._table.path)
         return reader.parquet(f"{escape_glob(self._table.path)}/table={table}")
+
+
+_INDEX: Final = STAGE.remove(STAGE.get_field_index("data"))
+
+
+class CountedStaging(TableStaging):
+    """What would be staged, for a forecast: the driver gets what rows say of themselves, and nothing is written."""
+
+    def __init__(self) -> None:
+        Staging.__init__(self)
+        self._rows = _INDEX.empty_table()
+
+    def _stage(self, spark: SparkSession, works: TaskWorks, values: Mapping[str, str], tasks: int | None) -> None:
+        frames = [rows.mapInArrow(partial(without_data, work=work), sql_schema(_INDEX)) for rows, work in works]
+        with settings(spark, values):
+            found = [row.asDict() for row in together(frames, tasks).collect()]
+        self._rows = pa.Table.from_pylist(found, _INDEX)
+
+    def _totals(self, spark: SparkSession) -> list[Total]:
+        return [Total(**row) for row in totals_of(self._rows).to_pylist()]
+
+    def _places(self, spark: SparkSession, table: int) -> list[tuple[int, int]]:  # type: ignore[override]
+        rows = self._rows.filter(pc.field("table") == table).select(["sequence", "relation"]).to_pylist()
+        return sorted({(row["sequence"], row["relation"]) for row in rows})
 
 
 _BYTES_A_TASK: Final = 4 << 20

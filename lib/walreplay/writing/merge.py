@@ -21,9 +21,9 @@ from pyspark.sql import functions as f
 from walreplay.delta import statements as delta
 from walreplay.delta.statements import sql_schema
 from walreplay.delta.target import quote
-from walreplay.errors import CaptureError
+from walreplay.errors import CaptureError, listed
 from walreplay.fold.events import PARTITIONS_REMEDY, Mode
-from walreplay.names import RowKind
+from walreplay.names import RowKind, source_oid
 from walreplay.report import Way
 from walreplay.session.isolation import has_own_sessions, settings
 from walreplay.spark.workers.rows import refusal_in, refusal_text
@@ -37,30 +37,35 @@ if TYPE_CHECKING:
     from walreplay.report import TableReport
 
 
+_MOST: Final = 50
 _REASONS: Final = (
-    "Likely reasons: the rows were there before the captures began, or came with a partition that was attached; a "
-    "setting of the sender, such as IntervalStyle, TimeZone or extra_float_digits, was another one when they were "
-    "sent; the key does not name the rows; something else has changed the mirror"
+    "Likely reasons: the rows were there before the captures began, or came with a partition that was attached (load "
+    "the table's rows: walreplay load --replace); a setting of the sender, such as IntervalStyle, TimeZone or "
+    "extra_float_digits, was another one when they were sent; the key does not name the rows; something else has "
+    "changed the mirror"
 )
 
 
 def missing_warnings(reports: Iterable[TableReport], settings: Settings) -> Iterator[str]:
-    """Yield a warning for each table that did not have rows that were changed.
+    """Yield a warning if rows that were changed were not in their tables; of several outputs one is named.
 
     There are no warnings if the configuration leaves rows out, because then missing rows are expected.  The tables'
     notes still have the counts.
     """
     if settings.leaves_rows_out:
         return
-    for report in sorted(reports, key=lambda report: report.name):
+    lacking: dict[int, str] = {}
+    for report in sorted(reports, key=lambda report: report.oid or 0):
         if report.without_base or report.deletes_without_row:
-            yield f"{report.name}: {_told(report.without_base, report.deletes_without_row)}. {_REASONS}"
+            kinds = _kinds(report.without_base, report.deletes_without_row)
+            lacking.setdefault(source_oid(report.oid or 0), f"{report.name} ({kinds})")
+    if lacking:
+        yield f"rows are not in their tables though changed: {listed(sorted(lacking.values()), _MOST)}. {_REASONS}"
 
 
-def _told(updates: int, deletes: int) -> str:
-    kinds = [f"{count:,} to be {what}" for count, what in ((updates, "updated"), (deletes, "deleted")) if count]
-    total = updates + deletes
-    return f"{total:,} {'row is' if total == 1 else 'rows are'} not in the table though changed: {', '.join(kinds)}"
+def _kinds(updates: int, deletes: int) -> str:
+    counts = ((updates, "updated"), (deletes, "deleted"))
+    return ", ".join(f"{count:,} to be {what}" for count, what in counts if count)
 
 
 # The commit

@@ -318,6 +318,21 @@ def apply_table(
     )
 
 
+def _overwrites(run: TableRun, number: int) -> bool:
+    is_new = run.plan.before is None and not run.appends
+    return number == 0 and (is_new or (run.plan.truncated and not run.plan.soft_deletes))
+
+
+def action_of(run: TableRun, number: int, *, exists: bool) -> Action:
+    """Return what an epoch's commit is for a table, which exists or not."""
+    # Of a table that is shared, it is the source's rows that are made.
+    if not exists or (run.plan.metadata.share is not None and run.plan.before is None and number == 0):
+        return "created"
+    if _overwrites(run, number):
+        return "overwritten"
+    return "appended" if run.merge(number).only_adds else "merged"
+
+
 def _apply_epoch(
     spark: SparkSession,
     writer: TableWriter,
@@ -331,8 +346,7 @@ def _apply_epoch(
     """Change the table's columns for an epoch; fold its rows, unless that was done before; and make the commit."""
     plan, epoch, merge = run.plan, run.plan.epochs[number], run.merge(number)
     truncated = plan.truncated and number == 0
-    is_new = plan.before is None and not run.appends
-    overwrite = exists and number == 0 and (is_new or (truncated and not plan.soft_deletes))
+    overwrite = exists and _overwrites(run, number)
     is_merged = exists and not overwrite and not merge.only_adds
     if exists and number == 0:
         set_properties(spark, run)
@@ -342,9 +356,7 @@ def _apply_epoch(
         if truncated:
             _mark_deleted(spark, run, number)
     delta.forget_version(spark)
-    # Of a table that is shared, it is the source's rows that are made.
-    is_made = not exists or (plan.metadata.share is not None and plan.before is None and number == 0)
-    action: Action = "created" if is_made else "overwritten" if overwrite else "merged" if is_merged else "appended"
+    action = action_of(run, number, exists=exists)
     if is_merged and epoch.rows == 0 and merge.empties is None:
         # Only the columns change; an empty commit shows that the epoch was applied.
         return action, replace(append_rows(spark, None, merge, "append", create=False), way=None)

@@ -18,7 +18,7 @@ from walreplay.archive.messages import FileInspection, Inspection, RelationInspe
 from walreplay.cli import explain, main, run
 from walreplay.cli.printing import write_report
 from walreplay.console import Screen
-from walreplay.errors import CaptureError, ConfigError, MalformedMessage
+from walreplay.errors import CaptureError, ConfigError, MalformedMessage, TargetError
 from walreplay.ledger.status import Cut, PendingTransaction, RunAtWork, RunStatus, TableVersion, TargetStatus
 from walreplay.report import Forecast, RunReport, TableForecast, TableReport
 
@@ -596,7 +596,9 @@ def test_a_dry_run_prints_what_would_be_done(monkeypatch, capsys):
 
     def forecast(_, captures, target, settings, **options):
         told.append((captures, target, options))
-        table = TableForecast("s.t", 9, ("mirror", "changelog"), 4, 3, 2, 1, ("column c added",), True)
+        table = TableForecast(
+            "s.t", "/m/s/t", "merged", 8, 4, 3, 2, 1, truncated=True, oid=9, set_aside=False, notes=("column c added",)
+        )
         return Forecast("in", "out", 2, 7, 2048, 5, 16, NOON, (table,), 3, 12, 90.4, "the scan", ("careful",), 0.5)
 
     monkeypatch.setitem(vars(walreplay), "forecast", forecast)
@@ -608,9 +610,9 @@ def test_a_dry_run_prints_what_would_be_done(monkeypatch, capsys):
         "it would be applied up to LSN 0/10, 2026-01-02 12:00:00+00:00",
         "it would take about 0:01:30, to judge by the scan",
         "",
-        "row changes in the files",
-        "table  becomes                  inserts  updates  deletes  truncates",
-        "s.t    mirror, changelog (new)        4        3        2          1",
+        "what would be done, and row changes in the files",
+        "table  action             changes  inserts  updates  deletes  truncates",
+        "s.t    merged, truncated        8        4        3        2          1",
         "3 row changes of tables that are not wanted",
         "note: s.t: column c added",
         "warning: careful",
@@ -619,7 +621,7 @@ def test_a_dry_run_prints_what_would_be_done(monkeypatch, capsys):
     arguments += ["--dry-run", "--json", "--quiet"]
     assert main(["backfill", "--captures", "in", "--target", "out", *arguments]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert (found["applied_lsn"], found["tables"][0]["outputs"]) == ("0/10", ["mirror", "changelog"])
+    assert (found["applied_lsn"], found["tables"][0]["action"]) == ("0/10", "merged")
     (captures, target, options) = told[-1]
     assert (captures, target) == ("in", "out")
     assert options | {"progress": None} == {
@@ -630,3 +632,28 @@ def test_a_dry_run_prints_what_would_be_done(monkeypatch, capsys):
         "from_lsn": "0/1",
         "progress": None,
     }
+
+
+def test_commands_in_errors_and_warnings_have_the_values_of_the_call(monkeypatch, capsys):
+    warning = "rows are not there; load them (walreplay load --replace), or look by `walreplay audit`"
+    monkeypatch.setattr("walreplay.session.session.build_session", lambda **_: None)
+    monkeypatch.setitem(vars(walreplay), "apply", lambda *_, **__: replace(REPORT, warnings=(warning,)))
+    place = ["--captures", "in it's", "--target=out"]
+    assert main(["apply", *place, "--quiet"]) == 0
+    line = capsys.readouterr().out.splitlines()[-1]
+    quoted = "--captures 'in it'\"'\"'s'"
+    assert f"(walreplay load {quoted} --target out --replace)" in line
+    assert f"`walreplay audit {quoted}`" in line
+
+    def fail(*_, **__):
+        again = "make it again by walreplay rebuild --table 's\\.walreplay\\ apply'; then walreplay apply --target x"
+        raise TargetError("it is gone", table="s.walreplay apply", remedy=again)
+
+    monkeypatch.setitem(vars(walreplay), "apply", fail)
+    assert main(["apply", *place, "--quiet"]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("error: table s.walreplay apply: it is gone. ")
+    assert f"walreplay rebuild {quoted} --target out --table 's\\.walreplay\\ apply'; " in error
+    assert error.endswith(f"then walreplay apply {quoted} --target x\n")
+    # A call from Python has no command line.
+    assert explain(TargetError("x", remedy="run walreplay apply"))[0] == "x. run walreplay apply"

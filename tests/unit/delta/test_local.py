@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -230,3 +232,55 @@ def test_a_table_s_only_file_is_named_by_its_newest_commit(folder: MountedFolder
     (file,) = LocalTable.open(folder).files
     assert sole_file(folder, 2) == file.name
     assert sole_file(folder, 3) is None
+
+
+def test_files_that_no_version_needs_are_counted_without_spark(folder: MountedFolder) -> None:
+    table = made(folder, 1)
+    kept = written(table, 2)
+    old = time.time() - 30 * 86_400
+    for name, age in (("old.parquet", old), ("new.parquet", None), (".old.parquet.crc", old), ("in/old.parquet", old)):
+        path = Path(folder.path, name)
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"x")
+        os.utime(path, None if age is None else (age, age))
+    # Written by a task that is still at work, so it is young; and one that the table has, however old.
+    os.utime(Path(folder.path, table.files[0].path), (old, old))
+    assert Path(folder.path, kept.name).exists()
+    assert LocalTable.open(folder).unreferenced() == 2
+
+
+@pytest.mark.parametrize("name", ["deletion_vector_1.bin", "x/deletion_vector_1.bin"])
+def test_of_deletion_vectors_spark_alone_knows_whether_they_are_needed(folder: MountedFolder, name: str) -> None:
+    made(folder, 1)
+    path = Path(folder.path, name)
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(b"x")
+    os.utime(path, (1, 1))
+    assert LocalTable.open(folder).unreferenced() is None
+
+
+@pytest.mark.parametrize(
+    ("retention", "count"),
+    [("interval 0 seconds", 1), ("interval 3 days", 0), ("interval 1 hours", 1), ("interval 1 day 2 hours", None)],
+)
+def test_the_retention_of_the_table_counts(folder: MountedFolder, retention: str, count: int | None) -> None:
+    table = LocalTable.new(folder, COLUMNS, {"delta.deletedFileRetentionDuration": retention})
+    assert isinstance(table, LocalTable)
+    table.commit([written(table, 1)])
+    day = time.time() - 86_400
+    path = Path(folder.path, "orphan.parquet")
+    path.write_bytes(b"x")
+    os.utime(path, (day, day))
+    assert LocalTable.open(folder).unreferenced() == count
+
+
+def test_removed_files_that_are_gone_are_not_counted_though_the_log_names_them(folder: MountedFolder) -> None:
+    new = LocalTable.new(folder, COLUMNS, {"delta.deletedFileRetentionDuration": "interval 0 seconds"})
+    assert isinstance(new, LocalTable)
+    new.commit([written(new, 1)])
+    table = LocalTable.open(folder)
+    (first,) = table.files
+    table.commit([written(table, 2)], instead_of=[first])
+    assert LocalTable.open(folder, shared=False).unreferenced() == 1
+    Path(folder.path, first.path).unlink()
+    assert LocalTable.open(folder, shared=False).unreferenced() == 0

@@ -45,10 +45,29 @@ def test_jars_for_another_spark_are_left_alone(prefix, monkeypatch):
 @pytest.mark.parametrize("arguments", ["--jars mine.jar pyspark-shell", "--conf spark.jars=mine.jar"])
 def test_jars_that_are_submitted_come_together_with_deltas(monkeypatch, arguments):
     monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", f"--name 'a b' {arguments}")
-    session._submit_jars("mine.jar,delta.jar")
+    session._submit("mine.jar,delta.jar")
     assert dict(session._submit_arguments())["spark.jars"] == "mine.jar,delta.jar"
     assert session.os.environ["PYSPARK_SUBMIT_ARGS"].startswith("--name 'a b' ")
-    assert session.os.environ["PYSPARK_SUBMIT_ARGS"].endswith(" pyspark-shell") == arguments.endswith("pyspark-shell")
+    assert session.os.environ["PYSPARK_SUBMIT_ARGS"].split().count("pyspark-shell") == 1
+
+
+@pytest.mark.parametrize("arguments", ["--master 'local[3]' --name 'a b'", "", "--name x pyspark-shell"])
+def test_arguments_without_the_program_that_spark_starts_are_completed(monkeypatch, arguments):
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", arguments)
+    before = dict(session._submit_arguments())
+    session._submit(None)
+    *given, program = session.shlex.split(session.os.environ["PYSPARK_SUBMIT_ARGS"])
+    assert (given, program) == (session.shlex.split(arguments.removesuffix("pyspark-shell")), "pyspark-shell")
+    assert dict(session._submit_arguments()) == before
+    monkeypatch.delenv("PYSPARK_SUBMIT_ARGS")
+    session._submit(None)
+    assert "PYSPARK_SUBMIT_ARGS" not in session.os.environ
+
+
+def test_arguments_that_cannot_be_read_are_a_configuration_error(monkeypatch):
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--name 'a b pyspark-shell")
+    with pytest.raises(ConfigError, match=r"PYSPARK_SUBMIT_ARGS cannot be read: No closing quotation\. Correct it"):
+        session._configured()
 
 
 @pytest.mark.parametrize("key", ["spark.jars", "spark.jars.packages", "spark.driver.extraClassPath"])

@@ -6,11 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from walreplay.delta.target import Target
+from walreplay.delta.target import TableName, Target
 from walreplay.errors import ConfigError
+from walreplay.evolution.shapes import TableShape
 from walreplay.job.source_check import check_places
+from walreplay.ledger.state import APPLIED, State, now
 from walreplay.session.isolation import mounted_path, one_name
 from walreplay.spark.captures import name_in, root_of
+from walreplay.table.registry import MirrorEntry
 
 VOLUME = ("/Volumes/main/cdc/a", "dbfs:/Volumes/main/cdc/a", "file:/Volumes/main/cdc/a", "dbfs:///Volumes/main/cdc/a")
 """One place."""
@@ -89,6 +92,40 @@ def test_relative_paths_are_those_of_the_working_folder(tmp_path: Path, monkeypa
         with pytest.raises(ConfigError):
             check_places(captures, Target.parse(target))
     check_places("captures", Target.parse("./mirror"))
+
+
+@pytest.mark.parametrize(
+    "place", ["mirror/../captures", "./captures/", "../here/captures", "//{}/captures", "{}/./captures"]
+)
+def test_a_folder_is_one_source_and_one_target_however_its_path_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    here = tmp_path / "here"
+    (here / "captures").mkdir(parents=True)
+    monkeypatch.chdir(here)
+    path = place.format(str(here).lstrip("/") if place.startswith("//") else here)
+    plain = str(here / "captures")
+    assert root_of(path).replace("//", "/") == Target.parse(path).text.replace("//", "/") == plain
+    assert root_of(f"file://{here}/x/../captures/") == f"file:{plain}"
+    assert Target.parse(f"file:{here}/x/../captures").text == f"file:{plain}"
+    state = State("", plain, 1, APPLIED, now(), plain, tables=(MirrorEntry(1, "s.t", TableName("/s/t"), TableShape()),))
+    assert state.is_of(f"file:{plain}")
+    assert not state.is_of(f"{plain}2")
+
+
+def test_in_an_object_store_dots_are_a_name() -> None:
+    for place in ("s3a://bucket/a/../b", "abfss://c@a/./b"):
+        assert root_of(f"{place}/") == Target.parse(place).text == place
+
+
+def test_dots_behind_a_link_lead_where_the_system_says(tmp_path: Path) -> None:
+    (tmp_path / "far" / "x").mkdir(parents=True)
+    (tmp_path / "far" / "captures").mkdir()
+    (tmp_path / "captures").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "far" / "x")
+    assert root_of(f"{tmp_path}/link/../captures") == str(tmp_path / "far" / "captures")
+    # A link that is not left again keeps its name.
+    assert root_of(f"{tmp_path}/link") == str(tmp_path / "link")
 
 
 @pytest.mark.parametrize("place", VOLUME)

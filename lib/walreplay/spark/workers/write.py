@@ -349,9 +349,17 @@ def stage_into_file(batches: Iterable[pa.RecordBatch], *, work: Work, folder: Fo
         closed = file.close()
     if closed is not None:
         name, index = closed
-        (totals,) = _totals(index).combine_chunks().to_batches()
+        (totals,) = totals_of(index).combine_chunks().to_batches()
         row = {"name": name, "totals": batch_to_ipc(totals).to_pybytes()}
         yield pa.RecordBatch.from_pylist([row], schema=WRITTEN)
+
+
+@spark_task
+def without_data(batches: Iterable[pa.RecordBatch], *, work: Work) -> Iterator[pa.RecordBatch]:
+    """Return what the rows of some work say of themselves, without their data: what would be staged."""
+    rows = [batch.drop_columns(["data"]) for batch in work(batches)]
+    if rows:
+        yield from pa.Table.from_batches(rows).combine_chunks().to_batches()
 
 
 _KEYS: Final = ("table", "relation", "info")
@@ -364,7 +372,7 @@ _SUMS: Final = (
 """How totals are added up: `Total`'s fields behind those that tell them apart."""
 
 
-def _totals(index: pa.Table) -> pa.Table:
+def totals_of(index: pa.Table) -> pa.Table:
     """Sum up what the rows say of themselves (`Total`)."""
     sequence = index.column("sequence")
     return summed(index.append_column("first", sequence).append_column("last", sequence))
