@@ -20,6 +20,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from walreplay.delta import statements as delta
+from walreplay.delta.local import ConflictError, DroppedError
 from walreplay.delta.target import storage_errors
 from walreplay.errors import listed
 from walreplay.fold.versions import NO_AXIS, NO_TIME, Axis
@@ -178,7 +179,10 @@ class RunTables:
         place = run.plan.table.text
 
         def apply(one: TableRun, is_first: bool) -> TableReport:
-            return apply_table(self.run.spark, self.run.writer, staging, one, folded if is_first else None)
+            try:
+                return apply_table(self.run.spark, self.run.writer, staging, one, folded if is_first else None)
+            except (ConflictError, DroppedError) as error:
+                raise error.at(table=one.plan.name) from error.__cause__
 
         with (
             spark_errors(table=run.plan.name, path=place),
@@ -493,7 +497,8 @@ class Applying:
         ]
         with self.run.stage("check"):
             TableChecks(self.run, accepts=False).look_back(prepared.runs, reports)
-        self.run.warnings.extend(missing_warnings(reports, self.run.settings))
+        gaps = {table.plan.oid: table.plan.before.gap for table in prepared.runs if table.plan.before is not None}
+        self.run.warnings.extend(missing_warnings(reports, self.run.settings, gaps))
         return reports
 
     def _record(self, work: Work, prepared: Prepared, reports: Sequence[TableReport]) -> tuple[State, RunReport]:
@@ -513,7 +518,11 @@ class Applying:
         )
         with run.recording():
             left = {**prepared.copied, **{one.oid: one.version for one in reports if one.oid is not None}}
-            state = run.ledger.record(state, report, left_at(tables.entries, left, plan.id), resumed=work.resumed)
+            entries, gap = left_at(tables.entries, left, plan.id), plan.resume.gap
+            if gap is not None:
+                place = f"not noticed, up to LSN {format_lsn(plan.upto_lsn)}"
+                entries = [replace(entry, gap=gap or entry.gap or place) for entry in entries]
+            state = run.ledger.record(state, report, entries, resumed=work.resumed)
         steps.reached("run recorded")
         return state, report
 

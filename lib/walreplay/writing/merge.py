@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -44,8 +44,16 @@ _REASONS: Final = (
 )
 
 
-def missing_warnings(reports: Iterable[TableReport], settings: Settings) -> Iterator[str]:
-    """Yield a warning for each table that did not have rows that were changed.
+_GAP: Final = (
+    "A run has gone on over a gap, in which they may have come ({}). Load the table behind it (walreplay load "
+    "--replace); or bring back what is missing, and make it again (walreplay rebuild), which ends this"
+)
+
+
+def missing_warnings(
+    reports: Iterable[TableReport], settings: Settings, gaps: Mapping[int, str | None]
+) -> Iterator[str]:
+    """Yield a warning for each table that did not have rows that were changed; its gap (by oid) may be the reason.
 
     There are no warnings if the configuration leaves rows out, because then missing rows are expected.  The tables'
     notes still have the counts.
@@ -54,7 +62,9 @@ def missing_warnings(reports: Iterable[TableReport], settings: Settings) -> Iter
         return
     for report in sorted(reports, key=lambda report: report.name):
         if report.without_base or report.deletes_without_row:
-            yield f"{report.name}: {_told(report.without_base, report.deletes_without_row)}. {_REASONS}"
+            gap = gaps.get(report.oid or 0)
+            reasons = _REASONS if gap is None else _GAP.format(gap)
+            yield f"{report.name}: {_told(report.without_base, report.deletes_without_row)}. {reasons}"
 
 
 def _told(updates: int, deletes: int) -> str:
@@ -97,13 +107,7 @@ class RowCounts:
     deletes_without_row: int = 0
 
     def __add__(self, other: RowCounts) -> RowCounts:
-        return RowCounts(
-            self.live + other.live,
-            self.gone + other.gone,
-            self.unknown + other.unknown,
-            self.without_base + other.without_base,
-            self.deletes_without_row + other.deletes_without_row,
-        )
+        return RowCounts(*(one + two for one, two in zip(astuple(self), astuple(other), strict=True)))
 
     @property
     def told(self) -> dict[str, int]:
