@@ -81,12 +81,14 @@ class WalReplayError(Exception):
         self.table = table
         self.remedy = remedy
 
-    def at(self, *, path: str | None = None, offset: int | None = None) -> WalReplayError:
+    def at(self, *, path: str | None = None, offset: int | None = None, table: str | None = None) -> WalReplayError:
         """Add the place if the code that raised the error did not know it.  A known place stays."""
         if self.path is None:
             self.path = path
         if self.offset is None:
             self.offset = offset
+        if self.table is None:
+            self.table = table
         return self
 
     def __str__(self) -> str:

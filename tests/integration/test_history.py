@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from datetime import date
 from pathlib import Path
@@ -9,12 +10,14 @@ from typing import Any
 
 import pytest
 
+import walreplay
 from support.change_model import logged
 from support.extent import further
 from support.history_model import as_of_time
 from support.readers import read
-from support.small_mirror import INT4, INT8, TEXT, SmallMirror, relation, row
+from support.small_mirror import INT4, INT8, TEXT, SmallMirror, forget, relation, row
 from support.stopped_run import StoppedError
+from walreplay.errors import TargetError
 from walreplay.lsn import POSTGRES_EPOCH_UNIX_MICROS
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
@@ -202,6 +205,26 @@ def test_times_never_go_back_over_runs_and_tables(mirror: SmallMirror) -> None:
     assert micros["one"] == [(since + 50, since + 90), (since + 90, since + 95)]
     assert micros["other"] == [(since + 90, since + 95)]
     assert as_of_time(found["one"], since + 94).column("id").to_pylist() == [2]
+
+
+@pytest.mark.both_ways
+@pytest.mark.full
+def test_a_version_that_would_end_before_it_begins_is_refused(mirror: SmallMirror, tmp_path: Path) -> None:
+    t, history = relation(1, "t", {"id": INT4, "note": TEXT}), {"outputs": ["history"]}
+    mirror.apply(t, m.Insert(1, row(1, "one")), **history)
+    place = mirror.location("t__history")
+    mirror.spark.sql(f"UPDATE delta.`{place}` SET __start_lsn = 900")
+    before = read(place)
+    with pytest.raises(TargetError, match="would end before it begins") as caught:
+        mirror.apply(m.Update(1, row(1, "two")), accept_changed_tables=True, **history)
+    assert caught.value.table == "s.t (history)"
+    assert read(place) == before
+    # The remedy.
+    shutil.move(place, tmp_path / "away")
+    forget(mirror.spark)
+    mirror.apply(**history)
+    walreplay.rebuild(mirror.spark, mirror.captures, mirror.target, r"s\.t", outputs=["history"], config=history)
+    assert spans(mirror, "t__history", "id", "note") == [(1, "one", 100, 200, "c"), (1, "two", 200, None, "u")]
 
 
 @pytest.mark.both_ways

@@ -23,6 +23,7 @@ from support.captures import case
 from support.extent import further
 from support.small_mirror import INT4, TEXT, SmallMirror, relation, row
 from support.stopped_run import StoppedError
+from walreplay.archive import index as index_rows
 from walreplay.archive import joining
 from walreplay.archive.facts import values_of
 from walreplay.archive.index import ArchiveIndex, home_of, table_of
@@ -577,6 +578,22 @@ def test_a_scan_that_somebody_has_put_there_is_not_run_but_made_anew(
     scans.clear()
     walreplay.index(spark, archive)
     assert scans == []
+
+
+@pytest.mark.full
+def test_targets_that_read_an_archive_in_several_ways_share_its_index(
+    spark: SparkSession, archive: Path, scans: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ways = [{}, {"framing": case("o03").framing.value}]
+    with monkeypatch.context() as earlier:
+        earlier.setattr(index_rows, "FORMAT", index_rows.FORMAT - 1)
+        walreplay.index(spark, archive)
+    assert [walreplay.index(spark, archive, config=way).files_read for way in ways] == [7, 7]
+    scans.clear()
+    assert [walreplay.index(spark, archive, config=way).files_read for way in ways] == [0, 0]
+    assert scans == []
+    # Those that an earlier version has left are removed.
+    assert spark.read.format("delta").load(str(archive / "_walreplay_index")).count() == 14
 
 
 @pytest.mark.full

@@ -131,3 +131,26 @@ def test_loaded_rows_are_versions_from_the_loads_lsn_on(
     for at in (as_of_lsn(found, 299), as_of_time(found, since + 299)):
         assert sorted(at.column("note").to_pylist()) == ["again", "four"]
     assert sorted(as_of_time(found, since + 300).column("note").to_pylist()) == ["five", "four"]
+
+
+def test_rows_of_before_those_that_a_history_has_are_refused_and_both_remedies_work(
+    mirror: SmallMirror, tmp_path: Path
+) -> None:
+    base = Base(mirror, tmp_path)
+    base.write(["1\tone"], [])
+    mirror.apply(ITEMS, m.Insert(9, row(1, "one")), **ALL)
+    base.load(350, replace=True)
+    for remedy in (lambda: base.load(360, replace=True), lambda: None):
+        with pytest.raises(
+            TargetError, match=r"a load as of a later LSN, 0/(15E|168)\. .*apply captures beyond the LSN"
+        ):
+            base.load(250, replace=True)
+        remedy()
+    for number in (2, 3, 4):
+        mirror.apply(ITEMS, m.Insert(9, row(number, "sent")), **ALL)
+    base.load(250, replace=True)
+    assert base.versions("items") == [
+        (1, "one", 250, None, "r"),
+        (3, "sent", 300, None, "c"),
+        (4, "sent", 400, None, "c"),
+    ]

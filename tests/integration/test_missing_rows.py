@@ -13,7 +13,9 @@ import walreplay
 from support.extent import further
 from support.readers import collect
 from support.small_mirror import INT4, TEXT, SmallMirror, relation, row
+from walreplay.loading.description import Description, write_description
 from walreplay.protocol import messages as m
+from walreplay.report import TableReport
 from walreplay.session import steps
 from walreplay.writing import by_files as writing_files
 
@@ -134,3 +136,52 @@ def test_nothing_is_told_of_rows_that_the_configuration_leaves_out(
     (table,) = report.tables
     assert (table.without_base, report.warnings) == (1, ())
     assert any("not in the table" in note for note in table.notes)
+
+
+@pytest.mark.parametrize("end", ["load", "rebuild", "truncate"])
+def test_a_gap_is_named_until_the_table_has_come_whole_behind_it(spark: SparkSession, tmp_path: Path, end: str) -> None:
+    """What the gap may have left in the table hinders no later run, and what it lacks is told with its place."""
+    mirror, lost = SmallMirror(spark, tmp_path), tmp_path / "lost"
+    of = _relation(_KEYED)
+    mirror.apply(of, m.Insert(_KEYED, row(1, "a")))
+    mirror.apply(m.Insert(_KEYED, row(2, "b")))
+    mirror.write(m.Insert(_KEYED, row(3, "c"))).rename(lost)
+    mirror.apply(of, m.Insert(_KEYED, row(4, "d")), allow_gaps=True)
+
+    report = mirror.apply(of, m.Update(_KEYED, row(3, "later")))
+
+    (warning,) = report.warnings
+    assert "rows are not in their tables though changed: s.keyed (1 to be updated)" in warning
+    assert "A run has gone on over a gap" in warning
+    assert "between 002.bin and 004.bin 1 file is missing, such as 003.bin, near LSN 0/190" in warning
+    assert "may take over the key" in (_report_of(report).writer_reason or "")
+    _end_gap(mirror, lost, end)
+
+    report = mirror.apply(of, m.Insert(_KEYED, row(5, "e")), m.Delete(_KEYED, row(9, None), None))
+
+    assert _report_of(report).writer_reason is None
+    (warning,) = report.warnings
+    assert "gap" not in warning
+
+
+def _end_gap(mirror: SmallMirror, lost: Path, end: str) -> None:
+    of = _relation(_KEYED)
+    if end == "load":
+        base = mirror.captures.parent / "base"
+        base.mkdir()
+        (base / "s.keyed.copy").write_text("1\ta\n2\tb\n3\tlater\n4\td\n")
+        described = base.with_suffix(".jsonl")
+        described.write_text(write_description([of], Description.of((), ())))
+        walreplay.load(mirror.spark, base, mirror.target, 550, describe=described, replace=True)
+    elif end == "truncate":
+        mirror.apply(of, m.Truncate((_KEYED,), 0))
+    else:
+        # It proves to be right already: the row was updated as a whole.
+        lost.rename(mirror.captures / "003.bin")
+        report = walreplay.rebuild(mirror.spark, mirror.captures, mirror.target, r"s\.keyed")
+        assert [table.action for table in report.tables] == ["unchanged"]
+
+
+def _report_of(report: walreplay.RunReport) -> TableReport:
+    (found,) = (table for table in report.tables if table.name == "s.keyed")
+    return found

@@ -22,6 +22,7 @@ from support.version_model import (
     sent,
     versions_of,
 )
+from walreplay.errors import TargetError
 from walreplay.fold.events import Identity, Mode
 
 keys = st.integers(0, 5)
@@ -311,3 +312,12 @@ def test_versions_with_values_of_the_table_are_written_anew() -> None:
     table.apply(later, keep=False)
     assert table.anew == 1
     assert table.rows == rows_of(versions_of([*first, *later], keep=False))
+
+
+def test_a_version_that_would_end_before_it_begins_is_refused() -> None:
+    changes = [
+        Change(Event(INSERT, 1, (7, 8), lsn=101), 0, "c"),
+        Change(Event(UPDATE, 1, (7, 9), lsn=100), 0, "u"),
+    ]
+    with pytest.raises(TargetError, match="would end before it begins"):
+        Table().apply(changes, keep=True)

@@ -1,13 +1,13 @@
-"""The index of an archive: a Delta table with one row for each capture file.
+"""The index of an archive: a Delta table with one row for each capture file, and each way in which it was read.
 
 A row has what people ask for in columns of its own.  ``scan`` has what a later run needs to join the file to its stream
 without reading it: a pickle.  Whoever may write to the index could put another pickle there, so `unpack` makes nothing
 of it but what scans consist of.  The index is a cache: nothing else depends on it, and files are scanned again if it
 is lost or this version cannot read it.
 
-`Recording` collects rows while files are joined, and `ArchiveIndex` writes them: by MERGE on the file's name, or by
-an append where all names are new.  Of two writers at the same time one tries again.  An append and a MERGE may miss
-each other and leave two rows of a file: the later one counts, and the next MERGE removes the other.
+`Recording` collects rows while files are joined, and `ArchiveIndex` writes them: by MERGE on the file's name and way,
+or by an append where all of them are new.  Of two writers at the same time one tries again.  An append and a MERGE may
+miss each other and leave two rows of a file: the later one counts, and the next MERGE removes the other.
 """
 
 from __future__ import annotations
@@ -175,6 +175,9 @@ _MOST_PACKED: Final = 32 << 20
 
 _FEW_NAMES: Final = 100
 
+_SAME: Final = "t.name = s.name AND t.scanned_as = s.scanned_as"
+"""Targets may read an archive in several ways, and archives may share an index: none is to overwrite another's rows."""
+
 _KEPT: Final = (
     *("name", "length", "unix_micros(modified) AS modified", "checksum"),
     *("facts", "scanned_as", "scanned_at", "scan_bytes", "unix_micros(indexed_at) AS at"),
@@ -333,6 +336,7 @@ class ArchiveIndex:
         rows = self._read()
         with index_errors(self._table.text), session_with(self._spark, delta.SMALL_STATE) as spark:
             kept = delta.read(spark, self._table).where(f.col("name").isin(list(wanted)) & f.col("scan").isNotNull())
+            kept = kept.where(f.col("scanned_as") == self._how)
             for row in kept.select("name", "facts", "scanned_at", "scan").collect():
                 path = wanted[row.name]
                 scan = unpack(bytes(row.scan), path) if row.facts == rows[row.name].facts else None
@@ -456,10 +460,12 @@ class ArchiveIndex:
             if wanted is not None:
                 kept = kept.where(f.col("name").isin(sorted(wanted)))
             rows = kept.selectExpr(*_KEPT).collect()
-            for row in sorted(rows, key=lambda row: row.at):
+            own = [row for row in rows if row.scanned_as == self._how]
+            for row in sorted(own, key=lambda row: row.at):
                 kept_as = row.facts, row.scanned_as, row.scanned_at, row.scan_bytes
                 found[row.name] = _Row(row.length, row.modified, row.checksum, *kept_as)
-        self._rows, self._names, self._has_doubles = found, wanted, len(found) < len(rows)
+        is_old = any(not row.scanned_as.startswith(f"{FORMAT} ") for row in rows)
+        self._rows, self._names, self._has_doubles = found, wanted, len(found) < len(own) or is_old
         return found
 
     def _version(self) -> int | None:
@@ -501,7 +507,7 @@ class ArchiveIndex:
                     frame.createOrReplaceTempView(view)
                     try:
                         spark.sql(
-                            f"MERGE INTO {self._table.sql} AS t USING {view} AS s ON t.name = s.name "
+                            f"MERGE INTO {self._table.sql} AS t USING {view} AS s ON {_SAME} "
                             "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
                         ).collect()
                     finally:
@@ -515,10 +521,11 @@ class ArchiveIndex:
                 time.sleep(random.uniform(0.1, 1.0))
 
     def _remove_doubles(self, spark: SparkSession) -> None:
-        newest = f"SELECT name, max(indexed_at) AS newest FROM {self._table.sql} GROUP BY name"
+        """Remove all but the newest of the rows of a file, and those that another version of walreplay has left."""
+        newest = f"SELECT name, scanned_as, max(indexed_at) AS newest FROM {self._table.sql} GROUP BY name, scanned_as"
         spark.sql(
-            f"MERGE INTO {self._table.sql} AS t USING ({newest}) AS s ON t.name = s.name AND t.indexed_at < s.newest "
-            "WHEN MATCHED THEN DELETE"
+            f"MERGE INTO {self._table.sql} AS t USING ({newest}) AS s ON {_SAME} "
+            f"AND (t.indexed_at < s.newest OR NOT startswith(t.scanned_as, '{FORMAT} ')) WHEN MATCHED THEN DELETE"
         ).collect()
         self._has_doubles = False
 

@@ -27,6 +27,7 @@ from deltalake.transaction import AddAction, RemoveAction, create_table_with_add
 from walreplay.delta.commits import FEATURE, CommitId, LoggedCommit, mark_of, needed_by
 from walreplay.delta.data_files import DataFile, FileColumn, indexed_count
 from walreplay.delta.stores import storage_of
+from walreplay.errors import TargetError
 from walreplay.evolution.comments import comment_in
 from walreplay.session.folders import Folder, Listed, MountedFolder
 
@@ -106,8 +107,22 @@ _DAMAGED: Final = re.compile(r"\bgap\b|Json error|No files in log segment|No tab
 _MOST_SAID: Final = 200
 
 
-class ConflictError(Exception):
+_RUN_AGAIN: Final = "Run again: it looks at what was done to the table, and goes on where it stopped"
+
+
+class ConflictError(TargetError):
     """Somebody else has committed to the table since it was opened."""
+
+
+class DroppedError(TargetError):
+    """The table that was opened is not there any more: a commit would begin another one."""
+
+
+def dropped(place: str) -> DroppedError:
+    """Make the error for a table."""
+    problem = "the table was dropped, or another one was put in its place, while the run was at work"
+    remedy = "Nothing was written to it; bring it back as it was, or run again, which says how to make it again"
+    return DroppedError(problem, path=place, remedy=remedy)
 
 
 class DamagedLogError(ValueError):
@@ -191,14 +206,16 @@ class LocalTable:
     Args:
         folder: the table's.
         table: its newest version; None if there is no table yet.
+        stamp: the log's files of that version, if they were listed.
 
     Attributes:
         commit_id: of the commit that was made last, which no other has.
     """
 
-    def __init__(self, folder: Folder, table: DeltaTable | None) -> None:
+    def __init__(self, folder: Folder, table: DeltaTable | None, stamp: frozenset[Listed] = frozenset()) -> None:
         self.folder = folder
         self._table = table
+        self._stamp = stamp
         self._new: tuple[Schema, str, dict[str, str]] | None = None
         self.commit_id = ""
 
@@ -228,7 +245,7 @@ class LocalTable:
             table = _opened(folder)
             if shared and table is not None and table.version() == newest:
                 _OPENED.keep(folder, stamp, table)
-        return cls(folder, table)
+        return cls(folder, table, stamp)
 
     def followed(self, version: int) -> LocalTable | None:
         """Return the table as of the version that was committed; None if somebody else has committed since.
@@ -393,8 +410,11 @@ class LocalTable:
 
         Raises:
             ConflictError: somebody else has committed: to a table whose files are replaced, or whose columns they
-                have changed, or that was to be created.
+                have changed, or that has an `obstacle` by now, or that was to be created.
+            DroppedError: the table is not there any more.
         """
+        if self._table is not None:
+            self._check_there()
         if commit is not None and self.last_number(commit.application) >= commit.number:
             return None
         now = int(time.time() * 1000)
@@ -415,8 +435,9 @@ class LocalTable:
                 raise
             if not newer._has(version, self.commit_id):
                 may_follow = self._table is not None and instead_of is None and newer.fields == self.fields
-                if not may_follow or attempts == 1:
-                    raise ConflictError(f"somebody else has committed version {version} of the table") from error
+                if not may_follow or newer.obstacle is not None or attempts == 1:
+                    problem = f"somebody else has committed version {version} of the table while the run was at work"
+                    raise ConflictError(problem, path=self.folder.uri, remedy=_RUN_AGAIN) from error
                 return newer.commit(added, commit, metrics=metrics, attempts=attempts - 1)
         _OPENED.drop(self.folder)
         interval = int(self.properties.get("delta.checkpointInterval", _COMMITS_A_CHECKPOINT))
@@ -431,6 +452,14 @@ class LocalTable:
         self._drop_sums("_last_checkpoint", f"{self.version:020}.checkpoint.parquet")
         with _errors(self.folder):
             self._known.create_checkpoint()
+
+    def _check_there(self) -> None:
+        """Refuse to write the next version to a folder without the one before it: a log would begin in its middle."""
+        newest = f"{self.version:020}."
+        there = {file for file in self.folder.inside(LOG).listed() if file.name.startswith(newest)}
+        # A checkpoint of the version may have come since, its commit stays the same file.
+        if not there or any(file.name == f"{newest}json" and file not in there for file in self._stamp):
+            raise dropped(self.folder.uri)
 
     def _drop_sums(self, *names: str) -> None:
         """Remove the checksums that Hadoop keeps of files in mounted folders, before others come in their place."""

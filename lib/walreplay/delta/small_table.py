@@ -350,6 +350,11 @@ def with_versions(
     if ends is None:
         return None
     gone, lsn, at = _with_emptied(ends, before.emptied, is_open)
+    begun = (old[before.sources.index(name)].take(pa.array(gone)) for name in ("start_lsn", "start_at"))
+    start, since = (column.cast(pa.int64()).to_numpy(zero_copy_only=False) for column in begun)
+    if ((start > lsn) | (since > at)).any():
+        # A MERGE refuses a version that would end before it begins.
+        return None
     opened = np.nonzero(flags(rows, "opens"))[0]
     count = len(old[0])
     files = np.unique(np.searchsorted(np.cumsum(lengths), gone, side="right"))

@@ -22,7 +22,7 @@ from pyspark.sql.types import StructType
 
 from walreplay.delta.commits import CommitId as CommitId
 from walreplay.delta.commits import in_statement, mark_of, missing, needed_by
-from walreplay.delta.local import LOG, ConflictError, declared, declared_type, newest_version, touch
+from walreplay.delta.local import LOG, ConflictError, declared, declared_type, dropped, newest_version, touch
 from walreplay.delta.target import TableName, folder_at, folder_of_new, opened_at, opened_in, quote
 from walreplay.errors import TargetError
 from walreplay.evolution.comments import comment_in
@@ -437,7 +437,12 @@ def write(
         new_schema: an overwritten table gets the frame's columns.
         only: SQL for the rows that are overwritten, which all new rows satisfy too; empty for all.
         comment: what a catalog's table that is made says of itself; at a path a DataFrame can make none that does.
+
+    Raises:
+        DroppedError: a table that is not to be created is not there: Spark would make it anew, of these rows alone.
     """
+    if not create and not exists(frame.sparkSession, table):
+        raise dropped(table.text)
     if create:
         properties = missing({**properties, **needed_by(frame.schema.jsonValue()["fields"])}, {})
     writer = frame.write.format("delta").mode(mode)

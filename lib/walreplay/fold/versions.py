@@ -35,6 +35,7 @@ import pyarrow.compute as pc
 from walreplay.decode.change_batch import TIMESTAMP, rescued_of
 from walreplay.decode.compile.kernel import kernel
 from walreplay.decode.compile.parameters import INT64, given, out
+from walreplay.errors import TargetError
 from walreplay.fold.events import (
     ADD,
     OPERATIONS,
@@ -399,6 +400,7 @@ def version_rows(
 
     Raises:
         CaptureError: the key is not unique.
+        TargetError: a version would end before it begins.
     """
     if events.rows == 0:
         return
@@ -419,6 +421,15 @@ def version_rows(
     for at in _parts(np.nonzero(span.is_seen(keep=keep) & ~gone)[0]):
         rows = events.take(at)
         yield batch_of([*rows.columns, *_opened(bucket, span, at, at, rows, at), rows.unknown], schema)
+
+
+def ends_early(table: str | None) -> TargetError:
+    """Make the error for a version that would end before it begins: no order of transactions has one."""
+    remedy = (
+        "Nothing was written to it. Move it away, and run again, which finishes the run without it; then make it again "
+        "by walreplay rebuild with --output history. If that ends so, too, report it"
+    )
+    return TargetError("a version of the history would end before it begins", table=table, remedy=remedy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -566,10 +577,13 @@ def _opened(
         opener: the events whose kind they have.
     """
     marks, end, top = _marks(bucket.events), span.lsn[at], span.top[at]
+    start, since = span.start[begin], marks.top[begin]
     is_open, no = end == _OPEN, _all(False, at)
+    if (~is_open & ((end < start) | (top < since))).any():
+        raise ends_early(None)
     return [
-        pa.array(span.start[begin]),
-        pa.array(marks.top[begin]).cast(TIMESTAMP),
+        pa.array(start),
+        pa.array(since).cast(TIMESTAMP),
         pa.array(marks.ordinal[begin]),
         pa.array(OPERATIONS, pa.string()).take(pa.array(marks.operation[opener])),
         rows.rescued,

@@ -129,7 +129,7 @@ class Job:
             report = self._apply()
             self.run.keep_ledger_small(self._done)
         # Once for all runs of the call.
-        warnings = (*self.run.warnings, *missing_warnings(report.tables, self.run.settings))
+        warnings = (*self.run.warnings, *missing_warnings(report.tables, self.run.settings, self.run.gaps))
         return timed(replace(report, warnings=warnings), began, self.run.stages)
 
     def _apply(self) -> RunReport:

@@ -372,17 +372,18 @@ class BaseLoad:
                 "there is none, write one in the source; or load into a new target",
             )
         for table in tables.tables:
-            before = table.before
-            if before is None or resumed or self.anew:
+            before, is_history = table.before, table.metadata.rows is RowKind.VERSION
+            if before is None or resumed:
                 continue
-            raise TargetError(
-                "the table is there already",
-                table=table.name,
-                path=table.table.text,
-                remedy="To have it made anew from these rows, give --replace"
-                if table.metadata.rows is not RowKind.VERSION
-                else "To have its open versions end, and these rows begin, give --replace",
-            )
+            problem, remedy = "the table is there already", "To have it made anew from these rows, give --replace"
+            if is_history:
+                remedy = "To have its open versions end, and these rows begin, give --replace"
+            if self.anew:
+                if not is_history or before.rows_at <= self.lsn:
+                    continue
+                problem = f"the history has rows of a load as of a later LSN, {format_lsn(before.rows_at)}"
+                remedy = "Load rows as of that LSN or a later one; or apply captures beyond the LSN of these rows first"
+            raise TargetError(problem, table=table.name, path=table.table.text, remedy=remedy)
 
     def _number(self, state: State | None, found: Sequence[CheckedTable], before: Load | None) -> int:
         """Return the load's number; refuse a ledger that is older than its tables.

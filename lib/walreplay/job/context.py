@@ -50,6 +50,7 @@ class RunContext:
         spark: the caller's session; ``own`` has the settings that the run needs.
         stages: seconds, by the names of the run's stages.
         warnings: what a person should know.
+        gaps: what earlier runs have left out, by the oids of tables that may lack rows by it.
         metrics: a file that gets what is measured of each run; None for nowhere.
     """
 
@@ -62,6 +63,7 @@ class RunContext:
     progress: Progress
     stages: dict[str, float] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+    gaps: dict[int, str] = field(default_factory=dict)
     metrics: str | None = None
     _before: dict[str, float] = field(default_factory=dict)
     _parts: list[str] = field(default_factory=list)

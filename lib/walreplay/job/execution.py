@@ -20,6 +20,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from walreplay.delta import statements as delta
+from walreplay.delta.local import ConflictError, DroppedError
 from walreplay.delta.target import storage_errors
 from walreplay.errors import listed
 from walreplay.fold.versions import NO_AXIS, NO_TIME, Axis
@@ -177,7 +178,10 @@ class RunTables:
         place = run.plan.table.text
 
         def apply(one: TableRun, is_first: bool) -> TableReport:
-            return apply_table(self.run.spark, self.run.writer, staging, one, folded if is_first else None)
+            try:
+                return apply_table(self.run.spark, self.run.writer, staging, one, folded if is_first else None)
+            except (ConflictError, DroppedError) as error:
+                raise error.at(table=one.plan.name) from error.__cause__
 
         with (
             self.run.doing(run.plan.name),
@@ -504,6 +508,8 @@ class Applying:
         ]
         with self.run.stage("check"):
             TableChecks(self.run, accepts=False).look_back(prepared.runs, reports)
+        before = (table.plan.before for table in prepared.runs)
+        self.run.gaps |= {entry.oid: entry.gap for entry in before if entry is not None and entry.gap is not None}
         return reports
 
     def _record(self, work: Work, prepared: Prepared, reports: Sequence[TableReport]) -> tuple[State, RunReport]:
@@ -517,13 +523,17 @@ class Applying:
             capture_bytes=work.size,
             transactions=plan.transactions,
             changes=tables.changes,
-            warnings=(*run.warnings[self.told :], *missing_warnings(reports, run.settings)),
+            warnings=(*run.warnings[self.told :], *missing_warnings(reports, run.settings, run.gaps)),
             stages=run.phases,
             writer=run.writer.way,
         )
         with run.recording():
             left = {**prepared.copied, **{one.oid: one.version for one in reports if one.oid is not None}}
-            state = run.ledger.record(state, report, left_at(tables.entries, left, plan.id), resumed=work.resumed)
+            entries, gap = left_at(tables.entries, left, plan.id), plan.resume.gap
+            if gap is not None:
+                place = f"not noticed, up to LSN {format_lsn(plan.upto_lsn)}"
+                entries = [replace(entry, gap=gap or entry.gap or place) for entry in entries]
+            state = run.ledger.record(state, report, entries, resumed=work.resumed)
         steps.reached("run recorded")
         return state, report
 

@@ -106,7 +106,8 @@ def _bring(load: BaseLoad, captures: str | None, began: float) -> RunReport:
         if load.lsn >= begun.applied:
             return load.bring(begun, began)
         late = _late(load, begun)
-    report = _load_late(load.context, _captures_of(captures, begun), late)
+    assert begun.state is not None
+    report = _load_late(load.context, begun.state.captures if captures is None else captures, late)
     return replace_fields(report, captures=load.base.origin)
 
 
@@ -174,16 +175,9 @@ def _late(bringing: BaseLoad, begun: PlannedLoad) -> BaseStep:
             remedy=HOW_TO_DESCRIBE,
         )
     bringing.give_up_interrupted(begun)
-    load = replace_fields(bringing.load(begun), after=-1, top=0)
+    load = replace_fields(bringing.load(begun), after=-1, top=0, late=True)
     names = frozenset(name for _, name in load.tables)
     return BaseStep(load, lambda _: bringing.base, described, names)
-
-
-def _captures_of(given: str | None, begun: PlannedLoad) -> str:
-    """Return where the captures lie that have the changes behind the rows."""
-    state = begun.state
-    assert state is not None
-    return given if given is not None else state.captures
 
 
 def give_up_load(

@@ -39,7 +39,7 @@ from walreplay.ledger.state import FORMAT, PLANNED, Load, Rebuild, Replacement, 
 from walreplay.loading.description import Description, read_description
 from walreplay.loading.formats import CopiedFiles
 from walreplay.lsn import format_lsn
-from walreplay.names import Output, output_of, source_oid
+from walreplay.names import Output, RowKind, output_of, source_oid
 from walreplay.progress import Progress
 from walreplay.report import RunReport, TableReport
 from walreplay.session import steps
@@ -219,11 +219,9 @@ class MakingBeside:
 
     def _run(self, before: State | None, end: int) -> RunReport:
         """Bring the side target to the target's LSN; return the report of its last run."""
-        done = self._loaded(before)
-        for step in self.side.loads:
+        # Two loads may be as of one LSN, of the same tables.
+        for step in self.side.loads[self._loaded(before) :]:
             load = step.load
-            if any(one.at_lsn == load.at_lsn and one.oids & load.oids for one in done):
-                continue
             if load.after >= 0:
                 self._apply(load.after)
             context = self._context()
@@ -244,12 +242,12 @@ class MakingBeside:
         for name, seconds in run.stages.items():
             stages[name] = stages.get(name, 0.0) + seconds
 
-    def _loaded(self, before: State | None) -> list[Load]:
-        """Return the loads that the side target has."""
+    def _loaded(self, before: State | None) -> int:
+        """Return how many loads the side target has."""
         table = self.side.target.ledger("runs")
         if before is None or not delta.exists(self.context.own, table):
-            return []
-        return [load for _, load in loads_of(delta.read(self.context.own, table), before)]
+            return 0
+        return len(loads_of(delta.read(self.context.own, table), before))
 
     def _check_end(self, made: State | None, state: State) -> None:
         """Make sure that the captures hold all transactions that the target has."""
@@ -368,7 +366,7 @@ class Rebuilding:
             # Another run has come to its end since; what it has applied comes to the side target too.
             state, side = locked, self._side(locked)
             made, report = self._beside(side).make(_checked(state))
-        return self._put_in_place(_with_gaps_of(_checked(state), made), side, made.tables, report)
+        return self._put_in_place(_checked(state), side, made.tables, report)
 
     def _beside(self, side: Side) -> MakingBeside:
         return MakingBeside(self.context, self.captures, side, None if self.late is None else self.late.load.at_lsn)
@@ -459,14 +457,14 @@ class Rebuilding:
     def _loads(self, state: State, oids: Collection[int]) -> tuple[BaseStep, ...]:
         """Return the base loads that the wanted tables begin with, in their order."""
         outputs = self.wanted.outputs
-        based = {
-            source_oid(entry.oid)
+        based = [
+            entry
             for entry in state.tables
             if entry.base_lsn is not None
             and not entry.set_aside
             and self._wants(entry)
             and (outputs is None or output_of(entry.oid) in outputs)
-        }
+        ]
         if not based and self.base is not None:
             raise ConfigError(
                 "none of these tables has a base load", path=self.context.target.text, remedy="Leave out --base"
@@ -476,15 +474,21 @@ class Rebuilding:
         with self.context.stage("read ledger"):
             runs = delta.read(self.context.own, self.context.target.ledger("runs"))
             loads = [load for _, load in loads_of(runs, state)]
-        found, settled = [], set[int]()
+        versioned = {source_oid(entry.oid) for entry in based if output_of(entry.oid).rows is RowKind.VERSION}
+        found, settled, overwritten = list[BaseStep](), set[int](), set[int]()
         for load in reversed(loads):
-            mine = {oid: name for oid, name in load.tables if oid in oids and oid not in settled}
-            if load.after < 0:
+            # Rows that cannot be read again are not needed where a later load has overwritten them.
+            unneeded = settled | (overwritten - versioned if load.files is None else set())
+            mine = {oid: name for oid, name in load.tables if oid in oids and oid not in unneeded}
+            overwritten |= mine.keys()
+            if load.late:
                 # These tables begin with it, whatever was loaded before.
                 settled |= mine.keys()
             if mine:
                 only = frozenset(mine.values())
                 found.append(BaseStep.again(load, self.base, only, self.context.target.text))
+        # Loads between which nothing was applied keep their order: the sort is stable.
+        found.reverse()
         found.sort(key=lambda step: step.load.after)
         if self.base is not None and len(found) > 1:
             raise ConfigError(
@@ -564,6 +568,8 @@ class Rebuilding:
         with self.context.stage("compare", len(entries)), ThreadPoolExecutor(self.context.at_once) as pool:
             found = list(pool.map(lambda pair: self._compare(state, *pair), entries))
         steps.reached("compared")
+        names = ("files", "capture_bytes", "transactions", "changes")
+        counted: dict[str, Any] = {name: getattr(making, name) for name in names}
         right = [entry for (_, entry), one in zip(entries, found, strict=True) if not one.why]
         unchanged = [TableReport(entry.name, entry.table.text, "unchanged", oid=entry.oid) for entry in right]
         wrong = [
@@ -571,28 +577,27 @@ class Rebuilding:
             for (source, entry), one in zip(entries, found, strict=True)
             if one.why
         ]
+        # What is as it was made without a gap has no rows that a gap has kept.
+        whole = {entry.oid for entry in right if entry.gap is None}
+        tables = tuple(replace(entry, gap=None) if entry.oid in whole else entry for entry in state.tables)
         if not wrong:
+            if tables != state.tables:
+                self.context.ledger.write(replace(state, tables=tables))
             with self.context.stage("clean up"):
                 note = remove_side(self.context.own, side.target, [entry.table for entry in made])
             self.context.warnings.extend([] if note is None else [note])
-            return self._nothing_wrong(state, making, unchanged)
+            told = self.context.report(None, "rebuilt", self.captures, state.reached, unchanged)
+            return replace(told, **counted)
         number = self._number(state, [one.entry for one, _ in wrong])
         load = None if self.late is None else self.late.load
         rebuild = Rebuild(str(uuid.uuid4()), side.name, tuple(one for one, _ in wrong), load)
         installing = Installing(self.context, self.captures)
-        begun = installing.begin(state, rebuild, number)
+        begun = installing.begin(replace(state, tables=tables), rebuild, number)
         steps.reached("rebuild written")
         _, report = installing.finish(begun, resumed=False)
         notes = {one.entry.oid: f"{why}: made again" for one, why in wrong}
-        told = [replace(one, notes=(notes[one.oid],)) for one in report.tables if one.oid is not None]
-        return replace(
-            report,
-            files=making.files,
-            capture_bytes=making.capture_bytes,
-            transactions=making.transactions,
-            changes=making.changes,
-            tables=tuple(sorted([*told, *unchanged], key=lambda one: one.name)),
-        )
+        tables_made = [replace(one, notes=(notes[one.oid],)) for one in report.tables if one.oid is not None]
+        return replace(report, **counted, tables=tuple(sorted([*tables_made, *unchanged], key=lambda one: one.name)))
 
     def _chosen(self, state: State, side: Side, made: Sequence[MirrorEntry]) -> list[tuple[MirrorEntry, MirrorEntry]]:
         """Pair each table in the side target with the entry that it is to have in the target.
@@ -681,16 +686,6 @@ class Rebuilding:
                 numbers.append(run_of(newest_number(context.own, entry.table, state.ledger)))
         return max(numbers) + 1
 
-    def _nothing_wrong(self, state: State, making: RunReport, tables: Sequence[TableReport]) -> RunReport:
-        told = self.context.report(None, "rebuilt", self.captures, state.reached, tables)
-        return replace(
-            told,
-            files=making.files,
-            capture_bytes=making.capture_bytes,
-            transactions=making.transactions,
-            changes=making.changes,
-        )
-
 
 def _occupied(source: MirrorEntry, other: MirrorEntry, table: TableName) -> TargetError:
     """Make the error for a table whose place another one of the target has."""
@@ -710,10 +705,3 @@ def _occupied(source: MirrorEntry, other: MirrorEntry, table: TableName) -> Targ
 def _checked(state: State | None) -> State:
     assert state is not None
     return state
-
-
-def _with_gaps_of(state: State, made: State) -> State:
-    """Note that the target may have rows that a gap has kept, if what was made beside it may."""
-    if state.resume is None or made.resume is None or not made.resume.has_gaps:
-        return state
-    return replace(state, resume=replace(state.resume, has_gaps=True))

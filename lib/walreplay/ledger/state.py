@@ -326,6 +326,7 @@ class Load:
         top: when the rows' versions begin in a history, in microseconds since 1970-01-01 UTC.
         files: None where the rows are not in files, and cannot be read once more.
         writing: some tables may have its commit; before that, rows are only read.
+        late: captures behind its LSN were applied, so the tables were made again, beginning with it.
     """
 
     id: str
@@ -336,6 +337,7 @@ class Load:
     top: int = 0
     files: CopiedFiles | None = None
     writing: bool = False
+    late: bool = False
 
     @property
     def names(self) -> str:

@@ -283,7 +283,7 @@ class Resume:
         has_more: what follows the boundary is there, but was too late for the run.
         top_time: the greatest commit time of all transactions that were applied, or left out, in microseconds since
             2000-01-01; None if there are none.
-        has_gaps: a run was allowed to go on over gaps: the target may have rows that the source has no more.
+        gap: the last gap that the run has gone on over; empty if it noticed none, None if it was not allowed to.
         partitions: those that have been announced beside their roots; ``trailing`` is
             a `Summary`'s, ``seeming`` are those that what follows may use.
         layouts: what is announced of tables (`walreplay.decode.announcements`).
@@ -312,7 +312,7 @@ class Resume:
     has_more: bool = False
     layouts: tuple[Layout, ...] = ()
     top_time: int | None = None
-    has_gaps: bool = False
+    gap: str | None = None
 
     def in_session_of(self, framing: Framing) -> Resume:
         """Return where a session begins in files of another framing: what was open comes again, or never."""

@@ -233,6 +233,7 @@ class StitchState:
         decided: the streamed and prepared transactions that have committed.
         parts: of the file that was added last, as they were joined.
         left_out: what proved that something is missing, where gaps are allowed.
+        gap: the last gap that was gone over, and where it is; empty for none.
         layouts: what is announced of tables outside of streamed transactions.
     """
 
@@ -263,6 +264,7 @@ class StitchState:
     parts: tuple[Part, ...] = ()
     left_out: list[OrderError] = field(default_factory=list)
     layouts: Layouts = field(default_factory=Layouts)
+    gap: str = ""
 
     def __post_init__(self) -> None:
         resume = self.resume
@@ -286,6 +288,7 @@ class StitchState:
     def go_over(self, gap: str) -> None:
         """Go on over a gap, with a warning."""
         self.warnings.append(f"{gap} (gaps are allowed)")
+        self.gap = f"{gap}, near LSN {format_lsn(max(0, -1 if self.place is None else self.place.high_lsn))}"
 
     def copied(self) -> StitchState:
         """Return the same state, which does not change with this one: a file that cannot be added leaves it halfway."""

@@ -91,7 +91,7 @@ def resume_at(state: StitchState, place: Place) -> Resume:
         seeming=state.partitions.seeming if open_ is None else (),
         layouts=layouts,
         top_time=state.resume.top_time if state.resume else None,
-        has_gaps=state.allow_gaps or (state.resume is not None and state.resume.has_gaps),
+        gap=state.gap if state.allow_gaps else None,
     )
 
 

@@ -125,10 +125,10 @@ class TablePlan:
         # Its version is known once the commit was made.
         entry = MirrorEntry(self.oid, self.name, self.table, self.epochs[-1].shape, self.set_aside, self.names)
         # A relation that was made anew has none of the rows that were loaded.
-        known = self.before is not None and self.before.oid == self.oid
-        base = self.before.base_lsn if known and self.before is not None else None
-        share = self.metadata.share
-        return replace(entry, layout=self.layout, comment=self.comment, base_lsn=base, share=share)
+        if self.before is not None and self.before.oid == self.oid:
+            gap = None if self.truncated else self.before.gap
+            entry = replace(entry, base_lsn=self.before.base_lsn, gap=gap)
+        return replace(entry, layout=self.layout, comment=self.comment, share=self.metadata.share)
 
 
 @dataclass(frozen=True, slots=True)

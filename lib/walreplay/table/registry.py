@@ -38,6 +38,8 @@ class MirrorEntry:
         base_lsn: the table was loaded with the rows that the source had at this LSN: a transaction whose commit LSN is
             lower is among them.  None if it was not loaded.
         share: the part of the table that is the source's; None if all of it is.
+        gap: what is known of a gap that a run has gone on over, so that the table may have rows that the source has no
+            more.  None for no gap, and where all rows have come behind it.
     """
 
     oid: int
@@ -53,6 +55,7 @@ class MirrorEntry:
     paused: bool = False
     base_lsn: int | None = None
     share: Share | None = None
+    gap: str | None = None
 
     @property
     def rows_at(self) -> int:

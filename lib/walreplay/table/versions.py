@@ -237,7 +237,7 @@ class _Collected:
         self, plan: Plan, settings: Settings, known: Mapping[int, MirrorEntry], identities: Identities
     ) -> None:
         self._settings = settings
-        self._has_gaps = settings.allow_gaps or plan.resume.has_gaps
+        self._has_gaps = settings.allow_gaps or plan.resume.gap is not None
         self._after_lsn = plan.after_lsn
         self._known = known
         self._types = {type_.oid: type_ for type_ in plan.types}
@@ -324,7 +324,8 @@ class _Collected:
         )
         base = self._settings.from_lsn
         if output.is_whole:
-            version = _identified(version, sent, self._settings, has_gaps=self._has_gaps)
+            has_gaps = self._has_gaps or (entry is not None and entry.gap is not None)
+            version = _identified(version, sent, self._settings, has_gaps=has_gaps)
             version = replace(version, notes=(*version.notes, *_conflicts(relation, selection)))
             base = max(base, -1 if entry is None or entry.base_lsn is None else entry.base_lsn)
         # Where all that the run has comes later, nothing has to be looked at.

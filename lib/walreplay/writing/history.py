@@ -20,7 +20,9 @@ from walreplay.delta import statements as delta
 from walreplay.delta.statements import sql_type
 from walreplay.delta.target import quote
 from walreplay.fold.events import Mode
+from walreplay.fold.versions import ends_early
 from walreplay.spark.workers.fold import continue_batches
+from walreplay.spark.workers.rows import refusal_text
 from walreplay.table.table_run import VERSION_COLUMNS, Merge
 from walreplay.writing.merge import (
     RowCounts,
@@ -39,8 +41,8 @@ if TYPE_CHECKING:
 
 _WATCHED_SOURCE: Final = "walreplay_watched"
 
-_START_LSN, _ORDINAL, _END_LSN, _END_AT = (
-    quote(HISTORY_COLUMNS[name]) for name in ("start_lsn", "ordinal", "end_lsn", "end_at")
+_START_LSN, _START_AT, _ORDINAL, _END_LSN, _END_AT = (
+    quote(HISTORY_COLUMNS[name]) for name in ("start_lsn", "start_at", "ordinal", "end_lsn", "end_at")
 )
 
 
@@ -236,6 +238,8 @@ def _statement(merge: Merge, match: str, marking: delta.Marking) -> str:
         f"MERGE INTO {merge.table.sql} AS t USING {_SOURCE} AS s "
         f"ON {merge.is_own}{_touches(merge)} AND {_is_open(merge)} AND {match}{marking('s.opens')} "
         f"{refuse_claimed(merge) if merge.identity.mode is Mode.KEYED else ''}"
+        f"WHEN MATCHED AND (t.{_START_LSN} > s.closes_lsn OR t.{_START_AT} > s.closes_at) "
+        f"THEN UPDATE SET t.{_END_LSN} = raise_error({delta.literal(refusal_text(ends_early(merge.name)))}) "
         f"{_replaces(merge, ends)}WHEN MATCHED THEN UPDATE SET {ends} "
         f"WHEN NOT MATCHED AND s.opens THEN INSERT ({columns}) VALUES ({values})"
     )

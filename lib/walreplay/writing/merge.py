@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -46,21 +47,34 @@ _REASONS: Final = (
 )
 
 
-def missing_warnings(reports: Iterable[TableReport], settings: Settings) -> Iterator[str]:
+_GAP: Final = (
+    "A run has gone on over a gap, in which they may have come ({}). Load the tables behind it (walreplay load "
+    "--replace); or bring back what is missing, and make them again (walreplay rebuild), which ends this"
+)
+
+
+def missing_warnings(
+    reports: Iterable[TableReport], settings: Settings, gaps: Mapping[int, str] = MappingProxyType({})
+) -> Iterator[str]:
     """Yield a warning if rows that were changed were not in their tables; of several outputs one is named.
 
     There are no warnings if the configuration leaves rows out, because then missing rows are expected.  The tables'
     notes still have the counts.
+
+    Args:
+        gaps: what may be the reason, by the tables' oids.
     """
     if settings.leaves_rows_out:
         return
-    lacking: dict[int, str] = {}
+    lacking: dict[str, dict[int, str]] = {}
     for report in sorted(reports, key=lambda report: report.oid or 0):
         if report.without_base or report.deletes_without_row:
             kinds = _kinds(report.without_base, report.deletes_without_row)
-            lacking.setdefault(source_oid(report.oid or 0), f"{report.name} ({kinds})")
-    if lacking:
-        yield f"rows are not in their tables though changed: {listed(sorted(lacking.values()), _MOST)}. {_REASONS}"
+            of_gap = lacking.setdefault(gaps.get(report.oid or 0, ""), {})
+            of_gap.setdefault(source_oid(report.oid or 0), f"{report.name} ({kinds})")
+    for gap, tables in lacking.items():
+        reasons = _GAP.format(gap) if gap else _REASONS
+        yield f"rows are not in their tables though changed: {listed(sorted(tables.values()), _MOST)}. {reasons}"
 
 
 def _kinds(updates: int, deletes: int) -> str:
@@ -102,13 +116,7 @@ class RowCounts:
     deletes_without_row: int = 0
 
     def __add__(self, other: RowCounts) -> RowCounts:
-        return RowCounts(
-            self.live + other.live,
-            self.gone + other.gone,
-            self.unknown + other.unknown,
-            self.without_base + other.without_base,
-            self.deletes_without_row + other.deletes_without_row,
-        )
+        return RowCounts(*(one + two for one, two in zip(astuple(self), astuple(other), strict=True)))
 
     @property
     def told(self) -> dict[str, int]:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 
 from walreplay.delta import statements as delta
 from walreplay.delta.commits import DELETION_VECTORS, needed_by
-from walreplay.delta.local import declared
+from walreplay.delta.local import declared, dropped
 from walreplay.delta.properties import change_layout, ensure, say, unset
 from walreplay.delta.statements import sql_schema
 from walreplay.delta.target import opened_at, quote
@@ -498,6 +498,8 @@ def _ready(
 def _is_small(spark: SparkSession, run: TableRun) -> bool:
     """Return whether a table is so small that a MERGE may write its files anew."""
     opened = opened_at(spark, run.plan.table)
+    if opened is not None and opened.version < 0:
+        raise dropped(run.plan.table.text)
     if opened is not None and opened.obstacle is None:
         return sum(file.size for file in opened.files) <= _SMALL_TABLE
     with settings(spark, delta.FEW_ROWS):

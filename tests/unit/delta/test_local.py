@@ -7,6 +7,7 @@ import os
 import shutil
 import time
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -20,6 +21,7 @@ from walreplay.delta.local import (
     LOG,
     ConflictError,
     DamagedLogError,
+    DroppedError,
     LocalTable,
     clear_leftovers,
     forget_tables,
@@ -145,6 +147,47 @@ def test_an_append_follows_what_keeps_the_columns(folder: MountedFolder) -> None
     with pytest.raises(ConflictError):
         table.commit([written(table, 4)], CommitId("ledger", 3))
     assert ids(folder) == [1, 2, 3]
+
+
+def _say(folder: MountedFolder, protocol: dict[str, Any], metadata: dict[str, Any]) -> None:
+    """Commit what Spark's ALTER TABLE says of a table, and no column of it."""
+    log = Path(folder.path, LOG)
+    of_first = [json.loads(line) for line in (log / f"{0:020}.json").read_text().splitlines()]
+    (before,) = (one["metaData"] for one in of_first if "metaData" in one)
+    lines = [json.dumps(one) for one in ({"protocol": protocol}, {"metaData": before | metadata})]
+    (log / f"{newest_version(folder) + 1:020}.json").write_text("\n".join(lines))
+
+
+_PLAIN = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["timestampNtz"]}
+_MEANWHILE = {
+    "a constraint": (["timestampNtz", "checkConstraints"], {"configuration": {"delta.constraints.few": "id < 3"}}),
+    "a feature": (["timestampNtz", "domainMetadata", "clustering"], {}),
+    "partitions": (["timestampNtz"], {"partitionColumns": ["id"]}),
+}
+
+
+@pytest.mark.parametrize("what", _MEANWHILE)
+def test_an_append_does_not_follow_what_only_spark_can_write_to(folder: MountedFolder, what: str) -> None:
+    table = made(folder, 1)
+    features, metadata = _MEANWHILE[what]
+    _say(folder, {**_PLAIN, "writerFeatures": features}, metadata)
+    with pytest.raises(ConflictError, match="committed version 1") as caught:
+        table.commit([written(table, 4)], CommitId("ledger", 2))
+    assert caught.value.path == folder.uri
+    assert caught.value.remedy is not None
+    assert newest_version(folder) == 1
+
+
+@pytest.mark.parametrize("how", ["appended", "rewritten", "recreated"])
+def test_a_table_that_was_dropped_is_not_begun_in_its_middle(folder: MountedFolder, how: str) -> None:
+    table = made(folder, 1)
+    added, files = [written(table, 2)], table.files
+    shutil.rmtree(folder.path)
+    if how == "recreated":
+        made(folder, 9)
+    with pytest.raises(DroppedError) as caught:
+        table.commit(added, CommitId("ledger", 2), instead_of=files if how == "rewritten" else None)
+    assert (caught.value.path, newest_version(folder)) == (folder.uri, 0 if how == "recreated" else -1)
 
 
 def test_a_commit_whose_answer_was_lost_is_known_again(folder: MountedFolder, monkeypatch: pytest.MonkeyPatch) -> None:
