@@ -13,7 +13,7 @@ import psycopg
 from walreplay.types import ColumnType, resolve
 
 if TYPE_CHECKING:
-    from support.postgres import Server
+    pass
 
 _LONG = "é" * 31 + "y"
 
@@ -170,7 +170,7 @@ class Caster:
 
     def casts(self, old: str, news: Sequence[str], values: Sequence[str]) -> Iterator[Cast]:
         """Yield what becomes of each value by each of the types that it has a cast to."""
-        self._connection.execute("DROP TABLE IF EXISTS s".encode())
+        self._connection.execute(b"DROP TABLE IF EXISTS s")
         self._connection.execute(f"CREATE TEMP TABLE s (id int, v {old})".encode())
         for number, value in enumerate(values):
             self._connection.execute(f"INSERT INTO s VALUES ({number}, {value})".encode())
