@@ -20,7 +20,6 @@ from walreplay.evolution.casts import is_uncertain
 from walreplay.evolution.convert import convert
 
 if TYPE_CHECKING:
-
     from pyspark.sql import SparkSession
 
     from walreplay.types import ColumnType
