@@ -1,8 +1,8 @@
 """Convert a column's values when the source changes its type, or renames an enum's labels.
 
 A change of type sends no rows.  If PostgreSQL casts the old type to the new one by itself, a value becomes what that
-cast makes of it (`walreplay.evolution.casts`).  For other pairs the source had `USING` an expression, which is not sent:
-a value is converted through PostgreSQL's text.  If the new type would not hold the same value, without rounding, the
+cast makes of it (`walreplay.evolution.casts`).  Other pairs need `USING` an expression, which is not sent: a
+value is converted through PostgreSQL's text.  If the new type would not hold the same value, without rounding, the
 column is NULL and the text is rescued.  A number's text becomes a float only if the float is that number, or is written
 as it.  Staged changes of earlier relation versions and the rows of a rewritten table are converted in the same way, so
 it makes no difference where a run ends.
