@@ -18,6 +18,7 @@ from support.binary_cells import convert as built
 from support.extent import examples
 from walreplay.evolution.convert import convert, is_widening, read_texts
 from walreplay.types import ColumnType, resolve
+from walreplay.types.datetime import in_utc
 from walreplay.types.families import output_of, text_of
 from walreplay.types.numbers import double_text, single_text
 
@@ -69,6 +70,11 @@ FAMILIES = {
     "date": (typed(1082), st.dates()),
     "timestamp": (typed(1114), st.datetimes() | st.dates().map(lambda day: datetime.datetime(*day.timetuple()[:3]))),
     "timestamptz": (typed(1184), st.datetimes(timezones=st.just(UTC))),
+    "timestamp(2)": (resolve(1114, 2, {}), st.datetimes().map(lambda moment: moment.replace(microsecond=120000))),
+    "interval day": (resolve(1186, 8 << 16 | 0xFFFF, {}), st.sampled_from(["1 day", "-3 days", "2 years 3 mons"])),
+    "name": (typed(19), letters),
+    "json": (typed(114), st.sampled_from(['{"b": [1.0], "a": "x"}', " null ", '"a"'])),
+    "jsonb": (typed(3802), st.sampled_from(['{"a": "x", "b": [1.0]}', "null", '"a"'])),
     "integer[]": (typed(1007), st.lists(st.none() | st.integers(-9, 70000), max_size=3)),
     "text[]": (typed(1009), st.lists(st.none() | letters | st.sampled_from(["NULL", "a b", '"', "\\"]), max_size=3)),
     "boolean[]": (typed(1000), st.lists(st.none() | st.booleans(), max_size=3)),
@@ -164,6 +170,19 @@ def test_what_is_written_is_read_as_the_same_column(family, data):
     else:
         assert left is None
         assert equal(back, values)
+
+
+@many
+@given(st.lists(st.none() | st.datetimes(), max_size=20), st.integers(0, 5), st.booleans())
+def test_timestamps_are_rounded_alike_as_values_and_as_texts(values, precision, with_zone):
+    oid, zone = (1184, UTC) if with_zone else (1114, None)
+    old, new = typed(oid), resolve(oid, precision, {})
+    column = pa.array([value and value.replace(tzinfo=zone) for value in values], old.arrow)
+    rounded, left = convert(column, None, [old, new])
+    expected = [text and in_utc(text, precision) for text in output_of(column, old).to_pylist()]
+    held = output_of(rounded, new)
+    assert (held if left is None else pc.coalesce(held, left)).to_pylist() == expected
+    assert convert(rounded, left, [old, new]) == (rounded, left)
 
 
 @few

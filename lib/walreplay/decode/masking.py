@@ -27,18 +27,18 @@ from walreplay.protocol.messages import Relation
 from walreplay.types.base import ColumnType
 from walreplay.types.families import STRING, output_of
 
-_MASKED: Final = "masked "
+MASKED: Final = "masked "
 """The beginning of a masked type's name; no PostgreSQL type's name begins so."""
 
 
 def masked_type(type_: ColumnType) -> ColumnType:
     """Return the type that a masked column has in the mirror table."""
-    return ColumnType(pa.string(), STRING, f"{_MASKED}{type_.postgres_name}")
+    return ColumnType(pa.string(), STRING, f"{MASKED}{type_.postgres_name}", typmod=type_.typmod)
 
 
 def is_masked(type_: ColumnType) -> bool:
     """Return whether a type is a masked column's."""
-    return type_.postgres_name.startswith(_MASKED)
+    return type_.postgres_name.startswith(MASKED)
 
 
 def mask(values: pa.Array, column_type: ColumnType, rescued: pa.Array | None, salt: bytes) -> pa.Array:

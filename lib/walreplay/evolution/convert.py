@@ -1,10 +1,11 @@
 """Convert a column's values when the source changes its type, or renames an enum's labels.
 
-The source's own cast is unknown (ALTER TYPE … USING can be anything), and its result is not sent.  So a value is
-converted through PostgreSQL's text.  If the new type would not hold the same value, without rounding, the column is
-NULL and the text is rescued.  A number's text becomes a float only if the float is that number, or is written as it;
-PostgreSQL would round.  Staged changes of earlier relation versions and the rows of a rewritten table are
-converted in the same way, so it makes no difference where a run ends.
+A change of type sends no rows.  If PostgreSQL casts the old type to the new one by itself, a value becomes what that
+cast makes of it (`walreplay.evolution.casts`).  Other pairs need `USING` an expression, which is not sent: a
+value is converted through PostgreSQL's text.  If the new type would not hold the same value, without rounding, the
+column is NULL and the text is rescued.  A number's text becomes a float only if the float is that number, or is written
+as it.  Staged changes of earlier relation versions and the rows of a rewritten table are converted in the same way, so
+it makes no difference where a run ends.
 
 Renamed enum labels come first.  ``ALTER TYPE … RENAME VALUE`` changes no row, and replication sends nothing of it, but
 all rows show the new label from then on.  Announcements report it (`walreplay.decode.announcements`): a column's type
@@ -16,38 +17,27 @@ A text that is another value's label by now means that other value.
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
-from decimal import Decimal
+from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final
-from uuid import UUID
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from walreplay.decode.columns import NULL, canonical_texts, make_builder
 from walreplay.errors import ValueFormatError
+from walreplay.evolution.casts import as_output, cast_of, meaning_of
+from walreplay.evolution.texts import each, is_numeric, read_nearest, read_texts
 from walreplay.types import families
 from walreplay.types.base import ColumnType, DoesNotFit, Label, Meaning
-from walreplay.types.builtin import BUILTIN_TYPES
 from walreplay.types.canonical import canonical_of
 from walreplay.types.composite import elements_from_text, with_elements
-from walreplay.types.families import (
-    CHARACTER,
-    INET,
-    element_of,
-    filled,
-    lengths_of,
-    offsets_of,
-    output_of,
-    read_overridden,
-    text_of,
-)
+from walreplay.types.datetime import EPOCH_MICROS, FIRST_MICRO, LAST_MICRO, MICROSECONDS
+from walreplay.types.families import CHARACTER, INET, element_of, filled, lengths_of, offsets_of, output_of, text_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -121,13 +111,6 @@ def relabelled(values: pa.Array, labels: Mapping[str, str], *, in_array: bool) -
     return pa.array(texts, values.type).take(encoded.indices)
 
 
-_MEANINGS: Final = {
-    **{builtin.sql_name: Meaning.OTHER for builtin in BUILTIN_TYPES.values()},
-    **dict.fromkeys(("text", "character varying", CHARACTER, "name"), Meaning.TEXT),
-    **dict.fromkeys(("json", "jsonb"), Meaning.JSON),
-    **dict.fromkeys(("time without time zone", "time with time zone"), Meaning.CLOCK),
-}
-
 _NUMBERS: Final = (Meaning.INTEGER, Meaning.FLOAT, Meaning.NUMERIC)
 _STRINGS: Final = (Meaning.TEXT, Meaning.JSON, Meaning.CLOCK, Meaning.CUSTOM, Meaning.OTHER)
 
@@ -152,10 +135,6 @@ _DELTA_DIGITS: Final = {pa.int16(): 10, pa.int32(): 10, pa.int64(): 20}
 
 _UNREAD: Final = "\\x"
 """The beginning of the text of a binary value that could not be read; the text is not PostgreSQL's."""
-
-_DAY: Final = re.compile(r"([0-9]{4,}-[0-9]{2}-[0-9]{2})( BC)?")
-_MIDNIGHT: Final = re.compile(r"([0-9]{4,}-[0-9]{2}-[0-9]{2}) 00:00:00( BC)?")
-_DAY_MICROS: Final = 86_400_000_000
 
 Converted = tuple[pa.Array, pa.Array | None]
 """A column, and for each row the text that the column cannot hold or NULL; None if no row has one."""
@@ -193,7 +172,11 @@ def keeps_values(old: ColumnType, new: ColumnType) -> bool:
     if old.element is not None and new.element is not None:
         return keeps_values(old.element, new.element)
     if old.family is not new.family:
-        return _meaning(old) in _NUMBERS and _meaning(new) in _NUMBERS and _is_within(old, new)
+        # Of a float's digits, numeric gets the first 15, or 6.
+        is_rounded = meaning_of(old) is Meaning.FLOAT and meaning_of(new) is Meaning.NUMERIC
+        return meaning_of(old) in _NUMBERS and meaning_of(new) in _NUMBERS and _is_within(old, new) and not is_rounded
+    if cast_of(old, new) is not None:
+        return False
     if old.family is not families.STRING:
         return True
     if canonical_of(new.oid) not in (None, canonical_of(old.oid)):
@@ -215,7 +198,7 @@ def is_widening(old: ColumnType, new: ColumnType) -> bool:
     """
     if old.arrow == new.arrow:
         return False
-    before, after = _meaning(old), _meaning(new)
+    before, after = meaning_of(old), meaning_of(new)
     if before is Meaning.INTEGER and after is Meaning.INTEGER:
         return _is_within(old, new)
     if before is Meaning.INTEGER and pa.types.is_decimal(new.arrow):
@@ -257,52 +240,106 @@ def _convert_values(values: pa.Array, old: ColumnType, new: ColumnType) -> Conve
         return values.cast(new.arrow), None
     if is_widening(old, new):
         return pc.cast(values, new.arrow), None
-    if _meaning(old) is Meaning.BOOLEAN and _meaning(new) is Meaning.INTEGER:
+    before, after = meaning_of(old), meaning_of(new)
+    if before is Meaning.BOOLEAN and after is Meaning.INTEGER:
         return pc.cast(values, new.arrow), None
-    if _meaning(old) is Meaning.LIST and _meaning(new) is Meaning.LIST:
+    is_sent = not (old.overridden or new.overridden)
+    if before is Meaning.LIST and after is Meaning.LIST:
         result = _convert_lists(values, None, element_of(old), new)
-    elif _meaning(old) is Meaning.TIMESTAMP and _meaning(new) is Meaning.DATE:
-        result = _days(values, new)
+    elif before is Meaning.TIMESTAMP and after is Meaning.DATE and is_sent:
+        result = pc.floor_temporal(values, unit="day").cast(new.arrow)
+    elif old.family is new.family and before in (Meaning.TIMESTAMP, Meaning.TIMESTAMPTZ) and is_sent:
+        result = _rounded_moments(values, new)
+    elif before is Meaning.FLOAT and after is Meaning.INTEGER and is_sent:
+        result = _rounded_floats(values, new)
+    elif before in (Meaning.INTEGER, Meaning.FLOAT) and after is Meaning.FLOAT and is_sent:
+        result = _nearest_floats(values, new)
     else:
-        texts = text_of(values, old)
-        result = _read(texts, old, new)
-        return result, _left(texts, result)
+        return _read((output_of if as_output(old, new) else text_of)(values, old), old, new)
     if result.null_count == values.null_count:
         return result, None
-    return result, _left(text_of(values, old), result)
+    return result, _left(text_of(values, old), result, old, new)
 
 
 def _convert_rescued(texts: pa.Array, old: ColumnType, new: ColumnType) -> tuple[pa.Array, pa.Array]:
     """Read, as the new type, the texts that the old type could not hold."""
-    written = pa.array([_restated(text, old, new) for text in texts.to_pylist()], pa.string())
     # Texts of values that could not be read stay as they are.
-    readable = written
-    if _meaning(old) is not Meaning.BINARY:
-        readable = pc.if_else(pc.starts_with(written, _UNREAD), None, written)
-    if old.family.elements is not None and _meaning(new) is Meaning.LIST:
+    readable = texts
+    if meaning_of(old) is not Meaning.BINARY:
+        readable = pc.if_else(pc.starts_with(texts, _UNREAD), None, texts)
+    if meaning_of(old) is not Meaning.LIST or meaning_of(new) is not Meaning.LIST:
+        result, _ = _read(readable, old, new)
+    elif old.family.elements is not None:
         result = pa.nulls(len(texts), new.arrow)  # only texts that are no vector were rescued
-    elif _meaning(old) is Meaning.LIST and _meaning(new) is Meaning.LIST:
+    else:
         elements, parsed = _parsed(readable, old)
         nulls = pa.nulls(len(elements.values), element_of(old).arrow)
         lists = pa.ListArray.from_arrays(elements.offsets, nulls, mask=pa.array(~parsed))
         result = _convert_lists(lists, elements.values, element_of(old), new)
-    else:
-        result = _read(readable, old, new)
-    return result, pc.if_else(result.is_null(), written, None)
+    return result, pc.coalesce(_left(readable, result, old, new), pc.if_else(result.is_null(), texts, None))
 
 
-def _read(texts: pa.Array, old: ColumnType, new: ColumnType) -> pa.Array:
+def _restated(texts: pa.Array, old: ColumnType, new: ColumnType) -> pa.Array:
+    """Return what the source's cast makes of texts; NULL where it refuses them."""
+    if old.element is None or new.element is None:
+        cast = cast_of(old, new)
+    elif (cast := cast_of(old.element, new.element)) is not None:
+        cast = partial(with_elements, delimiter=old.delimiter, write=cast)
+    return texts if cast is None else each(texts, cast)
+
+
+def _read(texts: pa.Array, old: ColumnType, new: ColumnType) -> Converted:
     """Read the texts of one type as another."""
-    if not _means_the_same(old, new):
-        return pa.nulls(len(texts), new.arrow)
-    if _meaning(new) is not Meaning.LIST:
-        return read_texts(texts, new)
-    elements, _ = _parsed(texts, new)
-    if new.element is not None:
-        # PostgreSQL reads more forms than it writes (spaces, lower case null).  Only what it writes is certain.
-        same = pc.equal(output_of(elements, _array_of(old, new)), texts)
-        elements = pc.if_else(same, elements, None)
-    return _convert_lists(elements, None, old, new)
+    if not _means_the_same(old, new) and cast_of(old, new) is None:
+        return pa.nulls(len(texts), new.arrow), _some(texts)
+    written = _restated(texts, old, new)
+    if meaning_of(new) is Meaning.LIST:
+        elements, _ = _parsed(texts, new)
+        if new.element is not None:
+            # PostgreSQL reads more forms than it writes (spaces, lower case null).  Only what it writes is certain.
+            same = pc.equal(output_of(elements, _array_of(old, new)), texts)
+            elements = pc.if_else(same, elements, None)
+        result = _convert_lists(elements, None, old, new)
+    else:
+        # The cast rounds a numeric to the nearest float.  A text has no such cast: it is read only if nothing is lost.
+        is_nearest = meaning_of(old) is Meaning.NUMERIC and meaning_of(new) is Meaning.FLOAT
+        result = (read_nearest if is_nearest else read_texts)(written, new)
+    return result, _some(_left(texts, result, old, new))
+
+
+def _left(texts: pa.Array, result: pa.Array, old: ColumnType, new: ColumnType) -> pa.Array:
+    """Return what the source has for values that the new column cannot hold; a number that it cannot have stays."""
+    texts = pc.if_else(result.is_null(), texts, None)
+    return texts if meaning_of(new) in _NUMBERS else pc.coalesce(_restated(texts, old, new), texts)
+
+
+def _rounded_moments(values: pa.Array, new: ColumnType) -> pa.Array:
+    """Round timestamps to the new type's precision; NULL where that leads beyond what a column holds."""
+    micros = pc.fill_null(values.view(pa.int64()), EPOCH_MICROS).to_numpy() - EPOCH_MICROS
+    unit = 10 ** (MICROSECONDS - new.typmod)
+    result = np.where(micros < 0, -1, 1) * ((np.abs(micros) + unit // 2) // unit * unit) + EPOCH_MICROS
+    fits = pa.array((result >= FIRST_MICRO) & (result <= LAST_MICRO))
+    return pc.if_else(pc.and_(values.is_valid(), fits), pa.array(result), None).view(new.arrow)
+
+
+def _rounded_floats(values: pa.Array, new: ColumnType) -> pa.Array:
+    """Round floats to integers, half to even; NULL where the new type does not have the integer."""
+    assert new.family.limits is not None
+    low, high = new.family.limits
+    whole = pc.round(values, round_mode="half_to_even")
+    # The largest integer may be no float, but the next one is a power of two.
+    fits = pc.and_(pc.greater_equal(whole, float(low)), pc.less(whole, float(high + 1)))
+    return pc.if_else(fits, whole, None).cast(new.arrow)
+
+
+def _nearest_floats(values: pa.Array, new: ColumnType) -> pa.Array:
+    """Round numbers to the nearest floats; NULL where that makes a number infinite, or zero."""
+    result = pc.cast(values, new.arrow, safe=False)
+    number = pc.cast(values, pa.float64(), safe=False)
+    lost = pc.or_(
+        pc.and_(pc.is_inf(result), pc.is_finite(number)), pc.and_(pc.equal(result, 0.0), pc.not_equal(number, 0.0))
+    )
+    return pc.if_else(lost, None, result)
 
 
 def _convert_lists(lists: pa.Array, rescued: pa.Array | None, old: ColumnType, new: ColumnType) -> pa.Array:
@@ -351,318 +388,12 @@ def _array_of(element: ColumnType, like: ColumnType) -> ColumnType:
     return ColumnType(pa.list_(pa.string()), families.ARRAY, "text[]", element, like.delimiter)
 
 
-def _days(values: pa.Array, new: ColumnType) -> pa.Array:
-    micros = values.view(pa.int64())
-    days = pa.array(np.floor_divide(pc.fill_null(micros, 0).to_numpy(), _DAY_MICROS).astype(np.int32))
-    midnight = pc.equal(pc.multiply(days.cast(pa.int64()), _DAY_MICROS), micros)
-    return pc.if_else(midnight, days, None).view(new.arrow)
-
-
-def _restated(text: str, old: ColumnType, new: ColumnType) -> str:
-    """Write a date as the timestamp that it becomes, or a timestamp as a date, in any year."""
-    if (_meaning(old), _meaning(new)) == (Meaning.DATE, Meaning.TIMESTAMP):
-        match = _DAY.fullmatch(text)
-        return text if match is None else f"{match[1]} 00:00:00{match[2] or ''}"
-    if (_meaning(old), _meaning(new)) == (Meaning.TIMESTAMP, Meaning.DATE):
-        match = _MIDNIGHT.fullmatch(text)
-        return text if match is None else f"{match[1]}{match[2] or ''}"
-    return text
-
-
 def _means_the_same(old: ColumnType, new: ColumnType) -> bool:
-    before, after = _meaning(old), _meaning(new)
+    before, after = meaning_of(old), meaning_of(new)
     if before is Meaning.CLOCK and after is Meaning.CLOCK:
         return old.postgres_name == new.postgres_name
     return before is Meaning.TEXT or after is Meaning.TEXT or (before, after) in _SAME_TEXT
 
 
-def _meaning(column_type: ColumnType) -> Meaning:
-    if column_type.family.meaning is not None:
-        return column_type.family.meaning
-    if is_numeric(column_type):
-        return Meaning.NUMERIC
-    name = column_type.postgres_name
-    if name == "citext" or name.endswith(".citext"):
-        return Meaning.TEXT
-    return _MEANINGS.get(name, Meaning.CUSTOM)
-
-
-def _left(texts: pa.Array, result: pa.Array) -> pa.Array | None:
-    return _some(pc.if_else(result.is_null(), texts, None))
-
-
 def _some(texts: pa.Array | None) -> pa.Array | None:
     return None if texts is None or texts.null_count == len(texts) else texts
-
-
-# Texts, read: a family's builder reads what is in the type's own form, piece by piece.  A piece with anything else is
-# read value by value, by the family's own reader, which accepts numbers and times in any type's form.
-
-_SPACE: Final = " \t\n\v\f\r"
-"""What PostgreSQL takes for white space."""
-
-_TRUE: Final = ("t", "tr", "tru", "true", "y", "ye", "yes", "on", "1")
-_FALSE: Final = ("f", "fa", "fal", "fals", "false", "n", "no", "of", "off", "0")
-
-_NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:e[+-]?[0-9]{1,9})?", re.IGNORECASE)
-_PLAIN_NUMBER: Final = r"^(?:0(?:\.0+)?|-?0\.[0-9]*[1-9][0-9]*|-?[1-9][0-9]{0,100}(?:\.[0-9]{1,100})?|NaN|-?Infinity)$"
-"""A numeric as PostgreSQL writes it."""
-_NOT_FINITE: Final = {"nan": "NaN", "infinity": "Infinity", "+infinity": "Infinity", "-infinity": "-Infinity"}
-_NUMERIC_EXPONENTS: Final = (-16_383, 131_071)
-"""The power of ten of the last digit that a numeric can have, and of the first."""
-_NUMERIC_NAME = re.compile(r"numeric(?:\((-?[0-9]+),(-?[0-9]+)\))?")
-
-_UUID = re.compile(r"(\{)?(?:[0-9a-f]{4}-?){7}[0-9a-f]{4}(?(1)\})", re.IGNORECASE)
-_PLAIN_UUID: Final = r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
-
-_ONE_ADDRESS: Final = r"^(?:([0-9.]+)/32|([0-9A-Fa-f.:]*:[0-9A-Fa-f.:]*)/128)$"
-"""An inet that is a single address; PostgreSQL writes the size of its network only in a cast to text."""
-
-_HEADER_SIZE: Final = 4
-"""PostgreSQL adds the size of a varlena header to the length of char(n)."""
-
-_BYTEA: Final = 17
-
-_PIECES: Final = 8
-"""A piece that its builder refuses is cut into so many, as long as it has more rows than that."""
-
-
-def is_numeric(column_type: ColumnType) -> bool:
-    """Return whether a string column holds numerics."""
-    return column_type.family is families.STRING and _NUMERIC_NAME.fullmatch(column_type.postgres_name) is not None
-
-
-def read_texts(texts: pa.Array, column_type: ColumnType) -> pa.Array:
-    """Read texts as a type other than an array.
-
-    Args:
-        texts: strings, in the form of any type with the same meaning.
-        column_type: the type to read them as.
-
-    Returns:
-        A column of the type ``column_type.arrow``; NULL where the text is NULL, or where the type cannot hold its value
-        exactly.
-    """
-    return _READERS.get(column_type.family.meaning, _pieces)(texts, column_type)
-
-
-def _read_booleans(texts: pa.Array, _column_type: ColumnType) -> pa.Array:
-    words = pc.ascii_lower(pc.ascii_trim(texts, _SPACE))
-    found = pc.index_in(words, pa.array([*_TRUE, *_FALSE]))
-    return pc.less(found, len(_TRUE))
-
-
-def _read_strings(texts: pa.Array, column_type: ColumnType) -> pa.Array:
-    modifiers = _NUMERIC_NAME.fullmatch(column_type.postgres_name)
-    if modifiers is not None:
-        if modifiers[1] is not None:
-            precision, scale = int(modifiers[1]), int(modifiers[2])
-            return _each(texts, lambda text: _numeric(text, precision, scale))
-        return _each_unless(pc.match_substring_regex(texts, _PLAIN_NUMBER), texts, _numeric)
-    if column_type.postgres_name == "uuid":
-        return _each_unless(pc.match_substring_regex(texts, _PLAIN_UUID), texts, _uuid)
-    if column_type.postgres_name == CHARACTER and not column_type.overridden and column_type.typmod > _HEADER_SIZE:
-        size = column_type.typmod - _HEADER_SIZE
-        stripped = pc.utf8_rtrim(texts, " ")
-        padded = pc.utf8_rpad(stripped, size, " ")
-        return pc.if_else(pc.less_equal(pc.utf8_length(stripped), size), padded, None)
-    if column_type.postgres_name == INET:
-        return pc.replace_substring_regex(texts, _ONE_ADDRESS, r"\1\2")
-    # As bytea a text of another type would mean its bytes.
-    return texts if column_type.oid == _BYTEA else canonical_texts(texts, column_type.oid)
-
-
-def _read_integers(texts: pa.Array, column_type: ColumnType) -> pa.Array:
-    # Fractions are common when numeric or floats become integers, and can be refused without the exact reader.
-    return _pieces(_with_decimals(_trimmed(texts), 0), column_type)
-
-
-def _read_numerics(texts: pa.Array, column_type: ColumnType) -> pa.Array:
-    if not pa.types.is_decimal(column_type.arrow):
-        return _read_nearest(texts, column_type)
-    scale = column_type.arrow.scale
-    texts = _with_decimals(_trimmed(texts), scale)
-    if scale:  # the kernels take only texts with all decimals of the scale
-        texts = pc.replace_substring_regex(texts, r"^(-?[0-9]+)$", r"\1." + scale * "0")
-    return _pieces(texts, column_type)
-
-
-def _read_floats(texts: pa.Array, column_type: ColumnType) -> pa.Array:
-    values = _pieces(texts, column_type)
-    written = output_of(values, column_type)
-    differ = pc.fill_null(pc.not_equal(_trimmed(written), _trimmed(texts)), False)
-    rows = np.flatnonzero(differ.to_numpy(zero_copy_only=False))
-    index = pa.array(rows)
-    if column_type.arrow == pa.float32():
-        # A number that is a single, or is written as one, is also exact as a double.
-        double = replace(column_type, arrow=pa.float64(), family=families.FLOAT64)
-        numbers = _pieces(texts.take(index), double)
-        near = pc.or_(
-            pc.equal(numbers, values.take(index).cast(pa.float64())),
-            pc.equal(numbers, pc.cast(written.take(index), pa.float64())),
-        )
-        sure = ~pc.fill_null(pc.or_(near, pc.is_nan(numbers)), False).to_numpy(zero_copy_only=False)
-        values = _without(values, rows[sure])
-        rows = rows[~sure]
-        index = pa.array(rows)
-    inexact = [
-        row
-        for row, *texts_and_value in zip(
-            rows.tolist(),
-            texts.take(index).to_pylist(),
-            written.take(index).to_pylist(),
-            values.take(index).to_pylist(),
-            strict=True,
-        )
-        if not _is_exact(*texts_and_value)
-    ]
-    return _without(values, np.array(inexact, dtype=np.intp))
-
-
-def _read_nearest(texts: pa.Array, column_type: ColumnType) -> pa.Array:
-    """Read numerics as the nearest doubles, as ``decimal_handling_mode: double`` asks for."""
-    values = _pieces(texts, replace(column_type, family=families.FLOAT64))
-    infinite = pc.and_(pc.is_inf(values), pc.invert(pc.match_substring(texts, "inf", ignore_case=True)))
-    return pc.if_else(infinite, None, values)
-
-
-_READERS: Final[dict[Meaning | None, Callable[[pa.Array, ColumnType], pa.Array]]] = {
-    Meaning.BOOLEAN: _read_booleans,
-    Meaning.INTEGER: _read_integers,
-    Meaning.FLOAT: _read_floats,
-    Meaning.NUMERIC: _read_numerics,
-    None: _read_strings,
-}
-"""Where texts a family's builder and reader alone do not read as PostgreSQL's cast does, or not as fast."""
-
-
-def _pieces(texts: pa.Array, column_type: ColumnType) -> pa.Array:
-    """Read a column with the type's builder, and pieces that it refuses value by value."""
-    rows = len(texts)
-    if not rows:
-        return pa.nulls(0, column_type.arrow)
-    _, ends, data = texts.buffers()
-    buf = np.frombuffer(data, dtype=np.uint8) if data is not None and data.size else np.zeros(1, dtype=np.uint8)
-    offsets = np.frombuffer(ends, dtype=np.int32)[texts.offset : texts.offset + rows + 1]
-    length = np.where(texts.is_valid().to_numpy(zero_copy_only=False), np.diff(offsets), NULL).astype(np.int32)
-    builder = make_builder(column_type)
-    refused: list[int] = []
-
-    def read(start: int, stop: int) -> None:
-        first = np.arange(start, stop, dtype=np.int32)
-        try:
-            builder.add_rows(buf, offsets[:-1], length, first, 0)
-        except (ValueFormatError, pa.ArrowInvalid):
-            if stop - start <= _PIECES:
-                builder.add_rows(buf, offsets[:-1], length, np.full(stop - start, -1, dtype=np.int32), 0)
-                refused.extend(range(start, stop))
-                return
-            bounds = np.linspace(start, stop, _PIECES + 1).astype(int).tolist()
-            for place in range(_PIECES):
-                read(bounds[place], bounds[place + 1])
-
-    read(0, rows)
-    values = builder.finish()
-    if not refused:
-        return values
-    return filled(values, np.array(refused), _exactly(texts.take(pa.array(refused)), column_type))
-
-
-def _exactly(texts: pa.Array, column_type: ColumnType) -> pa.Array:
-    """Read texts one by one with the exact reader."""
-    values: list[Any] = []
-    for text in texts.to_pylist():
-        try:
-            values.append(None if text is None else read_overridden(_stripped(text), column_type))
-        except DoesNotFit:
-            values.append(None)
-    if pa.types.is_decimal(column_type.arrow):
-        scale = column_type.arrow.scale
-        values = [None if value is None else Decimal(f"{value}E-{scale}") for value in values]
-    return pa.array(values, column_type.arrow)
-
-
-def _each(texts: pa.Array, read: Callable[[str], str]) -> pa.Array:
-    """Read strings one by one."""
-    values: list[str | None] = []
-    for text in texts.to_pylist():
-        try:
-            values.append(None if text is None else read(text))
-        except (DoesNotFit, ValueFormatError):
-            values.append(None)
-    return pa.array(values, pa.string())
-
-
-def _each_unless(plain: pa.Array, texts: pa.Array, read: Callable[[str], str]) -> pa.Array:
-    rows = np.flatnonzero(~pc.fill_null(plain, True).to_numpy(zero_copy_only=False))
-    return filled(texts, rows, _each(texts.take(pa.array(rows)), read)) if rows.size else texts
-
-
-def _without(values: pa.Array, rows: NDArray[np.intp]) -> pa.Array:
-    if not rows.size:
-        return values
-    gone: NDArray[np.bool_] = np.zeros(len(values), dtype=np.bool_)
-    gone[rows] = True
-    return pc.if_else(pa.array(gone), None, values)
-
-
-def _trimmed(texts: pa.Array) -> pa.Array:
-    """Remove trailing zeros of decimals."""
-    return pc.replace_substring_regex(texts, r"^(-?[0-9]+)(?:\.0*|(\.[0-9]*[1-9])0+)$", r"\1\2")
-
-
-def _with_decimals(texts: pa.Array, most: int) -> pa.Array:
-    """Replace numbers with more decimals by NULL."""
-    return pc.if_else(pc.match_substring_regex(texts, rf"^-?[0-9]+\.[0-9]{{{most + 1},}}$"), None, texts)
-
-
-def _stripped(text: str) -> str:
-    stripped = text.strip(_SPACE)
-    if stripped != stripped.strip():  # Python knows more white space than PostgreSQL
-        raise DoesNotFit
-    return stripped
-
-
-def _is_exact(text: str, written: str, value: float) -> bool:
-    stripped = text.strip(_SPACE)
-    if _NUMBER.fullmatch(stripped) is None:
-        return _NOT_FINITE.get(stripped.lower()) == written
-    number = Decimal(stripped)
-    # The last is for the text of a double whose value a single holds exactly.
-    return number in (Decimal(value), Decimal(written), Decimal(repr(value)))
-
-
-def _numeric(text: str, precision: int | None = None, scale: int = 0) -> str:
-    """Write a number as PostgreSQL writes a numeric, with its own decimals, or with a precision and scale.
-
-    Raises:
-        DoesNotFit: the text is no number, or the number does not fit the precision and scale exactly.
-    """
-    stripped = text.strip(_SPACE)
-    if stripped.lower() in _NOT_FINITE:
-        return _NOT_FINITE[stripped.lower()]
-    if _NUMBER.fullmatch(stripped) is None:
-        raise DoesNotFit
-    number = Decimal(stripped)
-    sign, digits, exponent = number.as_tuple()
-    assert isinstance(exponent, int)
-    if exponent < _NUMERIC_EXPONENTS[0] or number.adjusted() > _NUMERIC_EXPONENTS[1]:
-        raise DoesNotFit
-    if not number:
-        sign = 0
-    if precision is not None:
-        if not number:
-            digits, exponent = (0,), -scale
-        while digits[-1] == 0 and exponent < -scale:
-            digits, exponent = digits[:-1], exponent + 1
-        if exponent < -scale or (number and number.adjusted() >= precision - scale):
-            raise DoesNotFit
-        if scale > 0:
-            digits, exponent = digits + (0,) * (exponent + scale), -scale
-    return format(Decimal((sign, digits, exponent)), "f")
-
-
-def _uuid(text: str) -> str:
-    if _UUID.fullmatch(text) is None:
-        raise DoesNotFit
-    return str(UUID(text))

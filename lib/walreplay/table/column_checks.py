@@ -17,6 +17,7 @@ from walreplay.config.selection import MetadataNames, Share, TableLayout, Tracke
 from walreplay.decode.masking import is_masked
 from walreplay.delta.data_files import indexed_count
 from walreplay.errors import ConfigError, OrderError
+from walreplay.evolution.casts import is_uncertain
 from walreplay.evolution.shapes import (
     OWN,
     ChangeKind,
@@ -145,6 +146,16 @@ def doubts_of(
         )
     known = {column.id: column for column in shape.columns}
     yield from _returned(shape, columns, ids, known)
+    uncertain = [
+        column.target
+        for column, id_ in zip(columns, ids, strict=True)
+        if id_ in known and is_uncertain(known[id_].type, column.type)
+    ]
+    if uncertain:
+        yield (
+            f"{_listed(uncertain)}: what older rows have in the new type hangs on the session that changed it (its "
+            f"TimeZone, for instance), or on the source's catalog; they may have other values in the source. {LOAD}"
+        )
     unmatched = _unmatched(shape, columns, ids)
     unknown = []
     for column, id_ in zip(columns, ids, strict=True):

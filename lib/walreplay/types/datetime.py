@@ -22,6 +22,8 @@ from walreplay.errors import ValueFormatError
 from walreplay.types.base import DoesNotFit, malformed, unpack
 
 _DAY_MICROS: Final = 86_400_000_000
+MICROSECONDS: Final = 6
+"""The most decimals of a second."""
 _INFINITE = ("infinity", "-infinity")
 
 _DATE = re.compile(r"([0-9]{4,7})-([0-9]{2})-([0-9]{2})( BC)?")
@@ -38,6 +40,7 @@ _TIMETZ_LAYOUT: Final = Struct("!qi")
 
 _EPOCH_DAYS: Final = 10_957
 """PostgreSQL's epoch, 2000-01-01, in days since 1970-01-01."""
+EPOCH_MICROS: Final = _EPOCH_DAYS * _DAY_MICROS
 
 _DATE_INFINITIES: Final = {2**31 - 1: "infinity", -(2**31): "-infinity"}
 _TIMESTAMP_INFINITIES: Final = {2**63 - 1: "infinity", -(2**63): "-infinity"}
@@ -109,20 +112,30 @@ def micros_from_text(text: str, *, with_zone: bool) -> int:
     return micros
 
 
-def in_utc(text: str) -> str | None:
-    """Write a timestamptz of any year as PostgreSQL does where TimeZone is UTC; None if the text is none."""
+def in_utc(text: str, precision: int = MICROSECONDS) -> str | None:
+    """Write a timestamp of any year, or a timestamptz where TimeZone is UTC, as PostgreSQL does; None if it is neither.
+
+    Args:
+        precision: how many decimals of a second it is rounded to.
+    """
     match = _TIMESTAMP.fullmatch(text)
-    if match is None or match[6] is None:
+    if match is None:
         return None
     hour, minute, second, *zone = (int(part or "0") for part in match.group(2, 3, 4, 7, 8, 9))
     offset = zone[0] * 3600 + zone[1] * 60 + zone[2]
     seconds = hour * 3600 + minute * 60 + second - (-offset if match[6] == "-" else offset)
     try:
         micros = _days(match[1] + (match[10] or "")) * _DAY_MICROS + seconds * 1_000_000
-        micros += int((match[5] or "0").ljust(6, "0")) - _EPOCH_DAYS * _DAY_MICROS
-        return _timestamp("timestamptz", micros, "+00")
+        micros += int((match[5] or "0").ljust(6, "0")) - EPOCH_MICROS
+        return _timestamp("timestamptz", rounded(micros, precision), "+00" if match[6] else "")
     except ValueFormatError:
         return None
+
+
+def rounded(micros: int, precision: int) -> int:
+    """Round to so many decimals of a second, half away from zero; a timestamp counts from 2000-01-01."""
+    unit: int = 10 ** (MICROSECONDS - precision)
+    return (abs(micros) + unit // 2) // unit * unit * (-1 if micros < 0 else 1)
 
 
 def _days(text: str) -> int:
@@ -334,6 +347,7 @@ _ISO = re.compile(
 )
 _YEAR_MONTH = re.compile(r"(-?)([0-9]+)-([0-9]+)")
 _DAY_TIME = re.compile(rf"(-?)([0-9]+) ([0-9]+):([0-9]{{2}}):({_SECONDS})")
+_CLOCK = re.compile(rf"([0-9]{{2}}):([0-9]{{2}}):({_SECONDS})((?:[+-][0-9:]+)?)")
 _MIXED = re.compile(rf"([+-])([0-9]+)-([0-9]+) ([+-])([0-9]+) ([+-])([0-9]+):([0-9]{{2}}):({_SECONDS})")
 
 Interval = tuple[int, int, int]
@@ -373,6 +387,50 @@ def _standard(text: str) -> Interval | None:
         months = _signed(match[1], 12 * int(match[2]) + int(match[3]))
         return months, _signed(match[4], int(match[5])), _clock(match[6], *match.groups()[6:])
     return None
+
+
+_UNITS: Final = {"second": 1 << 12, "minute": 1 << 11, "hour": 1 << 10, "day": 1 << 3, "month": 1 << 1}
+"""The bits of an interval's fields in its modifier, the smallest field first; a year alone has none of them."""
+
+
+def interval_modifier(typmod: int) -> tuple[str, int]:
+    """Return the smallest field that a type's modifier leaves an interval, and how many decimals of its seconds."""
+    # All bits are set where there is no modifier (-1), or no precision.
+    field = next((name for name, bit in _UNITS.items() if typmod >> 16 & bit), "year")
+    return field, min(typmod & 0xFFFF, MICROSECONDS)
+
+
+def interval_cut(text: str, field: str, precision: int) -> str:
+    """Cut an interval to the fields down to one, and round its seconds; infinities, and texts of other forms, stay."""
+    parts = interval_from_text(text)
+    if parts is None:
+        return text
+    months, days, micros = parts
+    unit = {"hour": 3_600_000_000, "minute": 60_000_000}.get(field, 1)
+    micros = abs(micros) // unit * unit * (-1 if micros < 0 else 1) if field in ("hour", "minute", "second") else 0
+    if field in ("year", "month"):
+        days = 0
+    if field == "year":
+        months = abs(months) // 12 * 12 * (-1 if months < 0 else 1)
+    return interval_written(months, days, rounded(micros, precision))
+
+
+def clock_rounded(text: str, precision: int) -> str:
+    """Round a time of day, with or without a zone; texts of other forms stay."""
+    match = _CLOCK.fullmatch(text)
+    return text if match is None else clock_text(rounded(_clock("", *match.groups()[:3]), precision)) + match[4]
+
+
+def clock_of_interval(text: str) -> str:
+    """Return the time of day that an interval becomes: days and months do not count.
+
+    Raises:
+        DoesNotFit: it is an infinity.
+    """
+    parts = interval_from_text(text)
+    if parts is None:
+        raise DoesNotFit
+    return clock_text(parts[2] % _DAY_MICROS)
 
 
 def _parts(

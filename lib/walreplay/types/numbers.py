@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 import re
+from decimal import MAX_EMAX, MIN_EMIN, ROUND_HALF_UP, Context, Decimal
 from struct import Struct
 from typing import Final
 
@@ -180,7 +181,7 @@ def _written(negative: bool, digits: str, exponent: int, fixed_below: int) -> st
 MAX_PRECISION: Final = 38
 
 _NUMERIC = re.compile(r"(-?)([0-9]+)(?:\.([0-9]+))?")
-_NOT_FINITE = ("NaN", "Infinity", "-Infinity")
+_NAMES = ("NaN", "Infinity", "-Infinity")
 _HEADER_SIZE = 4
 """PostgreSQL adds the size of a varlena header to every typmod that is set (VARHDRSZ)."""
 
@@ -202,6 +203,53 @@ def precision_and_scale(typmod: int) -> tuple[int, int] | None:
     return (packed >> 16) & 0xFFFF, ((packed & 0x7FF) ^ 1024) - 1024
 
 
+SPACE: Final = " \t\n\v\f\r"
+"""What PostgreSQL takes for white space."""
+NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:e[+-]?[0-9]{1,9})?", re.IGNORECASE)
+NOT_FINITE: Final = {"nan": "NaN", "infinity": "Infinity", "+infinity": "Infinity", "-infinity": "-Infinity"}
+_EXPONENTS: Final = (-16_383, 131_071)
+"""The power of ten of the last digit that a numeric can have, and of the first."""
+_WHOLE: Final = Context(prec=sum(map(abs, _EXPONENTS)) + 2, rounding=ROUND_HALF_UP, Emin=MIN_EMIN, Emax=MAX_EMAX)
+
+
+def numeric_rounded(text: str, scale: int) -> str:
+    """Round a numeric's text to a scale, half away from zero; NaN and the infinities stay."""
+    if text in _NAMES:
+        return text
+    number = Decimal(text).quantize(Decimal(1).scaleb(-scale), context=_WHOLE)
+    return format(number or number.copy_abs(), "f")
+
+
+def numeric_written(text: str, precision: int | None = None, scale: int = 0) -> str:
+    """Write a number as PostgreSQL writes a numeric, with its own decimals, or with a precision and scale.
+
+    Raises:
+        DoesNotFit: the text is no number, or the number does not fit the precision and scale exactly.
+    """
+    stripped = text.strip(SPACE)
+    if stripped.lower() in NOT_FINITE:
+        return NOT_FINITE[stripped.lower()]
+    if NUMBER.fullmatch(stripped) is None:
+        raise DoesNotFit
+    number = Decimal(stripped)
+    sign, digits, exponent = number.as_tuple()
+    assert isinstance(exponent, int)
+    if exponent < _EXPONENTS[0] or number.adjusted() > _EXPONENTS[1]:
+        raise DoesNotFit
+    if not number:
+        sign = 0
+    if precision is not None:
+        if not number:
+            digits, exponent = (0,), -scale
+        while digits[-1] == 0 and exponent < -scale:
+            digits, exponent = digits[:-1], exponent + 1
+        if exponent < -scale or (number and number.adjusted() >= precision - scale):
+            raise DoesNotFit
+        if scale > 0:
+            digits, exponent = digits + (0,) * (exponent + scale), -scale
+    return format(Decimal((sign, digits, exponent)), "f")
+
+
 def unscaled_from_text(text: str, precision: int, scale: int) -> int:
     """Read a numeric exactly, as an integer that counts units of ``10 ** -scale``.
 
@@ -209,7 +257,7 @@ def unscaled_from_text(text: str, precision: int, scale: int) -> int:
         DoesNotFit: it is NaN or an infinity, or has more digits than precision and scale allow.
         ValueFormatError: the text is no numeric.
     """
-    if text in _NOT_FINITE:
+    if text in _NAMES:
         raise DoesNotFit
     match = _NUMERIC.fullmatch(text)
     if match is None:
@@ -229,7 +277,7 @@ def double_from_numeric(text: str) -> float:
         DoesNotFit: the number is finite and beyond the largest double.
         ValueFormatError: the text is no numeric.
     """
-    if text not in _NOT_FINITE and _NUMERIC.fullmatch(text) is None:
+    if text not in _NAMES and _NUMERIC.fullmatch(text) is None:
         raise ValueFormatError("a numeric is not in PostgreSQL's form")
     return finite(float(text), text)
 

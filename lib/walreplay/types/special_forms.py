@@ -8,6 +8,7 @@ doubles, each written with its shortest exact digits.
 from __future__ import annotations
 
 import uuid
+from ipaddress import ip_interface
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -37,6 +38,14 @@ def cidr_text(data: bytes) -> str:
     """Write a cidr's bytes as PostgreSQL does."""
     address, bits, _ = _address(data, "cidr")
     return f"{address}/{bits}"
+
+
+def network_text(text: str) -> str:
+    """Write the network of an inet's text as a cidr: bits behind its size become zeros."""
+    network = ip_interface(text).network
+    packed = network.network_address.packed
+    family = _FAMILY_4 if network.version == 4 else _FAMILY_6
+    return cidr_text(_ADDRESS.pack(family, network.prefixlen, 1, len(packed)) + packed)
 
 
 def macaddr_text(data: bytes) -> str:

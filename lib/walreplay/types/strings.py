@@ -11,10 +11,13 @@ r"""Types that are nearly text: bytea, bit strings, ``"char"``, JSON and xml.
 
 from __future__ import annotations
 
+import json
 import re
+from typing import Any
 
 from walreplay.errors import ValueFormatError
-from walreplay.types.base import INT32, Cursor, malformed
+from walreplay.types.base import INT32, Cursor, DoesNotFit, malformed
+from walreplay.types.numbers import numeric_written
 from walreplay.types.text import decode_text
 
 _HEX = re.compile(r"\\x((?:[0-9A-Fa-f]{2})*)")
@@ -90,6 +93,39 @@ def versioned_text(data: bytes, codec: str, what: str) -> str:
     if data[:1] != _VERSION:
         raise malformed(what, "has a version other than 1")
     return decode_text(data[1:], codec)
+
+
+class _Number(str):
+    """A number's text, which is no JSON string."""
+
+    __slots__ = ()
+
+
+def jsonb_from_json(text: str) -> str:
+    """Write json as its cast to jsonb does: shorter keys first, equally long ones by their bytes; the last of equals.
+
+    Raises:
+        DoesNotFit: jsonb cannot hold it (NUL, half a surrogate pair), or it is nested too deep to be read here.
+    """
+    try:
+        return _json(json.loads(text, parse_int=_Number, parse_float=_Number))
+    except (ValueError, RecursionError):
+        raise DoesNotFit from None
+
+
+def _json(value: Any) -> str:
+    if isinstance(value, dict):
+        keys = sorted(value, key=lambda key: (len(key.encode()), key.encode()))
+        return "{" + ", ".join(f"{_json(key)}: {_json(value[key])}" for key in keys) + "}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_json, value))}]"
+    if isinstance(value, _Number):
+        return numeric_written(value)
+    if isinstance(value, str) and "\0" in value:
+        raise DoesNotFit
+    written = json.dumps(value, ensure_ascii=False)
+    written.encode()  # fails for half a surrogate pair
+    return written
 
 
 _ENCODED = re.compile(r'<\?xml version="([^"]*)" encoding="[^"]*"( standalone="(?:yes|no)")?\?>')

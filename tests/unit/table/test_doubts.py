@@ -1,11 +1,14 @@
 """Which columns' older rows may differ from the source's: those that the source has given values, and no others."""
 
+from dataclasses import replace
+
 import pyarrow as pa
 import pytest
 
+from walreplay.decode.masking import masked_type
 from walreplay.evolution.shapes import OWN, Evolution, Policy, SourceColumn
 from walreplay.table.column_checks import doubts_of
-from walreplay.types import families
+from walreplay.types import families, resolve
 from walreplay.types.base import ColumnType
 
 INT = ColumnType(pa.int32(), families.INT32, "integer", oid=23)
@@ -116,3 +119,42 @@ def test_a_change_that_was_to_be_announced_and_is_not(after, expected):
 def test_a_change_that_is_not_announced_behind_one_that_is():
     before = [column("id", 1), column("a", 2)]
     assert named(before, [column("id"), column("b")], announced=True) == ["columns a, b"]
+
+
+def _type(oid, typmod=-1, override=None):
+    return resolve(oid, typmod, {}, override=override)
+
+
+TIMESTAMP, TIMESTAMPTZ = _type(1114), _type(1184)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "is_named"),
+    [
+        (TIMESTAMPTZ, _type(25), True),
+        (_type(1185), _type(25), True),
+        (_type(1185), _type(1009), True),
+        (TIMESTAMP, TIMESTAMPTZ, True),
+        (TIMESTAMPTZ, _type(1082), True),
+        (_type(1083), _type(1266), True),
+        (_type(142), _type(25), True),
+        (_type(23), _type(790), True),
+        (_type(2205), _type(25), True),
+        (TIMESTAMPTZ, _type(1184, 0), False),
+        (TIMESTAMP, _type(25), False),
+        (_type(1266), _type(1083), False),
+        (_type(23), _type(25), False),
+        (_type(790), _type(25), False),
+        (_type(1114, override="text"), _type(1114, 0, override="text"), True),
+        (_type(23, override="text"), _type(20, override="text"), False),
+        (TIMESTAMP, _type(1114, override="text"), False),
+        (masked_type(TIMESTAMP), masked_type(_type(1114, 0)), True),
+        (masked_type(_type(701)), masked_type(_type(1700)), True),
+        (masked_type(_type(1043, 14)), masked_type(_type(25)), False),
+        (masked_type(_type(23)), masked_type(_type(20)), False),
+    ],
+)
+def test_a_cast_whose_result_is_not_in_the_stream_is_named(old, new, is_named):
+    before = [column("id"), replace(column("a"), type=old)]
+    after = [column("id"), replace(column("a"), type=new)]
+    assert named(before, after) == (["column a"] if is_named else [])
