@@ -51,6 +51,7 @@ class RunContext:
         stages: seconds, by the names of the run's stages.
         warnings: what a person should know.
         metrics: a file that gets what is measured of each run; None for nowhere.
+        changed: the oids of tables whose rows somebody else has changed, and that were taken as they were.
     """
 
     spark: SparkSession
@@ -63,6 +64,7 @@ class RunContext:
     stages: dict[str, float] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     metrics: str | None = None
+    changed: set[int] = field(default_factory=set)
     _before: dict[str, float] = field(default_factory=dict)
 
     @classmethod

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from functools import partial
@@ -30,7 +30,7 @@ from walreplay.ledger.ledger import run_id
 from walreplay.ledger.state import State
 from walreplay.ledger.transactions import History
 from walreplay.lsn import POSTGRES_EPOCH_UNIX_MICROS, format_lsn
-from walreplay.names import source_oid
+from walreplay.names import RowKind, output_of, source_oid
 from walreplay.progress import log
 from walreplay.report import Action, RunReport, TableReport
 from walreplay.session import steps
@@ -41,8 +41,9 @@ from walreplay.session.session import local_cores
 from walreplay.spark.staging import Staged, Staging
 from walreplay.spark.workers.decode import DecodeTask
 from walreplay.stream.plan import Plan
+from walreplay.table.certainty import ALWAYS, Doubt, merged
 from walreplay.table.placement import Move, Placement, check_followed, is_in_doubt, warnings_of
-from walreplay.table.plan import RunPlan, plan_tables
+from walreplay.table.plan import Period, RunPlan, plan_tables
 from walreplay.table.registry import MirrorEntry, left_at, made_again
 from walreplay.table.table_run import TableRun, step_of
 from walreplay.table.versions import Catalogue
@@ -449,6 +450,7 @@ class Applying:
             work.entries,
             run.settings,
             run.target,
+            Period(plan.after_lsn, plan.upto_lsn, frozenset(one.oid for one in plan.before)),
         )
         run.warnings.extend(tables.warnings)
         with run.stage("check"):
@@ -513,9 +515,19 @@ class Applying:
         )
         with run.recording():
             left = {**prepared.copied, **{one.oid: one.version for one in reports if one.oid is not None}}
-            state = run.ledger.record(state, report, left_at(tables.entries, left, plan.id), resumed=work.resumed)
+            entries = [
+                replace(one, doubts=merged(*one.doubts, *_by_others(one.oid, plan))) if one.oid in run.changed else one
+                for one in left_at(tables.entries, left, plan.id)
+            ]
+            state = run.ledger.record(state, report, entries, resumed=work.resumed)
         steps.reached("run recorded")
         return state, report
+
+
+def _by_others(oid: int, plan: Plan) -> Iterator[Doubt]:
+    """Yield what it means for a table that somebody else has changed its rows."""
+    first = plan.after_lsn + 1 if output_of(oid).rows is RowKind.CURRENT else ALWAYS
+    yield Doubt(first, None, "somebody else has changed it, and its rows were taken as they were")
 
 
 def _later_rows(entries: Sequence[MirrorEntry], upto_lsn: int) -> list[str]:

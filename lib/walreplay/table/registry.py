@@ -17,6 +17,7 @@ from walreplay.config.selection import NO_LAYOUT, Share, TableLayout
 from walreplay.delta.target import TableName
 from walreplay.evolution.shapes import MirrorColumn, TableShape
 from walreplay.names import output_of
+from walreplay.table.certainty import Doubt, Doubts
 from walreplay.types.base import ColumnType, type_from_dict, type_to_dict
 
 
@@ -38,6 +39,9 @@ class MirrorEntry:
         base_lsn: the table was loaded with the rows that the source had at this LSN: a transaction whose commit LSN is
             lower is among them.  None if it was not loaded.
         share: the part of the table that is the source's; None if all of it is.
+        called: the names that the relation has had, each with the LSNs between which it was taken; empty for none.
+        doubts: why it may differ from its source, and at which LSNs.
+        identity: what identified the source's rows when it was used last.
     """
 
     oid: int
@@ -53,6 +57,9 @@ class MirrorEntry:
     paused: bool = False
     base_lsn: int | None = None
     share: Share | None = None
+    called: tuple[tuple[int, int, str], ...] = ()
+    doubts: Doubts = ()
+    identity: str = ""
 
     @property
     def rows_at(self) -> int:
@@ -80,6 +87,8 @@ class MirrorEntry:
             "names": tuple(map(tuple, values["names"])),
             "layout": TableLayout(tuple(map(tuple, layout["properties"])), tuple(layout["cluster_by"])),
             "share": None if share is None else Share(**share),
+            "called": tuple(map(tuple, values["called"])),
+            "doubts": tuple(Doubt(**one) for one in values["doubts"]),
         }
         return cls(**values | read)
 
