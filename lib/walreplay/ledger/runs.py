@@ -61,11 +61,11 @@ _TABLE: Final = pa.struct(
         ("seconds", pa.float64()),
         ("plan", pa.string()),
         ("kept", pa.list_(pa.string())),
-        ("deleted", pa.string()),
+        ("delete_mark", pa.string()),
     ]
 )
 # In ``tables``: ``plan`` is the id that the version's commit has; ``kept`` are columns that the source does not have,
-# and ``deleted`` is the one of them that marks deleted rows.
+# and ``delete_mark`` is the one of them that marks deleted rows.
 _COLUMN: Final = pa.struct(
     [("name", pa.string()), ("type_oid", pa.int64()), ("typmod", pa.int64()), ("key", pa.bool_())],
 )
@@ -179,9 +179,9 @@ def _noted(table: TableReport, entry: MirrorEntry | None, plan: str) -> dict[str
     is_made = entry is not None and entry.left is not None and entry.run == plan
     version = entry.left if entry is not None and is_made else table.version
     gone = [] if entry is None else [one for one in entry.shape.columns if one.dropped or one.source == OWN]
-    deleted = next((one.name for one in gone if one.source == OWN), None)
+    mark = next((one.name for one in gone if one.source == OWN), None)
     names = [one.name for one in gone]
-    return {"version": version, "plan": plan if is_made else None, "kept": names, "deleted": deleted}
+    return {"version": version, "plan": plan if is_made else None, "kept": names, "delete_mark": mark}
 
 
 def _plain(value: Any) -> Any:

@@ -200,12 +200,12 @@ def versions_at(spark: SparkSession, target: str | os.PathLike[str], run: int, s
         # A table that the run did not write to has the version of an earlier run.
         newest = rows.groupBy("oid").agg(
             F.max(F.struct("run", "name", "location", "set_aside")).alias("last"),
-            F.max(F.when(F.col("version").isNotNull(), F.struct("run", "version", "plan", "kept", "deleted"))).alias(
-                "at"
-            ),
+            F.max(
+                F.when(F.col("version").isNotNull(), F.struct("run", "version", "plan", "kept", "delete_mark"))
+            ).alias("at"),
         )
         held = newest.where("at IS NOT NULL AND NOT last.set_aside").selectExpr(
-            "oid", "last.name", "last.location", "at.run", "at.version", "at.plan", "at.kept", "at.deleted"
+            "oid", "last.name", "last.location", "at.run", "at.version", "at.plan", "at.kept", "at.delete_mark"
         )
         state = Ledger(own, place, choose_writer(own, place), loads=True).read()
         loads, (row,) = loads_of(runs, state), found
@@ -236,10 +236,7 @@ class _Cutting:
         entry = next((one for one in entries if one.oid == row.oid), None)
         # A table may have moved since.
         location = row.location if entry is None else entry.table.text
-        table = TableName(path=location)
-        if self.target.root is None:
-            # No catalog allows a dot in a name.
-            table = TableName(parts=tuple(location.split(".")))
+        table = table_at(self.target, location)
         output, lsn = output_of(row.oid), -1 if self.applied_lsn is None else self.applied_lsn
         # What is not whole has no loaded rows, whenever they came.
         note = unreadable(self.loads, source_oid(row.oid), self.run, self.applied_lsn) if output.is_whole else ""
@@ -251,12 +248,18 @@ class _Cutting:
         conditions = [is_own(entry.share)] if entry is not None and entry.share is not None else []
         columns = "*"
         if output.rows is RowKind.CURRENT:
-            conditions += [f"NOT {quote(row.deleted)}"] if row.deleted else []
+            conditions += [f"NOT {quote(row.delete_mark)}"] if row.delete_mark else []
             columns += f" EXCEPT ({', '.join(map(quote, row.kept))})" if row.kept else ""
         where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
         doubts = [] if entry is None else [one.text for one in entry.doubts if one.covers(lsn, row.run)]
         sql = f"SELECT {columns} FROM {table.sql} VERSION AS OF {version}{where}"
         return TableVersion(row.name, location, version, sql, "; ".join(doubts), not doubts, row.oid)
+
+
+def table_at(target: Target, location: str) -> TableName:
+    """Return the table at a place of the target's, as the ledger's runs have noted it."""
+    # No catalog allows a dot in a name.
+    return TableName(path=location) if target.root is not None else TableName(parts=tuple(location.split(".")))
 
 
 def proved(
