@@ -135,13 +135,13 @@ class Past:
         for _ in range(steps):
             for _ in range(self.chance.randrange(1, 4)):
                 self.source.work()
-            if self.chance.random() < 0.4:
+            if self.chance.random() < 0.7:
                 way = self.chance.choice(ways)
                 self.seen[way.__name__] += 1
                 try:
                     way()
                 except WalReplayError as error:
-                    self.seen[f"refused {way.__name__} {type(error).__name__}"] += 1
+                    self.seen[f"refused {way.__name__}: {str(error)[-90:]}"] += 1
                 forget(self.spark)
             self.apply()
 

@@ -6,5 +6,5 @@
 Entry points: `shapes.Evolution`, `convert.convert`.
 
 Uses: config, decode, protocol, types.
-Used by: delta, fold, job, table, writing.
+Used by: delta, fold, job, ledger, table, writing.
 """

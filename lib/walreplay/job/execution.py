@@ -41,10 +41,10 @@ from walreplay.session.session import local_cores
 from walreplay.spark.staging import Staged, Staging
 from walreplay.spark.workers.decode import DecodeTask
 from walreplay.stream.plan import Plan
-from walreplay.table.certainty import ALWAYS, Doubt, merged
+from walreplay.table.certainty import merged
 from walreplay.table.placement import Move, Placement, check_followed, is_in_doubt, warnings_of
 from walreplay.table.plan import Period, RunPlan, plan_tables
-from walreplay.table.registry import MirrorEntry, left_at, made_again
+from walreplay.table.registry import ALWAYS, Doubt, MirrorEntry, left_at, made_again
 from walreplay.table.table_run import TableRun, step_of
 from walreplay.table.versions import Catalogue
 from walreplay.writing.merge import missing_warnings

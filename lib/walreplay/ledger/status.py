@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Final
 
@@ -128,7 +128,7 @@ class TableVersion:
     sql: str | None
     note: str = ""
     exact: bool = True
-    oid: int = 0
+    oid: int = field(default=0, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,43 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from walreplay.names import RowKind, output_of, source_oid
 from walreplay.protocol.messages import Relation
 from walreplay.report import TableReport
-
-if TYPE_CHECKING:
-    from walreplay.table.registry import MirrorEntry
-
-ALWAYS: Final = -1
-"""The LSN of what holds from the beginning on."""
-
-
-@dataclass(frozen=True, slots=True)
-class Doubt:
-    """Why a table may differ from its source.
-
-    Attributes:
-        first: the first LSN that is in doubt; ``last``: the first one that is not any more, None while it lasts.
-        text: the reason, a sentence about the table.
-        run: the run that has made all rows anew; versions of earlier runs at ``last`` are in doubt, too.
-        lasting: the reason is the configuration: new rows do not end it.
-    """
-
-    first: int
-    last: int | None
-    text: str
-    run: int = 0
-    lasting: bool = False
-
-    def covers(self, lsn: int, run: int | None = None) -> bool:
-        """Return whether the table as of an LSN is in doubt; ``run`` is the one that has left its version."""
-        is_older = run is not None and run < self.run and lsn == self.last
-        return self.first <= lsn and (self.last is None or lsn < self.last or is_older)
-
-
-Doubts = tuple[Doubt, ...]
+from walreplay.table.registry import ALWAYS, Doubt, Doubts, MirrorEntry
 
 
 def merged(*doubts: Doubt) -> Doubts:

@@ -24,7 +24,7 @@ from walreplay.fold.change_log import Projection, filled_column
 from walreplay.fold.events import Identity, Mode
 from walreplay.names import RowKind, output_of, source_oid
 from walreplay.spark.staging import Staged
-from walreplay.table.certainty import ALWAYS, Doubt, Doubts, are_altered, ended, merged
+from walreplay.table.certainty import are_altered, ended, merged
 from walreplay.table.column_checks import (
     check_clustering,
     check_marks,
@@ -35,7 +35,7 @@ from walreplay.table.column_checks import (
     watched_columns,
 )
 from walreplay.table.placement import Placement, Switched, Use, WantedRelation, is_among, place
-from walreplay.table.registry import MirrorEntry
+from walreplay.table.registry import ALWAYS, Doubt, Doubts, MirrorEntry
 from walreplay.table.versions import Catalogue, Version, check_distinct, with_whole_keys
 from walreplay.task_settings import Origins
 from walreplay.types.families import may_be_rescued

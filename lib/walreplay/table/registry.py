@@ -11,14 +11,42 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from shlex import quote
-from typing import Any
+from typing import Any, Final
 
 from walreplay.config.selection import NO_LAYOUT, Share, TableLayout
 from walreplay.delta.target import TableName
 from walreplay.evolution.shapes import MirrorColumn, TableShape
 from walreplay.names import output_of
-from walreplay.table.certainty import Doubt, Doubts
 from walreplay.types.base import ColumnType, type_from_dict, type_to_dict
+
+ALWAYS: Final = -1
+"""The LSN of what holds from the beginning on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """Why a table may differ from its source.
+
+    Attributes:
+        first: the first LSN that is in doubt; ``last``: the first one that is not any more, None while it lasts.
+        text: the reason, a sentence about the table.
+        run: the run that has made all rows anew; versions of earlier runs at ``last`` are in doubt, too.
+        lasting: the reason is the configuration: new rows do not end it.
+    """
+
+    first: int
+    last: int | None
+    text: str
+    run: int = 0
+    lasting: bool = False
+
+    def covers(self, lsn: int, run: int | None = None) -> bool:
+        """Return whether the table as of an LSN is in doubt; ``run`` is the one that has left its version."""
+        is_older = run is not None and run < self.run and lsn == self.last
+        return self.first <= lsn and (self.last is None or lsn < self.last or is_older)
+
+
+Doubts = tuple[Doubt, ...]
 
 
 @dataclass(frozen=True, slots=True)
