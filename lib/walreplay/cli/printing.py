@@ -261,7 +261,10 @@ def write_cut(output: Screen, cut: Cut) -> None:
         )
         output.line()
         for table in cut.tables:
-            output.line(f"-- {table.name}: {table.note}" if table.sql is None else f"{table.sql};")
+            if table.note:
+                output.line(f"-- {table.name}: {table.note}")
+            if table.sql is not None:
+                output.line(f"{table.sql};")
 
 
 def write_as_of(output: Screen, found: AsOf) -> None:
@@ -270,7 +273,8 @@ def write_as_of(output: Screen, found: AsOf) -> None:
     output.line(f"{found.target} as of {lsn}" + ("" if found.time is None else f", at {found.time.isoformat(sep=' ')}"))
     for table in found.tables:
         output.line()
-        output.line(f"{table.name} ({table.output}){'' if table.exact else ', not exactly'}", style="bold")
+        now = "" if table.name_now == table.name else f", now {table.name_now or 'set aside'}"
+        output.line(f"{table.name} ({table.output}){now}{'' if table.exact else ', not exactly'}", style="bold")
         if table.note:
             output.line(f"-- {table.note}")
         if table.sql is not None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -158,12 +158,14 @@ class LoggedCommit:
     Attributes:
         parameters: of the operation.
         mark: see `mark_of`.
+        time: when it was made, in milliseconds since 1970-01-01 UTC; 0 if that is not known.
     """
 
     version: int
     operation: str
     parameters: Mapping[str, Any] = field(default_factory=dict)
     mark: str | None = None
+    time: int = 0
 
     @property
     def restored(self) -> int | None:
@@ -289,6 +291,62 @@ def follow(
         # A RESTORE has undone some of the run's commits, but Delta would still skip these as already made.
         line = replace(line, changed=commit)
     return replace(line, left=best.left, highest=highest)
+
+
+_VACUUM: Final = "VACUUM START"
+_RETENTIONS: Final = ("specifiedRetentionMillis", "defaultRetentionMillis")
+_SLACK: Final = 60_000
+"""VACUUM reads the clock before it commits; milliseconds."""
+
+LOOK_BACK: Final = 3
+"""So many commits that keep rows may stand between a run's commit and the version that it has noted."""
+
+
+def proven(
+    commits: Sequence[LoggedCommit], version: int, ledger: str, run: str | None, oid: int
+) -> tuple[int | None, str]:
+    """Return the version of a table that has the rows which a run has left; None, and the reason, if there is none.
+
+    Only a commit's mark proves it: a table that was removed, copied or made anew has other commits by the same numbers.
+
+    Args:
+        commits: from a little before the version (`LOOK_BACK`) up to the newest one, in their order.
+        version: as the run has noted it; ``run`` is the id of its plan.
+        oid: the relation whose rows the table has.
+    """
+    made = next((one for one in reversed(commits) if one.version <= version and not _is_bare(one)), None)
+    mark = None if made is None else CommitId.of_mark(made.mark)
+    is_whole = any(one.version == version for one in commits)
+    if (
+        not is_whole
+        or mark is None
+        or mark.run is None
+        or (mark.application, mark.run.id, mark.oid) != (ledger, run, oid)
+    ):
+        return None, (
+            f"the table has no version {version} of that run any more: it was replaced, copied or made anew since, or "
+            "its log was cleaned up"
+        )
+    later = [one for one in commits if one.version > version]
+    vacuums = [one for one in later if one.operation == _VACUUM]
+    for place, one in enumerate((None, *later)):
+        if one is not None and not one.keeps_rows:
+            break
+        behind = next((other for other in later[place:] if not other.operation.startswith("VACUUM")), None)
+        if behind is None or all(_keeps_files_since(behind, vacuum) for vacuum in vacuums if vacuum in later[place:]):
+            return version if one is None else one.version, ""
+    return None, f"VACUUM has removed files of version {version}"
+
+
+def _is_bare(commit: LoggedCommit) -> bool:
+    """Return whether a commit without a mark has kept the rows of the one in front of it."""
+    return CommitId.of_mark(commit.mark) is None and commit.keeps_rows
+
+
+def _keeps_files_since(commit: LoggedCommit, vacuum: LoggedCommit) -> bool:
+    """Return whether VACUUM has kept the files that a commit, or a later one, has removed from the table."""
+    kept = next((int(vacuum.parameters[name]) for name in _RETENTIONS if name in vacuum.parameters), 0)
+    return vacuum.time < commit.time or commit.time > vacuum.time - kept + _SLACK
 
 
 COLUMN_MAPPING: Final = {"delta.columnMapping.mode": "name"}

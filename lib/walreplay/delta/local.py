@@ -587,6 +587,7 @@ def _logged(told: Mapping[str, Any]) -> LoggedCommit:
         str(told.get("operation", "a commit that does not say what it does")),
         parameters,
         mark_of(told.get("userMetadata"), parameters),
+        int(told.get("timestamp") or 0),
     )
 
 

@@ -21,7 +21,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
 from walreplay.delta.commits import CommitId as CommitId
-from walreplay.delta.commits import in_statement, mark_of, missing, needed_by
+from walreplay.delta.commits import LoggedCommit, in_statement, mark_of, missing, needed_by
 from walreplay.delta.local import LOG, ConflictError, declared, declared_type, dropped, newest_version, touch
 from walreplay.delta.target import TableName, folder_at, folder_of_new, opened_at, opened_in, quote
 from walreplay.errors import TargetError
@@ -366,6 +366,38 @@ def made_by(spark: SparkSession, table: TableName) -> list[CommitId]:
 def _history(spark: SparkSession, table: TableName, depth: int) -> Iterator[tuple[CommitId | None, Row]]:
     for row in spark.sql(f"DESCRIBE HISTORY {table.sql} LIMIT {depth}").collect():
         yield CommitId.of_mark(mark_of(row.userMetadata, row.operationParameters or {})), row
+
+
+def logged(spark: SparkSession, table: TableName, count: int) -> list[LoggedCommit]:
+    """Return the newest commits of a table by its history, the newest first."""
+    rows = spark.sql(f"DESCRIBE HISTORY {table.sql} LIMIT {count}").collect()
+    return [
+        LoggedCommit(
+            int(row.version),
+            str(row.operation),
+            row.operationParameters or {},
+            mark_of(row.userMetadata, row.operationParameters or {}),
+            int(row.timestamp.timestamp() * 1000),
+        )
+        for row in rows
+    ]
+
+
+def commits_since(spark: SparkSession, table: TableName, version: int) -> tuple[int, list[LoggedCommit]]:
+    """Return a table's newest version, and its commits from a version on, as far as its log has them.
+
+    Raises:
+        DamagedLogError: its log is not whole.
+    """
+    opened = opened_at(spark, table)
+    if opened is not None:
+        commits = opened.history(max(opened.version - max(version, 0) + 1, 1))
+        return opened.version, [one for one in reversed(list(commits)) if one.version >= version]
+    rows = logged(spark, table, 1)
+    newest = rows[0].version if rows else -1
+    if newest > version:
+        rows = logged(spark, table, newest - max(version, 0) + 1)
+    return newest, [one for one in reversed(rows) if one.version >= version]
 
 
 def find_commit(

@@ -20,15 +20,15 @@ from walreplay.decode.scan import Until
 from walreplay.delta import statements as delta
 from walreplay.delta.target import Target, catalog_errors, ledger_errors, quote
 from walreplay.errors import ConfigError, TargetError
-from walreplay.ledger.ledger import Ledger
+from walreplay.ledger.ledger import Ledger, Load, State
 from walreplay.ledger.runs import first_lsn, loads_of, told
-from walreplay.ledger.status import TableVersion, nothing_applied, versions_at
+from walreplay.ledger.status import TableVersion, nothing_applied, proved, versions_at
 from walreplay.lsn import POSTGRES_EPOCH, format_lsn, parse_lsn, to_datetime
 from walreplay.names import RowKind, output_of, source_oid
-from walreplay.protocol.messages import Relation
 from walreplay.report import JsonResult
 from walreplay.session.failures import spark_errors
 from walreplay.session.isolation import own_session, quiet_queries, set_for_a_while
+from walreplay.table.certainty import name_at
 from walreplay.table.registry import MirrorEntry
 from walreplay.table.table_run import is_own
 from walreplay.writing.by_files import choose_writer
@@ -112,7 +112,7 @@ class TableAsOf:
     """How a table is read as of a moment.
 
     Attributes:
-        name: the source's.
+        name: the source's, as it was then; ``name_now`` is the one that the same table has now, None for none.
         output: ``mirror``, ``history`` or ``changelog``.
         sql: None where nothing gives it.
         exact: it gives just what the source held then.
@@ -125,6 +125,7 @@ class TableAsOf:
     sql: str | None
     exact: bool
     note: str = ""
+    name_now: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,11 +150,13 @@ def as_of(
     table: str | None = None,
     config: str | os.PathLike[str] | Mapping[str, Any] | Settings | None = None,
 ) -> AsOf:
-    """Write a query for each table, which gives what the source held at a moment.
+    """Write a query for each table that the source had at a moment, which gives what it held then.
+
+    All queries of one name are about the relation that had this name then, wherever its rows are now.
 
     Args:
         moment: an LSN, as PostgreSQL writes it, or a time.
-        table: a regular expression over the whole of ``schema.table``; None for all tables.
+        table: a regular expression over the whole of ``schema.table`` as it was then; None for all tables.
         config: as `walreplay.apply` takes it: what the tables' own columns and keys are.
 
     Raises:
@@ -179,23 +182,17 @@ def as_of(
             )
         found = _Found.of(own, place, high if lsn is None else lsn, time)
         cut = None if found.run is None else versions_at(own, place.text, found.run, place.source)
-        mirrors = {} if cut is None else {one.name: one for one in cut.tables}
         loads = loads_of(delta.read(own, place.ledger("runs")), state)
-    relations = {relation.oid: relation for relation in state.resume.relations}
-    tables = []
-    for entry in sorted(state.tables, key=lambda entry: entry.name):
-        name, oid = entry.source_name, source_oid(entry.oid)
-        if entry.set_aside or wanted.fullmatch(name) is None:
-            continue
-        since = first_lsn(loads, oid)
-        match output_of(entry.oid).rows:
-            case RowKind.CURRENT:
-                way = _mirror(entry, mirrors.get(name), found)
-            case RowKind.VERSION:
-                way = _history(entry, found, time, since)
-            case RowKind.CHANGE:
-                way = _change_log(entry, relations.get(oid), configured, found, is_loaded=since is not None)
-        tables.append(TableAsOf(name, output_of(entry.oid).value, entry.table.text, *way))
+        asked = _Asked(own, state, configured, found, time, loads, {one.oid: one for one in cut.tables} if cut else {})
+        named = [(entry, *name_at(entry, asked.lsn)) for entry in state.tables]
+        # While a name passes from one relation to another, the one that had it before is meant.
+        named.sort(key=lambda one: (one[1], one[0].called[:1]))
+        chosen = {(name, output_of(entry.oid)): (entry, doubt) for entry, name, doubt in reversed(named)}
+        tables = [
+            asked.table(entry, name, doubt)
+            for (name, _), (entry, doubt) in sorted(chosen.items(), key=lambda one: (one[0][0], one[0][1].number))
+            if name and wanted.fullmatch(name) is not None
+        ]
     return AsOf(place.text, found.lsn, None if time is None else to_datetime(time), tuple(tables))
 
 
@@ -260,23 +257,115 @@ class _Found:
         return cls(lsn, row.run, row.applied_lsn, count.later)
 
 
-_Way: TypeAlias = tuple[str | None, bool, str]
-"""A query, whether it is exact, and a note, as `TableAsOf` has them."""
+_Way: TypeAlias = tuple[str | None, str]
+"""A query, and what keeps it from being exact; empty for nothing."""
 
 
-def _mirror(entry: MirrorEntry, version: TableVersion | None, found: _Found) -> _Way:
-    way = "the table's base load and a backfill give" if entry.base_lsn is not None else "a backfill gives"
-    exactly = f"in a new target {way} it exactly: walreplay backfill --until-lsn LSN"
-    sql = None if version is None else version.sql
-    if version is not None and version.note:
-        note = version.note
-    elif sql is None:
-        note = f"the mirror has no version that is so old; {exactly}"
-    elif found.later:
-        note = f"as of LSN {format_lsn(found.run_lsn or 0)}, {found.later:,} transactions earlier; {exactly}"
-    else:
-        note = ""
-    return sql, sql is not None and not found.later, note
+@dataclass(frozen=True)
+class _Asked:
+    """A moment, and what tables are looked up in.
+
+    Attributes:
+        versions: of the run that has ended last by then, by the tables' oids.
+    """
+
+    spark: SparkSession
+    state: State
+    configured: Settings
+    found: _Found
+    time: int | None
+    loads: Sequence[tuple[int, Load]]
+    versions: Mapping[int, TableVersion]
+
+    @property
+    def lsn(self) -> int:
+        """The last commit's; -1 if there is none."""
+        return -1 if self.found.lsn is None else self.found.lsn
+
+    def table(self, entry: MirrorEntry, name: str, doubt: str) -> TableAsOf:
+        """Return how a table is read.
+
+        Args:
+            name: its relation's then; ``doubt``: why it may have been another one.
+        """
+        kind = output_of(entry.oid).rows
+        sql, reason = self._mirror(entry) if kind is RowKind.CURRENT else self._live(entry, kind)
+        reasons = [reason, doubt]
+        if kind is not RowKind.CURRENT:
+            reasons += [one.text for one in entry.doubts if one.covers(self.lsn)]
+        if entry.gap is not None:
+            reasons.append(f"a run has gone on over a gap: {entry.gap}")
+        note = "; ".join(dict.fromkeys(filter(None, reasons)))
+        now = None if entry.set_aside else entry.source_name
+        exact = sql is not None and not note
+        return TableAsOf(name, output_of(entry.oid).value, entry.table.text, sql, exact, note, now)
+
+    def _mirror(self, entry: MirrorEntry) -> _Way:
+        way = "the table's base load and a backfill give" if entry.base_lsn is not None else "a backfill gives"
+        exactly = f"in a new target {way} it exactly: walreplay backfill --until-lsn LSN"
+        version = self.versions.get(entry.oid)
+        if version is None:
+            return None, f"the mirror has no version that is so old; {exactly}"
+        if version.sql is not None and self.found.later:
+            run_lsn = format_lsn(self.found.run_lsn or 0)
+            return version.sql, f"as of LSN {run_lsn}, {self.found.later:,} transactions earlier; {exactly}"
+        return version.sql, version.note
+
+    def _live(self, entry: MirrorEntry, kind: RowKind) -> _Way:
+        """Return how a history or a change log is read, in the version in which the last run has left it."""
+        version, problem = None, "the ledger does not know which of its versions has the rows"
+        if entry.left is not None:
+            version, problem = proved(self.spark, entry.table, entry.left, self.state.ledger, entry.run, entry.oid)
+        if version is None:
+            return None, problem
+        source = f"{entry.table.sql} VERSION AS OF {version}"
+        if kind is RowKind.VERSION:
+            return self._history(entry, source)
+        return self._change_log(entry, source)
+
+    def _history(self, entry: MirrorEntry, source: str) -> _Way:
+        oid = source_oid(entry.oid)
+        since = first_lsn(self.loads, oid)
+        if since is not None and self.lsn < since:
+            reason = f"it begins with rows that were loaded as of LSN {format_lsn(since)}: it can be read from there on"
+            return None, reason
+        names, at = ("start_lsn", "end_lsn"), f"{self.lsn}"
+        if self.time is not None:
+            names, at = ("start_at", "end_at"), _timestamp(self.time)
+        start, end = (quote(HISTORY_COLUMNS[name]) for name in names)
+        rescued = metadata_of(self.configured, output_of(entry.oid)).rescued_data
+        listed = ", ".join(map(quote, [*_columns(entry), *filter(None, [rescued])]))
+        own = _own(entry)
+        sql = f"SELECT {listed} FROM {source} WHERE {own}{start} <= {at} AND ({end} IS NULL OR {end} > {at})"
+        for _, load in self.loads:
+            if oid in load.oids and load.after < self.lsn < load.at_lsn:
+                after = format_lsn(max(load.after, 0))
+                return (
+                    sql,
+                    f"its rows were loaded as of LSN {format_lsn(load.at_lsn)}; before it they are as of {after}",
+                )
+        return sql, ""
+
+    def _change_log(self, entry: MirrorEntry, source: str) -> _Way:
+        assert self.state.resume is not None
+        oid = source_oid(entry.oid)
+        relation = next((one for one in self.state.resume.relations if one.oid == oid), None)
+        if first_lsn(self.loads, oid) is not None:
+            return None, "the change log has no rows of the base load; the mirror and a history do"
+        if relation is None:
+            return None, "the table is not among those that the source has now"
+        schema, table = relation.namespace or "pg_catalog", relation.name
+        given = dict(entry.names)
+        key = [given.get(one, one) for one in key_columns(relation, self.configured.keys_of(schema, table))]
+        is_counted = not key and relation.replica_identity == "f"
+        sql = _Folding(entry, key, self.configured, self.lsn, source)
+        query = sql.keyed() if key else sql.counted() if is_counted else sql.added()
+        others = {output_of(one.oid) for one in self.state.tables if source_oid(one.oid) == oid}
+        if not any(output.is_whole for output in others):
+            return query, "there is no mirror or history of it, which would notice rows from before the captures"
+        if not self.spark.sql(sql.doubtful()).isEmpty():
+            return query, "a value that its column cannot hold, or that was not sent with a new key, is NULL"
+        return query, ""
 
 
 def _columns(entry: MirrorEntry) -> list[str]:
@@ -288,55 +377,30 @@ def _own(entry: MirrorEntry) -> str:
     return "" if entry.share is None else f"{is_own(entry.share)} AND "
 
 
-def _history(entry: MirrorEntry, found: _Found, time: int | None, since: int | None) -> _Way:
-    if since is not None and (found.lsn is None or found.lsn < since):
-        note = f"it begins with rows that were loaded as of LSN {format_lsn(since)}: it can be read from there on"
-        return None, False, note
-    names, at = ("start_lsn", "end_lsn"), f"{-1 if found.lsn is None else found.lsn}"
-    if time is not None:
-        names, at = ("start_at", "end_at"), _timestamp(time)
-    start, end = (quote(HISTORY_COLUMNS[name]) for name in names)
-    listed = ", ".join(map(quote, _columns(entry)))
-    own = _own(entry)
-    sql = f"SELECT {listed} FROM {entry.table.sql} WHERE {own}{start} <= {at} AND ({end} IS NULL OR {end} > {at})"
-    note = "a history that was switched on later lacks rows that had not changed since"
-    return sql, True, note
-
-
-def _change_log(
-    entry: MirrorEntry, relation: Relation | None, configured: Settings, found: _Found, *, is_loaded: bool
-) -> _Way:
-    if is_loaded:
-        return None, False, "the change log has no rows of the base load; the mirror and a history do"
-    if relation is None:
-        return None, False, "the table is not among those that the source has now"
-    schema, table = relation.namespace or "pg_catalog", relation.name
-    given = dict(entry.names)
-    key = [given.get(one, one) for one in key_columns(relation, configured.keys_of(schema, table))]
-    is_counted = not key and relation.replica_identity == "f"
-    sql = _Folding(entry, key, configured, -1 if found.lsn is None else found.lsn)
-    query = sql.keyed() if key else sql.counted() if is_counted else sql.added()
-    note = "a change log that was switched on later lacks what came before"
-    if key:
-        note += "; a value that was not sent when its row took another key is NULL"
-    return query, True, note
-
-
 class _Folding:
     """Write the query that folds a change log to the rows as of an LSN."""
 
-    def __init__(self, entry: MirrorEntry, key: Sequence[str], configured: Settings, lsn: int) -> None:
+    def __init__(self, entry: MirrorEntry, key: Sequence[str], configured: Settings, lsn: int, source: str) -> None:
         names = metadata_of(configured, output_of(entry.oid))
         self._columns, self._key = _columns(entry), key
         self._op, self._before = quote(LOG_COLUMNS["op"]), quote(LOG_COLUMNS["before"])
         self._unchanged = quote(LOG_COLUMNS["unchanged"])
+        self._rescued = names.rescued_data
+        same = " AND ".join(f"{self._before}.{quote(name)} <=> {quote(name)}" for name in key) or "true"
+        self._moves = f"{self._op} = 'u' AND {self._before} IS NOT NULL AND NOT ({same})"
         at = f"struct({quote(names.commit_lsn or '')} AS lsn, {quote(LOG_COLUMNS['ordinal'])} AS ordinal)"
         self._live = (
-            f"log AS (SELECT *, {at} AS walreplay_at FROM {entry.table.sql} "
+            f"log AS (SELECT *, {at} AS walreplay_at FROM {source} "
             f"WHERE {_own(entry)}{quote(names.commit_lsn or '')} <= {lsn}), "
             f"live AS (SELECT * FROM log WHERE {self._op} <> 't' AND walreplay_at > coalesce((SELECT "
             f"max(walreplay_at) FROM log WHERE {self._op} = 't'), struct(-1L AS lsn, -1L AS ordinal)))"
         )
+
+    def doubtful(self) -> str:
+        """Write the query that finds rows by which others do not come out as the source had them."""
+        rescued = "false" if self._rescued is None else f"{quote(self._rescued)} IS NOT NULL"
+        moves = f"size({self._unchanged}) > 0 AND {self._moves}"
+        return f"WITH {self._live} SELECT 1 FROM live WHERE {rescued} OR ({moves}) LIMIT 1"
 
     def _listed(self, prefix: str = "") -> str:
         return ", ".join(f"{prefix}{quote(name)}" for name in self._columns)
@@ -359,7 +423,6 @@ class _Folding:
     def keyed(self) -> str:
         """Of a table with a key, which may change."""
         keys = ", ".join(map(quote, self._key))
-        same = " AND ".join(f"{self._before}.{quote(name)} <=> {quote(name)}" for name in self._key)
         olds = ", ".join(
             f"{self._before}.{quote(name)}" if name in self._key else f"NULL AS {quote(name)}" for name in self._columns
         )
@@ -374,7 +437,7 @@ class _Folding:
         return (
             f"WITH {self._live}, changes AS (SELECT walreplay_at, 1 AS walreplay_new, {self._op}, {self._unchanged}, "
             f"{self._listed()} FROM live UNION ALL SELECT walreplay_at, 0, 'd', array(), {olds} FROM live "
-            f"WHERE {self._op} = 'u' AND {self._before} IS NOT NULL AND NOT ({same})) "
+            f"WHERE {self._moves}) "
             f"SELECT {self._listed()} FROM (SELECT {self._op}, {values}, row_number() OVER (PARTITION BY {keys} "
             f"ORDER BY walreplay_at DESC, walreplay_new DESC) AS walreplay_nth FROM changes) "
             f"WHERE walreplay_nth = 1 AND {self._op} <> 'd'"

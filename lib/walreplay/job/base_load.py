@@ -40,7 +40,7 @@ from walreplay.spark.base_rows import BaseRows, BaseSource
 from walreplay.spark.staging import EmptiedAt, Staged, StagedVersion, Staging, VersionSegment
 from walreplay.spark.workers.load import LoadTask
 from walreplay.stream.plan import Plan, Resume
-from walreplay.table.plan import RunPlan, plan_tables
+from walreplay.table.plan import Period, RunPlan, plan_tables
 from walreplay.table.registry import left_at
 from walreplay.table.table_run import TableRun
 from walreplay.table.versions import Catalogue
@@ -311,7 +311,8 @@ class BaseLoad:
         uses = [(number, None) for number, relation in enumerate(catalogue.relations) if relation in begun.loaded]
         # What is there already is made anew, as by a truncate.
         anew = tuple({relation.oid for relation in begun.loaded} & {entry.oid for entry in entries})
-        return plan_tables(catalogue, staged, uses, anew, entries, self.context.settings, self.context.target)
+        period = Period(begun.applied, begun.applied)
+        return plan_tables(catalogue, staged, uses, anew, entries, self.context.settings, self.context.target, period)
 
     def _bring(
         self,

@@ -52,6 +52,7 @@ class RunContext:
         warnings: what a person should know.
         gaps: what earlier runs have left out, by the oids of tables that may lack rows by it.
         metrics: a file that gets what is measured of each run; None for nowhere.
+        changed: the oids of tables whose rows somebody else has changed, and that were taken as they were.
     """
 
     spark: SparkSession
@@ -65,6 +66,7 @@ class RunContext:
     warnings: list[str] = field(default_factory=list)
     gaps: dict[int, str] = field(default_factory=dict)
     metrics: str | None = None
+    changed: set[int] = field(default_factory=set)
     _before: dict[str, float] = field(default_factory=dict)
     _parts: list[str] = field(default_factory=list)
     _turn: threading.Lock = field(default_factory=threading.Lock)

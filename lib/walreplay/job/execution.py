@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from functools import partial
@@ -31,7 +31,7 @@ from walreplay.ledger.ledger import run_id
 from walreplay.ledger.state import State
 from walreplay.ledger.transactions import History
 from walreplay.lsn import POSTGRES_EPOCH_UNIX_MICROS, format_lsn
-from walreplay.names import relation_of
+from walreplay.names import RowKind, output_of, relation_of
 from walreplay.progress import log
 from walreplay.report import Action, RunReport, TableReport
 from walreplay.session import steps
@@ -42,9 +42,10 @@ from walreplay.session.session import local_cores
 from walreplay.spark.staging import Staged, Staging
 from walreplay.spark.workers.decode import DecodeTask
 from walreplay.stream.plan import Deferred, Plan
+from walreplay.table.certainty import merged
 from walreplay.table.placement import Move, Placement, check_followed, is_in_doubt, warnings_of
-from walreplay.table.plan import RunPlan, plan_tables
-from walreplay.table.registry import MirrorEntry, left_at, made_again
+from walreplay.table.plan import Period, RunPlan, plan_tables
+from walreplay.table.registry import ALWAYS, Doubt, MirrorEntry, left_at, made_again
 from walreplay.table.table_run import TableRun, step_of
 from walreplay.table.versions import Catalogue
 from walreplay.writing.merge import missing_warnings
@@ -472,7 +473,9 @@ class Applying:
         self, work: Work, catalogue: Catalogue, staged: Mapping[int, Staged], truncates: Mapping[int, tuple[int, int]]
     ) -> RunPlan:
         settings, target, uses = self.run.settings, self.run.target, self.staging.uses
-        tables = plan_tables(catalogue, staged, uses, tuple(truncates), work.entries, settings, target)
+        plan = work.plan
+        period = Period(plan.after_lsn, plan.upto_lsn, frozenset(one.oid for one in plan.before))
+        tables = plan_tables(catalogue, staged, uses, tuple(truncates), work.entries, settings, target, period)
         self.run.warnings.extend(tables.warnings)
         return tables
 
@@ -532,7 +535,15 @@ class Applying:
             entries, gap = left_at(tables.entries, left, plan.id), plan.resume.gap
             if gap is not None:
                 place = f"not noticed, up to LSN {format_lsn(plan.upto_lsn)}"
-                entries = [replace(entry, gap=gap or entry.gap or place) for entry in entries]
+                doubt = Doubt(plan.after_lsn + 1, None, "a run has gone on over a gap in the captures")
+                entries = [
+                    replace(entry, gap=gap or entry.gap or place, doubts=merged(*entry.doubts, doubt))
+                    for entry in entries
+                ]
+            entries = [
+                replace(one, doubts=merged(*one.doubts, *_by_others(one.oid, plan))) if one.oid in run.changed else one
+                for one in entries
+            ]
             state = run.ledger.record(state, report, entries, resumed=work.resumed)
         steps.reached("run recorded")
         return state, report
@@ -555,6 +566,12 @@ def _planned(run: TableRun) -> TableReport:
         set_aside=plan.set_aside,
         notes=plan.notes,
     )
+
+
+def _by_others(oid: int, plan: Plan) -> Iterator[Doubt]:
+    """Yield what it means for a table that somebody else has changed its rows."""
+    first = plan.after_lsn + 1 if output_of(oid).rows is RowKind.CURRENT else ALWAYS
+    yield Doubt(first, None, "somebody else has changed it, and its rows were taken as they were")
 
 
 def _later_rows(entries: Sequence[MirrorEntry], upto_lsn: int) -> list[str]:

@@ -15,19 +15,19 @@ one that is known to be right: if both are equal, the table is not touched.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as f
 from pyspark.sql.types import ArrayType, DoubleType, FloatType, StructType
 
 from walreplay.config.selection import Share
 from walreplay.delta import statements as delta
-from walreplay.delta.commits import CommitId, LoggedCommit, Standing, follow, mark_of, others_change
+from walreplay.delta.commits import CommitId, LoggedCommit, Standing, follow, others_change
 from walreplay.delta.local import DamagedLogError, clear_leftovers, newest_version
 from walreplay.delta.statements import sql_schema
 from walreplay.delta.target import TableName, Target, ledger_errors, opened_at, quote
@@ -54,7 +54,7 @@ from walreplay.table.registry import MirrorEntry, made_again
 from walreplay.table.table_run import TableRun, run_of, table_schema
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, Row, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructField
 
 
@@ -92,10 +92,10 @@ def standing_of(spark: SparkSession, table: TableName, known: KnownTable) -> Sta
         return None
     left = -1 if entry is None or entry.left is None else entry.left
     with damaged_log_errors(table, known.name, entry):
-        newest, commits = _commits(spark, table, left)
+        newest, commits = delta.commits_since(spark, table, left)
     if newest < left and known.run is not None and entry is not None and entry.table.place != table.place:
         # It was copied to where it is now.
-        left, commits = -1, _commits(spark, table, -1)[1]
+        left, commits = -1, delta.commits_since(spark, table, -1)[1]
     if newest < left:
         raise TargetError(
             f"the table's newest version is {newest}, and the ledger's last run has left version {left}: it was set "
@@ -109,7 +109,7 @@ def standing_of(spark: SparkSession, table: TableName, known: KnownTable) -> Sta
         if known.run is None:
             raise _not_the_one(table, known)
         # It was copied to where it is now.
-        left, commits = -1, _commits(spark, table, -1)[1]
+        left, commits = -1, delta.commits_since(spark, table, -1)[1]
     return follow(commits, ledger=known.ledger, left=left, run=known.run, is_siblings=known.is_siblings)
 
 
@@ -137,7 +137,7 @@ def changed_between(
     """
     if version <= checked + 1:
         return None
-    commits = (one for one in _commits(spark, table, checked + 1)[1] if one.version < version)
+    commits = (one for one in delta.commits_since(spark, table, checked + 1)[1] if one.version < version)
     return others_change(commits, ledger=known.ledger, is_siblings=known.is_siblings)
 
 
@@ -148,7 +148,7 @@ def newest_number(spark: SparkSession, table: TableName, application: str) -> in
     if opened is not None:
         found = opened.history(_NEWEST)
     elif delta.is_known(spark, table):
-        found = [_of_history(row) for row in _history(spark, table, _NEWEST)]
+        found = delta.logged(spark, table, _NEWEST)
     else:
         return 0
     marks = (CommitId.of_mark(commit.mark) for commit in found)
@@ -210,28 +210,6 @@ def _is_left_by(commit: LoggedCommit, entry: MirrorEntry, *, strict: bool) -> bo
         # An automatic OPTIMIZE may have followed the commit.
         return commit.keeps_rows or not strict
     return mark.run is not None and mark.run.id == entry.run and mark.oid == entry.oid
-
-
-def _commits(spark: SparkSession, table: TableName, left: int) -> tuple[int, list[LoggedCommit]]:
-    """Return a table's newest version, and its commits from a version on."""
-    opened = opened_at(spark, table)
-    if opened is not None:
-        commits = opened.history(max(opened.version - max(left, 0) + 1, 1))
-        return opened.version, [one for one in reversed(list(commits)) if one.version >= left]
-    rows = _history(spark, table, 1)
-    newest = rows[0].version if rows else -1
-    if newest > left:
-        rows = _history(spark, table, newest - max(left, 0) + 1)
-    return newest, [_of_history(row) for row in reversed(rows) if row.version >= left]
-
-
-def _history(spark: SparkSession, table: TableName, count: int) -> list[Row]:
-    return spark.sql(f"DESCRIBE HISTORY {table.sql} LIMIT {count}").collect()
-
-
-def _of_history(row: Row) -> LoggedCommit:
-    parameters: Mapping[str, Any] = row.operationParameters or {}
-    return LoggedCommit(int(row.version), str(row.operation), parameters, mark_of(row.userMetadata, parameters))
 
 
 # A ledger that is older than its tables
@@ -641,6 +619,7 @@ class TableChecks:
         with ThreadPoolExecutor(self.context.at_once) as pool:
             for run, changed in zip(runs, list(pool.map(look, runs)), strict=True):
                 if changed is not None:
+                    self.context.changed.add(run.plan.oid)
                     self.context.warnings.append(
                         f"{run.plan.name}: somebody else has changed it while the run was at work (version "
                         f"{changed.version}, {changed.operation}): its rows may not be the source's; "
@@ -650,6 +629,7 @@ class TableChecks:
     def _warn_of_change(self, table: TablePlan, standing: Standing | None) -> None:
         changed = None if standing is None else standing.changed or standing.passed
         if changed is not None:
+            self.context.changed.add(table.oid)
             self.context.warnings.append(
                 f"{table.name}: somebody else has changed it (version {changed.version}, {changed.operation}); its "
                 "rows are taken as they are"

@@ -6,6 +6,6 @@ These are Delta tables beside the mirror.  A run begins by reading ``state`` alo
 
 Entry points: `ledger.Ledger`, `status.status`, `status.versions_at`, `runs.keep_small`.
 
-Uses: config, decode, delta, loading, protocol, session, spark, stream, table, writing.
+Uses: decode, delta, evolution, loading, protocol, session, spark, stream, table, writing.
 Used by: archive, cli, job, walreplay.
 """

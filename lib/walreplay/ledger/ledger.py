@@ -47,6 +47,7 @@ from walreplay.session import steps
 from walreplay.session.isolation import has_own_sessions, own_session, session_with, settings
 from walreplay.session.naming import jobs_named
 from walreplay.stream.plan import Plan
+from walreplay.table.certainty import Ending
 from walreplay.table.registry import MirrorEntry
 from walreplay.writing.by_statements import TableWriter
 from walreplay.writing.writer import Append
@@ -469,7 +470,10 @@ class Ledger:
         if state.plan is not None:
             plan, relations = state.plan, state.plan.announced
             reached, state = (plan.upto_lsn, plan.upto_commit_time), replace(state, resume=plan.resume)
-        ended = state.ended(tables)
+        since, load = reached[0] if state.plan is None else state.plan.after_lsn, state.load
+        loaded = {} if load is None else dict.fromkeys(load.oids, load.at_lsn)
+        ending = Ending(since, reached[0], report.tables, relations, loaded)
+        ended = state.ended(ending.noted(state.tables, tables))
         waiting = ended.resume.open_transactions if ended.resume is not None else ()
         assert ended.finished_at is not None
         self.recorded = metrics_of(report, state, ended.finished_at, [item.lsn for item in waiting])

@@ -25,12 +25,14 @@ from walreplay.delta import statements as delta
 from walreplay.delta.target import TableName, Target, ledger_errors
 from walreplay.delta.upkeep import optimize, upkeep_session, vacuum
 from walreplay.errors import TargetError
+from walreplay.evolution.shapes import OWN
 from walreplay.ledger.state import Load, State, at_work, now
 from walreplay.lsn import format_lsn, to_datetime
 from walreplay.protocol.messages import Relation
 from walreplay.report import RunReport, TableReport, json_value
 from walreplay.session import steps
 from walreplay.session.text_files import append_lines
+from walreplay.table.registry import MirrorEntry
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -57,8 +59,13 @@ _TABLE: Final = pa.struct(
         ("writer_reason", pa.string()),
         ("bytes", pa.int64()),
         ("seconds", pa.float64()),
+        ("plan", pa.string()),
+        ("kept", pa.list_(pa.string())),
+        ("delete_mark", pa.string()),
     ]
 )
+# In ``tables``: ``plan`` is the id that the version's commit has; ``kept`` are columns that the source does not have,
+# and ``delete_mark`` is the one of them that marks deleted rows.
 _COLUMN: Final = pa.struct(
     [("name", pa.string()), ("type_oid", pa.int64()), ("typmod", pa.int64()), ("key", pa.bool_())],
 )
@@ -148,7 +155,7 @@ def run_row(
         None if upto_lsn < 0 else to_datetime(upto_commit_time),
         measured["lag_seconds"],
         measured["lag_bytes"],
-        _tables(report),
+        _tables(report, {entry.oid: entry for entry in ended.tables}, state.run_id.id),
         _relations(announced, report),
         list(report.warnings),
         report.writer,
@@ -157,9 +164,24 @@ def run_row(
     )
 
 
-def _tables(report: RunReport) -> list[tuple[Any, ...]]:
-    """Return tables as `RUNS` has them: its names are those of `TableReport`."""
-    return [tuple(_plain(getattr(table, field.name)) for field in _TABLE) for table in report.tables]
+def _tables(report: RunReport, entries: Mapping[int, MirrorEntry], plan: str) -> list[tuple[Any, ...]]:
+    """Return tables as `RUNS` has them: its names are those of `TableReport`, or of `_noted`."""
+    rows = []
+    for table in report.tables:
+        noted = _noted(table, entries.get(-1 if table.oid is None else table.oid), plan)
+        rows.append(tuple(_plain(noted[one.name] if one.name in noted else getattr(table, one.name)) for one in _TABLE))
+    return rows
+
+
+def _noted(table: TableReport, entry: MirrorEntry | None, plan: str) -> dict[str, Any]:
+    """Return what a table's version proves itself by, and which of its columns are not the source's."""
+    # A copied table has a version though the run has not written to it.
+    is_made = entry is not None and entry.left is not None and entry.run == plan
+    version = entry.left if entry is not None and is_made else table.version
+    gone = [] if entry is None else [one for one in entry.shape.columns if one.dropped or one.source == OWN]
+    mark = next((one.name for one in gone if one.source == OWN), None)
+    names = [one.name for one in gone]
+    return {"version": version, "plan": plan if is_made else None, "kept": names, "delete_mark": mark}
 
 
 def _plain(value: Any) -> Any:

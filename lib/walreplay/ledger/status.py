@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Final
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 
-from walreplay.config.selection import Share
 from walreplay.delta import statements as delta
-from walreplay.delta.target import TableName, Target, catalog_errors, ledger_errors
+from walreplay.delta.commits import LOOK_BACK, proven
+from walreplay.delta.local import DamagedLogError
+from walreplay.delta.target import TableName, Target, catalog_errors, ledger_errors, quote
 from walreplay.errors import TargetError
 from walreplay.ledger.ledger import APPLIED, LOADING, PLANNED, Ledger, State
 from walreplay.ledger.runs import loads_of, told, unreadable
-from walreplay.ledger.state import REBUILDING, Holder, at_work, why_dead
+from walreplay.ledger.state import REBUILDING, Holder, Load, at_work, why_dead
 from walreplay.lsn import to_datetime
-from walreplay.names import output_of, source_oid
+from walreplay.names import RowKind, output_of, source_oid
 from walreplay.report import JsonResult
 from walreplay.session.failures import spark_errors
 from walreplay.session.isolation import own_session, quiet_queries, set_for_a_while
@@ -26,7 +29,7 @@ from walreplay.table.table_run import is_own
 from walreplay.writing.by_files import choose_writer
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import Row, SparkSession
 
     from walreplay.stream import plan
 
@@ -113,7 +116,10 @@ class TableVersion:
     """A table and the Delta version that it had after a run.
 
     Attributes:
-        sql: reads that version; None if it is not what the source held at the run's LSN, and ``note`` says why.
+        sql: reads that version; None if it is not what the source held at the run's LSN, or does not prove to be the
+            run's, and ``note`` says why.
+        exact: it gives just what the source held then; if not, ``note`` says why.
+        oid: see `walreplay.report.TableReport`.
     """
 
     name: str
@@ -121,11 +127,16 @@ class TableVersion:
     version: int
     sql: str | None
     note: str = ""
+    exact: bool = True
+    oid: int = field(default=0, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Cut(JsonResult):
-    """All tables as of one run: those with ``sql`` are together what the source held at ``applied_lsn``."""
+    """All tables as of one run: those that are exact are together what the source held at ``applied_lsn``.
+
+    Names are those of that time.
+    """
 
     target: str
     run: int
@@ -189,42 +200,79 @@ def versions_at(spark: SparkSession, target: str | os.PathLike[str], run: int, s
         # A table that the run did not write to has the version of an earlier run.
         newest = rows.groupBy("oid").agg(
             F.max(F.struct("run", "name", "location", "set_aside")).alias("last"),
-            F.max(F.when(F.col("version").isNotNull(), F.struct("run", "version"))).alias("newest"),
+            F.max(
+                F.when(F.col("version").isNotNull(), F.struct("run", "version", "plan", "kept", "delete_mark"))
+            ).alias("at"),
         )
-        held = newest.where("newest IS NOT NULL AND NOT last.set_aside").select("oid", "last.*", "newest.version")
+        held = newest.where("at IS NOT NULL AND NOT last.set_aside").selectExpr(
+            "oid", "last.name", "last.location", "at.run", "at.version", "at.plan", "at.kept", "at.delete_mark"
+        )
         state = Ledger(own, place, choose_writer(own, place), loads=True).read()
-        # A table may have moved since.
-        entries = state.tables if state is not None else ()
-        now = {entry.oid: entry.table.text for entry in entries}
-        shares = {entry.oid: entry.share for entry in entries}
         loads, (row,) = loads_of(runs, state), found
-        tables = tuple(
-            _table_version(
-                place,
-                table_row.name,
-                now.get(table_row.oid, table_row.location),
-                table_row.version,
-                shares.get(table_row.oid),
-                # What is not whole has no loaded rows, whenever they came.
-                unreadable(loads, source_oid(table_row.oid), run, row.applied_lsn)
-                if output_of(table_row.oid).is_whole
-                else "",
-            )
-            for table_row in held.orderBy("name").collect()
-        )
+        cut = _Cutting(own, place, run, row.applied_lsn, state, loads)
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            tables = tuple(pool.map(cut.version_of, held.orderBy("name").collect()))
     return Cut(place.text, run, row.applied_lsn, _utc(row.applied_commit_ts), tables)
 
 
-def _table_version(
-    target: Target, name: str, location: str, version: int, share: Share | None, note: str
-) -> TableVersion:
-    table = TableName(path=location)
-    if target.root is None:
-        # No catalog allows a dot in a name.
-        table = TableName(parts=tuple(location.split(".")))
-    own = "" if share is None else f" WHERE {is_own(share)}"
-    sql = f"SELECT * FROM {table.sql} VERSION AS OF {version}{own}"
-    return TableVersion(name, location, version, None if note else sql, note)
+_AT_ONCE: Final = 8
+"""So many tables' logs are read at the same time."""
+
+
+@dataclass(frozen=True)
+class _Cutting:
+    """What the tables' versions after a run are proved by."""
+
+    spark: SparkSession
+    target: Target
+    run: int
+    applied_lsn: int | None
+    state: State | None
+    loads: Sequence[tuple[int, Load]]
+
+    def version_of(self, row: Row) -> TableVersion:
+        """Return a table's version, if it proves to be the one of the run that has noted it."""
+        entries = () if self.state is None else self.state.tables
+        entry = next((one for one in entries if one.oid == row.oid), None)
+        # A table may have moved since.
+        location = row.location if entry is None else entry.table.text
+        table = table_at(self.target, location)
+        output, lsn = output_of(row.oid), -1 if self.applied_lsn is None else self.applied_lsn
+        # What is not whole has no loaded rows, whenever they came.
+        note = unreadable(self.loads, source_oid(row.oid), self.run, self.applied_lsn) if output.is_whole else ""
+        version = None
+        if not note and self.state is not None:
+            version, note = proved(self.spark, table, row.version, self.state.ledger, row.plan, row.oid)
+        if version is None:
+            return TableVersion(row.name, location, row.version, None, note, False, row.oid)
+        conditions = [is_own(entry.share)] if entry is not None and entry.share is not None else []
+        columns = "*"
+        if output.rows is RowKind.CURRENT:
+            conditions += [f"NOT {quote(row.delete_mark)}"] if row.delete_mark else []
+            columns += f" EXCEPT ({', '.join(map(quote, row.kept))})" if row.kept else ""
+        where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+        doubts = [] if entry is None else [one.text for one in entry.doubts if one.covers(lsn, row.run)]
+        sql = f"SELECT {columns} FROM {table.sql} VERSION AS OF {version}{where}"
+        return TableVersion(row.name, location, version, sql, "; ".join(doubts), not doubts, row.oid)
+
+
+def table_at(target: Target, location: str) -> TableName:
+    """Return the table at a place of the target's, as the ledger's runs have noted it."""
+    # No catalog allows a dot in a name.
+    return TableName(path=location) if target.root is not None else TableName(parts=tuple(location.split(".")))
+
+
+def proved(
+    spark: SparkSession, table: TableName, version: int, ledger: str, run: str | None, oid: int
+) -> tuple[int | None, str]:
+    """Read a table's log, and return what `walreplay.delta.commits.proven` does."""
+    try:
+        if not delta.exists(spark, table):
+            return None, "the table is not there"
+        commits = delta.commits_since(spark, table, max(version - LOOK_BACK, 0))[1]
+    except (DamagedLogError, AnalysisException) as error:
+        return None, f"the table's log cannot be read ({type(error).__name__})"
+    return proven(commits, version, ledger, run, oid)
 
 
 class NothingApplied(TargetError):

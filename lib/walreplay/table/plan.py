@@ -23,8 +23,9 @@ from walreplay.evolution.shapes import Evolution, Policy, TableShape, conversion
 from walreplay.fold.change_log import Projection, filled_column
 from walreplay.fold.events import Identity, Mode
 from walreplay.lsn import format_lsn
-from walreplay.names import relation_of
+from walreplay.names import RowKind, output_of, relation_of, source_oid
 from walreplay.spark.staging import Staged
+from walreplay.table.certainty import are_altered, ended, merged
 from walreplay.table.column_checks import (
     check_clustering,
     check_marks,
@@ -35,8 +36,9 @@ from walreplay.table.column_checks import (
     watched_columns,
 )
 from walreplay.table.placement import Placement, Switched, Use, WantedRelation, is_among, place
-from walreplay.table.registry import MirrorEntry
+from walreplay.table.registry import ALWAYS, Doubt, Doubts, MirrorEntry
 from walreplay.table.versions import Catalogue, Version, check_distinct, with_whole_keys
+from walreplay.task_settings import Origins
 from walreplay.types.families import may_be_rescued
 
 _MAX_EPOCHS: Final = 1 << 14
@@ -95,6 +97,7 @@ class TablePlan:
         layout: the properties and the clustering that it is to have.
         comment: what it is to say of itself, where nobody else has it say something.
         doubts: what of its older rows may be others in the source.
+        uncertain: why, and at which LSNs, the table may differ from its source behind the run.
     """
 
     number: int
@@ -113,6 +116,7 @@ class TablePlan:
     layout: TableLayout = NO_LAYOUT
     comment: str = ""
     doubts: tuple[str, ...] = ()
+    uncertain: Doubts = ()
 
     @property
     def changes_comment(self) -> bool:
@@ -128,7 +132,23 @@ class TablePlan:
         if self.before is not None and self.before.oid == self.oid:
             gap = None if self.truncated else self.before.gap
             entry = replace(entry, base_lsn=self.before.base_lsn, gap=gap)
-        return replace(entry, layout=self.layout, comment=self.comment, share=self.metadata.share)
+        entry = replace(entry, layout=self.layout, comment=self.comment, share=self.metadata.share)
+        called = () if self.before is None else self.before.called
+        return replace(entry, doubts=self.uncertain, called=called)
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """What a run applies.
+
+    Attributes:
+        since: the commit LSN up to which everything was applied before it; ``upto``: the same behind it.
+        known: the relations that had been heard of before, by oid.
+    """
+
+    since: int = ALWAYS
+    upto: int = ALWAYS
+    known: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +185,7 @@ def plan_tables(
     entries: Sequence[MirrorEntry],
     settings: Settings,
     target: Target,
+    period: Period = Period(),
 ) -> RunPlan:
     """Decide what becomes of each table that committed changes are for.
 
@@ -173,6 +194,7 @@ def plan_tables(
         uses: the relation versions that are used, in commit order (see `Staging.uses`).
         truncated: the oids of truncated relations.
         entries: what the ledger knows.
+        period: what the run applies.
 
     Raises:
         NotSupported: for a change that the configuration forbids.
@@ -202,7 +224,10 @@ def plan_tables(
         plan = _table(number, one, segments, staged[number], before, is_truncated, settings)
         notes = (*placement.notes.get(one.oid, ()), *switched.notes(one.oid), *plan.notes)
         location = one.table if has_place else target.set_aside(one.oid)
-        tables.append(replace(plan, table=location, set_aside=not has_place, notes=notes))
+        is_late = one.oid in switched.on or (before is None and source_oid(one.oid) in period.known)
+        doubts = () if before is None else ended(before.doubts, period.upto) if is_truncated else before.doubts
+        uncertain = merged(*doubts, *_uncertain(plan, period, settings, is_late=is_late))
+        tables.append(replace(plan, table=location, set_aside=not has_place, notes=notes, uncertain=uncertain))
     after = {entry.oid: entry for entry in entries if entry.oid not in placement.replaced}
     after |= {entry.oid: entry for entry in (*placement.aside, *placement.renamed)}
     after = switched.off(after)
@@ -232,6 +257,33 @@ def _truncated(oids: Iterable[int], used: Sequence[tuple[Version, int | None]]) 
             )
         found |= first.keys()
     return found
+
+
+def _uncertain(plan: TablePlan, period: Period, settings: Settings, *, is_late: bool) -> Iterator[Doubt]:
+    """Yield why a table may differ from its source behind the run."""
+    output, first = output_of(plan.oid), period.since + 1
+    if is_late:
+        yield Doubt(ALWAYS, None, f"its {output.label} was switched on later than its source began")
+    if plan.before is not None and plan.before.oid != plan.oid:
+        yield Doubt(first, None, "it goes on with the rows of another table that had its name (on_recreate: keep)")
+    if output.rows is not RowKind.CURRENT:
+        # A mirror's version has the columns of its time.
+        yield from are_altered([one.column for epoch in plan.epochs for one in epoch.evolution.changes], period.upto)
+    shape, watched = plan.epochs[-1].shape, plan.epochs[-1].watched
+    if output.rows is RowKind.VERSION and watched is not None:
+        untracked = [one.name for n, one in enumerate(shape.columns) if n not in watched and not one.dropped]
+        if untracked:
+            text = (
+                f"columns {', '.join(untracked)} are not tracked: each version has the last values that they had in it"
+            )
+            yield Doubt(ALWAYS, None, text, lasting=True)
+    if settings.skipped_operations or settings.origins != Origins():
+        yield Doubt(first, None, "the configuration leaves out operations or origins", lasting=True)
+    for column in shape.present:
+        if column.added and column.filled is None and column.known_number <= 0:
+            yield Doubt(first, None, f"column {column.name} was added: what older rows have in it is not known")
+    for text in plan.doubts:
+        yield Doubt(first if output.rows is RowKind.CURRENT else ALWAYS, None, text)
 
 
 def _destination(version: Version, target: Target) -> TableName:

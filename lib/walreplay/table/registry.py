@@ -11,13 +11,42 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from shlex import quote
-from typing import Any
+from typing import Any, Final
 
 from walreplay.config.selection import NO_LAYOUT, Share, TableLayout
 from walreplay.delta.target import TableName
 from walreplay.evolution.shapes import MirrorColumn, TableShape
 from walreplay.names import output_of
 from walreplay.types.base import ColumnType, type_from_dict, type_to_dict
+
+ALWAYS: Final = -1
+"""The LSN of what holds from the beginning on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """Why a table may differ from its source.
+
+    Attributes:
+        first: the first LSN that is in doubt; ``last``: the first one that is not any more, None while it lasts.
+        text: the reason, a sentence about the table.
+        run: the run that has made all rows anew; versions of earlier runs at ``last`` are in doubt, too.
+        lasting: the reason is the configuration: new rows do not end it.
+    """
+
+    first: int
+    last: int | None
+    text: str
+    run: int = 0
+    lasting: bool = False
+
+    def covers(self, lsn: int, run: int | None = None) -> bool:
+        """Return whether the table as of an LSN is in doubt; ``run`` is the one that has left its version."""
+        is_older = run is not None and run < self.run and lsn == self.last
+        return self.first <= lsn and (self.last is None or lsn < self.last or is_older)
+
+
+Doubts = tuple[Doubt, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +69,9 @@ class MirrorEntry:
         share: the part of the table that is the source's; None if all of it is.
         gap: what is known of a gap that a run has gone on over, so that the table may have rows that the source has no
             more.  None for no gap, and where all rows have come behind it.
+        called: the names that the relation has had, each with the LSNs between which it was taken; empty for none.
+        doubts: why it may differ from its source, and at which LSNs.
+        identity: what identified the source's rows when it was used last.
     """
 
     oid: int
@@ -56,6 +88,9 @@ class MirrorEntry:
     base_lsn: int | None = None
     share: Share | None = None
     gap: str | None = None
+    called: tuple[tuple[int, int, str], ...] = ()
+    doubts: Doubts = ()
+    identity: str = ""
 
     @property
     def rows_at(self) -> int:
@@ -83,6 +118,8 @@ class MirrorEntry:
             "names": tuple(map(tuple, values["names"])),
             "layout": TableLayout(tuple(map(tuple, layout["properties"])), tuple(layout["cluster_by"])),
             "share": None if share is None else Share(**share),
+            "called": tuple(map(tuple, values["called"])),
+            "doubts": tuple(Doubt(**one) for one in values["doubts"]),
         }
         return cls(**values | read)
 

@@ -475,7 +475,7 @@ def test_a_report_names_the_tables_that_went_another_way_once_for_each_reason():
 def cut(applied, monkeypatch):
     names = ("shop.orders", "out/shop/orders", 12), ("shop.a table", "out/shop/a table", 3)
     tables = tuple(TableVersion(name, location, version, f"SELECT {version}") for name, location, version in names)
-    tables = (*tables, TableVersion("shop.late", "out/shop/late", 1, None, "its rows are later"))
+    tables = (*tables, TableVersion("shop.late", "out/shop/late", 1, None, "its rows are later", exact=False))
     asked = []
 
     def versions_at(spark, target, run):
@@ -511,14 +511,29 @@ def test_status_at_a_run_prints_json_when_asked(cut, capsys):
         "applied_lsn": "0/10",
         "applied_commit_ts": NOON.isoformat(),
         "tables": [
-            {"name": "shop.orders", "version": 12, "location": "out/shop/orders", "sql": "SELECT 12", "note": ""},
-            {"name": "shop.a table", "version": 3, "location": "out/shop/a table", "sql": "SELECT 3", "note": ""},
+            {
+                "name": "shop.orders",
+                "version": 12,
+                "location": "out/shop/orders",
+                "sql": "SELECT 12",
+                "note": "",
+                "exact": True,
+            },
+            {
+                "name": "shop.a table",
+                "version": 3,
+                "location": "out/shop/a table",
+                "sql": "SELECT 3",
+                "note": "",
+                "exact": True,
+            },
             {
                 "name": "shop.late",
                 "version": 1,
                 "location": "out/shop/late",
                 "sql": None,
                 "note": "its rows are later",
+                "exact": False,
             },
         ],
     }

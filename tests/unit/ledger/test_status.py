@@ -1,7 +1,7 @@
 import pytest
 
 from walreplay.delta.target import Target
-from walreplay.ledger.status import _table_version, spans
+from walreplay.ledger.status import spans, table_at
 
 
 @pytest.mark.parametrize(
@@ -21,6 +21,5 @@ def test_runs_are_named_by_their_spans(numbers, text):
         ("main.mirror", "main.mirror.orders", "`main`.`mirror`.`orders`"),
     ],
 )
-def test_a_tables_version_is_read_by_its_quoted_name(target, location, name):
-    table = _table_version(Target.parse(target), "shop.orders", location, 3, None, "")
-    assert table.sql == f"SELECT * FROM {name} VERSION AS OF 3"
+def test_a_table_of_a_run_is_read_by_its_quoted_name(target, location, name):
+    assert table_at(Target.parse(target), location).sql == name

@@ -124,6 +124,11 @@ def test_keys_that_are_staged_differently_are_brought_together(versions, togethe
     assert epoch.converts_key is together
 
 
+def without_doubts(entries):
+    """Leave out what is known run by run alone."""
+    return tuple(replace(one, doubts=()) for one in entries)
+
+
 @pytest.mark.parametrize("drop", ["keep", "drop"])
 @pytest.mark.parametrize("cut", range(1, 6))
 def test_runs_may_end_anywhere(cut, drop):
@@ -135,7 +140,7 @@ def test_runs_may_end_anywhere(cut, drop):
     first = run_plan(*versions[:cut], settings=settings)
     second = run_plan(*versions[cut:], settings=settings, entries=first.entries, before=versions[cut - 1 : cut])
     at_once = run_plan(*versions, settings=settings)
-    assert second.entries == at_once.entries
+    assert without_doubts(second.entries) == without_doubts(at_once.entries)
 
 
 def test_a_table_that_was_only_truncated_is_made():
@@ -182,7 +187,7 @@ def test_a_table_that_is_renamed_to_anothers_name_is_not_that_one_made_anew(poli
     at_once = run_plan(new, taken, settings=settings, entries=first.entries)
     between = run_plan(new, settings=settings, entries=first.entries)
     apart = run_plan(taken, settings=settings, entries=between.entries, before=[new])
-    assert at_once.entries == apart.entries
+    assert without_doubts(at_once.entries) == without_doubts(apart.entries)
     assert [entry.set_aside for entry in at_once.entries] == [True, False]
 
 

@@ -1,0 +1,129 @@
+"""What the ledger knows of how far a table is the source's: the doubts about its rows, and the names it has had.
+
+A run notes both in the table's entry (`walreplay.table.registry.MirrorEntry`), by the LSNs between which they hold.
+Whoever asks what a table held at an LSN gets "exact" only where no doubt covers it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from walreplay.names import RowKind, output_of, source_oid
+from walreplay.protocol.messages import Relation
+from walreplay.report import TableReport
+from walreplay.table.registry import ALWAYS, Doubt, Doubts, MirrorEntry
+
+
+def merged(*doubts: Doubt) -> Doubts:
+    """Return each reason once, between all its LSNs."""
+    by_text: dict[str, Doubt] = {}
+    for doubt in doubts:
+        known = by_text.get(doubt.text, doubt)
+        last = None if None in (known.last, doubt.last) else max(known.last or 0, doubt.last or 0)
+        by_text[doubt.text] = replace(doubt, first=min(known.first, doubt.first), last=last)
+    return tuple(by_text.values())
+
+
+def ended(doubts: Iterable[Doubt], lsn: int, run: int = 0) -> Doubts:
+    """Return the doubts that are left once all rows have come anew, as of an LSN."""
+    return tuple(
+        one if one.lasting or (one.last is not None and one.last <= lsn) else replace(one, last=lsn, run=run)
+        for one in doubts
+        if one.lasting or one.first <= lsn
+    )
+
+
+_MISSING: Final = (
+    "a row was changed or deleted that the table did not have: others from before the captures may be missing, too"
+)
+_UNKNOWN: Final = "some row has a value that was never sent"
+_OFF: Final = "its output is switched off, and its source has changed since"
+_IDENTITY: Final = "what identifies the source's rows has changed"
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """A run that ends, for what its tables' entries note of it.
+
+    Attributes:
+        since: the commit LSN up to which everything was applied before it; ``upto``: the same behind it.
+        loaded: the relations that it has loaded, with the LSN of their rows.
+    """
+
+    since: int
+    upto: int
+    reports: Sequence[TableReport] = ()
+    relations: Sequence[Relation] = ()
+    loaded: Mapping[int, int] = field(default_factory=dict)
+
+    def noted(self, before: Sequence[MirrorEntry], after: Sequence[MirrorEntry]) -> list[MirrorEntry]:
+        """Return the entries behind the run, with names and doubts."""
+        known = {entry.oid: entry for entry in before}
+        return [
+            self._doubted(known.get(one.oid), replace(one, called=self._called(one, before, after))) for one in after
+        ]
+
+    def _doubted(self, known: MirrorEntry | None, entry: MirrorEntry) -> MirrorEntry:
+        source, doubts = source_oid(entry.oid), list(entry.doubts)
+        loaded = self.loaded.get(source)
+        if loaded is not None:
+            doubts = list(ended(doubts, loaded))
+        counted = [one for one in self.reports if one.oid is not None and source_oid(one.oid) == source]
+        if any(one.without_base or one.deletes_without_row for one in counted):
+            doubts.append(Doubt(ALWAYS, None, _MISSING))
+        if any(one.unknown for one in counted):
+            doubts.append(Doubt(self.since + 1, None, _UNKNOWN))
+        if entry.paused and not (known is not None and known.paused):
+            doubts.append(Doubt(self.since + 1, None, _OFF))
+        identities = {_identity(one) for one in self.relations if one.oid == source}
+        identities |= {entry.identity, known.identity if known else ""} - {""}
+        if len(identities) > 1 and output_of(entry.oid).rows is RowKind.CHANGE:
+            doubts.append(Doubt(ALWAYS, None, _IDENTITY, lasting=True))
+        last = [_identity(one) for one in self.relations if one.oid == source]
+        identity = last[-1] if last else known.identity if known else entry.identity
+        return replace(entry, doubts=merged(*doubts), identity=identity)
+
+    def _called(
+        self, entry: MirrorEntry, before: Sequence[MirrorEntry], after: Sequence[MirrorEntry]
+    ) -> tuple[tuple[int, int, str], ...]:
+        """Return a relation's names, with the LSNs between which each was taken; an empty one: it has none."""
+        name = "" if entry.set_aside else entry.source_name
+        source = source_oid(entry.oid)
+        of_source = (one.called for one in before if source_oid(one.oid) == source and one.called)
+        called = next(of_source, entry.called)
+        names = {one.qualified_name for one in self.relations if one.oid == source}
+        if called and called[-1][2] == name and names <= {name}:
+            return called
+        others = (one.source_name for one in (*before, *after) if source_oid(one.oid) != source)
+        had = {one.called[-1][2] for one in before if one.called and source_oid(one.oid) != source}
+        if not called and entry.source_name not in {*others, *had} and names <= {entry.source_name}:
+            called = ((ALWAYS, ALWAYS, entry.source_name),)
+        upto = max(self.upto, self.loaded.get(source, ALWAYS))
+        if called and called[-1][2] == name and names <= {name}:
+            return called
+        return (*called, (self.since, upto, name))
+
+
+def _identity(relation: Relation) -> str:
+    keys = () if relation.replica_identity == "f" else (one.name for one in relation.columns if one.key)
+    return " ".join((relation.replica_identity, *keys))
+
+
+def name_at(entry: MirrorEntry, lsn: int) -> tuple[str, str]:
+    """Return the name that a table's relation had at an LSN, and why it may have been another one; empty for none."""
+    name, doubt = "", ""
+    for since, upto, taken in entry.called:
+        if upto <= lsn:
+            name = taken
+        elif since < lsn:
+            doubt = "its name, or what has it, changed in the run that has applied this LSN"
+            name = name or taken
+    return name, doubt
+
+
+def are_altered(changed: Collection[str], upto: int) -> Doubts:
+    """Return the doubt that changed columns are for what was before; none if none has changed."""
+    names = ", ".join(dict.fromkeys(changed))
+    return (Doubt(ALWAYS, upto, f"changed since: columns {names}"),) if names else ()

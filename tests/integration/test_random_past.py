@@ -1,0 +1,295 @@
+"""What is called exact of the past is what the source held then, whatever has become of the tables since.
+
+``WALREPLAY_PASTS=n`` tries so many seeds, and not 20; ``WALREPLAY_SEED=n`` the one of that seed alone.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+import walreplay
+from support.extent import further
+from support.fault_cases import FAULTS
+from support.small_mirror import INT4, TEXT, SmallMirror, forget, relation, row
+from walreplay.errors import WalReplayError
+from walreplay.lsn import format_lsn
+from walreplay.protocol import messages as m
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.integration
+
+OUTPUTS: Final = ["mirror", "history", "changelog"]
+SEEDS: Final = (
+    [int(os.environ["WALREPLAY_SEED"])]
+    if "WALREPLAY_SEED" in os.environ
+    else range(int(os.environ.get("WALREPLAY_PASTS") or 20))
+)
+
+Held = dict[str, tuple[list[str], list[tuple[Any, ...]]]]
+"""Columns and rows of each table, by its name."""
+
+
+class Source:
+    """A source of small tables, with what it held behind each transaction."""
+
+    def __init__(self, chance: random.Random, mirror: SmallMirror) -> None:
+        self.chance, self.mirror = chance, mirror
+        self.names: dict[int, str] = {}
+        self.columns: dict[int, list[str]] = {}
+        self.rows: dict[int, dict[int, tuple[Any, ...]]] = {}
+        self.held: dict[int, Held] = {0: {}}
+
+    @property
+    def lsn(self) -> int:
+        return 100 * self.mirror.files
+
+    def relation(self, oid: int) -> m.Relation:
+        kinds = {name: INT4 if name == "id" else TEXT for name in self.columns[oid]}
+        return relation(oid, self.names[oid], kinds)
+
+    def commit(self, *changes: m.AnyMessage) -> None:
+        self.mirror.write(*changes)
+        self.held[self.lsn] = {
+            f"s.{name}": (list(self.columns[oid]), sorted(self.rows[oid].values(), key=repr))
+            for oid, name in self.names.items()
+        }
+
+    def created(self, name: str) -> list[m.AnyMessage]:
+        oid = max(self.rows, default=0) + 1
+        self.names = {other: own for other, own in self.names.items() if own != name} | {oid: name}
+        self.columns[oid], self.rows[oid] = ["id", "v"], {}
+        return self.changed(oid)
+
+    def changed(self, oid: int) -> list[m.AnyMessage]:
+        chance, rows = self.chance, self.rows[oid]
+        changes: list[m.AnyMessage] = [self.relation(oid)]
+        for key in chance.sample(range(8), 3):
+            values = (chance.choice("abcd"), *("x" for _ in self.columns[oid][2:]))
+            if key not in rows:
+                changes.append(m.Insert(oid, row(key, *values)))
+            elif chance.random() < 0.3:
+                changes.append(m.Delete(oid, key=row(key, *(None for _ in values))))
+                del rows[key]
+                continue
+            else:
+                changes.append(m.Update(oid, row(key, *values)))
+            rows[key] = (key, *values)
+        return changes
+
+    def work(self) -> None:
+        """Make a transaction, mostly of plain changes."""
+        chance, oids = self.chance, list(self.names)
+        kind = chance.random()
+        oid = chance.choice(oids)
+        if kind < 0.65:
+            self.commit(*(change for one in chance.sample(oids, min(2, len(oids))) for change in self.changed(one)))
+        elif kind < 0.72:
+            self.rows[oid].clear()
+            self.commit(self.relation(oid), m.Truncate((oid,), 0), *self.changed(oid)[1:])
+        elif kind < 0.8:
+            self.commit(*self.created(self.names[oid]))
+        elif kind < 0.87 and len(oids) > 1:
+            other = next(one for one in oids if one != oid)
+            self.names[oid], self.names[other] = self.names[other], self.names[oid]
+            self.commit(*self.changed(oid), *self.changed(other))
+        elif kind < 0.94:
+            self.names[oid] = f"t{self.mirror.files}"
+            self.commit(*self.changed(oid))
+        else:
+            self.columns[oid].append(f"c{self.mirror.files}")
+            self.rows[oid] = {key: (*values, None) for key, values in self.rows[oid].items()}
+            self.commit(*self.changed(oid))
+
+
+class Past:
+    """A target that is made by random runs, and spoilt and mended between them."""
+
+    def __init__(self, spark: SparkSession, folder: Path, seed: int) -> None:
+        self.spark, self.chance = spark, random.Random(seed)
+        self.mirror = SmallMirror(spark, folder)
+        self.source = Source(self.chance, self.mirror)
+        self.config: dict[str, Any] = {"outputs": list(OUTPUTS)}
+        if seed % 4 == 1:
+            self.config["track_history_except_column_list"] = ["v"]
+        if seed % 4 == 2:
+            self.config["soft_deletes"] = True
+        if seed % 4 == 3:
+            self.config["outputs"] = self.chance.choice([["mirror"], ["mirror", "changelog"], ["history"]])
+        self.seen: Counter[str] = Counter()
+        self.is_over = False
+
+    def make(self, steps: int) -> None:
+        self.source.commit(*self.source.created("a"))
+        self.source.commit(*self.source.created("b"))
+        self.apply()
+        ways: list[Callable[[], None]] = [self.spoil, self.remove, self.restore, self.load, self.small, self.switch]
+        for _ in range(steps):
+            if self.is_over:
+                return
+            for _ in range(self.chance.randrange(1, 4)):
+                self.source.work()
+            if self.chance.random() < 0.7:
+                way = self.chance.choice(ways)
+                self.seen[way.__name__] += 1
+                try:
+                    way()
+                except WalReplayError as error:
+                    self.seen[f"refused {way.__name__}: {str(error)[-90:]}"] += 1
+                forget(self.spark)
+            self.apply()
+
+    def apply(self) -> None:
+        try:
+            self.mirror.apply(**self.config)
+        except WalReplayError:
+            self.seen["refused apply"] += 1
+            try:
+                self.mirror.apply(accept_changed_tables=True, **self.config)
+            except WalReplayError:
+                # A table is gone for good, as its loaded rows cannot be read again: the past is what there is.
+                self.is_over = True
+
+    def table(self) -> Path:
+        tables = [one.parent for one in Path(self.mirror.target).glob("s/*/_delta_log")]
+        return self.chance.choice(sorted(tables))
+
+    def spoil(self) -> None:
+        """Somebody deletes rows, which a run then takes as they are."""
+        self.spark.sql(f"DELETE FROM delta.`{self.table()}` WHERE id < 5")
+
+    def restore(self) -> None:
+        """Somebody deletes rows, and takes that back."""
+        place = self.table()
+        (last,) = self.spark.sql(f"DESCRIBE HISTORY delta.`{place}` LIMIT 1").collect()
+        self.spark.sql(f"DELETE FROM delta.`{place}` WHERE id < 5")
+        self.spark.sql(f"RESTORE TABLE delta.`{place}` TO VERSION AS OF {last.version}")
+
+    def remove(self) -> None:
+        """A table's folders are gone, and are made again; or it is made again as it is."""
+        name = self.chance.choice(list(self.source.names.values()))
+        if self.chance.random() < 0.7:
+            for output in Path(self.mirror.target).glob(f"s/{name}*"):
+                shutil.rmtree(output)
+            forget(self.spark)
+        walreplay.rebuild(self.spark, self.mirror.captures, self.mirror.target, rf"s\.{name}", config=self.config)
+
+    def load(self) -> None:
+        """A table's rows are loaded, as of a later LSN than what is applied."""
+        oid = self.chance.choice(list(self.source.names))
+        columns = ", ".join(f"{one} {'int' if one == 'id' else 'string'}" for one in self.source.columns[oid])
+        rows = self.spark.createDataFrame(list(self.source.rows[oid].values()), columns)
+        where = self.mirror.target, self.source.lsn
+        walreplay.load(
+            self.spark, rows, *where, table=f"s.{self.source.names[oid]}", replace=True, config=self.config,
+            captures=self.mirror.captures,
+        )  # fmt: skip
+
+    def small(self) -> None:
+        """Files are written together, and old ones removed."""
+        place = self.table()
+        self.spark.sql(f"OPTIMIZE delta.`{place}`")
+        if self.chance.random() < 0.6:
+            self.spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+            self.spark.sql(f"VACUUM delta.`{place}` RETAIN 0 HOURS")
+
+    def switch(self) -> None:
+        """Outputs are switched on and off."""
+        self.config["outputs"] = self.chance.sample(OUTPUTS, self.chance.randrange(1, 4))
+
+    def ask(self, lsn: int) -> None:
+        """Compare all answers that are called exact with the source."""
+        held = self.source.held[lsn // 100 * 100]
+        moment = walreplay.as_of(self.spark, self.mirror.target, format_lsn(lsn), config=self.config)
+        names = [(one.name, one.output) for one in moment.tables]
+        assert len(names) == len(set(names)), names
+        for one in moment.tables:
+            self.seen["answers"] += 1
+            assert one.exact or one.note
+            if not one.exact:
+                self.seen[f"not exact: {one.output}: {one.note[:60]}"] += 1
+                continue
+            assert one.sql is not None
+            self.seen["exact"] += 1
+            columns, rows = held.get(one.name, (None, []))
+            frame = self.spark.sql(one.sql)
+            own = [name for name in frame.columns if not name.startswith("_")]
+            assert columns is None or own == columns, (lsn, one)
+            found = sorted((tuple(values) for values in frame.select(*own).collect()), key=repr)
+            assert found == rows, (lsn, one, found, rows)
+
+
+@pytest.mark.parametrize(
+    "seed",
+    further([0], but=(0,), long=list(SEEDS)[1:]) if "WALREPLAY_SEED" not in os.environ else SEEDS,
+)
+def test_what_is_exact_is_what_the_source_held(spark: SparkSession, tmp_path: Path, seed: int) -> None:
+    past = Past(spark, tmp_path, seed)
+    try:
+        past.make(4 if seed == 0 else 8)
+        applied = walreplay.status(spark, past.mirror.target).applied_lsn or 0
+        ends = [lsn for lsn in sorted(past.source.held)[1:] if lsn <= applied]
+        for lsn in past.chance.sample(ends, min(3 if seed == 0 else 10, len(ends))):
+            past.ask(lsn + past.chance.choice([0, 0, 50]) if lsn != ends[-1] else lsn)
+    finally:
+        print(seed, dict(past.seen))
+    assert past.seen["exact"]
+
+
+CASES: Final = {
+    "cut_behind_a_rebuild": ({"outputs": ["mirror", "history"]}, [(1, 1)]),
+    "cut_before_a_new_table": ({"outputs": OUTPUTS}, [(1, 1)]),
+    "cut_untracked_columns": (
+        {"outputs": ["mirror", "history"], "track_history_except_column_list": ["seen"]},
+        [(1, 1, 1)],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_cuts_that_were_wrong_once(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    config, right = CASES[name]
+    target, captures = tmp_path / "mirror", FAULTS / name / "captures"
+    for lsn in LSNS[name]:
+        walreplay.backfill(spark, captures, target, until_lsn=lsn, config=config)
+    if name == "cut_behind_a_rebuild":
+        shutil.rmtree(target / "shop")
+        walreplay.rebuild(spark, captures, target, r"shop\.g", config=config)
+        forget(spark)
+    moment = walreplay.as_of(spark, target, LSNS[name][0], config=config)
+    exact = {}
+    for one in moment.tables:
+        if one.exact:
+            columns = [column for column in spark.sql(one.sql).columns if not column.startswith("_")]
+            exact[one.output] = [tuple(values) for values in spark.sql(one.sql).select(*columns).collect()]
+    cut = walreplay.versions_at(spark, target, 1)
+    if name == "cut_behind_a_rebuild":
+        assert exact == {"history": right}
+        assert [(table.sql, table.exact) for table in cut.tables] == [(None, False)] * 2
+        assert all("made anew" in table.note for table in cut.tables)
+    elif name == "cut_before_a_new_table":
+        assert exact == dict.fromkeys(OUTPUTS, right)
+        assert all(one.name == "shop.g" and one.name_now is None for one in moment.tables)
+        now = walreplay.as_of(spark, target, LSNS[name][1], config=config).tables
+        assert all(one.exact and one.name_now == "shop.g" for one in now)
+        assert {tuple(spark.sql(one.sql).select("id", "a").collect()[0]) for one in now} == {(7, 7)}
+    else:
+        assert exact == {"mirror": right}
+        (history,) = (one for one in moment.tables if one.output == "history")
+        assert "columns seen are not tracked" in history.note
+
+
+LSNS: Final = {
+    "cut_behind_a_rebuild": ["0/4FE50D0", "0/4FE51B8", "0/4FE52A0"],
+    "cut_before_a_new_table": ["0/6A991D0", "0/6DE0060"],
+    "cut_untracked_columns": ["0/85852B0", "0/8585398", "0/8585480"],
+}
