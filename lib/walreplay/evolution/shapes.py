@@ -229,18 +229,7 @@ def _advance(
         again = any(one.source == column.name for one in gone)
         detail = "" if again else f"({column.type.postgres_name})"
         changes.append(ColumnChange(ChangeKind.REPLACED if again else ChangeKind.ADDED, column.target, detail))
-        news[column.name] = MirrorColumn(
-            shape.next_id + len(news),
-            column.name,
-            column.target,
-            column.type,
-            added=bool(shape.columns) and not anew,
-            comment=column.comment,
-            filled=column.missing if shape.columns and not anew and is_added(shape, column) else None,
-            number=column.number,
-            rewritten=column.rewritten,
-            described_number=column.described_number,
-        )
+        news[column.name] = _new_column(shape, len(news), column, anew=anew)
     taken = {fold(column.target) for column in columns}
     kept: dict[int, MirrorColumn] = {}
     for one in gone:
@@ -264,6 +253,22 @@ def _advance(
     order.sort(key=lambda id_: by_id[id_].source == OWN)
     after = TableShape(tuple(by_id[id_] for id_ in order), shape.next_id + len(news))
     return _Advance(after, ids, tuple(changes))
+
+
+def _new_column(shape: TableShape, nth: int, column: SourceColumn, *, anew: bool) -> MirrorColumn:
+    has_older_rows = bool(shape.columns) and not anew
+    return MirrorColumn(
+        shape.next_id + nth,
+        column.name,
+        column.target,
+        column.type,
+        added=has_older_rows,
+        comment=column.comment,
+        filled=column.missing if has_older_rows and is_added(shape, column) else None,
+        number=column.number,
+        rewritten=column.rewritten,
+        described_number=column.described_number,
+    )
 
 
 def _gone_on(old: MirrorColumn, column: SourceColumn) -> MirrorColumn:

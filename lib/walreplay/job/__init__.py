@@ -8,7 +8,6 @@ modules named `…_check` refuse what is not as the last run left it, before any
 Entry points: `apply.apply`, `backfill.backfill`, `rebuild.rebuild`, `load.load` and `sources.apply_sources`, which are
 `walreplay.apply` and so on.
 
-Uses: archive, config, decode, delta, evolution, fold, ledger, loading, protocol, session, spark, stream, table,
-writing.
+Uses: archive, config, decode, delta, fold, ledger, loading, protocol, session, spark, stream, table, writing.
 Used by: cli, walreplay.
 """
