@@ -17,7 +17,7 @@ from support.readers import collect
 from support.scenarios import apply_file_by_file, apply_in_one_run, table_difference
 from support.small_mirror import INT4, TEXT, SmallMirror, relation, row
 from support.truth import Beyond, mirror_difference, mirror_tables, read_table
-from walreplay.errors import OrderError
+from walreplay.errors import CaptureError, OrderError
 from walreplay.loading.description import Description, write_description
 from walreplay.protocol import messages as m
 
@@ -146,6 +146,30 @@ def test_another_table_of_the_same_oid_is_its_own_where_that_is_said(
     }
     for source in sources_of(case.name):
         assert table_difference(spark, tables[source.qualified_name], source) is None
+
+
+@pytest.mark.parametrize("way", further(list(_WAYS), but=("a run per file",)))
+@pytest.mark.parametrize("outputs", further([_ALL, ["mirror"], ["history"]], but=(_ALL,)), ids="-".join)
+def test_another_table_of_the_same_oid_is_noticed_by_a_key_that_is_taken(
+    spark: SparkSession, tmp_path: Path, way: str, outputs: list[str]
+) -> None:
+    case = fault_case("oid_used_again")
+    config: dict[str, Any] = {"outputs": outputs}
+    renamed = r"has the oid of public\.invoices.*, and is not this table renamed"
+    with pytest.raises(CaptureError, match=renamed) as caught:
+        _WAYS[way](spark, case.files, tmp_path, config)
+    assert "set on_recreate: replace for public.visits under objects" in (caught.value.remedy or "")
+    table = {"source_schema": "public", "source_table": "visits", "on_recreate": "replace"}
+    target = tmp_path / "mirror"
+    walreplay.apply(spark, tmp_path / "captures", target, config=config | {"objects": [{"table": table}]})
+    tables = mirror_tables(target)
+    for suffix in outputs:
+        ending = {"mirror": "", "history": "__history", "changelog": "__changes"}[suffix]
+        assert {one.id for one in collect(tables[f"public.visits{ending}"], "id")} == {1, 7}
+        assert {one.id for one in collect(tables[f"public.invoices_2025{ending}"], "id")} == {1, 2, 3}
+    if "mirror" in outputs:
+        for source in sources_of(case.name):
+            assert table_difference(spark, tables[source.qualified_name], source) is None
 
 
 OLD = relation(9, "old", {"id": INT4, "note": TEXT})

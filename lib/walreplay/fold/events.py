@@ -36,6 +36,19 @@ PARTITIONS_REMEDY: Final = (
 )
 """What to do if old rows of a partitioned table do not identify their rows."""
 
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Why a key that a row takes has to be free: the beginning of the error's text if it is not, and the remedy."""
+
+    problem: str
+    remedy: str
+
+
+IN_PARTITIONS: Final = Claim(
+    "the replica identity of the table's partitions is not unique in the whole table", PARTITIONS_REMEDY
+)
+
 REMOVE: Final = 4
 """A row with exactly this image is removed."""
 ADD: Final = 5
@@ -60,14 +73,14 @@ class Identity:
         key: the numbers of the key columns.
         evicts: whole old rows are not relied on, although replica identity full sends them: a row that takes a key
             replaces the row that has it.  For settings that leave out some kinds of changes.
-        claims: a row that takes a key states that the key is free, because no index says that it is unique.
+        claims: a row that takes a key states that the key is free, and why that is not sure; None where it is.
         obstacle: why rows cannot be identified, so that they can only be inserted.
     """
 
     mode: Mode
     key: tuple[int, ...] = ()
     evicts: bool = False
-    claims: bool = False
+    claims: Claim | None = None
     obstacle: str | None = None
 
 

@@ -30,7 +30,6 @@ from walreplay.decode.compile.parameters import given, out
 from walreplay.errors import CaptureError
 from walreplay.fold.events import (
     ADD,
-    PARTITIONS_REMEDY,
     REMOVE,
     Events,
     Identity,
@@ -362,13 +361,9 @@ def not_unique(table: str | None, keys: int, identity: Identity) -> CaptureError
     Args:
         keys: how many of its values have several rows at one time.
     """
-    if identity.claims:
-        return CaptureError(
-            "the replica identity of the table's partitions is not unique in the whole table: "
-            f"{keys:,} of its values have several rows at one time",
-            table=table,
-            remedy=PARTITIONS_REMEDY,
-        )
+    if identity.claims is not None:
+        problem = f"{identity.claims.problem}: {keys:,} of its values have several rows at one time"
+        return CaptureError(problem, table=table, remedy=identity.claims.remedy)
     return CaptureError(
         f"the configured key is not unique: {keys:,} of its values have several rows at one time",
         table=table,

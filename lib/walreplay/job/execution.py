@@ -51,7 +51,7 @@ from walreplay.table.versions import Catalogue
 from walreplay.writing.merge import missing_warnings
 from walreplay.writing.move import Fence, fence_of, move
 from walreplay.writing.shared_table import in_turn, move_rows
-from walreplay.writing.update import FoldedTable, action_of, apply_table, fold_together, groups_of
+from walreplay.writing.update import FoldedTable, action_of, apply_table, check_renamed, fold_together, groups_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -457,6 +457,8 @@ class Applying:
             if not work.resumed:
                 plan = replace(plan, id=str(uuid.uuid4()))
             number = checks.next_number(plan, tables, found, work.before, decoded.history) if not work.resumed else 0
+            if not work.resumed:
+                self._check_renamed(tables, found, decoded)
             run.progress.doing("writing the plan")
             state = work.begin(plan, number, places)
         steps.reached("plan written")
@@ -468,6 +470,12 @@ class Applying:
             with run.stage("plan"):
                 runs = checks.check_again(runs, plan)
         return Prepared(plan, tables, state, runs, copied)
+
+    def _check_renamed(self, tables: RunPlan, found: Sequence[CheckedTable], decoded: Decoded) -> None:
+        runs = table_runs(self.run, tables, found, decoded.staged, 1, delta.CommitId("", 0), resumed=False)
+        for run in runs:
+            with spark_errors(table=run.plan.name):
+                check_renamed(self.run.spark, self.staging, run)
 
     def _plan_tables(
         self, work: Work, catalogue: Catalogue, staged: Mapping[int, Staged], truncates: Mapping[int, tuple[int, int]]

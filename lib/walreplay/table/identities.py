@@ -16,10 +16,10 @@ from walreplay.names import former_tables, relation_of, source_oid, successor_of
 from walreplay.protocol.messages import Relation
 from walreplay.table.registry import MirrorEntry
 
-REUSED: Final = (
-    "If it is another table, set on_recreate: replace for {0} under objects; if it was renamed, on_recreate: keep; and "
-    "apply to a new target"
+OF_REUSED: Final = (
+    "if it is another table, set on_recreate: replace for {0} under objects; if it was renamed, on_recreate: keep"
 )
+_AFTER: Final = f"To correct that: {OF_REUSED}; and apply to a new target"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +60,15 @@ class Identities:
     Attributes:
         of: the identities.
         doubts: by the version that has another name first.
+        renamed: the names that the tables of renamed versions had first.
     """
 
     of: dict[Relation, int] = field(default_factory=dict)
     doubts: dict[Relation, str] = field(default_factory=dict)
+    renamed: dict[Relation, str] = field(default_factory=dict)
     _newest: dict[tuple[int, int], _Newest] = field(default_factory=dict)
     _named: dict[tuple[int, int, str], int] = field(default_factory=dict)
+    _first: dict[int, str] = field(default_factory=dict)
 
     @classmethod
     def find(cls, relations: Iterable[Relation], entries: Iterable[MirrorEntry], settings: Settings) -> Identities:
@@ -76,6 +79,7 @@ class Identities:
             newest = _Newest(relation_of(entry.oid), entry.source_name, columns)
             found._newest[source_oid(entry.oid), former_tables(entry.oid)] = newest
             found._named[source_oid(entry.oid), former_tables(entry.oid), entry.source_name] = newest.identity
+            found._first[newest.identity] = entry.source_name
         for relation in relations:
             found._add(relation, settings)
         return found
@@ -92,6 +96,9 @@ class Identities:
             identity = self._next(relation, newest, settings)
         assert identity is not None
         self.of[relation] = self._named[place] = identity
+        first = self._first.setdefault(identity, name)
+        if first != name:
+            self.renamed[relation] = first
         if newest is None or identity >= newest.identity:
             self._newest[base] = _Newest(identity, name, _columns(relation), _key(relation))
 
@@ -107,12 +114,12 @@ class Identities:
             if {*dict(newest.columns)} != {*dict(_columns(relation))}:
                 self.doubts[relation] = (
                     f"it has the oid of {newest.name}, but not the same columns: it is taken to be renamed. "
-                    f"{REUSED.format(name)}"
+                    f"{_AFTER.format(name)}"
                 )
             return newest.identity
         if not forced:
             self.doubts[relation] = (
                 f"it has the oid of {newest.name}, but other columns, or another key: it is taken for another table, "
-                f"and the rows of {newest.name} stay where they are. {REUSED.format(name)}"
+                f"and the rows of {newest.name} stay where they are. {_AFTER.format(name)}"
             )
         return successor_of(newest.identity)

@@ -25,12 +25,12 @@ from walreplay.evolution.comments import DELETED, column_comments
 from walreplay.evolution.convert import labels_as_sent, with_labels
 from walreplay.evolution.shapes import OWN, SourceColumn, TableShape
 from walreplay.fold.change_log import hashed
-from walreplay.fold.events import Identity, Mode
+from walreplay.fold.events import IN_PARTITIONS, Claim, Identity, Mode
 from walreplay.names import COUNT, Output, RowKind, source_oid
 from walreplay.protocol.messages import Column, Relation
 from walreplay.spark.workers.decode import Assigned, Assignment
 from walreplay.stream.plan import Plan
-from walreplay.table.identities import Identities
+from walreplay.table.identities import OF_REUSED, Identities
 from walreplay.table.registry import MirrorEntry, made_again
 from walreplay.types.base import ColumnType, Label
 from walreplay.types.families import BOOLEAN, keeps_values_apart
@@ -324,8 +324,10 @@ class _Collected:
         )
         base = self._settings.from_lsn
         if output.is_whole:
+            # What is announced is clear.
+            renamed = self._identities.renamed.get(relation) if layout is None else None
             has_gaps = self._has_gaps or (entry is not None and entry.gap is not None)
-            version = _identified(version, sent, self._settings, has_gaps=has_gaps)
+            version = _identified(version, sent, self._settings, renamed, has_gaps=has_gaps)
             version = replace(version, notes=(*version.notes, *_conflicts(relation, selection)))
             base = max(base, -1 if entry is None or entry.base_lsn is None else entry.base_lsn)
         # Where all that the run has comes later, nothing has to be looked at.
@@ -427,8 +429,8 @@ def _schema(relation: Relation) -> str:
     return relation.namespace or "pg_catalog"
 
 
-def _identified(version: Version, sent: Sent, settings: Settings, *, has_gaps: bool) -> Version:
-    """Return a mirror's version, or a history's, with what identifies its rows."""
+def _identified(version: Version, sent: Sent, settings: Settings, renamed: str | None, *, has_gaps: bool) -> Version:
+    """Return a mirror's version, or a history's, with what identifies its rows; `Identities.renamed` for it."""
     relation, selection, resolved, columns = version.relation, version.selection, version.types, version.columns
     schema = _schema(relation)
     keys = _keys(relation, settings.keys_of(schema, relation.name), selection.renames)
@@ -444,11 +446,12 @@ def _identified(version: Version, sent: Sent, settings: Settings, *, has_gaps: b
     # Where changes are left out, whole old rows cannot be relied on to find their rows.
     skips = any(settings.skips(operation) for operation in ("c", "u", "d"))
     evicts = selection.soft_deletes or skips or has_gaps
+    claims = IN_PARTITIONS if sent.claims else _free_if_renamed(relation, renamed, settings)
     identity = replace(
         identity,
         key=tuple(places[n] for n in identity.key),
         evicts=evicts,
-        claims=sent.claims and identity.mode is Mode.KEYED,
+        claims=claims if identity.mode is Mode.KEYED else None,
     )
     if selection.soft_deletes:
         if identity.mode is not Mode.KEYED:
@@ -463,6 +466,16 @@ def _identified(version: Version, sent: Sent, settings: Settings, *, has_gaps: b
         notes.append(OWN_IDENTITY.format(", ".join(relation.columns[selection.columns[n]].name for n in identity.key)))
     configured = keys is not None and not ignored
     return replace(version, columns=columns, identity=identity, configured=configured, notes=tuple(notes))
+
+
+def _free_if_renamed(relation: Relation, former: str | None, settings: Settings) -> Claim | None:
+    """Return what refutes that a relation is renamed: it inserts a row whose key the table has already."""
+    options = settings.options_of(_schema(relation), relation.name)
+    if former is None or options.on_recreate == "keep":
+        return None
+    problem = f"it has the oid of {former}, and is not this table renamed, but another one"
+    remedy = f"Nothing was applied to it; {OF_REUSED.format(relation.qualified_name)}"
+    return Claim(problem, remedy)
 
 
 def _check_exact(relation: Relation, identity: Identity, types: Sequence[ColumnType]) -> None:

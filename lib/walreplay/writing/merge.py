@@ -23,7 +23,7 @@ from walreplay.delta import statements as delta
 from walreplay.delta.statements import sql_schema
 from walreplay.delta.target import quote
 from walreplay.errors import CaptureError, listed
-from walreplay.fold.events import PARTITIONS_REMEDY, Mode
+from walreplay.fold.events import Claim, Mode
 from walreplay.names import RowKind, source_oid
 from walreplay.report import Way
 from walreplay.session.isolation import has_own_sessions, settings
@@ -87,13 +87,9 @@ def _kinds(updates: int, deletes: int) -> str:
 _SOURCE: Final = "walreplay_source"
 APPENDED: Final = "numOutputRows"
 
-_NOT_UNIQUE: Final = "the configured key is not unique: a row takes one that another row of the table has"
-_NOT_UNIQUE_IN_ROOT: Final = (
-    "the replica identity of the table's partitions is not unique in the whole table: a row takes a key that another "
-    "row of the table has"
-)
-_UNIQUE_REMEDY: Final = (
-    "Correct keys in the configuration; if the captures lack deletes, say so by skipped_operations or --allow-gaps"
+_OF_CONFIGURED: Final = Claim(
+    "the configured key is not unique",
+    "Correct keys in the configuration; if the captures lack deletes, say so by skipped_operations or --allow-gaps",
 )
 
 
@@ -395,13 +391,18 @@ def _keyed_statement(merge: Merge, marking: delta.Marking) -> str:
 
 def refuse_claimed(merge: Merge) -> str:
     """Write the clause that stops the MERGE if a key is taken that whole old rows have shown to be free."""
-    if not (merge.configured or merge.identity.claims) or merge.identity.evicts:
+    claim = merge.identity.claims or (_OF_CONFIGURED if merge.configured else None)
+    if claim is None or merge.identity.evicts:
         return ""
-    error = CaptureError(_NOT_UNIQUE, table=merge.name, remedy=_UNIQUE_REMEDY)
-    if merge.identity.claims:
-        error = CaptureError(_NOT_UNIQUE_IN_ROOT, table=merge.name, remedy=PARTITIONS_REMEDY)
+    error = claim_refuted(claim, merge.name)
     target = quote(merge.shape.columns[merge.identity.key[0]].name)
     return f"WHEN MATCHED AND s.claimed THEN UPDATE SET t.{target} = raise_error({delta.literal(refusal_text(error))}) "
+
+
+def claim_refuted(claim: Claim, table: str) -> CaptureError:
+    """Make the error for a row that takes a key which the table has."""
+    problem = f"{claim.problem}: a row takes a key that another row of the table has"
+    return CaptureError(problem, table=table, remedy=claim.remedy)
 
 
 def _rescued_text(row: str, column: str) -> str:

@@ -156,7 +156,7 @@ def _told_apart(merge: Merge, sources: Sequence[str]) -> Keys | Images | None:
         columns=merge.identity.key,
         tracked=merge.tracked,
         marks_deleted=merge.marks_deleted,
-        claims=merge.configured or merge.identity.claims,
+        claims=merge.configured or merge.identity.claims is not None,
         moved=merge.moves,
         with_null=merge.configured,
         rescuable=tuple(

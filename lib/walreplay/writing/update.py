@@ -21,6 +21,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from pyspark.sql import functions as f
+
+from walreplay.config.keys import HISTORY_COLUMNS
 from walreplay.delta import statements as delta
 from walreplay.delta.commits import DELETION_VECTORS, needed_by
 from walreplay.delta.local import declared, dropped
@@ -29,6 +32,8 @@ from walreplay.delta.statements import sql_schema
 from walreplay.delta.target import opened_at, quote
 from walreplay.errors import TargetError
 from walreplay.evolution.shapes import OWN
+from walreplay.fold.events import IN_PARTITIONS
+from walreplay.names import RowKind
 from walreplay.report import Action, TableReport, Way
 from walreplay.session import steps
 from walreplay.session.isolation import session_with, settings
@@ -40,7 +45,7 @@ from walreplay.table.plan import TablePlan
 from walreplay.table.table_run import ALTER, MERGE, SLOTS, TRUNCATE, Merge, TableRun, is_own
 from walreplay.writing.alter import alter, alters, alters_columns
 from walreplay.writing.by_statements import TableWriter, folded_rows
-from walreplay.writing.merge import RowCounts, Written, append_rows, count_rows
+from walreplay.writing.merge import RowCounts, Written, append_rows, claim_refuted, count_rows
 from walreplay.writing.shared_table import alter_own, make_ready
 from walreplay.writing.writer import Fold
 
@@ -316,6 +321,36 @@ def apply_table(
         writer=_way_of(ways),
         writer_reason=next((written.reason for written in ways if written.reason), None),
     )
+
+
+def check_renamed(spark: SparkSession, staging: Staging, run: TableRun) -> None:
+    """Fold a table's first rows, if it must be renamed to take them, before it is moved.
+
+    Raises:
+        CaptureError: they show that they are another table's (`Identity.claims`).
+    """
+    plan, epoch, merge = run.plan, run.plan.epochs[0], run.merge(0)
+    claim = epoch.identity.claims
+    if claim is None or claim == IN_PARTITIONS or epoch.identity.evicts or not epoch.rows:
+        return
+    with session_with(spark, delta.SMALL_STATE) as own, refusals_told():
+        claimed = folded_rows(own, staging, run, epoch, fresh=False).where("claimed")
+        known = {} if plan.before is None else {column.id: column for column in plan.before.shape.columns}
+        keys = [(number, merge.shape.columns[number]) for number in epoch.identity.key]
+        if claimed.isEmpty() or plan.before is None or plan.truncated:
+            return
+        if any(column.id not in known or column.type != known[column.id].type for _, column in keys):
+            return
+        rows = own.sql(f"SELECT * FROM {replace(merge, table=plan.before.table).own_rows}").alias("t")
+        has_versions = plan.metadata.rows is RowKind.VERSION
+        if has_versions:
+            rows = rows.where(f"{quote(HISTORY_COLUMNS['end_lsn'])} IS NULL")
+        pairs = [
+            f"t.{quote(known[column.id].name)} = s.{f'b{place}' if has_versions or merge.moves else f'c{number}'}"
+            for place, (number, column) in enumerate(keys)
+        ]
+        if not claimed.alias("s").join(rows, f.expr(" AND ".join(pairs)), "left_semi").isEmpty():
+            raise claim_refuted(claim, plan.name)
 
 
 def _overwrites(run: TableRun, number: int) -> bool:

@@ -9,7 +9,7 @@ import pytest
 
 from support.batches import batch_of, row
 from walreplay.errors import CaptureError
-from walreplay.fold.events import Events, Identity, Marks, Mode, events_of
+from walreplay.fold.events import IN_PARTITIONS, Events, Identity, Marks, Mode, events_of
 from walreplay.fold.versions import NOTHING_EMPTIED, settled_versions, version_rows
 from walreplay.protocol import messages as m
 
@@ -64,7 +64,7 @@ def test_rows_that_are_inserted_and_updated_in_one_transaction(keep: bool, expec
 
 
 def test_a_key_of_partitions_that_two_rows_have_is_refused() -> None:
-    identity = Identity(Mode.KEYED, (0,), claims=True)
+    identity = Identity(Mode.KEYED, (0,), claims=IN_PARTITIONS)
     changes = m.Insert(9, row(b"1", b"a")), m.Insert(9, row(b"1", b"b"))
     events = marked(identity, relation(), *changes, letters="cc")
     with pytest.raises(CaptureError, match="not unique"):
