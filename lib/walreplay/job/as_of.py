@@ -24,7 +24,7 @@ from walreplay.ledger.ledger import Ledger, Load, State
 from walreplay.ledger.runs import first_lsn, loads_of, told
 from walreplay.ledger.status import TableVersion, nothing_applied, proved, versions_at
 from walreplay.lsn import POSTGRES_EPOCH, format_lsn, parse_lsn, to_datetime
-from walreplay.names import RowKind, output_of, source_oid
+from walreplay.names import RowKind, output_of, relation_of, source_oid
 from walreplay.report import JsonResult
 from walreplay.session.failures import spark_errors
 from walreplay.session.isolation import own_session, quiet_queries, set_for_a_while
@@ -349,7 +349,9 @@ class _Asked:
     def _change_log(self, entry: MirrorEntry, source: str) -> _Way:
         assert self.state.resume is not None
         oid = source_oid(entry.oid)
-        relation = next((one for one in self.state.resume.relations if one.oid == oid), None)
+        own = relation_of(entry.oid)
+        is_newest = all(relation_of(one.oid) <= own for one in self.state.tables if source_oid(one.oid) == oid)
+        relation = next((one for one in self.state.resume.relations if one.oid == oid and is_newest), None)
         if first_lsn(self.loads, oid) is not None:
             return None, "the change log has no rows of the base load; the mirror and a history do"
         if relation is None:
@@ -360,7 +362,7 @@ class _Asked:
         is_counted = not key and relation.replica_identity == "f"
         sql = _Folding(entry, key, self.configured, self.lsn, source)
         query = sql.keyed() if key else sql.counted() if is_counted else sql.added()
-        others = {output_of(one.oid) for one in self.state.tables if source_oid(one.oid) == oid}
+        others = {output_of(one.oid) for one in self.state.tables if relation_of(one.oid) == own}
         if not any(output.is_whole for output in others):
             return query, "there is no mirror or history of it, which would notice rows from before the captures"
         if not self.spark.sql(sql.doubtful()).isEmpty():

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from walreplay.names import RowKind, output_of, source_oid
+from walreplay.names import RowKind, output_of, relation_of, source_oid
 from walreplay.protocol.messages import Relation
 from walreplay.report import TableReport
 from walreplay.table.registry import ALWAYS, Doubt, Doubts, MirrorEntry
@@ -70,7 +70,7 @@ class Ending:
         loaded = self.loaded.get(source)
         if loaded is not None:
             doubts = list(ended(doubts, loaded))
-        counted = [one for one in self.reports if one.oid is not None and source_oid(one.oid) == source]
+        counted = [one for one in self.reports if one.oid is not None and relation_of(one.oid) == relation_of(entry.oid)]
         if any(one.without_base or one.deletes_without_row for one in counted):
             doubts.append(Doubt(ALWAYS, None, _MISSING))
         if any(one.unknown for one in counted):
@@ -90,14 +90,14 @@ class Ending:
     ) -> tuple[tuple[int, int, str], ...]:
         """Return a relation's names, with the LSNs between which each was taken; an empty one: it has none."""
         name = "" if entry.set_aside else entry.source_name
-        source = source_oid(entry.oid)
-        of_source = (one.called for one in before if source_oid(one.oid) == source and one.called)
+        source, own = source_oid(entry.oid), relation_of(entry.oid)
+        of_source = (one.called for one in before if relation_of(one.oid) == own and one.called)
         called = next(of_source, entry.called)
         names = {one.qualified_name for one in self.relations if one.oid == source}
         if called and called[-1][2] == name and names <= {name}:
             return called
-        others = (one.source_name for one in (*before, *after) if source_oid(one.oid) != source)
-        had = {one.called[-1][2] for one in before if one.called and source_oid(one.oid) != source}
+        others = (one.source_name for one in (*before, *after) if relation_of(one.oid) != own)
+        had = {one.called[-1][2] for one in before if one.called and relation_of(one.oid) != own}
         if not called and entry.source_name not in {*others, *had} and names <= {entry.source_name}:
             called = ((ALWAYS, ALWAYS, entry.source_name),)
         upto = max(self.upto, self.loaded.get(source, ALWAYS))
