@@ -13,7 +13,7 @@ from typing import Final
 from walreplay.names import RowKind, output_of, relation_of, source_oid
 from walreplay.protocol.messages import Relation
 from walreplay.report import TableReport
-from walreplay.table.registry import ALWAYS, Doubt, Doubts, MirrorEntry
+from walreplay.table.registry import ALWAYS, GAP, Doubt, Doubts, MirrorEntry
 
 
 def merged(*doubts: Doubt) -> Doubts:
@@ -33,6 +33,19 @@ def ended(doubts: Iterable[Doubt], lsn: int, run: int = 0) -> Doubts:
         for one in doubts
         if one.lasting or one.first <= lsn
     )
+
+
+def anew(before: Doubts, made: Doubts, lsn: int, run: int) -> Doubts:
+    """Return the doubts of a table that is as it was made again: those of its making, and those of older versions."""
+    return merged(*ended((replace(one, lasting=False) for one in before), max(lsn, 0), run), *made)
+
+
+def over_gap(entry: MirrorEntry, gap: Doubt) -> MirrorEntry:
+    """Return an entry behind a run that has gone on over a gap; only the newest gap that lasts is named."""
+    older = [one for one in entry.doubts if one.text.startswith(GAP) and one.last is None]
+    first = min([gap.first, *(one.first for one in older)])
+    others = (one for one in entry.doubts if one not in older)
+    return replace(entry, doubts=merged(*others, replace(gap, first=first, text=GAP + gap.text)))
 
 
 _MISSING: Final = (
@@ -66,14 +79,15 @@ class Ending:
         ]
 
     def _doubted(self, known: MirrorEntry | None, entry: MirrorEntry) -> MirrorEntry:
-        source, doubts = source_oid(entry.oid), list(entry.doubts)
+        source, doubts, output = source_oid(entry.oid), list(entry.doubts), output_of(entry.oid)
         loaded = self.loaded.get(source)
         if loaded is not None:
             doubts = list(ended(doubts, loaded))
         counted = [
             one for one in self.reports if one.oid is not None and relation_of(one.oid) == relation_of(entry.oid)
         ]
-        if any(one.without_base or one.deletes_without_row for one in counted):
+        # A change log shows by itself what it lacks.
+        if output.is_whole and any(one.without_base or one.deletes_without_row for one in counted):
             doubts.append(Doubt(ALWAYS, None, _MISSING))
         if any(one.unknown for one in counted):
             doubts.append(Doubt(self.since + 1, None, _UNKNOWN))
@@ -81,7 +95,7 @@ class Ending:
             doubts.append(Doubt(self.since + 1, None, _OFF))
         identities = {_identity(one) for one in self.relations if one.oid == source}
         identities |= {entry.identity, known.identity if known else ""} - {""}
-        if len(identities) > 1 and output_of(entry.oid).rows is RowKind.CHANGE:
+        if len(identities) > 1 and output.rows is RowKind.CHANGE:
             doubts.append(Doubt(ALWAYS, None, _IDENTITY, lasting=True))
         last = [_identity(one) for one in self.relations if one.oid == source]
         identity = last[-1] if last else known.identity if known else entry.identity

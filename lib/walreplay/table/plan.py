@@ -130,8 +130,7 @@ class TablePlan:
         entry = MirrorEntry(self.oid, self.name, self.table, self.epochs[-1].shape, self.set_aside, self.names)
         # A relation that was made anew has none of the rows that were loaded.
         if self.before is not None and self.before.oid == self.oid:
-            gap = None if self.truncated else self.before.gap
-            entry = replace(entry, base_lsn=self.before.base_lsn, gap=gap)
+            entry = replace(entry, base_lsn=self.before.base_lsn)
         entry = replace(entry, layout=self.layout, comment=self.comment, share=self.metadata.share)
         called = () if self.before is None else self.before.called
         return replace(entry, doubts=self.uncertain, called=called)
