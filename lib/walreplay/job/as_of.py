@@ -64,15 +64,6 @@ def _micros(time: str | datetime) -> int:
         ) from None
 
 
-def first_lsn_of(lsn: str | int | None) -> int | None:
-    """Read the commit LSN from which on changes are wanted; None if it is not given.
-
-    Raises:
-        ConfigError: it is no LSN.
-    """
-    return None if lsn is None else _lsn_of(lsn, "--from-lsn")
-
-
 def last_lsn_of(at_lsn: int | str | None, consistent_point: int | str | None) -> int:
     """Return the last commit LSN that is among a base load's rows.
 
@@ -85,10 +76,10 @@ def last_lsn_of(at_lsn: int | str | None, consistent_point: int | str | None) ->
             remedy="Give --consistent-point, which a slot's snapshot comes with, or --at-lsn, the last commit's",
         )
     if at_lsn is not None:
-        return _lsn_of(at_lsn, "--at-lsn")
+        return lsn_of(at_lsn, "--at-lsn")
     assert consistent_point is not None
     # It is a position between two records: the next commit may begin just there.
-    return _lsn_of(consistent_point, "--consistent-point") - 1
+    return lsn_of(consistent_point, "--consistent-point") - 1
 
 
 def _parsed(text: int | str, option: str) -> int:
@@ -98,7 +89,8 @@ def _parsed(text: int | str, option: str) -> int:
         raise ConfigError(f"{option}: {error}", remedy="Give it as PostgreSQL writes it") from None
 
 
-def _lsn_of(text: int | str, option: str) -> int:
+def lsn_of(text: int | str, option: str) -> int:
+    """Read an LSN; raise ConfigError if it is none."""
     lsn = _parsed(text, option)
     if not 0 < lsn < 1 << 63:
         raise ConfigError(f"{option} is no LSN that a server can have", remedy="Give it as PostgreSQL writes it")
@@ -226,15 +218,15 @@ class _Found:
     Attributes:
         lsn: the last commit; -1 for none.
         run: the last run that has ended at or before it, at ``run_lsn``; None if there is none.
-        later: how many transactions behind that run are at or before the moment; ``oids``: the tables of the next run,
-            which has applied them.
+        later: how many transactions behind that run are at or before the moment.
+        oids: the tables of the next run, which has applied these; None if they are not known.
     """
 
     lsn: int
     run: int | None = None
     run_lsn: int = -1
     later: int = 0
-    oids: frozenset[int] = frozenset()
+    oids: frozenset[int] | None = None
 
     @classmethod
     def of(cls, spark: SparkSession, target: Target, high: int, time: int | None) -> _Found:
@@ -253,12 +245,10 @@ class _Found:
                 return cls(high)
             later = known.where(f"commit_lsn > {row.applied_lsn}").count()
             behind = runs.where(f"run > {row.run}").orderBy("run").first() if later else None
-        return cls(
-            high, row.run, row.applied_lsn, later, frozenset(one.oid for one in behind.tables) if behind else _NONE
-        )
+        if behind is None or (behind.applied_lsn or -1) < high:
+            return cls(high, row.run, row.applied_lsn, later)
+        return cls(high, row.run, row.applied_lsn, later, frozenset(one.oid for one in behind.tables))
 
-
-_NONE: Final = frozenset[int]()
 
 _Way: TypeAlias = tuple[str | None, str]
 """A query, and what keeps it from being exact; empty for nothing."""
@@ -302,7 +292,8 @@ class _Asked:
         version = self.versions.get(entry.oid)
         if version is None:
             return None, f"the mirror has no version that is so old; {exactly}"
-        if version.sql is not None and self.found.later and entry.oid in self.found.oids:
+        is_changed = self.found.later > 0 and (self.found.oids is None or entry.oid in self.found.oids)
+        if version.sql is not None and is_changed:
             run_lsn = format_lsn(max(self.found.run_lsn, 0))
             return version.sql, f"as of LSN {run_lsn}, {self.found.later:,} transactions earlier; {exactly}"
         return version.sql, version.note
@@ -315,9 +306,9 @@ class _Asked:
         if version is None:
             return None, problem
         source = f"{entry.table.sql} VERSION AS OF {version}"
-        if kind is RowKind.VERSION:
-            return self._history(entry, source)
-        return self._change_log(entry, source)
+        if entry.share is not None:
+            source = f"(SELECT * FROM {source} WHERE {is_own(entry.share)})"
+        return self._history(entry, source) if kind is RowKind.VERSION else self._change_log(entry, source)
 
     def _history(self, entry: MirrorEntry, source: str) -> _Way:
         oid = source_oid(entry.oid)
@@ -331,7 +322,7 @@ class _Asked:
         start, end = (quote(HISTORY_COLUMNS[name]) for name in names)
         rescued = metadata_of(self.configured, output_of(entry.oid)).rescued_data
         listed = ", ".join(map(quote, [*(one.name for one in entry.shape.present), *filter(None, [rescued])]))
-        sql = f"SELECT {listed} FROM {source} WHERE {_own(entry)}{start} <= {at} AND ({end} IS NULL OR {end} > {at})"
+        sql = f"SELECT {listed} FROM {source} WHERE {start} <= {at} AND ({end} IS NULL OR {end} > {at})"
         for _, load in self.loads:
             if oid in load.oids and load.after < self.found.lsn < load.at_lsn:
                 loaded, before = format_lsn(load.at_lsn), format_lsn(max(load.after, 0))
@@ -362,11 +353,6 @@ class _Asked:
         return query, ""
 
 
-def _own(entry: MirrorEntry) -> str:
-    """Write what stands in front of a condition: of a table that several sources write to, only the source's rows."""
-    return "" if entry.share is None else f"{is_own(entry.share)} AND "
-
-
 class _Folding:
     """Write the query that folds a change log to the rows as of an LSN, and one that finds changes unlike the others.
 
@@ -382,10 +368,10 @@ class _Folding:
         self._rescued = names.rescued_data
         same = " AND ".join(f"{self._before}.{quote(name)} <=> {quote(name)}" for name in key) or "true"
         self._moves = f"{self._op} = 'u' AND {self._before} IS NOT NULL AND NOT ({same})"
-        own, commit = _own(entry), quote(names.commit_lsn or "")
+        commit = quote(names.commit_lsn or "")
         self._live, self._all = (
             f"log AS (SELECT *, struct({commit} AS lsn, {quote(LOG_COLUMNS['ordinal'])} AS ordinal) AS walreplay_at "
-            f"FROM {source} WHERE {own}{rows}), "
+            f"FROM {source} WHERE {rows}), "
             f"live AS (SELECT * FROM log WHERE {self._op} <> 't' AND walreplay_at > coalesce((SELECT "
             f"max(walreplay_at) FROM log WHERE {self._op} = 't' AND {commit} <= {lsn}), "
             "struct(-1L AS lsn, -1L AS ordinal)))"

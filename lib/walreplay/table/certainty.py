@@ -6,7 +6,7 @@ Whoever asks what a table held at an LSN gets "exact" only where no doubt covers
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -93,13 +93,11 @@ class Ending:
             doubts.append(Doubt(self.since + 1, None, _UNKNOWN))
         if entry.paused and not (known is not None and known.paused):
             doubts.append(Doubt(self.since + 1, None, _OFF))
-        identities = {_identity(one) for one in self.relations if one.oid == source}
-        identities |= {entry.identity, known.identity if known else ""} - {""}
-        if len(identities) > 1 and output.rows is RowKind.CHANGE:
+        sent = [_identity(one) for one in self.relations if one.oid == source]
+        identities = list(filter(None, [entry.identity, known.identity if known else "", *sent]))
+        if len(set(identities)) > 1 and output.rows is RowKind.CHANGE:
             doubts.append(Doubt(ALWAYS, None, _IDENTITY, lasting=True))
-        last = [_identity(one) for one in self.relations if one.oid == source]
-        identity = last[-1] if last else known.identity if known else entry.identity
-        return replace(entry, doubts=merged(*doubts), identity=identity)
+        return replace(entry, doubts=merged(*doubts), identity=identities[-1] if identities else "")
 
     def _called(
         self, entry: MirrorEntry, before: Sequence[MirrorEntry], after: Sequence[MirrorEntry]
@@ -107,19 +105,15 @@ class Ending:
         """Return a relation's names, with the LSNs between which each was taken; an empty one: it has none."""
         name = "" if entry.set_aside else entry.source_name
         source, own = source_oid(entry.oid), relation_of(entry.oid)
-        of_source = (one.called for one in before if relation_of(one.oid) == own and one.called)
-        called = next(of_source, entry.called)
+        called = next((one.called for one in before if relation_of(one.oid) == own and one.called), entry.called)
         names = {one.qualified_name for one in self.relations if one.oid == source}
-        if called and called[-1][2] == name and names <= {name}:
-            return called
         others = (one.source_name for one in (*before, *after) if relation_of(one.oid) != own)
         had = {one.called[-1][2] for one in before if one.called and relation_of(one.oid) != own}
         if not called and entry.source_name not in {*others, *had} and names <= {entry.source_name}:
             called = ((ALWAYS, ALWAYS, entry.source_name),)
-        upto = max(self.upto, self.loaded.get(source, ALWAYS))
         if called and called[-1][2] == name and names <= {name}:
             return called
-        return (*called, (self.since, upto, name))
+        return (*called, (self.since, max(self.upto, self.loaded.get(source, ALWAYS)), name))
 
 
 def _identity(relation: Relation) -> str:
@@ -137,9 +131,3 @@ def name_at(entry: MirrorEntry, lsn: int) -> tuple[str, str]:
             doubt = "its name, or what has it, changed in the run that has applied this LSN"
             name = name or taken
     return name, doubt
-
-
-def are_altered(changed: Collection[str], upto: int) -> Doubts:
-    """Return the doubt that changed columns are for what was before; none if none has changed."""
-    names = ", ".join(dict.fromkeys(changed))
-    return (Doubt(ALWAYS, upto, f"changed since: columns {names}"),) if names else ()

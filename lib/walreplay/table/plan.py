@@ -25,7 +25,7 @@ from walreplay.fold.events import Identity, Mode
 from walreplay.lsn import format_lsn
 from walreplay.names import RowKind, output_of, relation_of, source_oid
 from walreplay.spark.staging import Staged
-from walreplay.table.certainty import are_altered, ended, merged
+from walreplay.table.certainty import ended, merged
 from walreplay.table.column_checks import (
     check_clustering,
     check_marks,
@@ -267,7 +267,9 @@ def _uncertain(plan: TablePlan, period: Period, settings: Settings, *, is_late: 
         yield Doubt(first, None, "it goes on with the rows of another table that had its name (on_recreate: keep)")
     if output.rows is not RowKind.CURRENT:
         # A mirror's version has the columns of its time.
-        yield from are_altered([one.column for epoch in plan.epochs for one in epoch.evolution.changes], period.upto)
+        changed = dict.fromkeys(one.column for epoch in plan.epochs for one in epoch.evolution.changes)
+        if changed:
+            yield Doubt(ALWAYS, period.upto, f"changed since: columns {', '.join(changed)}")
     shape, watched = plan.epochs[-1].shape, plan.epochs[-1].watched
     if output.rows is RowKind.VERSION and watched is not None:
         untracked = [one.name for n, one in enumerate(shape.columns) if n not in watched and not one.dropped]
