@@ -1,6 +1,7 @@
 """What is called exact of the past is what the source held then, whatever has become of the tables since.
 
-``WALREPLAY_PASTS=n`` tries so many seeds, and not 20; ``WALREPLAY_SEED=n`` the one of that seed alone.
+``WALREPLAY_PASTS=n`` tries so many seeds, and not 20; ``WALREPLAY_SEED=n`` the one of that seed alone.  Each says how
+many LSNs it has asked about, how many answers there were, and how many of them were called exact.
 """
 
 from __future__ import annotations
@@ -116,7 +117,8 @@ class Past:
 
     def __init__(self, spark: SparkSession, folder: Path, seed: int) -> None:
         self.spark, self.chance = spark, random.Random(seed)
-        self.mirror = SmallMirror(spark, folder)
+        self.catalog = "spark_catalog" if seed % 5 == 3 else None
+        self.mirror = SmallMirror(spark, folder, self.catalog)
         self.source = Source(self.chance, self.mirror)
         self.config: dict[str, Any] = {"outputs": list(OUTPUTS)}
         if seed % 4 == 1:
@@ -159,27 +161,37 @@ class Past:
                 # A table is gone for good, as its loaded rows cannot be read again: the past is what there is.
                 self.is_over = True
 
-    def table(self) -> Path:
-        tables = [one.parent for one in Path(self.mirror.target).glob("s/*/_delta_log")]
-        return self.chance.choice(sorted(tables))
+    def tables(self, name: str = "") -> list[str]:
+        """Return in SQL the tables whose names begin so."""
+        if self.catalog is None:
+            logs = Path(self.mirror.target).glob(f"s/{name}*/_delta_log")
+            return sorted(f"delta.`{log.parent}`" for log in logs)
+        found = self.spark.sql(f"SHOW TABLES IN s LIKE '{name}*'").collect()
+        return sorted(f"s.{one.tableName}" for one in found)
+
+    def table(self) -> str:
+        return self.chance.choice(self.tables())
 
     def spoil(self) -> None:
         """Somebody deletes rows, which a run then takes as they are."""
-        self.spark.sql(f"DELETE FROM delta.`{self.table()}` WHERE id < 5")
+        self.spark.sql(f"DELETE FROM {self.table()} WHERE id < 5")
 
     def restore(self) -> None:
         """Somebody deletes rows, and takes that back."""
         place = self.table()
-        (last,) = self.spark.sql(f"DESCRIBE HISTORY delta.`{place}` LIMIT 1").collect()
-        self.spark.sql(f"DELETE FROM delta.`{place}` WHERE id < 5")
-        self.spark.sql(f"RESTORE TABLE delta.`{place}` TO VERSION AS OF {last.version}")
+        (last,) = self.spark.sql(f"DESCRIBE HISTORY {place} LIMIT 1").collect()
+        self.spark.sql(f"DELETE FROM {place} WHERE id < 5")
+        self.spark.sql(f"RESTORE TABLE {place} TO VERSION AS OF {last.version}")
 
     def remove(self) -> None:
         """A table's folders are gone, and are made again; or it is made again as it is."""
         name = self.chance.choice(list(self.source.names.values()))
         if self.chance.random() < 0.7:
-            for output in Path(self.mirror.target).glob(f"s/{name}*"):
-                shutil.rmtree(output)
+            for table in self.tables(name):
+                if self.catalog is None:
+                    shutil.rmtree(table.split("`")[1])
+                else:
+                    self.spark.sql(f"DROP TABLE {table}")
             forget(self.spark)
         walreplay.rebuild(self.spark, self.mirror.captures, self.mirror.target, rf"s\.{name}", config=self.config)
 
@@ -197,10 +209,10 @@ class Past:
     def small(self) -> None:
         """Files are written together, and old ones removed."""
         place = self.table()
-        self.spark.sql(f"OPTIMIZE delta.`{place}`")
+        self.spark.sql(f"OPTIMIZE {place}")
         if self.chance.random() < 0.6:
             self.spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
-            self.spark.sql(f"VACUUM delta.`{place}` RETAIN 0 HOURS")
+            self.spark.sql(f"VACUUM {place} RETAIN 0 HOURS")
 
     def switch(self) -> None:
         """Outputs are switched on and off."""
@@ -208,6 +220,7 @@ class Past:
 
     def ask(self, lsn: int) -> None:
         """Compare all answers that are called exact with the source."""
+        self.seen["LSNs"] += 1
         held = self.source.held[lsn // 100 * 100]
         moment = walreplay.as_of(self.spark, self.mirror.target, format_lsn(lsn), config=self.config)
         names = [(one.name, one.output) for one in moment.tables]
@@ -232,16 +245,23 @@ class Past:
     "seed",
     further([0], but=(0,), long=list(SEEDS)[1:]) if "WALREPLAY_SEED" not in os.environ else SEEDS,
 )
-def test_what_is_exact_is_what_the_source_held(spark: SparkSession, tmp_path: Path, seed: int) -> None:
+def test_what_is_exact_is_what_the_source_held(
+    spark: SparkSession, tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WALREPLAY_COMMITS", "spark" if seed % 3 == 2 else "")
     past = Past(spark, tmp_path, seed)
     try:
         past.make(4 if seed == 0 else 8)
         applied = walreplay.status(spark, past.mirror.target).applied_lsn or 0
         ends = [lsn for lsn in sorted(past.source.held)[1:] if lsn <= applied]
-        for lsn in past.chance.sample(ends, min(3 if seed == 0 else 10, len(ends))):
+        for lsn in past.chance.sample(ends, min(3 if seed == 0 else 20, len(ends))):
             past.ask(lsn + past.chance.choice([0, 0, 50]) if lsn != ends[-1] else lsn)
     finally:
-        print(seed, dict(past.seen))
+        print(f"seed {seed}: {past.seen['LSNs']} LSNs, {past.seen['answers']} answers, {past.seen['exact']} exact")
+        print(*(f"{count:6} {what}" for what, count in past.seen.most_common()), sep="\n")
+        if past.catalog is not None:
+            for schema in ("s", "_walreplay"):
+                spark.sql(f"DROP SCHEMA IF EXISTS {schema} CASCADE")
     assert past.seen["exact"]
 
 

@@ -48,10 +48,7 @@ def until_of(lsn: str | int | None, time: str | datetime | None) -> Until | None
             "an LSN and a time are given as the end", remedy="Give one of them: --until-lsn or --until-time"
         )
     if lsn is not None:
-        try:
-            return Until(lsn=parse_lsn(lsn) if isinstance(lsn, str) else lsn)
-        except ValueError as error:
-            raise ConfigError(f"--until-lsn: {error}") from None
+        return Until(lsn=_parsed(lsn, "--until-lsn"))
     return None if time is None else Until(time=_micros(time))
 
 
@@ -67,15 +64,6 @@ def _micros(time: str | datetime) -> int:
         ) from None
 
 
-def first_lsn_of(lsn: str | int | None) -> int | None:
-    """Read the commit LSN from which on changes are wanted; None if it is not given.
-
-    Raises:
-        ConfigError: it is no LSN.
-    """
-    return None if lsn is None else _lsn_of(lsn, "--from-lsn")
-
-
 def last_lsn_of(at_lsn: int | str | None, consistent_point: int | str | None) -> int:
     """Return the last commit LSN that is among a base load's rows.
 
@@ -88,17 +76,22 @@ def last_lsn_of(at_lsn: int | str | None, consistent_point: int | str | None) ->
             remedy="Give --consistent-point, which a slot's snapshot comes with, or --at-lsn, the last commit's",
         )
     if at_lsn is not None:
-        return _lsn_of(at_lsn, "--at-lsn")
+        return lsn_of(at_lsn, "--at-lsn")
     assert consistent_point is not None
     # It is a position between two records: the next commit may begin just there.
-    return _lsn_of(consistent_point, "--consistent-point") - 1
+    return lsn_of(consistent_point, "--consistent-point") - 1
 
 
-def _lsn_of(text: int | str, option: str) -> int:
+def _parsed(text: int | str, option: str) -> int:
     try:
-        lsn = text if isinstance(text, int) else parse_lsn(text)
+        return text if isinstance(text, int) else parse_lsn(text)
     except ValueError as error:
         raise ConfigError(f"{option}: {error}", remedy="Give it as PostgreSQL writes it") from None
+
+
+def lsn_of(text: int | str, option: str) -> int:
+    """Read an LSN; raise ConfigError if it is none."""
+    lsn = _parsed(text, option)
     if not 0 < lsn < 1 << 63:
         raise ConfigError(f"{option} is no LSN that a server can have", remedy="Give it as PostgreSQL writes it")
     return lsn
@@ -184,7 +177,7 @@ def as_of(
         cut = None if found.run is None else versions_at(own, place.text, found.run, place.source)
         loads = loads_of(delta.read(own, place.ledger("runs")), state)
         asked = _Asked(own, state, configured, found, time, loads, {one.oid: one for one in cut.tables} if cut else {})
-        named = [(entry, *name_at(entry, asked.lsn)) for entry in state.tables]
+        named = [(entry, *name_at(entry, found.lsn)) for entry in state.tables]
         # While a name passes from one relation to another, the one that had it before is meant.
         named.sort(key=lambda one: (one[1], one[0].called[:1]))
         chosen = {(name, output_of(entry.oid)): (entry, doubt) for entry, name, doubt in reversed(named)}
@@ -193,7 +186,8 @@ def as_of(
             for (name, _), (entry, doubt) in sorted(chosen.items(), key=lambda one: (one[0][0], one[0][1].number))
             if name and wanted.fullmatch(name) is not None
         ]
-    return AsOf(place.text, found.lsn, None if time is None else to_datetime(time), tuple(tables))
+    shown = None if found.lsn < 0 else found.lsn
+    return AsOf(place.text, shown, None if time is None else to_datetime(time), tuple(tables))
 
 
 def moment_of(moment: str | datetime) -> tuple[int | None, int | None]:
@@ -205,15 +199,12 @@ def moment_of(moment: str | datetime) -> tuple[int | None, int | None]:
     if isinstance(moment, str) and _LSN.fullmatch(moment.strip()):
         return parse_lsn(moment.strip()), None
     try:
-        until = until_of(None, moment)
+        return None, _micros(moment)
     except ConfigError:
-        until = None
-    if until is None:
         raise ConfigError(
             f"--as-of: neither an LSN nor a time: {moment!s}",
             remedy="Write an LSN like 0/1A2B3C, or a time like 2026-03-01T00:00:00+00:00",
-        )
-    return None, until.time
+        ) from None
 
 
 def _timestamp(micros: int) -> str:
@@ -225,15 +216,17 @@ class _Found:
     """What the ledger knows of a moment.
 
     Attributes:
-        lsn: the last commit; None for none.
+        lsn: the last commit; -1 for none.
         run: the last run that has ended at or before it, at ``run_lsn``; None if there is none.
         later: how many transactions behind that run are at or before the moment.
+        oids: the tables of the next run, which has applied these; None if they are not known.
     """
 
-    lsn: int | None
-    run: int | None
-    run_lsn: int | None
-    later: int
+    lsn: int
+    run: int | None = None
+    run_lsn: int = -1
+    later: int = 0
+    oids: frozenset[int] | None = None
 
     @classmethod
     def of(cls, spark: SparkSession, target: Target, high: int, time: int | None) -> _Found:
@@ -245,16 +238,16 @@ class _Found:
                 # Everything in front of the first transaction that commits later.
                 (first,) = known.where(f"commit_ts > {_timestamp(time)}").selectExpr("min(commit_lsn) AS lsn").collect()
                 known = known if first.lsn is None else known.where(f"commit_lsn < {first.lsn}")
-            (last,) = known.selectExpr("max(commit_lsn) AS lsn").collect()
-            lsn = high if time is None else last.lsn
-            if lsn is None:
-                return cls(None, None, None, 0)
-            ended = runs.where(f"applied_lsn <= {lsn}").orderBy("run", ascending=False)
-            row = next(iter(ended.select("run", "applied_lsn").limit(1).collect()), None)
+                (last,) = known.selectExpr("max(commit_lsn) AS lsn").collect()
+                high = -1 if last.lsn is None else last.lsn
+            row = runs.where(f"applied_lsn <= {high}").orderBy("run", ascending=False).first()
             if row is None:
-                return cls(lsn, None, None, 0)
-            (count,) = known.where(f"commit_lsn > {row.applied_lsn}").selectExpr("count(1) AS later").collect()
-        return cls(lsn, row.run, row.applied_lsn, count.later)
+                return cls(high)
+            later = known.where(f"commit_lsn > {row.applied_lsn}").count()
+            behind = runs.where(f"run > {row.run}").orderBy("run").first() if later else None
+        if behind is None or (behind.applied_lsn or -1) < high:
+            return cls(high, row.run, row.applied_lsn, later)
+        return cls(high, row.run, row.applied_lsn, later, frozenset(one.oid for one in behind.tables))
 
 
 _Way: TypeAlias = tuple[str | None, str]
@@ -277,11 +270,6 @@ class _Asked:
     loads: Sequence[tuple[int, Load]]
     versions: Mapping[int, TableVersion]
 
-    @property
-    def lsn(self) -> int:
-        """The last commit's; -1 if there is none."""
-        return -1 if self.found.lsn is None else self.found.lsn
-
     def table(self, entry: MirrorEntry, name: str, doubt: str) -> TableAsOf:
         """Return how a table is read.
 
@@ -291,10 +279,8 @@ class _Asked:
         kind = output_of(entry.oid).rows
         sql, reason = self._mirror(entry) if kind is RowKind.CURRENT else self._live(entry, kind)
         reasons = [reason, doubt]
-        if kind is not RowKind.CURRENT:
-            reasons += [one.text for one in entry.doubts if one.covers(self.lsn)]
-        if entry.gap is not None:
-            reasons.append(f"a run has gone on over a gap: {entry.gap}")
+        if kind is not RowKind.CURRENT or (self.found.later and not reason):
+            reasons += [one.text for one in entry.doubts if one.covers(self.found.lsn)]
         note = "; ".join(dict.fromkeys(filter(None, reasons)))
         now = None if entry.set_aside else entry.source_name
         exact = sql is not None and not note
@@ -306,8 +292,9 @@ class _Asked:
         version = self.versions.get(entry.oid)
         if version is None:
             return None, f"the mirror has no version that is so old; {exactly}"
-        if version.sql is not None and self.found.later:
-            run_lsn = format_lsn(self.found.run_lsn or 0)
+        is_changed = self.found.later > 0 and (self.found.oids is None or entry.oid in self.found.oids)
+        if version.sql is not None and is_changed:
+            run_lsn = format_lsn(max(self.found.run_lsn, 0))
             return version.sql, f"as of LSN {run_lsn}, {self.found.later:,} transactions earlier; {exactly}"
         return version.sql, version.note
 
@@ -319,37 +306,32 @@ class _Asked:
         if version is None:
             return None, problem
         source = f"{entry.table.sql} VERSION AS OF {version}"
-        if kind is RowKind.VERSION:
-            return self._history(entry, source)
-        return self._change_log(entry, source)
+        if entry.share is not None:
+            source = f"(SELECT * FROM {source} WHERE {is_own(entry.share)})"
+        return self._history(entry, source) if kind is RowKind.VERSION else self._change_log(entry, source)
 
     def _history(self, entry: MirrorEntry, source: str) -> _Way:
         oid = source_oid(entry.oid)
         since = first_lsn(self.loads, oid)
-        if since is not None and self.lsn < since:
+        if since is not None and self.found.lsn < since:
             reason = f"it begins with rows that were loaded as of LSN {format_lsn(since)}: it can be read from there on"
             return None, reason
-        names, at = ("start_lsn", "end_lsn"), f"{self.lsn}"
+        names, at = ("start_lsn", "end_lsn"), f"{self.found.lsn}"
         if self.time is not None:
             names, at = ("start_at", "end_at"), _timestamp(self.time)
         start, end = (quote(HISTORY_COLUMNS[name]) for name in names)
         rescued = metadata_of(self.configured, output_of(entry.oid)).rescued_data
-        listed = ", ".join(map(quote, [*_columns(entry), *filter(None, [rescued])]))
-        own = _own(entry)
-        sql = f"SELECT {listed} FROM {source} WHERE {own}{start} <= {at} AND ({end} IS NULL OR {end} > {at})"
+        listed = ", ".join(map(quote, [*(one.name for one in entry.shape.present), *filter(None, [rescued])]))
+        sql = f"SELECT {listed} FROM {source} WHERE {start} <= {at} AND ({end} IS NULL OR {end} > {at})"
         for _, load in self.loads:
-            if oid in load.oids and load.after < self.lsn < load.at_lsn:
-                after = format_lsn(max(load.after, 0))
-                return (
-                    sql,
-                    f"its rows were loaded as of LSN {format_lsn(load.at_lsn)}; before it they are as of {after}",
-                )
+            if oid in load.oids and load.after < self.found.lsn < load.at_lsn:
+                loaded, before = format_lsn(load.at_lsn), format_lsn(max(load.after, 0))
+                return sql, f"its rows were loaded as of LSN {loaded}; before it they are as of {before}"
         return sql, ""
 
     def _change_log(self, entry: MirrorEntry, source: str) -> _Way:
         assert self.state.resume is not None
-        oid = source_oid(entry.oid)
-        own = relation_of(entry.oid)
+        oid, own = source_oid(entry.oid), relation_of(entry.oid)
         is_newest = all(relation_of(one.oid) <= own for one in self.state.tables if source_oid(one.oid) == oid)
         relation = next((one for one in self.state.resume.relations if one.oid == oid and is_newest), None)
         if first_lsn(self.loads, oid) is not None:
@@ -359,43 +341,41 @@ class _Asked:
         schema, table = relation.namespace or "pg_catalog", relation.name
         given = dict(entry.names)
         key = [given.get(one, one) for one in key_columns(relation, self.configured.keys_of(schema, table))]
-        is_counted = not key and relation.replica_identity == "f"
-        sql = _Folding(entry, key, self.configured, self.lsn, source)
-        query = sql.keyed() if key else sql.counted() if is_counted else sql.added()
-        others = {output_of(one.oid) for one in self.state.tables if relation_of(one.oid) == own}
-        if not any(output.is_whole for output in others):
-            return query, "there is no mirror or history of it, which would notice rows from before the captures"
+        sql = _Folding(entry, key, self.configured, self.found.lsn, source)
+        query, unexplained = sql.keyed() if key else sql.counted() if relation.replica_identity == "f" else sql.added()
+        if not self.spark.sql(unexplained).isEmpty():
+            return (
+                query,
+                "a change does not fit what its log has before it: rows from before the captures may be missing",
+            )
         if not self.spark.sql(sql.doubtful()).isEmpty():
             return query, "a value that its column cannot hold, or that was not sent with a new key, is NULL"
         return query, ""
 
 
-def _columns(entry: MirrorEntry) -> list[str]:
-    return [column.name for column in entry.shape.present]
-
-
-def _own(entry: MirrorEntry) -> str:
-    """Write what stands in front of a condition: of a table that several sources write to, only the source's rows."""
-    return "" if entry.share is None else f"{is_own(entry.share)} AND "
-
-
 class _Folding:
-    """Write the query that folds a change log to the rows as of an LSN."""
+    """Write the query that folds a change log to the rows as of an LSN, and one that finds changes unlike the others.
+
+    A change log has all rows from the table's beginning on, or from the last truncate, only if each change fits what
+    stands before it: none is for a row that was never added.  Later changes show this, too, so they are looked at.
+    """
 
     def __init__(self, entry: MirrorEntry, key: Sequence[str], configured: Settings, lsn: int, source: str) -> None:
         names = metadata_of(configured, output_of(entry.oid))
-        self._columns, self._key = _columns(entry), key
+        self._columns, self._key = [column.name for column in entry.shape.present], key
         self._op, self._before = quote(LOG_COLUMNS["op"]), quote(LOG_COLUMNS["before"])
         self._unchanged = quote(LOG_COLUMNS["unchanged"])
         self._rescued = names.rescued_data
         same = " AND ".join(f"{self._before}.{quote(name)} <=> {quote(name)}" for name in key) or "true"
         self._moves = f"{self._op} = 'u' AND {self._before} IS NOT NULL AND NOT ({same})"
-        at = f"struct({quote(names.commit_lsn or '')} AS lsn, {quote(LOG_COLUMNS['ordinal'])} AS ordinal)"
-        self._live = (
-            f"log AS (SELECT *, {at} AS walreplay_at FROM {source} "
-            f"WHERE {_own(entry)}{quote(names.commit_lsn or '')} <= {lsn}), "
+        commit = quote(names.commit_lsn or "")
+        self._live, self._all = (
+            f"log AS (SELECT *, struct({commit} AS lsn, {quote(LOG_COLUMNS['ordinal'])} AS ordinal) AS walreplay_at "
+            f"FROM {source} WHERE {rows}), "
             f"live AS (SELECT * FROM log WHERE {self._op} <> 't' AND walreplay_at > coalesce((SELECT "
-            f"max(walreplay_at) FROM log WHERE {self._op} = 't'), struct(-1L AS lsn, -1L AS ordinal)))"
+            f"max(walreplay_at) FROM log WHERE {self._op} = 't' AND {commit} <= {lsn}), "
+            "struct(-1L AS lsn, -1L AS ordinal)))"
+            for rows in (f"{commit} <= {lsn}", "true")
         )
 
     def doubtful(self) -> str:
@@ -407,22 +387,30 @@ class _Folding:
     def _listed(self, prefix: str = "") -> str:
         return ", ".join(f"{prefix}{quote(name)}" for name in self._columns)
 
-    def added(self) -> str:
+    def added(self) -> tuple[str, str]:
         """Of a table whose rows nothing tells apart."""
-        return f"WITH {self._live} SELECT {self._listed()} FROM live WHERE {self._op} = 'c'"
+        of_live = f"SELECT {self._listed()} FROM live WHERE {self._op}"
+        return f"WITH {self._live} {of_live} = 'c'", f"WITH {self._all} {of_live} <> 'c'"
 
-    def counted(self) -> str:
+    def counted(self) -> tuple[str, str]:
         """Of a table whose equal rows are counted."""
-        listed, olds = self._listed(), self._listed(f"{self._before}.")
+        listed, at = self._listed(), "walreplay_at"
+        images = (
+            f"images AS (SELECT {at}, {listed}, 1 AS walreplay_n FROM live WHERE {self._op} IN ('c', 'u') UNION ALL "
+            f"SELECT {at}, {self._listed(f'{self._before}.')}, -1 FROM live WHERE {self._op} IN ('u', 'd'))"
+        )
+        over = f"OVER (PARTITION BY {listed} ORDER BY {at}, walreplay_n)"
         return (
-            f"WITH {self._live}, images AS (SELECT {listed}, 1 AS walreplay_n FROM live WHERE {self._op} IN ('c', 'u') "
-            f"UNION ALL SELECT {olds}, -1 FROM live WHERE {self._op} IN ('u', 'd')), "
+            f"WITH {self._live}, {images}, "
             f"counted AS (SELECT {listed}, sum(walreplay_n) AS walreplay_n FROM images GROUP BY {listed}) "
             f"SELECT {listed} FROM (SELECT {listed}, explode(sequence(1, CAST(walreplay_n AS INT))) FROM counted "
             "WHERE walreplay_n > 0)"
+        ), (
+            f"WITH {self._all}, {images} SELECT 1 FROM (SELECT sum(walreplay_n) {over} AS walreplay_left FROM images) "
+            "WHERE walreplay_left < 0"
         )
 
-    def keyed(self) -> str:
+    def keyed(self) -> tuple[str, str]:
         """Of a table with a key, which may change."""
         keys = ", ".join(map(quote, self._key))
         olds = ", ".join(
@@ -436,11 +424,18 @@ class _Folding:
             f"struct({quote(name)} AS v)), true) {over}.v AS {quote(name)}"
             for name in self._columns
         )
+        # A row that takes another key ends that of its old one.
+        changes = (
+            f"changes AS (SELECT walreplay_at, 1 AS walreplay_new, IF({self._moves}, 'c', {self._op}) AS walreplay_op, "
+            f"{self._unchanged}, {self._listed()} FROM live UNION ALL SELECT walreplay_at, 0, 'd', array(), {olds} "
+            f"FROM live WHERE {self._moves})"
+        )
         return (
-            f"WITH {self._live}, changes AS (SELECT walreplay_at, 1 AS walreplay_new, {self._op}, {self._unchanged}, "
-            f"{self._listed()} FROM live UNION ALL SELECT walreplay_at, 0, 'd', array(), {olds} FROM live "
-            f"WHERE {self._moves}) "
-            f"SELECT {self._listed()} FROM (SELECT {self._op}, {values}, row_number() OVER (PARTITION BY {keys} "
+            f"WITH {self._live}, {changes} "
+            f"SELECT {self._listed()} FROM (SELECT walreplay_op, {values}, row_number() OVER (PARTITION BY {keys} "
             f"ORDER BY walreplay_at DESC, walreplay_new DESC) AS walreplay_nth FROM changes) "
-            f"WHERE walreplay_nth = 1 AND {self._op} <> 'd'"
+            "WHERE walreplay_nth = 1 AND walreplay_op <> 'd'"
+        ), (
+            f"WITH {self._all}, {changes} SELECT 1 FROM (SELECT walreplay_op, lag(walreplay_op, 1, 'd') {over} AS "
+            "walreplay_last FROM changes) WHERE (walreplay_op = 'c') <> (walreplay_last = 'd')"
         )

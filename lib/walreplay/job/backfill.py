@@ -23,7 +23,7 @@ from walreplay.delta import statements as delta
 from walreplay.delta.target import Target, catalog_errors, ledger_errors
 from walreplay.errors import ConfigError, TargetError
 from walreplay.job.apply import Found, Idle, Job, run_job
-from walreplay.job.as_of import first_lsn_of, until_of
+from walreplay.job.as_of import lsn_of, until_of
 from walreplay.job.context import RunContext
 from walreplay.job.execution import Applying, Work, added_up, buckets_of, tasks_of
 from walreplay.job.rebuild import rebuild
@@ -315,7 +315,8 @@ def _call(
     from_lsn: str | int | None,
 ) -> _Call:
     """Read what is asked for, and look at what is there."""
-    settings, until, first = make_settings(config), until_of(until_lsn, until_time), first_lsn_of(from_lsn)
+    settings, until = make_settings(config), until_of(until_lsn, until_time)
+    first = None if from_lsn is None else lsn_of(from_lsn, "--from-lsn")
     named = outputs_named(outputs)
     if named is not None:
         settings = settings.with_outputs(named)

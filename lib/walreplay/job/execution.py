@@ -42,7 +42,7 @@ from walreplay.session.session import local_cores
 from walreplay.spark.staging import Staged, Staging
 from walreplay.spark.workers.decode import DecodeTask
 from walreplay.stream.plan import Deferred, Plan
-from walreplay.table.certainty import merged
+from walreplay.table.certainty import merged, over_gap
 from walreplay.table.placement import Move, Placement, check_followed, is_in_doubt, warnings_of
 from walreplay.table.plan import Period, RunPlan, plan_tables
 from walreplay.table.registry import ALWAYS, Doubt, MirrorEntry, left_at, made_again
@@ -542,12 +542,8 @@ class Applying:
             left = {**prepared.copied, **{one.oid: one.version for one in reports if one.oid is not None}}
             entries, gap = left_at(tables.entries, left, plan.id), plan.resume.gap
             if gap is not None:
-                place = f"not noticed, up to LSN {format_lsn(plan.upto_lsn)}"
-                doubt = Doubt(plan.after_lsn + 1, None, "a run has gone on over a gap in the captures")
-                entries = [
-                    replace(entry, gap=gap or entry.gap or place, doubts=merged(*entry.doubts, doubt))
-                    for entry in entries
-                ]
+                doubt = Doubt(plan.after_lsn + 1, None, gap or f"not noticed, up to LSN {format_lsn(plan.upto_lsn)}")
+                entries = [entry if entry.gap and not gap else over_gap(entry, doubt) for entry in entries]
             entries = [
                 replace(one, doubts=merged(*one.doubts, *_by_others(one.oid, plan))) if one.oid in run.changed else one
                 for one in entries

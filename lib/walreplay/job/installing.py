@@ -21,8 +21,8 @@ from walreplay.session import steps
 from walreplay.session.failures import spark_errors
 from walreplay.session.isolation import session_with
 from walreplay.session.reach import local_folder
-from walreplay.table.certainty import ended, merged
-from walreplay.table.registry import MirrorEntry, left_at
+from walreplay.table.certainty import anew
+from walreplay.table.registry import left_at
 from walreplay.table.table_run import step_of
 from walreplay.writing.move import Replacing, file_system, replace_rows
 
@@ -160,17 +160,11 @@ class Installing:
         versions: Mapping[int, int | None] = {one.oid: one.version for one in reports if one.oid is not None}
         with context.recording():
             # A table whose new rows are gone is still the one that it was.
-            entries = {entry.oid: entry for entry in state.tables} | {
-                one.entry.oid: _doubted(state, one.entry) for one in rebuild.tables if one.entry.oid in versions
-            }
+            entries = {entry.oid: entry for entry in state.tables}
+            for made in (one.entry for one in rebuild.tables if one.entry.oid in versions):
+                doubts = entries[made.oid].doubts if made.oid in entries else ()
+                entries[made.oid] = replace(made, doubts=anew(doubts, made.doubts, state.reached[0], state.run))
             left = left_at(tuple(entries.values()), versions, rebuild.id)
             state = context.ledger.record(state, report, left, resumed=resumed)
         steps.reached("run recorded")
         return state, report
-
-
-def _doubted(state: State, entry: MirrorEntry) -> MirrorEntry:
-    """Return an entry with the doubts that versions from before the rebuild are still in."""
-    before = next((one.doubts for one in state.tables if one.oid == entry.oid), ())
-    before = tuple(replace(one, lasting=False) for one in before)
-    return replace(entry, doubts=merged(*ended(before, max(state.reached[0], 0), state.run), *entry.doubts))

@@ -47,6 +47,7 @@ from walreplay.session.failures import spark_errors
 from walreplay.session.isolation import session_with
 from walreplay.spark.base_rows import BaseSource, FilesOfBase
 from walreplay.spark.captures import root_of
+from walreplay.table.certainty import anew
 from walreplay.table.registry import MirrorEntry
 from walreplay.table.table_run import run_of
 
@@ -577,9 +578,14 @@ class Rebuilding:
             for (source, entry), one in zip(entries, found, strict=True)
             if one.why
         ]
-        # What is as it was made without a gap has no rows that a gap has kept.
-        whole = {entry.oid for entry in right if entry.gap is None}
-        tables = tuple(replace(entry, gap=None) if entry.oid in whole else entry for entry in state.tables)
+        # What is as it was made has no doubts but those of its making; only its versions from before now keep theirs.
+        whole = {entry.oid: entry.doubts for entry in right}
+        tables = tuple(
+            replace(entry, doubts=anew(entry.doubts, whole[entry.oid], state.reached[0], state.run + 1))
+            if entry.oid in whole
+            else entry
+            for entry in state.tables
+        )
         if not wrong:
             if tables != state.tables:
                 self.context.ledger.write(replace(state, tables=tables))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from pyspark.errors import AnalysisException
@@ -30,8 +31,6 @@ from walreplay.writing.by_files import choose_writer
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
-
-    from walreplay.stream import plan
 
 
 _RUNS_SHOWN: Final = 20
@@ -167,8 +166,12 @@ def status(spark: SparkSession, target: str | os.PathLike[str], source: str | No
     if state.phase in (PLANNED, LOADING, REBUILDING):
         runs = [run for run in runs if run.run != state.run]
         runs.append(RunStatus(state.run, state.phase, state.started_at, None, None, state.files, None, None, None))
-    applied, applied_ts = _applied(state, runs)
-    return TargetStatus(place.text, applied, applied_ts, running, tuple(runs), _open_transactions(state))
+    lsn, commit_time = state.reached
+    applied = None if lsn < 0 else lsn
+    if state.resume is None and runs:
+        applied = runs[-1].applied_lsn
+    applied_ts = None if lsn < 0 else to_datetime(commit_time)
+    return TargetStatus(place.text, applied, applied_ts, running, tuple(runs), tuple(_open_transactions(state)))
 
 
 def versions_at(spark: SparkSession, target: str | os.PathLike[str], run: int, source: str | None = None) -> Cut:
@@ -192,26 +195,22 @@ def versions_at(spark: SparkSession, target: str | os.PathLike[str], run: int, s
         runs = delta.read(own, table)
         found = told(runs).where(runs.run == run).select("applied_lsn", "applied_commit_ts").collect()
         if not found:
-            there = [row.run for row in told(runs).select("run").orderBy("run").collect()]
-            raise TargetError(
-                f"there is no run {run} that has ended", path=place.text, remedy=f"There are: {spans(there)}"
-            )
+            there = spans(row.run for row in told(runs).select("run").orderBy("run").collect())
+            raise TargetError(f"there is no run {run} that has ended", path=place.text, remedy=f"There are: {there}")
         rows = runs.where(runs.run <= run).selectExpr("run", "inline(tables)")
         # A table that the run did not write to has the version of an earlier run.
         newest = rows.groupBy("oid").agg(
-            F.max(F.struct("run", "name", "location", "set_aside")).alias("last"),
-            F.max(
-                F.when(F.col("version").isNotNull(), F.struct("run", "version", "plan", "kept", "delete_mark"))
-            ).alias("at"),
+            F.expr("max_by(struct(name, location, set_aside), run) AS last"),
+            F.expr(
+                "max_by(struct(run, version, plan, kept, delete_mark), run) FILTER (WHERE version IS NOT NULL) AS at"
+            ),
         )
-        held = newest.where("at IS NOT NULL AND NOT last.set_aside").selectExpr(
-            "oid", "last.name", "last.location", "at.run", "at.version", "at.plan", "at.kept", "at.delete_mark"
-        )
+        held = newest.where("at IS NOT NULL AND NOT last.set_aside").select("oid", "last.*", "at.*")
         state = Ledger(own, place, choose_writer(own, place), loads=True).read()
         loads, (row,) = loads_of(runs, state), found
-        cut = _Cutting(own, place, run, row.applied_lsn, state, loads)
+        version_of = partial(_version_of, own, place, state, loads, run, row.applied_lsn)
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            tables = tuple(pool.map(cut.version_of, held.orderBy("name").collect()))
+            tables = tuple(pool.map(version_of, held.orderBy("name").collect()))
     return Cut(place.text, run, row.applied_lsn, _utc(row.applied_commit_ts), tables)
 
 
@@ -219,41 +218,37 @@ _AT_ONCE: Final = 8
 """So many tables' logs are read at the same time."""
 
 
-@dataclass(frozen=True)
-class _Cutting:
-    """What the tables' versions after a run are proved by."""
-
-    spark: SparkSession
-    target: Target
-    run: int
-    applied_lsn: int | None
-    state: State | None
-    loads: Sequence[tuple[int, Load]]
-
-    def version_of(self, row: Row) -> TableVersion:
-        """Return a table's version, if it proves to be the one of the run that has noted it."""
-        entries = () if self.state is None else self.state.tables
-        entry = next((one for one in entries if one.oid == row.oid), None)
-        # A table may have moved since.
-        location = row.location if entry is None else entry.table.text
-        table = table_at(self.target, location)
-        output, lsn = output_of(row.oid), -1 if self.applied_lsn is None else self.applied_lsn
-        # What is not whole has no loaded rows, whenever they came.
-        note = unreadable(self.loads, source_oid(row.oid), self.run, self.applied_lsn) if output.is_whole else ""
-        version = None
-        if not note and self.state is not None:
-            version, note = proved(self.spark, table, row.version, self.state.ledger, row.plan, row.oid)
-        if version is None:
-            return TableVersion(row.name, location, row.version, None, note, False, row.oid)
-        conditions = [is_own(entry.share)] if entry is not None and entry.share is not None else []
-        columns = "*"
-        if output.rows is RowKind.CURRENT:
-            conditions += [f"NOT {quote(row.delete_mark)}"] if row.delete_mark else []
-            columns += f" EXCEPT ({', '.join(map(quote, row.kept))})" if row.kept else ""
-        where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
-        doubts = [] if entry is None else [one.text for one in entry.doubts if one.covers(lsn, row.run)]
-        sql = f"SELECT {columns} FROM {table.sql} VERSION AS OF {version}{where}"
-        return TableVersion(row.name, location, version, sql, "; ".join(doubts), not doubts, row.oid)
+def _version_of(
+    spark: SparkSession,
+    target: Target,
+    state: State | None,
+    loads: Sequence[tuple[int, Load]],
+    run: int,
+    applied_lsn: int | None,
+    row: Row,
+) -> TableVersion:
+    """Return a table's version after a run, if it proves to be the one of the run that has noted it."""
+    entry = next((one for one in (() if state is None else state.tables) if one.oid == row.oid), None)
+    # A table may have moved since.
+    location = row.location if entry is None else entry.table.text
+    table = table_at(target, location)
+    output, lsn = output_of(row.oid), -1 if applied_lsn is None else applied_lsn
+    # What is not whole has no loaded rows, whenever they came.
+    note = unreadable(loads, source_oid(row.oid), run, applied_lsn) if output.is_whole else ""
+    version = None
+    if not note and state is not None:
+        version, note = proved(spark, table, row.version, state.ledger, row.plan, row.oid)
+    if version is None:
+        return TableVersion(row.name, location, row.version, None, note, False, row.oid)
+    conditions = [is_own(entry.share)] if entry is not None and entry.share is not None else []
+    columns = "*"
+    if output.rows is RowKind.CURRENT:
+        conditions += [f"NOT {quote(row.delete_mark)}"] if row.delete_mark else []
+        columns += f" EXCEPT ({', '.join(map(quote, row.kept))})" if row.kept else ""
+    where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+    doubts = [] if entry is None else [one.text for one in entry.doubts if one.covers(lsn, row.run)]
+    sql = f"SELECT {columns} FROM {table.sql} VERSION AS OF {version}{where}"
+    return TableVersion(row.name, location, version, sql, "; ".join(doubts), not doubts, row.oid)
 
 
 def table_at(target: Target, location: str) -> TableName:
@@ -294,15 +289,8 @@ def nothing_applied(target: Target, running: RunAtWork | None = None) -> Nothing
 def _run_at_work(state: State | None, holder: Holder | None) -> RunAtWork | None:
     if holder is None:
         return None
-    return RunAtWork(
-        run=at_work(state),
-        user=holder.user,
-        host=holder.host,
-        pid=holder.pid,
-        since=holder.since,
-        beat=holder.beat,
-        alive=why_dead(holder, datetime.now(timezone.utc)) is None,
-    )
+    alive = why_dead(holder, datetime.now(timezone.utc)) is None
+    return RunAtWork(at_work(state), holder.user, holder.host, holder.pid, holder.since, holder.beat, alive)
 
 
 def _newest_runs(spark: SparkSession, target: Target, last: int) -> list[RunStatus]:
@@ -316,52 +304,20 @@ def _newest_runs(spark: SparkSession, target: Target, last: int) -> list[RunStat
         if not delta.exists(spark, table):
             return []
         runs = told(delta.read(spark, table)).where(F.col("run") <= last)
-        newest = runs.orderBy("run", ascending=False).limit(_RUNS_SHOWN).collect()
-    return [
-        RunStatus(
-            run=row.run,
-            state=APPLIED,
-            started_at=row.started_at.astimezone(timezone.utc),
-            finished_at=_utc(row.finished_at),
-            applied_lsn=row.applied_lsn,
-            files=row.files,
-            transactions=row.transactions,
-            changes=row.changes,
-            tables=len(row.tables),
-            writer=row.asDict().get("writer"),
+        columns = ("run", "started_at", "finished_at", "applied_lsn", "files", "transactions", "changes", "writer")
+        shown = runs.select(*(one for one in columns if one in runs.columns), F.size("tables").alias("tables"))
+        newest = [row.asDict() for row in shown.orderBy("run", ascending=False).limit(_RUNS_SHOWN).collect()]
+    times = ("started_at", "finished_at")
+    return [RunStatus(state=APPLIED, **row | {one: _utc(row[one]) for one in times}) for row in reversed(newest)]
+
+
+def _open_transactions(state: State) -> Iterator[PendingTransaction]:
+    for one in () if state.resume is None else state.resume.open_transactions:
+        since = None if one.since is None else to_datetime(one.since)
+        age = None if since is None else datetime.now(timezone.utc) - since
+        yield PendingTransaction(
+            one.kind, one.xid, one.gid, one.lsn, one.path, one.offset, since, age, one.bytes, one.segments
         )
-        for row in reversed(newest)
-    ]
-
-
-def _applied(state: State, runs: Sequence[RunStatus]) -> tuple[int | None, datetime | None]:
-    if state.resume is None:
-        return (runs[-1].applied_lsn if runs else None), None
-    lsn, commit_time = state.reached
-    return (lsn, to_datetime(commit_time)) if lsn >= 0 else (None, None)
-
-
-def _open_transactions(state: State) -> tuple[PendingTransaction, ...]:
-    if state.resume is None:
-        return ()
-    now = datetime.now(timezone.utc)
-
-    def describe(item: plan.OpenTransaction) -> PendingTransaction:
-        since = None if item.since is None else to_datetime(item.since)
-        return PendingTransaction(
-            kind=item.kind,
-            xid=item.xid,
-            gid=item.gid,
-            lsn=item.lsn,
-            began_at_file=item.path,
-            offset=item.offset,
-            since=since,
-            age=None if since is None else now - since,
-            bytes=item.bytes,
-            segments=item.segments,
-        )
-
-    return tuple(describe(item) for item in state.resume.open_transactions)
 
 
 def _utc(moment: datetime | None) -> datetime | None:
@@ -374,10 +330,10 @@ def spans(numbers: Iterable[int]) -> str:
     >>> spans([1, 2, 3, 5])
     '1 to 3, 5'
     """
-    found: list[tuple[int, int]] = []
+    found: list[list[int]] = []
     for number in numbers:
-        if found and found[-1][1] == number - 1:
-            found[-1] = (found[-1][0], number)
+        if found and found[-1][-1] == number - 1:
+            found[-1][1:] = [number]
         else:
-            found.append((number, number))
-    return ", ".join(str(first) if first == last else f"{first} to {last}" for first, last in found)
+            found.append([number])
+    return ", ".join(" to ".join(map(str, span)) for span in found)

@@ -6,14 +6,14 @@ Whoever asks what a table held at an LSN gets "exact" only where no doubt covers
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from walreplay.names import RowKind, output_of, relation_of, source_oid
 from walreplay.protocol.messages import Relation
 from walreplay.report import TableReport
-from walreplay.table.registry import ALWAYS, Doubt, Doubts, MirrorEntry
+from walreplay.table.registry import ALWAYS, GAP, Doubt, Doubts, MirrorEntry
 
 
 def merged(*doubts: Doubt) -> Doubts:
@@ -33,6 +33,19 @@ def ended(doubts: Iterable[Doubt], lsn: int, run: int = 0) -> Doubts:
         for one in doubts
         if one.lasting or one.first <= lsn
     )
+
+
+def anew(before: Doubts, made: Doubts, lsn: int, run: int) -> Doubts:
+    """Return the doubts of a table that is as it was made again: those of its making, and those of older versions."""
+    return merged(*ended((replace(one, lasting=False) for one in before), max(lsn, 0), run), *made)
+
+
+def over_gap(entry: MirrorEntry, gap: Doubt) -> MirrorEntry:
+    """Return an entry behind a run that has gone on over a gap; only the newest gap that lasts is named."""
+    older = [one for one in entry.doubts if one.text.startswith(GAP) and one.last is None]
+    first = min([gap.first, *(one.first for one in older)])
+    others = (one for one in entry.doubts if one not in older)
+    return replace(entry, doubts=merged(*others, replace(gap, first=first, text=GAP + gap.text)))
 
 
 _MISSING: Final = (
@@ -66,26 +79,25 @@ class Ending:
         ]
 
     def _doubted(self, known: MirrorEntry | None, entry: MirrorEntry) -> MirrorEntry:
-        source, doubts = source_oid(entry.oid), list(entry.doubts)
+        source, doubts, output = source_oid(entry.oid), list(entry.doubts), output_of(entry.oid)
         loaded = self.loaded.get(source)
         if loaded is not None:
             doubts = list(ended(doubts, loaded))
         counted = [
             one for one in self.reports if one.oid is not None and relation_of(one.oid) == relation_of(entry.oid)
         ]
-        if any(one.without_base or one.deletes_without_row for one in counted):
+        # A change log shows by itself what it lacks.
+        if output.is_whole and any(one.without_base or one.deletes_without_row for one in counted):
             doubts.append(Doubt(ALWAYS, None, _MISSING))
         if any(one.unknown for one in counted):
             doubts.append(Doubt(self.since + 1, None, _UNKNOWN))
         if entry.paused and not (known is not None and known.paused):
             doubts.append(Doubt(self.since + 1, None, _OFF))
-        identities = {_identity(one) for one in self.relations if one.oid == source}
-        identities |= {entry.identity, known.identity if known else ""} - {""}
-        if len(identities) > 1 and output_of(entry.oid).rows is RowKind.CHANGE:
+        sent = [_identity(one) for one in self.relations if one.oid == source]
+        identities = list(filter(None, [entry.identity, known.identity if known else "", *sent]))
+        if len(set(identities)) > 1 and output.rows is RowKind.CHANGE:
             doubts.append(Doubt(ALWAYS, None, _IDENTITY, lasting=True))
-        last = [_identity(one) for one in self.relations if one.oid == source]
-        identity = last[-1] if last else known.identity if known else entry.identity
-        return replace(entry, doubts=merged(*doubts), identity=identity)
+        return replace(entry, doubts=merged(*doubts), identity=identities[-1] if identities else "")
 
     def _called(
         self, entry: MirrorEntry, before: Sequence[MirrorEntry], after: Sequence[MirrorEntry]
@@ -93,19 +105,15 @@ class Ending:
         """Return a relation's names, with the LSNs between which each was taken; an empty one: it has none."""
         name = "" if entry.set_aside else entry.source_name
         source, own = source_oid(entry.oid), relation_of(entry.oid)
-        of_source = (one.called for one in before if relation_of(one.oid) == own and one.called)
-        called = next(of_source, entry.called)
+        called = next((one.called for one in before if relation_of(one.oid) == own and one.called), entry.called)
         names = {one.qualified_name for one in self.relations if one.oid == source}
-        if called and called[-1][2] == name and names <= {name}:
-            return called
         others = (one.source_name for one in (*before, *after) if relation_of(one.oid) != own)
         had = {one.called[-1][2] for one in before if one.called and relation_of(one.oid) != own}
         if not called and entry.source_name not in {*others, *had} and names <= {entry.source_name}:
             called = ((ALWAYS, ALWAYS, entry.source_name),)
-        upto = max(self.upto, self.loaded.get(source, ALWAYS))
         if called and called[-1][2] == name and names <= {name}:
             return called
-        return (*called, (self.since, upto, name))
+        return (*called, (self.since, max(self.upto, self.loaded.get(source, ALWAYS)), name))
 
 
 def _identity(relation: Relation) -> str:
@@ -123,9 +131,3 @@ def name_at(entry: MirrorEntry, lsn: int) -> tuple[str, str]:
             doubt = "its name, or what has it, changed in the run that has applied this LSN"
             name = name or taken
     return name, doubt
-
-
-def are_altered(changed: Collection[str], upto: int) -> Doubts:
-    """Return the doubt that changed columns are for what was before; none if none has changed."""
-    names = ", ".join(dict.fromkeys(changed))
-    return (Doubt(ALWAYS, upto, f"changed since: columns {names}"),) if names else ()

@@ -25,7 +25,7 @@ from walreplay.fold.events import Identity, Mode
 from walreplay.lsn import format_lsn
 from walreplay.names import RowKind, output_of, relation_of, source_oid
 from walreplay.spark.staging import Staged
-from walreplay.table.certainty import are_altered, ended, merged
+from walreplay.table.certainty import ended, merged
 from walreplay.table.column_checks import (
     check_clustering,
     check_marks,
@@ -130,8 +130,7 @@ class TablePlan:
         entry = MirrorEntry(self.oid, self.name, self.table, self.epochs[-1].shape, self.set_aside, self.names)
         # A relation that was made anew has none of the rows that were loaded.
         if self.before is not None and self.before.oid == self.oid:
-            gap = None if self.truncated else self.before.gap
-            entry = replace(entry, base_lsn=self.before.base_lsn, gap=gap)
+            entry = replace(entry, base_lsn=self.before.base_lsn)
         entry = replace(entry, layout=self.layout, comment=self.comment, share=self.metadata.share)
         called = () if self.before is None else self.before.called
         return replace(entry, doubts=self.uncertain, called=called)
@@ -268,7 +267,9 @@ def _uncertain(plan: TablePlan, period: Period, settings: Settings, *, is_late: 
         yield Doubt(first, None, "it goes on with the rows of another table that had its name (on_recreate: keep)")
     if output.rows is not RowKind.CURRENT:
         # A mirror's version has the columns of its time.
-        yield from are_altered([one.column for epoch in plan.epochs for one in epoch.evolution.changes], period.upto)
+        changed = dict.fromkeys(one.column for epoch in plan.epochs for one in epoch.evolution.changes)
+        if changed:
+            yield Doubt(ALWAYS, period.upto, f"changed since: columns {', '.join(changed)}")
     shape, watched = plan.epochs[-1].shape, plan.epochs[-1].watched
     if output.rows is RowKind.VERSION and watched is not None:
         untracked = [one.name for n, one in enumerate(shape.columns) if n not in watched and not one.dropped]

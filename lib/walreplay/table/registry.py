@@ -22,6 +22,9 @@ from walreplay.types.base import ColumnType, type_from_dict, type_to_dict
 ALWAYS: Final = -1
 """The LSN of what holds from the beginning on."""
 
+GAP: Final = "a run has gone on over a gap: "
+"""The doubt that such a run leaves begins so."""
+
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
@@ -67,8 +70,6 @@ class MirrorEntry:
         base_lsn: the table was loaded with the rows that the source had at this LSN: a transaction whose commit LSN is
             lower is among them.  None if it was not loaded.
         share: the part of the table that is the source's; None if all of it is.
-        gap: what is known of a gap that a run has gone on over, so that the table may have rows that the source has no
-            more.  None for no gap, and where all rows have come behind it.
         called: the names that the relation has had, each with the LSNs between which it was taken; empty for none.
         doubts: why it may differ from its source, and at which LSNs.
         identity: what identified the source's rows when it was used last.
@@ -87,10 +88,18 @@ class MirrorEntry:
     paused: bool = False
     base_lsn: int | None = None
     share: Share | None = None
-    gap: str | None = None
     called: tuple[tuple[int, int, str], ...] = ()
     doubts: Doubts = ()
     identity: str = ""
+
+    @property
+    def gap(self) -> str | None:
+        """What is known of a gap that a run has gone on over, so that the table may have rows that the source has not.
+
+        None for no gap, and where all rows have come behind it.
+        """
+        gaps = [one.text.removeprefix(GAP) for one in self.doubts if one.text.startswith(GAP) and one.last is None]
+        return gaps[-1] if gaps else None
 
     @property
     def rows_at(self) -> int:
