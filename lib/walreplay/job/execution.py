@@ -219,19 +219,15 @@ def _log(report: TableReport, number: int) -> None:
 def moved(tables: RunPlan) -> list[TableReport]:
     """Report the tables that the run did not write to, but moved or set aside."""
     placement = tables.placement
-    told: list[tuple[MirrorEntry, Action]] = [(entry, "set aside") for entry in placement.aside]
-    told += [(entry, "unchanged") for entry in placement.renamed]
-    return [
-        TableReport(
-            entry.name,
-            entry.table.text,
-            action,
-            oid=entry.oid,
-            set_aside=entry.set_aside,
-            notes=placement.notes.get(entry.oid, ()),
-        )
-        for entry, action in told
-    ]
+    actions: dict[Action, Sequence[MirrorEntry]] = {"set aside": placement.aside, "unchanged": placement.renamed}
+    reports = []
+    for action, entries in actions.items():
+        for entry in entries:
+            place, notes = entry.table.text, placement.notes.get(entry.oid, ())
+            reports.append(
+                TableReport(entry.name, place, action, oid=entry.oid, set_aside=entry.set_aside, notes=notes)
+            )
+    return reports
 
 
 def timed(report: RunReport, began: float, stages: Mapping[str, float]) -> RunReport:
@@ -419,7 +415,8 @@ class Applying:
             self.run.warnings.extend(history.check_copies())
             plan = _without_ended(plan, history)
         axis = _axis(plan, self.staging)
-        plan = replace(plan, resume=replace(plan.resume, top_time=_since_2000(axis.end)))
+        top = None if axis.end == NO_TIME else axis.end - POSTGRES_EPOCH_UNIX_MICROS
+        plan = replace(plan, resume=replace(plan.resume, top_time=top))
         return Decoded(plan, catalogue, staged, truncates, history, axis)
 
     def _truncates(self, plan: Plan) -> dict[int, tuple[int, int]]:
@@ -636,10 +633,6 @@ def _axis(plan: Plan, staging: Staging) -> Axis:
     before = NO_TIME if plan.top_time is None else plan.top_time + POSTGRES_EPOCH_UNIX_MICROS
     decided = ((one.commit_lsn, one.commit_time + POSTGRES_EPOCH_UNIX_MICROS) for one in plan.decided)
     return Axis.of(before, staging.tops if staging.decoded else (), decided)
-
-
-def _since_2000(time: int) -> int | None:
-    return None if time == NO_TIME else time - POSTGRES_EPOCH_UNIX_MICROS
 
 
 def _without_ended(plan: Plan, history: History) -> Plan:

@@ -17,7 +17,6 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -203,9 +202,8 @@ class MakingBeside:
         return made, report
 
     def _context(self) -> RunContext:
-        return RunContext.of(
-            self.context.spark, self.side.target, self.side.settings, self.context.progress, loads=True
-        )
+        spark, progress = self.context.spark, self.context.progress
+        return RunContext.of(spark, self.side.target, self.side.settings, progress, loads=True)
 
     def _look(self) -> State | None:
         return self._context().ledger.read()
@@ -359,14 +357,17 @@ class Rebuilding:
             if finished is not None and self._side(state).name == finished[0]:
                 return finished[1]
         side = self._side(state)
-        made, report = self._beside(side).make(_checked(state))
+        assert state is not None
+        made, report = self._beside(side).make(state)
         steps.reached("made beside")
         locked = self.context.lock()
         if locked is not state:
             # Another run has come to its end since; what it has applied comes to the side target too.
-            state, side = locked, self._side(locked)
-            made, report = self._beside(side).make(_checked(state))
-        return self._put_in_place(_checked(state), side, made.tables, report)
+            side = self._side(locked)
+            assert locked is not None
+            state = locked
+            made, report = self._beside(side).make(state)
+        return self._put_in_place(state, side, made.tables, report)
 
     def _beside(self, side: Side) -> MakingBeside:
         return MakingBeside(self.context, self.captures, side, None if self.late is None else self.late.load.at_lsn)
@@ -565,8 +566,8 @@ class Rebuilding:
             making: the report of the runs that made it.
         """
         entries = self._chosen(state, side, made)
-        with self.context.stage("compare", len(entries)), ThreadPoolExecutor(self.context.at_once) as pool:
-            found = list(pool.map(lambda pair: self._compare(state, *pair), entries))
+        with self.context.stage("compare", len(entries)):
+            found = self.context.each(lambda pair: self._compare(state, *pair), entries)
         steps.reached("compared")
         names = ("files", "capture_bytes", "transactions", "changes")
         counted: dict[str, Any] = {name: getattr(making, name) for name in names}
@@ -674,7 +675,7 @@ class Rebuilding:
     def _number(self, state: State, entries: Sequence[MirrorEntry]) -> int:
         """Return a number that no run had, whatever tables say that somebody has put there."""
         context = self.context
-        if highest_recorded(context.own, context.target, state.ledger, context.at_once) > state.run:
+        if highest_recorded(context) > state.run:
             raise TargetError(
                 "the ledger is older than what it has recorded",
                 path=context.target.text,
@@ -700,8 +701,3 @@ def _occupied(source: MirrorEntry, other: MirrorEntry, table: TableName) -> Targ
         else f"Write a row of {name} in the source, and apply it, which sets the table aside that had the name before; "
         "then rebuild",
     )
-
-
-def _checked(state: State | None) -> State:
-    assert state is not None
-    return state
