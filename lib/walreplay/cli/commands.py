@@ -71,8 +71,7 @@ UntilTime = Annotated[
     typer.Option("--until-time", help="The last commit time that is wanted; UTC if no zone is given.", metavar="TS"),
 ]
 Tables = Annotated[
-    str | None,
-    typer.Option("--table", help="Only tables whose whole schema.table is this expression's.", metavar="RE"),
+    str | None, typer.Option("--table", help="Only tables whose whole schema.table is this expression's.", metavar="RE")
 ]
 FromLsn = Annotated[str | None, typer.Option("--from-lsn", help="A change log's first commit LSN.", metavar="X/X")]
 FromPlace = Annotated[

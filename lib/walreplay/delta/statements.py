@@ -189,12 +189,7 @@ FEW_COMMITS: Final = 20
 WHOLE_HISTORY: Final = 10_000
 """How far back an interrupted run looks for its own commits."""
 
-_MISSING: Final = (
-    "PATH_NOT_FOUND",
-    "DELTA_TABLE_NOT_FOUND",
-    "DELTA_PATH_DOES_NOT_EXIST",
-    "DELTA_MISSING_DELTA_TABLE",
-)
+_MISSING: Final = ("PATH_NOT_FOUND", "DELTA_TABLE_NOT_FOUND", "DELTA_PATH_DOES_NOT_EXIST", "DELTA_MISSING_DELTA_TABLE")
 """The conditions under which there is no table at a path."""
 
 _LAST_VERSION: Final = "spark.databricks.delta.lastCommitVersionInSession"

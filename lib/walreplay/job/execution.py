@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from functools import partial
@@ -545,10 +545,7 @@ class Applying:
                     replace(entry, gap=gap or entry.gap or place, doubts=merged(*entry.doubts, doubt))
                     for entry in entries
                 ]
-            entries = [
-                replace(one, doubts=merged(*one.doubts, *_by_others(one.oid, plan))) if one.oid in run.changed else one
-                for one in entries
-            ]
+            entries = [_doubted(one, plan) if one.oid in run.changed else one for one in entries]
             state = run.ledger.record(state, report, entries, resumed=work.resumed)
         steps.reached("run recorded")
         return state, report
@@ -573,10 +570,11 @@ def _planned(run: TableRun) -> TableReport:
     )
 
 
-def _by_others(oid: int, plan: Plan) -> Iterator[Doubt]:
-    """Yield what it means for a table that somebody else has changed its rows."""
-    first = plan.after_lsn + 1 if output_of(oid).rows is RowKind.CURRENT else ALWAYS
-    yield Doubt(first, None, "somebody else has changed it, and its rows were taken as they were")
+def _doubted(entry: MirrorEntry, plan: Plan) -> MirrorEntry:
+    """Return the entry of a table whose rows somebody else has changed."""
+    first = plan.after_lsn + 1 if output_of(entry.oid).rows is RowKind.CURRENT else ALWAYS
+    doubt = Doubt(first, None, "somebody else has changed it, and its rows were taken as they were")
+    return replace(entry, doubts=merged(*entry.doubts, doubt))
 
 
 def _later_rows(entries: Sequence[MirrorEntry], upto_lsn: int) -> list[str]:

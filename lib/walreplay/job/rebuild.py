@@ -119,18 +119,14 @@ class _Copied(FilesOfBase):
         try:
             super().open()
         except ConfigError as error:
-            raise ConfigError(
-                "the files that the table was loaded from are not there", path=self.origin, remedy=_WHERE
-            ) from error
+            problem = "the files that the table was loaded from are not there"
+            raise ConfigError(problem, path=self.origin, remedy=_WHERE) from error
         found = self.files("")
         if found.digest == self._known.digest and (self._moved or found.changed == self._known.changed):
             return
-        raise ConfigError(
-            "the files are not those that the table was loaded from: "
-            + ("their times differ" if found.digest == self._known.digest else "names or lengths differ"),
-            path=self.origin,
-            remedy=_WHERE,
-        )
+        why = "their times differ" if found.digest == self._known.digest else "names or lengths differ"
+        problem = f"the files are not those that the table was loaded from: {why}"
+        raise ConfigError(problem, path=self.origin, remedy=_WHERE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -415,11 +411,8 @@ class Rebuilding:
         context = self.context
         where = context.target.text
         if state is None or (state.resume is None and state.phase != PLANNED):
-            raise TargetError(
-                "nothing of captures was applied to this target yet",
-                path=where,
-                remedy="Check --target; begin with walreplay apply",
-            )
+            problem = "nothing of captures was applied to this target yet"
+            raise TargetError(problem, path=where, remedy="Check --target; begin with walreplay apply")
         source = context.settings.source or root_of(self.captures)
         if not state.is_of(source):
             raise TargetError(
@@ -437,11 +430,8 @@ class Rebuilding:
             )
         if state.rebuild is not None or state.load is not None:
             what = "rebuild" if state.load is None else "load"
-            raise TargetError(
-                f"{what} {state.run} was interrupted meanwhile",
-                path=where,
-                remedy="Run again, which finishes it",
-            )
+            problem = f"{what} {state.run} was interrupted meanwhile"
+            raise TargetError(problem, path=where, remedy="Run again, which finishes it")
         check_unshared([entry for entry in state.tables if self._wants(entry)])
         return state
 
@@ -467,9 +457,8 @@ class Rebuilding:
             and (outputs is None or output_of(entry.oid) in outputs)
         ]
         if not based and self.base is not None:
-            raise ConfigError(
-                "none of these tables has a base load", path=self.context.target.text, remedy="Leave out --base"
-            )
+            problem = "none of these tables has a base load"
+            raise ConfigError(problem, path=self.context.target.text, remedy="Leave out --base")
         if not based:
             return ()
         with self.context.stage("read ledger"):

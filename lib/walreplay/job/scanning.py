@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+_UNCHANGED_REMEDY: Final = "Captures must not change but by growing; restore the file, or apply to a new target"
+
+
 @dataclass(frozen=True, slots=True)
 class RunInput:
     """What a run has to read.
@@ -104,18 +107,11 @@ class NewFiles:
             # The whole file was read; what is known of its end is enough.
             again = [file for file in again if file.path != resume.path]
         elif resume.path not in lengths:
-            raise OrderError(
-                "the file is gone, and its end was not applied yet",
-                path=resume.path,
-                offset=resume.offset,
-                remedy="Bring it back to where it was",
-            )
+            problem, remedy = "the file is gone, and its end was not applied yet", "Bring it back to where it was"
+            raise OrderError(problem, path=resume.path, offset=resume.offset, remedy=remedy)
         elif lengths[resume.path] < resume.length:
-            raise OrderError(
-                f"the file had {resume.length:,} bytes and has {lengths[resume.path]:,} now",
-                path=resume.path,
-                remedy="Captures must not change but by growing; restore the file, or apply to a new target",
-            )
+            problem = f"the file had {resume.length:,} bytes and has {lengths[resume.path]:,} now"
+            raise OrderError(problem, path=resume.path, remedy=_UNCHANGED_REMEDY)
         to_read = (*again, *later)
         first = resume.offset if again and again[0].path == resume.path else 0
         return RunInput(to_read, first, resume) if to_read else None
@@ -484,11 +480,8 @@ class Scanning:
     def _check_unchanged(self, resume: Resume | None, scans: Mapping[str, FileScan]) -> None:
         """Refuse to continue in a file whose already applied part has changed."""
         if resume is not None and resume.path in scans and scans[resume.path].known_fingerprint != resume.fingerprint:
-            raise OrderError(
-                "the part of the file that was read before has changed",
-                path=resume.path,
-                remedy="Captures must not change but by growing; restore the file, or apply to a new target",
-            )
+            problem = "the part of the file that was read before has changed"
+            raise OrderError(problem, path=resume.path, remedy=_UNCHANGED_REMEDY)
 
 
 def check_times(plan: Plan) -> None:
