@@ -16,6 +16,7 @@ from typing import Any, Final
 
 _BYTE: Final = 0xFF
 _PLANE: Final = 0xFFFF
+_FIELDS: Final = ("problem", "path", "offset", "table", "remedy")
 
 
 def visible(text: str) -> str:
@@ -45,11 +46,7 @@ def visible_json(values: Any, *, indent: int | None = None) -> str:
     """Write JSON in which such characters are escaped as JSON has it."""
     text = json.dumps(values, ensure_ascii=False, indent=indent)
     # Within texts line ends are escaped already.
-    return "".join(char if char.isprintable() or char == "\n" else _escaped_json(char) for char in text)
-
-
-def _escaped_json(char: str) -> str:
-    return f"\\u{ord(char):04x}" if ord(char) <= _PLANE else json.dumps(char)[1:-1]
+    return "".join(char if char.isprintable() or char == "\n" else json.dumps(char)[1:-1] for char in text)
 
 
 class WalReplayError(Exception):
@@ -105,17 +102,10 @@ class WalReplayError(Exception):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the error as plain values, to carry it from an executor to the driver."""
-        return {
-            "type": type(self).__name__,
-            "problem": self.problem,
-            "path": self.path,
-            "offset": self.offset,
-            "table": self.table,
-            "remedy": self.remedy,
-        }
+        return {"type": type(self).__name__, **{name: getattr(self, name) for name in _FIELDS}}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_restore, (self.to_dict(),))
+        return (from_dict, (self.to_dict(),))
 
 
 class ConfigError(WalReplayError):
@@ -180,21 +170,10 @@ class SparkFailure(WalReplayError):
     """Spark, Delta or Java failed to do what was asked of them."""
 
 
-def _restore(fields: dict[str, Any]) -> WalReplayError:
-    kinds = {kind.__name__: kind for kind in _all_errors(WalReplayError)}
-    kind = kinds.get(fields["type"], WalReplayError)
-    return kind(
-        fields["problem"],
-        path=fields["path"],
-        offset=fields["offset"],
-        table=fields["table"],
-        remedy=fields["remedy"],
-    )
-
-
 def from_dict(fields: dict[str, Any]) -> WalReplayError:
     """Rebuild the error that `WalReplayError.to_dict` described."""
-    return _restore(fields)
+    kinds = {kind.__name__: kind for kind in _all_errors(WalReplayError)}
+    return kinds.get(fields["type"], WalReplayError)(**{name: fields[name] for name in _FIELDS})
 
 
 def _all_errors(kind: type[WalReplayError]) -> list[type[WalReplayError]]:

@@ -92,11 +92,7 @@ def list_files(
         else:
             raise ConfigError("no such file or folder", path=str(path), remedy="Check the captures' path")
     if not files:
-        raise ConfigError(
-            "there are no files",
-            path=", ".join(str(item) for item in given),
-            remedy="Check the captures' path",
-        )
+        raise ConfigError("there are no files", path=", ".join(map(str, given)), remedy="Check the captures' path")
     return files
 
 
@@ -420,9 +416,8 @@ def _settle_segments(numbers: list[_Number]) -> tuple[list[_Number], _Write] | N
         log, segment = divmod(value, each)
         return f"{log:08{letter}}{segment:08{letter}}"
 
-    return [
-        replace(number, value=(number.value >> 32) * each + (number.value & 0xFFFFFFFF)) for number in numbers
-    ], write
+    values = ((number.value >> 32) * each + (number.value & 0xFFFFFFFF) for number in numbers)
+    return [replace(number, value=value) for number, value in zip(numbers, values, strict=True)], write
 
 
 _UNKNOWN: Final = "…"

@@ -15,25 +15,25 @@ import walreplay
 PACKAGE = Path(walreplay.__file__).parent
 
 ROOMS = {
-    "(top)": (2237, 13),
+    "(top)": (2238, 13),
     "archive": (2450, 6),
-    "cli": (1597, 7),
-    "config": (1843, 5),
+    "cli": (1507, 8),
+    "config": (1985, 6),
     "decode": (13971, 43),
-    "delta": (3619, 11),
+    "delta": (3737, 11),
     "evolution": (1372, 4),
     "fold": (3457, 7),
-    "job": (5730, 15),
-    "ledger": (2204, 6),
+    "job": (5701, 15),
+    "ledger": (2241, 6),
     "loading": (1817, 7),
     "protocol": (1941, 7),
-    "session": (1874, 9),
-    "spark": (1988, 6),
-    "spark/workers": (2162, 8),
+    "session": (1984, 9),
+    "spark": (1971, 6),
+    "spark/workers": (2149, 8),
     "stream": (2730, 8),
-    "table": (2435, 8),
+    "table": (2829, 10),
     "types": (3654, 15),
-    "writing": (3899, 13),
+    "writing": (3844, 13),
 }
 """The most lines and modules of each room; modules that lie in no room are ``(top)``."""
 

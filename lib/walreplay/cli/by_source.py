@@ -117,7 +117,6 @@ def apply_by_source(
     *,
     captures: str | None,
     printing: Printing,
-    quiet: bool,
     **ends: Any,
 ) -> None:
     """Apply what is new of each source, or up to an end, and print it.
@@ -131,7 +130,7 @@ def apply_by_source(
         lambda spark, progress: walreplay.apply_sources(
             spark, target, config, sources=names, progress=progress, **ends
         ),
-        quiet=quiet,
+        quiet=printing.quiet,
     )
     _show(report, write_report, printing, _write_applied)
     report.raise_first()
@@ -145,7 +144,6 @@ def look_by_source(
     captures: str | None,
     index: str | None,
     printing: Printing,
-    quiet: bool,
     values: bool = False,
 ) -> bool:
     """Index or audit the captures of each source, and print what was found.
@@ -166,7 +164,7 @@ def look_by_source(
             return walreplay.index(spark, source.captures, index, source.settings, source.progress)
         return walreplay.audit(spark, source.captures, index, source.settings, source.progress, values=values)
 
-    report = _each(config, chosen, look, quiet=quiet)
+    report = _each(config, chosen, look, quiet=printing.quiet)
     _show(report, write_index if command == "index" else write_audit, printing)
     for one in report.sources:
         if one.error is not None:
@@ -184,7 +182,6 @@ def maintain_by_source(
     *,
     dry_run: bool,
     printing: Printing,
-    quiet: bool,
 ) -> bool:
     """Maintain what a target has of each source, and print what was done; return whether everything was.
 
@@ -196,7 +193,7 @@ def maintain_by_source(
         settings, shown = source.settings, source.progress
         return walreplay.maintain(spark, target, table, config=settings, dry_run=dry_run, progress=shown)
 
-    report = _each(config, config.chosen(names), maintain, quiet=quiet)
+    report = _each(config, config.chosen(names), maintain, quiet=printing.quiet)
     _show(report, write_maintenance, printing)
     report.raise_first()
     return not any(one.has_failed for one in report.results.values())

@@ -26,8 +26,7 @@ from walreplay.cli.running import (
     Target,
     asked,
     configuration,
-    print_report,
-    run,
+    run_and_print,
 )
 from walreplay.console import Screen
 from walreplay.errors import ConfigError
@@ -72,8 +71,7 @@ UntilTime = Annotated[
     typer.Option("--until-time", help="The last commit time that is wanted; UTC if no zone is given.", metavar="TS"),
 ]
 Tables = Annotated[
-    str | None,
-    typer.Option("--table", help="Only tables whose whole schema.table is this expression's.", metavar="RE"),
+    str | None, typer.Option("--table", help="Only tables whose whole schema.table is this expression's.", metavar="RE")
 ]
 FromLsn = Annotated[str | None, typer.Option("--from-lsn", help="A change log's first commit LSN.", metavar="X/X")]
 FromPlace = Annotated[
@@ -88,12 +86,10 @@ AtLsn = Annotated[
     str | None, typer.Option("--at-lsn", help="The last commit LSN that is among the rows.", metavar="X/X")
 ]
 ConsistentPoint = Annotated[
-    str | None,
-    typer.Option("--consistent-point", help="Or the LSN that a slot's snapshot came with.", metavar="X/X"),
+    str | None, typer.Option("--consistent-point", help="Or the LSN that a slot's snapshot came with.", metavar="X/X")
 ]
 Describe = Annotated[
-    str | None,
-    typer.Option("--describe", help="What describe.sql says of the tables.", metavar="FILE"),
+    str | None, typer.Option("--describe", help="What describe.sql says of the tables.", metavar="FILE")
 ]
 OfTable = Annotated[str | None, typer.Option("--table", help="All rows are of this table.", metavar="SCHEMA.TABLE")]
 Publication = Annotated[
@@ -103,8 +99,7 @@ Snapshot = Annotated[
     str | None, typer.Option("--snapshot", help="Of a database: an exported snapshot.", metavar="NAME")
 ]
 CapturesPlace = Annotated[
-    str | None,
-    typer.Option("--captures", help="Where the captures lie or will lie, for a new target.", metavar="URI"),
+    str | None, typer.Option("--captures", help="Where the captures lie or will lie, for a new target.", metavar="URI")
 ]
 Replace = Annotated[
     bool,
@@ -122,8 +117,7 @@ CopyOptions = Annotated[
     ),
 ]
 OfSource = Annotated[
-    str | None,
-    typer.Option("--source", help="The source of the configuration that has the rows.", metavar="NAME"),
+    str | None, typer.Option("--source", help="The source of the configuration that has the rows.", metavar="NAME")
 ]
 
 
@@ -142,30 +136,22 @@ def apply_command(
     quiet: Quiet = False,
 ) -> None:
     """Apply new captures to the Delta tables of the target."""
-    printing = Printing(as_json, report_file)
+    printing = Printing(as_json, report_file, quiet)
     found = configuration(config, allow_gaps=allow_gaps, accept_changed_tables=accept_changed_tables)
     if found.sources and not dry_run:
-        apply_by_source(
-            target,
-            found,
-            source,
-            captures=captures,
-            printing=printing,
-            quiet=quiet,
-            metrics=metrics,
-        )
+        apply_by_source(target, found, source, captures=captures, printing=printing, metrics=metrics)
         return
     place, settings = place_of(found, source, captures, "a dry run" if dry_run else "")
     if dry_run:
-        _forecast(place, target, settings, printing, quiet=quiet)
+        _forecast(place, target, settings, printing)
         return
-    report = run(
+    run_and_print(
         lambda spark, progress: walreplay.apply(
             spark, captures=place, target=target, config=settings, progress=progress, metrics=metrics
         ),
-        quiet=quiet,
+        write_report,
+        printing,
     )
-    print_report(report, write_report, printing)
 
 
 @app.command("backfill")
@@ -188,7 +174,7 @@ def backfill_command(
     quiet: Quiet = False,
 ) -> None:
     """Bring a target to what the source held at an LSN or at a time."""
-    printing = Printing(as_json, report_file)
+    printing = Printing(as_json, report_file, quiet)
     from walreplay.job.as_of import until_of
 
     until_of(until_lsn, until_time)  # said before Spark starts, if it cannot be read
@@ -197,28 +183,19 @@ def backfill_command(
     parts: dict[str, Any] = {"table": table, "outputs": output or None, "from_lsn": from_lsn}
     alone = _alone(dry_run, parts)
     if found.sources and not alone:
-        apply_by_source(
-            target,
-            found,
-            source,
-            captures=captures,
-            printing=printing,
-            quiet=quiet,
-            metrics=metrics,
-            **ends,
-        )
+        apply_by_source(target, found, source, captures=captures, printing=printing, metrics=metrics, **ends)
         return
     place, settings = place_of(found, source, captures, alone)
     if dry_run:
-        _forecast(place, target, settings, printing, quiet=quiet, **ends, **parts)
+        _forecast(place, target, settings, printing, **ends, **parts)
         return
-    report = run(
+    run_and_print(
         lambda spark, progress: walreplay.backfill(
             spark, captures=place, target=target, config=settings, progress=progress, metrics=metrics, **ends, **parts
         ),
-        quiet=quiet,
+        write_report,
+        printing,
     )
-    print_report(report, write_report, printing)
 
 
 @app.command("rebuild")
@@ -243,20 +220,13 @@ def rebuild_command(
     """Make tables of a target again from the archive: damaged ones, and what was left out before."""
     found = configuration(config, allow_gaps=allow_gaps)
     place, settings = place_of(found, source, captures, "a rebuild")
-    report = run(
+    run_and_print(
         lambda spark, progress: walreplay.rebuild(
-            spark,
-            place,
-            target,
-            table,
-            outputs=output or None,
-            config=settings,
-            base=base,
-            progress=progress,
+            spark, place, target, table, outputs=output or None, config=settings, base=base, progress=progress
         ),
-        quiet=quiet,
+        write_report,
+        Printing(as_json, report_file, quiet),
     )
-    print_report(report, write_report, Printing(as_json, report_file))
 
 
 @app.command("load")
@@ -299,7 +269,7 @@ def load_command(
             )
         Screen().line(asked(lambda spark: walreplay.give_up_load(spark, target, settings)))
         return
-    report = run(
+    run_and_print(
         lambda spark, progress: walreplay.load(
             spark,
             spark.sql(query) if query is not None else str(rows),
@@ -316,18 +286,15 @@ def load_command(
             config=settings,
             progress=progress,
         ),
-        quiet=quiet,
+        write_report,
+        Printing(as_json, report_file, quiet),
     )
-    print_report(report, write_report, Printing(as_json, report_file))
 
 
 @app.command("maintain")
 def maintain_command(
     target: Target,
-    table: Annotated[
-        str | None,
-        typer.Option("--table", help="Only tables whose whole schema.table is this expression's.", metavar="RE"),
-    ] = None,
+    table: Tables = None,
     config: Config = None,
     source: Sources = None,
     dry_run: DryRun = False,
@@ -336,19 +303,19 @@ def maintain_command(
     quiet: Quiet = False,
 ) -> None:
     """Write small files together, remove unreferenced ones, and clean up the ledger, where that is needed."""
-    printing = Printing(as_json, report_file)
+    printing = Printing(as_json, report_file, quiet)
     found = configuration(config)
     if found.sources:
-        is_done = maintain_by_source(target, found, source, table, dry_run=dry_run, printing=printing, quiet=quiet)
+        is_done = maintain_by_source(target, found, source, table, dry_run=dry_run, printing=printing)
     else:
         settings = settings_of(found, source[0] if source else None)
-        report = run(
+        report = run_and_print(
             lambda spark, progress: walreplay.maintain(
                 spark, target, table, config=settings, dry_run=dry_run, progress=progress
             ),
-            quiet=quiet,
+            write_maintenance,
+            printing,
         )
-        print_report(report, write_maintenance, printing)
         is_done = not report.has_failed
     if not is_done:
         raise typer.Exit(1)
@@ -361,10 +328,10 @@ def _alone(dry_run: bool, parts: Mapping[str, Any]) -> str:
     return "a backfill of a part" if any(one is not None for one in parts.values()) else ""
 
 
-def _forecast(captures: str, target: str, settings: Settings, printing: Printing, *, quiet: bool, **asked: Any) -> None:
+def _forecast(captures: str, target: str, settings: Settings, printing: Printing, **asked: Any) -> None:
     """Print what a command would do."""
-    report = run(
+    run_and_print(
         lambda spark, progress: walreplay.forecast(spark, captures, target, settings, progress=progress, **asked),
-        quiet=quiet,
+        write_forecast,
+        printing,
     )
-    print_report(report, write_forecast, printing)

@@ -7,7 +7,7 @@ runs, inspections, status and queries as of a moment, then maintenance, indexes,
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from walreplay.archive.messages import Inspection
     from walreplay.job.as_of import AsOf
     from walreplay.ledger.status import Cut, TargetStatus
-    from walreplay.report import Forecast, MaintenanceReport, RunReport, TableForecast, TableMaintenance, TableReport
+    from walreplay.report import Forecast, MaintenanceReport, RunReport, TableForecast, TableReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +33,12 @@ class Printing:
         as_json: for programs.
         report: a file that gets it as JSON, whatever is printed: a path, or a URI of a file system that Spark has.
             Under spark-submit and in jobs, what Spark says stands between the lines of standard output.
+        quiet: no progress is shown before.
     """
 
     as_json: bool = False
     report: str | None = None
+    quiet: bool = False
 
     def show(self, values: Mapping[str, Any], write: Callable[[Screen], None]) -> None:
         """Print a result.
@@ -92,28 +94,32 @@ def write_report(output: Screen, report: RunReport) -> None:
         )
     if report.applied_lsn is not None:
         output.line(f"applied up to LSN {format_lsn(report.applied_lsn)}{_committed(report.applied_commit_ts)}")
-    if report.tables:
-        output.line()
-        output.table(
-            ("table", "action", "changes", "inserted", "updated", "deleted", "version", "seconds"),
-            [
-                (
-                    table.name,
-                    f"{table.action}, truncated" if table.truncated else table.action,
-                    table.changes,
-                    table.inserted,
-                    table.updated,
-                    table.deleted,
-                    table.version,
-                    table.seconds,
-                )
-                for table in report.tables
-            ],
-        )
+    headers = ("table", "action", "changes", "inserted", "updated", "deleted", "version", "seconds")
+    _write_section(output, headers, [(one.name, _action(one), *_values(one, headers[2:])) for one in report.tables])
     _write_notes(output, report.tables)
     for reason, names in _other_ways(report).items():
         output.line(f"note: written by Spark's statements, as {reason}: {_listed(names)}")
     _write_warnings(output, report.warnings)
+
+
+def _write_section(output: Screen, headers: Sequence[str], rows: Sequence[Sequence[Any]], title: str = "") -> None:
+    """Write a table with a blank line in front; nothing if it has no rows."""
+    if rows:
+        output.line()
+        output.table(headers, rows, title=title)
+
+
+def _values(record: Any, names: Iterable[str]) -> tuple[Any, ...]:
+    """Return some of a record's values: LSNs and times as text."""
+    values = ((name, getattr(record, name)) for name in names)
+    return tuple(
+        _lsn(value) if name.endswith("lsn") else _time(value) if isinstance(value, datetime) else value
+        for name, value in values
+    )
+
+
+def _action(table: TableReport | TableForecast) -> str:
+    return f"{table.action}, truncated" if table.truncated else table.action
 
 
 def _write_notes(output: Screen, tables: Sequence[TableReport | TableForecast]) -> None:
@@ -153,42 +159,19 @@ def write_inspection(output: Screen, inspection: Inspection) -> None:
     if inspection.first_commit is not None and inspection.last_commit is not None:
         output.line(f"commits {_time(inspection.first_commit)} to {_time(inspection.last_commit)}")
     output.line()
-    output.table(
-        ("file", "framing", "compression", "bytes", "messages", "transactions", "note"),
-        [
-            (
-                file.path,
-                file.framing,
-                file.compression,
-                file.bytes,
-                file.messages,
-                file.transactions,
-                file.note,
-            )
-            for file in inspection.files
-        ],
-    )
+    headers = ("file", "framing", "compression", "bytes", "messages", "transactions", "note")
+    output.table(headers, [(file.path, *_values(file, headers[1:])) for file in inspection.files])
     output.line()
     output.table(("message", "count"), sorted(inspection.messages.items(), key=lambda item: -item[1]))
-    if inspection.relations:
-        output.line()
-        output.table(
-            ("relation", "oid", "identity", "key", "columns", "inserts", "updates", "deletes", "truncates"),
-            [
-                (
-                    relation.name,
-                    str(relation.oid),
-                    _IDENTITIES.get(relation.replica_identity, relation.replica_identity),
-                    ", ".join(relation.key),
-                    relation.columns,
-                    relation.inserts,
-                    relation.updates,
-                    relation.deletes,
-                    relation.truncates,
-                )
-                for relation in inspection.relations
-            ],
+    counts = ("columns", "inserts", "updates", "deletes", "truncates")
+    relations = [
+        (
+            *(one.name, str(one.oid), _IDENTITIES.get(one.replica_identity, one.replica_identity)),
+            *(", ".join(one.key), *_values(one, counts)),
         )
+        for one in inspection.relations
+    ]
+    _write_section(output, ("relation", "oid", "identity", "key", *counts), relations)
 
 
 def write_status(output: Screen, status: TargetStatus) -> None:
@@ -206,46 +189,23 @@ def write_status(output: Screen, status: TargetStatus) -> None:
             output.line(f"run {run.run} is at work: {who}; {seen}")
         else:
             output.line(f"run {run.run} was interrupted: {who}; {seen}. The next run takes over", style="yellow")
-    if status.runs:
-        output.line()
-        output.table(
-            ("run", "state", "started", "finished", "LSN", "files", "transactions", "changes", "tables", "written"),
-            [
-                (
-                    run.run,
-                    run.state,
-                    _time(run.started_at),
-                    _time(run.finished_at),
-                    _lsn(run.applied_lsn),
-                    run.files,
-                    run.transactions,
-                    run.changes,
-                    _count(run.tables),
-                    run.writer,
-                )
-                for run in status.runs
-            ],
-        )
-    if status.open_transactions:
-        output.line()
-        output.table(
-            ("open transaction", "xid", "gid", "LSN", "began in", "offset", "since", "age", "size", "segments"),
-            [
-                (
-                    item.kind,
-                    str(item.xid),
-                    item.gid,
-                    _lsn(item.lsn),
-                    item.began_at_file,
-                    item.offset,
-                    _time(item.since),
-                    None if item.age is None else age(item.age),
-                    size(item.bytes),
-                    item.segments,
-                )
-                for item in status.open_transactions
-            ],
-        )
+    names = ("run", "state", "started_at", "finished_at", "applied_lsn", "files", "transactions", "changes")
+    _write_section(
+        output,
+        ("run", "state", "started", "finished", "LSN", "files", "transactions", "changes", "tables", "written"),
+        [(*_values(one, names), _count(one.tables), one.writer) for one in status.runs],
+    )
+    _write_section(
+        output,
+        ("open transaction", "xid", "gid", "LSN", "began in", "offset", "since", "age", "size", "segments"),
+        [
+            (
+                *(one.kind, str(one.xid), *_values(one, ("gid", "lsn", "began_at_file", "offset", "since"))),
+                *(None if one.age is None else age(one.age), size(one.bytes), one.segments),
+            )
+            for one in status.open_transactions
+        ],
+    )
 
 
 def write_cut(output: Screen, cut: Cut) -> None:
@@ -255,10 +215,8 @@ def write_cut(output: Screen, cut: Cut) -> None:
         up_to = f"applied up to LSN {format_lsn(cut.applied_lsn)}{_committed(cut.applied_commit_ts)}"
     output.line(f"{cut.target}, run {cut.run}: {up_to}")
     if cut.tables:
-        output.line()
-        output.table(
-            ("table", "version", "location"), [(table.name, table.version, table.location) for table in cut.tables]
-        )
+        rows = [(table.name, table.version, table.location) for table in cut.tables]
+        _write_section(output, ("table", "version", "location"), rows)
         output.line()
         for table in cut.tables:
             if table.note:
@@ -305,31 +263,21 @@ def write_maintenance(output: Screen, report: MaintenanceReport) -> None:
     needing = [table for table in report.tables if table.actions or table.problem]
     what = "would be maintained; nothing was written" if report.dry_run else "maintained"
     output.line(f"{len(needing):,} of {len(report.tables):,} tables of {report.target} {what} ({report.seconds:.1f} s)")
-    if needing:
-        output.line()
-        output.table(
-            ("table", "files", "size", "what", "why", "removed", "added"),
-            [
-                (
-                    table.name,
-                    table.files,
-                    size(table.bytes),
-                    ", ".join(table.actions),
-                    "; ".join(table.reasons),
-                    _rewritten(table, table.files_removed),
-                    _rewritten(table, table.files_added),
-                )
-                for table in needing
-            ],
-        )
+    _write_section(
+        output,
+        ("table", "files", "size", "what", "why", "removed", "added"),
+        [
+            (
+                *(one.name, one.files, size(one.bytes), ", ".join(one.actions), "; ".join(one.reasons)),
+                *((one.files_removed, one.files_added) if one.done else (None, None)),
+            )
+            for one in needing
+        ],
+    )
     for table in report.tables:
         if table.problem:
             output.line(f"failed: {table.name}: {filled(table.problem)}", style="red")
     _write_warnings(output, report.warnings)
-
-
-def _rewritten(table: TableMaintenance, count: int) -> int | None:
-    return count if table.done else None
 
 
 def write_index(output: Screen, report: IndexReport) -> None:
@@ -361,20 +309,9 @@ def write_forecast(output: Screen, report: Forecast) -> None:
     if report.estimated_seconds is not None:
         about = timedelta(seconds=max(1, round(report.estimated_seconds)))
         output.line(f"it would take about {about}, to judge by {report.estimated_by}")
-    if report.tables:
-        output.line()
-        output.table(
-            ("table", "action", "changes", "inserts", "updates", "deletes", "truncates"),
-            [
-                (
-                    table.name,
-                    f"{table.action}, truncated" if table.truncated else table.action,
-                    *(table.changes, table.inserts, table.updates, table.deletes, table.truncates),
-                )
-                for table in report.tables
-            ],
-            title="what would be done, and row changes in the files",
-        )
+    headers = ("table", "action", "changes", "inserts", "updates", "deletes", "truncates")
+    rows = [(one.name, _action(one), *_values(one, headers[2:])) for one in report.tables]
+    _write_section(output, headers, rows, "what would be done, and row changes in the files")
     if report.left_out:
         output.line(f"{_counted(report.left_out, 'row change')} of tables that are not wanted")
     _write_notes(output, report.tables)
@@ -404,82 +341,44 @@ def write_audit(output: Screen, report: AuditReport) -> None:
 
 
 def _write_coverage(output: Screen, report: AuditReport) -> None:
+    names = ("first_file", "last_file", "files", "transactions", "first_lsn", "last_lsn")
     output.line()
     output.table(
         ("first file", "last file", "files", "transactions", "first LSN", "last LSN", "first commit", "last commit"),
-        [
-            (
-                one.first_file,
-                one.last_file,
-                one.files,
-                one.transactions,
-                _lsn(one.first_lsn),
-                _lsn(one.last_lsn),
-                _time(one.first_commit_ts),
-                _time(one.last_commit_ts),
-            )
-            for one in report.coverage
-        ],
+        [_values(one, (*names, "first_commit_ts", "last_commit_ts")) for one in report.coverage],
         title="coverage: each line without a gap",
     )
 
 
 def _write_faults(output: Screen, report: AuditReport) -> None:
-    if report.problems:
-        output.line()
-        output.table(
-            ("problem", "file", "offset", "files", "what"),
-            [
-                (one.kind, one.file, one.offset, one.files, f"{one.table}: {one.problem}" if one.table else one.problem)
-                for one in report.problems
-            ],
-            title="damaged or missing",
-        )
-        for remedy in dict.fromkeys(one.remedy for one in report.problems if one.remedy):
-            kinds = dict.fromkeys(one.kind for one in report.problems if one.remedy == remedy)
-            output.line(f"{', '.join(kinds)}: {filled(remedy)}")
-    if report.holes:
-        output.line()
-        output.table(
-            ("between", "and", "missing", "such as"),
-            [(one.before, one.after, one.missing, one.example) for one in report.holes],
-            title="numbers that the files leave out",
-        )
+    problems = [
+        (one.kind, one.file, one.offset, one.files, f"{one.table}: {one.problem}" if one.table else one.problem)
+        for one in report.problems
+    ]
+    _write_section(output, ("problem", "file", "offset", "files", "what"), problems, "damaged or missing")
+    for remedy in dict.fromkeys(one.remedy for one in report.problems if one.remedy):
+        kinds = dict.fromkeys(one.kind for one in report.problems if one.remedy == remedy)
+        output.line(f"{', '.join(kinds)}: {filled(remedy)}")
+    holes = [(one.before, one.after, one.missing, one.example) for one in report.holes]
+    _write_section(output, ("between", "and", "missing", "such as"), holes, "numbers that the files leave out")
 
 
 def _write_remarks(output: Screen, report: AuditReport) -> None:
-    if report.overlaps:
-        output.line()
-        compared = "compared with" if report.copies_compared else "not compared with"
-        output.table(
-            ("file", "transactions", "first LSN", "last LSN"),
-            [(one.file, one.transactions, _lsn(one.first_lsn), _lsn(one.last_lsn)) for one in report.overlaps],
-            title=f"sent again ({compared} their first copies)",
-        )
-    if report.torn:
-        output.line()
-        output.table(
-            ("file", "bytes"),
-            [(one.file, one.bytes) for one in report.torn],
-            title="torn messages, which a reconnect has left",
-        )
-    if report.open or report.unfinished_bytes:
-        output.line()
-        rows: list[tuple[Any, ...]] = [
-            (one.kind, str(one.xid), one.gid, _lsn(one.lsn), _time(one.since), one.file, one.offset)
-            for one in report.open
-        ]
-        if report.unfinished_bytes:
-            rows.append((f"message, {report.unfinished_bytes:,} bytes", "", None, None, None, "", None))
-        output.table(
-            ("open", "xid", "gid", "LSN", "since", "began in", "offset"), rows, title="not ended where the archive ends"
-        )
+    overlaps = [(one.file, one.transactions, _lsn(one.first_lsn), _lsn(one.last_lsn)) for one in report.overlaps]
+    title = f"sent again ({'' if report.copies_compared else 'not '}compared with their first copies)"
+    _write_section(output, ("file", "transactions", "first LSN", "last LSN"), overlaps, title)
+    torn = [(one.file, one.bytes) for one in report.torn]
+    _write_section(output, ("file", "bytes"), torn, "torn messages, which a reconnect has left")
+    rows: list[tuple[Any, ...]] = [
+        (one.kind, str(one.xid), one.gid, _lsn(one.lsn), _time(one.since), one.file, one.offset) for one in report.open
+    ]
+    if report.unfinished_bytes:
+        rows.append((f"message, {report.unfinished_bytes:,} bytes", "", None, None, None, "", None))
+    headers = ("open", "xid", "gid", "LSN", "since", "began in", "offset")
+    _write_section(output, headers, rows, "not ended where the archive ends")
 
 
 def _write_tables(output: Screen, report: AuditReport) -> None:
-    if not report.tables:
-        return
-    output.line()
     headers = ["table", "oid", "inserts", "updates", "deletes", "truncates", "first file", "last file", "older rows"]
     rows = []
     for one in report.tables:
@@ -491,11 +390,9 @@ def _write_tables(output: Screen, report: AuditReport) -> None:
         rows.append(row)
     if report.values_counted:
         headers += ["committed changes", "decoded"]
-    output.table(headers, rows, title="tables")
+    _write_section(output, headers, rows, "tables")
     rescued = [(one.name, column, count) for one in report.tables for column, count in one.rescued.items()]
-    if rescued:
-        output.line()
-        output.table(("table", "column", "values"), rescued, title="values that go to _rescued_data")
+    _write_section(output, ("table", "column", "values"), rescued, "values that go to _rescued_data")
 
 
 def _lsns(first: int | None, last: int | None) -> str:

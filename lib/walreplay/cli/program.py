@@ -23,6 +23,7 @@ _UsageError: Final = next(kind for kind in typer.BadParameter.__mro__ if kind.__
 
 _INTERRUPTED: Final = 130
 _USAGE: Final = 2
+_OF_SPARK: Final = ("pyspark", "delta", "py4j")
 _LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 
@@ -80,15 +81,8 @@ def explain(error: Exception) -> tuple[str, int]:
         return str(error), error.exit_code
     if isinstance(error, _UsageError):
         return f"{error.format_message()} See walreplay --help", 2  # type: ignore[attr-defined]
-    if isinstance(error, ModuleNotFoundError) and (error.name or "").split(".")[0] in (
-        "pyspark",
-        "delta",
-        "py4j",
-    ):
-        return (
-            f"{error.name} is not installed. Install Spark and Delta with: pip install 'walreplay[spark]'",
-            2,
-        )
+    if isinstance(error, ModuleNotFoundError) and (error.name or "").split(".")[0] in _OF_SPARK:
+        return f"{error.name} is not installed. Install Spark and Delta with: pip install 'walreplay[spark]'", 2
     failure = failure_of(error)
     if failure is not None:
         return str(failure), failure.exit_code

@@ -34,8 +34,7 @@ from walreplay.cli.running import (
     Target,
     asked,
     configuration,
-    print_report,
-    run,
+    run_and_print,
 )
 from walreplay.console import Screen
 from walreplay.errors import ConfigError
@@ -56,14 +55,15 @@ def index_command(
     quiet: Quiet = False,
 ) -> None:
     """Write down what is in each capture file, so that later commands need not read it to know."""
-    printing = Printing(as_json, report_file)
+    printing = Printing(as_json, report_file, quiet)
     found = configuration(config, allow_gaps=allow_gaps)
     if found.sources:
-        look_by_source("index", found, source, captures=captures, index=index, printing=printing, quiet=quiet)
+        look_by_source("index", found, source, captures=captures, index=index, printing=printing)
         return
     place, settings = place_of(found, source, captures)
-    report = run(lambda spark, progress: walreplay.index(spark, place, index, settings, progress), quiet=quiet)
-    print_report(report, write_index, printing)
+    run_and_print(
+        lambda spark, progress: walreplay.index(spark, place, index, settings, progress), write_index, printing
+    )
 
 
 @app.command("audit")
@@ -80,29 +80,20 @@ def audit_command(
     quiet: Quiet = False,
 ) -> None:
     """Show what an archive holds, and all that is damaged or missing; exit code 3 if anything is."""
-    printing = Printing(as_json, report_file)
+    printing = Printing(as_json, report_file, quiet)
     found = configuration(config)
     if found.sources:
         is_whole = look_by_source(
-            "audit",
-            found,
-            source,
-            captures=captures,
-            index=index,
-            printing=printing,
-            quiet=quiet,
-            values=values,
+            "audit", found, source, captures=captures, index=index, printing=printing, values=values
         )
-        if not is_whole:
-            raise typer.Exit(_NOT_WHOLE)
-        return
-    place, settings = place_of(found, source, captures)
-    report = run(
-        lambda spark, progress: walreplay.audit(spark, place, index, settings, progress, values=values),
-        quiet=quiet,
-    )
-    print_report(report, write_audit, printing)
-    if not report.is_whole:
+    else:
+        place, settings = place_of(found, source, captures)
+        is_whole = run_and_print(
+            lambda spark, progress: walreplay.audit(spark, place, index, settings, progress, values=values),
+            write_audit,
+            printing,
+        ).is_whole
+    if not is_whole:
         raise typer.Exit(_NOT_WHOLE)
 
 
@@ -127,13 +118,7 @@ def inspect_command(
         path = None
         for line in transcribe(paths, framing, source_encoding=settings.source_encoding):
             if as_json:
-                values = {
-                    "path": line.path,
-                    "offset": line.offset,
-                    "message": line.message,
-                    "details": line.details,
-                }
-                output.json(values)
+                output.json({name: getattr(line, name) for name in ("path", "offset", "message", "details")})
                 continue
             if line.path != path:
                 path = line.path
@@ -143,8 +128,7 @@ def inspect_command(
     from walreplay.archive.messages import inspect_captures
 
     inspection = inspect_captures(paths, framing, source_encoding=settings.source_encoding)
-    values = inspection.to_dict()
-    Printing(as_json, report_file).show(values, lambda output: write_inspection(output, inspection))
+    Printing(as_json, report_file).show(inspection.to_dict(), lambda output: write_inspection(output, inspection))
 
 
 @app.command("status")

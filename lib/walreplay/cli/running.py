@@ -69,9 +69,13 @@ def asked(question: Callable[[Any], _Answer]) -> _Answer:
     return question(build_session(progress=progress_shown(quiet=False)))
 
 
-def print_report(report: _Report, write: Callable[[Screen, _Report], None], printing: Printing) -> None:
-    """Print what a command has done."""
+def run_and_print(
+    work: Callable[[Any, Progress], _Report], write: Callable[[Screen, _Report], None], printing: Printing
+) -> _Report:
+    """Do what a command does, print what came of it, and return that."""
+    report = run(work, quiet=printing.quiet)
     printing.show(report.to_dict(), lambda output: write(output, report))
+    return report
 
 
 TRACEBACK_VARIABLE: Final = "WALREPLAY_TRACEBACK"

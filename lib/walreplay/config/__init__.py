@@ -21,28 +21,15 @@ from walreplay.config.document import (
     make_settings,
     source_settings,
 )
-from walreplay.config.keys import (
-    COMMIT_LSN,
-    COMMIT_TS,
-    DropColumnPolicy,
-    OrderName,
-    RecreatePolicy,
-    TypeChangePolicy,
-    same_columns,
-)
+from walreplay.config.keys import OrderName, same_columns
 from walreplay.config.model import Settings, TableSettings
 
 __all__ = [
-    "COMMIT_LSN",
-    "COMMIT_TS",
     "Configuration",
-    "DropColumnPolicy",
     "OrderName",
-    "RecreatePolicy",
     "Settings",
     "SourceSettings",
     "TableSettings",
-    "TypeChangePolicy",
     "load_configuration",
     "load_settings",
     "make_configuration",

@@ -132,9 +132,7 @@ class Configuration(Settings):
 
 
 _MOST_TEXT: Final = 16 << 20
-
 _MOST_VALUES: Final = 300_000
-
 _MOST_NESTED: Final = 50
 
 
@@ -260,13 +258,11 @@ def _refuse_many(document: yaml.Node | None, path: str) -> None:
         measure(document)
 
 
-def _refuse_repeated_keys(node: yaml.Node | None, path: str, above: tuple[yaml.Node, ...] = ()) -> None:
-    """Refuse equal keys, which YAML forbids and PyYAML accepts (the last would win), and endless loops."""
-    if any(node is outer for outer in above):
-        raise ConfigError("an alias stands inside what it names", path=path)
+def _refuse_repeated_keys(node: yaml.Node | None, path: str) -> None:
+    """Refuse equal keys, which YAML forbids and PyYAML accepts (the last would win); nothing stands inside itself."""
     if isinstance(node, yaml.SequenceNode):
         for item in node.value:
-            _refuse_repeated_keys(item, path, (*above, node))
+            _refuse_repeated_keys(item, path)
     elif isinstance(node, yaml.MappingNode):
         seen: set[Hashable] = set()
         for key, value in node.value:
@@ -274,9 +270,7 @@ def _refuse_repeated_keys(node: yaml.Node | None, path: str, above: tuple[yaml.N
                 if key.value in seen:
                     line = key.start_mark.line + 1
                     raise ConfigError(
-                        f"line {line}, {key.value}: the key stands there twice",
-                        path=path,
-                        remedy="Keep one of them",
+                        f"line {line}, {key.value}: the key stands there twice", path=path, remedy="Keep one of them"
                     )
                 seen.add(key.value)
-            _refuse_repeated_keys(value, path, (*above, node))
+            _refuse_repeated_keys(value, path)

@@ -20,15 +20,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, TypeVar
 
 import yaml
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    ValidationError,
-    model_validator,
-)
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from walreplay.errors import ConfigError
 from walreplay.names import Output
@@ -288,12 +280,9 @@ def check_properties(properties: dict[str, str]) -> dict[str, str]:
             nearest = f"; the nearest is {close[0]}" if close else f"; known are {', '.join(KNOWN)}"
             raise ValueError(f"{name} is no property of Delta's that is known here{nearest}")
         if form.fullmatch(value.strip()) is None:
-            raise ValueError(f"{name} {_NEEDED.get(name) or _expected(form)}")
+            expected = _FORMS.get(form) or form.pattern.replace("|", " or ")
+            raise ValueError(f"{name} {_NEEDED.get(name) or f'must be {expected}'}")
     return properties
-
-
-def _expected(form: re.Pattern[str]) -> str:
-    return f"must be {_FORMS.get(form) or form.pattern.replace('|', ' or ')}"
 
 
 OrderName = Literal["natural", "path", "modified"]

@@ -12,18 +12,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from walreplay.config import (
+from walreplay.config import Settings, TableSettings, same_columns
+from walreplay.config.hidden import HIDING, HiddenColumns, check_renamed
+from walreplay.config.keys import (
     COMMIT_LSN,
     COMMIT_TS,
+    DELETED,
+    HISTORY_COLUMNS,
+    LOG_COLUMNS,
+    SOURCE,
     DropColumnPolicy,
     RecreatePolicy,
-    Settings,
-    TableSettings,
     TypeChangePolicy,
-    same_columns,
 )
-from walreplay.config.hidden import HIDING, HiddenColumns, check_renamed
-from walreplay.config.keys import DELETED, HISTORY_COLUMNS, LOG_COLUMNS, SOURCE
 from walreplay.errors import ConfigError
 from walreplay.names import Output, RowKind, column_names
 from walreplay.protocol.messages import Relation
@@ -404,11 +405,7 @@ def _tracked(settings: Settings, table: TableSettings) -> Tracked | None:
 
 
 def _layout(
-    table: TableSettings,
-    wanted: Iterable[str],
-    metadata: MetadataNames,
-    relation: Relation,
-    targets: Mapping[str, str],
+    table: TableSettings, wanted: Iterable[str], metadata: MetadataNames, relation: Relation, targets: Mapping[str, str]
 ) -> TableLayout:
     """Return a table's properties and clustering: the mirror's names of columns, as far as this version has them.
 

@@ -121,15 +121,9 @@ class CommitId:
         told: dict[str, Any] = {"walreplay": self.application, "number": self.number}
         if self.run is not None:
             told |= {"run": self.run.id, "upto": self.run.upto, "applied": self.run.applied}
-        if self.oid is not None:
-            told["oid"] = self.oid
-        if self.source is not None:
-            told["source"] = self.source
-        if self.form is not None:
-            told["form"] = self.form
-        if self.counts is not None:
-            told["counts"] = dict(self.counts)
-        return json.dumps(told)
+        counts = None if self.counts is None else dict(self.counts)
+        more = {"oid": self.oid, "source": self.source, "form": self.form, "counts": counts}
+        return json.dumps(told | {name: value for name, value in more.items() if value is not None})
 
     @classmethod
     def of_mark(cls, text: str | None) -> CommitId | None:
@@ -317,12 +311,8 @@ def proven(
     made = next((one for one in reversed(commits) if one.version <= version and not _is_bare(one)), None)
     mark = None if made is None else CommitId.of_mark(made.mark)
     is_whole = any(one.version == version for one in commits)
-    if (
-        not is_whole
-        or mark is None
-        or mark.run is None
-        or (mark.application, mark.run.id, mark.oid) != (ledger, run, oid)
-    ):
+    made_by = None if mark is None or mark.run is None else (mark.application, mark.run.id, mark.oid)
+    if not is_whole or made_by is None or made_by != (ledger, run, oid):
         return None, (
             f"the table has no version {version} of that run any more: it was replaced, copied or made anew since, or "
             "its log was cleaned up"

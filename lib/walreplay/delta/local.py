@@ -433,7 +433,9 @@ class LocalTable:
             newer = LocalTable.open(self.folder)
             if newer.version < version:
                 raise
-            if not newer._has(version, self.commit_id):
+            # The answer to it may have been lost.
+            told_by = newer._known.history(newer.version - version + 1)
+            if all((one.get("version"), one.get(_COMMIT_KEY)) != (version, self.commit_id) for one in told_by):
                 may_follow = self._table is not None and instead_of is None and newer.fields == self.fields
                 if not may_follow or newer.obstacle is not None or attempts == 1:
                     problem = f"somebody else has committed version {version} of the table while the run was at work"
@@ -469,13 +471,8 @@ class LocalTable:
     def _make(self, actions: Sequence[Any], told: CommitProperties) -> None:
         hooks = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
         if self._table is not None:
-            self._table.create_write_transaction(
-                list(actions),
-                "append",
-                self._table.schema(),
-                commit_properties=told,
-                post_commithook_properties=hooks,
-            )
+            made: dict[str, Any] = {"commit_properties": told, "post_commithook_properties": hooks}
+            self._table.create_write_transaction(list(actions), "append", self._table.schema(), **made)
             return
         assert self._new is not None
         schema, comment, properties = self._new
@@ -491,11 +488,6 @@ class LocalTable:
             commit_properties=told,
             post_commithook_properties=hooks,
         )
-
-    def _has(self, version: int, commit_id: str) -> bool:
-        """Return whether a version was made by a commit, the answer to which was lost."""
-        told = self._known.history(self.version - version + 1)
-        return any(one.get("version") == version and one.get(_COMMIT_KEY) == commit_id for one in told)
 
     @property
     def _known(self) -> DeltaTable:

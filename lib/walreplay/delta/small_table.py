@@ -349,7 +349,12 @@ def with_versions(
             ends = _Ends(nothing, nothing, nothing, missing, np.full(rows.num_rows, -1))
     if ends is None:
         return None
-    gone, lsn, at = _with_emptied(ends, before.emptied, is_open)
+    gone, lsn, at = ends.rows, ends.lsn, ends.at
+    if before.emptied is not None:
+        # The first truncate ends those that are open, and that nothing has ended before.
+        rest = np.setdiff1d(is_open, gone)
+        gone = np.concatenate([gone, rest])
+        lsn, at = (np.append(own, np.full(len(rest), end)) for own, end in zip((lsn, at), before.emptied, strict=True))
     begun = (old[before.sources.index(name)].take(pa.array(gone)) for name in ("start_lsn", "start_at"))
     start, since = (column.cast(pa.int64()).to_numpy(zero_copy_only=False) for column in begun)
     if ((start > lsn) | (since > at)).any():
@@ -370,17 +375,6 @@ def with_versions(
     ended[end_at] = _filled(old[end_at], gone, at)
     counts = {"updated": len(gone), "deleted": 0, "inserted": len(opened), "copied": len(kept) - len(gone)}
     return Rewritten(joined(ended, new), tuple(places), counts, ends.missing, tuple(map(int, files)))
-
-
-def _with_emptied(
-    ends: _Ends, emptied: tuple[int, int] | None, is_open: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Add the versions that the first truncate ends: those that are open, and that nothing has ended before."""
-    if emptied is None:
-        return ends.rows, ends.lsn, ends.at
-    rest = np.setdiff1d(is_open, ends.rows)
-    lsn, at = (np.full(len(rest), value) for value in emptied)
-    return np.concatenate([ends.rows, rest]), np.concatenate([ends.lsn, lsn]), np.concatenate([ends.at, at])
 
 
 def _filled(column: pa.Array, places: NDArray[np.int64], values: NDArray[np.int64]) -> pa.Array:

@@ -159,14 +159,9 @@ def _remove_rest(spark: SparkSession, table: TableName, commit: CommitId | None)
     first = None if opened is None else next(opened.history(), None)
     made_by = None if first is None else CommitId.of_mark(first.mark)
     is_own = commit is None or (made_by is not None and made_by.application == commit.application)
-    if (
-        opened is None
-        or first is None
-        or not is_own
-        or not opened.is_empty
-        or changed is None
-        or time.time() - changed < _A_WHILE
-    ):
+    if opened is None or first is None or not is_own or not opened.is_empty:
+        return False
+    if changed is None or time.time() - changed < _A_WHILE:
         return False
     folder.delete_all()
     forget_files()
@@ -194,12 +189,7 @@ FEW_COMMITS: Final = 20
 WHOLE_HISTORY: Final = 10_000
 """How far back an interrupted run looks for its own commits."""
 
-_MISSING: Final = (
-    "PATH_NOT_FOUND",
-    "DELTA_TABLE_NOT_FOUND",
-    "DELTA_PATH_DOES_NOT_EXIST",
-    "DELTA_MISSING_DELTA_TABLE",
-)
+_MISSING: Final = ("PATH_NOT_FOUND", "DELTA_TABLE_NOT_FOUND", "DELTA_PATH_DOES_NOT_EXIST", "DELTA_MISSING_DELTA_TABLE")
 """The conditions under which there is no table at a path."""
 
 _LAST_VERSION: Final = "spark.databricks.delta.lastCommitVersionInSession"
@@ -281,17 +271,6 @@ def _marking(mark: str | None) -> Marking:
 
 
 @contextmanager
-def marking(spark: SparkSession, commit: CommitId) -> Iterator[Marking]:
-    """Let the history say of the one statement inside which commit it is; Delta may make it a second time.
-
-    Yields:
-        what the statement has to hold.
-    """
-    with settings(spark, {USER_METADATA: commit.mark}) as refused:
-        yield _marking(commit.mark if refused else None)
-
-
-@contextmanager
 def committing(spark: SparkSession, commit: CommitId) -> Iterator[Marking]:
     """Make the one statement inside this very commit (application and number).
 
@@ -370,17 +349,12 @@ def _history(spark: SparkSession, table: TableName, depth: int) -> Iterator[tupl
 
 def logged(spark: SparkSession, table: TableName, count: int) -> list[LoggedCommit]:
     """Return the newest commits of a table by its history, the newest first."""
-    rows = spark.sql(f"DESCRIBE HISTORY {table.sql} LIMIT {count}").collect()
-    return [
-        LoggedCommit(
-            int(row.version),
-            str(row.operation),
-            row.operationParameters or {},
-            mark_of(row.userMetadata, row.operationParameters or {}),
-            int(row.timestamp.timestamp() * 1000),
-        )
-        for row in rows
-    ]
+    commits = []
+    for row in spark.sql(f"DESCRIBE HISTORY {table.sql} LIMIT {count}").collect():
+        parameters, millis = row.operationParameters or {}, int(row.timestamp.timestamp() * 1000)
+        mark = mark_of(row.userMetadata, parameters)
+        commits.append(LoggedCommit(int(row.version), str(row.operation), parameters, mark, millis))
+    return commits
 
 
 def commits_since(spark: SparkSession, table: TableName, version: int) -> tuple[int, list[LoggedCommit]]:

@@ -325,8 +325,6 @@ def catalog_errors(target: Target) -> Iterator[None]:
     Raises:
         ConfigError: there is no such catalog.
     """
-    from pyspark.errors import AnalysisException
-
     try:
         yield
     except AnalysisException as error:
@@ -382,9 +380,8 @@ def schema_folder(spark: SparkSession, table: TableName) -> Folder | None:
     except AnalysisException:
         return None
     # Of a schema it is a URI, as Hadoop writes it; of a table it is decoded.
-    return folder_of(
-        spark, next((_plain(unquote(row.info_value)) for row in rows if row.info_name == "Location"), None)
-    )
+    location = next((_plain(unquote(row.info_value)) for row in rows if row.info_name == "Location"), None)
+    return folder_of(spark, location)
 
 
 def folder_of_new(spark: SparkSession, table: TableName) -> Folder | None:

@@ -163,7 +163,9 @@ class Job:
             state, report = ended
             self._bytes_read += found.reading.size
             done = joined(done, report)
-            if not self._goes_on(found, state):
+            # As far as the listing tells.
+            is_at_end = self.until is not None and state.resume is not None and state.resume.has_more
+            if not found.reading.has_rest or is_at_end:
                 return done
         self._look_at_tables(state)
         if done is not None:
@@ -175,11 +177,6 @@ class Job:
 
     def _read(self) -> State | None:
         return self.run.ledger.read()
-
-    def _goes_on(self, found: Found, state: State) -> bool:
-        """Return whether there is another run to do, as far as the listing tells."""
-        is_reached = self.until is not None and state.resume is not None and state.resume.has_more
-        return found.reading.has_rest and not is_reached
 
     def _look(self, state: State | None) -> Found | None:
         """Return what the next run has to read; None if there is nothing new."""

@@ -172,9 +172,8 @@ class ForecastJob(Job):
 
     def _forecast_of(self, report: TableReport) -> TableForecast:
         counts = self._rows.get(source_oid(report.oid or 0), (0,) * 4)
-        planned: dict[str, Any] = {
-            name: getattr(report, name) for name in TableForecast.__slots__ if hasattr(report, name)
-        }
+        names = (name for name in TableForecast.__slots__ if hasattr(report, name))
+        planned: dict[str, Any] = {name: getattr(report, name) for name in names}
         if self._anew and report.oid in self._known:
             planned["action"] = "overwritten"
         return TableForecast(**planned | dict(zip(_COUNTS, counts, strict=True)))
@@ -326,7 +325,12 @@ def _call(
     if table is None and named is None and first is None:
         return _Call(settings, narrowed, until)
     state = _state_of(spark, Target.parse(target).of_source(settings.ledger_name))
-    others = _others(state, narrowed)
+    # Runs that leave them out would spoil them.
+    others = [
+        entry
+        for entry in (() if state is None else state.tables)
+        if not (narrowed.wants(entry.source_name) and narrowed.wants_output(output_of(entry.oid)))
+    ]
     if others and (until is not None or first is not None):
         raise TargetError(
             f"the target has other tables, too, such as {others[0].name}: a part of its tables is made at the LSN "
@@ -342,10 +346,8 @@ def _call(
 def _check_first(first: int, until: Until | None, settings: Settings) -> None:
     """Refuse to begin where nothing can be whole, or nothing is left."""
     if until is not None and until.lsn is not None and until.lsn < first:
-        raise ConfigError(
-            f"--from-lsn {format_lsn(first)} is behind --until-lsn {format_lsn(until.lsn)}",
-            remedy="Exchange them",
-        )
+        problem = f"--from-lsn {format_lsn(first)} is behind --until-lsn {format_lsn(until.lsn)}"
+        raise ConfigError(problem, remedy="Exchange them")
     if settings.makes_whole:
         raise ConfigError(
             "a mirror or a history cannot begin in the middle: it would lack the rows from before",
@@ -373,17 +375,8 @@ def _check_loaded(spark: SparkSession, until: int, place: Target) -> None:
         )
 
 
-def _others(state: State | None, wanted: Narrowed) -> list[MirrorEntry]:
-    """Return a target's tables that are not wanted: runs that leave them out would spoil them."""
-    return [
-        entry
-        for entry in (() if state is None else state.tables)
-        if not (wanted.wants(entry.source_name) and wanted.wants_output(output_of(entry.oid)))
-    ]
-
-
 def _check_begun(first: int, state: State | None, target: str) -> None:
-    """Refuse to leave a hole in tables that are there; none of them is whole (`_check_first`, `_others`)."""
+    """Refuse to leave a hole in tables that are there; none of them is whole (`_check_first`, `_call`)."""
     resume = None if state is None else state.resume
     if state is None or resume is None or not state.tables or resume.place.high_lsn >= first:
         return

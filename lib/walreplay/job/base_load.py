@@ -72,11 +72,6 @@ class PlannedLoad:
         """The commit LSN up to which captures are applied; -1 for none."""
         return self.plan.upto_lsn
 
-    @property
-    def has_histories(self) -> bool:
-        """Whether the rows reach histories."""
-        return any(self.catalogue.assignments[relation].of(RowKind.VERSION) for relation in self.loaded)
-
 
 @dataclass
 class BaseLoad:
@@ -115,7 +110,12 @@ class BaseLoad:
             self.base.open()
         state = context.lock()
         source = self._source(state)
-        self._check_phase(state)
+        if state is not None and state.phase in (PLANNED, REBUILDING):
+            raise TargetError(
+                f"run {state.run} was interrupted, and has to be finished first",
+                path=context.target.text,
+                remedy="Run walreplay apply, and then load again",
+            )
         description = self._description(state)
         plan = self._plan(state, description)
         catalogue = Catalogue.of(plan, context.settings, state.tables if state else ())
@@ -123,7 +123,7 @@ class BaseLoad:
         return PlannedLoad(state, source, description, plan, catalogue, self._chosen(plan, catalogue))
 
     def bring(self, begun: PlannedLoad, began: float) -> RunReport:
-        """Load what was begun.
+        """Load what was begun: stage the rows, write down that tables get them, bring them there, record the load.
 
         Args:
             began: when, by the monotonic clock.
@@ -133,8 +133,23 @@ class BaseLoad:
         rows = self.base.rows(begun.loaded, begun.description)
         self.context.warnings.extend(self.base.warnings)
         noted, found = self._note(begun, before, rows, resumed=resumed)
-        with self.context.staging() as staging:
-            return self._bring(begun, rows, staging, noted, found, resumed=resumed, began=began)
+        context, load = self.context, noted.load
+        assert load is not None
+        with context.staging() as staging:
+            buckets = buckets_of(rows.size)
+            staged = self._stage(begun, rows, staging, buckets, load.top)
+            steps.reached("decoded")
+            tables = self._tables(begun, staged)
+            commit = delta.CommitId(noted.ledger, noted.run, noted.run_id)
+            with context.stage("check"):
+                runs = table_runs(context, tables, found, staged, buckets, commit, resumed=resumed)
+                check_unique(context.own, staging, runs)
+                # From now on, tables may have the load's commit.
+                state = context.ledger.write(replace(noted, load=replace(load, writing=True)))
+            steps.reached("plan written")
+            runs = [_ending(one, self.lsn, load.top) for one in runs]
+            reports = RunTables(context).apply(runs, staging, [lambda: None])
+            return self._record(state, tables, reports, begun.plan, rows, resumed=resumed, began=began)
 
     def _source(self, state: State | None) -> str:
         """Return the source that the target is made of."""
@@ -153,25 +168,13 @@ class BaseLoad:
             )
         return found
 
-    def _check_phase(self, state: State | None) -> None:
-        """Refuse a target in which something else was interrupted."""
-        if state is not None and state.phase in (PLANNED, REBUILDING):
-            raise TargetError(
-                f"run {state.run} was interrupted, and has to be finished first",
-                path=self.context.target.text,
-                remedy="Run walreplay apply, and then load again",
-            )
-
     def _description(self, state: State | None) -> Description:
         described = self.described or self.base.described()
         resume = None if state is None else state.resume
         if described is None:
             if resume is None:
-                raise ConfigError(
-                    "nothing says what the tables' columns are",
-                    path=self.context.target.text,
-                    remedy=HOW_TO_DESCRIBE,
-                )
+                problem = "nothing says what the tables' columns are"
+                raise ConfigError(problem, path=self.context.target.text, remedy=HOW_TO_DESCRIBE)
             described = Description.of(resume.relations, resume.types)
         # The rows have the labels of enums as they are by now.
         layouts = Layouts(known=() if resume is None else resume.layouts)
@@ -231,7 +234,8 @@ class BaseLoad:
                 "rows; this one took its place"
             )
             return None
-        if self.lsn < before.at_lsn and self.anew and before.writing and begun.has_histories:
+        has_histories = any(begun.catalogue.assignments[one].of(RowKind.VERSION) for one in begun.loaded)
+        if self.lsn < before.at_lsn and self.anew and before.writing and has_histories:
             raise TargetError(
                 f"a load as of LSN {format_lsn(before.at_lsn)} was interrupted, and histories may have its rows",
                 path=context.target.text,
@@ -296,15 +300,10 @@ class BaseLoad:
         """Return the load, as the ledger is to know it."""
         names = tuple(sorted((item.oid, item.qualified_name) for item in begun.loaded))
         files = self.base.files(write_description(begun.loaded, begun.description))
-        place = self.base.place
-        return Load(str(uuid.uuid4()), self.lsn, names, place, begun.applied, self._top(begun), files)
-
-    def _top(self, begun: PlannedLoad) -> int:
-        """Return the time on the axis that versions of loaded rows begin at."""
-        if self.top is not None:
-            return self.top
-        top = begun.plan.resume.top_time
-        return 0 if top is None else top + POSTGRES_EPOCH_UNIX_MICROS
+        place, top, last = self.base.place, self.top, begun.plan.resume.top_time
+        if top is None:
+            top = 0 if last is None else last + POSTGRES_EPOCH_UNIX_MICROS
+        return Load(str(uuid.uuid4()), self.lsn, names, place, begun.applied, top, files)
 
     def _tables(self, begun: PlannedLoad, staged: Mapping[int, Staged]) -> RunPlan:
         catalogue, entries = begun.catalogue, begun.state.tables if begun.state is not None else ()
@@ -313,35 +312,6 @@ class BaseLoad:
         anew = tuple({relation.oid for relation in begun.loaded} & {entry.oid for entry in entries})
         period = Period(begun.applied, begun.applied)
         return plan_tables(catalogue, staged, uses, anew, entries, self.context.settings, self.context.target, period)
-
-    def _bring(
-        self,
-        begun: PlannedLoad,
-        rows: BaseRows,
-        staging: Staging,
-        noted: State,
-        found: Sequence[CheckedTable],
-        *,
-        resumed: bool,
-        began: float,
-    ) -> RunReport:
-        """Stage the rows, write down that tables get them, bring them to the tables, record the load."""
-        context, load = self.context, noted.load
-        assert load is not None
-        buckets = buckets_of(rows.size)
-        staged = self._stage(begun, rows, staging, buckets, load.top)
-        steps.reached("decoded")
-        tables = self._tables(begun, staged)
-        commit = delta.CommitId(noted.ledger, noted.run, noted.run_id)
-        with context.stage("check"):
-            runs = table_runs(context, tables, found, staged, buckets, commit, resumed=resumed)
-            check_unique(context.own, staging, runs)
-            # From now on, tables may have the load's commit.
-            state = context.ledger.write(replace(noted, load=replace(load, writing=True)))
-        steps.reached("plan written")
-        runs = [_ending(one, self.lsn, load.top) for one in runs]
-        reports = RunTables(context).apply(runs, staging, [lambda: None])
-        return self._record(state, tables, reports, begun.plan, rows, resumed=resumed, began=began)
 
     def _stage(self, begun: PlannedLoad, rows: BaseRows, staging: Staging, buckets: int, top: int) -> dict[int, Staged]:
         context = self.context
@@ -397,7 +367,7 @@ class BaseLoad:
         if before is not None:
             return known
         given_up = state is not None and state.phase == LOADING
-        recorded = highest_recorded(context.own, context.target, context.ledger.id, context.at_once)
+        recorded = highest_recorded(context)
         ahead = any(there.standing is not None and there.standing.ahead for there in found)
         if recorded > known or (ahead and not given_up):
             raise TargetError(

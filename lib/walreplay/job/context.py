@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from walreplay.config import Settings
 from walreplay.decode.compile.kernel import check_compiled
@@ -31,10 +32,13 @@ from walreplay.writing.by_files import choose_writer
 from walreplay.writing.by_statements import TableWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
 
 _TABLES_AT_ONCE: Final = 4
 
@@ -268,6 +272,11 @@ class RunContext:
     def at_once(self) -> int:
         """How many tables are worked on at a time; each needs a session of its own."""
         return _TABLES_AT_ONCE if has_own_sessions(self.spark) else 1
+
+    def each(self, work: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Result]:
+        """Do some work with each of some tables, several at a time; return the results in their order."""
+        with ThreadPoolExecutor(self.at_once) as pool:
+            return list(pool.map(work, items))
 
     @contextmanager
     def doing(self, part: str) -> Iterator[None]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from functools import partial
@@ -219,19 +219,15 @@ def _log(report: TableReport, number: int) -> None:
 def moved(tables: RunPlan) -> list[TableReport]:
     """Report the tables that the run did not write to, but moved or set aside."""
     placement = tables.placement
-    told: list[tuple[MirrorEntry, Action]] = [(entry, "set aside") for entry in placement.aside]
-    told += [(entry, "unchanged") for entry in placement.renamed]
-    return [
-        TableReport(
-            entry.name,
-            entry.table.text,
-            action,
-            oid=entry.oid,
-            set_aside=entry.set_aside,
-            notes=placement.notes.get(entry.oid, ()),
-        )
-        for entry, action in told
-    ]
+    actions: dict[Action, Sequence[MirrorEntry]] = {"set aside": placement.aside, "unchanged": placement.renamed}
+    reports = []
+    for action, entries in actions.items():
+        for entry in entries:
+            place, notes = entry.table.text, placement.notes.get(entry.oid, ())
+            reports.append(
+                TableReport(entry.name, place, action, oid=entry.oid, set_aside=entry.set_aside, notes=notes)
+            )
+    return reports
 
 
 def timed(report: RunReport, began: float, stages: Mapping[str, float]) -> RunReport:
@@ -419,7 +415,8 @@ class Applying:
             self.run.warnings.extend(history.check_copies())
             plan = _without_ended(plan, history)
         axis = _axis(plan, self.staging)
-        plan = replace(plan, resume=replace(plan.resume, top_time=_since_2000(axis.end)))
+        top = None if axis.end == NO_TIME else axis.end - POSTGRES_EPOCH_UNIX_MICROS
+        plan = replace(plan, resume=replace(plan.resume, top_time=top))
         return Decoded(plan, catalogue, staged, truncates, history, axis)
 
     def _truncates(self, plan: Plan) -> dict[int, tuple[int, int]]:
@@ -544,10 +541,7 @@ class Applying:
             if gap is not None:
                 doubt = Doubt(plan.after_lsn + 1, None, gap or f"not noticed, up to LSN {format_lsn(plan.upto_lsn)}")
                 entries = [entry if entry.gap and not gap else over_gap(entry, doubt) for entry in entries]
-            entries = [
-                replace(one, doubts=merged(*one.doubts, *_by_others(one.oid, plan))) if one.oid in run.changed else one
-                for one in entries
-            ]
+            entries = [_doubted(one, plan) if one.oid in run.changed else one for one in entries]
             state = run.ledger.record(state, report, entries, resumed=work.resumed)
         steps.reached("run recorded")
         return state, report
@@ -572,10 +566,11 @@ def _planned(run: TableRun) -> TableReport:
     )
 
 
-def _by_others(oid: int, plan: Plan) -> Iterator[Doubt]:
-    """Yield what it means for a table that somebody else has changed its rows."""
-    first = plan.after_lsn + 1 if output_of(oid).rows is RowKind.CURRENT else ALWAYS
-    yield Doubt(first, None, "somebody else has changed it, and its rows were taken as they were")
+def _doubted(entry: MirrorEntry, plan: Plan) -> MirrorEntry:
+    """Return the entry of a table whose rows somebody else has changed."""
+    first = plan.after_lsn + 1 if output_of(entry.oid).rows is RowKind.CURRENT else ALWAYS
+    doubt = Doubt(first, None, "somebody else has changed it, and its rows were taken as they were")
+    return replace(entry, doubts=merged(*entry.doubts, doubt))
 
 
 def _later_rows(entries: Sequence[MirrorEntry], upto_lsn: int) -> list[str]:
@@ -632,10 +627,6 @@ def _axis(plan: Plan, staging: Staging) -> Axis:
     before = NO_TIME if plan.top_time is None else plan.top_time + POSTGRES_EPOCH_UNIX_MICROS
     decided = ((one.commit_lsn, one.commit_time + POSTGRES_EPOCH_UNIX_MICROS) for one in plan.decided)
     return Axis.of(before, staging.tops if staging.decoded else (), decided)
-
-
-def _since_2000(time: int) -> int | None:
-    return None if time == NO_TIME else time - POSTGRES_EPOCH_UNIX_MICROS
 
 
 def _without_ended(plan: Plan, history: History) -> Plan:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -16,7 +15,7 @@ from walreplay.delta.target import TableName, Target, storage_errors
 from walreplay.job.context import RunContext
 from walreplay.ledger.runs import HISTORY
 from walreplay.ledger.state import Rebuild, Replacement, State
-from walreplay.report import RunReport, TableReport
+from walreplay.report import Action, RunReport, TableReport
 from walreplay.session import steps
 from walreplay.session.failures import spark_errors
 from walreplay.session.isolation import session_with
@@ -102,15 +101,9 @@ class Installing:
             what = "rebuild" if rebuild.load is None else "load"
             context.warnings.append(f"{what} {state.run} was interrupted; it was finished")
         commit = delta.CommitId(state.ledger, state.run, state.run_id)
-        reports: list[TableReport] = []
-        with context.stage("replace", len(rebuild.tables)), ThreadPoolExecutor(context.at_once) as pool:
-
-            def bring(one: Replacement) -> TableReport | None:
-                report = self._bring(state, one, commit, resumed=resumed)
-                context.progress.advance()
-                return report
-
-            reports += filter(None, pool.map(bring, rebuild.tables))
+        with context.stage("replace", len(rebuild.tables)):
+            brought = context.each(lambda one: self._bring(state, one, commit, resumed=resumed), rebuild.tables)
+            reports = [report for report in brought if report is not None]
         steps.reached("tables replaced")
         with context.stage("clean up"):
             context.ledger.check_lock()
@@ -124,14 +117,8 @@ class Installing:
     def _bring(self, state: State, one: Replacement, commit: delta.CommitId, *, resumed: bool) -> TableReport | None:
         context, entry = self.context, one.entry
         before = {known.oid: known for known in state.tables}.get(entry.oid)
-        what = Replacing(
-            one.source,
-            entry,
-            before,
-            replace(step_of(commit, 0), oid=entry.oid),
-            resumed,
-            context.ledger.check_lock,
-        )
+        commit = replace(step_of(commit, 0), oid=entry.oid)
+        what = Replacing(one.source, entry, before, commit, resumed, context.ledger.check_lock)
         place = entry.table.text
         with (
             spark_errors(table=entry.name, path=place),
@@ -139,18 +126,13 @@ class Installing:
             session_with(context.spark, delta.SMALL_STATE) as own,
         ):
             version = replace_rows(own, what)
+        context.progress.advance()
         if version is None:
             context.warnings.append(f"{entry.name}: its new rows are gone, so it is as it was; rebuild it again")
             return None
         steps.reached(f"table replaced: {entry.name}")
-        return TableReport(
-            entry.name,
-            place,
-            "created" if before is None else "overwritten",
-            inserted=one.rows,
-            version=version,
-            oid=entry.oid,
-        )
+        action: Action = "created" if before is None else "overwritten"
+        return TableReport(entry.name, place, action, inserted=one.rows, version=version, oid=entry.oid)
 
     def _record(self, state: State, reports: list[TableReport], *, resumed: bool) -> tuple[State, RunReport]:
         context, rebuild = self.context, state.rebuild

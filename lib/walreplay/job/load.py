@@ -107,17 +107,12 @@ def _bring(load: BaseLoad, captures: str | None, began: float) -> RunReport:
             return load.bring(begun, began)
         late = _late(load, begun)
     assert begun.state is not None
-    report = _load_late(load.context, begun.state.captures if captures is None else captures, late)
-    return replace_fields(report, captures=load.base.origin)
-
-
-def _load_late(context: RunContext, captures: str, late: BaseStep) -> RunReport:
-    """Make the tables of a load beside, from the archive's changes behind it, and put them in place."""
-    # Names that differ by case alone are two tables'.
+    # The tables are made beside; names that differ by case alone are two tables'.
     wanted = Narrowed(tables=f"(?-i:{'|'.join(map(re.escape, sorted(late.only)))})")
-    report = Rebuilding(context, captures, wanted, late).run()
+    report = Rebuilding(load.context, begun.state.captures if captures is None else captures, wanted, late).run()
     rows = sum(one.inserted for one in report.tables if output_of(one.oid or 0) is Output.MIRROR)
-    return replace_fields(report, status="loaded", files=0, capture_bytes=0, changes=rows)
+    captures = load.base.origin
+    return replace_fields(report, status="loaded", captures=captures, files=0, capture_bytes=0, changes=rows)
 
 
 def _base(

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,17 +17,9 @@ from walreplay.config import Settings, make_settings
 from walreplay.config.keys import expression
 from walreplay.config.model import tables_named
 from walreplay.delta import statements as delta
+from walreplay.delta import upkeep
 from walreplay.delta.target import TableName, catalog_errors, storage_errors
-from walreplay.delta.upkeep import (
-    Action,
-    files_of,
-    needs_of,
-    optimize,
-    purge,
-    unreferenced,
-    upkeep_session,
-    vacuum,
-)
+from walreplay.delta.upkeep import Action
 from walreplay.errors import ConfigError, TargetError, WalReplayError
 from walreplay.job.context import RunContext
 from walreplay.ledger.runs import HISTORY, UNTOLD, first_kept, forget
@@ -95,13 +86,8 @@ class _Maintenance:
         began = time.monotonic()
         with self.context.at_work():
             tables = self._run()
-        return MaintenanceReport(
-            self.context.target.text,
-            self.dry_run,
-            tuple(tables),
-            tuple(self.context.warnings),
-            time.monotonic() - began,
-        )
+        warnings, seconds = tuple(self.context.warnings), time.monotonic() - began
+        return MaintenanceReport(self.context.target.text, self.dry_run, tuple(tables), warnings, seconds)
 
     def _run(self) -> list[TableMaintenance]:
         context = self.context
@@ -118,14 +104,14 @@ class _Maintenance:
                 remedy="Run again what was interrupted, then maintain",
             )
         places = self._places(state)
-        with context.stage("look at tables", len(places)), ThreadPoolExecutor(context.at_once) as pool:
-            looked = list(pool.map(lambda one: self._look(*one), places))
+        with context.stage("look at tables", len(places)):
+            looked = context.each(lambda one: self._look(*one), places)
         if self.dry_run:
             return [one.found for one in looked]
         steps.reached("tables looked at")
         due = sum(bool(one.needs) for one in looked)
-        with context.stage("maintain", due), ThreadPoolExecutor(context.at_once) as pool:
-            return list(pool.map(self._work, looked))
+        with context.stage("maintain", due):
+            return context.each(self._work, looked)
 
     def _places(self, state: State) -> list[tuple[str, TableName, bool]]:
         """Return the tables, each once: its name, its place, and whether it is the ledger's."""
@@ -154,10 +140,13 @@ class _Maintenance:
                 if not is_ledger:
                     found = replace(found, problem="the table is gone")
                 return
-            files, left = files_of(spark, table), unreferenced(spark, table)
-            needs = needs_of(files, left)
+            files, left = upkeep.files_of(spark, table), upkeep.unreferenced(spark, table)
+            needs = upkeep.needs_of(files, left)
             if table == self.context.target.ledger("runs"):
-                needs = {**self._forgets(spark), **needs}
+                days = self.context.settings.ledger_keep_days
+                kept = first_kept(spark, self.context.target, days, now())
+                if kept is not None:
+                    needs = {"forget": f"runs before {kept:,} ended more than {days:,} days ago", **needs}
             found = replace(
                 found,
                 files=files.count,
@@ -172,11 +161,6 @@ class _Maintenance:
         problem = self._tried(name, table, is_ledger, look)
         self.context.progress.advance()
         return _Looked(table, found if problem is None else replace(found, problem=problem), needs, is_ledger)
-
-    def _forgets(self, spark: SparkSession) -> dict[Action, str]:
-        days = self.context.settings.ledger_keep_days
-        kept = first_kept(spark, self.context.target, days, now())
-        return {} if kept is None else {"forget": f"runs before {kept:,} ended more than {days:,} days ago"}
 
     def _work(self, looked: _Looked) -> TableMaintenance:
         """Do what a table needs; where it fails, the others go on."""
@@ -201,11 +185,11 @@ class _Maintenance:
     def _do(self, spark: SparkSession, action: Action, table: TableName) -> tuple[int, int]:
         """Do one thing; return how many files were removed and added."""
         if action == "purge":
-            return purge(spark, table)
+            return upkeep.purge(spark, table)
         if action == "optimize":
-            return optimize(spark, table)
+            return upkeep.optimize(spark, table)
         if action == "vacuum":
-            vacuum(spark, table)
+            upkeep.vacuum(spark, table)
         else:
             days = self.context.settings.ledger_keep_days
             forget(spark, self.context.target, days, now(), self.context.ledger.check_lock)
@@ -217,7 +201,7 @@ class _Maintenance:
             with (
                 storage_errors(table.text),
                 jobs_named(self.context.spark, f"maintain {name}"),
-                upkeep_session(self.context.spark, UNTOLD if is_ledger else delta.NO_PROPERTIES) as own,
+                upkeep.upkeep_session(self.context.spark, UNTOLD if is_ledger else delta.NO_PROPERTIES) as own,
             ):
                 work(own)
         except Exception as error:

@@ -17,7 +17,6 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -121,18 +120,14 @@ class _Copied(FilesOfBase):
         try:
             super().open()
         except ConfigError as error:
-            raise ConfigError(
-                "the files that the table was loaded from are not there", path=self.origin, remedy=_WHERE
-            ) from error
+            problem = "the files that the table was loaded from are not there"
+            raise ConfigError(problem, path=self.origin, remedy=_WHERE) from error
         found = self.files("")
         if found.digest == self._known.digest and (self._moved or found.changed == self._known.changed):
             return
-        raise ConfigError(
-            "the files are not those that the table was loaded from: "
-            + ("their times differ" if found.digest == self._known.digest else "names or lengths differ"),
-            path=self.origin,
-            remedy=_WHERE,
-        )
+        why = "their times differ" if found.digest == self._known.digest else "names or lengths differ"
+        problem = f"the files are not those that the table was loaded from: {why}"
+        raise ConfigError(problem, path=self.origin, remedy=_WHERE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,9 +199,8 @@ class MakingBeside:
         return made, report
 
     def _context(self) -> RunContext:
-        return RunContext.of(
-            self.context.spark, self.side.target, self.side.settings, self.context.progress, loads=True
-        )
+        spark, progress = self.context.spark, self.context.progress
+        return RunContext.of(spark, self.side.target, self.side.settings, progress, loads=True)
 
     def _look(self) -> State | None:
         return self._context().ledger.read()
@@ -360,14 +354,17 @@ class Rebuilding:
             if finished is not None and self._side(state).name == finished[0]:
                 return finished[1]
         side = self._side(state)
-        made, report = self._beside(side).make(_checked(state))
+        assert state is not None
+        made, report = self._beside(side).make(state)
         steps.reached("made beside")
         locked = self.context.lock()
         if locked is not state:
             # Another run has come to its end since; what it has applied comes to the side target too.
-            state, side = locked, self._side(locked)
-            made, report = self._beside(side).make(_checked(state))
-        return self._put_in_place(_checked(state), side, made.tables, report)
+            side = self._side(locked)
+            assert locked is not None
+            state = locked
+            made, report = self._beside(side).make(state)
+        return self._put_in_place(state, side, made.tables, report)
 
     def _beside(self, side: Side) -> MakingBeside:
         return MakingBeside(self.context, self.captures, side, None if self.late is None else self.late.load.at_lsn)
@@ -415,11 +412,8 @@ class Rebuilding:
         context = self.context
         where = context.target.text
         if state is None or (state.resume is None and state.phase != PLANNED):
-            raise TargetError(
-                "nothing of captures was applied to this target yet",
-                path=where,
-                remedy="Check --target; begin with walreplay apply",
-            )
+            problem = "nothing of captures was applied to this target yet"
+            raise TargetError(problem, path=where, remedy="Check --target; begin with walreplay apply")
         source = context.settings.source or root_of(self.captures)
         if not state.is_of(source):
             raise TargetError(
@@ -437,11 +431,8 @@ class Rebuilding:
             )
         if state.rebuild is not None or state.load is not None:
             what = "rebuild" if state.load is None else "load"
-            raise TargetError(
-                f"{what} {state.run} was interrupted meanwhile",
-                path=where,
-                remedy="Run again, which finishes it",
-            )
+            problem = f"{what} {state.run} was interrupted meanwhile"
+            raise TargetError(problem, path=where, remedy="Run again, which finishes it")
         check_unshared([entry for entry in state.tables if self._wants(entry)])
         return state
 
@@ -467,9 +458,8 @@ class Rebuilding:
             and (outputs is None or output_of(entry.oid) in outputs)
         ]
         if not based and self.base is not None:
-            raise ConfigError(
-                "none of these tables has a base load", path=self.context.target.text, remedy="Leave out --base"
-            )
+            problem = "none of these tables has a base load"
+            raise ConfigError(problem, path=self.context.target.text, remedy="Leave out --base")
         if not based:
             return ()
         with self.context.stage("read ledger"):
@@ -566,8 +556,8 @@ class Rebuilding:
             making: the report of the runs that made it.
         """
         entries = self._chosen(state, side, made)
-        with self.context.stage("compare", len(entries)), ThreadPoolExecutor(self.context.at_once) as pool:
-            found = list(pool.map(lambda pair: self._compare(state, *pair), entries))
+        with self.context.stage("compare", len(entries)):
+            found = self.context.each(lambda pair: self._compare(state, *pair), entries)
         steps.reached("compared")
         names = ("files", "capture_bytes", "transactions", "changes")
         counted: dict[str, Any] = {name: getattr(making, name) for name in names}
@@ -680,7 +670,7 @@ class Rebuilding:
     def _number(self, state: State, entries: Sequence[MirrorEntry]) -> int:
         """Return a number that no run had, whatever tables say that somebody has put there."""
         context = self.context
-        if highest_recorded(context.own, context.target, state.ledger, context.at_once) > state.run:
+        if highest_recorded(context) > state.run:
             raise TargetError(
                 "the ledger is older than what it has recorded",
                 path=context.target.text,
@@ -706,8 +696,3 @@ def _occupied(source: MirrorEntry, other: MirrorEntry, table: TableName) -> Targ
         else f"Write a row of {name} in the source, and apply it, which sets the table aside that had the name before; "
         "then rebuild",
     )
-
-
-def _checked(state: State | None) -> State:
-    assert state is not None
-    return state

@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+_UNCHANGED_REMEDY: Final = "Captures must not change but by growing; restore the file, or apply to a new target"
+
+
 @dataclass(frozen=True, slots=True)
 class RunInput:
     """What a run has to read.
@@ -94,35 +97,24 @@ class NewFiles:
         grown = lengths.get(resume.last_path, resume.last_length) != resume.last_length
         if not (later or grown or resume.has_more):
             return None
-        anew = self._in_named_framing(resume)
-        if anew is not None:
-            return RunInput(tuple(later), 0, anew) if later else None
+        framing = self.settings.framing
+        if framing not in ("auto", resume.place.framing.value):
+            # The files before were in another one than the configuration names now: a session begins.
+            return RunInput(tuple(later), 0, resume.in_session_of(Framing(framing))) if later else None
         at = self._key_of(resume.path, files)
         again = [file for file in earlier if self._key(file) >= at]
         if resume.done and lengths.get(resume.path, resume.length) == resume.length:
             # The whole file was read; what is known of its end is enough.
             again = [file for file in again if file.path != resume.path]
         elif resume.path not in lengths:
-            raise OrderError(
-                "the file is gone, and its end was not applied yet",
-                path=resume.path,
-                offset=resume.offset,
-                remedy="Bring it back to where it was",
-            )
+            problem, remedy = "the file is gone, and its end was not applied yet", "Bring it back to where it was"
+            raise OrderError(problem, path=resume.path, offset=resume.offset, remedy=remedy)
         elif lengths[resume.path] < resume.length:
-            raise OrderError(
-                f"the file had {resume.length:,} bytes and has {lengths[resume.path]:,} now",
-                path=resume.path,
-                remedy="Captures must not change but by growing; restore the file, or apply to a new target",
-            )
+            problem = f"the file had {resume.length:,} bytes and has {lengths[resume.path]:,} now"
+            raise OrderError(problem, path=resume.path, remedy=_UNCHANGED_REMEDY)
         to_read = (*again, *later)
         first = resume.offset if again and again[0].path == resume.path else 0
         return RunInput(to_read, first, resume) if to_read else None
-
-    def _in_named_framing(self, resume: Resume) -> Resume | None:
-        """Begin a session in the framing that the configuration names, if the files before were in another one."""
-        name = self.settings.framing
-        return None if name in ("auto", resume.place.framing.value) else resume.in_session_of(Framing(name))
 
     def _resume(self, files: Sequence[CaptureFile], state: State | None) -> Resume | None:
         """Return where the last run ended, with the files' present paths."""
@@ -384,7 +376,9 @@ class Scanning:
             recording.look(stitch)
         is_joined = True
         if known is not None:
-            is_joined = self._join_known(known, stitch)
+            # What the run's end lies in has to be read.
+            is_last = self.until is not None and self.until.is_passed_in(known.scan.parts)
+            is_joined = not is_last and known.join(stitch)
         elif file.path == way.first:
             stitch.add_exact(scan)
         else:
@@ -395,7 +389,9 @@ class Scanning:
             recording.take(stitch, file, scan)
         if file.path in self.holes and not is_open:
             # If an open transaction or message continues here, nothing is missing.
-            self._note_hole(self.holes[file.path], file.path, stitch)
+            if not self.run.settings.allow_gaps:
+                raise OrderError(self.holes[file.path], path=file.path, remedy=HOLE_REMEDY)
+            stitch.state.go_over(f"{file.path}: {self.holes[file.path]}")
         if self.follow is not None:
             self.follow(stitch)
         self.run.progress.advance()
@@ -430,11 +426,6 @@ class Scanning:
             self.run.warnings.append(f"{error}; the files are scanned")
             return {}
 
-    def _join_known(self, known: KnownScan, stitch: Stitch) -> bool:
-        """Add a file that the index knows to the stream; return False if it has to be read for that."""
-        is_last = self.until is not None and self.until.is_passed_in(known.scan.parts)
-        return not is_last and known.join(stitch)
-
     def _scan(self, way: _Way, tasks: Mapping[str, ScanTask]) -> tuple[dict[str, FileScan], CaptureError | None]:
         """Scan files.  The run's first one begins at a known place, and may not fit what was read before.
 
@@ -458,12 +449,9 @@ class Scanning:
             if not self.run.settings.allow_gaps or error.path != first or resume is None or tasks[first].start:
                 raise
             place = way.stitch.gap(first, error.problem)
-            task = tasks[first]
             way.behind_gaps.add(first)
-            return scan_captures(
-                self.run.own,
-                {**tasks, first: ScanTask(task.framing, place, gap=True, codec=task.codec, until=self.until)},
-            )
+            behind = ScanTask(tasks[first].framing, place, gap=True, codec=tasks[first].codec, until=self.until)
+            return scan_captures(self.run.own, {**tasks, first: behind})
 
     def _rescan(self, way: _Way, guess: FileScan) -> FileScan:
         """Scan a file from the place where the stitch stands, and add it.
@@ -489,19 +477,11 @@ class Scanning:
             way.behind_gaps.add(path)
         return scan
 
-    def _note_hole(self, problem: str, path: str, stitch: Stitch) -> None:
-        if not self.run.settings.allow_gaps:
-            raise OrderError(problem, path=path, remedy=HOLE_REMEDY)
-        stitch.state.go_over(f"{path}: {problem}")
-
     def _check_unchanged(self, resume: Resume | None, scans: Mapping[str, FileScan]) -> None:
         """Refuse to continue in a file whose already applied part has changed."""
         if resume is not None and resume.path in scans and scans[resume.path].known_fingerprint != resume.fingerprint:
-            raise OrderError(
-                "the part of the file that was read before has changed",
-                path=resume.path,
-                remedy="Captures must not change but by growing; restore the file, or apply to a new target",
-            )
+            problem = "the part of the file that was read before has changed"
+            raise OrderError(problem, path=resume.path, remedy=_UNCHANGED_REMEDY)
 
 
 def check_times(plan: Plan) -> None:

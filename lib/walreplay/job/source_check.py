@@ -30,17 +30,9 @@ from walreplay.ledger.ledger import Ledger
 from walreplay.ledger.state import State
 from walreplay.names import fold
 from walreplay.session.isolation import one_name
+from walreplay.table import sharing
 from walreplay.table.plan import RunPlan, TablePlan
 from walreplay.table.registry import MirrorEntry
-from walreplay.table.sharing import (
-    check_output,
-    check_own_columns,
-    column_conflict,
-    columns_in,
-    columns_there,
-    needed,
-    with_needed,
-)
 from walreplay.table.table_run import table_schema
 from walreplay.writing.by_statements import TableWriter
 
@@ -213,7 +205,7 @@ def check_shared(plan: TablePlan, found: StructType, siblings: SiblingLedgers, m
     """
     share = plan.metadata.share
     assert share is not None
-    columns = columns_there(found)
+    columns = sharing.columns_there(found)
     if share.column not in found.names:
         raise TargetError(
             f"the table has no column {share.column!r}, which says of a row of what source it is",
@@ -222,7 +214,7 @@ def check_shared(plan: TablePlan, found: StructType, siblings: SiblingLedgers, m
             remedy="Nothing was applied; move the table away, or take it out of shared_tables",
         )
     if plan.before is not None:
-        lost = needed(columns, columns_in(table_schema(plan.before.shape, plan.metadata)))
+        lost = sharing.needed(columns, sharing.columns_in(table_schema(plan.before.shape, plan.metadata)))
         if lost.any:
             names = [one.text for one in (*lost.added, *lost.widened, *(wanted for wanted, _ in lost.conflicts))]
             raise TargetError(
@@ -232,13 +224,13 @@ def check_shared(plan: TablePlan, found: StructType, siblings: SiblingLedgers, m
                 remedy="A mirror must have no other writer; undo the change, or apply to a new target",
             )
     else:
-        check_output(plan.name, plan.table.text, plan.oid, share.source, made)
-        check_own_columns(plan, columns)
+        sharing.check_output(plan.name, plan.table.text, plan.oid, share.source, made)
+        sharing.check_own_columns(plan, columns)
     for epoch in plan.epochs:
-        changes = needed(columns, columns_in(table_schema(epoch.shape, plan.metadata)))
+        changes = sharing.needed(columns, sharing.columns_in(table_schema(epoch.shape, plan.metadata)))
         for wanted, there in changes.conflicts:
-            raise column_conflict(plan, wanted, there, siblings.type_in(plan.table, wanted.name))
-        columns = with_needed(columns, changes)
+            raise sharing.column_conflict(plan, wanted, there, siblings.type_in(plan.table, wanted.name))
+        columns = sharing.with_needed(columns, changes)
 
 
 def check_unshared(entries: Iterable[MirrorEntry]) -> None:
@@ -303,11 +295,10 @@ def check_apart(captures: Mapping[str, str], patterns: Mapping[str, str | None] 
             if outer == inner or not _holds(mine, other):
                 continue
             if len(mine) < len(other):
-                raise ConfigError(
-                    f"the captures of the source {inner} lie in those of {outer}, which would read them as its own",
-                    path=held,
-                    remedy="Give each a folder of its own, beside the other",
+                problem = (
+                    f"the captures of the source {inner} lie in those of {outer}, which would read them as its own"
                 )
+                raise ConfigError(problem, path=held, remedy="Give each a folder of its own, beside the other")
             if len(mine) == len(other) and _takes(by_name.get(outer), by_name.get(inner)):
                 raise ConfigError(
                     f"the captures of the source {inner} are those of {outer}, too: a source is a stream of its own",

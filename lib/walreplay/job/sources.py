@@ -167,7 +167,8 @@ def each_source(
         raise ConfigError("the configuration has no sources", remedy="Give --captures, or a configuration with sources")
     if not 1 <= at_once <= _MOST_AT_ONCE:
         raise ConfigError(f"{at_once} sources at once", remedy=f"Give 1 to {_MOST_AT_ONCE}")
-    settings = _settings_apart(config)
+    settings = {name: config.of(name) for name in config.sources}
+    check_apart(config.captures_of, {name: found.file_pattern for name, found in settings.items()})
     told = progress or NoProgress()
     # A session that is shared allows one statement at a time.
     together = min(at_once, len(names)) if has_own_sessions(spark) else 1
@@ -201,13 +202,3 @@ def each_source(
                 raise
     finally:
         told.done()
-
-
-def _settings_apart(config: Configuration) -> dict[str, Settings]:
-    """Return each source's settings; refuse sources whose captures lie inside of one another."""
-    settings = {name: config.of(name) for name in config.sources}
-    check_apart(
-        config.captures_of,
-        {name: found.file_pattern for name, found in settings.items()},
-    )
-    return settings

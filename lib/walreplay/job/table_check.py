@@ -16,7 +16,6 @@ one that is known to be right: if both are equal, the table is not touched.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -30,7 +29,7 @@ from walreplay.delta import statements as delta
 from walreplay.delta.commits import CommitId, LoggedCommit, Standing, follow, others_change
 from walreplay.delta.local import DamagedLogError, clear_leftovers, newest_version
 from walreplay.delta.statements import sql_schema
-from walreplay.delta.target import TableName, Target, ledger_errors, opened_at, quote
+from walreplay.delta.target import TableName, ledger_errors, opened_at, quote
 from walreplay.errors import CaptureError, TargetError, WalReplayError, listed
 from walreplay.fold.events import Mode
 from walreplay.job.context import RunContext
@@ -238,16 +237,15 @@ class NewerTable:
         return f"RESTORE TABLE {self.table.sql} TO VERSION AS OF {self.standing.left}"
 
 
-def highest_recorded(spark: SparkSession, target: Target, ledger: str, at_once: int) -> int:
+def highest_recorded(context: RunContext) -> int:
     """Return the number of the last run that wrote to one of the ledger's tables."""
 
     def highest(name: str) -> int:
-        table = target.ledger(name)
+        table = context.target.ledger(name)
         with ledger_errors(table.text):
-            return newest_number(spark, table, f"{ledger}/{name}")
+            return newest_number(context.own, table, f"{context.ledger.id}/{name}")
 
-    with ThreadPoolExecutor(at_once) as pool:
-        return max(pool.map(highest, HISTORY))
+    return max(context.each(highest, HISTORY))
 
 
 def check_ahead(ahead: Sequence[NewerTable], plan: Plan, history: History) -> None:
@@ -319,9 +317,7 @@ def newer_error(one: NewerTable, commit: CommitId, after_lsn: int) -> TargetErro
     )
 
 
-def forget_unknown(
-    spark: SparkSession, target: Target, known: int, highest: int, check_lock: Callable[[], None]
-) -> None:
+def forget_unknown(context: RunContext, known: int, highest: int) -> None:
     """Remove from the ledger's tables what runs have recorded that its state does not know.
 
     A process that does this late removes nothing else: whatever comes later has a higher number.
@@ -329,11 +325,11 @@ def forget_unknown(
     Args:
         known: the last run that the ledger's state knows; ``highest`` is the last one that there was.
     """
-    with session_with(spark, delta.FEW_ROWS) as own:
-        for table in map(target.ledger, HISTORY):
+    with session_with(context.own, delta.FEW_ROWS) as own:
+        for table in map(context.target.ledger, HISTORY):
             with ledger_errors(table.text):
                 if delta.exists(own, table):
-                    check_lock()
+                    context.ledger.check_lock()
                     own.sql(f"DELETE FROM {table.sql} WHERE run > {known} AND run <= {highest}").collect()
 
 
@@ -373,16 +369,6 @@ def _is_gone(spark: SparkSession, run: TableRun) -> bool:
     before = run.plan.before
     is_known = before is not None and before.left is not None and run.plan.metadata.share is None
     return is_known and not delta.exists(spark, run.plan.table)
-
-
-def _is_of_ledger(standing: Standing, oid: int, *, shared: bool) -> bool:
-    """Return whether this ledger made a table for a relation, although it does not know the table.
-
-    Args:
-        shared: others may have made it as well.
-    """
-    ahead = standing.ahead
-    return standing.changed is None and (shared or bool(ahead)) and all(commit.oid == oid for commit in ahead)
 
 
 def _not_made(spark: SparkSession, plan: TablePlan, ledger: TableName) -> TargetError:
@@ -448,8 +434,7 @@ class TableChecks:
                     clear_leftovers(place, sums_only=True)
                 return self._check(table, known, resumed=resumed, moves_in=table.table in moving)
 
-        with ThreadPoolExecutor(self.context.at_once) as pool:
-            found = list(pool.map(look, tables.tables))
+        found = self.context.each(look, tables.tables)
         for table, there in zip(tables.tables, found, strict=True):
             self._warn_of_change(table, there.standing)
         return found
@@ -493,7 +478,10 @@ class TableChecks:
                     # The source may have had rows of another relation in it, which are gone.
                     ahead = tuple(commit for commit in standing.ahead if run_of(commit.number) > known)
                     standing = replace(standing, ahead=ahead)
-                if standing is None or not _is_of_ledger(standing, plan.oid, shared=shared):
+                # This ledger may have made it for the relation, although it does not know the table.
+                ahead = () if standing is None or standing.changed is not None else standing.ahead
+                is_made = standing is not None and standing.changed is None and (shared or bool(ahead))
+                if not is_made or any(commit.oid != plan.oid for commit in ahead):
                     raise _not_made(own, plan, self.context.target.ledger("state"))
                 if shared:
                     check_shared(plan, found, self.context.sibling_ledgers, delta.made_by(own, table))
@@ -546,8 +534,7 @@ class TableChecks:
                 raise newer_error(one, standing.ahead[0], plan.upto_lsn)
             return checked
 
-        with ThreadPoolExecutor(self.context.at_once) as pool:
-            looked = list(pool.map(look, runs))
+        looked = self.context.each(look, runs)
         checked = [run for run in looked if run is not None]
         for run in checked:
             self._warn_of_change(run.plan, run.standing)
@@ -573,8 +560,7 @@ class TableChecks:
             those that are ahead of the ledger.
         """
         others = [entry for entry in entries if not entry.set_aside and entry.oid not in written]
-        with ThreadPoolExecutor(self.context.at_once) as pool:
-            standings = list(pool.map(lambda entry: self._changed_standing(entry, thoroughly=thoroughly), others))
+        standings = self.context.each(lambda entry: self._changed_standing(entry, thoroughly=thoroughly), others)
         ahead: list[NewerTable] = []
         for entry, standing in zip(others, standings, strict=True):
             if isinstance(standing, TargetError):
@@ -616,15 +602,14 @@ class TableChecks:
                 return None
             return changed_between(self.context.own, run.plan.table, self._known_of(run.plan), run.checked, version)
 
-        with ThreadPoolExecutor(self.context.at_once) as pool:
-            for run, changed in zip(runs, list(pool.map(look, runs)), strict=True):
-                if changed is not None:
-                    self.context.changed.add(run.plan.oid)
-                    self.context.warnings.append(
-                        f"{run.plan.name}: somebody else has changed it while the run was at work (version "
-                        f"{changed.version}, {changed.operation}): its rows may not be the source's; "
-                        f"{made_again(run.plan.before)}"
-                    )
+        for run, changed in zip(runs, self.context.each(look, runs), strict=True):
+            if changed is not None:
+                self.context.changed.add(run.plan.oid)
+                self.context.warnings.append(
+                    f"{run.plan.name}: somebody else has changed it while the run was at work (version "
+                    f"{changed.version}, {changed.operation}): its rows may not be the source's; "
+                    f"{made_again(run.plan.before)}"
+                )
 
     def _warn_of_change(self, table: TablePlan, standing: Standing | None) -> None:
         changed = None if standing is None else standing.changed or standing.passed
@@ -643,7 +628,7 @@ class TableChecks:
         Once none is, the ledger forgets what runs have recorded that its state does not know.
         """
         known = before.run if before is not None else 0
-        recorded = highest_recorded(self.context.own, self.context.target, self.context.ledger.id, self.context.at_once)
+        recorded = highest_recorded(self.context)
         ahead = [
             NewerTable(
                 table.name,
@@ -661,7 +646,7 @@ class TableChecks:
         check_ahead(ahead, plan, history)
         highest = max(recorded, highest_of(found))
         if highest > known:
-            forget_unknown(self.context.own, self.context.target, known, highest, self.context.ledger.check_lock)
+            forget_unknown(self.context, known, highest)
             self.context.warnings.append(
                 f"the ledger was set back: it knows of {f'run {known}' if known else 'no run'}, and there were runs up "
                 f"to {highest}; what these have applied is applied again"

@@ -230,11 +230,8 @@ class Ledger:
             if before.row is not None or attempt == _ATTEMPTS - 1:
                 raise failure
             time.sleep(_A_MOMENT)
-        raise TargetError(
-            "its lock could not be taken, as others change it all the time",
-            path=self._target.text,
-            remedy="Run again later",
-        )
+        problem = "its lock could not be taken, as others change it all the time"
+        raise TargetError(problem, path=self._target.text, remedy="Run again later")
 
     def _take_over(self, stored: _Stored) -> list[str]:
         """Return the warning that a dead holder was found.

@@ -24,12 +24,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta, timezone
-from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict, TypeAdapter
+from pydantic import BaseModel, ConfigDict
 
 from walreplay.decode.change_batch import TIMESTAMP
 from walreplay.delta.commits import RunId
@@ -233,11 +232,6 @@ class _Json(BaseModel):
     resume: Resume | None = None
 
 
-@cache
-def _adapter() -> TypeAdapter[_Json]:
-    return TypeAdapter(_Json)
-
-
 def plan_to_json(plan: Plan) -> str:
     """Write a plan."""
     return _Json(plan=plan).model_dump_json(exclude={"resume"})
@@ -245,9 +239,9 @@ def plan_to_json(plan: Plan) -> str:
 
 def plan_from_json(text: str) -> Plan:
     """Read what `plan_to_json` wrote."""
-    stored = _adapter().validate_json(text)
-    assert stored.plan is not None
-    return stored.plan
+    plan = _Json.model_validate_json(text).plan
+    assert plan is not None
+    return plan
 
 
 def resume_to_json(resume: Resume) -> str:
@@ -257,19 +251,16 @@ def resume_to_json(resume: Resume) -> str:
 
 def resume_from_json(text: str) -> Resume:
     """Read what `resume_to_json` wrote."""
-    stored = _adapter().validate_json(text)
-    assert stored.resume is not None
-    return stored.resume
+    resume = _Json.model_validate_json(text).resume
+    assert resume is not None
+    return resume
 
 
 # The row
 
 NEW: Final = "new"
-
 PLANNED: Final = "planned"
-
 APPLIED: Final = "applied"
-
 LOADING: Final = "loading"
 """A base load is written down: its rows are being read, or some tables may have its commit (`Load.writing`)."""
 
@@ -407,9 +398,8 @@ class Rebuild:
         values, tables = json.loads(text), []
         for one in values["tables"]:
             source = target.absolute(TableName(one["path"], tuple(one["parts"])))
-            tables.append(
-                Replacement(source, placed(MirrorEntry.from_json(one["entry"]), target.absolute), one["rows"])
-            )
+            entry = placed(MirrorEntry.from_json(one["entry"]), target.absolute)
+            tables.append(Replacement(source, entry, one["rows"]))
         load = None if values["load"] is None else Load.from_json(values["load"])
         return cls(values["id"], values["side"], tuple(tables), load)
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
+from pyspark.sql import functions as f
 
 from walreplay.decode.change_batch import TIMESTAMP
 from walreplay.delta import statements as delta
@@ -65,15 +67,15 @@ _DECIDED: Final = (
 )
 
 
+@dataclass(frozen=True, slots=True)
 class History:
     """The transactions and messages of one run, as its decode has staged them."""
 
-    def __init__(self, spark: SparkSession, target: Target, plan: Plan, staging: Staging, writer: TableWriter) -> None:
-        self._spark = spark
-        self._target = target
-        self._plan = plan
-        self._staging = staging
-        self._writer = writer
+    spark: SparkSession
+    target: Target
+    plan: Plan
+    staging: Staging
+    writer: TableWriter
 
     def check_copies(self) -> list[str]:
         """Refuse copies of a transaction that differ, and transactions that come too late.
@@ -84,11 +86,9 @@ class History:
         Raises:
             OrderError: naming the first one and its file.
         """
-        if not self._plan.resent:
+        if not self.plan.resent:
             return []
-        from pyspark.sql import functions as f
-
-        copies = self._copies(self._spark)
+        copies = self._copies(self.spark)
         known = self._known(copies)
         together = copies if known is None else copies.unionByName(known)
         firsts = together.groupBy("commit_lsn").agg(
@@ -105,40 +105,32 @@ class History:
             f"CASE WHEN session = first.session THEN CASE WHEN {late} AND changes > 0 THEN 'unknown' END "
             f"WHEN NOT ({same}) THEN 'differs' END"
         )
-        found = (
-            joined.withColumn("verdict", f.expr(verdict))
-            .where("verdict IS NOT NULL")
-            .orderBy("session", "commit_lsn")
-            .limit(1)
-            .collect()
-        )
-        for row in found:
+        found = joined.withColumn("verdict", f.expr(verdict)).where("verdict IS NOT NULL")
+        for row in found.orderBy("session", "commit_lsn").limit(1).collect():
             make = unknown if row.verdict == "unknown" else differing
             raise make(row.commit_lsn, row.xid, row.path, row.offset)
         return [lost(*row) for row in _missing(copies, together).collect()]
 
     def count(self, upto: int) -> int:
         """Count the run's own transactions up to a commit LSN."""
-        if not (self._staging.decoded or self._plan.decided):
+        if not (self.staging.decoded or self.plan.decided):
             return 0
-        among = f"commit_lsn > {self._plan.after_lsn}L AND commit_lsn <= {upto}L"
-        return self._copies(self._spark).where(among).select("commit_lsn").distinct().count()
+        among = f"commit_lsn > {self.plan.after_lsn}L AND commit_lsn <= {upto}L"
+        return self._copies(self.spark).where(among).select("commit_lsn").distinct().count()
 
     def followed(self) -> Followed | None:
         """Compare the run's transactions with the ledger's last one; None if the ledger has none."""
-        from pyspark.sql import functions as f
-
-        table = self._target.ledger("transactions")
-        if not delta.exists(self._spark, table):
+        table = self.target.ledger("transactions")
+        if not delta.exists(self.spark, table):
             return None
-        of_ledger = delta.read(self._spark, table).where(f"gid IS NULL AND commit_lsn <= {self._plan.after_lsn}L")
+        of_ledger = delta.read(self.spark, table).where(f"gid IS NULL AND commit_lsn <= {self.plan.after_lsn}L")
         newest = of_ledger.orderBy(f.col("commit_lsn").desc()).limit(1)
         last = newest.selectExpr("xid", "unix_micros(commit_ts) AS time", "origin").collect()
         if not last:
             return None
         (before,) = last
         ahead = f"pmod(xid - {before.xid}L + {XIDS // 2}L, {XIDS}L) - {XIDS // 2}L"
-        new = self._copies(self._spark).where(f"commit_lsn > {self._plan.after_lsn}L AND gid IS NULL")
+        new = self._copies(self.spark).where(f"commit_lsn > {self.plan.after_lsn}L AND gid IS NULL")
         found = new.selectExpr(
             "count(*) AS transactions",
             f"max({ahead}) AS newest",
@@ -152,10 +144,10 @@ class History:
 
     def write(self, state: State, *, resumed: bool) -> None:
         """Append the run's transactions and messages, each in one commit that is made once."""
-        if not (self._staging.decoded or self._plan.decided):
+        if not (self.staging.decoded or self.plan.decided):
             return
         writes = [("transactions", _TRANSACTIONS, _OF_TRANSACTIONS, self._append_transactions)]
-        if self._staging.has(MESSAGES_TABLE):
+        if self.staging.has(MESSAGES_TABLE):
             writes.append(("messages", _MESSAGES, OF_HISTORY, self._append_messages))
 
         def write(
@@ -164,41 +156,39 @@ class History:
             properties: Mapping[str, str],
             append: Callable[[SparkSession, State, Append], None],
         ) -> None:
-            place = self._spark, self._target, self._writer, state, name, schema
+            place = self.spark, self.target, self.writer, state, name, schema
             with append_once(*place, properties, delta.SMALL_STATE, resumed=resumed) as begun:
                 if begun is not None:
                     append(begun[0], state, begun[1])
 
-        with ThreadPoolExecutor(len(writes) if has_own_sessions(self._spark) else 1) as pool:
+        with ThreadPoolExecutor(len(writes) if has_own_sessions(self.spark) else 1) as pool:
             list(pool.map(lambda one: write(*one), writes))
 
     def _append_transactions(self, spark: SparkSession, state: State, append: Append) -> None:
-        if self._plan.resent:
+        if self.plan.resent:
             transactions = self._copies(spark)
             late = self._is_late(self._highest(transactions))
             append.write_frame(_recorded(transactions.where(f"NOT ({late})"), state))
             return
         # Without copies there is one session's worth of LSNs, all above what was applied.
-        if self._staging.has(TRANSACTIONS_TABLE):
+        if self.staging.has(TRANSACTIONS_TABLE):
             constants = {"run": pa.array([state.run]), "gid": pa.nulls(1, pa.string())}
-            append.write_staged(self._staging.staged(spark, TRANSACTIONS_TABLE), TRANSACTION, constants)
+            append.write_staged(self.staging.staged(spark, TRANSACTIONS_TABLE), TRANSACTION, constants)
         parts = self._together(spark)
         if parts is not None:
             with settings(spark, delta.FEW_ROWS):
                 append.write_frame(_recorded(parts, state))
 
     def _append_messages(self, spark: SparkSession, state: State, append: Append) -> None:
-        append.write_staged(self._staging.staged(spark, MESSAGES_TABLE), MESSAGE, {"run": pa.array([state.run])})
+        append.write_staged(self.staging.staged(spark, MESSAGES_TABLE), MESSAGE, {"run": pa.array([state.run])})
 
     def _highest(self, copies: DataFrame) -> dict[int, int]:
-        from pyspark.sql import functions as f
-
         rows = copies.groupBy("session").agg(f.max("commit_lsn").alias("highest")).collect()
         return {row.session: row.highest for row in rows}
 
     def _is_late(self, highest: dict[int, int]) -> str:
         """Write in SQL whether a transaction's commit LSN was known or passed when its session sent it."""
-        high, cases = self._plan.after_lsn, []
+        high, cases = self.plan.after_lsn, []
         for session in sorted(highest):
             cases.append(f"WHEN session = {session} THEN commit_lsn <= {high}L")
             high = max(high, highest[session])
@@ -212,17 +202,15 @@ class History:
         return whole if together is None else whole.unionByName(together)
 
     def _records(self, spark: SparkSession, table: int) -> DataFrame:
-        records = self._staging.records(spark, table, TRANSACTION)
+        records = self.staging.records(spark, table, TRANSACTION)
         return records.selectExpr("*", "CAST(NULL AS STRING) AS gid", "true AS complete")
 
     def _together(self, spark: SparkSession) -> DataFrame | None:
         """Return one row for each transaction and session that is not recorded as a whole; None if there are none."""
-        from pyspark.sql import functions as f
-
-        if not self._plan.decided and not self._staging.has(PARTS_TABLE):
+        if not self.plan.decided and not self.staging.has(PARTS_TABLE):
             return None
         parts = self._records(spark, PARTS_TABLE)
-        if self._plan.decided:
+        if self.plan.decided:
             decided = spark.createDataFrame(self._decided(), _DECIDED)
             parts = parts.unionByName(decided.selectExpr("*", "0L AS changes", "0L AS digest"))
         more = (f.max("gid").alias("gid"), f.max("origin").alias("origin"), f.min("applied").alias("applied"))
@@ -231,36 +219,26 @@ class History:
     def _decided(self) -> Sequence[tuple[int, datetime, int, str | None, str | None, int, bool, bool, str, int]]:
         return [
             (
-                item.commit_lsn,
-                to_datetime(item.commit_time),
-                item.xid,
-                item.gid,
-                item.origin,
-                item.session,
-                item.applied or item.resent,
-                item.complete,
-                item.path,
-                item.offset,
+                *(item.commit_lsn, to_datetime(item.commit_time), item.xid, item.gid, item.origin),
+                *(item.session, item.applied or item.resent, item.complete, item.path, item.offset),
             )
-            for item in self._plan.decided
+            for item in self.plan.decided
         ]
 
     def _known(self, copies: DataFrame) -> DataFrame | None:
         """Return what the ledger knows of transactions that have come again."""
-        table = self._target.ledger("transactions")
-        if not delta.exists(self._spark, table):
+        table = self.target.ledger("transactions")
+        if not delta.exists(self.spark, table):
             return None
         low = copies.agg({"commit_lsn": "min"}).collect()[0][0]
-        known = delta.read(self._spark, table).where(f"commit_lsn BETWEEN {low or 0}L AND {self._plan.after_lsn}L")
+        known = delta.read(self.spark, table).where(f"commit_lsn BETWEEN {low or 0}L AND {self.plan.after_lsn}L")
         given = {"session": f"{_KNOWN} AS session", "complete": "true AS complete"}
         return known.selectExpr(*(given.get(name, name) for name in copies.columns))
 
     def ended(self, xids: Sequence[int]) -> dict[int, int]:
         """Return which of some xids have come as ordinary transactions, with their last commit LSN."""
-        whole, parts = (
-            self._staging.records(self._spark, table, TRANSACTION) for table in (TRANSACTIONS_TABLE, PARTS_TABLE)
-        )
-        records = whole.unionByName(parts)
+        whole = self.staging.records(self.spark, TRANSACTIONS_TABLE, TRANSACTION)
+        records = whole.unionByName(self.staging.records(self.spark, PARTS_TABLE, TRANSACTION))
         listed = ", ".join(str(xid) for xid in xids)
         rows = records.where(f"xid IN ({listed})").groupBy("xid").agg({"commit_lsn": "max"}).collect()
         return {row[0]: row[1] for row in rows}
@@ -273,8 +251,6 @@ def whole_transactions(parts: DataFrame, *by: str, more: Sequence[Column] = ()) 
         by: other columns that keep parts apart.
         more: what the rows have of other columns.
     """
-    from pyspark.sql import functions as f
-
     # Where a transaction begins, or commits; parts that go on elsewhere have no offset.
     where = f.expr("CASE WHEN offset >= 0 THEN offset END")
     return parts.groupBy("commit_lsn", "session", *by).agg(
@@ -295,8 +271,6 @@ def _missing(copies: DataFrame, together: DataFrame) -> DataFrame:
     Args:
         copies: the run's transactions; ``together`` has also those that the ledger knows.
     """
-    from pyspark.sql import functions as f
-
     spans = copies.groupBy("session").agg(
         f.min("commit_lsn").alias("low"),
         f.max("commit_lsn").alias("high"),

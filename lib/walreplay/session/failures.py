@@ -219,10 +219,7 @@ _CAUSES: Final = (
         "the Delta that Spark has loaded was built for another version of Spark ({name})",
         "{delta}, then run it again",
     ),
-    (
-        r"UnknownStoreException: `?(?P<place>\w+://(?P<bucket>[^\s'`:/]+)[^\s'`:]*)",
-        *_NO_BUCKET,
-    ),
+    (r"UnknownStoreException: `?(?P<place>\w+://(?P<bucket>[^\s'`:/]+)[^\s'`:]*)", *_NO_BUCKET),
     (
         # What is written S3A names by its key alone, which may hold a partition's value.
         r"AccessDeniedException: (?:(?P<place>\w+://[^\s:]+)|[^/\s][^\n]*\bStatus Code: 403\b)"
@@ -251,11 +248,7 @@ _CAUSES: Final = (
         "Spark's executors have another Python ({name}) than this program",
         "Use the same version for both (PYSPARK_PYTHON names the executors'), then run it again",
     ),
-    (
-        r"OutOfMemoryError",
-        "Spark's JVM ran out of memory; give it more (--driver-memory, --executor-memory)",
-        _GO_ON,
-    ),
+    (r"OutOfMemoryError", "Spark's JVM ran out of memory; give it more (--driver-memory, --executor-memory)", _GO_ON),
     (r"Answer from Java side is empty", _JAVA_GONE, _GO_ON),
     (
         r"\[JAVA_GATEWAY_EXITED\]",

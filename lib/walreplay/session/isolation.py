@@ -182,19 +182,13 @@ def _set_all(spark: SparkSession, values: Mapping[str, str | None]) -> set[str]:
 
 
 def _set(spark: SparkSession, key: str, value: str | None) -> None:
-    with _deprecated():
+    with warnings.catch_warnings():
+        # That a setting is deprecated, Spark Connect would tell the user.
+        warnings.simplefilter("ignore", UserWarning)
         if value is None:
             spark.conf.unset(key)
         else:
             spark.conf.set(key, value)
-
-
-@contextmanager
-def _deprecated() -> Iterator[None]:
-    """Take settings that Spark has deprecated without its warnings: Spark Connect passes them on to the user."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        yield
 
 
 @contextmanager

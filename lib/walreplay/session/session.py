@@ -453,7 +453,7 @@ def _delta(configured: Mapping[str, str], progress: Progress | None = None) -> d
         return settings
     prepared = Path(sys.prefix, "jars")
     jars = sorted(prepared.glob("*.jar")) if _has_delta(prepared) else delta_jars(progress)
-    return {**settings, _JARS: _join(configured.get(_JARS), *map(str, jars))}
+    return {**settings, _JARS: ",".join(filter(None, (configured.get(_JARS), *map(str, jars))))}
 
 
 def _submitted() -> list[str]:
@@ -484,10 +484,6 @@ def _has_delta(directory: Path) -> bool:
     """Return whether Delta's JAR for the running Spark lies in a directory."""
     spark = minor(pyspark.__version__)
     return any(directory.glob(f"delta-spark_{spark}_2.13-*.jar")) or any(directory.glob("delta-spark_2.13-4.0.*.jar"))
-
-
-def _join(*parts: str | None) -> str:
-    return ",".join(part for part in parts if part)
 
 
 def _local() -> dict[str, str]:

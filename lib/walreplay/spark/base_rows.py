@@ -26,6 +26,8 @@ from itertools import pairwise
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from pyspark.errors import AnalysisException
+
 from walreplay.errors import CaptureError, ConfigError, NotSupported, SparkFailure, WalReplayError
 from walreplay.listing import escape_glob, list_files
 from walreplay.loading import database
@@ -153,9 +155,8 @@ class FrameOfBase(BaseSource):
     def open(self) -> None:
         """Look whether it is said whose rows they are."""
         if not self._table:
-            raise ConfigError(
-                "it is not said which table's rows they are", path=self.origin, remedy="Give --table schema.table"
-            )
+            problem = "it is not said which table's rows they are"
+            raise ConfigError(problem, path=self.origin, remedy="Give --table schema.table")
 
     def described(self) -> Description | None:
         """Rows do not say what their table is."""
@@ -221,18 +222,11 @@ def list_base(spark: SparkSession, origin: str) -> list[BaseFile]:
     if root.startswith(("/", LOCAL_SCHEME)):
         path = "/" + root.removeprefix(LOCAL_SCHEME).lstrip("/")
         stats = [(name, Path(name).stat()) for name in list_files(path, hidden=True)]
-        files = [
-            BaseFile(
-                f"{LOCAL_SCHEME}{name}",
-                found.st_size,
-                changed=found.st_mtime_ns // 1_000_000,
-                is_hidden=is_hidden(name, path),
-            )
-            for name, found in stats
-        ]
+        files = []
+        for name, stat in stats:
+            changed, hidden = stat.st_mtime_ns // 1_000_000, is_hidden(name, path)
+            files.append(BaseFile(f"{LOCAL_SCHEME}{name}", stat.st_size, changed=changed, is_hidden=hidden))
         return [one for file in _without_toc(spark, files) for one in _sections(file)]
-    from pyspark.errors import AnalysisException
-
     reader = spark.read.format("binaryFile").option("recursiveFileLookup", "true")
     try:
         listed = reader.load(escape_glob(root)).selectExpr("path", "length", "unix_millis(modificationTime) AS changed")
@@ -524,16 +518,11 @@ class DatabaseOfBase(BaseSource):
         self._server = self._ask_server()
         lines = self._lines(script("describe.sql"), self._publication)
         described = read_description("\n".join(lines), self.origin)
-        relations = [
-            relation
-            for found in described.relations.values()
-            for relation in found
-            if self._table in (None, relation.qualified_name)
-        ]
+        versions = (relation for found in described.relations.values() for relation in found)
+        relations = [relation for relation in versions if self._table in (None, relation.qualified_name)]
         if not relations:
-            raise ConfigError(
-                "the database has no such table or publication", path=self.origin, remedy="Check the names"
-            )
+            problem = "the database has no such table or publication"
+            raise ConfigError(problem, path=self.origin, remedy="Check the names")
         self._description = Description.of(relations, described.types, row_filters=described.row_filters)
         self._tables = {relation.oid: relation.qualified_name for relation in relations}
         self._pieces = self._ask_pieces()

@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
+from pyspark.errors import AnalysisException
+from pyspark.sql import functions as f
 
 from walreplay.config import Settings
 from walreplay.decode.files import ScanTask
@@ -189,11 +191,8 @@ def list_captures(spark: SparkSession, captures: str, wanted: Settings) -> list[
     """
     rows = _listed(spark, captures, wanted)
     if not rows and not _has_empty_files(spark, absolute(captures), wanted):
-        raise ConfigError(
-            "there are no capture files",
-            path=captures,
-            remedy="Check --captures and, in the configuration, file_pattern",
-        )
+        remedy = "Check --captures and, in the configuration, file_pattern"
+        raise ConfigError("there are no capture files", path=captures, remedy=remedy)
     files = [CaptureFile(*row) for row in rows]
     for file in files:
         if file.length > MAX_FILE_BYTES:
@@ -208,9 +207,6 @@ def list_captures(spark: SparkSession, captures: str, wanted: Settings) -> list[
 
 def _listed(spark: SparkSession, captures: str, wanted: Settings) -> list[tuple[str, int, int]]:
     """List files: path, length and time of change of each."""
-    from pyspark.errors import AnalysisException
-    from pyspark.sql import functions as F
-
     root = absolute(captures)
     in_store = listed(spark, root, wanted)
     if in_store:
@@ -223,7 +219,7 @@ def _listed(spark: SparkSession, captures: str, wanted: Settings) -> list[tuple[
     try:
         listing = reader.load(escape_glob(root) if not _is_glob(root) else root)
         # As a number: timestamps are collected in local time, where one hour of autumn is ambiguous.
-        rows = listing.select("path", "length", F.unix_micros("modificationTime").alias("modified")).collect()
+        rows = listing.select("path", "length", f.unix_micros("modificationTime").alias("modified")).collect()
     except AnalysisException as error:
         if _is_not_found(error):
             raise ConfigError("no such file or folder", path=captures, remedy="Check --captures") from None
@@ -244,11 +240,8 @@ def _refuse_unread_names(root: str, wanted: Settings) -> None:
             if name.isascii() or not _SURROGATE.search(name) or name.startswith(_HIDDEN):
                 continue
             if name in folders or wanted.file_pattern is None or fnmatch(name, wanted.file_pattern):
-                raise ConfigError(
-                    "the name is not UTF-8, and Spark does not see the file",
-                    path=str(Path(folder, name)),
-                    remedy="Rename it",
-                )
+                problem = "the name is not UTF-8, and Spark does not see the file"
+                raise ConfigError(problem, path=str(Path(folder, name)), remedy="Rename it")
 
 
 def confirm_holes(spark: SparkSession, holes: Sequence[Hole]) -> list[Hole]:
@@ -271,8 +264,6 @@ def _has_empty_files(spark: SparkSession, root: str, wanted: Settings) -> bool:
 
 
 def _is_empty_file(spark: SparkSession, glob: str) -> bool:
-    from pyspark.errors import AnalysisException
-
     try:
         return not spark.read.format("binaryFile").load(glob).select("length").take(1)
     except AnalysisException as error:
@@ -376,13 +367,6 @@ def scan_each(spark: SparkSession, tasks: Mapping[str, ScanTask]) -> dict[str, F
         if error.path is None or error.path not in tasks:
             raise error
         found[error.path] = error
-    return {path: found[path] if path in found else _vanished(path) for path in tasks}
-
-
-def _vanished(path: str) -> CaptureError:
-    """Return the error of a file that was listed and then not read."""
-    return CaptureError(
-        "the file was there when the run began, and has vanished since",
-        path=path,
-        remedy="Bring it back if it has transactions that are wanted, and run again; move files away only between runs",
-    )
+    problem = "the file was there when the run began, and has vanished since"
+    remedy = "Bring it back if it has transactions that are wanted, and run again; move files away only between runs"
+    return {path: found[path] if path in found else CaptureError(problem, path=path, remedy=remedy) for path in tasks}

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import functions as f
 
 from walreplay.delta import statements as delta
 from walreplay.delta.staged_file import Sharing, Wanted, read_columns
@@ -81,9 +82,9 @@ class TableStaging(Staging):
 
     def clear(self, spark: SparkSession) -> None:
         """Delete the staged events."""
-        if not self._written:
+        if not self.written:
             return
-        self._written = False
+        self.written = False
         if self._table.path is not None:
             # No way to delete a folder works on every platform; an empty overwrite empties it.
             self._write(spark.createDataFrame([], sql_schema(STAGE)).coalesce(1))
@@ -93,7 +94,7 @@ class TableStaging(Staging):
     def _stage(self, spark: SparkSession, works: TaskWorks, values: Mapping[str, str], tasks: int | None) -> None:
         frames = [rows.mapInArrow(work, sql_schema(STAGE)) for rows, work in works]
         frame = together(frames, tasks)
-        self._written = True
+        self.written = True
         with settings(spark, values):
             self._write(frame)
 
@@ -101,16 +102,13 @@ class TableStaging(Staging):
         if self._table.path is not None:
             # Of an earlier run's tables nothing may stay.  In capitals: a Turkish Java finds no `static`.
             writer = frame.write.mode("overwrite").options(partitionOverwriteMode="STATIC", **_FEW_LARGE_ROWS)
-            writer = writer.partitionBy("table")
-            writer.parquet(self._table.path)
+            writer.partitionBy("table").parquet(self._table.path)
         else:
             # A catalog's tables do not take these as options.
             with settings(frame.sparkSession, _FEW_LARGE_ROWS):
                 delta.write(frame, self._table, "overwrite", create=True)
 
     def _totals(self, spark: SparkSession) -> list[Total]:
-        from pyspark.sql import functions as f
-
         totals = self._frame(spark).groupBy("table", "relation", "info")
         found = totals.agg(
             f.sum("rows").alias("rows"),
@@ -212,7 +210,6 @@ class FileStaging(Staging):
         super().__init__()
         self._runs = folder
         self._folder = folder.inside(own)
-        self._is_own = bool(own)
         self._before = before
         self._names: dict[int, list[str]] = {}
         self._found: list[pa.RecordBatch] = []
@@ -229,25 +226,22 @@ class FileStaging(Staging):
 
     def clear(self, spark: SparkSession | None = None) -> None:
         """Delete the staged events."""
-        self._written = False
+        self.written = False
         self._names = {}
         self._found = []
         _remove(self._folder)
-        if self._is_own:
-            self._runs.delete_empty()
+        self._runs.delete_empty()
 
     def _clear_before(self) -> None:
         """Delete what ended runs have left behind."""
-        if not self._is_own:
-            self.clear()
-        for name in self._runs.names() if self._is_own else ():
+        for name in self._runs.names():
             changed = self._runs.changed_at(name)
             if changed is not None and (name == self._before or time.time() - changed > _OLD):
                 _remove(self._runs.inside(name))
 
     def _stage(self, spark: SparkSession, works: TaskWorks, values: Mapping[str, str], tasks: int | None) -> None:
         self._clear_before()
-        self._written = True
+        self.written = True
         frames = [
             rows.mapInArrow(partial(stage_into_file, work=work, folder=self._folder), sql_schema(WRITTEN))
             for rows, work in works
@@ -278,7 +272,7 @@ class FileStaging(Staging):
         return sorted(set(chain.from_iterable(found)))
 
     def _events(self, spark: SparkSession, rows: StagedRows) -> Rows:
-        wanted = self._wanted(rows, least_bucket=0)
+        wanted = Wanted(rows.table, rows.start, rows.stop)
         if rows.together:
             return self._rows(spark, wanted, 1, Sharing.TOGETHER)
         return self._rows(spark, wanted, rows.tasks, Sharing.BY_BUCKET)
@@ -287,10 +281,7 @@ class FileStaging(Staging):
         return self._events(spark, rows).mapInArrow(as_they_are, sql_schema(ROUTE))
 
     def _links(self, spark: SparkSession, rows: StagedRows) -> Rows:
-        return self._rows(spark, self._wanted(rows, least_bucket=NO_BUCKET), 1, Sharing.TOGETHER)
-
-    def _wanted(self, rows: StagedRows, *, least_bucket: int) -> Wanted:
-        return Wanted(rows.table, rows.start, rows.stop, least_bucket)
+        return self._rows(spark, Wanted(rows.table, rows.start, rows.stop, NO_BUCKET), 1, Sharing.TOGETHER)
 
     def _rows(self, spark: SparkSession, wanted: Wanted, tasks: int, sharing: Sharing) -> FileRows:
         names = tuple(self._names.get(wanted.table, ()))

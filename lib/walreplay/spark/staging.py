@@ -132,37 +132,22 @@ class StagedRows:
 
 
 class Staging(ABC):
-    """The staged events of a run."""
+    """The staged events of a run.
+
+    Attributes:
+        written: there is something to delete.
+        decoded: a plan's events were staged.
+        uses: the numbers of the relation versions that committed rows and truncates use, in commit order.  Each comes
+            with the commit LSN up to which the name is used there; None if that is not known.  Rows that are left out
+            count too.
+        tops: the sequence of each unit of a file (see `workers.decode`), and the greatest commit time in it.
+    """
 
     def __init__(self) -> None:
-        self._written = self._decoded = False
+        self.written = self.decoded = False
+        self.uses: tuple[tuple[int, int | None], ...] = ()
+        self.tops: tuple[tuple[int, int], ...] = ()
         self._sizes: Counter[int] = Counter()
-        self._uses: tuple[tuple[int, int | None], ...] = ()
-        self._tops: tuple[tuple[int, int], ...] = ()
-
-    @property
-    def written(self) -> bool:
-        """Whether there is something to delete."""
-        return self._written
-
-    @property
-    def decoded(self) -> bool:
-        """Whether a plan's events were staged."""
-        return self._decoded
-
-    @property
-    def uses(self) -> tuple[tuple[int, int | None], ...]:
-        """The numbers of the relation versions that committed rows and truncates use, in commit order.
-
-        Each comes with the commit LSN up to which the name is used there; None if that is not known.  Rows that are
-        left out count too.
-        """
-        return self._uses
-
-    @property
-    def tops(self) -> tuple[tuple[int, int], ...]:
-        """The sequence of each unit of a file (see `workers.decode`), and the greatest commit time in it."""
-        return self._tops
 
     def decode(self, spark: SparkSession, task: DecodeTask) -> dict[int, Staged]:
         """Decode files in parallel and stage their events; return what each table has.
@@ -172,7 +157,7 @@ class Staging(ABC):
         """
         files = read_files(spark, list(task.files), sum(file.length for file in task.files.values()))
         staged = self.take(spark, [(files, partial(decode_batches, task=task))], files_a_batch(task.files))
-        self._decoded = True
+        self.decoded = True
         return staged
 
     def take(
@@ -271,8 +256,8 @@ class Staging(ABC):
         if failed:
             raise from_dict(json.loads(min(failed, key=lambda row: row.first).info))
         told = sorted(json.loads(row.info) for row in totals if row.table == USES_TABLE)
-        self._uses = tuple((number, lsn) for _, _, *used in told for number, lsn in used)
-        self._tops = tuple((sequence, top) for sequence, top, *_ in told)
+        self.uses = tuple((number, lsn) for _, _, *used in told for number, lsn in used)
+        self.tops = tuple((sequence, top) for sequence, top, *_ in told)
         found: dict[int, dict[int, StagedVersion]] = {}
         emptied: dict[int, list[EmptiedAt]] = {}
         for row in totals:

@@ -67,12 +67,11 @@ def check_shared(share: Share | None, before: MirrorEntry | None, name: str) -> 
     """
     if before is None or before.share == share:
         return
-    what, remedy = f"the table is {'' if share else 'no longer '}one of several sources now", "shared_tables"
     raise ConfigError(
-        f"{what}, but it was made otherwise",
+        f"the table is {'' if share else 'no longer '}one of several sources now, but it was made otherwise",
         table=name,
         path=before.table.text,
-        remedy=f"Nothing was applied; set {remedy} as it was, or apply to a new target",
+        remedy="Nothing was applied; set shared_tables as it was, or apply to a new target",
     )
 
 
@@ -157,10 +156,11 @@ def doubts_of(
             f"TimeZone, for instance), or on the source's catalog; they may have other values in the source. {LOAD}"
         )
     unmatched = _unmatched(shape, columns, ids)
-    unknown = []
-    for column, id_ in zip(columns, ids, strict=True):
-        if column.target not in unmatched and _is_unknown(shape, column, known.get(id_), base_lsn):
-            unknown.append(column)
+    unknown = [
+        column
+        for column, id_ in zip(columns, ids, strict=True)
+        if column.target not in unmatched and _is_unknown(shape, column, known.get(id_), base_lsn)
+    ]
     if unmatched:
         yield (
             f"{_listed(unmatched)}: the table was announced only behind rows, and had other columns by then; they are "

@@ -90,11 +90,8 @@ class Identities:
         # A session sends versions again that are older than the newest table.
         place = (*base, name)
         identity = self._named.get(place)
-        if identity is None and newest is None:
-            identity = successor_of(relation.oid, relation.formers)
-        elif identity is None and newest is not None:
-            identity = self._next(relation, newest, settings)
-        assert identity is not None
+        if identity is None:
+            identity = successor_of(*base) if newest is None else self._next(relation, newest, settings)
         self.of[relation] = self._named[place] = identity
         first = self._first.setdefault(identity, name)
         if first != name:
@@ -109,17 +106,13 @@ class Identities:
         forced = own is not None and own.said.get("on_recreate") == "replace"
         if settings.options_of(schema, relation.name).on_recreate == "keep":
             return newest.identity
+        if forced:
+            return successor_of(newest.identity)
         is_renamed = newest.is_renamed(relation)
-        if not forced and is_renamed:
-            if {*dict(newest.columns)} != {*dict(_columns(relation))}:
-                self.doubts[relation] = (
-                    f"it has the oid of {newest.name}, but not the same columns: it is taken to be renamed. "
-                    f"{_AFTER.format(name)}"
-                )
-            return newest.identity
-        if not forced:
-            self.doubts[relation] = (
-                f"it has the oid of {newest.name}, but other columns, or another key: it is taken for another table, "
-                f"and the rows of {newest.name} stay where they are. {_AFTER.format(name)}"
-            )
-        return successor_of(newest.identity)
+        doubt = "not the same columns: it is taken to be renamed"
+        if not is_renamed:
+            doubt = "other columns, or another key: it is taken for another table, and the rows of "
+            doubt += f"{newest.name} stay where they are"
+        if not is_renamed or {*dict(newest.columns)} != {*dict(_columns(relation))}:
+            self.doubts[relation] = f"it has the oid of {newest.name}, but {doubt}. {_AFTER.format(name)}"
+        return newest.identity if is_renamed else successor_of(newest.identity)

@@ -31,16 +31,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
+from walreplay.config.keys import RecreatePolicy
 from walreplay.config.selection import Share
 from walreplay.delta.target import TableName, Target
 from walreplay.errors import ConfigError, OrderError, listed
 from walreplay.names import output_of, relation_of
 from walreplay.stream.duplicates import Followed
 from walreplay.table.registry import MirrorEntry, made_again
-
-RecreatePolicy = Literal["replace", "keep", "stop"]
 
 
 @dataclass(frozen=True, slots=True)

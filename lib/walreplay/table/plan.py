@@ -25,16 +25,8 @@ from walreplay.fold.events import Identity, Mode
 from walreplay.lsn import format_lsn
 from walreplay.names import RowKind, output_of, relation_of, source_oid
 from walreplay.spark.staging import Staged
+from walreplay.table import column_checks
 from walreplay.table.certainty import ended, merged
-from walreplay.table.column_checks import (
-    check_clustering,
-    check_marks,
-    check_shared,
-    check_types,
-    doubts_of,
-    told_of_tracking,
-    watched_columns,
-)
 from walreplay.table.placement import Placement, Switched, Use, WantedRelation, is_among, place
 from walreplay.table.registry import ALWAYS, Doubt, Doubts, MirrorEntry
 from walreplay.table.versions import Catalogue, Version, check_distinct, with_whole_keys
@@ -274,10 +266,8 @@ def _uncertain(plan: TablePlan, period: Period, settings: Settings, *, is_late: 
     if output.rows is RowKind.VERSION and watched is not None:
         untracked = [one.name for n, one in enumerate(shape.columns) if n not in watched and not one.dropped]
         if untracked:
-            text = (
-                f"columns {', '.join(untracked)} are not tracked: each version has the last values that they had in it"
-            )
-            yield Doubt(ALWAYS, None, text, lasting=True)
+            text = "are not tracked: each version has the last values that they had in it"
+            yield Doubt(ALWAYS, None, f"columns {', '.join(untracked)} {text}", lasting=True)
     if settings.skipped_operations or settings.origins != Origins():
         yield Doubt(first, None, "the configuration leaves out operations or origins", lasting=True)
     for column in shape.present:
@@ -331,11 +321,8 @@ def _idle(
         entry.oid for entry in entries if not entry.set_aside and entry.table.place in places and entry.oid not in oids
     }
     newest = {version.oid: version for versions in catalogue.versions.values() for version in versions}
-    found = []
-    for oid in sorted(waiting & newest.keys()):
-        version = newest[oid]
-        found.append((version.name, _destination(version, target).place, version))
-    return found
+    idle = (newest[oid] for oid in sorted(waiting & newest.keys()))
+    return [(version.name, _destination(version, target).place, version) for version in idle]
 
 
 def _table(
@@ -349,7 +336,7 @@ def _table(
 ) -> TablePlan:
     last = segments[-1][1]
     selection = last.selection
-    check_shared(selection.metadata.share, before, wanted.name)
+    column_checks.check_shared(selection.metadata.share, before, wanted.name)
     notes: list[str] = list(dict.fromkeys(note for _, version in segments for note in version.notes))
     epochs: list[Epoch] = []
     doubts = dict.fromkeys(version.doubt for _, version in segments if version.doubt)
@@ -358,12 +345,14 @@ def _table(
         doubts.update(dict.fromkeys(doubted))
         notes += [change.text for change in evolution.changes]
         notes += _fill_notes(evolution)
-        check_marks(evolution, wanted.name, before)
+        column_checks.check_marks(evolution, wanted.name, before)
         if selection.on_type_change == "stop" and not (truncated and len(epochs) == 1 and not selection.soft_deletes):
-            check_types(evolution, wanted.name)
+            column_checks.check_types(evolution, wanted.name)
     notes += _late_fills(last, epochs[-1].shape)
-    notes += told_of_tracking(selection.tracked, epochs[-1].shape, has_key=last.identity.mode is Mode.KEYED)
-    check_clustering(selection.layout, epochs[-1].shape, selection.metadata, wanted.name)
+    notes += column_checks.told_of_tracking(
+        selection.tracked, epochs[-1].shape, has_key=last.identity.mode is Mode.KEYED
+    )
+    column_checks.check_clustering(selection.layout, epochs[-1].shape, selection.metadata, wanted.name)
     changed = sum(one.told_apart_by != other.told_apart_by for one, other in pairwise(epochs))
     if changed:
         notes.append(f"what tells its rows apart changed {'once' if changed == 1 else f'{changed} times'}")
@@ -425,7 +414,7 @@ def _evolutions(
                 break
             ids = next_ids
             if not evolution.anew or taken:
-                doubts += doubts_of(evolution.shape, version.columns, ids, base_lsn, announced=announced)
+                doubts += column_checks.doubts_of(evolution.shape, version.columns, ids, base_lsn, announced=announced)
             evolution.take(version.columns, version.relation.unlisted)
             taken.append((start, version))
             rest.pop(0)
@@ -476,11 +465,7 @@ def _told_apart_alike(one: Version, ids: Sequence[int], other: Version, other_id
 
 
 def _epoch(
-    taken: Sequence[tuple[int, Version]],
-    stop: int | None,
-    evolution: Evolution,
-    staged: Staged,
-    tracks: Tracked | None,
+    taken: Sequence[tuple[int, Version]], stop: int | None, evolution: Evolution, staged: Staged, tracks: Tracked | None
 ) -> Epoch:
     names = [column.name for column in evolution.shape.columns]
     rescues = taken[-1][1].selection.metadata.rescued_data is not None
@@ -494,11 +479,9 @@ def _epoch(
         projections.append((start, projection, version.identity.key))
         found = staged.versions[version.number]
         for number, source in enumerate(projection.numbers):
-            if source is None:
-                # Older than the column, or newer than its end: changes leave it alone.
-                if identity.mode is Mode.KEYED:
-                    tracked.add(number)
-            elif source in found.tracked:
+            # Without one it is older than the column, or newer than its end: changes leave that alone.
+            is_kept = identity.mode is Mode.KEYED if source is None else source in found.tracked
+            if is_kept:
                 tracked.add(number)
     versions = [
         staged.versions[version.number] for version in {version.number: version for _, version in taken}.values()
@@ -516,7 +499,7 @@ def _epoch(
         rows=sum(item.rows for item in versions),
         converts_key=any(_moves_keys(projection, k) for _, projection, _ in projections for k in key)
         or (identity.mode is Mode.MULTISET and any(_moves_rows(projection) for _, projection, _ in projections)),
-        watched=watched_columns(tracks, evolution.shape) if identity.mode is Mode.KEYED else None,
+        watched=column_checks.watched_columns(tracks, evolution.shape) if identity.mode is Mode.KEYED else None,
     )
 
 
@@ -531,12 +514,7 @@ def _moves_rows(projection: Projection) -> bool:
 def _moves_keys(projection: Projection, key: int) -> bool:
     """Return whether the values of a key's column are hashed otherwise than they were staged."""
     changes = conversions(projection.chains[key])
-    if any(
-        not is_widening(old, new)
-        or not pa.types.is_signed_integer(old.arrow)
-        or not pa.types.is_signed_integer(new.arrow)
-        for old, new in changes
-    ):
+    if not all(is_widening(*pair) and all(pa.types.is_signed_integer(kind.arrow) for kind in pair) for pair in changes):
         return True
     # Rescued texts are hashed with their columns' names.
     number = projection.numbers[key]

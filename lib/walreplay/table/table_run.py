@@ -141,11 +141,8 @@ class TableRun:
 
     def emptied_in(self, epoch: Epoch) -> Emptied:
         """Return the truncates of an epoch of a history, with their times on the axis."""
-        found = [
-            one
-            for one in self.emptied
-            if one.sequence >= epoch.start and (epoch.stop is None or one.sequence < epoch.stop)
-        ]
+        stop = float("inf") if epoch.stop is None else epoch.stop
+        found = [one for one in self.emptied if epoch.start <= one.sequence < stop]
         lsn, ordinal, top = np.array([one[1:] for one in found], np.int64).reshape(-1, 3).T
         for number, one in enumerate(found):
             own = slice(number, number + 1)
@@ -154,20 +151,13 @@ class TableRun:
 
     def events(self, spark: SparkSession, staging: Staging, epoch: Epoch, task: FoldTask) -> Rows:
         """Return an epoch's staged events."""
-        rows = StagedRows(
-            self.plan.number,
-            epoch.start,
-            epoch.stop,
-            epoch.moves,
-            together=epoch.converts_key,
-            buckets=self.buckets,
-            tasks=self.tasks,
-        )
-        return staging.read(spark, rows, task)
+        parts = epoch.moves, epoch.converts_key, self.buckets, self.tasks
+        return staging.read(spark, StagedRows(self.plan.number, epoch.start, epoch.stop, *parts), task)
 
     def merge(self, number: int) -> Merge:
         """Return what the commit of an epoch has to do."""
         plan, epoch = self.plan, self.plan.epochs[number]
+        emptied = self.emptied_in(epoch)
         return Merge(
             table=plan.table,
             name=plan.name,
@@ -185,7 +175,7 @@ class TableRun:
             commit=replace(self.step(number, MERGE), form=self.form(number)),
             converts_key=epoch.converts_key,
             properties=plan.layout.properties,
-            empties=self._first_truncate(epoch),
+            empties=(int(emptied.lsn[0]), int(emptied.top[0])) if len(emptied.lsn) else None,
             appends=self.appends and number == 0,
         )
 
@@ -201,10 +191,6 @@ class TableRun:
         versions = [len(one.projections) for one in plan.epochs]
         told = [versions, epoch.identity.mode.value, key, plan.soft_deletes, columns]
         return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
-
-    def _first_truncate(self, epoch: Epoch) -> tuple[int, int] | None:
-        emptied = self.emptied_in(epoch)
-        return (int(emptied.lsn[0]), int(emptied.top[0])) if len(emptied.lsn) else None
 
 
 def step_of(commit: delta.CommitId, step: int) -> delta.CommitId:

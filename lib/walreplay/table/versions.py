@@ -271,9 +271,8 @@ class _Collected:
             self.warnings.update(dict.fromkeys(told))
 
     def _version(self, number: int, relation: Relation, output: Output) -> Version | None:
-        if not self._settings.wants_relation(relation.oid):
-            return None
-        if output not in self._settings.outputs_of(_schema(relation), relation.name):
+        outputs = self._settings.outputs_of(_schema(relation), relation.name)
+        if not self._settings.wants_relation(relation.oid) or output not in outputs:
             return None
         sent = as_sent(relation, tuple(self._partitions.get(relation.oid, ())))
         identity = self._identities.of[relation]
@@ -362,39 +361,18 @@ class _Collected:
             if is_masked and missing is not None:
                 missing = hashed(missing, types[n], salt)
             kind, sent = labelled(announced, types[n], layouts, salt if is_masked else None)
-            columns.append(
-                SourceColumn(
-                    source,
-                    name,
-                    kind,
-                    comments[n],
-                    missing,
-                    announced.number,
-                    is_said,
-                    announced.first,
-                    sent,
-                    0 if as_sent else announced.rewritten,
-                    announced.described_number,
-                )
-            )
+            known = announced.number, is_said, announced.first, sent, 0 if as_sent else announced.rewritten
+            columns.append(SourceColumn(source, name, kind, comments[n], missing, *known, announced.described_number))
         return tuple(columns)
 
 
 def _assignment(version: Version) -> Assignment:
     selection = version.selection
-    return Assignment(
-        version.table,
-        version.number,
-        version.identity,
-        Shown(
-            version.shown,
-            selection.columns,
-            tuple((number, version.types[number]) for number in selection.masked),
-            rescues=selection.metadata.rescued_data is not None,
-        ),
-        marks_deleted=selection.soft_deletes,
-        floor=version.floor,
-    )
+    masked = tuple((number, version.types[number]) for number in selection.masked)
+    rescues = selection.metadata.rescued_data is not None
+    shown = Shown(version.shown, selection.columns, masked, rescues=rescues)
+    marks, floor = selection.soft_deletes, version.floor
+    return Assignment(version.table, version.number, version.identity, shown, marks_deleted=marks, floor=floor)
 
 
 def _announced_comments(relation: Relation, layout: Layout | None) -> list[str]:
@@ -419,10 +397,8 @@ def _conflicts(relation: Relation, selection: Selection) -> Iterator[str]:
 
 
 def _shown(sent: Sent, selection: Selection) -> Relation:
-    columns = (
-        replace(sent.relation.columns[n], name=name) for n, name in zip(selection.columns, selection.names, strict=True)
-    )
-    return replace(sent.relation, columns=tuple(columns))
+    named = zip(selection.columns, selection.names, strict=True)
+    return replace(sent.relation, columns=tuple(replace(sent.relation.columns[n], name=name) for n, name in named))
 
 
 def _schema(relation: Relation) -> str:

@@ -202,12 +202,10 @@ def _goes_by_names(
     if rescued is not None and touches_rescued(evolution) and has_rescued(delta.read(spark, table), rescued):
         return True
     names, unchanged = [old for old, _ in statements.renames], LOG_COLUMNS["unchanged"]
-    return unchanged in metadata.names and bool(names) and _has_unchanged(spark, table, unchanged, names)
-
-
-def _has_unchanged(spark: SparkSession, table: TableName, column: str, names: Sequence[str]) -> bool:
-    listed = f.array(*(f.lit(name) for name in names))
-    return bool(delta.read(spark, table).where(f.arrays_overlap(f.col(quote(column)), listed)).limit(1).collect())
+    if unchanged not in metadata.names or not names:
+        return False
+    listed = f.array(*map(f.lit, names))
+    return bool(delta.read(spark, table).where(f.arrays_overlap(f.col(quote(unchanged)), listed)).limit(1).collect())
 
 
 def touches_rescued(evolution: Evolution) -> bool:
@@ -395,13 +393,16 @@ def rewritten(rows: DataFrame, evolution: Evolution, metadata: MetadataNames) ->
     own = own_columns(metadata, evolution.shape).fields
     rescued = metadata.rescued_data
     types = [*(column.type.arrow for column in evolution.shape.columns), *(field.type for field in own)]
+    log = None
+    if LOG_COLUMNS["before"] in metadata.names:
+        log = OldLogRows(log_task(evolution.shape), places[LOG_COLUMNS["unchanged"]], places[LOG_COLUMNS["before"]])
     task = RewriteTask(
         projection=Projection.of(evolution.of_table(), names, after, rescues=rescued is not None),
         before=tuple(places[name] for name in names),
         metadata=tuple(places[field.name] for field in own),
         rescued=None if rescued is None else places[rescued],
         schema=pa.schema([pa.field(f"c{number}", kind) for number, kind in enumerate(types)]),
-        log=_old_log_rows(evolution.shape, places) if LOG_COLUMNS["before"] in metadata.names else None,
+        log=log,
     )
     numbered = rows.toDF(*(f"c{number}" for number in range(len(places))))
     rewritten = numbered.mapInArrow(partial(rewrite_batches, task=task), sql_schema(task.schema))
@@ -426,7 +427,3 @@ def write_rewritten(frame: DataFrame, table: TableName, commit: delta.CommitId, 
             raise
         refusal.table = table.text
         raise refusal from None
-
-
-def _old_log_rows(after: TableShape, places: Mapping[str, int]) -> OldLogRows:
-    return OldLogRows(log_task(after), *(places[LOG_COLUMNS[name]] for name in ("unchanged", "before")))

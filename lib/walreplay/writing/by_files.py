@@ -14,7 +14,7 @@ staged events, so many tables can be folded in one job before anything else is d
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -49,7 +49,7 @@ from walreplay.writing.merge import APPENDED, MATERIALIZE, Written, appended, me
 from walreplay.writing.multiset import merge_kept_images
 from walreplay.writing.one_row import FileRow
 from walreplay.writing.rewrite import OTHER_COLUMNS, Rewrite, begin_rewrite, keeping
-from walreplay.writing.writer import Append, Fold
+from walreplay.writing.writer import Append, Fold, Ready
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -163,9 +163,7 @@ class AppendFold(FileFold):
 
     append: FileAppend
 
-    def commit(
-        self, spark: SparkSession, written: FilesWritten | None, ready: Callable[[], Mapping[str, str]]
-    ) -> Written:
+    def commit(self, spark: SparkSession, written: FilesWritten | None, ready: Ready) -> Written:
         """Commit the files; the table gets the same rows as by `walreplay.writing.merge.append_rows`."""
         counts = appended(self.merge.counted_as, {} if written is None else written.counts)
         if written is not None:
@@ -182,9 +180,7 @@ class MergeFold(FileFold):
     task: FoldTask
     folder: Folder
 
-    def commit(
-        self, spark: SparkSession, written: FilesWritten | None, ready: Callable[[], Mapping[str, str]]
-    ) -> Written:
+    def commit(self, spark: SparkSession, written: FilesWritten | None, ready: Ready) -> Written:
         """MERGE the rows, as statements do that have folded them themselves.
 
         Their files are deleted; those in an object store with the folder, by one request.
@@ -216,9 +212,7 @@ class RewriteFold(MergeFold):
 
     rewrite: Rewrite
 
-    def commit(
-        self, spark: SparkSession, written: FilesWritten | None, ready: Callable[[], Mapping[str, str]]
-    ) -> Written:
+    def commit(self, spark: SparkSession, written: FilesWritten | None, ready: Ready) -> Written:
         """Commit the rewritten table, or MERGE the kept rows."""
         assert written is not None
         if written.replaced is None:

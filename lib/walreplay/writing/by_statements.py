@@ -7,7 +7,7 @@ writer, and do not ask which one it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from functools import partial, reduce
@@ -31,7 +31,7 @@ from walreplay.table.table_run import TableRun
 from walreplay.writing.history import merge_versions
 from walreplay.writing.merge import Written, append_rows, merge_keyed
 from walreplay.writing.multiset import merge_multiset
-from walreplay.writing.writer import Append, Condition, Fold
+from walreplay.writing.writer import Append, Condition, Fold, Ready
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -278,9 +278,7 @@ class StatementFold(Fold):
     overwrite: bool
     reason: str = ""
 
-    def commit(
-        self, spark: SparkSession, written: FilesWritten | None, ready: Callable[[], Mapping[str, str]]
-    ) -> Written:
+    def commit(self, spark: SparkSession, written: FilesWritten | None, ready: Ready) -> Written:
         """Make the table's commit."""
         epoch, merge = self.table.plan.epochs[self.number], self.table.merge(self.number)
         with settings(spark, ready()):

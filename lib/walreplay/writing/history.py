@@ -24,16 +24,8 @@ from walreplay.fold.versions import ends_early
 from walreplay.spark.workers.fold import continue_batches
 from walreplay.spark.workers.rows import refusal_text
 from walreplay.table.table_run import VERSION_COLUMNS, Merge
-from walreplay.writing.merge import (
-    RowCounts,
-    Written,
-    image_of,
-    kept_rows,
-    match_moved,
-    merged_rescued,
-    refuse_claimed,
-)
-from walreplay.writing.multiset import ImageSql
+from walreplay.writing.merge import RowCounts, Written, image_of, kept_rows, match_moved, merged_rescued, refuse_claimed
+from walreplay.writing.multiset import ImageSql, image_of_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -106,6 +98,9 @@ def _of_table(merge: Merge, number: int) -> str:
 _SOURCE: Final = "walreplay_versions"
 _CLOSING: Final = "walreplay_closing"
 
+_SAME_VERSION: Final = f"t.{_START_LSN} = s.base_lsn AND t.{_ORDINAL} = s.base_ordinal"
+"""The condition that a row closes a version by its place."""
+
 _OWN_PLACE: Final = ("start_lsn AS base_lsn", "ordinal AS base_ordinal")
 """What a row that opens a version has as the place of the version that it closes: to spread it, it closes none."""
 
@@ -137,11 +132,7 @@ def merge_kept_versions(spark: SparkSession, kept: DataFrame, found: Mapping[str
     if merge.identity.mode is Mode.KEYED:
         return _merge_keyed(spark, kept, found, merge)
     kept.selectExpr("*", *_OWN_PLACE).createOrReplaceTempView(_SOURCE)
-    return _commit(spark, merge, _same_version(merge), _lost(found))
-
-
-def _is_open(merge: Merge) -> str:
-    return f"t.{_END_LSN} IS NULL"
+    return _commit(spark, merge, _SAME_VERSION, _lost(found))
 
 
 def _open_rows(merge: Merge) -> str:
@@ -162,11 +153,6 @@ def _lost(found: Mapping[str, Any], *, updates: int = 0, deletes: int = 0) -> Ro
     )
 
 
-def _same_version(merge: Merge) -> str:
-    """Write the condition that a row closes a version by its place."""
-    return f"t.{_START_LSN} = s.base_lsn AND t.{_ORDINAL} = s.base_ordinal"
-
-
 def _commit(spark: SparkSession, merge: Merge, match: str, counts: RowCounts) -> Written:
     """MERGE what the view has.
 
@@ -180,7 +166,7 @@ def _commit(spark: SparkSession, merge: Merge, match: str, counts: RowCounts) ->
     rows = spark.table(_SOURCE).unionByName(_emptied(spark, merge, *merge.empties))
     with kept_rows(spark, rows, {"rows": "count(1)"}) as (kept, _):
         kept.createOrReplaceTempView(_SOURCE)
-        return _merged(spark, merge, _same_version(merge), counts)
+        return _merged(spark, merge, _SAME_VERSION, counts)
 
 
 def _merged(spark: SparkSession, merge: Merge, match: str, counts: RowCounts) -> Written:
@@ -213,7 +199,7 @@ def _emptied(spark: SparkSession, merge: Merge, lsn: int, time: int) -> DataFram
     listed = ", ".join(f"CAST({values.get(name, 'NULL')} AS {kind}) AS {name}" for name, kind in kinds.items())
     return spark.sql(
         f"SELECT {listed} FROM {_open_rows(merge)} AS t LEFT ANTI JOIN {_SOURCE} AS s "
-        f"ON {_touches(merge)} AND {_same_version(merge)}"
+        f"ON {_touches(merge)} AND {_SAME_VERSION}"
     )
 
 
@@ -236,7 +222,7 @@ def _statement(merge: Merge, match: str, marking: delta.Marking) -> str:
     values = ", ".join(f"s.{source}" for _, source in merge.pairs)
     return (
         f"MERGE INTO {merge.table.sql} AS t USING {_SOURCE} AS s "
-        f"ON {merge.is_own}{_touches(merge)} AND {_is_open(merge)} AND {match}{marking('s.opens')} "
+        f"ON {merge.is_own}{_touches(merge)} AND t.{_END_LSN} IS NULL AND {match}{marking('s.opens')} "
         f"{refuse_claimed(merge) if merge.identity.mode is Mode.KEYED else ''}"
         f"WHEN MATCHED AND (t.{_START_LSN} > s.closes_lsn OR t.{_START_AT} > s.closes_at) "
         f"THEN UPDATE SET t.{_END_LSN} = raise_error({delta.literal(refusal_text(ends_early(merge.name)))}) "
@@ -293,7 +279,7 @@ def _filled(spark: SparkSession, kept: DataFrame, merge: Merge) -> DataFrame:
 
 def _merge_images(spark: SparkSession, kept: DataFrame, found: Mapping[str, Any], merge: Merge) -> Written:
     """End copies of images: the newest first, so that it does not matter where runs end."""
-    images = ImageSql.of(spark, merge)
+    images = ImageSql(spark, merge, image_of_rows(merge))
     kept.where("closes").createOrReplaceTempView(_CLOSING)
     alike = ", ".join(images.alike())
     numbered = spark.sql(
@@ -322,4 +308,4 @@ def _merge_images(spark: SparkSession, kept: DataFrame, found: Mapping[str, Any]
             rows.createOrReplaceTempView(_SOURCE)
             lost = (found.get("live") or 0) + (found.get("gone") or 0)
             counts = _lost({"unknown": found.get("unknown")}, deletes=(known["missing"] or 0) + lost)
-            return _commit(spark, merge, _same_version(merge), counts)
+            return _commit(spark, merge, _SAME_VERSION, counts)

@@ -69,17 +69,13 @@ def missing_warnings(
     lacking: dict[str, dict[int, str]] = {}
     for report in sorted(reports, key=lambda report: report.oid or 0):
         if report.without_base or report.deletes_without_row:
-            kinds = _kinds(report.without_base, report.deletes_without_row)
+            counts = ((report.without_base, "updated"), (report.deletes_without_row, "deleted"))
+            kinds = ", ".join(f"{count:,} to be {what}" for count, what in counts if count)
             of_gap = lacking.setdefault(gaps.get(report.oid or 0, ""), {})
             of_gap.setdefault(source_oid(report.oid or 0), f"{report.name} ({kinds})")
     for gap, tables in lacking.items():
         reasons = _GAP.format(gap) if gap else _REASONS
         yield f"rows are not in their tables though changed: {listed(sorted(tables.values()), _MOST)}. {reasons}"
-
-
-def _kinds(updates: int, deletes: int) -> str:
-    counts = ((updates, "updated"), (deletes, "deleted"))
-    return ", ".join(f"{count:,} to be {what}" for count, what in counts if count)
 
 
 # The commit
@@ -114,11 +110,6 @@ class RowCounts:
     def __add__(self, other: RowCounts) -> RowCounts:
         return RowCounts(*(one + two for one, two in zip(astuple(self), astuple(other), strict=True)))
 
-    @property
-    def told(self) -> dict[str, int]:
-        """The counts that are not 0, by their names, as `RowCounts` takes them."""
-        return {name: count for name, count in asdict(self).items() if count}
-
     def against(self, commit: delta.TableCommit, own: RowCounts) -> RowCounts:
         """Add the rows that a MERGE should have found and did not.
 
@@ -137,8 +128,8 @@ class RowCounts:
         )
 
     def counted(self, merge: Merge) -> delta.CommitId:
-        """Return the commit's id with these counts, which the table's history will keep."""
-        return replace(merge.commit, counts=self.told)
+        """Return the commit's id with those of the counts that are not 0, which the table's history will keep."""
+        return replace(merge.commit, counts={name: count for name, count in asdict(self).items() if count})
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -231,15 +222,13 @@ def append_rows(spark: SparkSession, rows: DataFrame | None, merge: Merge, mode:
     if is_deleted:
         with kept_rows(spark, rows, totals) as (kept, found):
             numbers = _numbers(found)
-            counts = appended(merge.counted_as, numbers)
             _write_rows(spark, kept, merge, mode, create=create)
     else:
         observed = Observation()
         frame = rows.observe(observed, *(f.expr(expression).alias(name) for name, expression in totals.items()))
         _write_rows(spark, frame, merge, mode, create=create)
         numbers = _numbers(observed.get)
-        counts = appended(merge.counted_as, numbers)
-    return Written(counts, {APPENDED: str(numbers["written"])})
+    return Written(appended(merge.counted_as, numbers), {APPENDED: str(numbers["written"])})
 
 
 def _write_rows(spark: SparkSession, frame: DataFrame, merge: Merge, mode: str, *, create: bool) -> None:
@@ -346,20 +335,11 @@ def merge_kept(spark: SparkSession, kept: DataFrame, found: Mapping[str, Any], m
     Args:
         found: totals over the rows, by name.
     """
-    counts = keyed_counts(found)
+    counts = RowCounts(**{name: found.get(name) or 0 for name in _COUNTED[Mode.KEYED]})
     kept.createOrReplaceTempView(_SOURCE)
     with delta.committing(spark, counts.counted(merge)) as marking:
         metrics = delta.merge(spark, _keyed_statement(merge, marking))
     return Written(counts, metrics)
-
-
-def keyed_counts(found: Mapping[str, Any]) -> RowCounts:
-    """Return the counts of a keyed table's rows.
-
-    Args:
-        found: totals over the rows, by name.
-    """
-    return RowCounts(**{name: found.get(name) or 0 for name in _COUNTED[Mode.KEYED]})
 
 
 def _keyed_statement(merge: Merge, marking: delta.Marking) -> str:

@@ -332,7 +332,10 @@ def replace_rows(spark: SparkSession, what: Replacing) -> int | None:
         TargetError: somebody else writes to the table.
     """
     entry, table = what.entry, what.entry.table
-    _clear(spark, table)
+    folder = folder_at(spark, table)
+    if folder is not None:
+        # What commits that are gone have left would damn those that come in their place.
+        clear_leftovers(folder)
     there = delta.exists(spark, table)
     found = None
     if what.resumed and there:
@@ -356,13 +359,6 @@ def replace_rows(spark: SparkSession, what: Replacing) -> int | None:
     return found.version
 
 
-def _clear(spark: SparkSession, table: TableName) -> None:
-    """Remove what commits that are gone have left: it would damn those that come in their place."""
-    folder = folder_at(spark, table)
-    if folder is not None:
-        clear_leftovers(folder)
-
-
 def _write(spark: SparkSession, what: Replacing, *, there: bool) -> None:
     entry, table, before = what.entry, what.entry.table, what.before
     rows = delta.read(spark, what.source)
@@ -374,16 +370,9 @@ def _write(spark: SparkSession, what: Replacing, *, there: bool) -> None:
     with _may_be_emptied(spark, what, there=there), conflicts_told(table, what.check_lock):
         what.check_lock()
         steps.reached(f"rows are to be replaced: {entry.name}")
-        delta.write(
-            rows,
-            table,
-            "overwrite" if there else "append",
-            what.commit,
-            create=not there,
-            new_schema=there,
-            properties=dict(entry.layout.properties),
-            comment=entry.comment,
-        )
+        mode, new = "overwrite" if there else "append", not there
+        options, comment = dict(entry.layout.properties), entry.comment
+        delta.write(rows, table, mode, what.commit, create=new, new_schema=there, properties=options, comment=comment)
     if there:
         # Columns of the same names may have had other types.
         delta.checkpoint(spark, table)

@@ -16,15 +16,7 @@ from walreplay.delta import statements as delta
 from walreplay.delta.statements import sql_type
 from walreplay.delta.target import quote
 from walreplay.table.table_run import Merge
-from walreplay.writing.merge import (
-    RowCounts,
-    Written,
-    append_rows,
-    image_of,
-    kept_rows,
-    rescued_json,
-    same_image,
-)
+from walreplay.writing.merge import RowCounts, Written, append_rows, image_of, kept_rows, rescued_json, same_image
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -70,7 +62,7 @@ def merge_kept_images(spark: SparkSession, folded: DataFrame, totals: Mapping[st
     if not totals["needed"]:
         # No copies are deleted, so the target need not be asked.
         return append_rows(spark, folded, merge, "append", create=False)
-    images = ImageSql.of(spark, merge)
+    images = ImageSql(spark, merge, image_of_rows(merge))
     unknown = RowCounts(unknown=totals["unknown"] or 0)
     return _apply(images, images.counted(folded), added_ids(merge), unknown)
 
@@ -113,17 +105,12 @@ class ImageSql:
     """Write the SQL for one table's images.
 
     Attributes:
-        image: the columns of an image: the quoted name in the target, and the name in the source.
+        image: the columns of an image (`image_of_rows`): the quoted name in the target, and the name in the source.
     """
 
     spark: SparkSession
     merge: Merge
-    image: tuple[tuple[str, str], ...]
-
-    @classmethod
-    def of(cls, spark: SparkSession, merge: Merge) -> ImageSql:
-        """Take the columns of `image_of_rows`."""
-        return cls(spark, merge, tuple(image_of_rows(merge)))
+    image: Sequence[tuple[str, str]]
 
     def same(self, one: str, other: str) -> str:
         """Write the condition that two rows are equal.
@@ -139,14 +126,6 @@ class ImageSql:
                 first, second = self._rescued(first), self._rescued(second)
             terms.append(same_image(first, second, self._kind(source)))
         return " AND ".join(terms)
-
-    @property
-    def newest_first(self) -> str:
-        """The beginning of an order by which newer rows of the target (``t``) come first."""
-        for target, source in self.merge.pairs:
-            if source == "lsn":
-                return f"t.{target} DESC, "
-        return ""
 
     def alike(self) -> list[str]:
         """Write the expressions that are the same for equal images of the source's rows."""
@@ -190,12 +169,8 @@ class ImageSql:
         nothing["rescued"] = self._rescued("rescued", [columns[number].name for number in newer])
         sources = [source for _, source in self.image]
         before = ", ".join(f"{nothing.get(source, source)} AS {source}" for source in sources)
-        has_newer = " OR ".join(
-            [
-                *(f"c{number} IS NOT NULL" for number in newer),
-                f"NOT ({self._rescued('rescued')} <=> {nothing['rescued']})",
-            ]
-        )
+        rescues_newer = f"NOT ({self._rescued('rescued')} <=> {nothing['rescued']})"
+        has_newer = " OR ".join([*(f"c{number} IS NOT NULL" for number in newer), rescues_newer])
         alike = ", ".join(image_of(source, self._kind(source)) for source in sources)
         # `place` is the first of equal images and stands for all; `prior` is what the images before one of them take.
         self.spark.sql(
@@ -241,9 +216,10 @@ class ImageSql:
         # Each name has its alias in front, because the table may have a column of the same name.
         loses = "s.needed > 0 AND s.copies > 0"
         targets = ", ".join(f"t.{target} AS {source}" for target, source in pairs)
+        newest_first = next((f"t.{target} DESC, " for target, source in pairs if source == "lsn"), "")
         staying = (
             f"SELECT {targets}, s.copies - s.stay AS lost, "
-            f"row_number() OVER (PARTITION BY s.image ORDER BY {self.newest_first}1) AS place "
+            f"row_number() OVER (PARTITION BY s.image ORDER BY {newest_first}1) AS place "
             f"FROM {_COUNTED} AS s JOIN {self.merge.own_rows} AS t ON {self.same('t', 's')} "
             f"WHERE {loses} AND s.stay > 0"
         )

@@ -16,7 +16,7 @@ import pyspark
 
 from walreplay.delta import statements as delta
 from walreplay.delta.data_files import FileColumn
-from walreplay.delta.local import LocalTable, TableFile
+from walreplay.delta.local import LocalTable
 from walreplay.delta.small_table import Before, Images, Keys
 from walreplay.fold.events import Mode
 from walreplay.session.folders import Folder
@@ -81,15 +81,10 @@ class Rewrite:
     def commit(self, written: FilesWritten, merge: Merge) -> Written | None:
         """Commit files in place of those of the table (`FilesWritten.replaced`); None if it has changed since."""
         counts = written.counts
-        found = RowCounts(
-            unknown=counts["unknown"],
-            without_base=counts["without_base"],
-            deletes_without_row=counts["deletes_without_row"],
-        )
+        found = RowCounts(**{name: counts[name] for name in ("unknown", "without_base", "deletes_without_row")})
         changed = {name: counts[name] for name in ("inserted", "updated", "deleted")}
-        gone: list[TableFile] = (
-            [self.table.files[number] for number in written.replaced or ()] if any(changed.values()) else []
-        )
+        replaced = (written.replaced or ()) if any(changed.values()) else ()
+        gone = [self.table.files[number] for number in replaced]
         metrics = {
             "numSourceRows": sum(changed.values()),
             "numOutputRows": sum(file.rows for file in written.files),
@@ -108,13 +103,9 @@ class Rewrite:
             # After any other error the commit may have been made, so the files must stay.
             if not delta.is_conflict(error):
                 raise
-            self._discard(written)
+            self.table.folder.delete(*(file.name for file in written.files))
             return None
         return Written(found, {name: str(count) for name, count in metrics.items()}, version, "files")
-
-    def _discard(self, written: FilesWritten) -> None:
-        for file in written.files:
-            self.table.folder.delete(file.name)
 
 
 def begin_rewrite(merge: Merge, staged: int, begin: Callable[[], LocalTable | str]) -> Rewrite | str:
@@ -126,9 +117,10 @@ def begin_rewrite(merge: Merge, staged: int, begin: Callable[[], LocalTable | st
     """
     if staged > _MOST_BYTES:
         return "its changes are many"
-    obstacle = _obstacle_of_rows(merge)
-    if obstacle is not None:
-        return obstacle
+    if merge.watched is not None:
+        return "whether a version begins hangs on the one that the table has"
+    if merge.identity.evicts and merge.identity.mode is not Mode.MULTISET:
+        return "a row may take over the key of another: deletes are soft, changes are skipped, or gaps are allowed"
     table = begin()
     if isinstance(table, str):
         return table
@@ -165,14 +157,3 @@ def _told_apart(merge: Merge, sources: Sequence[str]) -> Keys | Images | None:
             if key_may_be_rescued(merge, number)
         ),
     )
-
-
-def _obstacle_of_rows(merge: Merge) -> str | None:
-    """Return the reason why these rows have to be merged; None if there is none."""
-    if merge.watched is not None:
-        return "whether a version begins hangs on the one that the table has"
-    if merge.identity.mode is Mode.MULTISET:
-        return None
-    if merge.identity.evicts:
-        return "a row may take over the key of another: deletes are soft, changes are skipped, or gaps are allowed"
-    return None

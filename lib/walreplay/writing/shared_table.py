@@ -168,7 +168,9 @@ def make_ready(spark: SparkSession, run: TableRun, number: int) -> bool:
     found = delta.schema_of(spark, plan.table)
     if found is None:
         if plan.before is not None:
-            raise _gone(run)
+            raise TargetError(
+                "the table is gone", table=plan.name, path=plan.table.text, remedy="Bring it back as it was"
+            )
         _make(spark, run, merge)
         found = delta.schema_of(spark, plan.table)
         assert found is not None
@@ -185,12 +187,6 @@ def make_ready(spark: SparkSession, run: TableRun, number: int) -> bool:
     return plan.before is None and number == 0 and own.limit(1).isEmpty()
 
 
-def _gone(run: TableRun) -> TargetError:
-    return TargetError(
-        "the table is gone", table=run.plan.name, path=run.plan.table.text, remedy="Bring it back as it was"
-    )
-
-
 def _make(spark: SparkSession, run: TableRun, merge: Merge) -> None:
     """Make the table without rows; another source may do so at the same time."""
     rows = spark.createDataFrame([], sql_schema(merge.schema))
@@ -199,15 +195,8 @@ def _make(spark: SparkSession, run: TableRun, merge: Merge) -> None:
     run.check_lock()
     steps.reached(f"table is to be made: {run.plan.name}")
     try:
-        delta.write(
-            delta.with_comments(rows, merge.comments({})),
-            merge.table,
-            "append",
-            commit,
-            create=True,
-            properties=dict(merge.properties),
-            comment=merge.comment,
-        )
+        frame, properties = delta.with_comments(rows, merge.comments({})), dict(merge.properties)
+        delta.write(frame, merge.table, "append", commit, create=True, properties=properties, comment=merge.comment)
     except Exception:
         if not delta.exists(spark, merge.table):
             raise

@@ -67,13 +67,7 @@ class Together:
     _slots: int = 0
 
     def add(self, rows: FileRows, work: Work, size: int) -> int:
-        """Add a function; return the position of its rows in the result of `run`.
-
-        Args:
-            rows: the staged rows that it works on.
-            work: the function.
-            size: bytes of the rows.
-        """
+        """Add a function for staged rows of so many bytes; return the position of its rows in the result of `run`."""
         slot, count = self._slots, rows.shares.count
         self._slots += 1
         weight = _LEAST_BYTES + size // count
@@ -318,7 +312,7 @@ def apply_table(
         oid=plan.oid,
         set_aside=plan.set_aside,
         notes=(*plan.notes, *counts.notes),
-        writer=_way_of(ways),
+        writer=None if not ways else "files" if all(one.way == "files" for one in ways) else "statements",
         writer_reason=next((written.reason for written in ways if written.reason), None),
     )
 
@@ -406,13 +400,6 @@ def _apply_epoch(
     if overwrite and _changes_types(run):
         delta.checkpoint(spark, plan.table)
     return action, written if written.reason else replace(written, reason=fold.reason)
-
-
-def _way_of(ways: Sequence[Written]) -> Way | None:
-    """Return how a table's commits were made: by files if all were; None if this run has made none itself."""
-    if not ways:
-        return None
-    return "files" if all(written.way == "files" for written in ways) else "statements"
 
 
 def _check_form(run: TableRun, number: int, found: delta.TableCommit) -> None:

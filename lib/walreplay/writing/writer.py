@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import pyarrow as pa
 
@@ -21,6 +21,10 @@ from walreplay.writing.merge import Written
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+
+Ready: TypeAlias = Callable[[], Mapping[str, str]]
+"""Prepares a table for a statement, and gives the settings for it; it may make a commit of its own."""
 
 
 class Append(ABC):
@@ -90,12 +94,9 @@ class Fold(ABC):
         return None
 
     @abstractmethod
-    def commit(
-        self, spark: SparkSession, written: FilesWritten | None, ready: Callable[[], Mapping[str, str]]
-    ) -> Written:
+    def commit(self, spark: SparkSession, written: FilesWritten | None, ready: Ready) -> Written:
         """Make the table's commit.
 
         Args:
             written: the result of the work before the commit.
-            ready: prepares the table for a statement, and gives the settings for it; it may make a commit of its own.
         """

@@ -347,12 +347,10 @@ class _Unit:
             # At the end, also where it was there: a version may come back.
             self.truncated.pop(batch.relation, None)
             self.truncated[batch.relation] = None
-        kept = shown.slice(below, gone).between_truncates() if mirror.marks_deleted else ()
-        behind = shown.slice(gone, rows)
-        for changes in kept:
+        for changes in shown.slice(below, gone).between_truncates() if mirror.marks_deleted else ():
             self._gather(changes, mirror, truncated=True)
         if gone < rows:
-            self._gather(behind, mirror)
+            self._gather(shown.slice(gone, rows), mirror)
 
     def _shown(self, batch: ChangeBatch, to: Assignment, views: dict[Shown, ChangeBatch]) -> ChangeBatch:
         if to.shown not in views:
@@ -558,14 +556,13 @@ def _counted(batch: ChangeBatch) -> Values:
 
 
 def _decoder(plan: FilePlan, task: AuditTask, *, recording: bool) -> Decoder:
-    settings = task.settings
     return Decoder(
         plan.steps[0].place.framing,
         wanted=task.column_types.keys(),
-        wants_origin=settings.origins.wants,
+        wants_origin=task.settings.origins.wants,
         recording=recording,
         column_types=task.column_types,
-        codec=settings.codec,
+        codec=task.settings.codec,
     )
 
 

@@ -41,13 +41,9 @@ STAGE: Final = pa.schema(
 )
 
 ERROR_TABLE: Final = -1
-
 TRANSACTIONS_TABLE: Final = -2
-
 MESSAGES_TABLE: Final = -3
-
 PARTS_TABLE: Final = -4
-
 USES_TABLE: Final = -5
 """The table numbers of staged rows that hold an error, or what the ledger keeps of transactions (whole ones, and parts
 of such whose others lie elsewhere) and messages, or (as ``info``) which relation versions are used."""
@@ -122,10 +118,9 @@ Work: TypeAlias = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 def stage_batch(row: Mapping[str, Any]) -> pa.RecordBatch:
     """Return a staged row as an Arrow batch."""
-    arrays = [
-        pa.array([row[field.name]], field.type) if field.name != "data" else one_binary(row["data"]) for field in STAGE
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=STAGE)
+    *others, _ = STAGE
+    arrays = [pa.array([row[field.name]], field.type) for field in others]
+    return pa.RecordBatch.from_arrays([*arrays, one_binary(row["data"])], schema=STAGE)
 
 
 def one_binary(data: bytes | pa.Buffer) -> pa.Array:

@@ -246,10 +246,8 @@ def _keyed_counts(batch: pa.RecordBatch) -> dict[str, int]:
 
 
 def _multiset(batch: pa.RecordBatch) -> _Final:
-    net, needed = (batch.column(name).to_numpy() for name in ("net", "needed"))
-    copies = needed + net
-    counts = _multiset_counts(batch)
-    return [batch] if (copies == 1).all() else _repeated(batch, np.cumsum(copies)), counts
+    copies = batch.column("needed").to_numpy() + batch.column("net").to_numpy()
+    return [batch] if (copies == 1).all() else _repeated(batch, np.cumsum(copies)), _multiset_counts(batch)
 
 
 def _multiset_counts(batch: pa.RecordBatch) -> dict[str, int]:
@@ -308,12 +306,7 @@ def _counted(batch: pa.RecordBatch, task: FoldTask) -> dict[str, int]:
     }
 
 
-WRITTEN: Final = pa.schema(
-    [
-        ("name", pa.string()),
-        ("totals", pa.binary()),
-    ]
-)
+WRITTEN: Final = pa.schema([("name", pa.string()), ("totals", pa.binary())])
 """The file that a task has written."""
 
 
@@ -328,13 +321,12 @@ def _refusing(problem: str, folder: Folder) -> Iterator[None]:
 
 def refused(problem: str, error: OSError, folder: Folder) -> TargetError:
     """Turn an error of the file system about staged rows into an error for people."""
-    mounted = isinstance(folder, MountedFolder)
-    needs = (
-        "have to have the target mounted at this place, with room, and" if mounted else "reach it by themselves, and"
-    )
+    path, needs = folder.uri, "reach it by themselves, and"
+    if isinstance(folder, MountedFolder):
+        path, needs = folder.path, "have to have the target mounted at this place, with room, and"
     return TargetError(
         f"staged rows {problem}: {reason_of(error)}",
-        path=folder.path if isinstance(folder, MountedFolder) else folder.uri,
+        path=path,
         remedy=f"The driver and all executors {needs} may write there; WALREPLAY_COMMITS=spark in the environment "
         "leaves all writing to Spark",
     )
@@ -363,12 +355,7 @@ def without_data(batches: Iterable[pa.RecordBatch], *, work: Work) -> Iterator[p
 
 
 _KEYS: Final = ("table", "relation", "info")
-_SUMS: Final = (
-    ("rows", "sum"),
-    ("size", "sum"),
-    ("first", "min"),
-    ("last", "max"),
-)
+_SUMS: Final = (("rows", "sum"), ("size", "sum"), ("first", "min"), ("last", "max"))
 """How totals are added up: `Total`'s fields behind those that tell them apart."""
 
 
