@@ -159,6 +159,14 @@ def _quoted(text: str, delimiter: str) -> str:
     return f'"{escaped}"'
 
 
+def _doubled(text: str, needs_quotes: re.Pattern[str]) -> str:
+    """Quote a field or a bound, if it has to be: there quotes and backslashes are doubled."""
+    if text and needs_quotes.search(text) is None:
+        return text
+    escaped = _ESCAPED.sub(r"\g<0>\g<0>", text)
+    return f'"{escaped}"'
+
+
 def _malformed() -> ValueFormatError:
     return ValueFormatError("an array is not in PostgreSQL's form")
 
@@ -168,7 +176,6 @@ def _malformed() -> ValueFormatError:
 _TYPE: Final = Struct("!I")
 
 _FIELD_NEEDS_QUOTES = re.compile(r'[ \t\n\r\v\f"\\(),]')
-_FIELD_ESCAPED = re.compile(r'["\\]')
 
 
 def fields_from_binary(data: bytes) -> list[tuple[int, bytes | None]]:
@@ -181,14 +188,7 @@ def fields_from_binary(data: bytes) -> list[tuple[int, bytes | None]]:
 
 def composite_text(fields: list[str | None]) -> str:
     """Write a composite value's fields as PostgreSQL does."""
-    return f"({','.join('' if field is None else _quoted_field(field) for field in fields)})"
-
-
-def _quoted_field(text: str) -> str:
-    if text and _FIELD_NEEDS_QUOTES.search(text) is None:
-        return text
-    escaped = _FIELD_ESCAPED.sub(r"\g<0>\g<0>", text)
-    return f'"{escaped}"'
+    return f"({','.join('' if field is None else _doubled(field, _FIELD_NEEDS_QUOTES) for field in fields)})"
 
 
 # Ranges
@@ -202,7 +202,6 @@ _UPPER_INFINITE: Final = 0x10
 _KNOWN_FLAGS: Final = 0x1F
 
 _BOUND_NEEDS_QUOTES = re.compile(r'[ \t\n\r\v\f"\\()\[\],]')
-_BOUND_ESCAPED = re.compile(r'["\\]')
 
 
 def range_text(data: bytes, bound_text: Callable[[bytes], str]) -> str:
@@ -219,8 +218,8 @@ def range_text(data: bytes, bound_text: Callable[[bytes], str]) -> str:
     if flags & _EMPTY:
         cursor.finish()
         return "empty"
-    lower = "" if flags & _LOWER_INFINITE else _quoted_bound(bound_text(cursor.present()))
-    upper = "" if flags & _UPPER_INFINITE else _quoted_bound(bound_text(cursor.present()))
+    lower = "" if flags & _LOWER_INFINITE else _doubled(bound_text(cursor.present()), _BOUND_NEEDS_QUOTES)
+    upper = "" if flags & _UPPER_INFINITE else _doubled(bound_text(cursor.present()), _BOUND_NEEDS_QUOTES)
     cursor.finish()
     opening = "[" if flags & _LOWER_INCLUSIVE else "("
     closing = "]" if flags & _UPPER_INCLUSIVE else ")"
@@ -233,13 +232,6 @@ def multirange_text(data: bytes, bound_text: Callable[[bytes], str]) -> str:
     ranges = [range_text(cursor.present(), bound_text) for _ in range(cursor.count(5))]
     cursor.finish()
     return f"{{{','.join(ranges)}}}"
-
-
-def _quoted_bound(text: str) -> str:
-    if text and _BOUND_NEEDS_QUOTES.search(text) is None:
-        return text
-    escaped = _BOUND_ESCAPED.sub(r"\g<0>\g<0>", text)
-    return f'"{escaped}"'
 
 
 _NUMBER = r"-?[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?"

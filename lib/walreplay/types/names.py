@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from walreplay.errors import ConfigError
-from walreplay.types.builtin import BUILTIN_TYPES
+from walreplay.types.builtin import BUILTIN_TYPES, OIDS
 from walreplay.types.numbers import MAX_PRECISION, precision_and_scale
 
 VECTORS: Final = ("vector", "halfvec")
@@ -147,8 +147,6 @@ _WORDS: Final = """
 _KEYWORDS: Final = frozenset(_WORDS.split())
 """The words of PostgreSQL 18's grammar that have to be quoted as names (``pg_get_keywords``)."""
 
-_OIDS: Final = {builtin.name: oid for oid, builtin in BUILTIN_TYPES.items()}
-
 
 def quoted(name: str) -> str:
     """Write an identifier as ``quote_ident`` does.
@@ -184,7 +182,7 @@ def type_written(type_oid: int, typmod: int, type_names: Mapping[int, tuple[str,
     namespace, name = type_names[type_oid]
     if namespace in ("", "pg_catalog"):
         # A domain over a built-in type; the stream does not tell its length.
-        return BUILTIN_TYPES[_OIDS[name]].sql_name if name in _OIDS else quoted(name)
+        return BUILTIN_TYPES[OIDS[name]].sql_name if name in OIDS else quoted(name)
     modifier = f"({typmod})" if name in VECTORS and typmod >= 0 else ""
     return f"{quoted(namespace)}.{quoted(name)}{modifier}"
 
