@@ -206,6 +206,20 @@ def unpack(layout: Struct, data: bytes, what: str) -> tuple[Any, ...]:
     return layout.unpack(data)
 
 
+def fixed_writer(layout: Struct, what: str, write: Callable[..., str] = str) -> Callable[[bytes], str]:
+    """Return the function that writes the bytes of a type of fixed size as text.
+
+    Args:
+        what: the type's name, for errors.
+        write: writes the fields of the layout.
+    """
+
+    def text(data: bytes) -> str:
+        return write(*unpack(layout, data, what))
+
+    return text
+
+
 class Cursor:
     """A position in a value's bytes that only moves forward.
 

@@ -81,34 +81,16 @@ _DIFFERENCES: Final = {
         "adf0=2252 adf1=2261 adf2=222b adf3=222e adf4=2211 adf5=221a adf6=22a5 adf7=2220 adf8=221f adf9=22bf "
         "adfa=2235 adfb=2229*2",
     ),
-    "euc_jis_2004": _Differences(
-        rb"\x8f..|[\x8e\xa1-\xff].",
-        "80=80*32 a1b1=203e a1bd=2014 a1ef=a5 a2d6=ff5f*2",
-    ),
-    "euc_kr": _Differences(
-        rb"[\x80-\xff].",
-        "a2e8=327e a4d4=3164",
-    ),
-    "shift_jis_2004": _Differences(
-        rb"[\x81-\x9f\xe0-\xfc].",
-        "5c=5c 7e=7e 815c=2014 81d4=ff5f*2",
-    ),
+    "euc_jis_2004": _Differences(rb"\x8f..|[\x8e\xa1-\xff].", "80=80*32 a1b1=203e a1bd=2014 a1ef=a5 a2d6=ff5f*2"),
+    "euc_kr": _Differences(rb"[\x80-\xff].", "a2e8=327e a4d4=3164"),
+    "shift_jis_2004": _Differences(rb"[\x81-\x9f\xe0-\xfc].", "5c=5c 7e=7e 815c=2014 81d4=ff5f*2"),
     "cp950": _Differences(
         rb"[\x81-\xfe].",
         "a145=2022 a14e=ff64 a15a=fffd a1c2=203e a1e3=223c a1f2=2641 a1f3=2609 a241=ff0f a242=ff3c a244=a5 a246=a2*2",
     ),
-    "cp936": _Differences(
-        rb"[\x81-\xfe].",
-        "80=20ac",
-    ),
-    "cp949": _Differences(
-        rb"[\x81-\xfe].",
-        "a2e8=327e c9a1=e000*94 fea1=e05e*94",
-    ),
-    "johab": _Differences(
-        rb"[\x81-\xfe].",
-        "d9e8=327e",
-    ),
+    "cp936": _Differences(rb"[\x81-\xfe].", "80=20ac"),
+    "cp949": _Differences(rb"[\x81-\xfe].", "a2e8=327e c9a1=e000*94 fea1=e05e*94"),
+    "johab": _Differences(rb"[\x81-\xfe].", "d9e8=327e"),
 }
 
 
