@@ -109,11 +109,7 @@ def standing(stitch: Stitch, *, gap: bool = False) -> str:
 
 
 class Follower:
-    """Follows a stitch from file to file, and returns what each has added.
-
-    Args:
-        name_of: gives a path's name below the archive's folder.
-    """
+    """Follows a stitch from file to file, and returns what each has added."""
 
     def __init__(self, stitch: Stitch, name_of: Callable[[str], str]) -> None:
         self._name_of = name_of

@@ -86,11 +86,7 @@ def pack(scan: FileScan) -> bytes | None:
 
 
 def unpack(packed: bytes, path: str) -> FileScan | None:
-    """Read what `pack` gave; None where it is anything else.
-
-    Args:
-        path: the file's present one.
-    """
+    """Read what `pack` gave; None where it is anything else."""
     inflate = zlib.decompressobj()
     try:
         data = inflate.decompress(packed, _MOST_INFLATED)
@@ -193,11 +189,7 @@ _DENIED_REMEDY: Final = "Name a place by --index URI where it may be written"
 
 
 def home_of(captures: str, files: Sequence[CaptureFile]) -> str:
-    """Return the folder that an archive's files are named below: above a glob's first part, or above a single file.
-
-    Args:
-        files: the archive's listing.
-    """
+    """Return the folder that an archive's files are named below: above a glob's first part, or above a single file."""
     root = root_of(captures)
     parts = root.split("/")
     first = next((number for number, part in enumerate(parts) if _GLOB.search(part)), None)
@@ -285,12 +277,7 @@ class _Row:
 
 
 class ArchiveIndex:
-    """The index of one archive.
-
-    Args:
-        home: the folder that files are named below.
-        settings: say how files are read.
-    """
+    """The index of one archive."""
 
     def __init__(self, spark: SparkSession, table: TableName, home: str, settings: Settings) -> None:
         self._spark = spark
@@ -539,11 +526,7 @@ def _plain_value(value: Any) -> Any:
 
 @contextmanager
 def index_errors(table: str) -> Iterator[None]:
-    """Turn what Spark cannot do with an index's table into an error for people.
-
-    Args:
-        table: where it is.
-    """
+    """Turn what Spark cannot do with an index's table into an error for people."""
     try:
         yield
     except (WalReplayError, ConnectionError):
@@ -559,12 +542,7 @@ def index_errors(table: str) -> Iterator[None]:
 
 
 class Recording:
-    """Follows a stitch: `look` before a file is added to it, `take` behind it, and `write` (or another) at the end.
-
-    Args:
-        index: where the rows go.
-        stitch: as it stands in front of the first file.
-    """
+    """Follows a stitch: `look` before a file is added to it, `take` behind it, and `write` (or another) at the end."""
 
     def __init__(self, index: ArchiveIndex, stitch: Stitch) -> None:
         self._index = index
@@ -573,11 +551,7 @@ class Recording:
         self._at = standing(stitch)
 
     def look(self, stitch: Stitch, *, gap: bool = False) -> str:
-        """Note the stitch's place; return it in short (`standing`).
-
-        Args:
-            gap: what is in front of the next file is lost.
-        """
+        """Note the stitch's place; return it in short (`standing`)."""
         self._follower.look(stitch)
         self._at = standing(stitch, gap=gap)
         return self._at

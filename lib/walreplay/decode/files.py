@@ -28,11 +28,7 @@ from walreplay.types.text import UTF8, names_in
 
 
 def recognise(data: memoryview, codec: str = UTF8, *, prefix: bytes = b"") -> Framing | None:
-    """Recognise the framing of a stream by its first bytes; None if they fit none.
-
-    Args:
-        data: the bytes of its first file; they follow the ``prefix``.
-        codec: the encoding of names.
+    """Recognise a stream's framing by its first bytes, the prefix and then its first file's; None if they fit none.
 
     Raises:
         TruncatedMessage: the bytes are too few.
@@ -181,10 +177,6 @@ class ScanTask:
 
 def scan_file(path: str, content: bytes | memoryview, task: ScanTask) -> FileScan:
     """Summarise a file, from a known place or from a guessed boundary.
-
-    Args:
-        path: the file's, for errors.
-        content: the file's bytes as stored.
 
     Raises:
         CaptureError: the start was known, and the bytes are wrong; it names file and offset.

@@ -200,9 +200,6 @@ class OnePass:
     def read(self, content: bytes | memoryview) -> Iterator[ChangeBatch]:
         """Read the next file; yield batches whose rows are final.
 
-        Args:
-            content: the file's bytes as stored.
-
         Raises:
             NotPlain: a plan is needed; nothing more can be read here.
         """

@@ -378,11 +378,7 @@ def scan_through(
 
 
 def parts_of(data: memoryview, stretch: Stretch, before: int, codec: str = UTF8) -> list[Part]:
-    """Summarise a session's stretch: the messages that begin in front of the file, then its own.
-
-    Args:
-        before: how many bytes of ``data`` lie in front of the file.
-    """
+    """Summarise a session's stretch: the messages that begin in the bytes ``before`` the file, then its own."""
     place, start = stretch.place, stretch.start
     parts: list[Part] = []
     if start < before:

@@ -26,11 +26,7 @@ _TAG: Final = ord(m.Relation.tag)
 
 
 class Announced:
-    """The last Relation message of each relation, by the bytes of its oid.
-
-    Args:
-        names: see `read_message`.
-    """
+    """The last Relation message of each relation, by the bytes of its oid."""
 
     def __init__(self, names: Names) -> None:
         self._names = names

@@ -561,10 +561,6 @@ class Evolution:
     def number_of(self, step: int, column: int) -> int:
         """Return the number, in the table, of a version's column.
 
-        Args:
-            step: the version's number in the run, counted from 0.
-            column: the column's number in the version.
-
         Raises:
             KeyError: a later version has dropped or replaced the column.
         """

@@ -128,12 +128,7 @@ def project_columns(
 
 
 def filled_column(text: str, chain: Sequence[ColumnType], rows: int) -> tuple[pa.Array, pa.Array | None]:
-    """Return a column that has one value in all rows, and the text in each if the column cannot hold it.
-
-    Args:
-        text: the value.
-        chain: the types that it goes through, text first.
-    """
+    """Return a column with one value in all rows, whose chain begins with text, and the text if it cannot hold it."""
     column, left = convert(pa.array([text], pa.string()), None, chain)
     every = pa.array(np.zeros(rows, np.int64))
     return column.take(every), None if left is None else left.take(every)
@@ -310,10 +305,6 @@ def old_row_type(names: Sequence[str], types: Sequence[pa.DataType]) -> pa.Struc
 
 def log_batches(data: pa.Buffer, task: LogTask, projection: Projection) -> Iterator[pa.RecordBatch]:
     """Yield staged changes with the table's columns, some rows at a time.
-
-    Args:
-        data: what `staged_changes` has written.
-        projection: from the columns of their relation version.
 
     Raises:
         CaptureError: see `project_columns`.

@@ -356,11 +356,7 @@ def _bare(events: Events, identity: Identity, names: Sequence[str]) -> Events:
 
 
 def not_unique(table: str | None, keys: int, identity: Identity) -> CaptureError:
-    """Make the error for a key that tells rows not apart.
-
-    Args:
-        keys: how many of its values have several rows at one time.
-    """
+    """Make the error for a key that tells rows not apart."""
     if identity.claims is not None:
         problem = f"{identity.claims.problem}: {keys:,} of its values have several rows at one time"
         return CaptureError(problem, table=table, remedy=identity.claims.remedy)

@@ -93,9 +93,6 @@ class TablePiece:
 def session_statements(snapshot: str | None, said: Mapping[str, str] | None = None) -> str:
     """Return what a session runs first: its transaction takes the snapshot, and writes values as the stream does.
 
-    Args:
-        said: settings that the scripts read.
-
     Raises:
         ConfigError: that is no snapshot's name.
     """

@@ -253,9 +253,6 @@ def bare_name(path: str) -> tuple[str, str]:
 def header_of(head: bytes, form: CopyFormat, codec: str, path: str) -> tuple[list[str], int]:
     """Read the line with the columns' names; return them, and where the rows begin.
 
-    Args:
-        head: the first bytes of the file.
-
     Raises:
         CaptureError: there is no whole line.
     """

@@ -198,11 +198,7 @@ class Deferred:
         return starts, truncates
 
     def moved(self, paths: dict[str, str]) -> Deferred:
-        """Return the same transaction with other paths for its files.
-
-        Args:
-            paths: new paths by old ones.
-        """
+        """Return the same transaction with other paths for its files."""
         segments = [
             replace(
                 segment,

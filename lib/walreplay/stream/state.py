@@ -301,11 +301,7 @@ class StitchState:
         return other
 
     def note_cut(self, open_: Transaction | None, streams: Mapping[int, Deferred], place: Place) -> None:
-        """Note how much has come of the transactions that a session's end cuts off.
-
-        Args:
-            place: the session's end.
-        """
+        """Note how much has come of the transactions that a session's end cuts off."""
         # A session that ends before it has caught up with an earlier one says nothing of what that one has brought.
         cut = {xid: before for xid, before in self.cut.items() if place.last_lsn <= before.high_lsn}
         cut |= {xid: CutOff(xid, None, item.rows, place.high_lsn) for xid, item in streams.items()}
@@ -322,11 +318,7 @@ class StitchState:
         self.awaited = lsn if self.awaited is None else min(self.awaited, lsn)
 
     def known(self, oid: int, at: int, walked: Walk) -> AnnouncedVersion:
-        """Return the version of a relation that is in force outside of streamed transactions.
-
-        Args:
-            oid: the relation's.
-            at: the offset, in the part, of the row that uses it, for the error.
+        """Return the version of a relation that a row at an offset uses: what is in force outside of streamed transactions.
 
         Raises:
             UnknownRelation: no Relation message has announced it.
@@ -366,11 +358,7 @@ class StitchState:
         self.begun = None
 
     def end_file(self, scan: FileScan, start: int, stop: int) -> None:
-        """Update the state at the end of a file, after its parts were added.
-
-        Args:
-            start, stop: the range of its own bytes that was read.
-        """
+        """Update the state at the end of a file, after its parts were added."""
         self.scanned[scan.path] = (start, stop)
         self.ended = scan.ended
         # The unfinished bytes may begin in an earlier file.
@@ -706,9 +694,6 @@ def check_awaited(state: StitchState, walked: Walk) -> None:
 def check_rows(state: StitchState, parts: tuple[Part, ...], path: str) -> None:
     """Check that an ordinary transaction, which ends in a file, has the rows that a session before has brought of it.
 
-    Args:
-        parts: of the file.
-
     Raises:
         OrderError: it has not.
     """
@@ -732,11 +717,7 @@ def check_rows(state: StitchState, parts: tuple[Part, ...], path: str) -> None:
 
 
 def lacks_rows(state: StitchState, xid: int, lsn: int | None, rows: XidCounts, aborted: Collection[int] = ()) -> bool:
-    """Return whether a transaction that is whole has fewer rows than a session before has brought of it.
-
-    Args:
-        lsn: see `CutOff`.
-    """
+    """Return whether a transaction that is whole has fewer rows than a session before has brought of it."""
     cut = state.cut.get(xid)
     return cut is not None and cut.lsn == lsn and cut.has_more_than(rows, aborted)
 

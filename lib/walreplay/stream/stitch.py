@@ -96,11 +96,7 @@ def resume_at(state: StitchState, place: Place) -> Resume:
 
 
 def warnings_of(state: StitchState, place: Place, resume: Resume, torn: tuple[str, int, int] | None) -> Iterator[str]:
-    """Return what is open at the end.
-
-    Args:
-        torn: the file, offset and size of an unfinished message.
-    """
+    """Return what is open at the end."""
     if torn is not None:
         path, offset, size = torn
         yield (

@@ -207,12 +207,7 @@ def unpack(layout: Struct, data: bytes, what: str) -> tuple[Any, ...]:
 
 
 def fixed_writer(layout: Struct, what: str, write: Callable[..., str] = str) -> Callable[[bytes], str]:
-    """Return the function that writes the bytes of a type of fixed size as text.
-
-    Args:
-        what: the type's name, for errors.
-        write: writes the fields of the layout.
-    """
+    """Return the function that writes the bytes of a type of fixed size as text."""
 
     def text(data: bytes) -> str:
         return write(*unpack(layout, data, what))
@@ -224,10 +219,6 @@ class Cursor:
     """A position in a value's bytes that only moves forward.
 
     All methods raise `ValueFormatError` if the bytes are too few or not in the expected form.
-
-    Args:
-        data: the value.
-        what: the type's name, for errors.
     """
 
     __slots__ = ("_at", "_data", "_what")

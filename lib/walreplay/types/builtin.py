@@ -187,11 +187,7 @@ def cube_text(data: bytes) -> str:
 
 
 def vector_text(data: bytes, what: str, code: str) -> str:
-    """Write the bytes of pgvector's vector or halfvec as the extension does: with the digits of single precision.
-
-    Args:
-        code: the format of an element, as `struct` has it.
-    """
+    """Write the bytes of pgvector's vector or halfvec as the extension does: with the digits of single precision."""
     cursor = Cursor(data, what)
     size, unused = cursor.unpack(_VECTOR)
     layout = Struct(f"!{max(size, 0)}{code}")

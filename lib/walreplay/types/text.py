@@ -51,9 +51,6 @@ class _Differences:
 def decode(data: bytes, codec: str) -> str:
     """Decode text as PostgreSQL would.
 
-    Args:
-        codec: Python's name of the encoding.
-
     Raises:
         UnicodeDecodeError: some bytes are no character.
     """
@@ -185,10 +182,6 @@ def codec_of(encoding: str) -> str:
 
 def decode_text(data: bytes, codec: str = UTF8) -> str:
     """Decode a text cell.
-
-    Args:
-        data: the cell's bytes.
-        codec: from `codec_of`.
 
     Raises:
         ValueFormatError: the bytes contain a NUL, or are not in the encoding.

@@ -396,11 +396,7 @@ def stranger(
 
 
 def told_for_paths(error: NotACapture | FramingChange, option: str) -> NotACapture | FramingChange:
-    """Adapt an error's remedy for callers who give paths and have no configuration file.
-
-    Args:
-        option: the name of the option for the framing.
-    """
+    """Adapt an error's remedy for callers who give paths and have no configuration file."""
     if isinstance(error, FramingChange):
         error.remedy = "A stream has one framing: give the files of one at a time"
     elif error.remedy is not None:

@@ -52,12 +52,7 @@ class GaveUp(Exception):
 
 
 class Effort:
-    """A budget.
-
-    Args:
-        size: the number of bytes that are searched.
-        least: the units for any number of bytes.
-    """
+    """A budget for the search of so many bytes, with some units for any number of them."""
 
     def __init__(self, size: int, least: int = LEAST) -> None:
         self.all = least + size // BYTES_A_UNIT
@@ -298,14 +293,11 @@ def read_session(
 
 
 def check_tail(data: memoryview, stop: int, place: Place, codec: str = UTF8) -> None:
-    """Refuse an unfinished message that is damaged or torn.
+    """Refuse an unfinished message, at the offset ``stop`` and its place, that is damaged or torn.
 
     A damaged length makes a message look longer than the file, and hides all messages behind it.  It is noticed because
     the Commit's LSN and time are known from the Begin, and may be found inside.  A torn message swallows the session
     behind it.  It is noticed because a text value contains no NUL.
-
-    Args:
-        stop: the offset of the unfinished message; ``place`` is the place there.
 
     Raises:
         CaptureError: the message is not valid.

@@ -326,9 +326,6 @@ def refuse_leftover(
 ) -> None:
     """Refuse the unfinished bytes at the end of the last file if they contain consecutive messages.
 
-    Args:
-        path, offset: where the bytes begin, for the error.
-
     Raises:
         MalformedMessage: they contain such messages, so they are damaged or torn.
     """

@@ -139,11 +139,7 @@ class _Output:
         self.size += sum(column.nbytes for column in self.parts[-1].columns)
 
     def staged(self, number: int, buckets: int) -> Iterator[Mapping[str, Any]]:
-        """Yield the rows to be staged of what was taken.
-
-        Args:
-            number: of the part that they are.
-        """
+        """Yield the rows to be staged of what was taken."""
         events, to = concat(self.parts), self.to
         self.parts, self.size, self.turn = [], 0, self.turn + 1
         shown = tuple(column.name for column in to.shown.relation.columns)

@@ -119,12 +119,7 @@ CONTENTS: Final = pa.schema([("path", pa.string()), ("content", pa.binary()), ("
 def with_contents(
     batches: Iterable[pa.RecordBatch], *, work: Work, bucket: StoreFolder, paths: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    """Do some work on files that Spark has given by their numbers: it gets rows of `CONTENTS`, one at a time.
-
-    Args:
-        bucket: where all files are.
-        paths: the files' URIs, by their numbers.
-    """
+    """Do some work on files that Spark has given by their numbers: it gets rows of `CONTENTS`, one at a time."""
     wanted = (paths[number] for batch in batches for number in batch.column("file").to_pylist())
     with closing(_files(bucket, wanted)) as files:
         yield from work(files)

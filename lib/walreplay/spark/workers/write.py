@@ -164,11 +164,7 @@ def write_rewritten(
 def write_records(
     batches: Iterable[pa.RecordBatch], *, constants: Mapping[str, pa.Array], files: FileTask
 ) -> Iterator[pa.RecordBatch]:
-    """Write staged records of transactions or messages (see `unpack_batches`).
-
-    Args:
-        constants: further columns, with one value for all rows.
-    """
+    """Write staged records of transactions or messages (see `unpack_batches`)."""
     with _file(files) as write:
         for batch in unpack_with(batches, constants=constants):
             write(batch)
@@ -405,11 +401,7 @@ class Shares:
 
 @spark_task
 def over_shares(batches: Iterable[pa.RecordBatch], *, work: Work, shares: Shares) -> Iterator[pa.RecordBatch]:
-    """Run a function on some shares.
-
-    Args:
-        batches: of the shares' numbers.
-    """
+    """Run a function on some shares."""
     for batch in batches:
         for number in batch.column("id").to_pylist():
             yield from work(shares.of(number))
@@ -434,11 +426,7 @@ class TableShare:
 def work_together(
     batches: Iterable[pa.RecordBatch], *, bins: Sequence[Sequence[TableShare]]
 ) -> Iterator[pa.RecordBatch]:
-    """Do the work in each of some bins.
-
-    Args:
-        batches: of the bins' numbers.
-    """
+    """Do the work in each of some bins."""
     for batch in batches:
         for number in batch.column("id").to_pylist():
             for part in bins[number]:
