@@ -318,7 +318,7 @@ class StitchState:
         self.awaited = lsn if self.awaited is None else min(self.awaited, lsn)
 
     def known(self, oid: int, at: int, walked: Walk) -> AnnouncedVersion:
-        """Return the version of a relation that a row at an offset uses: what is in force outside of streamed transactions.
+        """Return the version of a relation that a row at an offset uses, outside of streamed transactions.
 
         Raises:
             UnknownRelation: no Relation message has announced it.

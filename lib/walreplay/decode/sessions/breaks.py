@@ -184,7 +184,7 @@ class Explainer:
         return self._torn(start, reading, 0)
 
     def swallowed(self, at: int, place: Place, low: int) -> Explained | None:
-        """Find a session that begins inside a seemingly whole message, which may be torn and continue with its bytes."""
+        """Find a session that begins inside a seemingly whole message, which may be torn and go on with its bytes."""
         start = _Start(at, place, strict=False)
         before = self._place_at(start, low)
         reading = self._read_on(at, place, low)
