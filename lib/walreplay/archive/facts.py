@@ -104,7 +104,7 @@ def standing(stitch: Stitch, *, gap: bool = False) -> str:
     Args:
         gap: what is in front of the next file is lost.
     """
-    told = repr((stitch.place, stitch.edges, gap)).encode("utf-8", "surrogatepass")
+    told = repr((stitch.place, stitch.state.unfinished.edges, gap)).encode("utf-8", "surrogatepass")
     return hashlib.sha256(hashlib.sha256(told).digest() + stitch.tail).hexdigest()
 
 

@@ -21,14 +21,14 @@ import uuid
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyspark.sql import functions as f
 
-from walreplay.archive.facts import FileFacts, Follower, standing, values_of
+from walreplay.archive.facts import FileFacts, Follower, Open, RelationChangeCounts, standing, values_of
 from walreplay.config import Settings
 from walreplay.decode.partitions import Partition
 from walreplay.decode.summary import Block, Body, Counts, Decided, FileScan, Part, Summary, TruncateAt, XidCounts
@@ -104,28 +104,14 @@ def unpack(packed: bytes, path: str) -> FileScan | None:
 
 _TIMESTAMP: Final = pa.timestamp("us", "UTC")
 
-_OPEN: Final = pa.struct(
-    [
-        ("kind", pa.string()),
-        ("xid", pa.int64()),
-        ("gid", pa.string()),
-        ("lsn", pa.int64()),
-        ("since", _TIMESTAMP),
-        ("file", pa.string()),
-        ("offset", pa.int64()),
-    ]
-)
-_RELATION: Final = pa.struct(
-    [
-        ("oid", pa.int64()),
-        ("namespace", pa.string()),
-        ("name", pa.string()),
-        ("inserts", pa.int64()),
-        ("updates", pa.int64()),
-        ("deletes", pa.int64()),
-        ("truncates", pa.int64()),
-    ]
-)
+_KINDS: Final = {"int": pa.int64(), "str": pa.string(), "Kind": pa.string(), "datetime": _TIMESTAMP}
+
+
+def _struct_of(record: type[Open | RelationChangeCounts]) -> pa.StructType:
+    """Return the type of the column in which a file's records are."""
+    return pa.struct([(field.name, _KINDS[str(field.type).removesuffix(" | None")]) for field in fields(record)])
+
+
 SCHEMA: Final = pa.schema(
     [
         ("name", pa.string()),
@@ -143,9 +129,9 @@ SCHEMA: Final = pa.schema(
         ("resent", pa.int64()),
         ("changes", pa.int64()),
         ("sessions", pa.int64()),
-        ("relations", pa.list_(_RELATION)),
-        ("open_at_start", pa.list_(_OPEN)),
-        ("open_at_end", pa.list_(_OPEN)),
+        ("relations", pa.list_(_struct_of(RelationChangeCounts))),
+        ("open_at_start", pa.list_(_struct_of(Open))),
+        ("open_at_end", pa.list_(_struct_of(Open))),
         ("torn_bytes", pa.int64()),
         ("unfinished_bytes", pa.int64()),
         ("warnings", pa.list_(pa.string())),

@@ -52,6 +52,14 @@ class ChangeKind(str, Enum):
     """Dropped and added again: the old values are gone."""
 
 
+_OUTCOMES: Final = {
+    ChangeKind.KEPT: "dropped; its values are kept",
+    ChangeKind.UNLISTED: "is no longer published; its values are kept",
+    ChangeKind.RELISTED: "is published again; its values were kept",
+    ChangeKind.REPLACED: "dropped and added again; its old values are gone",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class ColumnChange:
     """One change of a table's columns."""
@@ -63,17 +71,10 @@ class ColumnChange:
     @property
     def text(self) -> str:
         """The change as a sentence for a report."""
-        if self.kind is ChangeKind.KEPT:
-            return f"column {self.column} dropped; its values are kept"
-        if self.kind is ChangeKind.UNLISTED:
-            return f"column {self.column} is no longer published; its values are kept"
-        if self.kind is ChangeKind.RELISTED:
-            return f"column {self.column} is published again; its values were kept"
-        if self.kind is ChangeKind.REPLACED:
-            return f"column {self.column} dropped and added again; its old values are gone"
         if self.kind is ChangeKind.RELABELLED:
             return f"labels of column {self.column} renamed: {self.detail}"
-        return f"column {self.column} {self.kind.value}" + (f" {self.detail}" if self.detail else "")
+        outcome = _OUTCOMES.get(self.kind, self.kind.value + (f" {self.detail}" if self.detail else ""))
+        return f"column {self.column} {outcome}"
 
 
 TEXT: Final = ColumnType(pa.string(), STRING, "text")

@@ -36,7 +36,7 @@ from walreplay.decode.masking import mask
 from walreplay.errors import CaptureError
 from walreplay.evolution.convert import convert
 from walreplay.evolution.shapes import TEXT, ValueSource, conversions, converts
-from walreplay.fold.events import join_arrays, write_ipc
+from walreplay.fold.events import fitted, join_arrays, write_ipc
 from walreplay.fold.identity import contiguous
 
 if TYPE_CHECKING:
@@ -327,15 +327,9 @@ def log_batches(data: pa.Buffer, task: LogTask, projection: Projection) -> Itera
         texts = with_old_texts(texts, old_texts, task.before)
     arrays |= {"unchanged": unchanged, "rescued": texts, "unknown": pa.array(np.zeros(rows, np.bool_))}
     schema = task.schema
-    cast = [_as(arrays[field.name], field.type) for field in schema]
-    whole = pa.RecordBatch.from_arrays(cast, schema=schema)
+    whole = pa.RecordBatch.from_arrays(fitted([arrays[name] for name in schema.names], schema), schema=schema)
     for start in range(0, rows, _OUTPUT_ROWS):
         yield whole.slice(start, _OUTPUT_ROWS)
-
-
-def _as(array: Any, kind: pa.DataType) -> pa.Array:
-    array = contiguous(array)
-    return array if array.type == kind else array.cast(kind)
 
 
 def _projected(columns: list[pa.Array], rescued: pa.Array, projection: Projection) -> tuple[list[pa.Array], pa.Array]:
@@ -377,10 +371,12 @@ def _old_rows(
             sources, source_texts = [before], [before_texts]
     at = pa.array(index, mask=index < 0)
     fields = [join_arrays([source[number] for source in sources]).take(at) for number in range(len(task.names))]
-    kind = task.old_row
-    cast = [_as(array, field.type) for array, field in zip(fields, kind, strict=True)]
-    struct = pa.StructArray.from_arrays(cast, fields=list(kind), mask=pa.array(index < 0))
+    struct = _rows_of(fields, task, pa.array(index < 0))
     return struct, join_arrays(source_texts).take(at)
+
+
+def _rows_of(columns: Sequence[Any], task: LogTask, is_null: pa.Array) -> pa.StructArray:
+    return pa.StructArray.from_arrays(fitted(columns, task.old_row), fields=list(task.old_row), mask=is_null)
 
 
 # What is unchanged.
@@ -478,7 +474,5 @@ class OldLogRows:
         old = contiguous(batch.column(self.before))
         fields = {field.name: part for field, part in zip(old.type, old.flatten(), strict=True)}
         columns, old_texts = _projected([fields[name] for name in projection.before], old_texts, projection)
-        kind = self.task.old_row
-        cast = [_as(array, field.type) for array, field in zip(columns, kind, strict=True)]
-        found[self.before] = pa.StructArray.from_arrays(cast, fields=list(kind), mask=old.is_null())
+        found[self.before] = _rows_of(columns, self.task, old.is_null())
         return found, rescued, old_texts

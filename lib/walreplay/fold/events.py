@@ -11,7 +11,7 @@ another key is not deleted, so key changes have to be followed (``follow`` of `e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
@@ -178,12 +178,12 @@ class Events:
         return np.asarray(contiguous(self.lsn).to_numpy(zero_copy_only=False))
 
     @property
-    def unknown(self) -> pa.Array:
+    def unknown(self) -> NDArray[np.bool_]:
         """Whether some value of each event is not brought."""
         unknown = np.zeros(self.rows, np.bool_)
         for mask in self.unchanged.values():
             unknown |= mask == 1
-        return pa.array(unknown)
+        return unknown
 
     def slice(self, start: int, stop: int) -> Events:
         """Return consecutive events, without copying them."""
@@ -235,6 +235,12 @@ def join_arrays(arrays: Sequence[Any]) -> pa.Array:
     ):
         arrays = [array.cast(_WIDE[kind]) for array in arrays]
     return pa.concat_arrays(arrays)
+
+
+def fitted(arrays: Iterable[Any], fields: Iterable[pa.Field]) -> list[pa.Array]:
+    """Return columns as single arrays of the fields' types; some have another width."""
+    columns = [(contiguous(array), field.type) for array, field in zip(arrays, fields, strict=True)]
+    return [array if array.type == kind else array.cast(kind) for array, kind in columns]
 
 
 def concat(parts: Sequence[Events]) -> Events:
@@ -595,9 +601,7 @@ def _with_key_changes(events: Events, batch: ChangeBatch, identity: Identity, *,
     changed = (old_hash[0] != new_hash[0]) | (old_hash[1] != new_hash[1])
     if not changed.any():
         return events
-    partial = np.full(len(at), follow)
-    for mask in new.unchanged.values():
-        partial |= mask.astype(np.bool_)
+    partial = new.unknown | follow
     action = events.action.copy()
     action[at[changed & ~partial]] = INSERT
     action[at[changed & partial]] = MOVE

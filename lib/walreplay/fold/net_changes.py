@@ -39,6 +39,7 @@ from walreplay.fold.events import (
     batch_to_ipc,
     bucket_of,
     concat,
+    fitted,
     image_hashes,
     interleave,
     key_hashes,
@@ -169,12 +170,7 @@ def choose(mask: NDArray[np.bool_], yes: pa.Array, no: pa.Array) -> pa.Array:
 
 def batch_of(arrays: Sequence[Any], schema: pa.Schema) -> pa.RecordBatch:
     """Make a batch of a schema's columns; types that the schema has in another width are cast."""
-    columns = [contiguous(array) for array in arrays]
-    columns = [
-        array if array.type == field.type else array.cast(field.type)
-        for array, field in zip(columns, schema, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
+    return pa.RecordBatch.from_arrays(fitted(arrays, schema), schema=schema)
 
 
 _OUTPUT_ROWS: Final = 1 << 16
@@ -268,11 +264,8 @@ def settled(
     row, base = result.row[some], result.base[some]
     content = np.where(row >= 0, row, base)
     ended = rows.take(content)
-    partial = np.zeros(len(content), np.bool_)
-    for mask in ended.unchanged.values():
-        partial |= mask == 1
     # Values that the final row leaves unchanged are not those of the row that it replaces, so it is an insert.
-    action = np.where(row < 0, DELETE, np.where((base >= 0) & ~partial, UPDATE, INSERT))
+    action = np.where(row < 0, DELETE, np.where((base >= 0) & ~ended.unknown, UPDATE, INSERT))
     expected = np.where(base >= 0, EXPECTED, CLAIMED).astype(np.uint8)
     ended = replace(ended, action=action, expected=expected, image=None)
     stays = ~whole
@@ -452,14 +445,14 @@ def rows_to_merge(
     if identity.mode is Mode.APPEND:
         for start in range(0, events.rows, _OUTPUT_ROWS):
             rows = events.take(np.arange(start, min(start + _OUTPUT_ROWS, events.rows)))
-            yield batch_of([*rows.columns, rows.lsn, rows.ts, rows.rescued, rows.unknown], schema)
+            yield batch_of([*rows.columns, rows.lsn, rows.ts, rows.rescued, pa.array(rows.unknown)], schema)
         return
     if identity.mode is Mode.MULTISET:
         at, net, needed = _count_images(events, identity)
         for start in range(0, len(at), _OUTPUT_ROWS):
             part = slice(start, start + _OUTPUT_ROWS)
             rows = events.take(at[part])
-            arrays = [*rows.columns, rows.lsn, rows.ts, rows.rescued, rows.unknown]
+            arrays = [*rows.columns, rows.lsn, rows.ts, rows.rescued, pa.array(rows.unknown)]
             yield batch_of([*arrays, pa.array(net[part]), pa.array(needed[part])], schema)
         return
     events = settled(events, identity, names, table)

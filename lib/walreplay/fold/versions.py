@@ -420,7 +420,7 @@ def version_rows(
     span = _Span.of(bucket, end)
     for at in _parts(np.nonzero(span.is_seen(keep=keep) & ~gone)[0]):
         rows = events.take(at)
-        yield batch_of([*rows.columns, *_opened(bucket, span, at, at, rows, at), rows.unknown], schema)
+        yield batch_of([*rows.columns, *_opened(bucket, span, at, at, rows, at), pa.array(rows.unknown)], schema)
 
 
 def ends_early(table: str | None) -> TargetError:

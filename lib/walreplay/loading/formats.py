@@ -294,12 +294,4 @@ _ESCAPES: Final = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "
 
 
 def _unescaped(text: str) -> str:
-    found, at = [], 0
-    while at < len(text):
-        if text[at] == "\\" and at + 1 < len(text):
-            at += 1
-            found.append(_ESCAPES.get(text[at], text[at]))
-        else:
-            found.append(text[at])
-        at += 1
-    return "".join(found)
+    return re.sub(r"\\(.)", lambda escaped: _ESCAPES.get(escaped[1], escaped[1]), text, flags=re.DOTALL)

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from walreplay.errors import ConfigError
 from walreplay.types.builtin import BUILTIN_TYPES, OIDS
-from walreplay.types.numbers import MAX_PRECISION, precision_and_scale
+from walreplay.types.numbers import HEADER_SIZE, MAX_PRECISION, precision_and_scale
 
 VECTORS: Final = ("vector", "halfvec")
 """pgvector's types that become lists; sparsevec has no such form, and stays text."""
@@ -102,7 +102,7 @@ def _numeric_typmod(text: str, name: str, modifiers: str) -> int:
             f"{text!r} is not what a decimal holds: up to {MAX_PRECISION} digits, the scale among them",
             remedy="The type text keeps any number of digits",
         )
-    return (precision << 16 | scale) + 4  # the inverse of walreplay.types.numbers.precision_and_scale
+    return (precision << 16 | scale) + HEADER_SIZE  # the inverse of walreplay.types.numbers.precision_and_scale
 
 
 def _unknown(text: str) -> ConfigError:
@@ -113,9 +113,6 @@ def _unknown(text: str) -> ConfigError:
 
 
 _PLAIN: Final = re.compile(r"[a-z_][a-z0-9_]*")
-
-_HEADER_SIZE: Final = 4
-"""PostgreSQL adds it to a length to make a typmod (VARHDRSZ)."""
 
 _WITH_HEADER: Final = ("bpchar", "varchar")
 _PLAIN_MODIFIER: Final = ("bit", "varbit", "time", "timetz", "timestamp", "timestamptz")
@@ -208,7 +205,7 @@ def _modifier(name: str, typmod: int) -> str:
         found = precision_and_scale(typmod)
         return "" if found is None else f"({found[0]},{found[1]})"
     if name in _WITH_HEADER:
-        return f"({typmod - _HEADER_SIZE})" if typmod > _HEADER_SIZE else ""
+        return f"({typmod - HEADER_SIZE})" if typmod > HEADER_SIZE else ""
     return f"({typmod})" if name in _PLAIN_MODIFIER else ""
 
 

@@ -174,8 +174,8 @@ MAX_PRECISION: Final = 38
 
 _NUMERIC = re.compile(r"(-?)([0-9]+)(?:\.([0-9]+))?")
 _NAMES = ("NaN", "Infinity", "-Infinity")
-_HEADER_SIZE = 4
-"""PostgreSQL adds the size of a varlena header to every typmod that is set (VARHDRSZ)."""
+HEADER_SIZE: Final = 4
+"""PostgreSQL adds the size of a varlena header to every typmod that is set, of a length too (VARHDRSZ)."""
 
 _HEADER: Final = Struct("!HhHH")
 """Number of digits, the first digit's power of 10,000, sign, number of decimal digits after the point."""
@@ -189,9 +189,9 @@ _BASE: Final = 10_000
 
 def precision_and_scale(typmod: int) -> tuple[int, int] | None:
     """Return precision and scale from a numeric's typmod; None if it has none.  The scale may be negative."""
-    if typmod < _HEADER_SIZE:
+    if typmod < HEADER_SIZE:
         return None
-    packed = typmod - _HEADER_SIZE
+    packed = typmod - HEADER_SIZE
     return (packed >> 16) & 0xFFFF, ((packed & 0x7FF) ^ 1024) - 1024
 
 

@@ -245,17 +245,10 @@ class LabelBuilder(TextBuilder):
 
 
 _FORMS: Final = {
-    "text": kernels_binary.AS_SENT,
-    "varchar": kernels_binary.AS_SENT,
-    "bpchar": kernels_binary.AS_SENT,
-    "name": kernels_binary.AS_SENT,
-    "json": kernels_binary.AS_SENT,
+    **dict.fromkeys(("text", "varchar", "bpchar", "name", "json", "pg_node_tree", "refcursor"), kernels_binary.AS_SENT),
+    **dict.fromkeys(("jsonb", "jsonpath"), kernels_binary.VERSIONED),
     "xml": kernels_binary.XML,
-    "pg_node_tree": kernels_binary.AS_SENT,
-    "refcursor": kernels_binary.AS_SENT,
     "char": kernels_binary.ONE_BYTE,
-    "jsonb": kernels_binary.VERSIONED,
-    "jsonpath": kernels_binary.VERSIONED,
     "uuid": kernels_binary.UUID,
     "numeric": kernels_binary.NUMERIC,
 }

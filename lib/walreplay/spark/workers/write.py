@@ -233,12 +233,13 @@ def _keyed(batch: pa.RecordBatch) -> _Final:
 
 def _keyed_counts(batch: pa.RecordBatch) -> dict[str, int]:
     deleted, expected = batch.column("deleted"), batch.column("expected")
-    live = pc.invert(deleted)
-    return {
-        "live": _true(pc.and_(live, expected)),
-        "gone": _true(pc.and_(deleted, expected)),
-        "unknown": _true(pc.and_(batch.column("unknown"), live)),
-    }
+    return _missed(expected, deleted, pc.and_(batch.column("unknown"), pc.invert(deleted)))
+
+
+def _missed(bases: pa.Array, deleted: pa.Array, unknown: pa.Array) -> dict[str, int]:
+    """Count the bases that are not there, of rows that live on and of deleted ones, and rows with unknown values."""
+    live = pc.and_(bases, pc.invert(deleted))
+    return {"live": _true(live), "gone": _true(pc.and_(bases, deleted)), "unknown": _true(unknown)}
 
 
 def _multiset(batch: pa.RecordBatch) -> _Final:
@@ -271,12 +272,7 @@ def _appended(batch: pa.RecordBatch) -> _Final:
 
 def _versions(batch: pa.RecordBatch) -> _Final:
     opens, deleted, expected = (batch.column(name) for name in ("opens", "deleted", "expected"))
-    counts = {
-        "live": _true(pc.and_(expected, pc.invert(deleted))),
-        "gone": _true(pc.and_(expected, deleted)),
-        "unknown": _true(pc.and_(batch.column("unknown"), opens)),
-    }
-    return [batch.filter(opens)], counts
+    return [batch.filter(opens)], _missed(expected, deleted, pc.and_(batch.column("unknown"), opens))
 
 
 _FINAL: Final[Mapping[Mode, Callable[[pa.RecordBatch], _Final]]] = {
@@ -297,19 +293,10 @@ def _counted(batch: pa.RecordBatch, task: FoldTask) -> dict[str, int]:
         return _COUNTED[task.identity.mode](batch)
     opens, deleted = batch.column("opens"), batch.column("deleted")
     lost = pc.and_(batch.column("expected"), pc.invert(batch.column("closes")))
-    return {
-        "live": _true(pc.and_(lost, pc.invert(deleted))),
-        "gone": _true(pc.and_(lost, deleted)),
-        "unknown": _true(pc.and_(batch.column("unknown"), opens)),
-    }
+    return _missed(lost, deleted, pc.and_(batch.column("unknown"), opens))
 
 
-WRITTEN: Final = pa.schema(
-    [
-        ("name", pa.string()),
-        ("totals", pa.binary()),
-    ]
-)
+WRITTEN: Final = pa.schema([("name", pa.string()), ("totals", pa.binary())])
 """The file that a task has written."""
 
 
@@ -359,12 +346,7 @@ def without_data(batches: Iterable[pa.RecordBatch], *, work: Work) -> Iterator[p
 
 
 _KEYS: Final = ("table", "relation", "info")
-_SUMS: Final = (
-    ("rows", "sum"),
-    ("size", "sum"),
-    ("first", "min"),
-    ("last", "max"),
-)
+_SUMS: Final = (("rows", "sum"), ("size", "sum"), ("first", "min"), ("last", "max"))
 """How totals are added up: `Total`'s fields behind those that tell them apart."""
 
 
