@@ -347,11 +347,6 @@ class AuditReport(JsonResult):
         return {"whole": self.is_whole, **JsonResult.to_dict(self)}
 
 
-def own_warnings(warnings: tuple[str, ...]) -> tuple[str, ...]:
-    """Leave out the warnings that tell of problems."""
-    return tuple(dict.fromkeys(text for text in warnings if not text.endswith(_EXPLAINED)))
-
-
 def audit(
     spark: SparkSession,
     captures: str | os.PathLike[str],
@@ -434,7 +429,7 @@ def _report(
         unfinished_bytes=found.unfinished,
         copies_compared=plan is not None and bool(found.resent),
         values_counted=counts is not None,
-        warnings=own_warnings(warnings),
+        warnings=tuple(dict.fromkeys(text for text in warnings if not text.endswith(_EXPLAINED))),
         seconds=seconds,
     )
 
@@ -492,8 +487,8 @@ class Findings:
         for gap in joined.gaps:
             self.note(gap)
         # The stream goes on behind a file that does not belong to it.
-        belongs = joined.facts is not None or not all(_is_foreign(gap) for gap in joined.gaps)
-        self._is_cut |= belongs and bool(joined.gaps)
+        kinds = {Problem.of(gap).kind for gap in joined.gaps}
+        self._is_cut |= bool(kinds) and (joined.facts is not None or not kinds <= {"twin", "foreign"})
         if joined.hole is not None:
             hole, name_of = joined.hole, self.name_of
             self.holes.append(Hole(name_of(hole.before), name_of(hole.after), hole.missing, name_of(hole.example)))
@@ -610,10 +605,6 @@ class Findings:
         return tuple(
             sorted(found, key=lambda one: (-(one.inserts + one.updates + one.deletes), one.name or "", one.oid))
         )
-
-
-def _is_foreign(error: WalReplayError) -> bool:
-    return isinstance(error, TwinError) or Problem.of(error).kind == "foreign"
 
 
 def _with(one: UnbrokenFiles, other: UnbrokenFiles) -> UnbrokenFiles:

@@ -362,7 +362,9 @@ class ArchiveIndex:
             for _ in range(_APPEND_TRIES):
                 with session_with(self._spark, delta.FEW_ROWS) as spark:
                     # It begins before the rows are read: whoever appends later than that is in conflict with it.
-                    append = self._begin_append(spark)
+                    writer = choose_writer(spark, Target(self._table.path))
+                    is_new = not delta.exists(spark, self._table)
+                    append = writer.begin_append(spark, self._table, SCHEMA, create=is_new)
                     if self._seen is None or self._seen != self._version():
                         self._rows = None
                     known = self._read([facts.name for facts, _ in files])
@@ -376,10 +378,6 @@ class ArchiveIndex:
                 # Somebody else has appended; or his clock is wrong, and no number is higher than his.
                 self._rows = None
         return self.add(unknown)
-
-    def _begin_append(self, spark: SparkSession) -> Append:
-        writer = choose_writer(spark, Target(self._table.path))
-        return writer.begin_append(spark, self._table, SCHEMA, create=not delta.exists(spark, self._table))
 
     def _row_of(self, facts: FileFacts, scanned: KnownScan, known: dict[str, _Row]) -> dict[str, Any] | None:
         """Return a file's row, and take it for known from here on; None if it is there already."""

@@ -243,10 +243,12 @@ class StreamWalker(WalkState):
     def _step_over_mark(self, at: int) -> bool:
         """Step over a header or a trailer of PGCOPY; either may be cut by the end of the file."""
         mark = pgcopy_mark(self._view, at)
-        if mark is None or (mark.begins_copy and self._has_begun and self._breaks()):
-            # Each COPY is a session of its own.
+        if mark is None:
             return False
-        self.kernel.state[walk.POS] = at + mark.size
+        size, is_header = mark
+        if is_header and self._has_begun and self._breaks():
+            return False  # each COPY is a session of its own
+        self.kernel.state[walk.POS] = at + size
         return True
 
     def _take(self, message: m.AnyMessage, offset: int) -> bool:

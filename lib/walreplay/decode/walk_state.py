@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import Final
 
 from walreplay.decode import walk
 from walreplay.decode.walk import Outcome, Place, Transaction, WalkKernel
@@ -201,13 +201,6 @@ def is_of_no_transaction(view: memoryview, at: int, limit: int) -> bool:
     return view[at + 5] != 1 or not any(view[at + 1 : at + 5])
 
 
-class PgcopyMark(NamedTuple):
-    """A header or a trailer of PGCOPY."""
-
-    size: int
-    begins_copy: bool
-
-
 def time_of(message: m.AnyMessage) -> int:
     """Return the time in a message that ends or prepares a transaction; 0 for other messages."""
     if isinstance(message, (m.BeginPrepare, m.Prepare, m.StreamPrepare)):
@@ -215,15 +208,15 @@ def time_of(message: m.AnyMessage) -> int:
     return message.commit_time if isinstance(message, (m.StreamCommit, m.CommitPrepared)) else 0
 
 
-def pgcopy_mark(view: memoryview, at: int) -> PgcopyMark | None:
-    """Measure the header or trailer of a PGCOPY at an offset; None if the bytes end inside it.
+def pgcopy_mark(view: memoryview, at: int) -> tuple[int, bool] | None:
+    """Return the size of a PGCOPY's header or trailer, and whether it is a header; None if the bytes end inside it.
 
     Raises:
         FramingError: neither stands there.
     """
     here = len(view) - at
     if view[at] == 0xFF:
-        return None if here < PGCOPY_TRAILER.size else PgcopyMark(PGCOPY_TRAILER.size, begins_copy=False)
+        return None if here < PGCOPY_TRAILER.size else (PGCOPY_TRAILER.size, False)
     head = bytes(view[at : at + len(PGCOPY_SIGNATURE)])
     if not PGCOPY_SIGNATURE.startswith(head):
         raise FramingError("no pgcopy frame begins here", offset=at, remedy=DAMAGED)
@@ -231,7 +224,7 @@ def pgcopy_mark(view: memoryview, at: int) -> PgcopyMark | None:
         return None
     extension = int.from_bytes(view[at + PGCOPY_HEADER.size - 4 : at + PGCOPY_HEADER.size], "big")
     size = PGCOPY_HEADER.size + extension
-    return None if here < size else PgcopyMark(size, begins_copy=True)
+    return None if here < size else (size, True)
 
 
 class WalkState:

@@ -215,7 +215,9 @@ def _advance(
         unlisted: see `walreplay.protocol.messages.Relation`.
         anew: the relation is another one than before, so the order of its columns says nothing about their past.
     """
-    before = _of_same_name(shape.present, columns) if anew else _survivors(shape, columns, policy)
+    names = {column.name for column in columns}
+    of_same_name = {column.source: column for column in shape.present if column.source in names}
+    before = of_same_name if anew else _survivors(shape, columns, policy)
     changes: list[ColumnChange] = []
     survivors: dict[int, MirrorColumn] = {}
     news: dict[str, MirrorColumn] = {}
@@ -318,11 +320,6 @@ def _order(table: Sequence[int], version: Sequence[int]) -> list[int]:
         else:
             order.insert(place, id_)
     return order
-
-
-def _of_same_name(present: Sequence[MirrorColumn], columns: Sequence[SourceColumn]) -> dict[str, MirrorColumn]:
-    names = {column.name for column in columns}
-    return {column.source: column for column in present if column.source in names}
 
 
 def _survivors(shape: TableShape, columns: Sequence[SourceColumn], policy: Policy) -> dict[str, MirrorColumn]:

@@ -75,7 +75,8 @@ class Projection:
         places = {name: number for number, name in enumerate(before)}
         numbers = tuple(places[one.column] if isinstance(one.column, str) else one.column for one in sources)
         chains, fills = tuple(one.chain for one in sources), tuple(one.fill for one in sources)
-        return cls(numbers, chains, tuple(before), tuple(after), rescues, fills if any(map(_is_given, fills)) else ())
+        is_filled = any(fill is not None for fill in fills)
+        return cls(numbers, chains, tuple(before), tuple(after), rescues, fills if is_filled else ())
 
     @property
     def given(self) -> tuple[str | None, ...]:
@@ -138,10 +139,6 @@ def hashed(text: str, column_type: ColumnType, salt: bytes) -> str:
     """Return what a masked column has for a value, from its text."""
     column, left = filled_column(text, (TEXT, column_type), 1)
     return str(mask(column, column_type, left, salt)[0].as_py())
-
-
-def _is_given(fill: str | None) -> bool:
-    return fill is not None
 
 
 def project(events: Events, key: Sequence[int], projection: Projection, *, keyed: bool) -> Events:

@@ -93,11 +93,6 @@ class OpenTransactions:
         found = [*self.prepared.values(), *self.streams.values(), *([self.body] if self.body else [])]
         return tuple(sorted(found, key=lambda item: (item.since or 0, item.xid)))
 
-    def begin_body(self, item: Deferred) -> None:
-        """Begin a transaction that is being prepared; what was streamed of it before is discarded."""
-        self.streams.pop(item.xid, None)
-        self.body = item
-
     def prepare_body(self, item: Deferred, gid: str) -> None:
         """Turn the body into a prepared transaction."""
         item.complete = True
@@ -129,11 +124,6 @@ class OpenTransactions:
     def is_partly_gone(self, item: Deferred) -> bool:
         """Return whether a transaction has rows of a subtransaction that has rolled back as part of another one."""
         return any(segment.rows.among(self.gone) for segment in item.segments)
-
-    def roll_back(self, gid: str, xid: int) -> bool:
-        """Remove a transaction by a Rollback Prepared, even if it is still streamed; return whether it was prepared."""
-        self.streams.pop(xid, None)
-        return self.prepared.pop((gid, xid), None) is not None
 
     def contradicts(self, message: m.CommitPrepared | m.RollbackPrepared) -> bool:
         """Return whether a decision's xid was prepared with another gid, or a commit's gid with another xid.
@@ -224,7 +214,8 @@ class StitchState:
         begun: where the open ordinary transaction began, if that was in this run.
         cut: what the sessions before have brought of transactions that were cut off, by xid.
         twins: the files that were added.
-        awaited: the commit LSN of a transaction that a session's end has cut off, and that has to be sent again.
+        awaited: the commit LSN of a transaction that a session's end has cut off, and that has to be sent again; of
+            several, the lowest.
         transactions: how many transactions have committed, without copies.
         resent: how many copies of known transactions there were.
         seen: the files that were scanned, by path.
@@ -312,10 +303,6 @@ class StitchState:
             if before is not None and before.lsn == one.lsn and before.has_more_than(one.rows):
                 cut[xid] = before
         self.cut = cut
-
-    def await_transaction(self, lsn: int) -> None:
-        """Note that a transaction has to be sent again; of several, the lowest commit LSN is awaited."""
-        self.awaited = lsn if self.awaited is None else min(self.awaited, lsn)
 
     def known(self, oid: int, at: int, walked: Walk) -> AnnouncedVersion:
         """Return the version of a relation that a row at an offset uses, outside of streamed transactions.
@@ -412,7 +399,9 @@ def decide(state: StitchState, item: Decided, walked: Walk) -> _Committed | None
             state.open.add_prepared(empty, message.gid)
         return None
     if isinstance(message, m.RollbackPrepared):
-        state.open.roll_back(message.gid, message.xid)
+        # Even if it is still streamed.
+        state.open.streams.pop(message.xid, None)
+        state.open.prepared.pop((message.gid, message.xid), None)
         return None
     if isinstance(message, m.StreamPrepare):
         prepared = _take_stream(state, message.xid, item, walked)
@@ -592,8 +581,10 @@ def add_body(state: StitchState, body: Body, walked: Walk) -> None:
     """
     path, offset = walked.where(body.start)
     if body.begins:
-        state.open.begin_body(
-            Deferred(body.xid, path, offset, body.gid, streamed=False, lsn=body.prepare_lsn, since=body.prepare_time)
+        # What was streamed of it before is discarded.
+        state.open.streams.pop(body.xid, None)
+        state.open.body = Deferred(
+            body.xid, path, offset, body.gid, streamed=False, lsn=body.prepare_lsn, since=body.prepare_time
         )
     item = state.open.body
     if item is None:

@@ -397,7 +397,7 @@ class Stitch:
             )
         state.note_cut(open_, state.open.streams, before)
         if open_ is not None:
-            state.await_transaction(open_.final_lsn)
+            state.awaited = min(open_.final_lsn, open_.final_lsn if state.awaited is None else state.awaited)
             if open_.gid is None:
                 self._forget_cut(open_, before)
             state.open.body = None

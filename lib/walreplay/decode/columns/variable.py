@@ -393,16 +393,8 @@ class _ArrayParts:
         self.counts = np.empty(tile.size, dtype=np.int32)
         self.valid = np.empty(tile.size, dtype=np.uint8)
         misses = np.empty(tile.size + 1, dtype=np.int32)
-        self.elements = divide.kernel(
-            *tile.arguments,
-            *divide.parameters,
-            self.text,
-            self.offset,
-            self.length,
-            self.counts,
-            self.valid,
-            misses,
-        )
+        outputs = self.text, self.offset, self.length, self.counts, self.valid, misses
+        self.elements = divide.kernel(*tile.arguments, *divide.parameters, *outputs)
         self.offset = self.offset[: self.elements]
         self.length = self.length[: self.elements]
         self.misses = misses[1 : misses[0] + 1]
