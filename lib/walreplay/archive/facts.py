@@ -105,7 +105,7 @@ def standing(stitch: Stitch, *, gap: bool = False) -> str:
         gap: what is in front of the next file is lost.
     """
     told = repr((stitch.place, stitch.state.unfinished.edges, gap)).encode("utf-8", "surrogatepass")
-    return hashlib.sha256(hashlib.sha256(told).digest() + stitch.tail).hexdigest()
+    return hashlib.sha256(hashlib.sha256(told).digest() + stitch.state.tail).hexdigest()
 
 
 class Follower:
@@ -164,7 +164,7 @@ class Follower:
             open_at_start=before,
             open_at_end=self._open,
             torn_bytes=sum(part.torn for part in state.parts),
-            unfinished_bytes=len(stitch.tail),
+            unfinished_bytes=len(stitch.state.tail),
             warnings=tuple(dict.fromkeys(warnings)),
         )
 

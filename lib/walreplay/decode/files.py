@@ -112,17 +112,6 @@ def _begins_stream(data: memoryview, prefix: bytes, joined: Framing | None, code
     return not is_framed_so(memoryview(prefix + bytes(data[:HEAD_LIMIT])), joined, codec)
 
 
-def refuse_text(data: memoryview, prefix: bytes, compression: str | None) -> None:
-    """Refuse bytes with which no stream begins, although a framing was configured.
-
-    Raises:
-        NotACapture: they look like text or another file format.
-    """
-    beginning = prefix + bytes(data[:HEAD_BYTES])
-    if len(beginning) >= RECOGNISABLE_BYTES and what_is(beginning) is not None:
-        raise no_capture(beginning, compression)
-
-
 def too_few(size: int, *, path: str | None) -> FramingError:
     """Make the error for bytes that are too few to recognise their framing, when there are no more."""
     return FramingError(
@@ -216,7 +205,10 @@ def _begin_stream(scan: FileScan, data: memoryview, task: ScanTask) -> Place | N
     )
     if framing is None:
         return None
-    refuse_text(data, prefix, compression)
+    # A framing may be configured of what looks like text or another file format.
+    beginning = prefix + bytes(data[:HEAD_BYTES])
+    if len(beginning) >= RECOGNISABLE_BYTES and what_is(beginning) is not None:
+        raise no_capture(beginning, compression)
     scan.framing = framing
     return Place(framing)
 

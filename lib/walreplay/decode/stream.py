@@ -181,7 +181,7 @@ class StreamWalker(WalkState):
             columns = len(relation.columns) if relation is not None else self.on_unknown_relation(oid, offset)
             self.slot_relations.append(relation)
             slot = slots.add(oid, columns, relation)
-        elif not slots.show(oid):
+        elif not slots.newest.show(oid):
             return slot
         self.on_named(slot)
         return slot

@@ -38,6 +38,7 @@ from walreplay.evolution.convert import convert
 from walreplay.evolution.shapes import TEXT, ValueSource, conversions, converts
 from walreplay.fold.events import fitted, join_arrays, write_ipc
 from walreplay.fold.identity import contiguous
+from walreplay.types.families import lengths_of, offsets_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -200,6 +201,7 @@ def _joined(texts: dict[str, pa.Array], rows: int) -> pa.Array:
 
 
 UNCHANGED: Final = pa.list_(pa.string())
+_NONE_UNCHANGED: Final = pa.scalar([], UNCHANGED)
 
 OWN: Final = (
     ("op", pa.string()),
@@ -262,8 +264,7 @@ def _numbers_of_unchanged(batch: ChangeBatch) -> pa.Array:
     names = sorted(batch.unchanged, key=numbers.__getitem__)
     own = np.array([numbers[name] for name in names], np.int32)
     masks = np.stack([batch.unchanged[name].to_numpy(zero_copy_only=False) for name in names], axis=1)
-    offsets = np.concatenate([[0], np.cumsum(masks.sum(axis=1))]).astype(np.int32)
-    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(own[np.nonzero(masks)[1]]))
+    return pa.ListArray.from_arrays(offsets_of(masks.sum(axis=1)), pa.array(own[np.nonzero(masks)[1]]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,7 +313,7 @@ def log_batches(data: pa.Buffer, task: LogTask, projection: Projection) -> Itera
     values = [news.column(f"c{number}") for number in range(width)]
     rescued = news.column("rescued") if "rescued" in names else pa.nulls(rows, pa.string())
     columns, texts = _projected(values, rescued, projection)
-    unchanged = _none_unchanged(rows)
+    unchanged = pa.repeat(_NONE_UNCHANGED, rows)
     if "unchanged" in names:
         unchanged = _named(news.column("unchanged"), labels_of(projection))
     arrays = {f"c{number}": column for number, column in enumerate(columns)}
@@ -388,20 +389,15 @@ def labels_of(projection: Projection) -> list[str | None]:
     return found
 
 
-def _none_unchanged(rows: int) -> pa.Array:
-    return pa.ListArray.from_arrays(pa.array(np.zeros(rows + 1, np.int32)), pa.array([], pa.string()))
-
-
 def _named(lists: pa.Array, labels: Sequence[str | None]) -> pa.Array:
     """Return lists of names in place of lists of numbers, without the numbers that have none."""
     numbers = lists.flatten().to_numpy(zero_copy_only=False)
-    lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
+    lengths = lengths_of(lists)
     if any(label is None for label in labels):
         kept = np.array([label is not None for label in labels])[numbers]
         row_of = np.repeat(np.arange(len(lists)), lengths)
         lengths, numbers = np.bincount(row_of[kept], minlength=len(lists)), numbers[kept]
-    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(labels, pa.string()).take(pa.array(numbers)))
+    return pa.ListArray.from_arrays(offsets_of(lengths), pa.array(labels, pa.string()).take(pa.array(numbers)))
 
 
 def _renamed(lists: pa.Array, projection: Projection) -> pa.Array:
@@ -409,9 +405,8 @@ def _renamed(lists: pa.Array, projection: Projection) -> pa.Array:
     flat = lists.flatten().dictionary_encode()
     names = dict(zip(projection.before, labels_of(projection), strict=True))
     labels = [names.get(name) for name in flat.dictionary.to_pylist()]
-    lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
-    offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32))
-    return _named(pa.ListArray.from_arrays(offsets, flat.indices), labels) if labels else _none_unchanged(len(lists))
+    numbers = pa.ListArray.from_arrays(offsets_of(lengths_of(lists)), flat.indices)
+    return _named(numbers, labels) if labels else pa.repeat(_NONE_UNCHANGED, len(lists))
 
 
 # What is rescued of old rows stands beside what is rescued of new ones.

@@ -18,7 +18,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from walreplay.decode.announcements import Layout, Layouts
 from walreplay.decode.summary import Block, Body, Decided, FileScan, Part, TruncateAt, Unfinished, XidCounts
@@ -154,15 +154,7 @@ class OpenTransactions:
 
 
 def _copied_item(item: Deferred) -> Deferred:
-    return replace(
-        item,
-        segments=list(item.segments),
-        view=dict(item.view),
-        former=list(item.former),
-        types=dict(item.types),
-        aborted=set(item.aborted),
-        layouts=list(item.layouts),
-    )
+    return replace(item, **_copied_collections((name, getattr(item, name)) for name in Deferred.__slots__))
 
 
 _T = TypeVar("_T")
@@ -358,10 +350,12 @@ class StitchState:
 def _copied(part: _T) -> _T:
     """Copy a part of the state with its lists and dicts; what is in these does not change."""
     other = copy.copy(part)
-    for name, value in vars(part).items():
-        if isinstance(value, (list, dict, set)):
-            setattr(other, name, value.copy())
+    vars(other).update(_copied_collections(vars(part).items()))
     return other
+
+
+def _copied_collections(fields: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    return {name: value.copy() for name, value in fields if isinstance(value, (list, dict, set))}
 
 
 _Announcing: TypeAlias = tuple[int, "m.Relation | m.Message"]

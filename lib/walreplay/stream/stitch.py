@@ -241,22 +241,12 @@ class Stitch:
         return self.state.place
 
     @property
-    def tail(self) -> bytes:
-        """The unfinished bytes at the last file's end."""
-        return self.state.tail
-
-    @property
     def is_open(self) -> bool:
         """Whether a message, an ordinary transaction or a block goes on in the next file."""
         place = self.state.place
         return bool(self.state.tail) or (
             place is not None and (place.transaction is not None or place.stream is not None)
         )
-
-    @property
-    def is_ended(self) -> bool:
-        """Whether the next transaction is one that is too late for the run."""
-        return self.state.ended
 
     @property
     def last_path(self) -> str:
@@ -277,7 +267,7 @@ class Stitch:
             framing,
             place,
             first=place is None,
-            prefix=self.tail,
+            prefix=self.state.tail,
             edges=self.state.unfinished.edges,
             origins=self.state.unfinished.origins,
             codec=codec,

@@ -41,7 +41,7 @@ from walreplay.spark.workers.decode import Assigned, Assignment
 from walreplay.spark.workers.fold import FoldTask
 from walreplay.spark.workers.process import release_pages, spark_task
 from walreplay.spark.workers.rows import ERROR_TABLE, NO_RELATION, stage_batch, staged_events, staged_row
-from walreplay.spark.workers.scan import map_capture
+from walreplay.spark.workers.scan import Content, map_capture, view_of
 from walreplay.stream.schedule import sequence_of
 from walreplay.task_settings import TaskSettings
 
@@ -173,13 +173,9 @@ def load_batches(
             yield from staged_batches(found_rows, part.relation, number, part.path, task, first=part.number * _ROWS)
 
 
-def _part(
-    content: memoryview | pa.Buffer | WalReplayError, part: LoadPart, options: CopyOptions, task: LoadTask
-) -> Iterator[ChangeBatch]:
+def _part(content: Content, part: LoadPart, options: CopyOptions, task: LoadTask) -> Iterator[ChangeBatch]:
     """Read a part's rows; pages that were read are let go."""
-    if isinstance(content, WalReplayError):
-        raise content
-    view, size = memoryview(content), 0
+    view, size = view_of(content), 0
     for batch in _batches(view, part, options, task):
         size += batch.data.nbytes
         if size >= _FLUSH_BYTES:

@@ -41,13 +41,9 @@ STAGE: Final = pa.schema(
 )
 
 ERROR_TABLE: Final = -1
-
 TRANSACTIONS_TABLE: Final = -2
-
 MESSAGES_TABLE: Final = -3
-
 PARTS_TABLE: Final = -4
-
 USES_TABLE: Final = -5
 """The table numbers of staged rows that hold an error, or what the ledger keeps of transactions (whole ones, and parts
 of such whose others lie elsewhere) and messages, or (as ``info``) which relation versions are used."""
