@@ -201,7 +201,6 @@ def _joined(texts: dict[str, pa.Array], rows: int) -> pa.Array:
 
 
 UNCHANGED: Final = pa.list_(pa.string())
-_NONE_UNCHANGED: Final = pa.scalar([], UNCHANGED)
 
 OWN: Final = (
     ("op", pa.string()),
@@ -313,7 +312,7 @@ def log_batches(data: pa.Buffer, task: LogTask, projection: Projection) -> Itera
     values = [news.column(f"c{number}") for number in range(width)]
     rescued = news.column("rescued") if "rescued" in names else pa.nulls(rows, pa.string())
     columns, texts = _projected(values, rescued, projection)
-    unchanged = pa.repeat(_NONE_UNCHANGED, rows)
+    unchanged = pa.array([[]] * rows, UNCHANGED)
     if "unchanged" in names:
         unchanged = _named(news.column("unchanged"), labels_of(projection))
     arrays = {f"c{number}": column for number, column in enumerate(columns)}
@@ -406,7 +405,7 @@ def _renamed(lists: pa.Array, projection: Projection) -> pa.Array:
     names = dict(zip(projection.before, labels_of(projection), strict=True))
     labels = [names.get(name) for name in flat.dictionary.to_pylist()]
     numbers = pa.ListArray.from_arrays(offsets_of(lengths_of(lists)), flat.indices)
-    return _named(numbers, labels) if labels else pa.repeat(_NONE_UNCHANGED, len(lists))
+    return _named(numbers, labels) if labels else pa.array([[]] * len(lists), UNCHANGED)
 
 
 # What is rescued of old rows stands beside what is rescued of new ones.
