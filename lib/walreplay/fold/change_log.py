@@ -312,7 +312,7 @@ def log_batches(data: pa.Buffer, task: LogTask, projection: Projection) -> Itera
     values = [news.column(f"c{number}") for number in range(width)]
     rescued = news.column("rescued") if "rescued" in names else pa.nulls(rows, pa.string())
     columns, texts = _projected(values, rescued, projection)
-    unchanged = pa.array([[]] * rows, UNCHANGED)
+    unchanged = _none_unchanged(rows)
     if "unchanged" in names:
         unchanged = _named(news.column("unchanged"), labels_of(projection))
     arrays = {f"c{number}": column for number, column in enumerate(columns)}
@@ -388,6 +388,10 @@ def labels_of(projection: Projection) -> list[str | None]:
     return found
 
 
+def _none_unchanged(rows: int) -> pa.Array:
+    return pa.ListArray.from_arrays(offsets_of(np.zeros(rows, np.int64)), pa.array([], pa.string()))
+
+
 def _named(lists: pa.Array, labels: Sequence[str | None]) -> pa.Array:
     """Return lists of names in place of lists of numbers, without the numbers that have none."""
     numbers = lists.flatten().to_numpy(zero_copy_only=False)
@@ -405,7 +409,7 @@ def _renamed(lists: pa.Array, projection: Projection) -> pa.Array:
     names = dict(zip(projection.before, labels_of(projection), strict=True))
     labels = [names.get(name) for name in flat.dictionary.to_pylist()]
     numbers = pa.ListArray.from_arrays(offsets_of(lengths_of(lists)), flat.indices)
-    return _named(numbers, labels) if labels else pa.array([[]] * len(lists), UNCHANGED)
+    return _named(numbers, labels) if labels else _none_unchanged(len(lists))
 
 
 # What is rescued of old rows stands beside what is rescued of new ones.
