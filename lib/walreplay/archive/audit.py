@@ -77,7 +77,6 @@ def compare_copies(
     """Decode the transactions that have come again, and their first copies; return those that differ, in order.
 
     Args:
-        spans: of each file.
         resent: where transactions have come again.
         highs: the highest commit LSN in front of each session that is not the first.
     """

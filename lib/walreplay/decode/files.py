@@ -67,7 +67,6 @@ def framing_at_start(
 
     Args:
         data: the file's bytes, decompressed.
-        codec: the encoding of names.
         prefix: the bytes of the files before it, which were too few.
         before: the path of the file before it.
         compression: how the file was compressed, for the error.

@@ -173,7 +173,6 @@ def problem(outcome: Outcome, view: memoryview, at: int, framing: Framing, *, la
     """Make the error for an outcome of the kernel.
 
     Args:
-        view: the bytes.
         at: the offset of the wrong frame or message.
         last_lsn: the commit LSN of the session's transaction before it.
     """
@@ -231,7 +230,6 @@ class WalkState:
     """The state of one walk, and its changes when it enters and leaves transactions.
 
     Args:
-        framing: how the messages are wrapped.
         place: the place at which the first buffer begins; None for a guess, which may lie inside a transaction.
         relations: the relation versions in force there, by oid; inside a streamed block, those of its transaction.
         tile_bytes: the size of the tiles to make; 0 to find boundaries only.

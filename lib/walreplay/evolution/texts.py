@@ -57,7 +57,6 @@ def read_texts(texts: pa.Array, column_type: ColumnType) -> pa.Array:
 
     Args:
         texts: strings, in the form of any type with the same meaning.
-        column_type: the type to read them as.
 
     Returns:
         A column of the type ``column_type.arrow``; NULL where the text is NULL, or where the type cannot hold its value

@@ -91,7 +91,6 @@ def assembled(
         content: the event that each row is taken from.
         source: rows x tracked columns: the event that the value is taken from; below 0: NULL.
         live: the rows whose values matter.
-        tracked: the columns' numbers.
     """
     rows = events.take(content)
     for t, number in enumerate(tracked):
@@ -186,7 +185,6 @@ def fold_events(
     may continue in other parts.
 
     Args:
-        table: the table's name, for errors.
         buckets: the number of buckets.  If the order of events does not matter, they are sorted by their keys' buckets,
             so that they can be divided without a copy.
 
@@ -436,7 +434,6 @@ def rows_to_merge(
     Args:
         tracked: the numbers of the columns that have unchanged values anywhere in the run.
         moves: key changes have to be followed somewhere in the run.
-        table: the table's name, for errors.
 
     Raises:
         CaptureError: the key is not unique.

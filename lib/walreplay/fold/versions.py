@@ -396,7 +396,6 @@ def version_rows(
         watched: a change that leaves all of these columns (by number) as they are begins no version: it is made in the
             open one.  None if every change begins one.  Only for keyed tables.
         fresh: the table has no bases.
-        table: the table's name, for errors.
 
     Raises:
         CaptureError: the key is not unique.
@@ -571,9 +570,7 @@ def _opened(
     """Return the columns behind the values for versions, up to ``unknown``.
 
     Args:
-        at: the versions.
         begin: the events that they begin with.
-        rows: their rows.
         opener: the events whose kind they have.
     """
     marks, end, top = _marks(bucket.events), span.lsn[at], span.top[at]

@@ -52,7 +52,6 @@ def frame(
 
     Args:
         items: messages; a `Keepalive` among them is written where the framing has any, else left out.
-        framing: how to wrap them.
         trailer: end a pgcopy file properly.
         fields: of a pgcopy row: 3 for (lsn, xid, data), 2 for (lsn, data), 1 for data.
         xlogdata: behind a length comes what a walsender sends, not the message alone.

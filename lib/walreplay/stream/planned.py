@@ -160,7 +160,6 @@ def plan_files(
     Args:
         files: their paths, in stream order.
         framing: the stream's; None to recognise it.
-        codec: the encoding of names.
         read: gives a file's bytes as stored.
 
     Raises:

@@ -527,8 +527,6 @@ def _follow(
     """Follow what a part of a transaction announces, offset by offset.
 
     Args:
-        used: the relations that its rows use.
-        messages: all that announce something.
         outside: its Relation messages are in force outside of it too, read without what it says of the columns.
 
     Returns:

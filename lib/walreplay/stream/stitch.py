@@ -184,7 +184,6 @@ def warnings_of_moved(moved: Sequence[Moved], layouts: Layouts, versions: Versio
     Args:
         moved: what was announced and has committed.
         layouts: what is announced by now.
-        versions: the relation versions in force.
     """
     told: dict[tuple[str, str], list[Moved]] = {}
     for one in moved:

@@ -62,7 +62,6 @@ class Family:
         misfits: what of a value that is sent as such a type does not fit, for the documentation; empty if all values
             fit.  Only then no value is rescued.
         note: on all values, for the documentation.
-        limits: the smallest and the largest integer.
         inexact: where different values may be one in the column, how these are read, and the remedy for a key column
             (``{}``), for errors; None if all stay apart.
         keeps_apart: the built-in types whose different values stay different when they are read as this family; None

@@ -92,7 +92,6 @@ class BinaryArray(NamedTuple):
     """The parts of an array in binary format.
 
     Args:
-        element_oid: the elements' type.
         dimensions: (number of elements, first subscript) of each dimension; empty for an empty array.
         elements: the elements' bytes, the last dimension varying fastest; None is a NULL element.
     """
@@ -125,13 +124,7 @@ def array_from_binary(data: bytes) -> BinaryArray:
 
 
 def array_text(array: BinaryArray, element_text: Callable[[bytes], str], delimiter: str) -> str:
-    """Write an array as PostgreSQL does.
-
-    Args:
-        array: its parts.
-        element_text: writes an element's bytes.
-        delimiter: the character between elements, which depends on their type.
-    """
+    """Write an array as PostgreSQL does."""
     if not array.elements:
         return "{}"
     pieces = ["NULL" if element is None else _quoted(element_text(element), delimiter) for element in array.elements]

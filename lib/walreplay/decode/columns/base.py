@@ -306,7 +306,6 @@ class ColumnBuilder(ABC):
         """Complete the rows that the kernel has placed behind `rows`; return the values that the type cannot hold.
 
         Args:
-            tile: the cells of these rows.
             missed: the numbers of rows with a value in another form than the kernel reads.
             flags: what the kernel has found in their text.
         """

@@ -58,7 +58,6 @@ class FixedBuilder(ColumnBuilder):
         dtype: of one word of the output.
         text: the kernel for text, from `kernels.fixed`.
         binary: the kernel for binary format, from `kernels.binary`, which reads what the text kernel leaves.
-        reader: the exact reader.
         placing: how the placing kernels convert the column; None if they do not.
     """
 

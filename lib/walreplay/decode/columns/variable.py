@@ -54,7 +54,6 @@ class VariableBuilder(ColumnBuilder):
     Args:
         text: the kernel for text, one of `kernels.text` that can continue at a row.
         binary: the kernel for binary format, `kernels.binary_texts.texts`, which can read text as well.
-        reader: the exact reader.
     """
 
     def __init__(

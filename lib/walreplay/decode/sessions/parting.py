@@ -54,7 +54,6 @@ def find_sessions(
         place: the place at ``start``.
         edges: the offsets at which files begin in the buffer.  A message that extends over one may also be read as a
             torn message and a new session.
-        codec: the encoding of names.
 
     Raises:
         CaptureError: an error that no new session explains, or a message over a file's end with two readings.
@@ -372,9 +371,7 @@ def stranger(
     Args:
         data: the file's bytes, decompressed.
         compression: how the file is compressed; None if it is not.
-        framing: the stream's.
         before: the path of the file before it.
-        codec: the encoding of names.
     """
     view = data[:_LOOKED_AT]
     if what_is(view[:HEAD_BYTES]) is not None:

@@ -109,10 +109,7 @@ class Reader(PaidWalker):
     """Walk one session.
 
     Args:
-        place: where to begin.
         strict: it is a session's start, so the session has to announce everything that it uses.
-        effort: the budget of the walk.
-        codec: the encoding of names.
     """
 
     breaks: ClassVar[bool] = True

@@ -186,8 +186,6 @@ class Probe(PaidWalker):
 
     Args:
         streaming: it lies inside a streamed block.
-        effort: the budget of the walk.
-        codec: the encoding of names.
     """
 
     def __init__(self, framing: Framing, *, streaming: bool, effort: Effort, codec: str) -> None:

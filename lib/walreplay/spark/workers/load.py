@@ -197,7 +197,6 @@ def staged_batches(
 
     Args:
         number: of the part that they are.
-        path: where they are from.
         first: the number of the first row in a history; None to follow the part's.
     """
     at = sequence_of(number) * _PLACES
@@ -317,7 +316,6 @@ def load_rows(
     Args:
         batches: see `with_part`.
         order: which of the rows' columns each of the relation's is.
-        path: where they are from, for errors.
         first: the number of the rows' first part among those of the load.
     """
     rest = iter(batches)
