@@ -113,9 +113,6 @@ class Follower:
 
     def __init__(self, stitch: Stitch, name_of: Callable[[str], str]) -> None:
         self._name_of = name_of
-        self._open: tuple[Open, ...] = ()
-        self._told = self._resent = 0
-        self._begun = False
         self.look(stitch)
 
     def look(self, stitch: Stitch) -> None:

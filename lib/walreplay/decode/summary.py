@@ -199,17 +199,11 @@ class Body:
         return self.start
 
 
-Decision: TypeAlias = (
-    m.StreamCommit | m.StreamAbort | m.StreamPrepare | m.Prepare | m.CommitPrepared | m.RollbackPrepared
-)
-"""A message that decides on a streamed or prepared transaction; a Prepare only if no Begin Prepare precedes it."""
-
-
 @dataclass(frozen=True, slots=True)
 class Decided:
     """A decision and where it stands."""
 
-    message: Decision
+    message: m.Decision
     offset: int
     message_lsn: int = -1
     """The walk's `Place.message_lsn` there; -1 if it is not known."""

@@ -36,7 +36,7 @@ from walreplay.decode.masking import mask
 from walreplay.errors import CaptureError
 from walreplay.evolution.convert import convert
 from walreplay.evolution.shapes import TEXT, ValueSource, conversions, converts
-from walreplay.fold.events import fitted, join_arrays, write_ipc
+from walreplay.fold.events import OUTPUT_ROWS, fitted, join_arrays, write_ipc
 from walreplay.fold.identity import contiguous
 from walreplay.types.families import lengths_of, offsets_of
 
@@ -214,8 +214,6 @@ OWN: Final = (
 )
 """What a row has beside its values."""
 
-_OUTPUT_ROWS: Final = 1 << 16
-
 
 def staged_changes(batch: ChangeBatch) -> pa.Buffer:
     """Write decoded changes as Arrow IPC streams: the rows, and behind them the old rows of updates if there are any.
@@ -325,8 +323,8 @@ def log_batches(data: pa.Buffer, task: LogTask, projection: Projection) -> Itera
     arrays |= {"unchanged": unchanged, "rescued": texts, "unknown": pa.array(np.zeros(rows, np.bool_))}
     schema = task.schema
     whole = pa.RecordBatch.from_arrays(fitted([arrays[name] for name in schema.names], schema), schema=schema)
-    for start in range(0, rows, _OUTPUT_ROWS):
-        yield whole.slice(start, _OUTPUT_ROWS)
+    for start in range(0, rows, OUTPUT_ROWS):
+        yield whole.slice(start, OUTPUT_ROWS)
 
 
 def _projected(columns: list[pa.Array], rescued: pa.Array, projection: Projection) -> tuple[list[pa.Array], pa.Array]:

@@ -116,11 +116,7 @@ class Marks:
     @classmethod
     def joined(cls, parts: Sequence[Marks]) -> Marks:
         """Put marks one behind the other."""
-        return cls(
-            np.concatenate([part.ordinal for part in parts]),
-            np.concatenate([part.operation for part in parts]),
-            np.concatenate([part.top for part in parts]),
-        )
+        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in _MARKS))
 
 
 @dataclass(slots=True)
@@ -217,6 +213,9 @@ _NARROW: Final = {wide: kind for kind, wide in _WIDE.items()}
 _LITTLE: Final = 8 << 10
 """Bytes that are written sooner than their compression has begun: LZ4 takes 20 µs a column for that."""
 
+OUTPUT_ROWS: Final = 1 << 16
+"""So many rows are given at a time."""
+
 MOST_BYTES: Final = 2**31 - 1
 """So many bytes a column of strings can hold; what is longer has large offsets."""
 
@@ -251,10 +250,6 @@ def concat(parts: Sequence[Events]) -> Events:
     def masks(part: Events, number: int) -> NDArray[np.uint8]:
         return part.unchanged.get(number, np.zeros(part.rows, np.uint8))
 
-    def image(part: Events, half: int) -> NDArray[np.uint64]:
-        return np.zeros(part.rows, np.uint64) if part.image is None else part.image[half]
-
-    first = parts[0]
     numbers = sorted({number for part in parts for number in part.unchanged})
     old_key = old_rescued = images = position = None
     template = next((part.old_key for part in parts if part.old_key is not None), None)
@@ -269,16 +264,14 @@ def concat(parts: Sequence[Events]) -> Events:
             [part.old_rescued if part.old_rescued is not None else pa.nulls(part.rows, pa.string()) for part in parts]
         )
     if any(part.image is not None for part in parts):
-        images = (
-            np.concatenate([image(part, 0) for part in parts]),
-            np.concatenate([image(part, 1) for part in parts]),
-        )
+        halves = [part.image or (np.zeros(part.rows, np.uint64),) * 2 for part in parts]
+        images = np.concatenate([first for first, _ in halves]), np.concatenate([second for _, second in halves])
     positions = [part.position for part in parts if part.position is not None]
     if len(positions) == len(parts):
         position = np.concatenate(positions)
     marks = [part.marks for part in parts if part.marks is not None]
     return Events(
-        columns=[join_arrays([part.columns[n] for part in parts]) for n in range(len(first.columns))],
+        columns=[join_arrays([part.columns[n] for part in parts]) for n in range(len(parts[0].columns))],
         lsn=join_arrays([part.lsn for part in parts]),
         ts=join_arrays([part.ts for part in parts]),
         rescued=join_arrays([part.rescued for part in parts]),

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +30,7 @@ from walreplay.decode.compile.parameters import given, out
 from walreplay.errors import CaptureError
 from walreplay.fold.events import (
     ADD,
+    OUTPUT_ROWS,
     REMOVE,
     Events,
     Identity,
@@ -172,7 +173,10 @@ def batch_of(arrays: Sequence[Any], schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(fitted(arrays, schema), schema=schema)
 
 
-_OUTPUT_ROWS: Final = 1 << 16
+def output_parts(rows: NDArray[np.intp]) -> Iterator[NDArray[np.intp]]:
+    """Divide the numbers of rows, so that not all rows are made at a time."""
+    for start in range(0, len(rows), OUTPUT_ROWS):
+        yield rows[start : start + OUTPUT_ROWS]
 
 
 def fold_events(
@@ -440,15 +444,14 @@ def rows_to_merge(
     """
     schema = merge_schema([narrow(column.type) for column in events.columns], identity, tracked, moves=moves)
     if identity.mode is Mode.APPEND:
-        for start in range(0, events.rows, _OUTPUT_ROWS):
-            rows = events.take(np.arange(start, min(start + _OUTPUT_ROWS, events.rows)))
+        for at in output_parts(np.arange(events.rows)):
+            rows = events.take(at)
             yield batch_of([*rows.columns, rows.lsn, rows.ts, rows.rescued, pa.array(rows.unknown)], schema)
         return
     if identity.mode is Mode.MULTISET:
-        at, net, needed = _count_images(events, identity)
-        for start in range(0, len(at), _OUTPUT_ROWS):
-            part = slice(start, start + _OUTPUT_ROWS)
-            rows = events.take(at[part])
+        kept, net, needed = _count_images(events, identity)
+        for part in output_parts(np.arange(len(kept))):
+            rows = events.take(kept[part])
             arrays = [*rows.columns, rows.lsn, rows.ts, rows.rescued, pa.array(rows.unknown)]
             yield batch_of([*arrays, pa.array(net[part]), pa.array(needed[part])], schema)
         return
@@ -456,9 +459,8 @@ def rows_to_merge(
     if events.rows == 0:
         return
     folded, here = _fold(events, key_hashes(events, identity, names), identity, table)
-    for start in range(0, len(folded.row), _OUTPUT_ROWS):
-        some = folded.take(slice(start, start + _OUTPUT_ROWS))
-        yield batch_of(_keyed_arrays(events, identity, names, some, here, tracked, moves=moves), schema)
+    for part in output_parts(np.arange(len(folded.row))):
+        yield batch_of(_keyed_arrays(events, identity, names, folded.take(part), here, tracked, moves=moves), schema)
 
 
 def _keyed_arrays(
@@ -630,4 +632,4 @@ def _trimmed(events: Events) -> Events:
     """Leave out old keys of parts without a `MOVE`, and masks of columns without unchanged values."""
     if events.has_moves and not (events.action == MOVE).any():
         events = replace(events, old_key=None, old_rescued=None)
-    return replace(events, unchanged={number: mask for number, mask in events.unchanged.items() if mask.any()})
+    return replace(events, unchanged=_without_empty(events.unchanged))

@@ -37,7 +37,7 @@ _HEADS: Final = (
     ("lz4", re.compile(rb"\x04\x22\x4d\x18[\x40-\x7f]")),
     ("bz2", re.compile(rb"BZh[1-9](?:1AY&SY|\x17\x72\x45\x38\x50\x90)")),
 )
-_MAGIC: Final = (
+MAGIC: Final = (
     ("gzip", b"\x1f\x8b\x08"),
     ("zstd", b"\x28\xb5\x2f\xfd"),
     ("lz4", b"\x04\x22\x4d\x18"),
@@ -71,7 +71,7 @@ def detect_compression(head: bytes) -> str | None:
     No framing begins like any of them.  Where there are fewer bytes, the first of them count.
     """
     if len(head) < HEAD_BYTES:
-        return next((name for name, magic in _MAGIC if head.startswith(magic)), None)
+        return next((name for name, magic in MAGIC if head.startswith(magic)), None)
     return next((name for name, begins in _HEADS if begins.match(head)), None)
 
 

@@ -370,28 +370,12 @@ class StreamPrepare(_Tagged, tag="p"):
 
 
 RowChange: TypeAlias = Insert | Update | Delete
+Decision: TypeAlias = StreamCommit | StreamAbort | StreamPrepare | Prepare | CommitPrepared | RollbackPrepared
+"""A message that decides on a streamed or prepared transaction; a Prepare only if no Begin Prepare precedes it."""
+_Beginning: TypeAlias = Begin | StreamStart | BeginPrepare
+_Inner: TypeAlias = Origin | Message | Relation | Type | RowChange | Truncate
 
-AnyMessage: TypeAlias = (
-    Begin
-    | Commit
-    | Origin
-    | Message
-    | Relation
-    | Type
-    | Insert
-    | Update
-    | Delete
-    | Truncate
-    | StreamStart
-    | StreamStop
-    | StreamCommit
-    | StreamAbort
-    | BeginPrepare
-    | Prepare
-    | CommitPrepared
-    | RollbackPrepared
-    | StreamPrepare
-)
+AnyMessage: TypeAlias = _Beginning | _Inner | Commit | StreamStop | Decision
 
 
 UINT8: Final = Struct("!B")

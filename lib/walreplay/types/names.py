@@ -49,14 +49,12 @@ class NamedType(NamedTuple):
     typmod: int
 
 
-def _known_names() -> dict[str, int]:
-    names = {builtin.name: oid for oid, builtin in BUILTIN_TYPES.items() if not builtin.element}
-    by_name = dict(names)
-    names |= {builtin.sql_name: oid for oid, builtin in BUILTIN_TYPES.items() if not builtin.element}
-    return names | {synonym: by_name[name] for synonym, name in _SYNONYMS.items()}
-
-
-_KNOWN: Final = _known_names()
+_NO_ARRAYS: Final = {oid: builtin for oid, builtin in BUILTIN_TYPES.items() if not builtin.element}
+_KNOWN: Final = (
+    {builtin.name: oid for oid, builtin in _NO_ARRAYS.items()}
+    | {builtin.sql_name: oid for oid, builtin in _NO_ARRAYS.items()}
+    | {synonym: OIDS[name] for synonym, name in _SYNONYMS.items()}
+)
 _ARRAYS: Final = {builtin.element: oid for oid, builtin in BUILTIN_TYPES.items() if builtin.element}
 _ARRAY_NAMES: Final = {BUILTIN_TYPES[oid].name: oid for oid in _ARRAYS.values()}
 
