@@ -449,7 +449,6 @@ class OldLogRows:
 
     Attributes:
         before, unchanged: where these columns stand; None where the table has no old rows.
-        name: of the column with old rows.
     """
 
     task: LogTask

@@ -612,11 +612,7 @@ NO_TIME: Final = np.iinfo(np.int64).min
 
 @dataclass(frozen=True, slots=True)
 class Commits:
-    """Transactions in commit order, and the greatest commit time up to each.
-
-    Attributes:
-        lsn: commit LSNs, sorted.
-    """
+    """Transactions in the order of their commit LSNs, and the greatest commit time up to each."""
 
     lsn: NDArray[np.int64]
     top: NDArray[np.int64]

@@ -211,9 +211,6 @@ class Stitch:
         allow_gaps: leave out what is not whole, with a warning, instead of refusing it.
         until: where the run ends; None at the files' end.
         announcements: the prefix of messages that announce tables; None for none.
-
-    Attributes:
-        state: what is known.
     """
 
     def __init__(

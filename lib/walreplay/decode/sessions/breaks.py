@@ -442,11 +442,7 @@ class Explainer:
 
 
 class Ahead:
-    """Find messages' boundaries, one after the other, as far as the session can be read.
-
-    Attributes:
-        before: the offset of the last whole message.
-    """
+    """Find messages' boundaries, as far as a session can be read; the last whole message begins at ``before``."""
 
     def __init__(self, data: memoryview, start: int, reader: Reader) -> None:
         self._data = data

@@ -66,11 +66,7 @@ def find_sessions(
 
 
 class _Parting:
-    """Divide a buffer into sessions, one after the other.
-
-    Attributes:
-        found: the stretches found so far.
-    """
+    """Divide a buffer into sessions, one after the other."""
 
     def __init__(self, data: memoryview, place: Place, start: int, codec: str) -> None:
         self._data = data
