@@ -506,16 +506,8 @@ class Findings:
         self._note_sessions(facts, joined)
 
     def _cover(self, facts: FileFacts) -> None:
-        own = UnbrokenFiles(
-            facts.name,
-            facts.name,
-            1,
-            facts.transactions - facts.resent,
-            facts.first_lsn,
-            facts.last_lsn,
-            facts.first_commit_ts,
-            facts.last_commit_ts,
-        )
+        span = facts.first_lsn, facts.last_lsn, facts.first_commit_ts, facts.last_commit_ts
+        own = UnbrokenFiles(facts.name, facts.name, 1, facts.transactions - facts.resent, *span)
         if self._is_cut or not self._stretches:
             self._stretches.append(own)
         else:
@@ -611,13 +603,6 @@ def _with(one: UnbrokenFiles, other: UnbrokenFiles) -> UnbrokenFiles:
     firsts = [item for item in (one, other) if item.first_lsn is not None]
     first = min(firsts, key=lambda item: item.first_lsn or 0, default=one)
     last = max(firsts, key=lambda item: item.last_lsn or 0, default=one)
-    return UnbrokenFiles(
-        one.first_file,
-        other.last_file,
-        one.files + other.files,
-        one.transactions + other.transactions,
-        first.first_lsn,
-        last.last_lsn,
-        first.first_commit_ts,
-        last.last_commit_ts,
-    )
+    files, transactions = one.files + other.files, one.transactions + other.transactions
+    span = first.first_lsn, last.last_lsn, first.first_commit_ts, last.last_commit_ts
+    return UnbrokenFiles(one.first_file, other.last_file, files, transactions, *span)

@@ -338,28 +338,12 @@ class WalkState:
         state = self.kernel.state
         open_ = None
         if state[walk.TXN] == walk.OPEN:
-            open_ = Transaction(
-                int(state[walk.LSN]),
-                int(state[walk.COMMIT_TS]),
-                int(state[walk.XID]),
-                int(state[walk.ORDINAL]),
-                self.gid,
-                self.origins[int(state[walk.ORIGIN])],
-            )
-        last, time = int(state[walk.LAST_LSN]), int(state[walk.LAST_COMMIT_TS])
-        high = int(state[walk.HIGH_LSN])
-        return Place(
-            self.framing,
-            open_,
-            self.stream_xid,
-            last,
-            time,
-            high,
-            time if high == last else self._high_time,
-            self._message_lsn,
-            self._has_begun,
-            self._session,
-        )
+            lsn, commit_time, xid, ordinal = state[[walk.LSN, walk.COMMIT_TS, walk.XID, walk.ORDINAL]].tolist()
+            open_ = Transaction(lsn, commit_time, xid, ordinal, self.gid, self.origins[int(state[walk.ORIGIN])])
+        last, time, high = state[[walk.LAST_LSN, walk.LAST_COMMIT_TS, walk.HIGH_LSN]].tolist()
+        commits = last, time, high, time if high == last else self._high_time
+        session = self._message_lsn, self._has_begun, self._session
+        return Place(self.framing, open_, self.stream_xid, *commits, *session)
 
     @property
     def _has_begun(self) -> bool:

@@ -46,6 +46,7 @@ from walreplay.spark.workers.rows import (
     NO_RELATION,
     PARTS,
     PARTS_TABLE,
+    TRANSACTION,
     TRANSACTIONS_TABLE,
     USES_TABLE,
     links_table,
@@ -53,6 +54,7 @@ from walreplay.spark.workers.rows import (
     stage_batch,
     staged_row,
     transactions_of,
+    without_dictionary,
 )
 from walreplay.spark.workers.scan import Content, capture_files, view_of
 from walreplay.stream.plan import FilePlan, Step
@@ -443,12 +445,7 @@ def _folded_rows(taken: _Unit, sequence: int, task: DecodeTask) -> Iterator[dict
 
 RECORDED: Final = pa.schema(
     [
-        ("commit_lsn", pa.int64()),
-        ("commit_ts", pa.timestamp("us", "UTC")),
-        ("xid", pa.int64()),
-        ("changes", pa.int64()),
-        ("digest", pa.int64()),
-        ("session", pa.int32()),
+        *(TRANSACTION.field(name) for name in ("commit_lsn", "commit_ts", "xid", "changes", "digest", "session")),
         ("path", pa.string()),
         ("offset", pa.int64()),
         ("complete", pa.bool_()),
@@ -502,8 +499,7 @@ def _as_recorded(batch: pa.RecordBatch) -> pa.RecordBatch:
     given = {"complete": pa.array([True]).take(pa.array([0] * rows)), "error": pa.nulls(rows, pa.string())}
     columns = []
     for column in RECORDED:
-        values = given[column.name] if column.name in given else batch.column(column.name)
-        columns.append(values.dictionary_decode() if pa.types.is_dictionary(values.type) else values)
+        columns.append(given[column.name] if column.name in given else without_dictionary(batch.column(column.name)))
     return pa.RecordBatch.from_arrays(columns, schema=RECORDED)
 
 
