@@ -222,7 +222,8 @@ def unpack_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch
         for value in batch.column("data"):
             with pa.ipc.open_stream(value.as_buffer()) as reader:
                 for rows in reader:
-                    yield pa.RecordBatch.from_arrays(map(without_dictionary, rows.columns), names=rows.schema.names)
+                    columns = [without_dictionary(column) for column in rows.columns]
+                    yield pa.RecordBatch.from_arrays(columns, names=rows.schema.names)
 
 
 def without_dictionary(column: pa.Array) -> pa.Array:
