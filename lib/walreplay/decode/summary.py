@@ -18,6 +18,7 @@ from walreplay.decode.partitions import Partition
 from walreplay.decode.walk import Place
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
+from walreplay.protocol.messages import Decision
 from walreplay.types.text import UTF8
 
 if TYPE_CHECKING:
@@ -203,7 +204,7 @@ class Body:
 class Decided:
     """A decision and where it stands."""
 
-    message: m.Decision
+    message: Decision
     offset: int
     message_lsn: int = -1
     """The walk's `Place.message_lsn` there; -1 if it is not known."""
