@@ -84,7 +84,7 @@ def plan_run(
     stitch = Stitch(resume, wants_origin=wants_origin, until=until)
     rescans = 0
     for number, name in enumerate(reading):
-        if stitch.is_ended:
+        if stitch.state.ended:
             break
         content = files[name]
         if number == 0 and resume is not None:

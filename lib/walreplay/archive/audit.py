@@ -77,7 +77,6 @@ def compare_copies(
     """Decode the transactions that have come again, and their first copies; return those that differ, in order.
 
     Args:
-        spans: of each file.
         resent: where transactions have come again.
         highs: the highest commit LSN in front of each session that is not the first.
     """
@@ -347,11 +346,6 @@ class AuditReport(JsonResult):
         return {"whole": self.is_whole, **JsonResult.to_dict(self)}
 
 
-def own_warnings(warnings: tuple[str, ...]) -> tuple[str, ...]:
-    """Leave out the warnings that tell of problems."""
-    return tuple(dict.fromkeys(text for text in warnings if not text.endswith(_EXPLAINED)))
-
-
 def audit(
     spark: SparkSession,
     captures: str | os.PathLike[str],
@@ -434,7 +428,7 @@ def _report(
         unfinished_bytes=found.unfinished,
         copies_compared=plan is not None and bool(found.resent),
         values_counted=counts is not None,
-        warnings=own_warnings(warnings),
+        warnings=tuple(dict.fromkeys(text for text in warnings if not text.endswith(_EXPLAINED))),
         seconds=seconds,
     )
 
@@ -492,8 +486,8 @@ class Findings:
         for gap in joined.gaps:
             self.note(gap)
         # The stream goes on behind a file that does not belong to it.
-        belongs = joined.facts is not None or not all(_is_foreign(gap) for gap in joined.gaps)
-        self._is_cut |= belongs and bool(joined.gaps)
+        kinds = {Problem.of(gap).kind for gap in joined.gaps}
+        self._is_cut |= bool(kinds) and (joined.facts is not None or not kinds <= {"twin", "foreign"})
         if joined.hole is not None:
             hole, name_of = joined.hole, self.name_of
             self.holes.append(Hole(name_of(hole.before), name_of(hole.after), hole.missing, name_of(hole.example)))
@@ -512,16 +506,8 @@ class Findings:
         self._note_sessions(facts, joined)
 
     def _cover(self, facts: FileFacts) -> None:
-        own = UnbrokenFiles(
-            facts.name,
-            facts.name,
-            1,
-            facts.transactions - facts.resent,
-            facts.first_lsn,
-            facts.last_lsn,
-            facts.first_commit_ts,
-            facts.last_commit_ts,
-        )
+        span = facts.first_lsn, facts.last_lsn, facts.first_commit_ts, facts.last_commit_ts
+        own = UnbrokenFiles(facts.name, facts.name, 1, facts.transactions - facts.resent, *span)
         if self._is_cut or not self._stretches:
             self._stretches.append(own)
         else:
@@ -612,22 +598,11 @@ class Findings:
         )
 
 
-def _is_foreign(error: WalReplayError) -> bool:
-    return isinstance(error, TwinError) or Problem.of(error).kind == "foreign"
-
-
 def _with(one: UnbrokenFiles, other: UnbrokenFiles) -> UnbrokenFiles:
     """Return two stretches as one."""
     firsts = [item for item in (one, other) if item.first_lsn is not None]
     first = min(firsts, key=lambda item: item.first_lsn or 0, default=one)
     last = max(firsts, key=lambda item: item.last_lsn or 0, default=one)
-    return UnbrokenFiles(
-        one.first_file,
-        other.last_file,
-        one.files + other.files,
-        one.transactions + other.transactions,
-        first.first_lsn,
-        last.last_lsn,
-        first.first_commit_ts,
-        last.last_commit_ts,
-    )
+    files, transactions = one.files + other.files, one.transactions + other.transactions
+    span = first.first_lsn, last.last_lsn, first.first_commit_ts, last.last_commit_ts
+    return UnbrokenFiles(one.first_file, other.last_file, files, transactions, *span)

@@ -104,22 +104,15 @@ def standing(stitch: Stitch, *, gap: bool = False) -> str:
     Args:
         gap: what is in front of the next file is lost.
     """
-    told = repr((stitch.place, stitch.edges, gap)).encode("utf-8", "surrogatepass")
-    return hashlib.sha256(hashlib.sha256(told).digest() + stitch.tail).hexdigest()
+    told = repr((stitch.place, stitch.state.unfinished.edges, gap)).encode("utf-8", "surrogatepass")
+    return hashlib.sha256(hashlib.sha256(told).digest() + stitch.state.tail).hexdigest()
 
 
 class Follower:
-    """Follows a stitch from file to file, and returns what each has added.
-
-    Args:
-        name_of: gives a path's name below the archive's folder.
-    """
+    """Follows a stitch from file to file, and returns what each has added."""
 
     def __init__(self, stitch: Stitch, name_of: Callable[[str], str]) -> None:
         self._name_of = name_of
-        self._open: tuple[Open, ...] = ()
-        self._told = self._resent = 0
-        self._begun = False
         self.look(stitch)
 
     def look(self, stitch: Stitch) -> None:
@@ -168,7 +161,7 @@ class Follower:
             open_at_start=before,
             open_at_end=self._open,
             torn_bytes=sum(part.torn for part in state.parts),
-            unfinished_bytes=len(stitch.tail),
+            unfinished_bytes=len(stitch.state.tail),
             warnings=tuple(dict.fromkeys(warnings)),
         )
 

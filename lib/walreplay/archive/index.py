@@ -21,14 +21,14 @@ import uuid
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyspark.sql import functions as f
 
-from walreplay.archive.facts import FileFacts, Follower, standing, values_of
+from walreplay.archive.facts import FileFacts, Follower, Open, RelationChangeCounts, standing, values_of
 from walreplay.config import Settings
 from walreplay.decode.partitions import Partition
 from walreplay.decode.summary import Block, Body, Counts, Decided, FileScan, Part, Summary, TruncateAt, XidCounts
@@ -86,11 +86,7 @@ def pack(scan: FileScan) -> bytes | None:
 
 
 def unpack(packed: bytes, path: str) -> FileScan | None:
-    """Read what `pack` gave; None where it is anything else.
-
-    Args:
-        path: the file's present one.
-    """
+    """Read what `pack` gave; None where it is anything else."""
     inflate = zlib.decompressobj()
     try:
         data = inflate.decompress(packed, _MOST_INFLATED)
@@ -108,28 +104,14 @@ def unpack(packed: bytes, path: str) -> FileScan | None:
 
 _TIMESTAMP: Final = pa.timestamp("us", "UTC")
 
-_OPEN: Final = pa.struct(
-    [
-        ("kind", pa.string()),
-        ("xid", pa.int64()),
-        ("gid", pa.string()),
-        ("lsn", pa.int64()),
-        ("since", _TIMESTAMP),
-        ("file", pa.string()),
-        ("offset", pa.int64()),
-    ]
-)
-_RELATION: Final = pa.struct(
-    [
-        ("oid", pa.int64()),
-        ("namespace", pa.string()),
-        ("name", pa.string()),
-        ("inserts", pa.int64()),
-        ("updates", pa.int64()),
-        ("deletes", pa.int64()),
-        ("truncates", pa.int64()),
-    ]
-)
+_KINDS: Final = {"int": pa.int64(), "str": pa.string(), "Kind": pa.string(), "datetime": _TIMESTAMP}
+
+
+def _struct_of(record: type[Open | RelationChangeCounts]) -> pa.StructType:
+    """Return the type of the column in which a file's records are."""
+    return pa.struct([(field.name, _KINDS[str(field.type).removesuffix(" | None")]) for field in fields(record)])
+
+
 SCHEMA: Final = pa.schema(
     [
         ("name", pa.string()),
@@ -147,9 +129,9 @@ SCHEMA: Final = pa.schema(
         ("resent", pa.int64()),
         ("changes", pa.int64()),
         ("sessions", pa.int64()),
-        ("relations", pa.list_(_RELATION)),
-        ("open_at_start", pa.list_(_OPEN)),
-        ("open_at_end", pa.list_(_OPEN)),
+        ("relations", pa.list_(_struct_of(RelationChangeCounts))),
+        ("open_at_start", pa.list_(_struct_of(Open))),
+        ("open_at_end", pa.list_(_struct_of(Open))),
         ("torn_bytes", pa.int64()),
         ("unfinished_bytes", pa.int64()),
         ("warnings", pa.list_(pa.string())),
@@ -193,11 +175,7 @@ _DENIED_REMEDY: Final = "Name a place by --index URI where it may be written"
 
 
 def home_of(captures: str, files: Sequence[CaptureFile]) -> str:
-    """Return the folder that an archive's files are named below: above a glob's first part, or above a single file.
-
-    Args:
-        files: the archive's listing.
-    """
+    """Return the folder that an archive's files are named below: above a glob's first part, or above a single file."""
     root = root_of(captures)
     parts = root.split("/")
     first = next((number for number, part in enumerate(parts) if _GLOB.search(part)), None)
@@ -285,12 +263,7 @@ class _Row:
 
 
 class ArchiveIndex:
-    """The index of one archive.
-
-    Args:
-        home: the folder that files are named below.
-        settings: say how files are read.
-    """
+    """The index of one archive."""
 
     def __init__(self, spark: SparkSession, table: TableName, home: str, settings: Settings) -> None:
         self._spark = spark
@@ -389,7 +362,9 @@ class ArchiveIndex:
             for _ in range(_APPEND_TRIES):
                 with session_with(self._spark, delta.FEW_ROWS) as spark:
                     # It begins before the rows are read: whoever appends later than that is in conflict with it.
-                    append = self._begin_append(spark)
+                    writer = choose_writer(spark, Target(self._table.path))
+                    is_new = not delta.exists(spark, self._table)
+                    append = writer.begin_append(spark, self._table, SCHEMA, create=is_new)
                     if self._seen is None or self._seen != self._version():
                         self._rows = None
                     known = self._read([facts.name for facts, _ in files])
@@ -403,10 +378,6 @@ class ArchiveIndex:
                 # Somebody else has appended; or his clock is wrong, and no number is higher than his.
                 self._rows = None
         return self.add(unknown)
-
-    def _begin_append(self, spark: SparkSession) -> Append:
-        writer = choose_writer(spark, Target(self._table.path))
-        return writer.begin_append(spark, self._table, SCHEMA, create=not delta.exists(spark, self._table))
 
     def _row_of(self, facts: FileFacts, scanned: KnownScan, known: dict[str, _Row]) -> dict[str, Any] | None:
         """Return a file's row, and take it for known from here on; None if it is there already."""
@@ -539,11 +510,7 @@ def _plain_value(value: Any) -> Any:
 
 @contextmanager
 def index_errors(table: str) -> Iterator[None]:
-    """Turn what Spark cannot do with an index's table into an error for people.
-
-    Args:
-        table: where it is.
-    """
+    """Turn what Spark cannot do with an index's table into an error for people."""
     try:
         yield
     except (WalReplayError, ConnectionError):
@@ -559,12 +526,7 @@ def index_errors(table: str) -> Iterator[None]:
 
 
 class Recording:
-    """Follows a stitch: `look` before a file is added to it, `take` behind it, and `write` (or another) at the end.
-
-    Args:
-        index: where the rows go.
-        stitch: as it stands in front of the first file.
-    """
+    """Follows a stitch: `look` before a file is added to it, `take` behind it, and `write` (or another) at the end."""
 
     def __init__(self, index: ArchiveIndex, stitch: Stitch) -> None:
         self._index = index
@@ -573,11 +535,7 @@ class Recording:
         self._at = standing(stitch)
 
     def look(self, stitch: Stitch, *, gap: bool = False) -> str:
-        """Note the stitch's place; return it in short (`standing`).
-
-        Args:
-            gap: what is in front of the next file is lost.
-        """
+        """Note the stitch's place; return it in short (`standing`)."""
         self._follower.look(stitch)
         self._at = standing(stitch, gap=gap)
         return self._at

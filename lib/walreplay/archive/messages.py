@@ -441,7 +441,7 @@ class _Describer:
     def _type(self, type_: m.Type) -> str:
         return f"{type_.qualified_name} oid {type_.oid}"
 
-    def _row(self, change: m.Insert | m.Update | m.Delete) -> str:
+    def _row(self, change: m.RowChange) -> str:
         tuples = [(part, getattr(change, part, None)) for part in ("old", "key", "new")]
         said = "; ".join(f"{part}: {_cells(row)}" for part, row in tuples if row is not None)
         return f"{self._name(change.relation_oid)} {said}"

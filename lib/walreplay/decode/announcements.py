@@ -530,9 +530,6 @@ class Layouts:
         """Read a message and take what it announces; return that: one announcement, or none.
 
         Behind an enum's, what is in force is to be told anew (`labelled`).
-
-        Args:
-            aborted: see `add`.
         """
         layout = self.read(message)
         found = () if layout is None else (layout,)

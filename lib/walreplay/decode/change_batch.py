@@ -122,15 +122,10 @@ class RowPlaces:
 
 
 OP: Final = "__op"
-
 COMMIT_LSN: Final = "__commit_lsn"
-
 COMMIT_TS: Final = "__commit_ts"
-
 XID: Final = "__xid"
-
 ORDINAL: Final = "__ordinal"
-
 ROW: Final = "__row"
 
 METADATA_NAMES: Final = (OP, COMMIT_LSN, COMMIT_TS, XID, ORDINAL)

@@ -337,7 +337,7 @@ class Decoder(StreamWalker):
         super()._leave(keep=keep)
         if keep and self._recording:
             for oid in self._inner_slots:
-                self.kernel.slots.hide(oid)
+                self.kernel.slots.newest.hide(oid)
 
     def on_named(self, slot: int) -> None:
         """Note that a relation version is used."""
@@ -351,7 +351,7 @@ class Decoder(StreamWalker):
             self._uses.announced(outside(message), self.kernel.slots)
         super()._take_relation(message, offset)
         if self._recording:
-            self.kernel.slots.hide(message.oid)
+            self.kernel.slots.newest.hide(message.oid)
 
     def told(self, message: m.Relation) -> m.Relation:
         """Return a Relation message with what was announced of its columns."""

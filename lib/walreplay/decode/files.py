@@ -28,11 +28,7 @@ from walreplay.types.text import UTF8, names_in
 
 
 def recognise(data: memoryview, codec: str = UTF8, *, prefix: bytes = b"") -> Framing | None:
-    """Recognise the framing of a stream by its first bytes; None if they fit none.
-
-    Args:
-        data: the bytes of its first file; they follow the ``prefix``.
-        codec: the encoding of names.
+    """Recognise a stream's framing by its first bytes, the prefix and then its first file's; None if they fit none.
 
     Raises:
         TruncatedMessage: the bytes are too few.
@@ -71,7 +67,6 @@ def framing_at_start(
 
     Args:
         data: the file's bytes, decompressed.
-        codec: the encoding of names.
         prefix: the bytes of the files before it, which were too few.
         before: the path of the file before it.
         compression: how the file was compressed, for the error.
@@ -114,17 +109,6 @@ def _begins_stream(data: memoryview, prefix: bytes, joined: Framing | None, code
     if alone is joined or not is_framed_so(data[:HEAD_LIMIT], alone, codec):
         return False
     return not is_framed_so(memoryview(prefix + bytes(data[:HEAD_LIMIT])), joined, codec)
-
-
-def refuse_text(data: memoryview, prefix: bytes, compression: str | None) -> None:
-    """Refuse bytes with which no stream begins, although a framing was configured.
-
-    Raises:
-        NotACapture: they look like text or another file format.
-    """
-    beginning = prefix + bytes(data[:HEAD_BYTES])
-    if len(beginning) >= RECOGNISABLE_BYTES and what_is(beginning) is not None:
-        raise no_capture(beginning, compression)
 
 
 def too_few(size: int, *, path: str | None) -> FramingError:
@@ -182,10 +166,6 @@ class ScanTask:
 def scan_file(path: str, content: bytes | memoryview, task: ScanTask) -> FileScan:
     """Summarise a file, from a known place or from a guessed boundary.
 
-    Args:
-        path: the file's, for errors.
-        content: the file's bytes as stored.
-
     Raises:
         CaptureError: the start was known, and the bytes are wrong; it names file and offset.
     """
@@ -224,7 +204,10 @@ def _begin_stream(scan: FileScan, data: memoryview, task: ScanTask) -> Place | N
     )
     if framing is None:
         return None
-    refuse_text(data, prefix, compression)
+    # A framing may be configured of what looks like text or another file format.
+    beginning = prefix + bytes(data[:HEAD_BYTES])
+    if len(beginning) >= RECOGNISABLE_BYTES and what_is(beginning) is not None:
+        raise no_capture(beginning, compression)
     scan.framing = framing
     return Place(framing)
 

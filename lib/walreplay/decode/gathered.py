@@ -92,7 +92,6 @@ class TupleColumns:
 
         Args:
             first: the number of each row's first cell.
-            number: the column's.
             missed: which of the rows have a value in another form than the kernel reads.
             flags: what the kernel has found in the text.
         """

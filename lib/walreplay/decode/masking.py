@@ -63,11 +63,7 @@ def mask(values: pa.Array, column_type: ColumnType, rescued: pa.Array | None, sa
 
 
 def mask_batch(batch: ChangeBatch, masked: Sequence[tuple[int, ColumnType]], salt: bytes) -> ChangeBatch:
-    """Mask columns of decoded changes: in new rows, in old tuples, and in the rescued values.
-
-    Args:
-        masked: the columns' numbers in the relation, and their own types.
-    """
+    """Mask columns of decoded changes: in new rows, in old tuples, and in the rescued values."""
     if not masked:
         return batch
     names = [column.name for column in batch.relation.columns]

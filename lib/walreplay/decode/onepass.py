@@ -100,18 +100,6 @@ class WaitingRows:
             if rows:
                 yield self._give(batch.slice(0, rows))
 
-    def known_rows(self, *, all_given: bool) -> Callable[[ChangeBatch], int]:
-        """Return a function that says how many of a batch's first rows were given.
-
-        It has to be called with the batches of a plan, in their order.
-
-        Args:
-            all_given: all rows up to `final` were given, by `rest`.
-        """
-        if all_given:
-            return partial(_rows_up_to, lsn=self.final)
-        return partial(_first_rows, left=self.given.copy())
-
     def _give(self, batch: ChangeBatch) -> ChangeBatch:
         self.given[batch.relation.oid] += batch.data.num_rows
         return batch
@@ -200,9 +188,6 @@ class OnePass:
     def read(self, content: bytes | memoryview) -> Iterator[ChangeBatch]:
         """Read the next file; yield batches whose rows are final.
 
-        Args:
-            content: the file's bytes as stored.
-
         Raises:
             NotPlain: a plan is needed; nothing more can be read here.
         """
@@ -238,7 +223,9 @@ class OnePass:
 
         It has to be called with the batches of a plan, in their order.
         """
-        return self._waiting.known_rows(all_given=self._is_sound)
+        if self._is_sound:
+            return partial(_rows_up_to, lsn=self._waiting.final)
+        return partial(_first_rows, left=self._waiting.given.copy())
 
     def rest(self) -> Iterator[ChangeBatch]:
         """Yield the remaining final rows, after the last file or after `NotPlain`.

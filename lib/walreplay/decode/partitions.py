@@ -46,9 +46,6 @@ class PartitionFinder:
 
     The methods ``on_…`` have to be called for the stretch's messages in their order.  ``number`` is always the number
     of rare messages that the stretch has had, including the current one.
-
-    Args:
-        rows_of: gives the number of rows that a slot has had so far.
     """
 
     def __init__(self, rows_of: Callable[[int], int]) -> None:

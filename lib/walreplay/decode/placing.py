@@ -137,18 +137,8 @@ class Placer:
         Args:
             kept: a mask of the wanted rows; empty for all.
         """
-        self.marks[words.LEFT] = kernels.place_rows(
-            buf,
-            int(self.marks[words.CHANGE]),
-            tile.rows,
-            tile.offset,
-            tile.length,
-            kept,
-            self.programs,
-            self.touched,
-            self.misses,
-            self.marks,
-        )
+        changes = int(self.marks[words.CHANGE]), tile.rows, tile.offset, tile.length, kept
+        self.marks[words.LEFT] = kernels.place_rows(buf, *changes, self.programs, self.touched, self.misses, self.marks)
 
     def settle(self) -> tuple[list[int], NDArray[np.int64]]:
         """Settle pending rows that need no more work; return the slots that Python has to complete, and `misses`."""

@@ -23,7 +23,6 @@ from walreplay.decode.summary import (
     Body,
     Counts,
     Decided,
-    Decision,
     FileScan,
     Part,
     Stretch,
@@ -146,7 +145,7 @@ class Scanner(StreamWalker):
             self._part = _Inner(at, continues=False)
         elif isinstance(message, m.Prepare) and self._part is not None:
             self._end_body(message.gid, int(state[walk.POS]), complete=True)
-        elif isinstance(message, Decision):
+        elif isinstance(message, m.Decision):
             self._note_decision(message, at)
 
     def on_head_commit(self, commit: m.Commit) -> None:
@@ -181,7 +180,7 @@ class Scanner(StreamWalker):
             known = TruncateAt(oid, None if lsn == walk.NO_LSN else lsn, ordinal, self.origins[int(state[walk.ORIGIN])])
             self._truncates[oid] = with_last(self._truncates.get(oid, ()), known)
 
-    def _note_decision(self, message: Decision, at: int) -> None:
+    def _note_decision(self, message: m.Decision, at: int) -> None:
         self._found.items.append(Decided(message, at, self._message_lsn))
         if isinstance(message, (m.StreamCommit, m.CommitPrepared)):
             self._committed.append((message.commit_lsn, message.commit_time))
@@ -378,11 +377,7 @@ def scan_through(
 
 
 def parts_of(data: memoryview, stretch: Stretch, before: int, codec: str = UTF8) -> list[Part]:
-    """Summarise a session's stretch: the messages that begin in front of the file, then its own.
-
-    Args:
-        before: how many bytes of ``data`` lie in front of the file.
-    """
+    """Summarise a session's stretch: the messages that begin in the bytes ``before`` the file, then its own."""
     place, start = stretch.place, stretch.start
     parts: list[Part] = []
     if start < before:

@@ -181,7 +181,7 @@ class StreamWalker(WalkState):
             columns = len(relation.columns) if relation is not None else self.on_unknown_relation(oid, offset)
             self.slot_relations.append(relation)
             slot = slots.add(oid, columns, relation)
-        elif not slots.show(oid):
+        elif not slots.newest.show(oid):
             return slot
         self.on_named(slot)
         return slot
@@ -243,10 +243,12 @@ class StreamWalker(WalkState):
     def _step_over_mark(self, at: int) -> bool:
         """Step over a header or a trailer of PGCOPY; either may be cut by the end of the file."""
         mark = pgcopy_mark(self._view, at)
-        if mark is None or (mark.begins_copy and self._has_begun and self._breaks()):
-            # Each COPY is a session of its own.
+        if mark is None:
             return False
-        self.kernel.state[walk.POS] = at + mark.size
+        size, is_header = mark
+        if is_header and self._has_begun and self._breaks():
+            return False  # each COPY is a session of its own
+        self.kernel.state[walk.POS] = at + size
         return True
 
     def _take(self, message: m.AnyMessage, offset: int) -> bool:

@@ -18,6 +18,7 @@ from walreplay.decode.partitions import Partition
 from walreplay.decode.walk import Place
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
+from walreplay.protocol.messages import Decision
 from walreplay.types.text import UTF8
 
 if TYPE_CHECKING:
@@ -197,12 +198,6 @@ class Body:
     def offset(self) -> int:
         """Where it begins."""
         return self.start
-
-
-Decision: TypeAlias = (
-    m.StreamCommit | m.StreamAbort | m.StreamPrepare | m.Prepare | m.CommitPrepared | m.RollbackPrepared
-)
-"""A message that decides on a streamed or prepared transaction; a Prepare only if no Begin Prepare precedes it."""
 
 
 @dataclass(frozen=True, slots=True)

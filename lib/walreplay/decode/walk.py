@@ -167,12 +167,14 @@ class _Newest:
         return self._hidden.get(oid, int(self.slots[at])) if self.oids[at] == oid else None
 
     def hide(self, oid: int) -> None:
+        """Make the kernel return to Python when a row uses the oid next."""
         at = self._place(oid)
         if self.oids[at] == oid and self.slots[at] >= 0:
             self._hidden[oid] = int(self.slots[at])
             self.slots[at] = _HIDDEN
 
     def show(self, oid: int) -> bool:
+        """Undo `hide`; return whether the oid was hidden."""
         slot = self._hidden.get(oid)
         if slot is not None:
             self.put(oid, slot)
@@ -243,14 +245,6 @@ class RelationSlots:
         self.columns[slot] = columns, self._varying[-1].ctypes.data
         self.newest.put(oid, slot)
         return slot
-
-    def hide(self, oid: int) -> None:
-        """Make the kernel return to Python when a row uses the oid next."""
-        self.newest.hide(oid)
-
-    def show(self, oid: int) -> bool:
-        """Undo `hide`; return whether the oid was hidden."""
-        return self.newest.show(oid)
 
     def enter(self) -> None:
         """Enter a transaction that has its own versions; it begins with none."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import Final
 
 from walreplay.decode import walk
 from walreplay.decode.walk import Outcome, Place, Transaction, WalkKernel
@@ -26,11 +26,7 @@ _TAG: Final = ord(m.Relation.tag)
 
 
 class Announced:
-    """The last Relation message of each relation, by the bytes of its oid.
-
-    Args:
-        names: see `read_message`.
-    """
+    """The last Relation message of each relation, by the bytes of its oid."""
 
     def __init__(self, names: Names) -> None:
         self._names = names
@@ -177,7 +173,6 @@ def problem(outcome: Outcome, view: memoryview, at: int, framing: Framing, *, la
     """Make the error for an outcome of the kernel.
 
     Args:
-        view: the bytes.
         at: the offset of the wrong frame or message.
         last_lsn: the commit LSN of the session's transaction before it.
     """
@@ -205,13 +200,6 @@ def is_of_no_transaction(view: memoryview, at: int, limit: int) -> bool:
     return view[at + 5] != 1 or not any(view[at + 1 : at + 5])
 
 
-class PgcopyMark(NamedTuple):
-    """A header or a trailer of PGCOPY."""
-
-    size: int
-    begins_copy: bool
-
-
 def time_of(message: m.AnyMessage) -> int:
     """Return the time in a message that ends or prepares a transaction; 0 for other messages."""
     if isinstance(message, (m.BeginPrepare, m.Prepare, m.StreamPrepare)):
@@ -219,15 +207,15 @@ def time_of(message: m.AnyMessage) -> int:
     return message.commit_time if isinstance(message, (m.StreamCommit, m.CommitPrepared)) else 0
 
 
-def pgcopy_mark(view: memoryview, at: int) -> PgcopyMark | None:
-    """Measure the header or trailer of a PGCOPY at an offset; None if the bytes end inside it.
+def pgcopy_mark(view: memoryview, at: int) -> tuple[int, bool] | None:
+    """Return the size of a PGCOPY's header or trailer, and whether it is a header; None if the bytes end inside it.
 
     Raises:
         FramingError: neither stands there.
     """
     here = len(view) - at
     if view[at] == 0xFF:
-        return None if here < PGCOPY_TRAILER.size else PgcopyMark(PGCOPY_TRAILER.size, begins_copy=False)
+        return None if here < PGCOPY_TRAILER.size else (PGCOPY_TRAILER.size, False)
     head = bytes(view[at : at + len(PGCOPY_SIGNATURE)])
     if not PGCOPY_SIGNATURE.startswith(head):
         raise FramingError("no pgcopy frame begins here", offset=at, remedy=DAMAGED)
@@ -235,14 +223,13 @@ def pgcopy_mark(view: memoryview, at: int) -> PgcopyMark | None:
         return None
     extension = int.from_bytes(view[at + PGCOPY_HEADER.size - 4 : at + PGCOPY_HEADER.size], "big")
     size = PGCOPY_HEADER.size + extension
-    return None if here < size else PgcopyMark(size, begins_copy=True)
+    return None if here < size else (size, True)
 
 
 class WalkState:
     """The state of one walk, and its changes when it enters and leaves transactions.
 
     Args:
-        framing: how the messages are wrapped.
         place: the place at which the first buffer begins; None for a guess, which may lie inside a transaction.
         relations: the relation versions in force there, by oid; inside a streamed block, those of its transaction.
         tile_bytes: the size of the tiles to make; 0 to find boundaries only.
@@ -351,28 +338,12 @@ class WalkState:
         state = self.kernel.state
         open_ = None
         if state[walk.TXN] == walk.OPEN:
-            open_ = Transaction(
-                int(state[walk.LSN]),
-                int(state[walk.COMMIT_TS]),
-                int(state[walk.XID]),
-                int(state[walk.ORDINAL]),
-                self.gid,
-                self.origins[int(state[walk.ORIGIN])],
-            )
-        last, time = int(state[walk.LAST_LSN]), int(state[walk.LAST_COMMIT_TS])
-        high = int(state[walk.HIGH_LSN])
-        return Place(
-            self.framing,
-            open_,
-            self.stream_xid,
-            last,
-            time,
-            high,
-            time if high == last else self._high_time,
-            self._message_lsn,
-            self._has_begun,
-            self._session,
-        )
+            lsn, commit_time, xid, ordinal = state[[walk.LSN, walk.COMMIT_TS, walk.XID, walk.ORDINAL]].tolist()
+            open_ = Transaction(lsn, commit_time, xid, ordinal, self.gid, self.origins[int(state[walk.ORIGIN])])
+        last, time, high = state[[walk.LAST_LSN, walk.LAST_COMMIT_TS, walk.HIGH_LSN]].tolist()
+        commits = last, time, high, time if high == last else self._high_time
+        session = self._message_lsn, self._has_begun, self._session
+        return Place(self.framing, open_, self.stream_xid, *commits, *session)
 
     @property
     def _has_begun(self) -> bool:

@@ -29,7 +29,7 @@ from walreplay.types.datetime import (
     interval_modifier,
 )
 from walreplay.types.families import CHARACTER, INET
-from walreplay.types.numbers import numeric_rounded, precision_and_scale
+from walreplay.types.numbers import HEADER_SIZE, numeric_rounded, precision_and_scale
 from walreplay.types.special_forms import network_text
 from walreplay.types.strings import char_text, jsonb_from_json
 
@@ -43,8 +43,6 @@ _TIMESTAMPTZ, _TIMETZ = "timestamp with time zone", "time with time zone"
 _VARCHAR, _NAME, _CHAR = "character varying", "name", '"char"'
 
 _NUMBERS: Final = frozenset({Meaning.INTEGER, Meaning.FLOAT, Meaning.NUMERIC})
-_HEADER_SIZE: Final = 4
-"""PostgreSQL adds the size of a varlena header to a length."""
 _NAME_SIZE: Final = 63
 
 _OIDS: Final = {builtin.sql_name: oid for oid, builtin in BUILTIN_TYPES.items()}
@@ -118,7 +116,7 @@ def _fitting(old: ColumnType, new: ColumnType) -> Iterator[Cast]:
     elif name == _CHAR and meaning_of(old) is Meaning.TEXT:
         yield _first_byte
     elif name == _VARCHAR and is_lower:
-        yield partial(_cut, size=size - _HEADER_SIZE)
+        yield partial(_cut, size=size - HEADER_SIZE)
     elif {meaning_of(old), meaning_of(new)} <= _NUMBERS:
         yield from _rounding(old, new)
     elif name == _INTERVAL and old.postgres_name in (_INTERVAL, _TIME):

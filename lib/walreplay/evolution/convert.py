@@ -26,9 +26,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from walreplay.errors import ValueFormatError
 from walreplay.evolution.casts import as_output, cast_of, meaning_of
-from walreplay.evolution.texts import each, is_numeric, read_nearest, read_texts
+from walreplay.evolution.texts import each, is_numeric, read_each, read_nearest, read_texts
 from walreplay.types import families
 from walreplay.types.base import ColumnType, DoesNotFit, Label, Meaning
 from walreplay.types.canonical import canonical_of
@@ -366,12 +365,7 @@ def _convert_lists(lists: pa.Array, rescued: pa.Array | None, old: ColumnType, n
 
 def _parsed(texts: pa.Array, column_type: ColumnType) -> tuple[pa.Array, NDArray[np.bool_]]:
     """Parse the texts of arrays: give lists of strings, NULL if a text is none, and which texts were parsed."""
-    lists: list[list[str | None] | None] = []
-    for text in texts.to_pylist():
-        try:
-            lists.append(None if text is None else _elements(text, column_type))
-        except (DoesNotFit, ValueFormatError):
-            lists.append(None)
+    lists = read_each(texts, lambda text: _elements(text, column_type))
     parsed = np.array([elements is not None for elements in lists], dtype=np.bool_)
     return pa.array(lists, pa.list_(pa.string())), parsed
 

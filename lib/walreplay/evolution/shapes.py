@@ -52,6 +52,14 @@ class ChangeKind(str, Enum):
     """Dropped and added again: the old values are gone."""
 
 
+_OUTCOMES: Final = {
+    ChangeKind.KEPT: "dropped; its values are kept",
+    ChangeKind.UNLISTED: "is no longer published; its values are kept",
+    ChangeKind.RELISTED: "is published again; its values were kept",
+    ChangeKind.REPLACED: "dropped and added again; its old values are gone",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class ColumnChange:
     """One change of a table's columns."""
@@ -63,17 +71,10 @@ class ColumnChange:
     @property
     def text(self) -> str:
         """The change as a sentence for a report."""
-        if self.kind is ChangeKind.KEPT:
-            return f"column {self.column} dropped; its values are kept"
-        if self.kind is ChangeKind.UNLISTED:
-            return f"column {self.column} is no longer published; its values are kept"
-        if self.kind is ChangeKind.RELISTED:
-            return f"column {self.column} is published again; its values were kept"
-        if self.kind is ChangeKind.REPLACED:
-            return f"column {self.column} dropped and added again; its old values are gone"
         if self.kind is ChangeKind.RELABELLED:
             return f"labels of column {self.column} renamed: {self.detail}"
-        return f"column {self.column} {self.kind.value}" + (f" {self.detail}" if self.detail else "")
+        outcome = _OUTCOMES.get(self.kind, self.kind.value + (f" {self.detail}" if self.detail else ""))
+        return f"column {self.column} {outcome}"
 
 
 TEXT: Final = ColumnType(pa.string(), STRING, "text")
@@ -214,7 +215,9 @@ def _advance(
         unlisted: see `walreplay.protocol.messages.Relation`.
         anew: the relation is another one than before, so the order of its columns says nothing about their past.
     """
-    before = _of_same_name(shape.present, columns) if anew else _survivors(shape, columns, policy)
+    names = {column.name for column in columns}
+    of_same_name = {column.source: column for column in shape.present if column.source in names}
+    before = of_same_name if anew else _survivors(shape, columns, policy)
     changes: list[ColumnChange] = []
     survivors: dict[int, MirrorColumn] = {}
     news: dict[str, MirrorColumn] = {}
@@ -317,11 +320,6 @@ def _order(table: Sequence[int], version: Sequence[int]) -> list[int]:
         else:
             order.insert(place, id_)
     return order
-
-
-def _of_same_name(present: Sequence[MirrorColumn], columns: Sequence[SourceColumn]) -> dict[str, MirrorColumn]:
-    names = {column.name for column in columns}
-    return {column.source: column for column in present if column.source in names}
 
 
 def _survivors(shape: TableShape, columns: Sequence[SourceColumn], policy: Policy) -> dict[str, MirrorColumn]:
@@ -560,10 +558,6 @@ class Evolution:
 
     def number_of(self, step: int, column: int) -> int:
         """Return the number, in the table, of a version's column.
-
-        Args:
-            step: the version's number in the run, counted from 0.
-            column: the column's number in the version.
 
         Raises:
             KeyError: a later version has dropped or replaced the column.

@@ -21,7 +21,7 @@ from walreplay.errors import ValueFormatError
 from walreplay.types import families
 from walreplay.types.base import ColumnType, DoesNotFit, Meaning
 from walreplay.types.families import CHARACTER, INET, filled, output_of, read_overridden
-from walreplay.types.numbers import NOT_FINITE, NUMBER, SPACE, numeric_written
+from walreplay.types.numbers import HEADER_SIZE, NOT_FINITE, NUMBER, SPACE, numeric_written
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,9 +41,6 @@ _PLAIN_UUID: Final = r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]
 _ONE_ADDRESS: Final = r"^(?:([0-9.]+)/32|([0-9A-Fa-f.:]*:[0-9A-Fa-f.:]*)/128)$"
 """An inet that is a single address; PostgreSQL writes the size of its network only in a cast to text."""
 
-_HEADER_SIZE: Final = 4
-"""PostgreSQL adds the size of a varlena header to the length of char(n)."""
-
 _BYTEA: Final = 17
 
 _PIECES: Final = 8
@@ -60,7 +57,6 @@ def read_texts(texts: pa.Array, column_type: ColumnType) -> pa.Array:
 
     Args:
         texts: strings, in the form of any type with the same meaning.
-        column_type: the type to read them as.
 
     Returns:
         A column of the type ``column_type.arrow``; NULL where the text is NULL, or where the type cannot hold its value
@@ -84,8 +80,8 @@ def _read_strings(texts: pa.Array, column_type: ColumnType) -> pa.Array:
         return _each_unless(pc.match_substring_regex(texts, _PLAIN_NUMBER), texts, numeric_written)
     if column_type.postgres_name == "uuid":
         return _each_unless(pc.match_substring_regex(texts, _PLAIN_UUID), texts, _uuid)
-    if column_type.postgres_name == CHARACTER and not column_type.overridden and column_type.typmod > _HEADER_SIZE:
-        size = column_type.typmod - _HEADER_SIZE
+    if column_type.postgres_name == CHARACTER and not column_type.overridden and column_type.typmod > HEADER_SIZE:
+        size = column_type.typmod - HEADER_SIZE
         stripped = pc.utf8_rtrim(texts, " ")
         padded = pc.utf8_rpad(stripped, size, " ")
         return pc.if_else(pc.less_equal(pc.utf8_length(stripped), size), padded, None)
@@ -194,27 +190,27 @@ def _pieces(texts: pa.Array, column_type: ColumnType) -> pa.Array:
 
 def _exactly(texts: pa.Array, column_type: ColumnType) -> pa.Array:
     """Read texts one by one with the exact reader."""
-    values: list[Any] = []
-    for text in texts.to_pylist():
-        try:
-            values.append(None if text is None else read_overridden(_stripped(text), column_type))
-        except DoesNotFit:
-            values.append(None)
+    values = read_each(texts, lambda text: read_overridden(_stripped(text), column_type))
     if pa.types.is_decimal(column_type.arrow):
         scale = column_type.arrow.scale
         values = [None if value is None else Decimal(f"{value}E-{scale}") for value in values]
     return pa.array(values, column_type.arrow)
 
 
-def each(texts: pa.Array, read: Callable[[str], str]) -> pa.Array:
+def each(texts: pa.Array, write: Callable[[str], str]) -> pa.Array:
     """Write strings anew, one by one; NULL where that fails."""
-    values: list[str | None] = []
+    return pa.array(read_each(texts, write), pa.string())
+
+
+def read_each(texts: pa.Array, read: Callable[[str], Any]) -> list[Any]:
+    """Read strings one by one; None for NULL, and where that fails."""
+    values = []
     for text in texts.to_pylist():
         try:
             values.append(None if text is None else read(text))
-        except (DoesNotFit, ValueError, ArithmeticError):  # texts that are none of their type
+        except (DoesNotFit, ValueFormatError, ValueError, ArithmeticError):  # texts that are none of their type
             values.append(None)
-    return pa.array(values, pa.string())
+    return values
 
 
 def _each_unless(plain: pa.Array, texts: pa.Array, read: Callable[[str], str]) -> pa.Array:

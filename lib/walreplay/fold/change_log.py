@@ -36,8 +36,9 @@ from walreplay.decode.masking import mask
 from walreplay.errors import CaptureError
 from walreplay.evolution.convert import convert
 from walreplay.evolution.shapes import TEXT, ValueSource, conversions, converts
-from walreplay.fold.events import join_arrays, write_ipc
+from walreplay.fold.events import OUTPUT_ROWS, fitted, join_arrays, write_ipc
 from walreplay.fold.identity import contiguous
+from walreplay.types.families import lengths_of, offsets_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -75,7 +76,8 @@ class Projection:
         places = {name: number for number, name in enumerate(before)}
         numbers = tuple(places[one.column] if isinstance(one.column, str) else one.column for one in sources)
         chains, fills = tuple(one.chain for one in sources), tuple(one.fill for one in sources)
-        return cls(numbers, chains, tuple(before), tuple(after), rescues, fills if any(map(_is_given, fills)) else ())
+        is_filled = any(fill is not None for fill in fills)
+        return cls(numbers, chains, tuple(before), tuple(after), rescues, fills if is_filled else ())
 
     @property
     def given(self) -> tuple[str | None, ...]:
@@ -128,12 +130,7 @@ def project_columns(
 
 
 def filled_column(text: str, chain: Sequence[ColumnType], rows: int) -> tuple[pa.Array, pa.Array | None]:
-    """Return a column that has one value in all rows, and the text in each if the column cannot hold it.
-
-    Args:
-        text: the value.
-        chain: the types that it goes through, text first.
-    """
+    """Return a column with one value in all rows, whose chain begins with text, and the text if it cannot hold it."""
     column, left = convert(pa.array([text], pa.string()), None, chain)
     every = pa.array(np.zeros(rows, np.int64))
     return column.take(every), None if left is None else left.take(every)
@@ -143,10 +140,6 @@ def hashed(text: str, column_type: ColumnType, salt: bytes) -> str:
     """Return what a masked column has for a value, from its text."""
     column, left = filled_column(text, (TEXT, column_type), 1)
     return str(mask(column, column_type, left, salt)[0].as_py())
-
-
-def _is_given(fill: str | None) -> bool:
-    return fill is not None
 
 
 def project(events: Events, key: Sequence[int], projection: Projection, *, keyed: bool) -> Events:
@@ -221,8 +214,6 @@ OWN: Final = (
 )
 """What a row has beside its values."""
 
-_OUTPUT_ROWS: Final = 1 << 16
-
 
 def staged_changes(batch: ChangeBatch) -> pa.Buffer:
     """Write decoded changes as Arrow IPC streams: the rows, and behind them the old rows of updates if there are any.
@@ -270,8 +261,7 @@ def _numbers_of_unchanged(batch: ChangeBatch) -> pa.Array:
     names = sorted(batch.unchanged, key=numbers.__getitem__)
     own = np.array([numbers[name] for name in names], np.int32)
     masks = np.stack([batch.unchanged[name].to_numpy(zero_copy_only=False) for name in names], axis=1)
-    offsets = np.concatenate([[0], np.cumsum(masks.sum(axis=1))]).astype(np.int32)
-    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(own[np.nonzero(masks)[1]]))
+    return pa.ListArray.from_arrays(offsets_of(masks.sum(axis=1)), pa.array(own[np.nonzero(masks)[1]]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,10 +301,6 @@ def old_row_type(names: Sequence[str], types: Sequence[pa.DataType]) -> pa.Struc
 def log_batches(data: pa.Buffer, task: LogTask, projection: Projection) -> Iterator[pa.RecordBatch]:
     """Yield staged changes with the table's columns, some rows at a time.
 
-    Args:
-        data: what `staged_changes` has written.
-        projection: from the columns of their relation version.
-
     Raises:
         CaptureError: see `project_columns`.
     """
@@ -336,15 +322,9 @@ def log_batches(data: pa.Buffer, task: LogTask, projection: Projection) -> Itera
         texts = with_old_texts(texts, old_texts, task.before)
     arrays |= {"unchanged": unchanged, "rescued": texts, "unknown": pa.array(np.zeros(rows, np.bool_))}
     schema = task.schema
-    cast = [_as(arrays[field.name], field.type) for field in schema]
-    whole = pa.RecordBatch.from_arrays(cast, schema=schema)
-    for start in range(0, rows, _OUTPUT_ROWS):
-        yield whole.slice(start, _OUTPUT_ROWS)
-
-
-def _as(array: Any, kind: pa.DataType) -> pa.Array:
-    array = contiguous(array)
-    return array if array.type == kind else array.cast(kind)
+    whole = pa.RecordBatch.from_arrays(fitted([arrays[name] for name in schema.names], schema), schema=schema)
+    for start in range(0, rows, OUTPUT_ROWS):
+        yield whole.slice(start, OUTPUT_ROWS)
 
 
 def _projected(columns: list[pa.Array], rescued: pa.Array, projection: Projection) -> tuple[list[pa.Array], pa.Array]:
@@ -386,10 +366,12 @@ def _old_rows(
             sources, source_texts = [before], [before_texts]
     at = pa.array(index, mask=index < 0)
     fields = [join_arrays([source[number] for source in sources]).take(at) for number in range(len(task.names))]
-    kind = task.old_row
-    cast = [_as(array, field.type) for array, field in zip(fields, kind, strict=True)]
-    struct = pa.StructArray.from_arrays(cast, fields=list(kind), mask=pa.array(index < 0))
+    struct = _rows_of(fields, task, pa.array(index < 0))
     return struct, join_arrays(source_texts).take(at)
+
+
+def _rows_of(columns: Sequence[Any], task: LogTask, is_null: pa.Array) -> pa.StructArray:
+    return pa.StructArray.from_arrays(fitted(columns, task.old_row), fields=list(task.old_row), mask=is_null)
 
 
 # What is unchanged.
@@ -405,19 +387,18 @@ def labels_of(projection: Projection) -> list[str | None]:
 
 
 def _none_unchanged(rows: int) -> pa.Array:
-    return pa.ListArray.from_arrays(pa.array(np.zeros(rows + 1, np.int32)), pa.array([], pa.string()))
+    return pa.ListArray.from_arrays(offsets_of(np.zeros(rows, np.int64)), pa.array([], pa.string()))
 
 
 def _named(lists: pa.Array, labels: Sequence[str | None]) -> pa.Array:
     """Return lists of names in place of lists of numbers, without the numbers that have none."""
     numbers = lists.flatten().to_numpy(zero_copy_only=False)
-    lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
+    lengths = lengths_of(lists)
     if any(label is None for label in labels):
         kept = np.array([label is not None for label in labels])[numbers]
         row_of = np.repeat(np.arange(len(lists)), lengths)
         lengths, numbers = np.bincount(row_of[kept], minlength=len(lists)), numbers[kept]
-    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(labels, pa.string()).take(pa.array(numbers)))
+    return pa.ListArray.from_arrays(offsets_of(lengths), pa.array(labels, pa.string()).take(pa.array(numbers)))
 
 
 def _renamed(lists: pa.Array, projection: Projection) -> pa.Array:
@@ -425,9 +406,8 @@ def _renamed(lists: pa.Array, projection: Projection) -> pa.Array:
     flat = lists.flatten().dictionary_encode()
     names = dict(zip(projection.before, labels_of(projection), strict=True))
     labels = [names.get(name) for name in flat.dictionary.to_pylist()]
-    lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
-    offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32))
-    return _named(pa.ListArray.from_arrays(offsets, flat.indices), labels) if labels else _none_unchanged(len(lists))
+    numbers = pa.ListArray.from_arrays(offsets_of(lengths_of(lists)), flat.indices)
+    return _named(numbers, labels) if labels else _none_unchanged(len(lists))
 
 
 # What is rescued of old rows stands beside what is rescued of new ones.
@@ -469,7 +449,6 @@ class OldLogRows:
 
     Attributes:
         before, unchanged: where these columns stand; None where the table has no old rows.
-        name: of the column with old rows.
     """
 
     task: LogTask
@@ -487,7 +466,5 @@ class OldLogRows:
         old = contiguous(batch.column(self.before))
         fields = {field.name: part for field, part in zip(old.type, old.flatten(), strict=True)}
         columns, old_texts = _projected([fields[name] for name in projection.before], old_texts, projection)
-        kind = self.task.old_row
-        cast = [_as(array, field.type) for array, field in zip(columns, kind, strict=True)]
-        found[self.before] = pa.StructArray.from_arrays(cast, fields=list(kind), mask=old.is_null())
+        found[self.before] = _rows_of(columns, self.task, old.is_null())
         return found, rescued, old_texts

@@ -11,7 +11,7 @@ another key is not deleted, so key changes have to be followed (``follow`` of `e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
@@ -116,11 +116,7 @@ class Marks:
     @classmethod
     def joined(cls, parts: Sequence[Marks]) -> Marks:
         """Put marks one behind the other."""
-        return cls(
-            np.concatenate([part.ordinal for part in parts]),
-            np.concatenate([part.operation for part in parts]),
-            np.concatenate([part.top for part in parts]),
-        )
+        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in _MARKS))
 
 
 @dataclass(slots=True)
@@ -178,12 +174,12 @@ class Events:
         return np.asarray(contiguous(self.lsn).to_numpy(zero_copy_only=False))
 
     @property
-    def unknown(self) -> pa.Array:
+    def unknown(self) -> NDArray[np.bool_]:
         """Whether some value of each event is not brought."""
         unknown = np.zeros(self.rows, np.bool_)
         for mask in self.unchanged.values():
             unknown |= mask == 1
-        return pa.array(unknown)
+        return unknown
 
     def slice(self, start: int, stop: int) -> Events:
         """Return consecutive events, without copying them."""
@@ -217,6 +213,9 @@ _NARROW: Final = {wide: kind for kind, wide in _WIDE.items()}
 _LITTLE: Final = 8 << 10
 """Bytes that are written sooner than their compression has begun: LZ4 takes 20 µs a column for that."""
 
+OUTPUT_ROWS: Final = 1 << 16
+"""So many rows are given at a time."""
+
 MOST_BYTES: Final = 2**31 - 1
 """So many bytes a column of strings can hold; what is longer has large offsets."""
 
@@ -237,6 +236,12 @@ def join_arrays(arrays: Sequence[Any]) -> pa.Array:
     return pa.concat_arrays(arrays)
 
 
+def fitted(arrays: Iterable[Any], fields: Iterable[pa.Field]) -> list[pa.Array]:
+    """Return columns as single arrays of the fields' types; some have another width."""
+    columns = [(contiguous(array), field.type) for array, field in zip(arrays, fields, strict=True)]
+    return [array if array.type == kind else array.cast(kind) for array, kind in columns]
+
+
 def concat(parts: Sequence[Events]) -> Events:
     """Put events one behind the other."""
     if len(parts) == 1:
@@ -245,10 +250,6 @@ def concat(parts: Sequence[Events]) -> Events:
     def masks(part: Events, number: int) -> NDArray[np.uint8]:
         return part.unchanged.get(number, np.zeros(part.rows, np.uint8))
 
-    def image(part: Events, half: int) -> NDArray[np.uint64]:
-        return np.zeros(part.rows, np.uint64) if part.image is None else part.image[half]
-
-    first = parts[0]
     numbers = sorted({number for part in parts for number in part.unchanged})
     old_key = old_rescued = images = position = None
     template = next((part.old_key for part in parts if part.old_key is not None), None)
@@ -263,16 +264,14 @@ def concat(parts: Sequence[Events]) -> Events:
             [part.old_rescued if part.old_rescued is not None else pa.nulls(part.rows, pa.string()) for part in parts]
         )
     if any(part.image is not None for part in parts):
-        images = (
-            np.concatenate([image(part, 0) for part in parts]),
-            np.concatenate([image(part, 1) for part in parts]),
-        )
+        halves = [part.image or (np.zeros(part.rows, np.uint64),) * 2 for part in parts]
+        images = np.concatenate([first for first, _ in halves]), np.concatenate([second for _, second in halves])
     positions = [part.position for part in parts if part.position is not None]
     if len(positions) == len(parts):
         position = np.concatenate(positions)
     marks = [part.marks for part in parts if part.marks is not None]
     return Events(
-        columns=[join_arrays([part.columns[n] for part in parts]) for n in range(len(first.columns))],
+        columns=[join_arrays([part.columns[n] for part in parts]) for n in range(len(parts[0].columns))],
         lsn=join_arrays([part.lsn for part in parts]),
         ts=join_arrays([part.ts for part in parts]),
         rescued=join_arrays([part.rescued for part in parts]),
@@ -595,9 +594,7 @@ def _with_key_changes(events: Events, batch: ChangeBatch, identity: Identity, *,
     changed = (old_hash[0] != new_hash[0]) | (old_hash[1] != new_hash[1])
     if not changed.any():
         return events
-    partial = np.full(len(at), follow)
-    for mask in new.unchanged.values():
-        partial |= mask.astype(np.bool_)
+    partial = new.unknown | follow
     action = events.action.copy()
     action[at[changed & ~partial]] = INSERT
     action[at[changed & partial]] = MOVE

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +30,7 @@ from walreplay.decode.compile.parameters import given, out
 from walreplay.errors import CaptureError
 from walreplay.fold.events import (
     ADD,
+    OUTPUT_ROWS,
     REMOVE,
     Events,
     Identity,
@@ -39,6 +40,7 @@ from walreplay.fold.events import (
     batch_to_ipc,
     bucket_of,
     concat,
+    fitted,
     image_hashes,
     interleave,
     key_hashes,
@@ -90,7 +92,6 @@ def assembled(
         content: the event that each row is taken from.
         source: rows x tracked columns: the event that the value is taken from; below 0: NULL.
         live: the rows whose values matter.
-        tracked: the columns' numbers.
     """
     rows = events.take(content)
     for t, number in enumerate(tracked):
@@ -169,15 +170,13 @@ def choose(mask: NDArray[np.bool_], yes: pa.Array, no: pa.Array) -> pa.Array:
 
 def batch_of(arrays: Sequence[Any], schema: pa.Schema) -> pa.RecordBatch:
     """Make a batch of a schema's columns; types that the schema has in another width are cast."""
-    columns = [contiguous(array) for array in arrays]
-    columns = [
-        array if array.type == field.type else array.cast(field.type)
-        for array, field in zip(columns, schema, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
+    return pa.RecordBatch.from_arrays(fitted(arrays, schema), schema=schema)
 
 
-_OUTPUT_ROWS: Final = 1 << 16
+def output_parts(rows: NDArray[np.intp]) -> Iterator[NDArray[np.intp]]:
+    """Divide the numbers of rows, so that not all rows are made at a time."""
+    for start in range(0, len(rows), OUTPUT_ROWS):
+        yield rows[start : start + OUTPUT_ROWS]
 
 
 def fold_events(
@@ -190,7 +189,6 @@ def fold_events(
     may continue in other parts.
 
     Args:
-        table: the table's name, for errors.
         buckets: the number of buckets.  If the order of events does not matter, they are sorted by their keys' buckets,
             so that they can be divided without a copy.
 
@@ -268,11 +266,8 @@ def settled(
     row, base = result.row[some], result.base[some]
     content = np.where(row >= 0, row, base)
     ended = rows.take(content)
-    partial = np.zeros(len(content), np.bool_)
-    for mask in ended.unchanged.values():
-        partial |= mask == 1
     # Values that the final row leaves unchanged are not those of the row that it replaces, so it is an insert.
-    action = np.where(row < 0, DELETE, np.where((base >= 0) & ~partial, UPDATE, INSERT))
+    action = np.where(row < 0, DELETE, np.where((base >= 0) & ~ended.unknown, UPDATE, INSERT))
     expected = np.where(base >= 0, EXPECTED, CLAIMED).astype(np.uint8)
     ended = replace(ended, action=action, expected=expected, image=None)
     stays = ~whole
@@ -356,11 +351,7 @@ def _bare(events: Events, identity: Identity, names: Sequence[str]) -> Events:
 
 
 def not_unique(table: str | None, keys: int, identity: Identity) -> CaptureError:
-    """Make the error for a key that tells rows not apart.
-
-    Args:
-        keys: how many of its values have several rows at one time.
-    """
+    """Make the error for a key that tells rows not apart."""
     if identity.claims is not None:
         problem = f"{identity.claims.problem}: {keys:,} of its values have several rows at one time"
         return CaptureError(problem, table=table, remedy=identity.claims.remedy)
@@ -447,32 +438,29 @@ def rows_to_merge(
     Args:
         tracked: the numbers of the columns that have unchanged values anywhere in the run.
         moves: key changes have to be followed somewhere in the run.
-        table: the table's name, for errors.
 
     Raises:
         CaptureError: the key is not unique.
     """
     schema = merge_schema([narrow(column.type) for column in events.columns], identity, tracked, moves=moves)
     if identity.mode is Mode.APPEND:
-        for start in range(0, events.rows, _OUTPUT_ROWS):
-            rows = events.take(np.arange(start, min(start + _OUTPUT_ROWS, events.rows)))
-            yield batch_of([*rows.columns, rows.lsn, rows.ts, rows.rescued, rows.unknown], schema)
+        for at in output_parts(np.arange(events.rows)):
+            rows = events.take(at)
+            yield batch_of([*rows.columns, rows.lsn, rows.ts, rows.rescued, pa.array(rows.unknown)], schema)
         return
     if identity.mode is Mode.MULTISET:
-        at, net, needed = _count_images(events, identity)
-        for start in range(0, len(at), _OUTPUT_ROWS):
-            part = slice(start, start + _OUTPUT_ROWS)
-            rows = events.take(at[part])
-            arrays = [*rows.columns, rows.lsn, rows.ts, rows.rescued, rows.unknown]
+        kept, net, needed = _count_images(events, identity)
+        for part in output_parts(np.arange(len(kept))):
+            rows = events.take(kept[part])
+            arrays = [*rows.columns, rows.lsn, rows.ts, rows.rescued, pa.array(rows.unknown)]
             yield batch_of([*arrays, pa.array(net[part]), pa.array(needed[part])], schema)
         return
     events = settled(events, identity, names, table)
     if events.rows == 0:
         return
     folded, here = _fold(events, key_hashes(events, identity, names), identity, table)
-    for start in range(0, len(folded.row), _OUTPUT_ROWS):
-        some = folded.take(slice(start, start + _OUTPUT_ROWS))
-        yield batch_of(_keyed_arrays(events, identity, names, some, here, tracked, moves=moves), schema)
+    for part in output_parts(np.arange(len(folded.row))):
+        yield batch_of(_keyed_arrays(events, identity, names, folded.take(part), here, tracked, moves=moves), schema)
 
 
 def _keyed_arrays(
@@ -644,4 +632,4 @@ def _trimmed(events: Events) -> Events:
     """Leave out old keys of parts without a `MOVE`, and masks of columns without unchanged values."""
     if events.has_moves and not (events.action == MOVE).any():
         events = replace(events, old_key=None, old_rescued=None)
-    return replace(events, unchanged={number: mask for number, mask in events.unchanged.items() if mask.any()})
+    return replace(events, unchanged=_without_empty(events.unchanged))

@@ -265,23 +265,9 @@ def fold_keys(
     slot_expected, slot_reset, key_is_old = (np.empty(capacity, np.uint8) for _ in range(3))
     source = np.empty((capacity, tracked), np.int32)
     conflicts = np.zeros(1, np.int64)
-    used = _fold_keys(
-        action,
-        expected,
-        *key,
-        *(key if old_key is None else old_key),
-        unchanged,
-        *new_table(capacity),
-        slot_row,
-        slot_base,
-        carrier,
-        slot_expected,
-        slot_reset,
-        key_event,
-        key_is_old,
-        source,
-        conflicts,
-    )
+    slots = slot_row, slot_base, carrier, slot_expected, slot_reset, key_event, key_is_old
+    keys = *key, *(key if old_key is None else old_key)
+    used = _fold_keys(action, expected, *keys, unchanged, *new_table(capacity), *slots, source, conflicts)
     live = slot_row[:used] >= 0
     # A base continues only in the live row that carries it.
     carried = np.zeros(used, np.bool_)
@@ -545,29 +531,11 @@ def follow_keys(
     key_is_old, slot_expected = np.empty(capacity, np.uint8), np.empty(capacity, np.uint8)
     end, previous, base, opener = (np.empty(events, np.int32) for _ in range(4))
     source, conflicts = np.empty((events, tracked), np.int32), np.zeros(1, np.int64)
-    used = _follow_keys(
-        action,
-        expected,
-        epoch,
-        lsn,
-        *key,
-        *(key if old_key is None else old_key),
-        unchanged,
-        *new_table(capacity),
-        slot_row,
-        slot_epoch,
-        key_event,
-        key_is_old,
-        slot_expected,
-        end,
-        previous,
-        base,
-        opener,
-        source,
-        conflicts,
-    )
-    slots = key_event[:used], key_is_old[:used], slot_expected[:used]
-    return FollowedRows(end, previous, source, base, opener, *slots, int(conflicts[0]))
+    keys, table = (*key, *(key if old_key is None else old_key)), new_table(capacity)
+    slots, rows = (slot_row, slot_epoch, key_event, key_is_old, slot_expected), (end, previous, base, opener)
+    used = _follow_keys(action, expected, epoch, lsn, *keys, unchanged, *table, *slots, *rows, source, conflicts)
+    touched = key_event[:used], key_is_old[:used], slot_expected[:used]
+    return FollowedRows(end, previous, source, base, opener, *touched, int(conflicts[0]))
 
 
 def follow_images(count: NDArray[np.int64], epoch: NDArray[np.int32], image: Hashes) -> NDArray[np.int32]:

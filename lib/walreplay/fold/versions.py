@@ -51,7 +51,7 @@ from walreplay.fold.events import (
     unchanged_values,
 )
 from walreplay.fold.identity import contiguous, hash_rows
-from walreplay.fold.net_changes import assembled, bases_of, batch_of, choose, not_unique, settled
+from walreplay.fold.net_changes import assembled, bases_of, batch_of, choose, not_unique, output_parts, settled
 from walreplay.fold.reducing import (
     CLAIMED,
     DELETE,
@@ -267,7 +267,6 @@ def _set(rows: pa.Table, name: str, column: pa.Array) -> pa.Table:
     return rows.set_column(rows.schema.get_field_index(name), rows.schema.field(name), column)
 
 
-_OUTPUT_ROWS: Final = 1 << 16
 _OPEN: Final = -1
 
 
@@ -396,7 +395,6 @@ def version_rows(
         watched: a change that leaves all of these columns (by number) as they are begins no version: it is made in the
             open one.  None if every change begins one.  Only for keyed tables.
         fresh: the table has no bases.
-        table: the table's name, for errors.
 
     Raises:
         CaptureError: the key is not unique.
@@ -418,9 +416,9 @@ def version_rows(
         end, gone = follow_images(events.action, bucket.epoch, image_hashes(events)), events.action < 0
     yield from _images_closed(bucket, np.nonzero(gone & (end < 0))[0])
     span = _Span.of(bucket, end)
-    for at in _parts(np.nonzero(span.is_seen(keep=keep) & ~gone)[0]):
+    for at in output_parts(np.nonzero(span.is_seen(keep=keep) & ~gone)[0]):
         rows = events.take(at)
-        yield batch_of([*rows.columns, *_opened(bucket, span, at, at, rows, at), rows.unknown], schema)
+        yield batch_of([*rows.columns, *_opened(bucket, span, at, at, rows, at), pa.array(rows.unknown)], schema)
 
 
 def ends_early(table: str | None) -> TargetError:
@@ -494,7 +492,7 @@ def _keyed(bucket: _Bucket, watched: Sequence[int] | None, table: str | None) ->
     if watched is not None:
         goes_on = continued(events, followed, span.lsn, names, watched, keep=keep)
         wanted, start = wanted & ~goes_on.replaced, goes_on.start
-    for at in _parts(np.nonzero(wanted)[0]):
+    for at in output_parts(np.nonzero(wanted)[0]):
         source = followed.source[at]
         rows = assembled(events, at.astype(np.int32), source, np.ones(len(at), np.bool_), here, names)
         begin = start[at]
@@ -518,7 +516,7 @@ def _keyed(bucket: _Bucket, watched: Sequence[int] | None, table: str | None) ->
 def _bases_closed(bucket: _Bucket, followed: FollowedRows) -> Iterator[pa.RecordBatch]:
     closes = bucket.epoch[followed.key_event] == 0
     values = len(bucket.events.columns)
-    for at in _parts(np.nonzero(closes | (followed.expected == EXPECTED))[0]):
+    for at in output_parts(np.nonzero(closes | (followed.expected == EXPECTED))[0]):
         event, expected = followed.key_event[at], followed.expected[at]
         arrays = [pa.nulls(len(at), bucket.schema.field(number).type) for number in range(values)]
         arrays += _closed(bucket.events, event, closes[at], expected)
@@ -528,7 +526,7 @@ def _bases_closed(bucket: _Bucket, followed: FollowedRows) -> Iterator[pa.Record
 
 
 def _images_closed(bucket: _Bucket, gone: NDArray[np.intp]) -> Iterator[pa.RecordBatch]:
-    for at in _parts(gone):
+    for at in output_parts(gone):
         rows = bucket.events.take(at)
         expected = np.where(rows.expected > 0, EXPECTED, 0).astype(np.uint8)
         closed = _closed(bucket.events, at, bucket.epoch[at] == 0, expected)
@@ -571,9 +569,7 @@ def _opened(
     """Return the columns behind the values for versions, up to ``unknown``.
 
     Args:
-        at: the versions.
         begin: the events that they begin with.
-        rows: their rows.
         opener: the events whose kind they have.
     """
     marks, end, top = _marks(bucket.events), span.lsn[at], span.top[at]
@@ -599,11 +595,6 @@ def _opened(
     ]
 
 
-def _parts(at: NDArray[np.intp]) -> Iterator[NDArray[np.intp]]:
-    for start in range(0, len(at), _OUTPUT_ROWS):
-        yield at[start : start + _OUTPUT_ROWS]
-
-
 def _all(value: bool, rows: NDArray[Any]) -> pa.Array:
     return pa.array(np.full(len(rows), value))
 
@@ -621,11 +612,7 @@ NO_TIME: Final = np.iinfo(np.int64).min
 
 @dataclass(frozen=True, slots=True)
 class Commits:
-    """Transactions in commit order, and the greatest commit time up to each.
-
-    Attributes:
-        lsn: commit LSNs, sorted.
-    """
+    """Transactions in the order of their commit LSNs, and the greatest commit time up to each."""
 
     lsn: NDArray[np.int64]
     top: NDArray[np.int64]

@@ -309,9 +309,9 @@ class Scanning:
                 self._read(way, part)
                 self.run.progress.doing("joining the files")
                 for file in part:
-                    if not stitch.is_ended:
+                    if not stitch.state.ended:
                         self._join(way, file)
-                if stitch.is_ended:
+                if stitch.state.ended:
                     break
         plan = stitch.plan(is_last=not reading.has_rest)
         check_times(plan)

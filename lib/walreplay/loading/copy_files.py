@@ -86,8 +86,6 @@ def read_cells(
     The arrays of each `Cells` are used again for the next.
 
     Args:
-        content: the file as stored.
-        fields: how many each row has.
         start, stop: the bytes to read, without compression: whole rows, or all behind a header.
         is_marked: the rows end with the marker of the data's end, as those of dumps do.
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -92,9 +92,6 @@ class TablePiece:
 
 def session_statements(snapshot: str | None, said: Mapping[str, str] | None = None) -> str:
     """Return what a session runs first: its transaction takes the snapshot, and writes values as the stream does.
-
-    Args:
-        said: settings that the scripts read.
 
     Raises:
         ConfigError: that is no snapshot's name.
@@ -317,16 +314,7 @@ def _text_of(name: str, type_oid: int) -> str:
 
 def _without_parameters(condition: str) -> str:
     """Double question marks outside of quotes: there they are operators, which the driver takes for parameters."""
-    return "".join(_doubled(condition))
-
-
-def _doubled(condition: str) -> Iterator[str]:
-    at = 0
-    for quoted in re.finditer(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"", condition):
-        yield condition[at : quoted.start()].replace("?", "??")
-        yield quoted[0]
-        at = quoted.end()
-    yield condition[at:].replace("?", "??")
+    return re.sub(r"('(?:[^']|'')*'|\"(?:[^\"]|\"\")*\")|\?", lambda found: found[1] or "??", condition)
 
 
 def _quoted(name: str) -> str:

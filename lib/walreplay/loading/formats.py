@@ -253,9 +253,6 @@ def bare_name(path: str) -> tuple[str, str]:
 def header_of(head: bytes, form: CopyFormat, codec: str, path: str) -> tuple[list[str], int]:
     """Read the line with the columns' names; return them, and where the rows begin.
 
-    Args:
-        head: the first bytes of the file.
-
     Raises:
         CaptureError: there is no whole line.
     """
@@ -297,12 +294,4 @@ _ESCAPES: Final = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "
 
 
 def _unescaped(text: str) -> str:
-    found, at = [], 0
-    while at < len(text):
-        if text[at] == "\\" and at + 1 < len(text):
-            at += 1
-            found.append(_ESCAPES.get(text[at], text[at]))
-        else:
-            found.append(text[at])
-        at += 1
-    return "".join(found)
+    return re.sub(r"\\(.)", lambda escaped: _ESCAPES.get(escaped[1], escaped[1]), text, flags=re.DOTALL)

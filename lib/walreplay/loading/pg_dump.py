@@ -81,9 +81,6 @@ def _plain(name: str) -> str:
 def sections_of(data: bytes | memoryview, path: str) -> Iterator[Section]:
     """Find the sections of a plain dump; nothing is looked at within rows.
 
-    Args:
-        data: a mapped file, or its bytes.
-
     Raises:
         CaptureError: a section has no end.
     """

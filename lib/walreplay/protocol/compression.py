@@ -37,7 +37,7 @@ _HEADS: Final = (
     ("lz4", re.compile(rb"\x04\x22\x4d\x18[\x40-\x7f]")),
     ("bz2", re.compile(rb"BZh[1-9](?:1AY&SY|\x17\x72\x45\x38\x50\x90)")),
 )
-_MAGIC: Final = (
+MAGIC: Final = (
     ("gzip", b"\x1f\x8b\x08"),
     ("zstd", b"\x28\xb5\x2f\xfd"),
     ("lz4", b"\x04\x22\x4d\x18"),
@@ -71,7 +71,7 @@ def detect_compression(head: bytes) -> str | None:
     No framing begins like any of them.  Where there are fewer bytes, the first of them count.
     """
     if len(head) < HEAD_BYTES:
-        return next((name for name, magic in _MAGIC if head.startswith(magic)), None)
+        return next((name for name, magic in MAGIC if head.startswith(magic)), None)
     return next((name for name, begins in _HEADS if begins.match(head)), None)
 
 
@@ -169,21 +169,18 @@ def _damage_told(compression: str) -> Iterator[None]:
         ) from error
 
 
-def _gzip_members() -> _ReadMember:
-    def read(view: memoryview, at: int) -> _Steps:
-        member = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
-        while not member.eof:
-            chunk = view[at : at + _CHUNK_BYTES]
-            with _damage_told("gzip"):
-                part = member.decompress(chunk, _STEP_BYTES)
-            # What stands behind the member's end is both unused and unconsumed.
-            at += len(chunk) - len(member.unused_data if member.eof else member.unconsumed_tail)
-            if not part and not chunk and not member.eof:
-                raise _ends_early("gzip", at)
-            yield part, at
-        return at
-
-    return read
+def _read_gzip(view: memoryview, at: int) -> _Steps:
+    member = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
+    while not member.eof:
+        chunk = view[at : at + _CHUNK_BYTES]
+        with _damage_told("gzip"):
+            part = member.decompress(chunk, _STEP_BYTES)
+        # What stands behind the member's end is both unused and unconsumed.
+        at += len(chunk) - len(member.unused_data if member.eof else member.unconsumed_tail)
+        if not part and not chunk and not member.eof:
+            raise _ends_early("gzip", at)
+        yield part, at
+    return at
 
 
 def _members_in_steps(compression: str, open_member: Callable[[], _Decompressor]) -> _ReadMember:
@@ -200,10 +197,6 @@ def _members_in_steps(compression: str, open_member: Callable[[], _Decompressor]
         return at - len(member.unused_data or b"")
 
     return read
-
-
-def _bz2_members() -> _ReadMember:
-    return _members_in_steps("bz2", bz2.BZ2Decompressor)
 
 
 def _lz4_members() -> _ReadMember:
@@ -270,8 +263,8 @@ def _import(module: str, compression: str, *, package: str) -> Any:
 
 
 _MEMBERS: Final[dict[str, Callable[[], _ReadMember]]] = {
-    "gzip": _gzip_members,
-    "bz2": _bz2_members,
+    "gzip": lambda: _read_gzip,
+    "bz2": lambda: _members_in_steps("bz2", bz2.BZ2Decompressor),
     "zstd": _zstd_members,
     "lz4": _lz4_members,
 }

@@ -115,11 +115,7 @@ FRAMING_ORDER: Final = (
 
 @dataclass(frozen=True, slots=True)
 class XLogData:
-    """A walsender's frame around one message.
-
-    Attributes:
-        payload: where the message begins and ends.
-    """
+    """A walsender's frame around one message, which begins and ends where ``payload`` says."""
 
     wal_start: int
     wal_end: int
@@ -139,12 +135,7 @@ class Keepalive:
 
 @dataclass(frozen=True, slots=True)
 class CopyRow:
-    """A row of a binary COPY around one message.
-
-    Attributes:
-        lsn, xid: None where the COPY has left them out.
-        payload: where the message begins and ends.
-    """
+    """A row of a binary COPY around one message; ``lsn`` and ``xid`` are None where the COPY has left them out."""
 
     lsn: int | None
     xid: int | None
@@ -153,11 +144,7 @@ class CopyRow:
 
 @dataclass(frozen=True, slots=True)
 class Sized:
-    """A message with its length in front.
-
-    Attributes:
-        payload: where the message begins and ends.
-    """
+    """A message with its length in front."""
 
     payload: tuple[int, int]
 

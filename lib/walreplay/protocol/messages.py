@@ -100,14 +100,24 @@ class Column:
     described_labels: tuple[tuple[int, str], ...] = field(default=(), repr=False)
 
 
+class _Tagged:
+    """A message: on the wire it begins with its class's tag."""
+
+    __slots__ = ()
+
+    tag: ClassVar[str]
+
+    def __init_subclass__(cls, tag: str = "") -> None:
+        if tag:  # a class with slots is made a second time, and has its tag already
+            cls.tag = tag
+
+
 # Transactions.
 
 
 @dataclass(frozen=True, slots=True)
-class Begin:
+class Begin(_Tagged, tag="B"):
     """A transaction begins; it has committed at ``final_lsn``."""
-
-    tag: ClassVar[str] = "B"
 
     final_lsn: int
     commit_time: int
@@ -115,10 +125,8 @@ class Begin:
 
 
 @dataclass(frozen=True, slots=True)
-class Commit:
+class Commit(_Tagged, tag="C"):
     """The transaction that `Begin` opened is complete."""
-
-    tag: ClassVar[str] = "C"
 
     flags: int
     commit_lsn: int
@@ -127,20 +135,16 @@ class Commit:
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(_Tagged, tag="O"):
     """The open transaction, or streamed block, was replayed from another server."""
-
-    tag: ClassVar[str] = "O"
 
     origin_lsn: int
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class Message(_Tagged, tag="M"):
     """What ``pg_logical_emit_message`` wrote."""
-
-    tag: ClassVar[str] = "M"
 
     transactional: bool
     lsn: int
@@ -153,7 +157,7 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
-class Relation:
+class Relation(_Tagged, tag="R"):
     """A relation's name and columns, as the row changes that follow have them.
 
     Attributes:
@@ -162,8 +166,6 @@ class Relation:
         formers: how many tables that had the oid before are announced to be dropped (`walreplay.table.identities`).
         unlisted: the ``attnum`` of columns that are announced, and not sent: a column list leaves them out.
     """
-
-    tag: ClassVar[str] = "R"
 
     oid: int
     namespace: str
@@ -186,10 +188,8 @@ class Relation:
 
 
 @dataclass(frozen=True, slots=True)
-class Type:
+class Type(_Tagged, tag="Y"):
     """A type that is not built in; for a domain, the name of its base type."""
-
-    tag: ClassVar[str] = "Y"
 
     oid: int
     namespace: str
@@ -206,10 +206,8 @@ class Type:
 
 
 @dataclass(frozen=True, slots=True)
-class Insert:
+class Insert(_Tagged, tag="I"):
     """A row is new."""
-
-    tag: ClassVar[str] = "I"
 
     relation_oid: int
     new: TupleData
@@ -217,15 +215,13 @@ class Insert:
 
 
 @dataclass(frozen=True, slots=True)
-class Update:
+class Update(_Tagged, tag="U"):
     """A row has changed.
 
     Attributes:
         old: the whole row before (replica identity full).
         key: the key before, all other columns ``n`` (only when the key changed or is stored out of line).
     """
-
-    tag: ClassVar[str] = "U"
 
     relation_oid: int
     new: TupleData
@@ -239,15 +235,13 @@ class Update:
 
 
 @dataclass(frozen=True, slots=True)
-class Delete:
+class Delete(_Tagged, tag="D"):
     """A row is gone.
 
     Attributes:
         old: the whole row (replica identity full).
         key: its key alone, all other columns ``n``.  Exactly one of the two is set.
     """
-
-    tag: ClassVar[str] = "D"
 
     relation_oid: int
     old: TupleData | None = None
@@ -260,10 +254,8 @@ class Delete:
 
 
 @dataclass(frozen=True, slots=True)
-class Truncate:
+class Truncate(_Tagged, tag="T"):
     """Relations were emptied; ``options`` are the ``TRUNCATE_*`` bits."""
-
-    tag: ClassVar[str] = "T"
 
     relation_oids: tuple[int, ...]
     options: int
@@ -274,27 +266,21 @@ class Truncate:
 
 
 @dataclass(frozen=True, slots=True)
-class StreamStart:
+class StreamStart(_Tagged, tag="S"):
     """A block of a streamed transaction begins; up to `StreamStop` messages carry an xid."""
-
-    tag: ClassVar[str] = "S"
 
     xid: int
     first_segment: bool
 
 
 @dataclass(frozen=True, slots=True)
-class StreamStop:
+class StreamStop(_Tagged, tag="E"):
     """The block ends, the transaction stays open."""
-
-    tag: ClassVar[str] = "E"
 
 
 @dataclass(frozen=True, slots=True)
-class StreamCommit:
+class StreamCommit(_Tagged, tag="c"):
     """A streamed transaction has committed."""
-
-    tag: ClassVar[str] = "c"
 
     xid: int
     flags: int
@@ -304,13 +290,11 @@ class StreamCommit:
 
 
 @dataclass(frozen=True, slots=True)
-class StreamAbort:
+class StreamAbort(_Tagged, tag="A"):
     """A streamed transaction (``subxid == xid``) or one of its subtransactions has rolled back.
 
     ``abort_lsn`` and ``abort_time`` are sent with ``streaming 'parallel'`` only (version 4), and may be zero.
     """
-
-    tag: ClassVar[str] = "A"
 
     xid: int
     subxid: int
@@ -326,10 +310,8 @@ class StreamAbort:
 
 
 @dataclass(frozen=True, slots=True)
-class BeginPrepare:
+class BeginPrepare(_Tagged, tag="b"):
     """A transaction begins that ends in `Prepare`."""
-
-    tag: ClassVar[str] = "b"
 
     prepare_lsn: int
     end_lsn: int
@@ -339,10 +321,8 @@ class BeginPrepare:
 
 
 @dataclass(frozen=True, slots=True)
-class Prepare:
+class Prepare(_Tagged, tag="P"):
     """The transaction that `BeginPrepare` opened is prepared: complete, but not yet committed."""
-
-    tag: ClassVar[str] = "P"
 
     flags: int
     prepare_lsn: int
@@ -353,10 +333,8 @@ class Prepare:
 
 
 @dataclass(frozen=True, slots=True)
-class CommitPrepared:
+class CommitPrepared(_Tagged, tag="K"):
     """A prepared transaction has committed."""
-
-    tag: ClassVar[str] = "K"
 
     flags: int
     commit_lsn: int
@@ -367,10 +345,8 @@ class CommitPrepared:
 
 
 @dataclass(frozen=True, slots=True)
-class RollbackPrepared:
+class RollbackPrepared(_Tagged, tag="r"):
     """A prepared transaction has rolled back; ``prepare_end_lsn`` is the ``end_lsn`` of its Prepare."""
-
-    tag: ClassVar[str] = "r"
 
     flags: int
     prepare_end_lsn: int
@@ -382,10 +358,8 @@ class RollbackPrepared:
 
 
 @dataclass(frozen=True, slots=True)
-class StreamPrepare:
+class StreamPrepare(_Tagged, tag="p"):
     """A streamed transaction is prepared."""
-
-    tag: ClassVar[str] = "p"
 
     flags: int
     prepare_lsn: int
@@ -396,28 +370,12 @@ class StreamPrepare:
 
 
 RowChange: TypeAlias = Insert | Update | Delete
+Decision: TypeAlias = StreamCommit | StreamAbort | StreamPrepare | Prepare | CommitPrepared | RollbackPrepared
+"""A message that decides on a streamed or prepared transaction; a Prepare only if no Begin Prepare precedes it."""
+_Beginning: TypeAlias = Begin | StreamStart | BeginPrepare
+_Inner: TypeAlias = Origin | Message | Relation | Type | RowChange | Truncate
 
-AnyMessage: TypeAlias = (
-    Begin
-    | Commit
-    | Origin
-    | Message
-    | Relation
-    | Type
-    | Insert
-    | Update
-    | Delete
-    | Truncate
-    | StreamStart
-    | StreamStop
-    | StreamCommit
-    | StreamAbort
-    | BeginPrepare
-    | Prepare
-    | CommitPrepared
-    | RollbackPrepared
-    | StreamPrepare
-)
+AnyMessage: TypeAlias = _Beginning | _Inner | Commit | StreamStop | Decision
 
 
 UINT8: Final = Struct("!B")

@@ -10,7 +10,7 @@ import re
 from typing import Final, NamedTuple
 
 from walreplay.errors import CaptureError, TruncatedMessage
-from walreplay.protocol.compression import plain
+from walreplay.protocol.compression import MAGIC, plain
 from walreplay.protocol.framing import COPYDATA_HEADER, FRAMING_ORDER, KEEPALIVE, PGCOPY_SIGNATURE, Framing
 from walreplay.protocol.reader import Names, names_in_utf8, read_stream
 
@@ -75,10 +75,7 @@ _MAGIC: Final = (
     (b"\x1f\x9d", "data compressed with compress, which is not undone here"),
     (b"\xff\x06\x00\x00sNaPpY", "data compressed with snappy, which is not undone here"),
     (b"\x89LZO", "data compressed with lzop, which is not undone here"),
-    (b"\x1f\x8b\x08", "data compressed with gzip once more"),
-    (b"\x28\xb5\x2f\xfd", "data compressed with zstd once more"),
-    (b"\x04\x22\x4d\x18", "data compressed with lz4 once more"),
-    (b"BZh", "data compressed with bz2 once more"),
+    *((magic, f"data compressed with {name} once more") for name, magic in MAGIC),
     (b"SQLite format 3\x00", "an SQLite database"),
     (b"%PDF-", "a PDF document"),
     (b"\x89PNG", "a picture"),

@@ -94,8 +94,6 @@ def read_stream(
     """Read one session's whole bytes, uncut and uncompressed; yield each message with its own offset.
 
     Args:
-        data: the bytes.
-        framing: how the messages are wrapped.
         parallel: see `read_message`, as for ``names``.
 
     Raises:

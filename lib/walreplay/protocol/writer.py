@@ -52,7 +52,6 @@ def frame(
 
     Args:
         items: messages; a `Keepalive` among them is written where the framing has any, else left out.
-        framing: how to wrap them.
         trailer: end a pgcopy file properly.
         fields: of a pgcopy row: 3 for (lsn, xid, data), 2 for (lsn, data), 1 for data.
         xlogdata: behind a length comes what a walsender sends, not the message alone.
@@ -71,7 +70,8 @@ def frame(
         lsn, time, xid = _place(item, (lsn, time, xid))
         payload = encode(item)
         if framing is Framing.PGCOPY:
-            parts.append(_pgcopy_row(fields, lsn, xid, len(payload)) + payload)
+            before = (8, lsn, 4, xid)[: 2 * (fields - 1)]
+            parts.append(PGCOPY_ROWS[fields].pack(fields, *before, len(payload)) + payload)
         else:
             sent = XLOGDATA.pack(b"w"[0], lsn, lsn, time) if has_keepalives else b""
             parts.append(_framed(framing, sent + payload))
@@ -93,11 +93,6 @@ def _framed(framing: Framing, body: bytes) -> bytes:
         return body + NEWLINE
     field = framing.length_field
     return body if field is None else field.pack(len(body)) + body
-
-
-def _pgcopy_row(fields: int, lsn: int, xid: int, size: int) -> bytes:
-    before = (8, lsn, 4, xid)[: 2 * (fields - 1)]
-    return PGCOPY_ROWS[fields].pack(fields, *before, size)
 
 
 def _place(message: m.AnyMessage, before: tuple[int, int, int]) -> tuple[int, int, int]:

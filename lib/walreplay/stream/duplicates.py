@@ -145,14 +145,11 @@ def lost(count: int, lsn: int, xid: int, path: str, at: int) -> str:
 XIDS: Final = 1 << 32
 """Transaction ids are counted modulo this; an id is later than another if it is less than half of this ahead of it."""
 
-
 _UNDER_WAY: Final = 2
 """So few transactions can all have begun before the last run's last one, and therefore have earlier ids."""
 
-
 _FAR: Final = 1 << 20
 """An id that lies so far back cannot be a long transaction's: so busy a server would have sent others with it."""
-
 
 _CLOCK: Final = timedelta(hours=1)
 """A server's clock is not set back by more than this."""
@@ -220,7 +217,7 @@ class Twins:
                 # It is of the files before.
                 continue
             # What stands in front of a session that only a commit LSN shows may belong to it already.
-            loses_rows = _has_messages(part.summary) and not _begins_anew(part.summary, streams)
+            loses_rows = bool(part.summary.counts or part.summary.messages) and not _begins_anew(part.summary, streams)
             if loses_rows and not (behind is not None and behind.late):
                 break
         else:
@@ -255,10 +252,6 @@ def _begins_anew(summary: Summary, streams: Mapping[int, Deferred]) -> bool:
             return False
     known = {xid: streams[xid].rows.total for xid in rows if xid in streams}
     return bool(summary.items) and begun == rows.keys() and all(known[xid] <= rows[xid] for xid in known)
-
-
-def _has_messages(summary: Summary) -> bool:
-    return bool(summary.counts or summary.messages)
 
 
 def _twin(path: str, other: str) -> TwinError:

@@ -198,11 +198,7 @@ class Deferred:
         return starts, truncates
 
     def moved(self, paths: dict[str, str]) -> Deferred:
-        """Return the same transaction with other paths for its files.
-
-        Args:
-            paths: new paths by old ones.
-        """
+        """Return the same transaction with other paths for its files."""
         segments = [
             replace(
                 segment,
@@ -425,9 +421,4 @@ class Plan:
     @property
     def is_idle(self) -> bool:
         """Whether no transaction ends in the files, so that the run would apply nothing."""
-        return not self.changes_anything and self.upto_lsn <= self.after_lsn
-
-    @property
-    def changes_anything(self) -> bool:
-        """Whether there is something to decode."""
-        return any(file.steps for file in self.files)
+        return self.upto_lsn <= self.after_lsn and not any(file.steps for file in self.files)

@@ -81,11 +81,7 @@ def _steps(plan: Plan, read: Read, known: Collection[str] = ()) -> Iterator[tupl
 
 
 class PlannedBytes:
-    """The planned bytes of a file.
-
-    Args:
-        data: the file's bytes, decompressed.
-    """
+    """The planned bytes of a file, decompressed."""
 
     def __init__(self, path: str, data: memoryview) -> None:
         self.path = path
@@ -94,9 +90,6 @@ class PlannedBytes:
     @classmethod
     def of(cls, file: FilePlan, content: bytes | memoryview) -> PlannedBytes:
         """Open a file.
-
-        Args:
-            content: its bytes as stored.
 
         Raises:
             OrderError: the file is not the one that was planned.
@@ -167,7 +160,6 @@ def plan_files(
     Args:
         files: their paths, in stream order.
         framing: the stream's; None to recognise it.
-        codec: the encoding of names.
         read: gives a file's bytes as stored.
 
     Raises:

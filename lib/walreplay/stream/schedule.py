@@ -113,9 +113,6 @@ def sequence_of(file: int) -> int:
     """Return the sequence number of the first stretch in a file's own bytes.
 
     The number before it belongs to the stretch that begins in front of the file.
-
-    Args:
-        file: the file's number among those that the run reads.
     """
     return file * _STEPS_A_FILE + 1
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from walreplay.decode.announcements import Layout, Layouts
 from walreplay.decode.summary import Block, Body, Decided, FileScan, Part, TruncateAt, Unfinished, XidCounts
@@ -93,11 +93,6 @@ class OpenTransactions:
         found = [*self.prepared.values(), *self.streams.values(), *([self.body] if self.body else [])]
         return tuple(sorted(found, key=lambda item: (item.since or 0, item.xid)))
 
-    def begin_body(self, item: Deferred) -> None:
-        """Begin a transaction that is being prepared; what was streamed of it before is discarded."""
-        self.streams.pop(item.xid, None)
-        self.body = item
-
     def prepare_body(self, item: Deferred, gid: str) -> None:
         """Turn the body into a prepared transaction."""
         item.complete = True
@@ -130,11 +125,6 @@ class OpenTransactions:
         """Return whether a transaction has rows of a subtransaction that has rolled back as part of another one."""
         return any(segment.rows.among(self.gone) for segment in item.segments)
 
-    def roll_back(self, gid: str, xid: int) -> bool:
-        """Remove a transaction by a Rollback Prepared, even if it is still streamed; return whether it was prepared."""
-        self.streams.pop(xid, None)
-        return self.prepared.pop((gid, xid), None) is not None
-
     def contradicts(self, message: m.CommitPrepared | m.RollbackPrepared) -> bool:
         """Return whether a decision's xid was prepared with another gid, or a commit's gid with another xid.
 
@@ -164,15 +154,7 @@ class OpenTransactions:
 
 
 def _copied_item(item: Deferred) -> Deferred:
-    return replace(
-        item,
-        segments=list(item.segments),
-        view=dict(item.view),
-        former=list(item.former),
-        types=dict(item.types),
-        aborted=set(item.aborted),
-        layouts=list(item.layouts),
-    )
+    return replace(item, **_copied_collections((name, getattr(item, name)) for name in Deferred.__slots__))
 
 
 _T = TypeVar("_T")
@@ -224,7 +206,8 @@ class StitchState:
         begun: where the open ordinary transaction began, if that was in this run.
         cut: what the sessions before have brought of transactions that were cut off, by xid.
         twins: the files that were added.
-        awaited: the commit LSN of a transaction that a session's end has cut off, and that has to be sent again.
+        awaited: the commit LSN of a transaction that a session's end has cut off, and that has to be sent again; of
+            several, the lowest.
         transactions: how many transactions have committed, without copies.
         resent: how many copies of known transactions there were.
         seen: the files that were scanned, by path.
@@ -301,11 +284,7 @@ class StitchState:
         return other
 
     def note_cut(self, open_: Transaction | None, streams: Mapping[int, Deferred], place: Place) -> None:
-        """Note how much has come of the transactions that a session's end cuts off.
-
-        Args:
-            place: the session's end.
-        """
+        """Note how much has come of the transactions that a session's end cuts off."""
         # A session that ends before it has caught up with an earlier one says nothing of what that one has brought.
         cut = {xid: before for xid, before in self.cut.items() if place.last_lsn <= before.high_lsn}
         cut |= {xid: CutOff(xid, None, item.rows, place.high_lsn) for xid, item in streams.items()}
@@ -317,16 +296,8 @@ class StitchState:
                 cut[xid] = before
         self.cut = cut
 
-    def await_transaction(self, lsn: int) -> None:
-        """Note that a transaction has to be sent again; of several, the lowest commit LSN is awaited."""
-        self.awaited = lsn if self.awaited is None else min(self.awaited, lsn)
-
     def known(self, oid: int, at: int, walked: Walk) -> AnnouncedVersion:
-        """Return the version of a relation that is in force outside of streamed transactions.
-
-        Args:
-            oid: the relation's.
-            at: the offset, in the part, of the row that uses it, for the error.
+        """Return the version of a relation that a row at an offset uses, outside of streamed transactions.
 
         Raises:
             UnknownRelation: no Relation message has announced it.
@@ -366,11 +337,7 @@ class StitchState:
         self.begun = None
 
     def end_file(self, scan: FileScan, start: int, stop: int) -> None:
-        """Update the state at the end of a file, after its parts were added.
-
-        Args:
-            start, stop: the range of its own bytes that was read.
-        """
+        """Update the state at the end of a file, after its parts were added."""
         self.scanned[scan.path] = (start, stop)
         self.ended = scan.ended
         # The unfinished bytes may begin in an earlier file.
@@ -383,10 +350,12 @@ class StitchState:
 def _copied(part: _T) -> _T:
     """Copy a part of the state with its lists and dicts; what is in these does not change."""
     other = copy.copy(part)
-    for name, value in vars(part).items():
-        if isinstance(value, (list, dict, set)):
-            setattr(other, name, value.copy())
+    vars(other).update(_copied_collections(vars(part).items()))
     return other
+
+
+def _copied_collections(fields: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    return {name: value.copy() for name, value in fields if isinstance(value, (list, dict, set))}
 
 
 _Announcing: TypeAlias = tuple[int, "m.Relation | m.Message"]
@@ -424,7 +393,9 @@ def decide(state: StitchState, item: Decided, walked: Walk) -> _Committed | None
             state.open.add_prepared(empty, message.gid)
         return None
     if isinstance(message, m.RollbackPrepared):
-        state.open.roll_back(message.gid, message.xid)
+        # Even if it is still streamed.
+        state.open.streams.pop(message.xid, None)
+        state.open.prepared.pop((message.gid, message.xid), None)
         return None
     if isinstance(message, m.StreamPrepare):
         prepared = _take_stream(state, message.xid, item, walked)
@@ -556,8 +527,6 @@ def _follow(
     """Follow what a part of a transaction announces, offset by offset.
 
     Args:
-        used: the relations that its rows use.
-        messages: all that announce something.
         outside: its Relation messages are in force outside of it too, read without what it says of the columns.
 
     Returns:
@@ -604,8 +573,10 @@ def add_body(state: StitchState, body: Body, walked: Walk) -> None:
     """
     path, offset = walked.where(body.start)
     if body.begins:
-        state.open.begin_body(
-            Deferred(body.xid, path, offset, body.gid, streamed=False, lsn=body.prepare_lsn, since=body.prepare_time)
+        # What was streamed of it before is discarded.
+        state.open.streams.pop(body.xid, None)
+        state.open.body = Deferred(
+            body.xid, path, offset, body.gid, streamed=False, lsn=body.prepare_lsn, since=body.prepare_time
         )
     item = state.open.body
     if item is None:
@@ -706,9 +677,6 @@ def check_awaited(state: StitchState, walked: Walk) -> None:
 def check_rows(state: StitchState, parts: tuple[Part, ...], path: str) -> None:
     """Check that an ordinary transaction, which ends in a file, has the rows that a session before has brought of it.
 
-    Args:
-        parts: of the file.
-
     Raises:
         OrderError: it has not.
     """
@@ -732,11 +700,7 @@ def check_rows(state: StitchState, parts: tuple[Part, ...], path: str) -> None:
 
 
 def lacks_rows(state: StitchState, xid: int, lsn: int | None, rows: XidCounts, aborted: Collection[int] = ()) -> bool:
-    """Return whether a transaction that is whole has fewer rows than a session before has brought of it.
-
-    Args:
-        lsn: see `CutOff`.
-    """
+    """Return whether a transaction that is whole has fewer rows than a session before has brought of it."""
     cut = state.cut.get(xid)
     return cut is not None and cut.lsn == lsn and cut.has_more_than(rows, aborted)
 

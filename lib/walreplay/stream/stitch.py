@@ -96,11 +96,7 @@ def resume_at(state: StitchState, place: Place) -> Resume:
 
 
 def warnings_of(state: StitchState, place: Place, resume: Resume, torn: tuple[str, int, int] | None) -> Iterator[str]:
-    """Return what is open at the end.
-
-    Args:
-        torn: the file, offset and size of an unfinished message.
-    """
+    """Return what is open at the end."""
     if torn is not None:
         path, offset, size = torn
         yield (
@@ -122,7 +118,7 @@ class Following:
 
     def __init__(self, state: StitchState, walked: Walk) -> None:
         summary = walked.part.summary
-        self._state = state
+        self.state = state
         self._walked = walked
         self._relations = deque(summary.relations)
         self._types = deque(summary.types)
@@ -136,7 +132,7 @@ class Following:
 
     def view(self) -> View:
         """Return what is in force for the relations that the part uses or announces, and all types."""
-        versions, layouts = self._state.versions, self._state.layouts
+        versions, layouts = self.state.versions, self.state.layouts
         known = versions.view_of(self._oids)
         return known, tuple(versions.types.values()), layouts.of(self._oids, (*known, *self._coming))
 
@@ -153,20 +149,20 @@ class Following:
         while is_next(self._relations):
             at, relation = self._relations.popleft()
             self._use_and_announce(at)
-            self._state.announce(relation)
+            self.state.announce(relation)
         while is_next(self._types):
             _, type_ = self._types.popleft()
-            self._state.versions.types[type_.oid] = type_
+            self.state.versions.types[type_.oid] = type_
         self._use_and_announce(offset)
 
     def _use_and_announce(self, offset: int | None) -> None:
         while self._announced and (offset is None or self._announced[0][0] < offset):
             _, message = self._announced.popleft()
-            if any(layout.enum is not None for layout in self._state.layouts.take(message)):
-                self._state.tell_anew()
+            if any(layout.enum is not None for layout in self.state.layouts.take(message)):
+                self.state.tell_anew()
         while self._used and (offset is None or self._used[0][1] < offset):
             oid, at = self._used.popleft()
-            self._state.known(oid, at, self._walked)
+            self.state.known(oid, at, self._walked)
 
 
 _MOST_TOLD: Final = 4
@@ -188,7 +184,6 @@ def warnings_of_moved(moved: Sequence[Moved], layouts: Layouts, versions: Versio
     Args:
         moved: what was announced and has committed.
         layouts: what is announced by now.
-        versions: the relation versions in force.
     """
     told: dict[tuple[str, str], list[Moved]] = {}
     for one in moved:
@@ -227,52 +222,32 @@ class Stitch:
         until: Until | None = None,
         announcements: str | None = None,
     ) -> None:
-        self._state = StitchState(resume, wants_origin, allow_gaps, layouts=Layouts(announcements))
+        self.state = StitchState(resume, wants_origin, allow_gaps, layouts=Layouts(announcements))
         self._until = until
-
-    @property
-    def state(self) -> StitchState:
-        """What is known, to be looked at."""
-        return self._state
 
     def copied(self) -> Stitch:
         """Return the same, which does not change with what is added to this one."""
         other = copy.copy(self)
-        other._state = self._state.copied()
+        other.state = self.state.copied()
         return other
 
     @property
     def place(self) -> Place | None:
         """Where the last file ends; None until the stream's framing is known."""
-        return self._state.place
-
-    @property
-    def tail(self) -> bytes:
-        """The unfinished bytes at the last file's end."""
-        return self._state.tail
+        return self.state.place
 
     @property
     def is_open(self) -> bool:
         """Whether a message, an ordinary transaction or a block goes on in the next file."""
-        place = self._state.place
-        return bool(self._state.tail) or (
+        place = self.state.place
+        return bool(self.state.tail) or (
             place is not None and (place.transaction is not None or place.stream is not None)
         )
 
     @property
-    def is_ended(self) -> bool:
-        """Whether the next transaction is one that is too late for the run."""
-        return self._state.ended
-
-    @property
-    def edges(self) -> tuple[int, ...]:
-        """Where files begin in the unfinished bytes."""
-        return self._state.unfinished.edges
-
-    @property
     def last_path(self) -> str:
         """The file that was added last, in this run or the one before; none at the start of a stream."""
-        state = self._state
+        state = self.state
         if state.unfinished.pieces:
             return state.unfinished.last_path
         return state.resume.last_path if state.resume is not None else ""
@@ -288,9 +263,9 @@ class Stitch:
             framing,
             place,
             first=place is None,
-            prefix=self.tail,
-            edges=self.edges,
-            origins=self._state.unfinished.origins,
+            prefix=self.state.tail,
+            edges=self.state.unfinished.edges,
+            origins=self.state.unfinished.origins,
             codec=codec,
             before=self.last_path,
             until=self._until,
@@ -298,8 +273,8 @@ class Stitch:
 
     def add_exact(self, scan: FileScan) -> None:
         """Add the next file, which was scanned from the place and the tail that this stitch stands at."""
-        if self._state.place is None and scan.framing is not None:
-            self._state.place = Place(scan.framing)
+        if self.state.place is None and scan.framing is not None:
+            self.state.place = Place(scan.framing)
         # Without a part the file lies inside one message.
         self._join(scan, scan.parts)
 
@@ -309,7 +284,7 @@ class Stitch:
         Returns:
             False if the guess is wrong, or if the run ends in the file: it has to be scanned by `next_scan`.
         """
-        state = self._state
+        state = self.state
         parts = None if state.place is None else parts_of_guess(scan, state.place, state.tail)
         if parts is None or (self._until is not None and self._until.is_passed_in(parts)):
             return False
@@ -321,7 +296,7 @@ class Stitch:
     def _join(self, scan: FileScan, parts: Iterable[Part]) -> None:
         start: int | None = None
         stop = 0
-        state = self._state
+        state = self.state
         state.parts = parts = tuple(parts)
         state.twins.check(scan, parts, state.place, len(state.tail), state.open.streams)
         check_rows(state, parts, scan.path)
@@ -334,7 +309,7 @@ class Stitch:
         state.twins.add(scan, state.place)
 
     def _add_part(self, scan: FileScan, part: Part) -> None:
-        state = self._state
+        state = self.state
         summary = part.summary
         assert state.place is not None
         walked = Walk(scan, part, state.place, state.unfinished)
@@ -389,16 +364,16 @@ class Stitch:
             0,
             summary.begin_at,
             replace(before, transaction=None),
-            *self._state.versions.snapshot(),
-            self._state.layouts.all(),
-            len(self._state.layouts.moved),
+            *self.state.versions.snapshot(),
+            self.state.layouts.all(),
+            len(self.state.layouts.moved),
         )
 
     # Sessions.
 
     def _begin_session(self, walked: Walk) -> Place:
         """End the session before: what it left open comes again from its start, or never."""
-        state, part, before = self._state, walked.part, walked.before
+        state, part, before = self.state, walked.part, walked.before
         open_ = before.transaction
         if part.torn:
             path, offset = walked.where(part.summary.start)
@@ -408,7 +383,7 @@ class Stitch:
             )
         state.note_cut(open_, state.open.streams, before)
         if open_ is not None:
-            state.await_transaction(open_.final_lsn)
+            state.awaited = min(open_.final_lsn, open_.final_lsn if state.awaited is None else state.awaited)
             if open_.gid is None:
                 self._forget_cut(open_, before)
             state.open.body = None
@@ -419,7 +394,7 @@ class Stitch:
 
     def _forget_cut(self, open_: Transaction, place: Place) -> None:
         """Go back to before the ordinary transaction that is cut off at a place."""
-        state = self._state
+        state = self.state
         if open_.final_lsn > place.high_lsn:
             # Of a copy of a transaction that was whole before, the first copy's truncates hold.
             state.truncates.forget(open_.final_lsn)
@@ -436,7 +411,7 @@ class Stitch:
         Returns:
             the place at which the next file is scanned.
         """
-        state = self._state
+        state = self.state
         assert state.place is not None
         state.go_over(f"{path}: {problem}; what was open before is left out")
         if state.place.transaction is not None and state.place.transaction.gid is None:
@@ -459,7 +434,7 @@ class Stitch:
         Raises:
             CaptureError: they are too few, or what seems to be unfinished at their end is damaged.
         """
-        state = self._state
+        state = self.state
         place = _end_of(state)
         moved = state.layouts.moved if state.begun is None else state.layouts.moved[: state.begun.moved]
         resume = resume_at(state, place)
@@ -492,7 +467,7 @@ class Stitch:
             resent=state.resent,
             announced=tuple(state.versions.announced),
             before=state.resume.relations if state.resume else (),
-            types=tuple(self._state.versions.types.values()),
+            types=tuple(self.state.versions.types.values()),
             decided=tuple(state.decided),
             torn=torn,
             warnings=(

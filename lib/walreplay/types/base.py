@@ -62,7 +62,6 @@ class Family:
         misfits: what of a value that is sent as such a type does not fit, for the documentation; empty if all values
             fit.  Only then no value is rescued.
         note: on all values, for the documentation.
-        limits: the smallest and the largest integer.
         inexact: where different values may be one in the column, how these are read, and the remedy for a key column
             (``{}``), for errors; None if all stay apart.
         keeps_apart: the built-in types whose different values stay different when they are read as this family; None
@@ -206,14 +205,19 @@ def unpack(layout: Struct, data: bytes, what: str) -> tuple[Any, ...]:
     return layout.unpack(data)
 
 
+def fixed_writer(layout: Struct, what: str, write: Callable[..., str] = str) -> Callable[[bytes], str]:
+    """Return the function that writes the bytes of a type of fixed size as text."""
+
+    def text(data: bytes) -> str:
+        return write(*unpack(layout, data, what))
+
+    return text
+
+
 class Cursor:
     """A position in a value's bytes that only moves forward.
 
     All methods raise `ValueFormatError` if the bytes are too few or not in the expected form.
-
-    Args:
-        data: the value.
-        what: the type's name, for errors.
     """
 
     __slots__ = ("_at", "_data", "_what")

@@ -9,6 +9,7 @@ that is not in the extension's form is refused as malformed; the caller treats i
 
 from __future__ import annotations
 
+from functools import partial
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -18,7 +19,7 @@ from walreplay.types.strings import versioned_text
 from walreplay.types.text import decode_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 
 class BuiltinType(NamedTuple):
@@ -30,172 +31,110 @@ class BuiltinType(NamedTuple):
     delimiter: str
 
 
-BUILTIN_TYPES: Final[dict[int, BuiltinType]] = {
-    16: BuiltinType("bool", "boolean", 0, ","),
-    17: BuiltinType("bytea", "bytea", 0, ","),
-    18: BuiltinType("char", '"char"', 0, ","),
-    19: BuiltinType("name", "name", 0, ","),
-    20: BuiltinType("int8", "bigint", 0, ","),
-    21: BuiltinType("int2", "smallint", 0, ","),
-    22: BuiltinType("int2vector", "int2vector", 0, ","),
-    23: BuiltinType("int4", "integer", 0, ","),
-    24: BuiltinType("regproc", "regproc", 0, ","),
-    25: BuiltinType("text", "text", 0, ","),
-    26: BuiltinType("oid", "oid", 0, ","),
-    27: BuiltinType("tid", "tid", 0, ","),
-    28: BuiltinType("xid", "xid", 0, ","),
-    29: BuiltinType("cid", "cid", 0, ","),
-    30: BuiltinType("oidvector", "oidvector", 0, ","),
-    114: BuiltinType("json", "json", 0, ","),
-    142: BuiltinType("xml", "xml", 0, ","),
-    143: BuiltinType("_xml", "xml[]", 142, ","),
-    194: BuiltinType("pg_node_tree", "pg_node_tree", 0, ","),
-    199: BuiltinType("_json", "json[]", 114, ","),
-    271: BuiltinType("_xid8", "xid8[]", 5069, ","),
-    600: BuiltinType("point", "point", 0, ","),
-    601: BuiltinType("lseg", "lseg", 0, ","),
-    602: BuiltinType("path", "path", 0, ","),
-    603: BuiltinType("box", "box", 0, ";"),
-    604: BuiltinType("polygon", "polygon", 0, ","),
-    628: BuiltinType("line", "line", 0, ","),
-    629: BuiltinType("_line", "line[]", 628, ","),
-    650: BuiltinType("cidr", "cidr", 0, ","),
-    651: BuiltinType("_cidr", "cidr[]", 650, ","),
-    700: BuiltinType("float4", "real", 0, ","),
-    701: BuiltinType("float8", "double precision", 0, ","),
-    702: BuiltinType("abstime", "abstime", 0, ","),
-    703: BuiltinType("reltime", "reltime", 0, ","),
-    704: BuiltinType("tinterval", "tinterval", 0, ","),
-    718: BuiltinType("circle", "circle", 0, ","),
-    719: BuiltinType("_circle", "circle[]", 718, ","),
-    774: BuiltinType("macaddr8", "macaddr8", 0, ","),
-    775: BuiltinType("_macaddr8", "macaddr8[]", 774, ","),
-    790: BuiltinType("money", "money", 0, ","),
-    791: BuiltinType("_money", "money[]", 790, ","),
-    829: BuiltinType("macaddr", "macaddr", 0, ","),
-    869: BuiltinType("inet", "inet", 0, ","),
-    1000: BuiltinType("_bool", "boolean[]", 16, ","),
-    1001: BuiltinType("_bytea", "bytea[]", 17, ","),
-    1002: BuiltinType("_char", '"char"[]', 18, ","),
-    1003: BuiltinType("_name", "name[]", 19, ","),
-    1005: BuiltinType("_int2", "smallint[]", 21, ","),
-    1006: BuiltinType("_int2vector", "int2vector[]", 22, ","),
-    1007: BuiltinType("_int4", "integer[]", 23, ","),
-    1008: BuiltinType("_regproc", "regproc[]", 24, ","),
-    1009: BuiltinType("_text", "text[]", 25, ","),
-    1010: BuiltinType("_tid", "tid[]", 27, ","),
-    1011: BuiltinType("_xid", "xid[]", 28, ","),
-    1012: BuiltinType("_cid", "cid[]", 29, ","),
-    1013: BuiltinType("_oidvector", "oidvector[]", 30, ","),
-    1014: BuiltinType("_bpchar", "character[]", 1042, ","),
-    1015: BuiltinType("_varchar", "character varying[]", 1043, ","),
-    1016: BuiltinType("_int8", "bigint[]", 20, ","),
-    1017: BuiltinType("_point", "point[]", 600, ","),
-    1018: BuiltinType("_lseg", "lseg[]", 601, ","),
-    1019: BuiltinType("_path", "path[]", 602, ","),
-    1020: BuiltinType("_box", "box[]", 603, ";"),
-    1021: BuiltinType("_float4", "real[]", 700, ","),
-    1022: BuiltinType("_float8", "double precision[]", 701, ","),
-    1023: BuiltinType("_abstime", "abstime[]", 702, ","),
-    1024: BuiltinType("_reltime", "reltime[]", 703, ","),
-    1025: BuiltinType("_tinterval", "tinterval[]", 704, ","),
-    1027: BuiltinType("_polygon", "polygon[]", 604, ","),
-    1028: BuiltinType("_oid", "oid[]", 26, ","),
-    1033: BuiltinType("aclitem", "aclitem", 0, ","),
-    1034: BuiltinType("_aclitem", "aclitem[]", 1033, ","),
-    1040: BuiltinType("_macaddr", "macaddr[]", 829, ","),
-    1041: BuiltinType("_inet", "inet[]", 869, ","),
-    1042: BuiltinType("bpchar", "character", 0, ","),
-    1043: BuiltinType("varchar", "character varying", 0, ","),
-    1082: BuiltinType("date", "date", 0, ","),
-    1083: BuiltinType("time", "time without time zone", 0, ","),
-    1114: BuiltinType("timestamp", "timestamp without time zone", 0, ","),
-    1115: BuiltinType("_timestamp", "timestamp without time zone[]", 1114, ","),
-    1182: BuiltinType("_date", "date[]", 1082, ","),
-    1183: BuiltinType("_time", "time without time zone[]", 1083, ","),
-    1184: BuiltinType("timestamptz", "timestamp with time zone", 0, ","),
-    1185: BuiltinType("_timestamptz", "timestamp with time zone[]", 1184, ","),
-    1186: BuiltinType("interval", "interval", 0, ","),
-    1187: BuiltinType("_interval", "interval[]", 1186, ","),
-    1231: BuiltinType("_numeric", "numeric[]", 1700, ","),
-    1266: BuiltinType("timetz", "time with time zone", 0, ","),
-    1270: BuiltinType("_timetz", "time with time zone[]", 1266, ","),
-    1560: BuiltinType("bit", "bit", 0, ","),
-    1561: BuiltinType("_bit", "bit[]", 1560, ","),
-    1562: BuiltinType("varbit", "bit varying", 0, ","),
-    1563: BuiltinType("_varbit", "bit varying[]", 1562, ","),
-    1700: BuiltinType("numeric", "numeric", 0, ","),
-    1790: BuiltinType("refcursor", "refcursor", 0, ","),
-    2201: BuiltinType("_refcursor", "refcursor[]", 1790, ","),
-    2202: BuiltinType("regprocedure", "regprocedure", 0, ","),
-    2203: BuiltinType("regoper", "regoper", 0, ","),
-    2204: BuiltinType("regoperator", "regoperator", 0, ","),
-    2205: BuiltinType("regclass", "regclass", 0, ","),
-    2206: BuiltinType("regtype", "regtype", 0, ","),
-    2207: BuiltinType("_regprocedure", "regprocedure[]", 2202, ","),
-    2208: BuiltinType("_regoper", "regoper[]", 2203, ","),
-    2209: BuiltinType("_regoperator", "regoperator[]", 2204, ","),
-    2210: BuiltinType("_regclass", "regclass[]", 2205, ","),
-    2211: BuiltinType("_regtype", "regtype[]", 2206, ","),
-    2949: BuiltinType("_txid_snapshot", "txid_snapshot[]", 2970, ","),
-    2950: BuiltinType("uuid", "uuid", 0, ","),
-    2951: BuiltinType("_uuid", "uuid[]", 2950, ","),
-    2970: BuiltinType("txid_snapshot", "txid_snapshot", 0, ","),
-    3220: BuiltinType("pg_lsn", "pg_lsn", 0, ","),
-    3221: BuiltinType("_pg_lsn", "pg_lsn[]", 3220, ","),
-    3361: BuiltinType("pg_ndistinct", "pg_ndistinct", 0, ","),
-    3402: BuiltinType("pg_dependencies", "pg_dependencies", 0, ","),
-    3614: BuiltinType("tsvector", "tsvector", 0, ","),
-    3615: BuiltinType("tsquery", "tsquery", 0, ","),
-    3642: BuiltinType("gtsvector", "gtsvector", 0, ","),
-    3643: BuiltinType("_tsvector", "tsvector[]", 3614, ","),
-    3644: BuiltinType("_gtsvector", "gtsvector[]", 3642, ","),
-    3645: BuiltinType("_tsquery", "tsquery[]", 3615, ","),
-    3734: BuiltinType("regconfig", "regconfig", 0, ","),
-    3735: BuiltinType("_regconfig", "regconfig[]", 3734, ","),
-    3769: BuiltinType("regdictionary", "regdictionary", 0, ","),
-    3770: BuiltinType("_regdictionary", "regdictionary[]", 3769, ","),
-    3802: BuiltinType("jsonb", "jsonb", 0, ","),
-    3807: BuiltinType("_jsonb", "jsonb[]", 3802, ","),
-    3904: BuiltinType("int4range", "int4range", 0, ","),
-    3905: BuiltinType("_int4range", "int4range[]", 3904, ","),
-    3906: BuiltinType("numrange", "numrange", 0, ","),
-    3907: BuiltinType("_numrange", "numrange[]", 3906, ","),
-    3908: BuiltinType("tsrange", "tsrange", 0, ","),
-    3909: BuiltinType("_tsrange", "tsrange[]", 3908, ","),
-    3910: BuiltinType("tstzrange", "tstzrange", 0, ","),
-    3911: BuiltinType("_tstzrange", "tstzrange[]", 3910, ","),
-    3912: BuiltinType("daterange", "daterange", 0, ","),
-    3913: BuiltinType("_daterange", "daterange[]", 3912, ","),
-    3926: BuiltinType("int8range", "int8range", 0, ","),
-    3927: BuiltinType("_int8range", "int8range[]", 3926, ","),
-    4072: BuiltinType("jsonpath", "jsonpath", 0, ","),
-    4073: BuiltinType("_jsonpath", "jsonpath[]", 4072, ","),
-    4089: BuiltinType("regnamespace", "regnamespace", 0, ","),
-    4090: BuiltinType("_regnamespace", "regnamespace[]", 4089, ","),
-    4096: BuiltinType("regrole", "regrole", 0, ","),
-    4097: BuiltinType("_regrole", "regrole[]", 4096, ","),
-    4191: BuiltinType("regcollation", "regcollation", 0, ","),
-    4192: BuiltinType("_regcollation", "regcollation[]", 4191, ","),
-    4451: BuiltinType("int4multirange", "int4multirange", 0, ","),
-    4532: BuiltinType("nummultirange", "nummultirange", 0, ","),
-    4533: BuiltinType("tsmultirange", "tsmultirange", 0, ","),
-    4534: BuiltinType("tstzmultirange", "tstzmultirange", 0, ","),
-    4535: BuiltinType("datemultirange", "datemultirange", 0, ","),
-    4536: BuiltinType("int8multirange", "int8multirange", 0, ","),
-    4600: BuiltinType("pg_brin_bloom_summary", "pg_brin_bloom_summary", 0, ","),
-    4601: BuiltinType("pg_brin_minmax_multi_summary", "pg_brin_minmax_multi_summary", 0, ","),
-    5017: BuiltinType("pg_mcv_list", "pg_mcv_list", 0, ","),
-    5038: BuiltinType("pg_snapshot", "pg_snapshot", 0, ","),
-    5039: BuiltinType("_pg_snapshot", "pg_snapshot[]", 5038, ","),
-    5069: BuiltinType("xid8", "xid8", 0, ","),
-    6150: BuiltinType("_int4multirange", "int4multirange[]", 4451, ","),
-    6151: BuiltinType("_nummultirange", "nummultirange[]", 4532, ","),
-    6152: BuiltinType("_tsmultirange", "tsmultirange[]", 4533, ","),
-    6153: BuiltinType("_tstzmultirange", "tstzmultirange[]", 4534, ","),
-    6155: BuiltinType("_datemultirange", "datemultirange[]", 4535, ","),
-    6157: BuiltinType("_int8multirange", "int8multirange[]", 4536, ","),
+_NO_ARRAYS: Final[dict[int, tuple[str, str, int]]] = {
+    16: ("bool", "boolean", 1000),
+    17: ("bytea", "bytea", 1001),
+    18: ("char", '"char"', 1002),
+    19: ("name", "name", 1003),
+    20: ("int8", "bigint", 1016),
+    21: ("int2", "smallint", 1005),
+    22: ("int2vector", "int2vector", 1006),
+    23: ("int4", "integer", 1007),
+    24: ("regproc", "regproc", 1008),
+    25: ("text", "text", 1009),
+    26: ("oid", "oid", 1028),
+    27: ("tid", "tid", 1010),
+    28: ("xid", "xid", 1011),
+    29: ("cid", "cid", 1012),
+    30: ("oidvector", "oidvector", 1013),
+    114: ("json", "json", 199),
+    142: ("xml", "xml", 143),
+    194: ("pg_node_tree", "pg_node_tree", 0),
+    600: ("point", "point", 1017),
+    601: ("lseg", "lseg", 1018),
+    602: ("path", "path", 1019),
+    603: ("box", "box", 1020),
+    604: ("polygon", "polygon", 1027),
+    628: ("line", "line", 629),
+    650: ("cidr", "cidr", 651),
+    700: ("float4", "real", 1021),
+    701: ("float8", "double precision", 1022),
+    702: ("abstime", "abstime", 1023),
+    703: ("reltime", "reltime", 1024),
+    704: ("tinterval", "tinterval", 1025),
+    718: ("circle", "circle", 719),
+    774: ("macaddr8", "macaddr8", 775),
+    790: ("money", "money", 791),
+    829: ("macaddr", "macaddr", 1040),
+    869: ("inet", "inet", 1041),
+    1033: ("aclitem", "aclitem", 1034),
+    1042: ("bpchar", "character", 1014),
+    1043: ("varchar", "character varying", 1015),
+    1082: ("date", "date", 1182),
+    1083: ("time", "time without time zone", 1183),
+    1114: ("timestamp", "timestamp without time zone", 1115),
+    1184: ("timestamptz", "timestamp with time zone", 1185),
+    1186: ("interval", "interval", 1187),
+    1266: ("timetz", "time with time zone", 1270),
+    1560: ("bit", "bit", 1561),
+    1562: ("varbit", "bit varying", 1563),
+    1700: ("numeric", "numeric", 1231),
+    1790: ("refcursor", "refcursor", 2201),
+    2202: ("regprocedure", "regprocedure", 2207),
+    2203: ("regoper", "regoper", 2208),
+    2204: ("regoperator", "regoperator", 2209),
+    2205: ("regclass", "regclass", 2210),
+    2206: ("regtype", "regtype", 2211),
+    2950: ("uuid", "uuid", 2951),
+    2970: ("txid_snapshot", "txid_snapshot", 2949),
+    3220: ("pg_lsn", "pg_lsn", 3221),
+    3361: ("pg_ndistinct", "pg_ndistinct", 0),
+    3402: ("pg_dependencies", "pg_dependencies", 0),
+    3614: ("tsvector", "tsvector", 3643),
+    3615: ("tsquery", "tsquery", 3645),
+    3642: ("gtsvector", "gtsvector", 3644),
+    3734: ("regconfig", "regconfig", 3735),
+    3769: ("regdictionary", "regdictionary", 3770),
+    3802: ("jsonb", "jsonb", 3807),
+    3904: ("int4range", "int4range", 3905),
+    3906: ("numrange", "numrange", 3907),
+    3908: ("tsrange", "tsrange", 3909),
+    3910: ("tstzrange", "tstzrange", 3911),
+    3912: ("daterange", "daterange", 3913),
+    3926: ("int8range", "int8range", 3927),
+    4072: ("jsonpath", "jsonpath", 4073),
+    4089: ("regnamespace", "regnamespace", 4090),
+    4096: ("regrole", "regrole", 4097),
+    4191: ("regcollation", "regcollation", 4192),
+    4451: ("int4multirange", "int4multirange", 6150),
+    4532: ("nummultirange", "nummultirange", 6151),
+    4533: ("tsmultirange", "tsmultirange", 6152),
+    4534: ("tstzmultirange", "tstzmultirange", 6153),
+    4535: ("datemultirange", "datemultirange", 6155),
+    4536: ("int8multirange", "int8multirange", 6157),
+    4600: ("pg_brin_bloom_summary", "pg_brin_bloom_summary", 0),
+    4601: ("pg_brin_minmax_multi_summary", "pg_brin_minmax_multi_summary", 0),
+    5017: ("pg_mcv_list", "pg_mcv_list", 0),
+    5038: ("pg_snapshot", "pg_snapshot", 5039),
+    5069: ("xid8", "xid8", 271),
 }
+"""Name, SQL name and the oid of the type's arrays, which is 0 if it has none."""
+
+_DELIMITERS: Final = {"box": ";"}
+
+
+def _builtin_types() -> Iterator[tuple[int, BuiltinType]]:
+    for oid, (name, sql_name, array) in _NO_ARRAYS.items():
+        delimiter = _DELIMITERS.get(name, ",")
+        yield oid, BuiltinType(name, sql_name, 0, delimiter)
+        if array:
+            yield array, BuiltinType(f"_{name}", f"{sql_name}[]", oid, delimiter)
+
+
+BUILTIN_TYPES: Final = dict(sorted(_builtin_types()))
+"""By oid, in the order of the oids."""
+
+OIDS: Final = {builtin.name: oid for oid, builtin in BUILTIN_TYPES.items()}
 
 STEADY_TEXTS: Final = frozenset({16, 18, 19, 20, 21, 23, 25, 26, 28, 114, 1042, 1043, 1700, 2950, 3802})
 """Types whose texts depend on no setting of a session, and that have a binary format: numbers that are exact, booleans,
@@ -232,11 +171,6 @@ def hstore_text(data: bytes, codec: str) -> str:
     return ", ".join(pairs)
 
 
-def ltree_text(data: bytes, codec: str) -> str:
-    """Write the bytes of an ltree, lquery or ltxtquery as the extension does."""
-    return versioned_text(data, codec, "ltree")
-
-
 def cube_text(data: bytes) -> str:
     """Write a cube's bytes as the extension does: a point once, any other cube as two corners."""
     cursor = Cursor(data, "cube")
@@ -252,14 +186,14 @@ def cube_text(data: bytes) -> str:
     return f"{_cube_corner(lower)},{_cube_corner(upper)}"
 
 
-def vector_text(data: bytes) -> str:
-    """Write the bytes of pgvector's vector as the extension does."""
-    return _dense(data, "vector", "f")
-
-
-def halfvec_text(data: bytes) -> str:
-    """Write the bytes of pgvector's halfvec as the extension does: with as many digits as single precision has."""
-    return _dense(data, "halfvec", "e")
+def vector_text(data: bytes, what: str, code: str) -> str:
+    """Write the bytes of pgvector's vector or halfvec as the extension does: with the digits of single precision."""
+    cursor = Cursor(data, what)
+    size, unused = cursor.unpack(_VECTOR)
+    layout = Struct(f"!{max(size, 0)}{code}")
+    if size < 1 or unused or cursor.left != layout.size:
+        raise malformed(what, "has another length than its number of elements asks for")
+    return f"[{','.join(map(single_text, cursor.unpack(layout)))}]"
 
 
 def sparsevec_text(data: bytes) -> str:
@@ -305,29 +239,18 @@ EXTENSION_TYPES: Final[dict[str, Callable[[bytes], str]]] = {
     "cube": cube_text,
     "geography": ewkb_text,
     "geometry": ewkb_text,
-    "halfvec": halfvec_text,
+    "halfvec": partial(vector_text, what="halfvec", code="e"),
     "sparsevec": sparsevec_text,
-    "vector": vector_text,
+    "vector": partial(vector_text, what="vector", code="f"),
 }
 """The function that writes a type's bytes as text, by the type's name in any schema."""
 
 EXTENSION_TEXTS: Final[dict[str, Callable[[bytes, str], str]]] = {
     "citext": decode_text,
     "hstore": hstore_text,
-    "lquery": ltree_text,
-    "ltree": ltree_text,
-    "ltxtquery": ltree_text,
+    **dict.fromkeys(("lquery", "ltree", "ltxtquery"), partial(versioned_text, what="ltree")),
 }
 """The same for types that contain text; the second argument is the text's codec."""
-
-
-def _dense(data: bytes, what: str, code: str) -> str:
-    cursor = Cursor(data, what)
-    size, unused = cursor.unpack(_VECTOR)
-    layout = Struct(f"!{max(size, 0)}{code}")
-    if size < 1 or unused or cursor.left != layout.size:
-        raise malformed(what, "has another length than its number of elements asks for")
-    return f"[{','.join(map(single_text, cursor.unpack(layout)))}]"
 
 
 def _cube_corner(numbers: tuple[float, ...]) -> str:

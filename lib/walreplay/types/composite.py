@@ -92,7 +92,6 @@ class BinaryArray(NamedTuple):
     """The parts of an array in binary format.
 
     Args:
-        element_oid: the elements' type.
         dimensions: (number of elements, first subscript) of each dimension; empty for an empty array.
         elements: the elements' bytes, the last dimension varying fastest; None is a NULL element.
     """
@@ -125,13 +124,7 @@ def array_from_binary(data: bytes) -> BinaryArray:
 
 
 def array_text(array: BinaryArray, element_text: Callable[[bytes], str], delimiter: str) -> str:
-    """Write an array as PostgreSQL does.
-
-    Args:
-        array: its parts.
-        element_text: writes an element's bytes.
-        delimiter: the character between elements, which depends on their type.
-    """
+    """Write an array as PostgreSQL does."""
     if not array.elements:
         return "{}"
     pieces = ["NULL" if element is None else _quoted(element_text(element), delimiter) for element in array.elements]
@@ -159,6 +152,14 @@ def _quoted(text: str, delimiter: str) -> str:
     return f'"{escaped}"'
 
 
+def _doubled(text: str, needs_quotes: re.Pattern[str]) -> str:
+    """Quote a field or a bound, if it has to be: there quotes and backslashes are doubled."""
+    if text and needs_quotes.search(text) is None:
+        return text
+    escaped = _ESCAPED.sub(r"\g<0>\g<0>", text)
+    return f'"{escaped}"'
+
+
 def _malformed() -> ValueFormatError:
     return ValueFormatError("an array is not in PostgreSQL's form")
 
@@ -168,7 +169,6 @@ def _malformed() -> ValueFormatError:
 _TYPE: Final = Struct("!I")
 
 _FIELD_NEEDS_QUOTES = re.compile(r'[ \t\n\r\v\f"\\(),]')
-_FIELD_ESCAPED = re.compile(r'["\\]')
 
 
 def fields_from_binary(data: bytes) -> list[tuple[int, bytes | None]]:
@@ -181,14 +181,7 @@ def fields_from_binary(data: bytes) -> list[tuple[int, bytes | None]]:
 
 def composite_text(fields: list[str | None]) -> str:
     """Write a composite value's fields as PostgreSQL does."""
-    return f"({','.join('' if field is None else _quoted_field(field) for field in fields)})"
-
-
-def _quoted_field(text: str) -> str:
-    if text and _FIELD_NEEDS_QUOTES.search(text) is None:
-        return text
-    escaped = _FIELD_ESCAPED.sub(r"\g<0>\g<0>", text)
-    return f'"{escaped}"'
+    return f"({','.join('' if field is None else _doubled(field, _FIELD_NEEDS_QUOTES) for field in fields)})"
 
 
 # Ranges
@@ -202,7 +195,6 @@ _UPPER_INFINITE: Final = 0x10
 _KNOWN_FLAGS: Final = 0x1F
 
 _BOUND_NEEDS_QUOTES = re.compile(r'[ \t\n\r\v\f"\\()\[\],]')
-_BOUND_ESCAPED = re.compile(r'["\\]')
 
 
 def range_text(data: bytes, bound_text: Callable[[bytes], str]) -> str:
@@ -219,8 +211,8 @@ def range_text(data: bytes, bound_text: Callable[[bytes], str]) -> str:
     if flags & _EMPTY:
         cursor.finish()
         return "empty"
-    lower = "" if flags & _LOWER_INFINITE else _quoted_bound(bound_text(cursor.present()))
-    upper = "" if flags & _UPPER_INFINITE else _quoted_bound(bound_text(cursor.present()))
+    lower = "" if flags & _LOWER_INFINITE else _doubled(bound_text(cursor.present()), _BOUND_NEEDS_QUOTES)
+    upper = "" if flags & _UPPER_INFINITE else _doubled(bound_text(cursor.present()), _BOUND_NEEDS_QUOTES)
     cursor.finish()
     opening = "[" if flags & _LOWER_INCLUSIVE else "("
     closing = "]" if flags & _UPPER_INCLUSIVE else ")"
@@ -233,13 +225,6 @@ def multirange_text(data: bytes, bound_text: Callable[[bytes], str]) -> str:
     ranges = [range_text(cursor.present(), bound_text) for _ in range(cursor.count(5))]
     cursor.finish()
     return f"{{{','.join(ranges)}}}"
-
-
-def _quoted_bound(text: str) -> str:
-    if text and _BOUND_NEEDS_QUOTES.search(text) is None:
-        return text
-    escaped = _BOUND_ESCAPED.sub(r"\g<0>\g<0>", text)
-    return f'"{escaped}"'
 
 
 _NUMBER = r"-?[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?"

@@ -15,11 +15,12 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from struct import Struct
 from typing import Final
 
 from walreplay.errors import ValueFormatError
-from walreplay.types.base import DoesNotFit, malformed, unpack
+from walreplay.types.base import DoesNotFit, fixed_writer, malformed
 
 _DAY_MICROS: Final = 86_400_000_000
 MICROSECONDS: Final = 6
@@ -31,13 +32,6 @@ _TIMESTAMP = re.compile(
     r"([0-9]{4,7}-[0-9]{2}-[0-9]{2}) ([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]{1,6}))?"
     r"(?:([+-])([0-9]{2})(?::([0-9]{2})(?::([0-9]{2}))?)?)?( BC)?"
 )
-_DATE_LAYOUT: Final = Struct("!i")
-"""Days since 2000-01-01."""
-_MICROS_LAYOUT: Final = Struct("!q")
-"""Microseconds since 2000-01-01, or since midnight."""
-_TIMETZ_LAYOUT: Final = Struct("!qi")
-"""Microseconds since midnight; the zone in seconds *west* of UTC."""
-
 _EPOCH_DAYS: Final = 10_957
 """PostgreSQL's epoch, 2000-01-01, in days since 1970-01-01."""
 EPOCH_MICROS: Final = _EPOCH_DAYS * _DAY_MICROS
@@ -99,14 +93,9 @@ def micros_from_text(text: str, *, with_zone: bool) -> int:
     match = _TIMESTAMP.fullmatch(text)
     if match is None or (match[6] is not None) != with_zone:
         raise _not_iso("timestamptz" if with_zone else "timestamp")
-    hour, minute, second = int(match[2]), int(match[3]), int(match[4])
-    zone = [int(part or "0") for part in match.group(7, 8, 9)]
-    if hour > 23 or minute > 59 or second > 59 or zone[0] > 15 or zone[1] > 59 or zone[2] > 59:
+    if any(part > most for part, most in zip(_clock_parts(match), (23, 59, 59, 15, 59, 59), strict=True)):
         raise _not_iso("timestamptz" if with_zone else "timestamp")
-    offset = zone[0] * 3600 + zone[1] * 60 + zone[2]
-    seconds = hour * 3600 + minute * 60 + second - (-offset if match[6] == "-" else offset)
-    micros = _days(match[1] + (match[10] or "")) * _DAY_MICROS + seconds * 1_000_000
-    micros += int((match[5] or "0").ljust(6, "0"))
+    micros = _micros_of(match)
     if not FIRST_MICRO <= micros <= LAST_MICRO:
         raise DoesNotFit
     return micros
@@ -121,15 +110,29 @@ def in_utc(text: str, precision: int = MICROSECONDS) -> str | None:
     match = _TIMESTAMP.fullmatch(text)
     if match is None:
         return None
-    hour, minute, second, *zone = (int(part or "0") for part in match.group(2, 3, 4, 7, 8, 9))
-    offset = zone[0] * 3600 + zone[1] * 60 + zone[2]
-    seconds = hour * 3600 + minute * 60 + second - (-offset if match[6] == "-" else offset)
     try:
-        micros = _days(match[1] + (match[10] or "")) * _DAY_MICROS + seconds * 1_000_000
-        micros += int((match[5] or "0").ljust(6, "0")) - EPOCH_MICROS
+        micros = _micros_of(match) - EPOCH_MICROS
         return _timestamp("timestamptz", rounded(micros, precision), "+00" if match[6] else "")
     except ValueFormatError:
         return None
+
+
+def _clock_parts(match: re.Match[str]) -> list[int]:
+    """Return a timestamp's hour, minute and second, and those of its zone."""
+    return [int(part or "0") for part in match.group(2, 3, 4, 7, 8, 9)]
+
+
+def _micros_of(match: re.Match[str]) -> int:
+    """Return a timestamp as microseconds since 1970-01-01, of any year."""
+    hour, minute, second, *zone = _clock_parts(match)
+    offset = zone[0] * 3600 + zone[1] * 60 + zone[2]
+    seconds = hour * 3600 + minute * 60 + second - _signed(match[6], offset)
+    return _days(match[1] + (match[10] or "")) * _DAY_MICROS + seconds * 1_000_000 + _fraction(match[5] or "")
+
+
+def _fraction(digits: str) -> int:
+    """Return the microseconds of a second's decimals."""
+    return int(digits.ljust(6, "0"))
 
 
 def rounded(micros: int, precision: int) -> int:
@@ -162,60 +165,21 @@ def _not_iso(name: str) -> ValueFormatError:
     return ValueFormatError(f"a {name} is not in ISO form", remedy=_REMEDY)
 
 
-def date_text(data: bytes) -> str:
-    """Write a date's bytes as PostgreSQL does."""
-    (days,) = unpack(_DATE_LAYOUT, data, "date")
-    if days in _DATE_INFINITIES:
-        return _DATE_INFINITIES[days]
-    if days not in _DATES:
-        raise _outside("date")
-    written, era = _civil_text(days + _EPOCH_DAYS)
-    return written + era
-
-
-def time_text(data: bytes) -> str:
-    """Write a time's bytes as PostgreSQL does."""
-    (micros,) = unpack(_MICROS_LAYOUT, data, "time")
-    return _time_of_day("time", micros)
-
-
-def timetz_text(data: bytes) -> str:
-    """Write a timetz's bytes as PostgreSQL does; its zone is part of the value."""
-    micros, west = unpack(_TIMETZ_LAYOUT, data, "timetz")
-    if west not in _ZONES:
-        raise _outside("timetz")
-    minutes, seconds = divmod(abs(west), 60)
-    zone = f"{'-' if west > 0 else '+'}{minutes // 60:02d}"
-    if minutes % 60 or seconds:
-        zone += f":{minutes % 60:02d}"
-    if seconds:
-        zone += f":{seconds:02d}"
-    return _time_of_day("timetz", micros) + zone
-
-
-def timestamp_text(data: bytes) -> str:
-    """Write a timestamp's bytes as PostgreSQL does."""
-    (micros,) = unpack(_MICROS_LAYOUT, data, "timestamp")
-    return _timestamp("timestamp", micros, "")
-
-
-def timestamptz_text(data: bytes) -> str:
-    """Write a timestamptz's bytes as PostgreSQL does where TimeZone is UTC."""
-    (micros,) = unpack(_MICROS_LAYOUT, data, "timestamptz")
-    return _timestamp("timestamptz", micros, "+00")
-
-
-def unix_seconds_text(seconds: int) -> str:
-    """Write seconds since 1970-01-01 as a timestamptz in UTC."""
-    return _timestamp("abstime", (seconds - _EPOCH_DAYS * 86_400) * 1_000_000, "+00")
-
-
 def clock_text(micros: int) -> str:
     """Write microseconds as ``HH:MM:SS`` with as many decimals as they need; there may be more than 24 hours."""
     seconds, fraction = divmod(micros, 1_000_000)
     minutes, second = divmod(seconds, 60)
     text = f"{minutes // 60:02d}:{minutes % 60:02d}:{second:02d}"
     return f"{text}.{fraction:06d}".rstrip("0") if fraction else text
+
+
+def _date(days: int) -> str:
+    if days in _DATE_INFINITIES:
+        return _DATE_INFINITIES[days]
+    if days not in _DATES:
+        raise _outside("date")
+    written, era = _civil_text(days + _EPOCH_DAYS)
+    return written + era
 
 
 def _timestamp(name: str, micros: int, zone: str) -> str:
@@ -226,6 +190,19 @@ def _timestamp(name: str, micros: int, zone: str) -> str:
     days, rest = divmod(micros, _DAY_MICROS)
     written, era = _civil_text(days + _EPOCH_DAYS)
     return f"{written} {clock_text(rest)}{zone}{era}"
+
+
+def _time_with_zone(micros: int, west: int) -> str:
+    """Write a timetz, whose zone is part of the value, and counts in seconds *west* of UTC."""
+    if west not in _ZONES:
+        raise _outside("timetz")
+    minutes, seconds = divmod(abs(west), 60)
+    zone = f"{'-' if west > 0 else '+'}{minutes // 60:02d}"
+    if minutes % 60 or seconds:
+        zone += f":{minutes % 60:02d}"
+    if seconds:
+        zone += f":{seconds:02d}"
+    return _time_of_day("timetz", micros) + zone
 
 
 def _time_of_day(name: str, micros: int) -> str:
@@ -250,8 +227,12 @@ def _outside(name: str) -> ValueFormatError:
     return malformed(name, "lies outside its type's limits")
 
 
-_INTERVAL: Final = Struct("!qii")
-"""Microseconds, days, months."""
+date_text: Final = fixed_writer(Struct("!i"), "date", _date)
+time_text: Final = fixed_writer(Struct("!q"), "time", partial(_time_of_day, "time"))
+timetz_text: Final = fixed_writer(Struct("!qi"), "timetz", _time_with_zone)
+timestamp_text: Final = fixed_writer(Struct("!q"), "timestamp", partial(_timestamp, "timestamp", zone=""))
+timestamptz_text: Final = fixed_writer(Struct("!q"), "timestamptz", partial(_timestamp, "timestamptz", zone="+00"))
+"""timestamptz is written as where TimeZone is UTC.  Dates and timestamps count from 2000-01-01, times from midnight."""
 
 _INFINITIES: Final = {
     (2**63 - 1, 2**31 - 1, 2**31 - 1): "infinity",
@@ -259,13 +240,8 @@ _INFINITIES: Final = {
 }
 
 
-def interval_text(data: bytes) -> str:
-    """Write an interval's bytes as PostgreSQL does."""
-    micros, days, months = unpack(_INTERVAL, data, "interval")
-    infinity = _INFINITIES.get((micros, days, months))
-    if infinity is not None:
-        return infinity
-    return interval_written(months, days, micros)
+def _interval(micros: int, days: int, months: int) -> str:
+    return _INFINITIES.get((micros, days, months)) or interval_written(months, days, micros)
 
 
 def interval_written(months: int, days: int, micros: int) -> str:
@@ -290,9 +266,7 @@ def parts_text(years: int, months: int, days: int, micros: int) -> str:
     return " ".join(parts)
 
 
-_SECONDS_32: Final = Struct("!i")
-_TINTERVAL: Final = Struct("!iii")
-"""Status, first and last abstime."""
+interval_text: Final = fixed_writer(Struct("!qii"), "interval", _interval)
 
 _SPECIAL: Final = {0x7FFF_FFFE: "invalid", 0x7FFF_FFFC: "infinity", -(2**31): "-infinity"}
 _YEAR: Final = 31_557_600
@@ -300,25 +274,21 @@ _MONTH: Final = 30 * 86_400
 _DAY: Final = 86_400
 
 
-def abstime_text(data: bytes) -> str:
-    """Write an abstime's bytes as PostgreSQL does where TimeZone is UTC."""
-    (seconds,) = unpack(_SECONDS_32, data, "abstime")
-    return _abstime(seconds)
+def _abstime(seconds: int) -> str:
+    micros = (seconds - _EPOCH_DAYS * _DAY) * 1_000_000
+    return _SPECIAL.get(seconds) or _timestamp("abstime", micros, "+00")
 
 
-def reltime_text(data: bytes) -> str:
-    """Write a reltime's bytes as PostgreSQL does: as an interval, whose years have 365.25 days."""
-    (seconds,) = unpack(_SECONDS_32, data, "reltime")
-    sign = -1 if seconds < 0 else 1
+def _reltime(seconds: int) -> str:
+    """Write a reltime as an interval, whose years have 365.25 days."""
     years, rest = divmod(abs(seconds), _YEAR)
     months, rest = divmod(rest, _MONTH)
     days, rest = divmod(rest, _DAY)
+    sign = -1 if seconds < 0 else 1
     return parts_text(sign * years, sign * months, sign * days, sign * rest * 1_000_000)
 
 
-def tinterval_text(data: bytes) -> str:
-    """Write a tinterval's bytes as PostgreSQL does."""
-    status, first, last = unpack(_TINTERVAL, data, "tinterval")
+def _tinterval(status: int, first: int, last: int) -> str:
     if status == 0:
         return '["Undefined Range"]'
     if status != 1:
@@ -326,8 +296,9 @@ def tinterval_text(data: bytes) -> str:
     return f'["{_abstime(first)}" "{_abstime(last)}"]'
 
 
-def _abstime(seconds: int) -> str:
-    return _SPECIAL.get(seconds) or unix_seconds_text(seconds)
+abstime_text: Final = fixed_writer(Struct("!i"), "abstime", _abstime)
+reltime_text: Final = fixed_writer(Struct("!i"), "reltime", _reltime)
+tinterval_text: Final = fixed_writer(Struct("!iii"), "tinterval", _tinterval)
 
 
 # Intervals in any IntervalStyle
@@ -451,7 +422,7 @@ def _clock(sign: str, hours: str, minutes: str, seconds: str) -> int:
 
 def _micros(seconds: str) -> int:
     whole, _, fraction = seconds.lstrip("-").partition(".")
-    micros = int(whole) * 1_000_000 + int(fraction.ljust(6, "0") or "0")
+    micros = int(whole) * 1_000_000 + _fraction(fraction)
     return -micros if seconds.startswith("-") else micros
 
 

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 
 from walreplay.types.base import FAMILIES, Family
-from walreplay.types.builtin import BUILTIN_TYPES
+from walreplay.types.builtin import BUILTIN_TYPES, OIDS
 from walreplay.types.families import STRING
 from walreplay.types.names import VECTORS
 from walreplay.types.registry import resolve
@@ -36,8 +36,6 @@ class TypeDescription(NamedTuple):
     misfits: str
 
 
-_NUMERIC: Final = 1700
-_INTEGERS: Final = 1007
 _NUMERIC_12_2: Final = (12 << 16 | 2) + 4
 _USER_DEFINED: Final = 1 << 30
 
@@ -64,19 +62,7 @@ _GROUPS: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
     (("tstzrange", "tstzmultirange"), "in the sender's DateStyle; in UTC if that is ISO"),
     (("xid8", "cid", "tid", "pg_lsn", "pg_snapshot", "txid_snapshot"), ""),
     (
-        (
-            "regclass",
-            "regcollation",
-            "regconfig",
-            "regdictionary",
-            "regnamespace",
-            "regoper",
-            "regoperator",
-            "regproc",
-            "regprocedure",
-            "regrole",
-            "regtype",
-        ),
+        tuple(sorted(name for name in OIDS if name.startswith("reg"))),
         "the name that the oid had when it was sent",
     ),
     (("int2vector", "oidvector"), "numbers with blanks between them"),
@@ -101,11 +87,11 @@ _GROUPS: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
 def describe() -> list[TypeDescription]:
     """List the table's rows: the Delta type of every type under default options, and what happens to misfits."""
     rows = [_row(family.types, family, family.note) for family in FAMILIES.values() if family.types]
-    numeric = resolve(_NUMERIC, _NUMERIC_12_2, {})
+    numeric = resolve(OIDS["numeric"], _NUMERIC_12_2, {})
     delta = delta_name(numeric.arrow).replace("(12,2)", "(p,s)")
     rows.append(TypeDescription("numeric(p,s), p up to 38, s from 0 to p", delta, numeric.family.misfits))
     rows += [_row(names, STRING, note) for names, note in _texts()]
-    array = resolve(_INTEGERS, -1, {})
+    array = resolve(OIDS["_int4"], -1, {})
     vector = resolve(_USER_DEFINED, -1, {_USER_DEFINED: ("public", VECTORS[0])})
     other = resolve(_USER_DEFINED, -1, {_USER_DEFINED: ("public", "mood")})
     text = f"{_NONE}; PostgreSQL's text"

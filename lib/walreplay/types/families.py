@@ -351,26 +351,15 @@ INT16: Final = _integers("int16", pa.int16(), (-(2**15), 2**15 - 1), "int2")
 INT32: Final = _integers("int32", pa.int32(), (-(2**31), 2**31 - 1), "int4")
 INT64: Final = _integers("int64", pa.int64(), (-(2**63), 2**63 - 1), "int8")
 UNSIGNED: Final = _integers("unsigned", pa.int64(), (0, 2**32 - 1), "oid", "xid")
-FLOAT32: Final = Family(
-    "float32",
-    Meaning.FLOAT,
-    pa.float32(),
-    _float,
-    _floats,
-    types=("float4",),
-    misfits=_FLOATS,
-    keeps_apart=frozenset({"float4"}),
-)
-FLOAT64: Final = Family(
-    "float64",
-    Meaning.FLOAT,
-    pa.float64(),
-    _float,
-    _floats,
-    types=("float8",),
-    misfits=_FLOATS,
-    keeps_apart=frozenset({"float8", "int2", "int4"}),
-)
+
+
+def _binary_floats(name: str, arrow: pa.DataType, type_: str, *narrower: str) -> Family:
+    kept = frozenset({type_, *narrower})
+    return Family(name, Meaning.FLOAT, arrow, _float, _floats, types=(type_,), misfits=_FLOATS, keeps_apart=kept)
+
+
+FLOAT32: Final = _binary_floats("float32", pa.float32(), "float4")
+FLOAT64: Final = _binary_floats("float64", pa.float64(), "float8", "int2", "int4")
 DECIMAL: Final = Family(
     "decimal",
     Meaning.NUMERIC,

@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from walreplay.errors import ConfigError
-from walreplay.types.builtin import BUILTIN_TYPES
-from walreplay.types.numbers import MAX_PRECISION, precision_and_scale
+from walreplay.types.builtin import BUILTIN_TYPES, OIDS
+from walreplay.types.numbers import HEADER_SIZE, MAX_PRECISION, precision_and_scale
 
 VECTORS: Final = ("vector", "halfvec")
 """pgvector's types that become lists; sparsevec has no such form, and stays text."""
@@ -49,14 +49,12 @@ class NamedType(NamedTuple):
     typmod: int
 
 
-def _known_names() -> dict[str, int]:
-    names = {builtin.name: oid for oid, builtin in BUILTIN_TYPES.items() if not builtin.element}
-    by_name = dict(names)
-    names |= {builtin.sql_name: oid for oid, builtin in BUILTIN_TYPES.items() if not builtin.element}
-    return names | {synonym: by_name[name] for synonym, name in _SYNONYMS.items()}
-
-
-_KNOWN: Final = _known_names()
+_NO_ARRAYS: Final = {oid: builtin for oid, builtin in BUILTIN_TYPES.items() if not builtin.element}
+_KNOWN: Final = (
+    {builtin.name: oid for oid, builtin in _NO_ARRAYS.items()}
+    | {builtin.sql_name: oid for oid, builtin in _NO_ARRAYS.items()}
+    | {synonym: OIDS[name] for synonym, name in _SYNONYMS.items()}
+)
 _ARRAYS: Final = {builtin.element: oid for oid, builtin in BUILTIN_TYPES.items() if builtin.element}
 _ARRAY_NAMES: Final = {BUILTIN_TYPES[oid].name: oid for oid in _ARRAYS.values()}
 
@@ -102,7 +100,7 @@ def _numeric_typmod(text: str, name: str, modifiers: str) -> int:
             f"{text!r} is not what a decimal holds: up to {MAX_PRECISION} digits, the scale among them",
             remedy="The type text keeps any number of digits",
         )
-    return (precision << 16 | scale) + 4  # the inverse of walreplay.types.numbers.precision_and_scale
+    return (precision << 16 | scale) + HEADER_SIZE  # the inverse of walreplay.types.numbers.precision_and_scale
 
 
 def _unknown(text: str) -> ConfigError:
@@ -113,9 +111,6 @@ def _unknown(text: str) -> ConfigError:
 
 
 _PLAIN: Final = re.compile(r"[a-z_][a-z0-9_]*")
-
-_HEADER_SIZE: Final = 4
-"""PostgreSQL adds it to a length to make a typmod (VARHDRSZ)."""
 
 _WITH_HEADER: Final = ("bpchar", "varchar")
 _PLAIN_MODIFIER: Final = ("bit", "varbit", "time", "timetz", "timestamp", "timestamptz")
@@ -146,8 +141,6 @@ _WORDS: Final = """
 
 _KEYWORDS: Final = frozenset(_WORDS.split())
 """The words of PostgreSQL 18's grammar that have to be quoted as names (``pg_get_keywords``)."""
-
-_OIDS: Final = {builtin.name: oid for oid, builtin in BUILTIN_TYPES.items()}
 
 
 def quoted(name: str) -> str:
@@ -184,7 +177,7 @@ def type_written(type_oid: int, typmod: int, type_names: Mapping[int, tuple[str,
     namespace, name = type_names[type_oid]
     if namespace in ("", "pg_catalog"):
         # A domain over a built-in type; the stream does not tell its length.
-        return BUILTIN_TYPES[_OIDS[name]].sql_name if name in _OIDS else quoted(name)
+        return BUILTIN_TYPES[OIDS[name]].sql_name if name in OIDS else quoted(name)
     modifier = f"({typmod})" if name in VECTORS and typmod >= 0 else ""
     return f"{quoted(namespace)}.{quoted(name)}{modifier}"
 
@@ -210,7 +203,7 @@ def _modifier(name: str, typmod: int) -> str:
         found = precision_and_scale(typmod)
         return "" if found is None else f"({found[0]},{found[1]})"
     if name in _WITH_HEADER:
-        return f"({typmod - _HEADER_SIZE})" if typmod > _HEADER_SIZE else ""
+        return f"({typmod - HEADER_SIZE})" if typmod > HEADER_SIZE else ""
     return f"({typmod})" if name in _PLAIN_MODIFIER else ""
 
 

@@ -20,7 +20,7 @@ from struct import Struct
 from typing import Final
 
 from walreplay.errors import ValueFormatError
-from walreplay.types.base import Cursor, DoesNotFit, malformed, unpack
+from walreplay.types.base import Cursor, DoesNotFit, fixed_writer, malformed
 
 _FLOAT = re.compile(r"-?(?:[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?|Infinity)|NaN", re.IGNORECASE)
 
@@ -77,18 +77,6 @@ def finite(value: float, text: str) -> float:
     return value
 
 
-def float4_text(data: bytes) -> str:
-    """Write a real's 4 bytes as PostgreSQL does."""
-    (value,) = unpack(_FLOAT4, data, "real")
-    return single_text(value)
-
-
-def float8_text(data: bytes) -> str:
-    """Write the 8 bytes of a double precision as PostgreSQL does."""
-    (value,) = unpack(_FLOAT8, data, "double precision")
-    return double_text(value)
-
-
 def single_text(value: float) -> str:
     """Write a number that single precision holds exactly, as PostgreSQL writes a real."""
     if not math.isfinite(value) or value == 0.0:
@@ -118,6 +106,10 @@ def double_text(value: float) -> str:
         fraction, raised = bits & 0xF_FFFF_FFFF_FFFF, (bits >> 52) & 0x7FF
         digits, exponent = _shortest(fraction, raised, fraction_bits=52, bias=1023)
     return _written(value < 0, digits, exponent, _FIXED_BELOW_DOUBLE)
+
+
+float4_text: Final = fixed_writer(_FLOAT4, "real", single_text)
+float8_text: Final = fixed_writer(_FLOAT8, "double precision", double_text)
 
 
 def _special(value: float) -> str:
@@ -182,8 +174,8 @@ MAX_PRECISION: Final = 38
 
 _NUMERIC = re.compile(r"(-?)([0-9]+)(?:\.([0-9]+))?")
 _NAMES = ("NaN", "Infinity", "-Infinity")
-_HEADER_SIZE = 4
-"""PostgreSQL adds the size of a varlena header to every typmod that is set (VARHDRSZ)."""
+HEADER_SIZE: Final = 4
+"""PostgreSQL adds the size of a varlena header to every typmod that is set, of a length too (VARHDRSZ)."""
 
 _HEADER: Final = Struct("!HhHH")
 """Number of digits, the first digit's power of 10,000, sign, number of decimal digits after the point."""
@@ -197,9 +189,9 @@ _BASE: Final = 10_000
 
 def precision_and_scale(typmod: int) -> tuple[int, int] | None:
     """Return precision and scale from a numeric's typmod; None if it has none.  The scale may be negative."""
-    if typmod < _HEADER_SIZE:
+    if typmod < HEADER_SIZE:
         return None
-    packed = typmod - _HEADER_SIZE
+    packed = typmod - HEADER_SIZE
     return (packed >> 16) & 0xFFFF, ((packed & 0x7FF) ^ 1024) - 1024
 
 
@@ -306,9 +298,9 @@ def numeric_text(data: bytes) -> str:
 
 _INTEGER = re.compile(r"-?[0-9]{1,40}")
 
-_INT2: Final = Struct("!h")
-_INT4: Final = Struct("!i")
-_INT8: Final = Struct("!q")
+int2_text: Final = fixed_writer(Struct("!h"), "smallint")
+int4_text: Final = fixed_writer(Struct("!i"), "integer")
+int8_text: Final = fixed_writer(Struct("!q"), "bigint")
 
 
 def integer_from_text(text: str, limits: tuple[int, int]) -> int:
@@ -326,21 +318,6 @@ def integer_from_text(text: str, limits: tuple[int, int]) -> int:
     return value
 
 
-def int2_text(data: bytes) -> str:
-    """Write the 2 bytes of a smallint."""
-    return str(unpack(_INT2, data, "smallint")[0])
-
-
-def int4_text(data: bytes) -> str:
-    """Write the 4 bytes of an integer."""
-    return str(unpack(_INT4, data, "integer")[0])
-
-
-def int8_text(data: bytes) -> str:
-    """Write the 8 bytes of a bigint."""
-    return str(unpack(_INT8, data, "bigint")[0])
-
-
 def boolean_from_text(text: str) -> int:
     """Read PostgreSQL's ``t`` or ``f``."""
     if text in ("t", "f"):
@@ -355,11 +332,9 @@ def boolean_text(data: bytes) -> str:
     return "t" if data == b"\1" else "f"
 
 
-_CENTS: Final = Struct("!q")
-
-
-def money_text(data: bytes) -> str:
-    """Write a money's bytes as ``$1,234.56`` or ``-$1,234.56``."""
-    (cents,) = unpack(_CENTS, data, "money")
+def _money(cents: int) -> str:
     whole, fraction = divmod(abs(cents), 100)
     return f"{'-' if cents < 0 else ''}${whole:,}.{fraction:02d}"
+
+
+money_text: Final = fixed_writer(Struct("!q"), "money", _money)

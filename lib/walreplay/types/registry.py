@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from walreplay.types import families
 from walreplay.types.base import FAMILIES, ColumnType, Family
-from walreplay.types.builtin import BUILTIN_TYPES
+from walreplay.types.builtin import BUILTIN_TYPES, OIDS
 from walreplay.types.names import VECTORS, type_named
 from walreplay.types.numbers import MAX_PRECISION, precision_and_scale
 
@@ -47,8 +47,6 @@ class TypeOptions:
 DEFAULT_OPTIONS: Final = TypeOptions()
 
 NO_TYPMOD: Final = -1
-
-_BY_NAME: Final = {builtin.name: oid for oid, builtin in BUILTIN_TYPES.items()}
 
 _BY_TYPE: Final = {name: family for family in FAMILIES.values() for name in family.types}
 
@@ -86,8 +84,8 @@ def _sent(type_oid: int, typmod: int, type_names: Mapping[int, tuple[str, str]],
         return _column(families.STRING, f"type {type_oid}", type_oid, typmod)
     namespace, name = announced
     is_builtin = namespace in ("", "pg_catalog")
-    if is_builtin and name in _BY_NAME:
-        return _builtin(_BY_NAME[name], NO_TYPMOD, options)
+    if is_builtin and name in OIDS:
+        return _builtin(OIDS[name], NO_TYPMOD, options)
     postgres_name = name if is_builtin else f"{namespace}.{name}"
     return _column(families.VECTOR if name in VECTORS else families.STRING, postgres_name, type_oid, typmod)
 

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from walreplay.errors import ValueFormatError
 from walreplay.types import datetime, numbers, special_forms, strings
 from walreplay.types.base import malformed
-from walreplay.types.builtin import BUILTIN_TYPES, EXTENSION_TEXTS, EXTENSION_TYPES
+from walreplay.types.builtin import BUILTIN_TYPES, EXTENSION_TEXTS, EXTENSION_TYPES, OIDS
 from walreplay.types.composite import (
     BinaryArray,
     array_from_binary,
@@ -76,9 +77,9 @@ def _render(data: bytes, oid: int, known: _Known) -> str:
         if announced is None:
             raise NotRendered
         namespace, name = announced
-        if namespace not in _CATALOG or name not in _OIDS:
+        if namespace not in _CATALOG or name not in OIDS:
             return _user_defined(data, name, known)
-        oid = _OIDS[name]
+        oid = OIDS[name]
     builtin = BUILTIN_TYPES[oid]
     if builtin.element:
         array = array_from_binary(data)
@@ -142,37 +143,28 @@ def _label(data: bytes, codec: str) -> str:
     return text
 
 
-def _number_list(element: Writer) -> Writer:
-    return lambda data: number_list_text(data, element)
-
-
-def _range(subtype: Writer) -> Writer:
-    return lambda data: range_text(data, subtype)
-
-
-def _multirange(subtype: Writer) -> Writer:
-    return lambda data: multirange_text(data, subtype)
-
-
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _CATALOG: Final = ("", "pg_catalog")
-_OIDS: Final = {builtin.name: oid for oid, builtin in BUILTIN_TYPES.items()}
 
 _TEXT_WRITERS: Final[dict[str, TextWriter]] = {
-    "bpchar": decode_text,
-    "json": decode_text,
+    **dict.fromkeys(("bpchar", "json", "name", "pg_node_tree", "refcursor", "text", "varchar"), decode_text),
     "jsonb": strings.jsonb_text,
     "jsonpath": strings.jsonpath_text,
-    "name": decode_text,
-    "pg_node_tree": decode_text,
-    "refcursor": decode_text,
-    "text": decode_text,
     "tsquery": special_forms.tsquery_text,
     "tsvector": special_forms.tsvector_text,
-    "varchar": decode_text,
     "xml": strings.xml_text,
 }
 """The built-in types that contain text."""
+
+_RANGES: Final[dict[str, Writer]] = {
+    "date": datetime.date_text,
+    "int4": numbers.int4_text,
+    "int8": numbers.int8_text,
+    "num": numbers.numeric_text,
+    "ts": datetime.timestamp_text,
+    "tstz": datetime.timestamptz_text,
+}
+"""The types of ranges' bounds, by what the names of range and multirange begin with."""
 
 _WRITERS: Final[dict[str, Writer]] = {
     "abstime": datetime.abstime_text,
@@ -185,19 +177,13 @@ _WRITERS: Final[dict[str, Writer]] = {
     "cidr": special_forms.cidr_text,
     "circle": special_forms.circle_text,
     "date": datetime.date_text,
-    "datemultirange": _multirange(datetime.date_text),
-    "daterange": _range(datetime.date_text),
     "float4": numbers.float4_text,
     "float8": numbers.float8_text,
     "inet": special_forms.inet_text,
     "int2": numbers.int2_text,
-    "int2vector": _number_list(numbers.int2_text),
+    "int2vector": partial(number_list_text, element_text=numbers.int2_text),
     "int4": numbers.int4_text,
-    "int4multirange": _multirange(numbers.int4_text),
-    "int4range": _range(numbers.int4_text),
     "int8": numbers.int8_text,
-    "int8multirange": _multirange(numbers.int8_text),
-    "int8range": _range(numbers.int8_text),
     "interval": datetime.interval_text,
     "line": special_forms.line_text,
     "lseg": special_forms.lseg_text,
@@ -205,26 +191,15 @@ _WRITERS: Final[dict[str, Writer]] = {
     "macaddr8": special_forms.macaddr8_text,
     "money": numbers.money_text,
     "numeric": numbers.numeric_text,
-    "nummultirange": _multirange(numbers.numeric_text),
-    "numrange": _range(numbers.numeric_text),
     "oid": special_forms.unsigned_text,
-    "oidvector": _number_list(special_forms.unsigned_text),
+    "oidvector": partial(number_list_text, element_text=special_forms.unsigned_text),
     "path": special_forms.path_text,
     "pg_lsn": special_forms.pg_lsn_text,
     "pg_snapshot": special_forms.snapshot_text,
     "point": special_forms.point_text,
     "polygon": special_forms.polygon_text,
-    "regclass": special_forms.regclass_text,
-    "regcollation": special_forms.regclass_text,
-    "regconfig": special_forms.regclass_text,
-    "regdictionary": special_forms.regclass_text,
-    "regnamespace": special_forms.regclass_text,
-    "regoper": special_forms.unsigned_text,
-    "regoperator": special_forms.unsigned_text,
-    "regproc": special_forms.regclass_text,
-    "regprocedure": special_forms.regclass_text,
-    "regrole": special_forms.regclass_text,
-    "regtype": special_forms.regclass_text,
+    **{name: special_forms.regclass_text for name in OIDS if name.startswith("reg")},
+    **dict.fromkeys(("regoper", "regoperator"), special_forms.unsigned_text),
     "reltime": datetime.reltime_text,
     "tid": special_forms.tid_text,
     "time": datetime.time_text,
@@ -232,15 +207,13 @@ _WRITERS: Final[dict[str, Writer]] = {
     "timestamptz": datetime.timestamptz_text,
     "timetz": datetime.timetz_text,
     "tinterval": datetime.tinterval_text,
-    "tsmultirange": _multirange(datetime.timestamp_text),
-    "tsrange": _range(datetime.timestamp_text),
-    "tstzmultirange": _multirange(datetime.timestamptz_text),
-    "tstzrange": _range(datetime.timestamptz_text),
     "txid_snapshot": special_forms.snapshot_text,
     "uuid": special_forms.uuid_text,
     "varbit": strings.bits_text,
     "xid": special_forms.unsigned_text,
     "xid8": special_forms.xid8_text,
+    **{f"{name}range": partial(range_text, bound_text=bound) for name, bound in _RANGES.items()},
+    **{f"{name}multirange": partial(multirange_text, bound_text=bound) for name, bound in _RANGES.items()},
 }
 """Left out are aclitem and gtsvector, which have no binary form, and the statistics types (pg_ndistinct and the
 like), whose bytes are a server's memory."""

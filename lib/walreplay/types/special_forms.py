@@ -13,15 +13,13 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from walreplay.lsn import format_lsn
-from walreplay.types.base import Cursor, malformed, unpack
+from walreplay.types.base import Cursor, fixed_writer, malformed
 from walreplay.types.numbers import double_text
 from walreplay.types.text import decode_text
 
 _ADDRESS: Final = Struct("!BBBB")
 """Family, network bits, 1 for cidr, length of the address."""
 _WORDS: Final = Struct("!8H")
-_MACADDR: Final = Struct("6s")
-_MACADDR8: Final = Struct("8s")
 
 _FAMILY_4: Final = 2
 _FAMILY_6: Final = 3
@@ -48,14 +46,8 @@ def network_text(text: str) -> str:
     return cidr_text(_ADDRESS.pack(family, network.prefixlen, 1, len(packed)) + packed)
 
 
-def macaddr_text(data: bytes) -> str:
-    """Write the 6 bytes of a macaddr."""
-    return str(unpack(_MACADDR, data, "macaddr")[0].hex(":"))
-
-
-def macaddr8_text(data: bytes) -> str:
-    """Write the 8 bytes of a macaddr8."""
-    return str(unpack(_MACADDR8, data, "macaddr8")[0].hex(":"))
+macaddr_text: Final = fixed_writer(Struct("6s"), "macaddr", lambda address: address.hex(":"))
+macaddr8_text: Final = fixed_writer(Struct("8s"), "macaddr8", lambda address: address.hex(":"))
 
 
 def _address(data: bytes, what: str) -> tuple[str, int, int]:
@@ -96,45 +88,20 @@ def _longest_zeros(words: tuple[int, ...]) -> tuple[int, int]:
     return best
 
 
-_UNSIGNED4: Final = Struct("!I")
-_UNSIGNED8: Final = Struct("!Q")
-_TID: Final = Struct("!IH")
-"""Block, place within the block."""
+unsigned_text: Final = fixed_writer(Struct("!I"), "oid or xid")
+xid8_text: Final = fixed_writer(Struct("!Q"), "xid8")
+pg_lsn_text: Final = fixed_writer(Struct("!Q"), "pg_lsn", format_lsn)
+tid_text: Final = fixed_writer(Struct("!IH"), "tid", lambda block, place: f"({block},{place})")
+uuid_text: Final = fixed_writer(Struct("16s"), "uuid", lambda data: str(uuid.UUID(bytes=data)))
+
 _SNAPSHOT: Final = Struct("!qq")
 """The lowest transaction still open, the first not yet begun."""
 _XID8: Final = Struct("!q")
-_UUID: Final = Struct("16s")
-
-
-def unsigned_text(data: bytes) -> str:
-    """Write the 4 bytes of an oid, xid or cid."""
-    return str(unpack(_UNSIGNED4, data, "oid or xid")[0])
 
 
 def regclass_text(data: bytes) -> str:
     """Write the OID of a regclass or one of its kin; 0 is a dash, as in PostgreSQL."""
     return unsigned_text(data) if data != b"\0\0\0\0" else "-"
-
-
-def xid8_text(data: bytes) -> str:
-    """Write the 8 bytes of an xid8."""
-    return str(unpack(_UNSIGNED8, data, "xid8")[0])
-
-
-def pg_lsn_text(data: bytes) -> str:
-    """Write the 8 bytes of a pg_lsn."""
-    return format_lsn(unpack(_UNSIGNED8, data, "pg_lsn")[0])
-
-
-def tid_text(data: bytes) -> str:
-    """Write a tid's bytes as PostgreSQL does."""
-    block, place = unpack(_TID, data, "tid")
-    return f"({block},{place})"
-
-
-def uuid_text(data: bytes) -> str:
-    """Write the 16 bytes of a uuid."""
-    return str(uuid.UUID(bytes=unpack(_UUID, data, "uuid")[0]))
 
 
 def snapshot_text(data: bytes) -> str:
@@ -147,34 +114,22 @@ def snapshot_text(data: bytes) -> str:
     return f"{lowest}:{next_xid}:{running}"
 
 
-_POINT: Final = Struct("!dd")
-_LINE: Final = Struct("!ddd")
-"""A, B and C of Ax + By + C = 0."""
-_TWO_POINTS: Final = Struct("!dddd")
-_CIRCLE: Final = Struct("!ddd")
-"""The centre's x and y, and the radius."""
+def _point(x: float, y: float) -> str:
+    return f"({double_text(x)},{double_text(y)})"
 
 
-def point_text(data: bytes) -> str:
-    """Write a point's bytes as PostgreSQL does."""
-    return _point(*unpack(_POINT, data, "point"))
-
-
-def line_text(data: bytes) -> str:
-    """Write a line's bytes as PostgreSQL does."""
-    return f"{{{','.join(map(double_text, unpack(_LINE, data, 'line')))}}}"
-
-
-def lseg_text(data: bytes) -> str:
-    """Write an lseg's bytes as PostgreSQL does."""
-    x1, y1, x2, y2 = unpack(_TWO_POINTS, data, "lseg")
-    return f"[{_point(x1, y1)},{_point(x2, y2)}]"
-
-
-def box_text(data: bytes) -> str:
-    """Write a box's bytes as PostgreSQL does."""
-    x1, y1, x2, y2 = unpack(_TWO_POINTS, data, "box")
+def _corners(x1: float, y1: float, x2: float, y2: float) -> str:
     return f"{_point(x1, y1)},{_point(x2, y2)}"
+
+
+_POINT: Final = Struct("!dd")
+
+point_text: Final = fixed_writer(_POINT, "point", _point)
+line_text: Final = fixed_writer(Struct("!ddd"), "line", lambda *abc: f"{{{','.join(map(double_text, abc))}}}")
+"""A, B and C of Ax + By + C = 0."""
+lseg_text: Final = fixed_writer(Struct("!dddd"), "lseg", lambda *ends: f"[{_corners(*ends)}]")
+box_text: Final = fixed_writer(Struct("!dddd"), "box", _corners)
+circle_text: Final = fixed_writer(Struct("!ddd"), "circle", lambda x, y, r: f"<{_point(x, y)},{double_text(r)}>")
 
 
 def path_text(data: bytes) -> str:
@@ -192,20 +147,10 @@ def polygon_text(data: bytes) -> str:
     return f"({_points(Cursor(data, 'polygon'))})"
 
 
-def circle_text(data: bytes) -> str:
-    """Write a circle's bytes as PostgreSQL does."""
-    x, y, radius = unpack(_CIRCLE, data, "circle")
-    return f"<{_point(x, y)},{double_text(radius)}>"
-
-
 def _points(cursor: Cursor) -> str:
     points = [_point(*cursor.unpack(_POINT)) for _ in range(cursor.count(_POINT.size))]
     cursor.finish()
     return ",".join(points)
-
-
-def _point(x: float, y: float) -> str:
-    return f"({double_text(x)},{double_text(y)})"
 
 
 _COUNT: Final = Struct("!H")

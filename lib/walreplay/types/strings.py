@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
 from walreplay.errors import ValueFormatError
 from walreplay.types.base import INT32, Cursor, DoesNotFit, malformed
@@ -74,16 +75,6 @@ def char_text(data: bytes) -> str:
 _VERSION = b"\x01"
 
 
-def jsonb_text(data: bytes, codec: str) -> str:
-    """Write a jsonb's bytes as PostgreSQL does."""
-    return versioned_text(data, codec, "jsonb")
-
-
-def jsonpath_text(data: bytes, codec: str) -> str:
-    """Write a jsonpath's bytes as PostgreSQL does."""
-    return versioned_text(data, codec, "jsonpath")
-
-
 def versioned_text(data: bytes, codec: str, what: str) -> str:
     """Return the text after a version byte.
 
@@ -93,6 +84,10 @@ def versioned_text(data: bytes, codec: str, what: str) -> str:
     if data[:1] != _VERSION:
         raise malformed(what, "has a version other than 1")
     return decode_text(data[1:], codec)
+
+
+jsonb_text: Final = partial(versioned_text, what="jsonb")
+jsonpath_text: Final = partial(versioned_text, what="jsonpath")
 
 
 class _Number(str):

@@ -51,9 +51,6 @@ class _Differences:
 def decode(data: bytes, codec: str) -> str:
     """Decode text as PostgreSQL would.
 
-    Args:
-        codec: Python's name of the encoding.
-
     Raises:
         UnicodeDecodeError: some bytes are no character.
     """
@@ -81,34 +78,16 @@ _DIFFERENCES: Final = {
         "adf0=2252 adf1=2261 adf2=222b adf3=222e adf4=2211 adf5=221a adf6=22a5 adf7=2220 adf8=221f adf9=22bf "
         "adfa=2235 adfb=2229*2",
     ),
-    "euc_jis_2004": _Differences(
-        rb"\x8f..|[\x8e\xa1-\xff].",
-        "80=80*32 a1b1=203e a1bd=2014 a1ef=a5 a2d6=ff5f*2",
-    ),
-    "euc_kr": _Differences(
-        rb"[\x80-\xff].",
-        "a2e8=327e a4d4=3164",
-    ),
-    "shift_jis_2004": _Differences(
-        rb"[\x81-\x9f\xe0-\xfc].",
-        "5c=5c 7e=7e 815c=2014 81d4=ff5f*2",
-    ),
+    "euc_jis_2004": _Differences(rb"\x8f..|[\x8e\xa1-\xff].", "80=80*32 a1b1=203e a1bd=2014 a1ef=a5 a2d6=ff5f*2"),
+    "euc_kr": _Differences(rb"[\x80-\xff].", "a2e8=327e a4d4=3164"),
+    "shift_jis_2004": _Differences(rb"[\x81-\x9f\xe0-\xfc].", "5c=5c 7e=7e 815c=2014 81d4=ff5f*2"),
     "cp950": _Differences(
         rb"[\x81-\xfe].",
         "a145=2022 a14e=ff64 a15a=fffd a1c2=203e a1e3=223c a1f2=2641 a1f3=2609 a241=ff0f a242=ff3c a244=a5 a246=a2*2",
     ),
-    "cp936": _Differences(
-        rb"[\x81-\xfe].",
-        "80=20ac",
-    ),
-    "cp949": _Differences(
-        rb"[\x81-\xfe].",
-        "a2e8=327e c9a1=e000*94 fea1=e05e*94",
-    ),
-    "johab": _Differences(
-        rb"[\x81-\xfe].",
-        "d9e8=327e",
-    ),
+    "cp936": _Differences(rb"[\x81-\xfe].", "80=20ac"),
+    "cp949": _Differences(rb"[\x81-\xfe].", "a2e8=327e c9a1=e000*94 fea1=e05e*94"),
+    "johab": _Differences(rb"[\x81-\xfe].", "d9e8=327e"),
 }
 
 
@@ -121,35 +100,18 @@ NOT_UTF8_REMEDY = (
 )
 HAS_NUL = "a text value contains a NUL byte, which PostgreSQL cannot store"
 
+_LATINS: Final = dict(enumerate((1, 2, 3, 4, 9, 10, 13, 14, 15, 16), start=1))
+"""Which part of ISO 8859 the encodings LATIN1, LATIN2 and so on are."""
+
 _CODECS: Final = {
     "UTF8": UTF8,
-    "LATIN1": "iso8859-1",
-    "LATIN2": "iso8859-2",
-    "LATIN3": "iso8859-3",
-    "LATIN4": "iso8859-4",
-    "LATIN5": "iso8859-9",
-    "LATIN6": "iso8859-10",
-    "LATIN7": "iso8859-13",
-    "LATIN8": "iso8859-14",
-    "LATIN9": "iso8859-15",
-    "LATIN10": "iso8859-16",
-    "ISO_8859_5": "iso8859-5",
-    "ISO_8859_6": "iso8859-6",
-    "ISO_8859_7": "iso8859-7",
-    "ISO_8859_8": "iso8859-8",
+    **{f"LATIN{number}": f"iso8859-{part}" for number, part in _LATINS.items()},
+    **{f"ISO_8859_{part}": f"iso8859-{part}" for part in range(5, 9)},
     "KOI8R": "koi8-r",
     "KOI8U": "koi8-u",
     "WIN866": "cp866",
     "WIN874": "cp874",
-    "WIN1250": "cp1250",
-    "WIN1251": "cp1251",
-    "WIN1252": "cp1252",
-    "WIN1253": "cp1253",
-    "WIN1254": "cp1254",
-    "WIN1255": "cp1255",
-    "WIN1256": "cp1256",
-    "WIN1257": "cp1257",
-    "WIN1258": "cp1258",
+    **{f"WIN{page}": f"cp{page}" for page in range(1250, 1259)},
     "EUC_CN": "gb2312",
     "EUC_JP": "euc_jp",
     "EUC_JIS_2004": "euc_jis_2004",
@@ -166,16 +128,7 @@ _CODECS: Final = {
 
 _ALIASES: Final = {
     "UNICODE": "UTF8",
-    "ISO88591": "LATIN1",
-    "ISO88592": "LATIN2",
-    "ISO88593": "LATIN3",
-    "ISO88594": "LATIN4",
-    "ISO88599": "LATIN5",
-    "ISO885910": "LATIN6",
-    "ISO885913": "LATIN7",
-    "ISO885914": "LATIN8",
-    "ISO885915": "LATIN9",
-    "ISO885916": "LATIN10",
+    **{f"ISO8859{part}": f"LATIN{number}" for number, part in _LATINS.items()},
     "KOI8": "KOI8R",
     "ALT": "WIN866",
     "WIN": "WIN1251",
@@ -229,10 +182,6 @@ def codec_of(encoding: str) -> str:
 
 def decode_text(data: bytes, codec: str = UTF8) -> str:
     """Decode a text cell.
-
-    Args:
-        data: the cell's bytes.
-        codec: from `codec_of`.
 
     Raises:
         ValueFormatError: the bytes contain a NUL, or are not in the encoding.

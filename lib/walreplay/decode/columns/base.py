@@ -139,11 +139,7 @@ class CellTile(NamedTuple):
         return bool(kernels_text.count_binary(self.length, self.first, self.column))
 
     def as_text(self, codec: str = UTF8) -> tuple[CellTile, list[Rescued]]:
-        """Convert all cells to text in UTF-8; return the new tile, and the values that have no text.
-
-        Args:
-            codec: the encoding of the cells in text format.
-        """
+        """Convert all cells to text in UTF-8; return the new tile, and the values that have no text."""
         rescued = []
         parts: list[bytes] = []
         places = np.zeros(self.size, dtype=np.int32)
@@ -310,7 +306,6 @@ class ColumnBuilder(ABC):
         """Complete the rows that the kernel has placed behind `rows`; return the values that the type cannot hold.
 
         Args:
-            tile: the cells of these rows.
             missed: the numbers of rows with a value in another form than the kernel reads.
             flags: what the kernel has found in their text.
         """

@@ -26,7 +26,6 @@ from walreplay.types.base import ColumnType, DoesNotFit, Rescued
 from walreplay.types.datetime import FIRST_DAY, FIRST_MICRO, LAST_DAY, LAST_MICRO, days_from_text, micros_from_text
 from walreplay.types.numbers import (
     boolean_from_text,
-    double_from_numeric,
     float_from_text,
     integer_from_text,
     unscaled_from_text,
@@ -59,7 +58,6 @@ class FixedBuilder(ColumnBuilder):
         dtype: of one word of the output.
         text: the kernel for text, from `kernels.fixed`.
         binary: the kernel for binary format, from `kernels.binary`, which reads what the text kernel leaves.
-        reader: the exact reader.
         placing: how the placing kernels convert the column; None if they do not.
     """
 
@@ -353,11 +351,6 @@ def rounded(column_type: ColumnType, names: Names, reader: Callable[[str], float
     else:
         dtype, text = np.float64, Call(kernels_fixed.floats_64, DOUBLE)
     return CastingBuilder(column_type, names, dtype=dtype, text=text, reader=reader, usual=_USUAL_NUMBER)
-
-
-def numeric_as_double(column_type: ColumnType, names: Names) -> ColumnBuilder:
-    """Return the builder for numerics as the nearest doubles."""
-    return rounded(column_type, names, double_from_numeric)
 
 
 def overridden_integer(column_type: ColumnType, names: Names, reader: Callable[[str], int]) -> ColumnBuilder:

@@ -18,7 +18,6 @@ from walreplay.decode.columns.fixed import (
     date,
     decimal,
     integer,
-    numeric_as_double,
     overridden_decimal,
     overridden_integer,
     rounded,
@@ -41,6 +40,7 @@ from walreplay.types import families
 from walreplay.types.base import ColumnType, Family
 from walreplay.types.builtin import BUILTIN_TYPES
 from walreplay.types.families import read_overridden
+from walreplay.types.numbers import double_from_numeric
 from walreplay.types.text import UTF8
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ _BUILDERS: Final[dict[Family, Callable[[ColumnType, Names], ColumnBuilder]]] = {
     families.TIMESTAMP: partial(timestamp, text=kernels_fixed.timestamps, with_zone=False),
     families.TIMESTAMPTZ: partial(timestamp, text=kernels_fixed.timestamps_with_zone, with_zone=True),
     families.ARRAY: _array,
-    families.NUMERIC_AS_DOUBLE: numeric_as_double,
+    families.NUMERIC_AS_DOUBLE: partial(rounded, reader=double_from_numeric),
     families.VECTOR: VectorBuilder,
 }
 """The one table of families outside of `walreplay.types.families`."""

@@ -54,7 +54,6 @@ class VariableBuilder(ColumnBuilder):
     Args:
         text: the kernel for text, one of `kernels.text` that can continue at a row.
         binary: the kernel for binary format, `kernels.binary_texts.texts`, which can read text as well.
-        reader: the exact reader.
     """
 
     def __init__(
@@ -245,17 +244,10 @@ class LabelBuilder(TextBuilder):
 
 
 _FORMS: Final = {
-    "text": kernels_binary.AS_SENT,
-    "varchar": kernels_binary.AS_SENT,
-    "bpchar": kernels_binary.AS_SENT,
-    "name": kernels_binary.AS_SENT,
-    "json": kernels_binary.AS_SENT,
+    **dict.fromkeys(("text", "varchar", "bpchar", "name", "json", "pg_node_tree", "refcursor"), kernels_binary.AS_SENT),
+    **dict.fromkeys(("jsonb", "jsonpath"), kernels_binary.VERSIONED),
     "xml": kernels_binary.XML,
-    "pg_node_tree": kernels_binary.AS_SENT,
-    "refcursor": kernels_binary.AS_SENT,
     "char": kernels_binary.ONE_BYTE,
-    "jsonb": kernels_binary.VERSIONED,
-    "jsonpath": kernels_binary.VERSIONED,
     "uuid": kernels_binary.UUID,
     "numeric": kernels_binary.NUMERIC,
 }
@@ -400,16 +392,8 @@ class _ArrayParts:
         self.counts = np.empty(tile.size, dtype=np.int32)
         self.valid = np.empty(tile.size, dtype=np.uint8)
         misses = np.empty(tile.size + 1, dtype=np.int32)
-        self.elements = divide.kernel(
-            *tile.arguments,
-            *divide.parameters,
-            self.text,
-            self.offset,
-            self.length,
-            self.counts,
-            self.valid,
-            misses,
-        )
+        outputs = self.text, self.offset, self.length, self.counts, self.valid, misses
+        self.elements = divide.kernel(*tile.arguments, *divide.parameters, *outputs)
         self.offset = self.offset[: self.elements]
         self.length = self.length[: self.elements]
         self.misses = misses[1 : misses[0] + 1]

@@ -175,7 +175,6 @@ class Explainer:
         """Explain why a session ends that is known to continue at a place; None if there is no explanation.
 
         Args:
-            at: the offset of the place.
             torn_only: it does not end at a message's boundary.
         """
         start = _Start(at, place, strict=False)
@@ -185,11 +184,7 @@ class Explainer:
         return self._torn(start, reading, 0)
 
     def swallowed(self, at: int, place: Place, low: int) -> Explained | None:
-        """Find a session that begins inside a seemingly whole message, which may be torn and continue with its bytes.
-
-        Args:
-            low: the offset of the message.
-        """
+        """Find a session that begins inside a seemingly whole message, which may be torn and go on with its bytes."""
         start = _Start(at, place, strict=False)
         before = self._place_at(start, low)
         reading = self._read_on(at, place, low)
@@ -447,11 +442,7 @@ class Explainer:
 
 
 class Ahead:
-    """Find messages' boundaries, one after the other, as far as the session can be read.
-
-    Attributes:
-        before: the offset of the last whole message.
-    """
+    """Find messages' boundaries, as far as a session can be read; the last whole message begins at ``before``."""
 
     def __init__(self, data: memoryview, start: int, reader: Reader) -> None:
         self._data = data

@@ -54,7 +54,6 @@ def find_sessions(
         place: the place at ``start``.
         edges: the offsets at which files begin in the buffer.  A message that extends over one may also be read as a
             torn message and a new session.
-        codec: the encoding of names.
 
     Raises:
         CaptureError: an error that no new session explains, or a message over a file's end with two readings.
@@ -67,11 +66,7 @@ def find_sessions(
 
 
 class _Parting:
-    """Divide a buffer into sessions, one after the other.
-
-    Attributes:
-        found: the stretches found so far.
-    """
+    """Divide a buffer into sessions, one after the other."""
 
     def __init__(self, data: memoryview, place: Place, start: int, codec: str) -> None:
         self._data = data
@@ -372,9 +367,7 @@ def stranger(
     Args:
         data: the file's bytes, decompressed.
         compression: how the file is compressed; None if it is not.
-        framing: the stream's.
         before: the path of the file before it.
-        codec: the encoding of names.
     """
     view = data[:_LOOKED_AT]
     if what_is(view[:HEAD_BYTES]) is not None:
@@ -396,11 +389,7 @@ def stranger(
 
 
 def told_for_paths(error: NotACapture | FramingChange, option: str) -> NotACapture | FramingChange:
-    """Adapt an error's remedy for callers who give paths and have no configuration file.
-
-    Args:
-        option: the name of the option for the framing.
-    """
+    """Adapt an error's remedy for callers who give paths and have no configuration file."""
     if isinstance(error, FramingChange):
         error.remedy = "A stream has one framing: give the files of one at a time"
     elif error.remedy is not None:

@@ -52,12 +52,7 @@ class GaveUp(Exception):
 
 
 class Effort:
-    """A budget.
-
-    Args:
-        size: the number of bytes that are searched.
-        least: the units for any number of bytes.
-    """
+    """A budget for the search of so many bytes, with some units for any number of them."""
 
     def __init__(self, size: int, least: int = LEAST) -> None:
         self.all = least + size // BYTES_A_UNIT
@@ -114,10 +109,7 @@ class Reader(PaidWalker):
     """Walk one session.
 
     Args:
-        place: where to begin.
         strict: it is a session's start, so the session has to announce everything that it uses.
-        effort: the budget of the walk.
-        codec: the encoding of names.
     """
 
     breaks: ClassVar[bool] = True
@@ -298,14 +290,11 @@ def read_session(
 
 
 def check_tail(data: memoryview, stop: int, place: Place, codec: str = UTF8) -> None:
-    """Refuse an unfinished message that is damaged or torn.
+    """Refuse an unfinished message, at the offset ``stop`` and its place, that is damaged or torn.
 
     A damaged length makes a message look longer than the file, and hides all messages behind it.  It is noticed because
     the Commit's LSN and time are known from the Begin, and may be found inside.  A torn message swallows the session
     behind it.  It is noticed because a text value contains no NUL.
-
-    Args:
-        stop: the offset of the unfinished message; ``place`` is the place there.
 
     Raises:
         CaptureError: the message is not valid.

@@ -186,8 +186,6 @@ class Probe(PaidWalker):
 
     Args:
         streaming: it lies inside a streamed block.
-        effort: the budget of the walk.
-        codec: the encoding of names.
     """
 
     def __init__(self, framing: Framing, *, streaming: bool, effort: Effort, codec: str) -> None:
@@ -325,9 +323,6 @@ def refuse_leftover(
     tail: bytes | memoryview, framing: Framing, codec: str = UTF8, *, path: str | None = None, offset: int = 0
 ) -> None:
     """Refuse the unfinished bytes at the end of the last file if they contain consecutive messages.
-
-    Args:
-        path, offset: where the bytes begin, for the error.
 
     Raises:
         MalformedMessage: they contain such messages, so they are damaged or torn.

@@ -52,7 +52,6 @@ def head_size(framing: Framing, data: memoryview, at: int, end: int) -> int:
     """Return the number of a frame's bytes before its message; for a keepalive, its size.
 
     Args:
-        at: the frame's offset.
         end: the bytes end here.  If they are too few to decide, the number is what it may be.
     """
     if framing is Framing.COPYDATA:
@@ -87,11 +86,7 @@ class Frame(NamedTuple):
 
 
 def frame_at(framing: Framing, data: memoryview, at: int, end: int) -> Frame:
-    """Look at the frame at an offset.
-
-    Args:
-        end: the bytes end here.
-    """
+    """Look at the frame at an offset."""
     head = head_size(framing, data, at, end)
     if framing in (Framing.RAW, Framing.RECVLOGICAL):
         return Frame(head)

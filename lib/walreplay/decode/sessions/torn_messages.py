@@ -144,12 +144,7 @@ def _refuse_large(data: memoryview, at: int, place: Place) -> None:
 
 
 def content_of(data: memoryview, begin: int, end: int, place: Place) -> tuple[int, int] | None:
-    """Return the range of a logical message's content, by its length; None for other messages.
-
-    Args:
-        begin: the offset of the message's tag.
-        end: the message's bytes end here.
-    """
+    """Return the range of a logical message's content, by its length; None for other messages."""
     if begin >= end or data[begin] != ord("M"):
         return None
     fields = begin + 1 + (4 if place.stream is not None else 0) + 9

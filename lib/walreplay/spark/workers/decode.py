@@ -46,6 +46,7 @@ from walreplay.spark.workers.rows import (
     NO_RELATION,
     PARTS,
     PARTS_TABLE,
+    TRANSACTION,
     TRANSACTIONS_TABLE,
     USES_TABLE,
     links_table,
@@ -53,8 +54,9 @@ from walreplay.spark.workers.rows import (
     stage_batch,
     staged_row,
     transactions_of,
+    without_dictionary,
 )
-from walreplay.spark.workers.scan import capture_files
+from walreplay.spark.workers.scan import Content, capture_files, view_of
 from walreplay.stream.plan import FilePlan, Step
 from walreplay.stream.planned import PlannedBytes
 from walreplay.stream.schedule import file_of
@@ -147,23 +149,13 @@ class DecodeTask:
 def decode_batches(batches: Iterable[pa.RecordBatch], *, task: DecodeTask) -> Iterator[pa.RecordBatch]:
     """Decode whole files and fold each table's changes; one row per file, unit (see `_units`), table and bucket."""
     for path, content in capture_files(batches, task.files):
-        if isinstance(content, WalReplayError):
-            yield _failed(task.files[path], content)
-        else:
-            yield from _decoded(task.files[path], memoryview(content), task)
-
-
-def _decoded(plan: FilePlan, content: memoryview, task: DecodeTask) -> Iterator[pa.RecordBatch]:
-    try:
-        for row in staged_rows(plan, content, task):
-            yield stage_batch(row)
-    except WalReplayError as problem:
-        yield _failed(plan, problem)
-
-
-def _failed(plan: FilePlan, problem: WalReplayError) -> pa.RecordBatch:
-    error = json.dumps(problem.at(path=plan.path).to_dict())
-    return stage_batch(staged_row(ERROR_TABLE, NO_RELATION, plan.steps[0].sequence, error))
+        plan = task.files[path]
+        try:
+            for row in staged_rows(plan, view_of(content), task):
+                yield stage_batch(row)
+        except WalReplayError as problem:
+            error = json.dumps(problem.at(path=path).to_dict())
+            yield stage_batch(staged_row(ERROR_TABLE, NO_RELATION, plan.steps[0].sequence, error))
 
 
 @dataclass(slots=True)
@@ -451,12 +443,7 @@ def _folded_rows(taken: _Unit, sequence: int, task: DecodeTask) -> Iterator[dict
 
 RECORDED: Final = pa.schema(
     [
-        ("commit_lsn", pa.int64()),
-        ("commit_ts", pa.timestamp("us", "UTC")),
-        ("xid", pa.int64()),
-        ("changes", pa.int64()),
-        ("digest", pa.int64()),
-        ("session", pa.int32()),
+        *(TRANSACTION.field(name) for name in ("commit_lsn", "commit_ts", "xid", "changes", "digest", "session")),
         ("path", pa.string()),
         ("offset", pa.int64()),
         ("complete", pa.bool_()),
@@ -510,8 +497,7 @@ def _as_recorded(batch: pa.RecordBatch) -> pa.RecordBatch:
     given = {"complete": pa.array([True]).take(pa.array([0] * rows)), "error": pa.nulls(rows, pa.string())}
     columns = []
     for column in RECORDED:
-        values = given[column.name] if column.name in given else batch.column(column.name)
-        columns.append(values.dictionary_decode() if pa.types.is_dictionary(values.type) else values)
+        columns.append(given[column.name] if column.name in given else without_dictionary(batch.column(column.name)))
     return pa.RecordBatch.from_arrays(columns, schema=RECORDED)
 
 
@@ -566,12 +552,8 @@ def _decoder(plan: FilePlan, task: AuditTask, *, recording: bool) -> Decoder:
     )
 
 
-def _audited(
-    plan: FilePlan, content: pa.Buffer | memoryview | WalReplayError, decoder: Decoder, task: AuditTask
-) -> Iterator[ChangeBatch]:
-    if isinstance(content, WalReplayError):
-        raise content
-    view = memoryview(content)
+def _audited(plan: FilePlan, content: Content, decoder: Decoder, task: AuditTask) -> Iterator[ChangeBatch]:
+    view = view_of(content)
     planned = PlannedBytes.of(plan, view)
     for step in plan.steps:
         yield from planned.decode(decoder, step, task.versions, task.types)

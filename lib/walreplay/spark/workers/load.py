@@ -41,7 +41,7 @@ from walreplay.spark.workers.decode import Assigned, Assignment
 from walreplay.spark.workers.fold import FoldTask
 from walreplay.spark.workers.process import release_pages, spark_task
 from walreplay.spark.workers.rows import ERROR_TABLE, NO_RELATION, stage_batch, staged_events, staged_row
-from walreplay.spark.workers.scan import map_capture
+from walreplay.spark.workers.scan import Content, map_capture, view_of
 from walreplay.stream.schedule import sequence_of
 from walreplay.task_settings import TaskSettings
 
@@ -139,11 +139,7 @@ class _Output:
         self.size += sum(column.nbytes for column in self.parts[-1].columns)
 
     def staged(self, number: int, buckets: int) -> Iterator[Mapping[str, Any]]:
-        """Yield the rows to be staged of what was taken.
-
-        Args:
-            number: of the part that they are.
-        """
+        """Yield the rows to be staged of what was taken."""
         events, to = concat(self.parts), self.to
         self.parts, self.size, self.turn = [], 0, self.turn + 1
         shown = tuple(column.name for column in to.shown.relation.columns)
@@ -177,13 +173,9 @@ def load_batches(
             yield from staged_batches(found_rows, part.relation, number, part.path, task, first=part.number * _ROWS)
 
 
-def _part(
-    content: memoryview | pa.Buffer | WalReplayError, part: LoadPart, options: CopyOptions, task: LoadTask
-) -> Iterator[ChangeBatch]:
+def _part(content: Content, part: LoadPart, options: CopyOptions, task: LoadTask) -> Iterator[ChangeBatch]:
     """Read a part's rows; pages that were read are let go."""
-    if isinstance(content, WalReplayError):
-        raise content
-    view, size = memoryview(content), 0
+    view, size = view_of(content), 0
     for batch in _batches(view, part, options, task):
         size += batch.data.nbytes
         if size >= _FLUSH_BYTES:
@@ -205,7 +197,6 @@ def staged_batches(
 
     Args:
         number: of the part that they are.
-        path: where they are from.
         first: the number of the first row in a history; None to follow the part's.
     """
     at = sequence_of(number) * _PLACES
@@ -325,7 +316,6 @@ def load_rows(
     Args:
         batches: see `with_part`.
         order: which of the rows' columns each of the relation's is.
-        path: where they are from, for errors.
         first: the number of the rows' first part among those of the load.
     """
     rest = iter(batches)

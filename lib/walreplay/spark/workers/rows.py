@@ -221,11 +221,13 @@ def unpack_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch
         for value in batch.column("data"):
             with pa.ipc.open_stream(value.as_buffer()) as reader:
                 for rows in reader:
-                    columns = [
-                        column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
-                        for column in rows.columns
-                    ]
+                    columns = [without_dictionary(column) for column in rows.columns]
                     yield pa.RecordBatch.from_arrays(columns, names=rows.schema.names)
+
+
+def without_dictionary(column: pa.Array) -> pa.Array:
+    """Return a column whose values stand in it themselves."""
+    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
 
 
 _REFUSED: Final = "walreplay refuses: "

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
@@ -32,9 +32,18 @@ _BYTES_A_BATCH: Final = 1 << 20
 """Scans are told some at a time: each batch costs Spark as much as the scan of a small file."""
 
 
-def capture_files(
-    batches: Iterable[pa.RecordBatch], paths: Iterable[str]
-) -> Iterator[tuple[str, pa.Buffer | memoryview | WalReplayError]]:
+Content: TypeAlias = pa.Buffer | memoryview | WalReplayError
+"""A file's bytes, or the error of reading it."""
+
+
+def view_of(content: Content) -> memoryview:
+    """Return a file's bytes, or raise the error."""
+    if isinstance(content, WalReplayError):
+        raise content
+    return memoryview(content)
+
+
+def capture_files(batches: Iterable[pa.RecordBatch], paths: Iterable[str]) -> Iterator[tuple[str, Content]]:
     """Yield each file's path and bytes, without copying them, or the error of reading it.
 
     Args:
@@ -77,9 +86,7 @@ def scan_batches(batches: Iterable[pa.RecordBatch], *, tasks: Mapping[str, ScanT
     for path, content in capture_files(batches, tasks):
         scan, error = None, None
         try:
-            if isinstance(content, WalReplayError):
-                raise content
-            scan = pickle.dumps(scan_of(path, memoryview(content), tasks[path]))
+            scan = pickle.dumps(scan_of(path, view_of(content), tasks[path]))
         except WalReplayError as problem:
             error = json.dumps(problem.to_dict())
         told.append({"scan": scan, "error": error})
@@ -119,12 +126,7 @@ CONTENTS: Final = pa.schema([("path", pa.string()), ("content", pa.binary()), ("
 def with_contents(
     batches: Iterable[pa.RecordBatch], *, work: Work, bucket: StoreFolder, paths: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    """Do some work on files that Spark has given by their numbers: it gets rows of `CONTENTS`, one at a time.
-
-    Args:
-        bucket: where all files are.
-        paths: the files' URIs, by their numbers.
-    """
+    """Do some work on files that Spark has given by their numbers: it gets rows of `CONTENTS`, one at a time."""
     wanted = (paths[number] for batch in batches for number in batch.column("file").to_pylist())
     with closing(_files(bucket, wanted)) as files:
         yield from work(files)

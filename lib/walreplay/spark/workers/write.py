@@ -164,11 +164,7 @@ def write_rewritten(
 def write_records(
     batches: Iterable[pa.RecordBatch], *, constants: Mapping[str, pa.Array], files: FileTask
 ) -> Iterator[pa.RecordBatch]:
-    """Write staged records of transactions or messages (see `unpack_batches`).
-
-    Args:
-        constants: further columns, with one value for all rows.
-    """
+    """Write staged records of transactions or messages (see `unpack_batches`)."""
     with _file(files) as write:
         for batch in unpack_with(batches, constants=constants):
             write(batch)
@@ -237,12 +233,13 @@ def _keyed(batch: pa.RecordBatch) -> _Final:
 
 def _keyed_counts(batch: pa.RecordBatch) -> dict[str, int]:
     deleted, expected = batch.column("deleted"), batch.column("expected")
-    live = pc.invert(deleted)
-    return {
-        "live": _true(pc.and_(live, expected)),
-        "gone": _true(pc.and_(deleted, expected)),
-        "unknown": _true(pc.and_(batch.column("unknown"), live)),
-    }
+    return _missed(expected, deleted, pc.and_(batch.column("unknown"), pc.invert(deleted)))
+
+
+def _missed(bases: pa.Array, deleted: pa.Array, unknown: pa.Array) -> dict[str, int]:
+    """Count the bases that are not there, of rows that live on and of deleted ones, and rows with unknown values."""
+    live = pc.and_(bases, pc.invert(deleted))
+    return {"live": _true(live), "gone": _true(pc.and_(bases, deleted)), "unknown": _true(unknown)}
 
 
 def _multiset(batch: pa.RecordBatch) -> _Final:
@@ -273,12 +270,7 @@ def _appended(batch: pa.RecordBatch) -> _Final:
 
 def _versions(batch: pa.RecordBatch) -> _Final:
     opens, deleted, expected = (batch.column(name) for name in ("opens", "deleted", "expected"))
-    counts = {
-        "live": _true(pc.and_(expected, pc.invert(deleted))),
-        "gone": _true(pc.and_(expected, deleted)),
-        "unknown": _true(pc.and_(batch.column("unknown"), opens)),
-    }
-    return [batch.filter(opens)], counts
+    return [batch.filter(opens)], _missed(expected, deleted, pc.and_(batch.column("unknown"), opens))
 
 
 _FINAL: Final[Mapping[Mode, Callable[[pa.RecordBatch], _Final]]] = {
@@ -299,11 +291,7 @@ def _counted(batch: pa.RecordBatch, task: FoldTask) -> dict[str, int]:
         return _COUNTED[task.identity.mode](batch)
     opens, deleted = batch.column("opens"), batch.column("deleted")
     lost = pc.and_(batch.column("expected"), pc.invert(batch.column("closes")))
-    return {
-        "live": _true(pc.and_(lost, pc.invert(deleted))),
-        "gone": _true(pc.and_(lost, deleted)),
-        "unknown": _true(pc.and_(batch.column("unknown"), opens)),
-    }
+    return _missed(lost, deleted, pc.and_(batch.column("unknown"), opens))
 
 
 WRITTEN: Final = pa.schema([("name", pa.string()), ("totals", pa.binary())])
@@ -392,11 +380,7 @@ class Shares:
 
 @spark_task
 def over_shares(batches: Iterable[pa.RecordBatch], *, work: Work, shares: Shares) -> Iterator[pa.RecordBatch]:
-    """Run a function on some shares.
-
-    Args:
-        batches: of the shares' numbers.
-    """
+    """Run a function on some shares."""
     for batch in batches:
         for number in batch.column("id").to_pylist():
             yield from work(shares.of(number))
@@ -421,11 +405,7 @@ class TableShare:
 def work_together(
     batches: Iterable[pa.RecordBatch], *, bins: Sequence[Sequence[TableShare]]
 ) -> Iterator[pa.RecordBatch]:
-    """Do the work in each of some bins.
-
-    Args:
-        batches: of the bins' numbers.
-    """
+    """Do the work in each of some bins."""
     for batch in batches:
         for number in batch.column("id").to_pylist():
             for part in bins[number]:
