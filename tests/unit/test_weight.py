@@ -17,10 +17,10 @@ PACKAGE = Path(walreplay.__file__).parent
 ROOMS = {
     "(top)": (2238, 13),
     "archive": (2450, 6),
-    "cli": (1507, 8),
+    "cli": (1510, 8),
     "config": (1985, 6),
     "decode": (13971, 43),
-    "delta": (3737, 11),
+    "delta": (3739, 11),
     "evolution": (1372, 4),
     "fold": (3457, 7),
     "job": (5701, 15),
@@ -31,7 +31,7 @@ ROOMS = {
     "spark": (1971, 6),
     "spark/workers": (2149, 8),
     "stream": (2730, 8),
-    "table": (2829, 10),
+    "table": (2831, 10),
     "types": (3654, 15),
     "writing": (3844, 13),
 }
