@@ -95,7 +95,9 @@ def write_report(output: Screen, report: RunReport) -> None:
     if report.applied_lsn is not None:
         output.line(f"applied up to LSN {format_lsn(report.applied_lsn)}{_committed(report.applied_commit_ts)}")
     headers = ("table", "action", "changes", "inserted", "updated", "deleted", "version", "seconds")
-    _write_section(output, headers, [(one.name, _action(one), *_values(one, headers[2:])) for one in report.tables])
+    _write_section(
+        output, headers, [(table.name, _action(table), *_values(table, headers[2:])) for table in report.tables]
+    )
     _write_notes(output, report.tables)
     for reason, names in _other_ways(report).items():
         output.line(f"note: written by Spark's statements, as {reason}: {_listed(names)}")
@@ -166,10 +168,11 @@ def write_inspection(output: Screen, inspection: Inspection) -> None:
     counts = ("columns", "inserts", "updates", "deletes", "truncates")
     relations = [
         (
-            *(one.name, str(one.oid), _IDENTITIES.get(one.replica_identity, one.replica_identity)),
-            *(", ".join(one.key), *_values(one, counts)),
+            *(relation.name, str(relation.oid)),
+            *(_IDENTITIES.get(relation.replica_identity, relation.replica_identity), ", ".join(relation.key)),
+            *_values(relation, counts),
         )
-        for one in inspection.relations
+        for relation in inspection.relations
     ]
     _write_section(output, ("relation", "oid", "identity", "key", *counts), relations)
 
@@ -193,17 +196,17 @@ def write_status(output: Screen, status: TargetStatus) -> None:
     _write_section(
         output,
         ("run", "state", "started", "finished", "LSN", "files", "transactions", "changes", "tables", "written"),
-        [(*_values(one, names), _count(one.tables), one.writer) for one in status.runs],
+        [(*_values(run, names), _count(run.tables), run.writer) for run in status.runs],
     )
     _write_section(
         output,
         ("open transaction", "xid", "gid", "LSN", "began in", "offset", "since", "age", "size", "segments"),
         [
             (
-                *(one.kind, str(one.xid), *_values(one, ("gid", "lsn", "began_at_file", "offset", "since"))),
-                *(None if one.age is None else age(one.age), size(one.bytes), one.segments),
+                *(item.kind, str(item.xid), *_values(item, ("gid", "lsn", "began_at_file", "offset", "since"))),
+                *(None if item.age is None else age(item.age), size(item.bytes), item.segments),
             )
-            for one in status.open_transactions
+            for item in status.open_transactions
         ],
     )
 
@@ -268,10 +271,10 @@ def write_maintenance(output: Screen, report: MaintenanceReport) -> None:
         ("table", "files", "size", "what", "why", "removed", "added"),
         [
             (
-                *(one.name, one.files, size(one.bytes), ", ".join(one.actions), "; ".join(one.reasons)),
-                *((one.files_removed, one.files_added) if one.done else (None, None)),
+                *(table.name, table.files, size(table.bytes), ", ".join(table.actions), "; ".join(table.reasons)),
+                *((table.files_removed, table.files_added) if table.done else (None, None)),
             )
-            for one in needing
+            for table in needing
         ],
     )
     for table in report.tables:
@@ -310,7 +313,7 @@ def write_forecast(output: Screen, report: Forecast) -> None:
         about = timedelta(seconds=max(1, round(report.estimated_seconds)))
         output.line(f"it would take about {about}, to judge by {report.estimated_by}")
     headers = ("table", "action", "changes", "inserts", "updates", "deletes", "truncates")
-    rows = [(one.name, _action(one), *_values(one, headers[2:])) for one in report.tables]
+    rows = [(table.name, _action(table), *_values(table, headers[2:])) for table in report.tables]
     _write_section(output, headers, rows, "what would be done, and row changes in the files")
     if report.left_out:
         output.line(f"{_counted(report.left_out, 'row change')} of tables that are not wanted")

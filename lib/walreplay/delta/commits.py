@@ -122,8 +122,8 @@ class CommitId:
         if self.run is not None:
             told |= {"run": self.run.id, "upto": self.run.upto, "applied": self.run.applied}
         counts = None if self.counts is None else dict(self.counts)
-        more = {"oid": self.oid, "source": self.source, "form": self.form, "counts": counts}
-        return json.dumps(told | {name: value for name, value in more.items() if value is not None})
+        optional = {"oid": self.oid, "source": self.source, "form": self.form, "counts": counts}
+        return json.dumps(told | {name: value for name, value in optional.items() if value is not None})
 
     @classmethod
     def of_mark(cls, text: str | None) -> CommitId | None:

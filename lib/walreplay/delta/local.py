@@ -434,8 +434,8 @@ class LocalTable:
             if newer.version < version:
                 raise
             # The answer to it may have been lost.
-            told_by = newer._known.history(newer.version - version + 1)
-            if all((one.get("version"), one.get(_COMMIT_KEY)) != (version, self.commit_id) for one in told_by):
+            entries = newer._known.history(newer.version - version + 1)
+            if all((entry.get("version"), entry.get(_COMMIT_KEY)) != (version, self.commit_id) for entry in entries):
                 may_follow = self._table is not None and instead_of is None and newer.fields == self.fields
                 if not may_follow or newer.obstacle is not None or attempts == 1:
                     problem = f"somebody else has committed version {version} of the table while the run was at work"

@@ -354,7 +354,9 @@ def with_versions(
         # The first truncate ends those that are open, and that nothing has ended before.
         rest = np.setdiff1d(is_open, gone)
         gone = np.concatenate([gone, rest])
-        lsn, at = (np.append(own, np.full(len(rest), end)) for own, end in zip((lsn, at), before.emptied, strict=True))
+        lsn, at = (
+            np.append(values, np.full(len(rest), end)) for values, end in zip((lsn, at), before.emptied, strict=True)
+        )
     begun = (old[before.sources.index(name)].take(pa.array(gone)) for name in ("start_lsn", "start_at"))
     start, since = (column.cast(pa.int64()).to_numpy(zero_copy_only=False) for column in begun)
     if ((start > lsn) | (since > at)).any():

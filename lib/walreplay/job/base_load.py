@@ -234,7 +234,7 @@ class BaseLoad:
                 "rows; this one took its place"
             )
             return None
-        has_histories = any(begun.catalogue.assignments[one].of(RowKind.VERSION) for one in begun.loaded)
+        has_histories = any(begun.catalogue.assignments[relation].of(RowKind.VERSION) for relation in begun.loaded)
         if self.lsn < before.at_lsn and self.anew and before.writing and has_histories:
             raise TargetError(
                 f"a load as of LSN {format_lsn(before.at_lsn)} was interrupted, and histories may have its rows",

@@ -361,8 +361,10 @@ class _Collected:
             if is_masked and missing is not None:
                 missing = hashed(missing, types[n], salt)
             kind, sent = labelled(announced, types[n], layouts, salt if is_masked else None)
-            known = announced.number, is_said, announced.first, sent, 0 if as_sent else announced.rewritten
-            columns.append(SourceColumn(source, name, kind, comments[n], missing, *known, announced.described_number))
+            followed = announced.number, is_said, announced.first, sent, 0 if as_sent else announced.rewritten
+            columns.append(
+                SourceColumn(source, name, kind, comments[n], missing, *followed, announced.described_number)
+            )
         return tuple(columns)
 
 

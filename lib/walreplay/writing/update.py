@@ -312,7 +312,7 @@ def apply_table(
         oid=plan.oid,
         set_aside=plan.set_aside,
         notes=(*plan.notes, *counts.notes),
-        writer=None if not ways else "files" if all(one.way == "files" for one in ways) else "statements",
+        writer=None if not ways else "files" if all(written.way == "files" for written in ways) else "statements",
         writer_reason=next((written.reason for written in ways if written.reason), None),
     )
 
