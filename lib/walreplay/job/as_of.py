@@ -357,7 +357,7 @@ class _Folding:
     """Write the query that folds a change log to the rows as of an LSN, and one that finds changes unlike the others.
 
     A change log has all rows from the table's beginning on, or from the last truncate, only if each change fits what
-    stands before it: none is for a row that was never added.  Later changes show this, too, so they are looked at.
+    stands before it: none is for a row that was never added.  Later changes up to the next truncate show this, too.
     """
 
     def __init__(self, entry: MirrorEntry, key: Sequence[str], configured: Settings, lsn: int, source: str) -> None:
@@ -373,8 +373,9 @@ class _Folding:
             f"log AS (SELECT *, struct({commit} AS lsn, {quote(LOG_COLUMNS['ordinal'])} AS ordinal) AS walreplay_at "
             f"FROM {source} WHERE {rows}), "
             f"live AS (SELECT * FROM log WHERE {self._op} <> 't' AND walreplay_at > coalesce((SELECT "
-            f"max(walreplay_at) FROM log WHERE {self._op} = 't' AND {commit} <= {lsn}), "
-            "struct(-1L AS lsn, -1L AS ordinal)))"
+            f"max(walreplay_at) FROM log WHERE {self._op} = 't' AND {commit} <= {lsn}), struct(-1L AS lsn, -1L AS ordinal)) "
+            "AND coalesce(walreplay_at < "
+            f"(SELECT min(walreplay_at) FROM log WHERE {self._op} = 't' AND {commit} > {lsn}), true))"
             for rows in (f"{commit} <= {lsn}", "true")
         )
 
