@@ -368,14 +368,14 @@ class _Folding:
         self._rescued = names.rescued_data
         same = " AND ".join(f"{self._before}.{quote(name)} <=> {quote(name)}" for name in key) or "true"
         self._moves = f"{self._op} = 'u' AND {self._before} IS NOT NULL AND NOT ({same})"
-        commit = quote(names.commit_lsn or "")
+        commit, ordinal = quote(names.commit_lsn or ""), quote(LOG_COLUMNS["ordinal"])
+        emptied = f"SELECT walreplay_at FROM log WHERE {self._op} = 't' AND {commit}"
         self._live, self._all = (
-            f"log AS (SELECT *, struct({commit} AS lsn, {quote(LOG_COLUMNS['ordinal'])} AS ordinal) AS walreplay_at "
-            f"FROM {source} WHERE {rows}), "
-            f"live AS (SELECT * FROM log WHERE {self._op} <> 't' AND walreplay_at > coalesce((SELECT "
-            f"max(walreplay_at) FROM log WHERE {self._op} = 't' AND {commit} <= {lsn}), struct(-1L AS lsn, -1L AS ordinal)) "
-            "AND coalesce(walreplay_at < "
-            f"(SELECT min(walreplay_at) FROM log WHERE {self._op} = 't' AND {commit} > {lsn}), true))"
+            f"log AS (SELECT *, struct({commit} AS lsn, {ordinal} AS ordinal) AS walreplay_at FROM {source} "
+            f"WHERE {rows}), "
+            f"live AS (SELECT * FROM log WHERE {self._op} <> 't' "
+            f"AND coalesce(walreplay_at > (SELECT max(walreplay_at) FROM ({emptied} <= {lsn})), true) "
+            f"AND coalesce(walreplay_at < (SELECT min(walreplay_at) FROM ({emptied} > {lsn})), true))"
             for rows in (f"{commit} <= {lsn}", "true")
         )
 
