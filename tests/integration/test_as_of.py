@@ -71,3 +71,42 @@ def test_tables_are_chosen_and_moments_checked(spark: SparkSession, shop: SmallM
         walreplay.as_of(spark, shop.target, "yesterday")
     with pytest.raises(TargetError):
         walreplay.as_of(spark, str(tmp_path / "none"), "0/1")
+
+
+def test_a_mirror_is_exact_until_the_next_run_that_changes_it(spark: SparkSession, tmp_path: Path) -> None:
+    mirror = SmallMirror(spark, tmp_path)
+    one, other = relation(1, "one", {"id": INT4, "v": TEXT}), relation(2, "other", {"id": INT4, "v": TEXT})
+    mirror.apply(one, m.Insert(1, row(1, "a")), other, m.Insert(2, row(1, "a")))
+    mirror.write(m.Update(2, row(1, "b")))
+    mirror.apply(m.Update(2, row(1, "c")))
+    found = walreplay.as_of(spark, mirror.target, format_lsn(200))
+    assert {table.name: table.exact for table in found.tables} == {"s.one": True, "s.other": False}
+    mirror.write(m.Update(2, row(1, "d")))
+    mirror.apply(m.Insert(1, row(2, "b")), m.Delete(1, key=row(2, None)))
+    found = walreplay.as_of(spark, mirror.target, format_lsn(400))
+    assert not any(table.exact for table in found.tables)
+
+
+def test_a_change_log_alone_shows_whether_rows_are_missing(spark: SparkSession, tmp_path: Path) -> None:
+    mirror, config = SmallMirror(spark, tmp_path), {"outputs": ["changelog"]}
+    kinds = {"id": INT4, "v": TEXT}
+    keyed, full, added = relation(1, "k", kinds), relation(2, "f", kinds, "f"), relation(3, "n", kinds, "n")
+
+    def exact(lsn: int) -> dict[str, list[tuple[Any, ...]]]:
+        tables = walreplay.as_of(spark, mirror.target, format_lsn(lsn), config=config).tables
+        return {
+            one.name[2:]: [tuple(held) for held in spark.sql(one.sql or "").collect()] for one in tables if one.exact
+        }
+
+    first = [m.Insert(oid, row(1, "a")) for oid in (1, 2, 3)]
+    mirror.apply(keyed, full, added, *first, **config)
+    moved = m.Update(1, row(2, "b"), key=row(1, None))
+    mirror.apply(moved, m.Update(2, row(1, "b"), old=row(1, "a")), **config)
+    assert exact(100) == {"k": [(1, "a")], "f": [(1, "a")], "n": [(1, "a")]}
+    assert exact(200) == {"k": [(2, "b")], "f": [(1, "b")], "n": [(1, "a")]}
+    # A row from before the captures shows only now.
+    mirror.apply(m.Update(1, row(9, "z")), m.Delete(2, old=row(9, "z")), **config)
+    assert exact(100) == exact(200) == {"n": [(1, "a")]}
+    mirror.apply(m.Truncate((1, 2), 0), m.Insert(1, row(2, "c")), m.Insert(2, row(1, "c")), **config)
+    assert exact(300) == {"n": [(1, "a")]}
+    assert exact(400) == {"k": [(2, "c")], "f": [(1, "c")], "n": [(1, "a")]}

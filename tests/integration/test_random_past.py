@@ -117,7 +117,7 @@ class Past:
 
     def __init__(self, spark: SparkSession, folder: Path, seed: int) -> None:
         self.spark, self.chance = spark, random.Random(seed)
-        self.catalog = "spark_catalog" if seed % 5 == 3 else None
+        self.catalog = "spark_catalog" if seed % 5 == 4 else None
         self.mirror = SmallMirror(spark, folder, self.catalog)
         self.source = Source(self.chance, self.mirror)
         self.config: dict[str, Any] = {"outputs": list(OUTPUTS)}

@@ -357,7 +357,7 @@ class _Folding:
     """Write the query that folds a change log to the rows as of an LSN, and one that finds changes unlike the others.
 
     A change log has all rows from the table's beginning on, or from the last truncate, only if each change fits what
-    stands before it: none is for a row that was never added.  Later changes show this, too, so they are looked at.
+    stands before it: none is for a row that was never added.  Later changes up to the next truncate show this, too.
     """
 
     def __init__(self, entry: MirrorEntry, key: Sequence[str], configured: Settings, lsn: int, source: str) -> None:
@@ -368,13 +368,14 @@ class _Folding:
         self._rescued = names.rescued_data
         same = " AND ".join(f"{self._before}.{quote(name)} <=> {quote(name)}" for name in key) or "true"
         self._moves = f"{self._op} = 'u' AND {self._before} IS NOT NULL AND NOT ({same})"
-        commit = quote(names.commit_lsn or "")
+        commit, ordinal = quote(names.commit_lsn or ""), quote(LOG_COLUMNS["ordinal"])
+        emptied = f"SELECT walreplay_at FROM log WHERE {self._op} = 't' AND {commit}"
         self._live, self._all = (
-            f"log AS (SELECT *, struct({commit} AS lsn, {quote(LOG_COLUMNS['ordinal'])} AS ordinal) AS walreplay_at "
-            f"FROM {source} WHERE {rows}), "
-            f"live AS (SELECT * FROM log WHERE {self._op} <> 't' AND walreplay_at > coalesce((SELECT "
-            f"max(walreplay_at) FROM log WHERE {self._op} = 't' AND {commit} <= {lsn}), "
-            "struct(-1L AS lsn, -1L AS ordinal)))"
+            f"log AS (SELECT *, struct({commit} AS lsn, {ordinal} AS ordinal) AS walreplay_at FROM {source} "
+            f"WHERE {rows}), "
+            f"live AS (SELECT * FROM log WHERE {self._op} <> 't' "
+            f"AND coalesce(walreplay_at > (SELECT max(walreplay_at) FROM ({emptied} <= {lsn})), true) "
+            f"AND coalesce(walreplay_at < (SELECT min(walreplay_at) FROM ({emptied} > {lsn})), true))"
             for rows in (f"{commit} <= {lsn}", "true")
         )
 
