@@ -323,10 +323,11 @@ def check_renamed(spark: SparkSession, staging: Staging, run: TableRun) -> None:
     Raises:
         CaptureError: they show that they are another table's (`Identity.claims`).
     """
-    plan, epoch, merge = run.plan, run.plan.epochs[0], run.merge(0)
+    plan, epoch = run.plan, run.plan.epochs[0]
     claim = epoch.identity.claims
     if claim is None or claim == IN_PARTITIONS or epoch.identity.evicts or not epoch.rows:
         return
+    merge = run.merge(0)
     with session_with(spark, delta.SMALL_STATE) as own, refusals_told():
         claimed = folded_rows(own, staging, run, epoch, fresh=False).where("claimed")
         known = {} if plan.before is None else {column.id: column for column in plan.before.shape.columns}
