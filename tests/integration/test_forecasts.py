@@ -85,6 +85,6 @@ def test_the_run_does_what_the_forecast_said(spark: SparkSession, tmp_path: Path
         _assert_forecast(spark, mirror.captures, mirror.target, _ALL)
 
 
-@pytest.mark.parametrize("name", further(["o14", "o15", "o13", "o16", "o18"], but=["o15"]))
+@pytest.mark.parametrize("name", further(["o14", "o15", "o13", "o19", "o18"], but=["o15"]))
 def test_of_recorded_captures_too(spark: SparkSession, tmp_path: Path, name: str) -> None:
     _assert_forecast(spark, case(name).files[0].parent, str(tmp_path / "mirror"), {})

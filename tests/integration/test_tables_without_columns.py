@@ -130,7 +130,9 @@ def test_they_have_their_rows_and_all_else_goes_on(
         monkeypatch.setenv("WALREPLAY_COMMITS", "spark")
     apply = apply_in_one_run if way == "in one run" else apply_file_by_file
     target, reports = apply(spark, recorded.files, tmp_path)
-    assert not [warning for report in reports for warning in report.warnings]
+    # One that is dropped and added again cannot be told from one that was not published for a while.
+    (warning,) = (warning for report in reports for warning in report.warnings)
+    assert warning.startswith("s.moment: column id: gone for a while, and back")
     assert not sum(table.deletes_without_row for report in reports for table in report.tables)
     for table in _WHOLE:
         columns, rows = _rows(spark, target, table)

@@ -163,4 +163,6 @@ def rows_of(target: str | Path) -> Rows:
 
 def _rows(location: Path) -> Counter[tuple[Any, ...]]:
     columns = [name for name in read(location).column_names if name not in ("__commit_lsn", "__commit_ts")]
-    return Counter((tuple(columns), *row) for row in collect(location, *columns))
+    # Arrays and maps have no hashes.
+    plain = lambda value: repr(value) if isinstance(value, list | dict) else value  # noqa: E731
+    return Counter((tuple(columns), *map(plain, row)) for row in collect(location, *columns))

@@ -136,7 +136,7 @@ class Version:
             identity that old rows are really sent by.
         types: of the relation's columns, as they are decoded; ``columns`` has those of the mirror's.
         configured: the key comes from the configuration, so that it may hold NULLs.
-        floor: see `Assignment`.
+        follows, floor: see `Assignment`.
         comment: the source's own comment on the table, if it is announced.
         source: stands for the table (`walreplay.table.identities`); ``doubt`` says what is not clear about that.
     """
@@ -152,6 +152,7 @@ class Version:
     identity: Identity
     configured: bool
     notes: tuple[str, ...] = ()
+    follows: bool = False
     floor: int = -1
     comment: str = ""
     source: int = 0
@@ -317,6 +318,7 @@ class _Collected:
             # What is not whole is appended to, whatever identifies the source's rows.
             Identity(Mode.APPEND),
             configured=False,
+            follows=selection.soft_deletes or _lacks_columns(relation, history, entry),
             comment="" if layout is None else layout.comment,
             source=identity,
             doubt=self._identities.doubts.get(relation, ""),
@@ -373,8 +375,18 @@ def _assignment(version: Version) -> Assignment:
     masked = tuple((number, version.types[number]) for number in selection.masked)
     rescues = selection.metadata.rescued_data is not None
     shown = Shown(version.shown, selection.columns, masked, rescues=rescues)
-    marks, floor = selection.soft_deletes, version.floor
-    return Assignment(version.table, version.number, version.identity, shown, marks_deleted=marks, floor=floor)
+    return Assignment(
+        version.table, version.number, version.identity, shown,
+        follows=version.follows, marks_deleted=selection.soft_deletes, floor=version.floor,
+    )  # fmt: skip
+
+
+def _lacks_columns(relation: Relation, history: Sequence[Relation], entry: MirrorEntry | None) -> bool:
+    """Return whether the table has columns that a version's rows do not bring: they are not published, or dropped."""
+    names = {column.source for column in entry.shape.columns} if entry is not None else set()
+    for version in history[: history.index(relation)]:
+        names |= {column.name for column in version.columns}
+    return not names - {OWN} <= {column.name for column in relation.columns}
 
 
 def _announced_comments(relation: Relation, layout: Layout | None) -> list[str]:

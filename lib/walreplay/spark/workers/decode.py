@@ -74,6 +74,8 @@ class Assignment:
     Attributes:
         table: the table's number, and ``relation`` the version's among those of tables.
         identity: in the columns that are shown.
+        follows: a row whose key changes keeps what its update does not bring: columns that are not sent any more; or
+            it is marked where it was, if deletes only mark rows.
         marks_deleted: soft deletes: a further column marks a deleted row.
         floor: rows with a lower commit LSN are left out: the table was loaded as of it, or begins there; -1 for none.
     """
@@ -82,6 +84,7 @@ class Assignment:
     relation: int
     identity: Identity
     shown: Shown
+    follows: bool = False
     marks_deleted: bool = False
     floor: int = -1
 
@@ -376,7 +379,7 @@ class _Unit:
 
     def _gather(self, shown: ChangeBatch, mirror: Assignment, *, truncated: bool = False) -> None:
         part = self._part(shown, mirror)
-        events = events_of(shown, mirror.identity, follow=mirror.marks_deleted)
+        events = events_of(shown, mirror.identity, follow=mirror.follows)
         if mirror.marks_deleted:
             events = with_deleted_column(events, mirror.identity, all_deleted=truncated)
         part.rows += shown.data.num_rows
@@ -399,7 +402,7 @@ class _Unit:
         part.emptied = part.emptied or []
         part.emptied += shown.truncates()
         for changes in shown.between_truncates():
-            part.parts.append(events_of(changes, history.identity, marks=Marks.of(changes)))
+            part.parts.append(events_of(changes, history.identity, follow=history.follows, marks=Marks.of(changes)))
 
 
 def _rows_below(batch: ChangeBatch, to: Assignment, assigned: Assigned) -> int:
