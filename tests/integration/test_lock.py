@@ -18,6 +18,9 @@ import walreplay
 from support.captures import case
 from support.killed_run import run_until_killed
 from support.paused_run import OtherProcess
+from support.readers import collect
+from support.small_mirror import INT4, SmallMirror, relation, row
+from support.stopped_run import StoppedError
 from support.truth import assert_mirror_equals, table_versions
 from support.waiting import wait_until
 from walreplay.delta import statements as delta
@@ -27,6 +30,8 @@ from walreplay.ledger import ledger as state_table
 from walreplay.ledger import state as lock
 from walreplay.ledger.ledger import Ledger
 from walreplay.ledger.state import Holder
+from walreplay.protocol import messages as m
+from walreplay.table.table_run import TableRun
 from walreplay.writing import by_statements as row_statements
 from walreplay.writing.by_files import choose_writer
 
@@ -149,6 +154,24 @@ def test_a_paused_run_that_was_taken_over_writes_nothing_more(
     assert (_state(spark, target), table_versions(target)) == before
     assert_mirror_equals(spark, target, case(_SMALL))
     assert walreplay.apply(spark, captures=captures, target=target).status == "nothing new"
+
+
+def test_an_append_that_another_driver_has_made_is_not_waited_for(
+    spark: SparkSession, tmp_path: Path, stop: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WALREPLAY_COMMITS", "spark")
+    mirror = SmallMirror(spark, tmp_path)
+    mirror.apply(relation(1, "t", {"id": INT4}), m.Insert(1, row(1)), outputs=["changelog"])
+    stop("table applied")
+    with pytest.raises(StoppedError):
+        mirror.apply(m.Insert(1, row(2)), outputs=["changelog"])
+    # As if it had come between the look for it and the write.
+    with monkeypatch.context() as patched:
+        patched.setattr(TableRun, "may_have", lambda *_: False)
+        with pytest.raises(TargetError, match="the table's commit is not in its history"):
+            mirror.apply(outputs=["changelog"])
+    mirror.apply(outputs=["changelog"])
+    assert sorted(collect(mirror.location("t__changes"), "id")) == [(1,), (2,)]
 
 
 def test_a_run_elsewhere_is_waited_for_until_it_is_silent(spark: SparkSession, tmp_path: Path, captures: Path) -> None:
