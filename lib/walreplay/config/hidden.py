@@ -6,6 +6,7 @@ hidden column and one that is seen are, the version of the relation is refused (
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
@@ -84,10 +85,10 @@ def check_renamed(
         return
     seen = {column.name for version in earlier for column in version.columns}.union(known)
     now, perhaps = {column.name for column in relation.columns}, list(_perhaps_same(earlier[-1], relation))
-    # A hidden column that may have been a hidden one that is gone needs no other explanation.
-    hidden = [(old, new) for old, new in perhaps if old.name not in now and columns.hidden_by(old)]
-    explained = {new.name for _, new in hidden if columns.hidden_by(new)}
-    for old, new in perhaps:
+    # A hidden column in the place of a hidden one that is gone needs no other explanation.
+    hidden = [(old, new) for old, new, in_place in perhaps if in_place and old.name not in now]
+    explained = {new.name for old, new in hidden if columns.hidden_by(old) and columns.hidden_by(new)}
+    for old, new, _ in perhaps:
         if new.name in explained or not columns.shows(old, new, seen):
             continue
         before = columns.hidden_by(old)
@@ -101,8 +102,8 @@ def check_renamed(
         )
 
 
-def _perhaps_same(before: Relation, after: Relation) -> Iterator[tuple[Column, Column]]:
-    """Yield the columns of two versions that are the same, old and new, or may be, by their places.
+def _perhaps_same(before: Relation, after: Relation) -> Iterator[tuple[Column, Column, bool]]:
+    """Yield the columns of two versions that are the same, old and new, or may be; and whether they are in one place.
 
     PostgreSQL keeps the order of columns, and adds new ones at the end.  So names that keep their order divide the
     others; and of these, the first new one may be any of the old ones, the next one any but the first, and so on.
@@ -110,7 +111,7 @@ def _perhaps_same(before: Relation, after: Relation) -> Iterator[tuple[Column, C
     firsts = {one.first: one.number for one in after.columns if not any(attnum(column) for column in before.columns)}
     olds = {attnum(column) or firsts.get(column.name, 0): column for column in before.columns}
     if 0 not in olds and [*olds] == sorted(olds) and all(attnum(column) for column in after.columns):
-        yield from ((olds[attnum(column)], column) for column in after.columns if attnum(column) in olds)
+        yield from ((olds[attnum(column)], column, True) for column in after.columns if attnum(column) in olds)
         return
     places = {column.name: n for n, column in enumerate(after.columns)}
     common = [(n, places[column.name]) for n, column in enumerate(before.columns) if column.name in places]
@@ -129,6 +130,10 @@ def _perhaps_same(before: Relation, after: Relation) -> Iterator[tuple[Column, C
             if place:
                 yield gap, place, column
 
-    news = list(between(after.columns))
-    for gap, place, one in between(before.columns):
-        yield from ((one, column) for other, limit, column in news if other == gap and limit <= place)
+    olds_between, news_between = list(between(before.columns)), list(between(after.columns))
+    counts = [Counter(gap for gap, _, _ in each) for each in (olds_between, news_between)]
+    for gap, place, old_column in olds_between:
+        is_alike = counts[0][gap] == counts[1][gap]
+        for other, limit, column in news_between:
+            if other == gap and limit <= place:
+                yield old_column, column, is_alike and limit == place

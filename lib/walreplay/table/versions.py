@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from typing import Final
 
 import pyarrow as pa
@@ -383,10 +384,11 @@ def _assignment(version: Version) -> Assignment:
 
 def _lacks_columns(relation: Relation, history: Sequence[Relation], entry: MirrorEntry | None) -> bool:
     """Return whether the table has columns that a version's rows do not bring: they are not published, or dropped."""
-    names = {column.source for column in entry.shape.columns} if entry is not None else set()
-    for version in history[: history.index(relation)]:
-        names |= {column.name for column in version.columns}
-    return not names - {OWN} <= {column.name for column in relation.columns}
+    names = {OWN, *(column.name for column in relation.columns)}
+    if entry is not None and any(column.source not in names for column in entry.shape.columns):
+        return True
+    earlier = takewhile(lambda version: version is not relation, history)
+    return any(column.name not in names for version in earlier for column in version.columns)
 
 
 def _announced_comments(relation: Relation, layout: Layout | None) -> list[str]:
