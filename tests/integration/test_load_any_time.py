@@ -17,7 +17,7 @@ from support.readers import collect
 from support.small_mirror import INT4, TEXT, SmallMirror, relation, row
 from support.stopped_run import StoppedError
 from walreplay.cli.program import main
-from walreplay.errors import ConfigError, OrderError, TargetError
+from walreplay.errors import CaptureError, ConfigError, OrderError, TargetError
 from walreplay.loading.description import Description, write_description
 from walreplay.protocol import messages as m
 
@@ -374,3 +374,19 @@ def test_a_table_lacks_rows_in_the_runs_before_its_load(mirror, base) -> None:
     assert {one.name: one.note for one in before.tables if one.sql is None}.keys() == {"s.bag", "s.items"}
     assert all("which run 2 has loaded" in one.note for one in before.tables if one.sql is None)
     assert all(one.sql is not None for one in behind.tables)
+
+
+def test_a_column_that_is_newer_than_the_captures_is_refused_and_comes_by_a_description(mirror, tmp_path) -> None:
+    mirror.apply(relation(1, "t", {"id": INT4}), m.Insert(1, row(1)), m.Insert(1, row(2)))
+    wider = relation(1, "t", {"id": INT4, "v": TEXT})
+    mirror.write(wider, m.Update(1, row(1, "one")))
+    rows = mirror.spark.createDataFrame([(1, "one"), (2, "two")], "id int, v string")
+    given = {"table": "s.t", "replace": True, "captures": mirror.captures}
+    with pytest.raises(CaptureError, match="the column v is not among the table's") as caught:
+        walreplay.load(mirror.spark, rows, mirror.target, 200, **given)
+    assert "give --describe" in caught.value.remedy
+    described = tmp_path / "tables.jsonl"
+    described.write_text(write_description([wider], Description.of([wider], ())))
+    walreplay.load(mirror.spark, rows, mirror.target, 200, describe=described, **given)
+    mirror.apply(wider, m.Insert(1, row(3, "three")))
+    assert sorted(map(tuple, collect(mirror.location("t"), "id", "v"))) == [(1, "one"), (2, "two"), (3, "three")]

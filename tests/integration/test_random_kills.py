@@ -21,6 +21,7 @@ from support.random_source import Source
 from support.readers import collect
 from support.small_mirror import SmallMirror, forget
 from walreplay import cli
+from walreplay.loading.description import Description, write_description
 from walreplay.lsn import format_lsn
 
 if TYPE_CHECKING:
@@ -71,8 +72,11 @@ class _Course:
         rows = ", ".join(str(values).replace("None", "NULL") for values in self.source.rows[oid].values())
         query = f"SELECT * FROM VALUES {rows} AS t({', '.join(named)})" if rows else f"SELECT {kinds} WHERE false"
         self.loaded.add(oid)
+        described = self.folder / f"tables{self.mirror.files}.jsonl"
+        known = [self.source.relation(one) for one in self.source.names]
+        described.write_text(write_description(known, Description.of(known, ())))
         where = ["--table", f"s.{self.source.names[oid]}", "--at-lsn", format_lsn(self.source.lsn)]
-        return ["load", "--from-query", query, *where, "--replace"]
+        return ["load", "--from-query", query, *where, "--replace", "--describe", str(described)]
 
     def kill(self, command: list[str], target: Path) -> None:
         """Have it kill itself at a step, or a little later; it may also end before."""

@@ -20,6 +20,7 @@ from walreplay.decode.change_batch import ChangeBatch
 from walreplay.decode.columns import canonical_texts
 from walreplay.decode.gathered import Cells, CopiedRows, inserts_of
 from walreplay.errors import CaptureError, ValueFormatError
+from walreplay.loading.description import HOW_TO_DESCRIBE
 from walreplay.protocol.messages import Relation
 from walreplay.types.base import ColumnType
 from walreplay.types.text import UTF8
@@ -111,9 +112,17 @@ def order_of(relation: Relation, names: Sequence[str], path: str) -> list[int]:
     """Return which of some named columns each of the relation's columns is.
 
     Raises:
-        CaptureError: one is missing, or named twice.
+        CaptureError: one is missing, or named twice; or there is one that the relation does not have.
     """
     wanted = [column.name for column in relation.columns]
+    # It may have been added since the captures that are known: its values would be lost.
+    if more := [name for name in names if name not in wanted]:
+        raise CaptureError(
+            f"the column {more[0]} is not among the table's, as far as is known",
+            path=path,
+            table=relation.qualified_name,
+            remedy=f"If it is not published, leave it out of the rows; otherwise: {HOW_TO_DESCRIBE}",
+        )
     missing = [name for name in wanted if name not in names]
     if missing or len(set(names)) != len(names):
         problem = f"the column {missing[0]} is missing" if missing else "a column is named twice"
