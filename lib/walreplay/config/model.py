@@ -505,12 +505,15 @@ class Settings(SourceOptions):
 
     def wants_table(self, schema: str, table: str) -> bool:
         """Return whether a source table is wanted."""
+        return self._narrowed.wants(f"{schema}.{table}") and not self.leaves_out(schema, table)
+
+    def leaves_out(self, schema: str, table: str) -> bool:
+        """Return whether a source table is left out by its name, whatever part of the tables a call wants."""
         expressions = self.table_include_list or self.table_exclude_list
-        name = f"{schema}.{table}"
-        if expressions is None or not self._narrowed.wants(name):
-            return self._narrowed.wants(name)
-        listed = any(expression(text).fullmatch(name) for text in expressions)
-        return listed == (self.table_include_list is not None)
+        if expressions is None:
+            return False
+        listed = any(expression(text).fullmatch(f"{schema}.{table}") for text in expressions)
+        return listed != (self.table_include_list is not None)
 
     def skips(self, operation: Operation) -> bool:
         """Return whether changes of a kind are left out."""

@@ -52,7 +52,7 @@ _MISSING: Final = (
     "a row was changed or deleted that the table did not have: others from before the captures may be missing, too"
 )
 _UNKNOWN: Final = "some row has a value that was never sent"
-_OFF: Final = "its output is switched off, and its source has changed since"
+_OFF: Final = "it is left out, or its output is switched off, and its source has changed since"
 _IDENTITY: Final = "what identifies the source's rows has changed"
 
 

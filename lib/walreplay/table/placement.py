@@ -9,9 +9,9 @@ then those that take one (`Placement.arriving`).  Each list may be started again
 more once the second was started.
 
 `Switched` has outputs that the configuration has switched on or off for a relation that has others in the target.  One
-that is switched on begins with the first run that writes to it.  One that is switched off stays as it is.  If its
-relation is used meanwhile, the ledger notes that changes are missing from it.  Switched on again, it is refused if it
-has to be whole; any other goes on, with a note.
+that is switched on begins with the first run that writes to it.  One that is switched off stays as it is, as all do
+of a relation that is left out.  If its relation is used meanwhile, the ledger notes that changes are missing from it.
+Switched on again, it is refused if it has to be whole; any other goes on, with a note.
 
 `check_followed`: do tables that were all created again since the last run still belong to the same server?  After
 `pgbench -i`, or when a dump is restored, every table has a new oid.  The same is true on another server, and the stream
@@ -366,13 +366,15 @@ class Switched:
     Attributes:
         on: the oids of outputs that begin, or go on (True), though other outputs of their relations were there.
         ended: the entries of outputs that are not wanted of relations that are used, by the oid of one that is.
+        left_out: what stands for the relations that are used, and of which nothing is wanted.
     """
 
     on: Mapping[int, bool]
     ended: Mapping[int, tuple[MirrorEntry, ...]]
+    left_out: frozenset[int]
 
     @classmethod
-    def of(cls, entries: Sequence[MirrorEntry], wanted: Sequence[WantedRelation]) -> Switched:
+    def of(cls, entries: Sequence[MirrorEntry], wanted: Sequence[WantedRelation], left_out: frozenset[int]) -> Switched:
         """Find what is switched.
 
         Args:
@@ -402,7 +404,7 @@ class Switched:
             source = relation_of(entry.oid)
             if source in used and entry.oid not in oids:
                 ended.setdefault(used[source], []).append(entry)
-        return cls(on, {oid: tuple(found) for oid, found in ended.items()})
+        return cls(on, {oid: tuple(found) for oid, found in ended.items()}, left_out)
 
     def notes(self, oid: int) -> Iterator[str]:
         """Return what is switched, for the report of a table."""
@@ -414,6 +416,7 @@ class Switched:
     def off(self, entries: Mapping[int, MirrorEntry]) -> dict[int, MirrorEntry]:
         """Note in the ledger's entries, by oid, what changes are missing from."""
         paused = {entry.oid for found in self.ended.values() for entry in found}
+        paused |= {oid for oid in entries if relation_of(oid) in self.left_out}
         return {oid: replace(entry, paused=entry.paused or oid in paused) for oid, entry in entries.items()}
 
 

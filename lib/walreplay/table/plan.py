@@ -201,7 +201,7 @@ def plan_tables(
     check_distinct([*last_used, *_idle(catalogue, entries, wanted, target)])
     named = [Use(version.oid, _destination(version, target).place, lsn) for version, lsn in used]
     placement = place(entries, wanted, named, target)
-    switched = Switched.of(entries, wanted)
+    switched = Switched.of(entries, wanted, catalogue.left_out)
     owners = _truncated(truncated, used)
     tables = []
     for one in wanted:

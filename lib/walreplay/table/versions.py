@@ -27,7 +27,7 @@ from walreplay.evolution.convert import labels_as_sent, with_labels
 from walreplay.evolution.shapes import OWN, SourceColumn, TableShape
 from walreplay.fold.change_log import hashed
 from walreplay.fold.events import IN_PARTITIONS, Claim, Identity, Mode
-from walreplay.names import COUNT, Output, RowKind, source_oid
+from walreplay.names import COUNT, Output, RowKind, relation_of, source_oid
 from walreplay.protocol.messages import Column, Relation
 from walreplay.spark.workers.decode import Assigned, Assignment
 from walreplay.stream.plan import Plan
@@ -92,6 +92,8 @@ _NOTHING: Final = (
 IGNORED_KEY: Final = (
     "the configured key is not among what the replica identity sends of old rows, which is used instead"
 )
+
+LEFT_OUT: Final = "the configuration leaves it out now: its tables stay as they are, and lack what changes from here on"
 
 OWN_IDENTITY: Final = "its partitions have a replica identity of their own, which tells its rows apart: {}"
 
@@ -183,12 +185,14 @@ class Catalogue:
         relations: all that are known, by their numbers.
         versions: what is wanted of them, one or more of each that is wanted.
         filled_since: the relations (by oid) that were loaded after the run's last truncate of them.
+        left_out: what stands for the relations that have rows, and are left out by their names.
     """
 
     relations: tuple[Relation, ...]
     versions: Mapping[Relation, tuple[Version, ...]]
     warnings: tuple[str, ...] = field(default=(), compare=False)
     filled_since: frozenset[int] = frozenset()
+    left_out: frozenset[int] = frozenset()
 
     @classmethod
     def of(cls, plan: Plan, settings: Settings, entries: Sequence[MirrorEntry]) -> Catalogue:
@@ -206,10 +210,17 @@ class Catalogue:
                 found.add(number, relation, output)
         names = [entry.source_name for entry in entries]
         found.warnings.update(dict.fromkeys(unmatched_tables(settings, plan.relations, names)))
+        # A base load has tables, and no changes of them.
+        left_out = found.left_out() if plan.transactions else frozenset()
+        found.warnings.update(
+            (f"{entry.source_name}: {LEFT_OUT}", None)
+            for entry in entries
+            if not entry.paused and relation_of(entry.oid) in left_out
+        )
         versions = {relation: tuple(of_outputs) for relation, of_outputs in found.versions.items()}
         ends = {item.oid: item.lsn for item in plan.truncates}
         filled = frozenset(oid for oid, base_lsn in bases if ends.get(source_oid(oid), base_lsn) < base_lsn)
-        return cls(plan.relations, versions, tuple(found.warnings), filled)
+        return cls(plan.relations, versions, tuple(found.warnings), filled, left_out)
 
     @property
     def assignments(self) -> dict[Relation, Assigned]:
@@ -271,6 +282,12 @@ class _Collected:
             self.versions.setdefault(relation, []).append(version)
             told = (f"{relation.qualified_name}: {text}" for text in version.selection.warnings)
             self.warnings.update(dict.fromkeys(told))
+
+    def left_out(self) -> frozenset[int]:
+        """Return what stands for the relations of which the run has rows, and leaves all out by their names."""
+        used = {self._identities.of[relation] for relation in self.versions if relation in self._needed}
+        left = (one for one in self._needed if self._settings.leaves_out(_schema(one), one.name))
+        return frozenset({self._identities.of[relation] for relation in left} - used)
 
     def _version(self, number: int, relation: Relation, output: Output) -> Version | None:
         outputs = self._settings.outputs_of(_schema(relation), relation.name)

@@ -1,0 +1,62 @@
+"""A table that is left out for a while: its tables are what they were, nothing calls them the source's, and they do
+not go on as if nothing were missing.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+import walreplay
+from support.extent import further
+from support.readers import collect
+from support.small_mirror import INT4, TEXT, SmallMirror, relation, row
+from walreplay.errors import ConfigError
+from walreplay.lsn import format_lsn
+from walreplay.protocol import messages as m
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.integration
+
+_ALL: Final = {"outputs": ["mirror", "history", "changelog"]}
+_ONE, _OTHER = relation(1, "one", {"id": INT4, "v": TEXT}), relation(2, "other", {"id": INT4})
+_WITHOUT: Final = ({"table_exclude_list": [r"s\.one"]}, {"table_include_list": [r"s\.other"]})
+
+
+def _exact(mirror: SmallMirror, lsn: int) -> dict[str, tuple[bool, str]]:
+    tables = walreplay.as_of(mirror.spark, mirror.target, format_lsn(lsn), r"s\.one", config=_ALL).tables
+    return {one.output: (one.exact, one.note) for one in tables}
+
+
+@pytest.mark.parametrize("without", further(_WITHOUT, but=_WITHOUT[:1]), ids=lambda given: next(iter(given)))
+def test_nothing_is_exact_of_it_and_a_rebuild_brings_it_back(
+    spark: SparkSession, tmp_path: Path, without: dict[str, Any]
+) -> None:
+    mirror = SmallMirror(spark, tmp_path)
+    mirror.apply(_ONE, m.Insert(1, row(1, "a")), m.Insert(1, row(2, "a")), _OTHER, m.Insert(2, row(1)), **_ALL)
+    # It has no changes: nothing is missing.
+    assert mirror.apply(m.Insert(2, row(2)), **_ALL, **without).warnings == ()
+    mirror.apply(m.Update(1, row(1, "b")), **_ALL)
+    (warning,) = mirror.apply(m.Update(1, row(2, "b")), m.Insert(2, row(3)), **_ALL, **without).warnings
+    assert warning.startswith("s.one: the configuration leaves it out now")
+    assert mirror.apply(m.Update(1, row(2, "c")), **_ALL, **without).warnings == ()
+    for lsn in (100, 200, 300):
+        assert set(_exact(mirror, lsn).values()) == {(True, "")}, lsn
+    for lsn in (400, 500):
+        assert [exact for exact, _ in _exact(mirror, lsn).values()] == [False] * 3, lsn
+        assert all("it is left out" in note for _, note in _exact(mirror, lsn).values())
+
+    mirror.write(m.Insert(1, row(3, "c")))
+    with pytest.raises(ConfigError, match="lacks what has changed while it was switched off") as caught:
+        mirror.apply(**_ALL)
+    assert "walreplay rebuild" in (caught.value.remedy or "")
+    mirror.apply(**_ALL, **without)
+    walreplay.rebuild(spark, mirror.captures, mirror.target, r"s\.one", config=_ALL)
+    mirror.apply(m.Insert(1, row(4, "d")), **_ALL)
+    rows = [(1, "b"), (2, "c"), (3, "c"), (4, "d")]
+    assert sorted(map(tuple, collect(mirror.location("one"), "id", "v"))) == rows
+    assert _exact(mirror, 700)["mirror"][0]
