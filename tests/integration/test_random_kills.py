@@ -84,7 +84,7 @@ class _Course:
         captures = None if command[0] == "maintain" else self.mirror.captures
         told: dict[str, Any] = {"scratch": self.folder, "later": later, "config": self.config, "command": command}
         try:
-            steps = run_until_killed(captures, target, "", self.chance.randrange(1, 25), **told)
+            steps = run_until_killed(captures, target, "", self.chance.randrange(1, 12), **told)
             self.seen[f"{command[0]} killed"] += 1
             self.seen[f"  at {steps[-1].partition(':')[0]}"] += 1
         except AssertionError as error:

@@ -283,6 +283,15 @@ class _Collected:
             told = (f"{relation.qualified_name}: {text}" for text in version.selection.warnings)
             self.warnings.update(dict.fromkeys(told))
 
+    def _history(self, relation: Relation, entry: MirrorEntry | None) -> list[Relation]:
+        """Return the versions of what a relation stands for, in the stream's order."""
+        history = self._histories[self._identities.of[relation]]
+        if entry is None or relation.oid in self._in_force:
+            return history
+        # Its rows were loaded.
+        columns = (Column(name, 0, -1, False) for name, _ in entry.names)
+        return [replace(relation, columns=tuple(columns)), *history]
+
     def left_out(self) -> frozenset[int]:
         """Return what stands for the relations of which the run has rows, and leaves all out by their names."""
         used = {self._identities.of[relation] for relation in self.versions if relation in self._needed}
@@ -295,13 +304,10 @@ class _Collected:
             return None
         sent = as_sent(relation, tuple(self._partitions.get(relation.oid, ())))
         identity = self._identities.of[relation]
-        entry, history = self._known.get(output.oid_of(identity)), self._histories[identity]
+        entry = self._known.get(output.oid_of(identity))
+        history = self._history(relation, entry)
         layouts = self._layouts.of([relation.oid])
         layout = next((one for one in layouts if one.formers == relation.formers and not one.is_dropped), None)
-        if entry is not None and relation.oid not in self._in_force:
-            # Its rows were loaded.
-            columns = (Column(name, 0, -1, False) for name, _ in entry.names)
-            history = [replace(relation, columns=tuple(columns)), *history]
         selection = select(
             self._settings,
             relation,
