@@ -350,7 +350,7 @@ def test_rows_that_spark_has_are_loaded_as_the_page_says(mirror, described, tmp_
     assert {row["__commit_lsn"] for row in found} == {parse_lsn("0/1A2B3C8")}
 
     # Of columns that are typed all values have to fit.
-    typed = spark.sql("SELECT id, total, DATE'2024-02-29' placed_at FROM orders_of_old")
+    typed = spark.sql("SELECT id, total, DATE'2024-02-29' placed_at, 'more' more FROM orders_of_old")
     with pytest.raises(CaptureError, match="the column is double there, which does not become") as caught:
         walreplay.load(spark, typed, tmp_path / "new", 1, table="shop.orders", describe=described, captures="/c")
     assert caught.value.table == "shop.orders.total"

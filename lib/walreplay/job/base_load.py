@@ -175,11 +175,11 @@ class BaseLoad:
             if resume is None:
                 problem = "nothing says what the tables' columns are"
                 raise ConfigError(problem, path=self.context.target.text, remedy=HOW_TO_DESCRIBE)
-            described = Description.of(resume.relations, resume.types)
+            described = replace(Description.of(resume.relations, resume.types), by_captures=True)
         # The rows have the labels of enums as they are by now.
         layouts = Layouts(known=() if resume is None else resume.layouts)
         relations = (layouts.labelled(layouts.succeeding(one)) for same in described.relations.values() for one in same)
-        return Description.of(relations, described.types, described.rows, described.row_filters)
+        return replace(described, relations=Description.of(relations, ()).relations)
 
     def _plan(self, state: State | None, description: Description) -> Plan:
         """Return a plan of no transactions, which names the relations whose rows are there."""
@@ -323,6 +323,7 @@ class BaseLoad:
             lsn=self.lsn,
             buckets=buckets,
             top=top,
+            by_captures=begun.description.by_captures,
         )
         with context.stage("decode", rows.parts), self.base.errors():
             context.ledger.check_lock()

@@ -39,12 +39,14 @@ class Description:
         types: of their columns, as far as they are not built in.
         rows: how many were copied of each table, by its oid, if the copier has counted them.
         row_filters: the publication's, by the tables' oids: a table's other rows are not sent.
+        by_captures: it is what the captures say: by now a table may have columns that these do not know.
     """
 
     relations: Mapping[str, tuple[Relation, ...]]
     types: tuple[Type, ...]
     rows: Mapping[int, int] = field(default_factory=dict)
     row_filters: Mapping[int, str] = field(default_factory=dict)
+    by_captures: bool = False
 
     @classmethod
     def of(

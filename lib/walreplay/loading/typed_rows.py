@@ -108,17 +108,21 @@ class TypedRows:
         )
 
 
-def order_of(relation: Relation, names: Sequence[str], path: str) -> list[int]:
+def order_of(relation: Relation, names: Sequence[str], path: str, *, by_captures: bool) -> list[int]:
     """Return which of some named columns each of the relation's columns is.
 
+    Args:
+        by_captures: the relation is as the captures know it; see `Description`.
+
     Raises:
-        CaptureError: one is missing, or named twice; or there is one that the relation does not have.
+        CaptureError: one is missing, or named twice; or there is one that the captures do not know.
     """
     wanted = [column.name for column in relation.columns]
-    # It may have been added since the captures that are known: its values would be lost.
-    if more := [name for name in names if name not in wanted]:
+    more = [name for name in names if name not in wanted] if by_captures else []
+    if more:
+        # It may have been added behind the captures: its values would be lost.
         raise CaptureError(
-            f"the column {more[0]} is not among the table's, as far as is known",
+            f"the column {more[0]} is not among the table's, as the captures know it",
             path=path,
             table=relation.qualified_name,
             remedy=f"If it is not published, leave it out of the rows; otherwise: {HOW_TO_DESCRIBE}",

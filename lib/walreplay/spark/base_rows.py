@@ -169,7 +169,7 @@ class FrameOfBase(BaseSource):
     def rows(self, relations: Collection[Relation], description: Description) -> BaseRows:
         """Return the rows."""
         relation = description.relation(self._table)
-        order = tuple(order_of(relation, self._frame.columns, self.origin))
+        order = tuple(order_of(relation, self._frame.columns, self.origin, by_captures=description.by_captures))
 
         def works(task: LoadTask) -> Works:
             load = partial(load_rows, task=task, relation=relation, order=order, path=self.origin)

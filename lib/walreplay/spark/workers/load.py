@@ -93,6 +93,7 @@ class LoadTask:
         lsn: the commit LSN that all rows get.
         buckets: how many parts a table's rows are split into, by key.
         top: of histories: the time that the rows' versions begin at, in microseconds since 1970-01-01 UTC.
+        by_captures: see `walreplay.loading.description.Description`.
     """
 
     relations: Mapping[Relation, Assigned]
@@ -101,6 +102,7 @@ class LoadTask:
     lsn: int
     buckets: int
     top: int = 0
+    by_captures: bool = False
 
     def outputs(self, relation: Relation) -> list[_Output]:
         """Return the tables that a relation's rows go to; only whole ones have them, as they are no changes."""
@@ -241,7 +243,7 @@ def _batches(content: memoryview, part: LoadPart, options: CopyOptions, task: Lo
     relation, codec = part.relation, task.settings.codec
     types = task.relations[relation].types
     if part.path.endswith(PARQUET):
-        at = order_of(relation, columns_of(content, part.path), part.path)
+        at = order_of(relation, columns_of(content, part.path), part.path, by_captures=task.by_captures)
         yield from read_batches(content, TypedRows(relation, types, task.names, at, task.lsn, part.path))
         return
     told = options if part.columns is None else CopyOptions("text")
@@ -256,7 +258,7 @@ def _batches(content: memoryview, part: LoadPart, options: CopyOptions, task: Lo
         low, high = max(start, low), max(stop, low)
     order = None
     if names is not None and list(names) != [column.name for column in relation.columns]:
-        order = order_of(relation, names, part.path)
+        order = order_of(relation, names, part.path, by_captures=task.by_captures)
     fields = len(relation.columns) if names is None else len(names)
     rows = CopiedRows(relation, types, task.names, codec, order, task.lsn)
     # In a plain dump the marker of the end stands behind the section.
