@@ -44,7 +44,7 @@ _CASES: Final = {
 }
 
 
-@pytest.mark.parametrize("way", further(["one run", "a run each", "a run each, by Spark"], but=["a run each"]))
+@pytest.mark.parametrize("way", further(["one run", "a run each"], but=["a run each"], long=["a run each, by Spark"]))
 @pytest.mark.parametrize("case", _CASES)
 def test_rows_keep_what_is_not_sent(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str, way: str
