@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import walreplay
 from support.postgres import running_server
 from support.readers import collect
 from support.scenarios import apply_both, apply_in_one_run, files_of_parts
@@ -15,8 +16,6 @@ from support.truth import mirror_tables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-    import walreplay
 
 pytestmark = pytest.mark.integration
 
@@ -39,6 +38,11 @@ def test_what_is_announced_before_the_slot(spark: SparkSession, tmp_path: Path) 
     assert "an enum was changed before it was announced, shop.mood" in told
     assert "SELECT walreplay.announce_all()" in told
     assert "walreplay load --replace" in told
+
+
+def test_an_audit_reads_announcements_as_the_configuration_says(spark: SparkSession) -> None:
+    told = [walreplay.audit(spark, FAULT / "capture", config=config).warnings for config in ({}, _CONFIG)]
+    assert [any("announce tables, and are not read" in text for text in warnings) for warnings in told] == [True, False]
 
 
 _TABLES = (

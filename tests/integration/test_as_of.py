@@ -110,3 +110,11 @@ def test_a_change_log_alone_shows_whether_rows_are_missing(spark: SparkSession, 
     mirror.apply(m.Truncate((1, 2), 0), m.Insert(1, row(2, "c")), m.Insert(2, row(1, "c")), **config)
     assert exact(300) == {"n": [(1, "a")]}
     assert exact(400) == {"k": [(2, "c")], "f": [(1, "c")], "n": [(1, "a")]}
+
+
+def test_what_a_history_lacks_is_no_doubt_about_the_mirror(spark: SparkSession, tmp_path: Path) -> None:
+    mirror, both = SmallMirror(spark, tmp_path), {"outputs": ["mirror", "history"]}
+    mirror.apply(relation(1, "t", {"id": INT4, "v": TEXT}), m.Insert(1, row(1, "a")), m.Insert(1, row(2, "a")))
+    mirror.apply(m.Update(1, row(1, "b")), **both)
+    found = walreplay.as_of(spark, mirror.target, format_lsn(200), config=both)
+    assert {table.output: table.exact for table in found.tables} == {"mirror": True, "history": False}

@@ -84,7 +84,7 @@ def test_rows_that_are_not_there_are_a_warning_with_their_count(
 def _assert_told(report: walreplay.RunReport, mirror: SmallMirror) -> None:
     # Once, with all tables and what brings the rows.
     (warning,) = [warning for warning in report.warnings if "Likely reasons" in warning]
-    assert "walreplay load --replace" in warning
+    assert "walreplay load --from BASE --at-lsn LSN --replace" in warning
     for name in _NAMES.values():
         if "whole" in name:
             assert _rows(mirror, name) == [(0, "first"), (2, "first")]

@@ -393,6 +393,21 @@ def test_a_change_is_told_by_runs_that_have_nothing_for_the_table(spark: SparkSe
 
 
 @pytest.mark.full
+def test_a_table_that_is_gone_is_told_by_runs_that_have_nothing_for_it(spark: SparkSession, tmp_path: Path) -> None:
+    mirror = SmallMirror(spark, tmp_path)
+    other = relation(2, "other", {"id": INT4, "v": TEXT})
+    mirror.apply(_ONE, m.Insert(1, row(1, "a")), other, m.Insert(2, row(1, "a")))
+    shutil.rmtree(mirror.location("t"))
+    forget(spark)
+    for report in (mirror.apply(), mirror.apply(m.Insert(2, row(2, "b")))):
+        (warning,) = report.warnings
+        assert warning.startswith("s.t: the table is gone, and nothing was written to it")
+    walreplay.rebuild(spark, mirror.captures, mirror.target, r"s\.t")
+    assert mirror.apply(m.Insert(1, row(2, "b"))).warnings == ()
+    assert sorted(map(tuple, collect(mirror.location("t"), "id", "v"))) == [(1, "a"), (2, "b")]
+
+
+@pytest.mark.full
 def test_a_table_whose_folder_is_another_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     mirror, kept = SmallMirror(spark, tmp_path), tmp_path / "kept"
     other = relation(2, "other", {"id": INT4, "v": TEXT})

@@ -95,7 +95,9 @@ class Joining:
         write: Callable[[Recording], int] = Recording.write,
     ) -> None:
         settings = archive.settings
-        self.stitch = Stitch(None, wants_origin=settings.wants_origin, allow_gaps=lenient)
+        self.stitch = Stitch(
+            None, wants_origin=settings.wants_origin, allow_gaps=lenient, announcements=settings.announcements
+        )
         self.written = 0
         self.read: list[CaptureFile] = []
         self.unwritten: TargetError | None = None

@@ -295,8 +295,8 @@ class Job:
             raise TargetError(
                 f"the target was made from the source {state.source!r}, not {self.source!r}",
                 path=self.run.target.text,
-                remedy="Use another target; or, if the captures were moved, name the source in the configuration: "
-                f"source: {state.source}",
+                remedy="Check --captures; use another target; or, if the captures were moved, name the source in the "
+                f"configuration: source: {state.source}",
             )
 
     def _refuse_empty(self, plan: Plan) -> None:

@@ -578,9 +578,12 @@ class TableChecks:
             an error for a table that is not the one that the ledger knows.
         """
         folder = folder_of(self.context.own, entry.table.path)
-        is_asked = thoroughly if folder is None else newest_version(folder) not in (-1, entry.left)
-        if entry.left is None or not is_asked:
+        newest = None if folder is None else newest_version(folder)
+        if entry.left is None or newest == entry.left or (newest is None and not thoroughly):
             return None
+        if newest == -1:
+            problem = f"the table is gone, and nothing was written to it; bring it back, or {made_again(entry)}"
+            return TargetError(problem, table=entry.name, path=entry.table.text)
         with session_with(self.context.own, delta.SMALL_STATE) as own:
             if folder is None and not delta.exists(own, entry.table):
                 return None

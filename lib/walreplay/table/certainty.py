@@ -83,9 +83,7 @@ class Ending:
         loaded = self.loaded.get(source)
         if loaded is not None:
             doubts = list(ended(doubts, loaded))
-        counted = [
-            one for one in self.reports if one.oid is not None and relation_of(one.oid) == relation_of(entry.oid)
-        ]
+        counted = [one for one in self.reports if one.oid == entry.oid]
         # A change log shows by itself what it lacks.
         if output.is_whole and any(one.without_base or one.deletes_without_row for one in counted):
             doubts.append(Doubt(ALWAYS, None, _MISSING))

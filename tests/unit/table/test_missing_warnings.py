@@ -18,6 +18,6 @@ def test_one_warning_names_each_table_once_and_what_brings_its_rows() -> None:
     (warning,) = missing_warnings([*reports, _report("s.w", 7, 0, 0)], Settings())
     tables = "s.t (2 to be updated, 1 to be deleted), s.u (1,000 to be deleted)."
     assert warning.startswith(f"rows are not in their tables though changed: {tables}")
-    assert "walreplay load --replace" in warning
+    assert "walreplay load --from BASE --at-lsn LSN --replace" in warning
     assert "s.w" not in warning
     assert list(missing_warnings([], Settings())) == []
