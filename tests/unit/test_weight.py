@@ -16,24 +16,24 @@ PACKAGE = Path(walreplay.__file__).parent
 
 ROOMS = {
     "(top)": (2238, 13),
-    "archive": (2382, 6),
+    "archive": (2384, 6),
     "cli": (1510, 8),
     "config": (1993, 6),
     "decode": (13827, 43),
     "delta": (3739, 11),
     "evolution": (1617, 6),
     "fold": (3396, 7),
-    "job": (5694, 15),
+    "job": (5698, 15),
     "ledger": (2197, 6),
-    "loading": (1800, 7),
+    "loading": (1806, 7),
     "protocol": (1804, 7),
     "session": (1984, 9),
     "spark": (1971, 6),
-    "spark/workers": (2108, 8),
+    "spark/workers": (2110, 8),
     "stream": (2682, 8),
-    "table": (2883, 10),
+    "table": (2881, 10),
     "types": (3522, 15),
-    "writing": (3848, 13),
+    "writing": (3849, 13),
 }
 """The most lines and modules of each room; modules that lie in no room are ``(top)``."""
 
