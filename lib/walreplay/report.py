@@ -94,6 +94,10 @@ class TableReport(JsonResult):
     writer_reason: str | None = None
     bytes: int = 0
 
+    def order(self) -> tuple[str, int]:
+        """Return where a report of a run has the table: two may have one name, and are ready in any order."""
+        return self.name, self.oid or 0
+
 
 @dataclass(frozen=True, slots=True)
 class RunReport(JsonResult):

@@ -42,7 +42,6 @@ class _Course:
         self.config = folder / "walreplay.yaml"
         self.config.write_text(yaml.safe_dump({"outputs": _OUTPUTS}))
         self.seen: Counter[str] = Counter()
-        self.loaded: set[int] = set()
 
     def begin(self) -> None:
         for name in "ab":
@@ -71,7 +70,6 @@ class _Course:
         kinds = ", ".join(f"{name} {'int' if name == 'id' else 'string'}" for name in named)
         rows = ", ".join(str(values).replace("None", "NULL") for values in self.source.rows[oid].values())
         query = f"SELECT * FROM VALUES {rows} AS t({', '.join(named)})" if rows else f"SELECT {kinds} WHERE false"
-        self.loaded.add(oid)
         described = self.folder / f"tables{self.mirror.files}.jsonl"
         known = [self.source.relation(one) for one in self.source.names]
         described.write_text(write_description(known, Description.of(known, ())))

@@ -176,7 +176,7 @@ def _put_right(mirror: SmallMirror) -> None:
     assert any("was set back" in warning for warning in mirror.apply().warnings)
 
 
-@pytest.mark.parametrize("commits", ["", pytest.param("spark", marks=pytest.mark.long)])
+@pytest.mark.parametrize("commits", ["", pytest.param("spark", marks=pytest.mark.full)])
 @pytest.mark.parametrize(
     ("way", "back"),
     further(_WAYS, but=_WAYS[:1], long=_MORE_WAYS),

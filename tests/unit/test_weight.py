@@ -15,7 +15,7 @@ import walreplay
 PACKAGE = Path(walreplay.__file__).parent
 
 ROOMS = {
-    "(top)": (2238, 13),
+    "(top)": (2242, 13),
     "archive": (2384, 6),
     "cli": (1510, 8),
     "config": (1993, 6),

@@ -242,7 +242,7 @@ class RunContext:
             changes=0,
             applied_lsn=lsn if lsn >= 0 else None,
             applied_commit_ts=to_datetime(commit_time) if lsn >= 0 else None,
-            tables=tuple(sorted(tables, key=lambda table: (table.name, table.oid or 0))),
+            tables=tuple(sorted(tables, key=TableReport.order)),
             warnings=tuple(self.warnings),
             seconds=0.0,
             stages=self.stages,

@@ -160,7 +160,7 @@ class RunTables:
             for history in histories:
                 history.result()
             steps.reached("history written")
-        return sorted(reports, key=lambda report: (report.name, report.oid or 0))
+        return sorted(reports, key=TableReport.order)
 
     def _keep(self, write: Callable[[], None]) -> None:
         with jobs_named(self.run.spark, "record files and transactions"):
@@ -256,7 +256,7 @@ def added_up(tables: Sequence[TableReport]) -> tuple[TableReport, ...]:
         key = (table.oid, table.name, table.location)
         before = found.get(key)
         found[key] = table if before is None else _sum(before, table)
-    return tuple(sorted(found.values(), key=lambda table: (table.name, table.oid or 0)))
+    return tuple(sorted(found.values(), key=TableReport.order))
 
 
 _SUMMED: Final = (

@@ -593,7 +593,7 @@ class Rebuilding:
         _, report = installing.finish(begun, resumed=False)
         notes = {one.entry.oid: f"{why}: made again" for one, why in wrong}
         tables_made = [replace(one, notes=(notes[one.oid],)) for one in report.tables if one.oid is not None]
-        return replace(report, **counted, tables=tuple(sorted([*tables_made, *unchanged], key=lambda one: one.name)))
+        return replace(report, **counted, tables=tuple(sorted([*tables_made, *unchanged], key=TableReport.order)))
 
     def _chosen(self, state: State, side: Side, made: Sequence[MirrorEntry]) -> list[tuple[MirrorEntry, MirrorEntry]]:
         """Pair each table in the side target with the entry that it is to have in the target.

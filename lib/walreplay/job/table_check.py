@@ -575,7 +575,7 @@ class TableChecks:
         """Compare a table that is not at the version that was left; None for all others.
 
         Returns:
-            an error for a table that is not the one that the ledger knows.
+            an error for a table that is gone, or is not the one that the ledger knows.
         """
         folder = folder_of(self.context.own, entry.table.path)
         newest = None if folder is None else newest_version(folder)
