@@ -6,7 +6,8 @@ Usage: python conf/look.py TARGET ROWS
 import sys
 from pathlib import Path
 
-from deltalake import DeltaTable
+import pyarrow as pa
+from deltalake import DeltaTable, QueryBuilder
 
 from walreplay.console import Screen
 
@@ -17,7 +18,9 @@ def main() -> None:
     """Print the tables in the order of their names."""
     target, rows = Path(sys.argv[1]), int(sys.argv[2])
     for log in sorted(target.glob("[!_]*/*/_delta_log")):
-        table = DeltaTable(log.parent).to_pyarrow_dataset().head(rows)
+        # Not `to_pyarrow_dataset().head()`: what it reads ahead still runs when Python ends, which aborts the process.
+        query = QueryBuilder().register("mirror", DeltaTable(log.parent))
+        table = pa.table(query.execute(f"SELECT * FROM mirror LIMIT {rows}").read_all())
         columns = [[text_of(value) for value in column.to_pylist()] for column in table.columns]
         Screen().line()
         name = ".".join(log.parent.relative_to(target).parts)

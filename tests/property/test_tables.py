@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -9,7 +12,9 @@ from support.planned import BIGINT, INT, TEXT, Used, configured, run_plan
 from walreplay.errors import OrderError
 from walreplay.evolution.shapes import conversions
 from walreplay.fold.events import Mode
+from walreplay.names import source_oid
 from walreplay.protocol.messages import Column, Relation
+from walreplay.table.registry import Doubt, MirrorEntry
 
 NAMES = ("a", "b", "A", "c")
 
@@ -67,6 +72,16 @@ settings = st.builds(
 )
 
 
+def without_doubts(entries: Iterable[MirrorEntry]) -> dict[int, MirrorEntry]:
+    """Return what is known of each table, by oid, but for its doubts."""
+    return {entry.oid: replace(entry, doubts=()) for entry in entries}
+
+
+def doubts_of(entries: Iterable[MirrorEntry]) -> set[tuple[int, Doubt]]:
+    """Return the doubts of all tables, each with the table's oid."""
+    return {(entry.oid, doubt) for entry in entries for doubt in entry.doubts}
+
+
 @given(histories(), settings, st.lists(st.integers(0, 14), max_size=3).map(sorted))
 def test_the_ledger_knows_the_same_wherever_runs_end(history, settings, cuts) -> None:  # type: ignore[no-untyped-def]
     try:
@@ -80,7 +95,9 @@ def test_the_ledger_knows_the_same_wherever_runs_end(history, settings, cuts) ->
     except OrderError:
         return
 
-    assert {entry.oid: entry for entry in entries} == {entry.oid: entry for entry in at_once.entries}
+    assert without_doubts(entries) == without_doubts(at_once.entries)
+    # A run that ends while a column is there has its doubts, too, which one run passes over.
+    assert doubts_of(entries) >= doubts_of(at_once.entries)
 
 
 @given(histories(), settings)
@@ -94,7 +111,7 @@ def test_every_row_is_in_one_commit_and_has_its_key(history, settings) -> None: 
             columns = epoch.shape.columns
             for start, projection, key in epoch.projections:
                 relation = history[start]
-                assert relation.oid == plan.oid
+                assert relation.oid == source_oid(plan.oid)
                 assert [projection.numbers[k] for k in epoch.identity.key] == list(key)
                 assert projection.after == tuple(column.name for column in columns)
                 for place, number in enumerate(projection.numbers):

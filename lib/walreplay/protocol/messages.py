@@ -182,6 +182,12 @@ class Relation(_Tagged, tag="R"):
         return _qualified(self.namespace, self.name)
 
     @property
+    def identity(self) -> tuple[str, ...]:
+        """The replica identity, then the names of its columns; none where the whole row identifies itself."""
+        key = () if self.replica_identity == "f" else (column.name for column in self.columns if column.key)
+        return (self.replica_identity, *key)
+
+    @property
     def shape(self) -> tuple[tuple[str, int, int], ...]:
         """Each column's name, type and type modifier: what the versions of one table's relation have in common."""
         return tuple((column.name, column.type_oid, column.typmod) for column in self.columns)

@@ -91,11 +91,11 @@ class Ending:
             doubts.append(Doubt(self.since + 1, None, _UNKNOWN))
         if entry.paused and not (known is not None and known.paused):
             doubts.append(Doubt(self.since + 1, None, _OFF))
-        sent = [_identity(one) for one in self.relations if one.oid == source]
-        identities = list(filter(None, [entry.identity, known.identity if known else "", *sent]))
+        sent = [relation.identity for relation in self.relations if relation.oid == source]
+        identities = list(filter(None, [entry.identity, known.identity if known else (), *sent]))
         if len(set(identities)) > 1 and output.rows is RowKind.CHANGE:
             doubts.append(Doubt(ALWAYS, None, _IDENTITY, lasting=True))
-        return replace(entry, doubts=merged(*doubts), identity=identities[-1] if identities else "")
+        return replace(entry, doubts=merged(*doubts), identity=identities[-1] if identities else ())
 
     def _called(
         self, entry: MirrorEntry, before: Sequence[MirrorEntry], after: Sequence[MirrorEntry]
@@ -112,11 +112,6 @@ class Ending:
         if called and called[-1][2] == name and names <= {name}:
             return called
         return (*called, (self.since, max(self.upto, self.loaded.get(source, ALWAYS)), name))
-
-
-def _identity(relation: Relation) -> str:
-    keys = () if relation.replica_identity == "f" else (one.name for one in relation.columns if one.key)
-    return " ".join((relation.replica_identity, *keys))
 
 
 def name_at(entry: MirrorEntry, lsn: int) -> tuple[str, str]:

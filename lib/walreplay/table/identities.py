@@ -24,33 +24,28 @@ _AFTER: Final = f"To correct that: {OF_REUSED}; and apply to a new target"
 
 @dataclass(frozen=True, slots=True)
 class _Newest:
-    """The newest table of an oid, as it was seen last: columns by name and type; the key is None if it is not known."""
+    """The newest table of an oid, as it was seen last: columns by name and type; no key where none is known."""
 
     identity: int
     name: str
     columns: tuple[tuple[str, int], ...]
-    key: frozenset[str] | None = None
+    key: frozenset[str] = frozenset()
 
     def is_renamed(self, relation: Relation) -> bool:
         """Return whether a relation of another name may be this table: it has most of its columns, and its key."""
-        columns, key = _columns(relation), _key(relation)
+        columns, key = _columns(relation), frozenset(relation.identity[1:])
         if not columns or not self.columns:
             return True
         common = {*dict(columns)} & {*dict(self.columns)}
         # A column that is renamed keeps its place and its type.
         pairs = zip(columns, self.columns, strict=False)
         alike = sum(new[1] == old[1] and common.isdisjoint((new[0], old[0])) for new, old in pairs)
-        has_key = self.key is None or not key or not self.key or key == self.key
+        has_key = not key or not self.key or key == self.key
         return has_key and bool(common) and 2 * (len(common) + alike) > min(len(columns), len(self.columns))
 
 
 def _columns(relation: Relation) -> tuple[tuple[str, int], ...]:
     return tuple((column.name, column.type_oid) for column in relation.columns)
-
-
-def _key(relation: Relation) -> frozenset[str]:
-    whole = relation.replica_identity == "f"
-    return frozenset(column.name for column in relation.columns if column.key and not whole)
 
 
 @dataclass(slots=True)
@@ -76,7 +71,7 @@ class Identities:
         found = cls()
         for entry in sorted(entries, key=lambda entry: relation_of(entry.oid)):
             columns = tuple((column.source, column.type.oid) for column in entry.shape.present)
-            newest = _Newest(relation_of(entry.oid), entry.source_name, columns)
+            newest = _Newest(relation_of(entry.oid), entry.source_name, columns, frozenset(entry.identity[1:]))
             found._newest[source_oid(entry.oid), former_tables(entry.oid)] = newest
             found._named[source_oid(entry.oid), former_tables(entry.oid), entry.source_name] = newest.identity
             found._first[newest.identity] = entry.source_name
@@ -97,7 +92,11 @@ class Identities:
         if first != name:
             self.renamed[relation] = first
         if newest is None or identity >= newest.identity:
-            self._newest[base] = _Newest(identity, name, _columns(relation), _key(relation))
+            if newest is not None and newest.identity == identity and newest.name != name:
+                # The name it had is free: the ledger does not know it either, where a run ends here.
+                self._named.pop((*base, newest.name), None)
+            key = frozenset(relation.identity[1:])
+            self._newest[base] = _Newest(identity, name, _columns(relation), key)
 
     def _next(self, relation: Relation, newest: _Newest, settings: Settings) -> int:
         """Return whose version one is that has another name than the newest table of its oid."""

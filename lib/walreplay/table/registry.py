@@ -72,7 +72,7 @@ class MirrorEntry:
         share: the part of the table that is the source's; None if all of it is.
         called: the names that the relation has had, each with the LSNs between which it was taken; empty for none.
         doubts: why it may differ from its source, and at which LSNs.
-        identity: what identified the source's rows when it was used last.
+        identity: the relation's (`Relation.identity`) when it was used last; empty if it is not known.
     """
 
     oid: int
@@ -90,7 +90,7 @@ class MirrorEntry:
     share: Share | None = None
     called: tuple[tuple[int, int, str], ...] = ()
     doubts: Doubts = ()
-    identity: str = ""
+    identity: tuple[str, ...] = ()
 
     @property
     def gap(self) -> str | None:
@@ -129,6 +129,7 @@ class MirrorEntry:
             "share": None if share is None else Share(**share),
             "called": tuple(map(tuple, values["called"])),
             "doubts": tuple(Doubt(**one) for one in values["doubts"]),
+            "identity": tuple(values["identity"]),
         }
         return cls(**values | read)
 
