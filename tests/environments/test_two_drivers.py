@@ -1,7 +1,9 @@
-"""Two drivers that apply to one target in an object store at the same time: paused, killed, and nothing to arbitrate.
+"""Two drivers that apply to one target at the same time, in an object store or a folder: paused, killed, unarbitrated.
 
 Each is a process with Spark of its own.  ``python test_two_drivers.py`` is one: it applies once for each line of its
 input, and stands still, or ends at once, at the step that the line names by its number.
+
+``WALREPLAY_LONG=100`` tries so many rounds, ``WALREPLAY_LEASE=120`` waits as long as a user's driver does.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import pytest
 from deltalake import DeltaTable
 
 import walreplay
@@ -36,7 +39,7 @@ if TYPE_CHECKING:
 
 _TESTS: Final = Path(__file__).parents[1]
 _ROUNDS: Final = int(os.environ.get("WALREPLAY_LONG", "5"))
-_LEASE: Final = 4.0
+_LEASE: Final = float(os.environ.get("WALREPLAY_LEASE", "4"))
 """Seconds without a sign of life until the other driver takes over."""
 _STEPS: Final = 30
 """A run reaches about so many steps."""
@@ -44,12 +47,53 @@ _CONFIG: Final = {"source": "shop", "outputs": ["mirror", "changelog"]}
 _TABLE: Final = relation(9, "t", {"id": INT4, "v": TEXT})
 
 
-class _Driver:
-    def __init__(self, store: ObjectStore, folder: Path) -> None:
-        folder.mkdir()
+class _Bucket:
+    """A bucket of an object store."""
+
+    name = "S3"
+    spark, delta = "s3a://lake", "s3://lake"
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        store.make_bucket("lake")
         settings = " ".join(f"--conf {name}={value}" for name, value in store.settings().items())
-        environment = {**os.environ, **spark_environment(folder, ""), "PYTHONPATH": str(_TESTS)}
-        environment["PYSPARK_SUBMIT_ARGS"] = f"{HADOOP} {settings} --conf spark.ui.enabled=false pyspark-shell"
+        self.arguments = f"{HADOOP} {settings}"
+        self.options = {
+            "aws_access_key_id": KEYS["access"],
+            "aws_secret_access_key": KEYS["secret"],
+            "aws_region": "us-east-1",
+            "aws_endpoint": store.endpoint,
+            "aws_allow_http": "true",
+        }
+
+    def put(self, name: str, data: bytes) -> None:
+        self._store.put("lake", name, data)
+
+
+class _Disk:
+    """A folder of this machine."""
+
+    name = "a folder"
+    arguments, options = "", dict[str, str]()
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.spark = self.delta = str(folder)
+
+    def put(self, name: str, data: bytes) -> None:
+        path = self._folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+
+
+_Lake = _Bucket | _Disk
+
+
+class _Driver:
+    def __init__(self, lake: _Lake, folder: Path) -> None:
+        folder.mkdir()
+        environment = {**os.environ, **spark_environment(folder, ""), "PYTHONPATH": str(_TESTS), "LAKE": lake.spark}
+        environment["PYSPARK_SUBMIT_ARGS"] = f"{lake.arguments} --conf spark.ui.enabled=false pyspark-shell"
         self._errors = folder / "errors"
         with self._errors.open("wb") as errors:
             self._process = subprocess.Popen(
@@ -84,8 +128,8 @@ class _Driver:
 class _Source:
     """A table's changes, a file each round, and what they make."""
 
-    def __init__(self, store: ObjectStore) -> None:
-        self._store = store
+    def __init__(self, lake: _Lake) -> None:
+        self._lake = lake
         self._chance = random.Random(1)
         self.rows: dict[int, str] = {}
         self.operations: Counter[str] = Counter()
@@ -109,37 +153,29 @@ class _Source:
                 self.operations["u"] += 1
             self.rows[id_] = text
         data = frame([m.Begin(lsn, lsn, self.files), *said, m.Commit(0, lsn, lsn + 8, lsn)], Framing.RAW)
-        self._store.put("lake", f"captures/{self.files:04}.bin", data)
+        self._lake.put(f"captures/{self.files:04}.bin", data)
 
     def check(self) -> None:
         """Compare the tables with what the changes make: nothing is lost, nothing is there twice."""
-        mirror = _read(self._store, "s/t", ["id", "v"])
+        mirror = _read(self._lake, "s/t", ["id", "v"])
         assert dict(zip(mirror["id"], mirror["v"], strict=True)) == self.rows
         assert len(mirror["id"]) == len(self.rows)
-        log = _read(self._store, "s/t__changes", ["__op"])
+        log = _read(self._lake, "s/t__changes", ["__op"])
         assert Counter(log["__op"]) == self.operations
-        runs = _read(self._store, "_walreplay/runs", ["run", "transactions"])
+        runs = _read(self._lake, "_walreplay/runs", ["run", "transactions"])
         assert len(set(runs["run"])) == len(runs["run"])
         assert sum(runs["transactions"]) == self.files
 
 
-def _read(store: ObjectStore, table: str, columns: list[str]) -> dict[str, list[Any]]:
-    options = {
-        "aws_access_key_id": KEYS["access"],
-        "aws_secret_access_key": KEYS["secret"],
-        "aws_region": "us-east-1",
-        "aws_endpoint": store.endpoint,
-        "aws_allow_http": "true",
-    }
-    found: dict[str, list[Any]] = (
-        DeltaTable(f"s3://lake/mirror/{table}", storage_options=options).to_pyarrow_table(columns=columns).to_pydict()
-    )
+def _read(lake: _Lake, table: str, columns: list[str]) -> dict[str, list[Any]]:
+    delta = DeltaTable(f"{lake.delta}/mirror/{table}", storage_options=lake.options)
+    found: dict[str, list[Any]] = delta.to_pyarrow_table(columns=columns).to_pydict()
     return found
 
 
 @contextmanager
-def _drivers(store: ObjectStore, folder: Path) -> Iterator[list[_Driver]]:
-    drivers = [_Driver(store, folder / str(number)) for number in range(2)]
+def _drivers(lake: _Lake, folder: Path) -> Iterator[list[_Driver]]:
+    drivers = [_Driver(lake, folder / str(number)) for number in range(2)]
     try:
         yield drivers
     finally:
@@ -147,12 +183,14 @@ def _drivers(store: ObjectStore, folder: Path) -> Iterator[list[_Driver]]:
             driver.close()
 
 
-def test_of_two_drivers_one_wins_and_nothing_is_lost_or_doubled(tmp_path: Path) -> None:
+@pytest.mark.parametrize("where", ["bucket", "folder"])
+def test_of_two_drivers_one_wins_and_nothing_is_lost_or_doubled(where: str, tmp_path: Path) -> None:
     chance, endings = random.Random(7), Counter[str]()
     with ExitStack() as stack:
-        store = stack.enter_context(object_store(tmp_path, 0.0))
-        store.make_bucket("lake")
-        source, drivers = _Source(store), stack.enter_context(_drivers(store, tmp_path))
+        lake: _Lake = _Disk(tmp_path / "lake")
+        if where == "bucket":
+            lake = _Bucket(stack.enter_context(object_store(tmp_path, 0.0)))
+        source, drivers = _Source(lake), stack.enter_context(_drivers(lake, tmp_path))
         for number in range(_ROUNDS):
             source.change()
             harm = ("nothing", "pause", "pause", "kill")[number % 4]
@@ -166,12 +204,12 @@ def test_of_two_drivers_one_wins_and_nothing_is_lost_or_doubled(tmp_path: Path) 
             assert all(said in ("applied", "nothing new", "killed", "at work", "lost") for said in ended), ended
             if ended[1] == "killed":
                 drivers[0].close()
-                drivers[0] = _Driver(store, tmp_path / f"0-{number}")
+                drivers[0] = _Driver(lake, tmp_path / f"0-{number}")
                 time.sleep(_LEASE)
             drivers[1].begin()
             assert drivers[1].end() in ("applied", "nothing new")
             source.check()
-    say(f"S3: two drivers at once, {_ROUNDS} times, one paused or killed: right ({dict(endings)})")
+    say(f"{lake.name}: two drivers at once, {_ROUNDS} times, one paused or killed: right ({dict(endings)})")
 
 
 def _main() -> None:
@@ -211,7 +249,8 @@ def _stand_still(pause: int, kill: int) -> Callable[[str], None]:
 
 def _apply(spark: SparkSession) -> str:
     try:
-        report = walreplay.apply(spark, captures="s3a://lake/captures", target="s3a://lake/mirror", config=_CONFIG)
+        lake = os.environ["LAKE"]
+        report = walreplay.apply(spark, captures=f"{lake}/captures", target=f"{lake}/mirror", config=_CONFIG)
     except walreplay.WalReplayError as error:
         text = str(error)
         return "at work" if "at work" in text else "lost" if "taken over" in text or "lost" in text else text
