@@ -70,7 +70,9 @@ def test_every_run_gives_the_tables_as_the_source_was_then(
         walreplay.versions_at(spark, target, 9)
     assert main(["status", "--target", str(target), "--as-of", "4"]) == 1
     assert "There are: 1 to 3" in capsys.readouterr().err
-    assert main(["status", "--target", str(target), "--as-of", "2", "--json"]) == 0
+    config = tmp_path / "walreplay.yaml"
+    config.write_text("outputs: [mirror]\n")
+    assert main(["status", "--target", str(target), "--config", str(config), "--as-of", "2", "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert [(item["name"], item["version"], item["sql"]) for item in printed["tables"]] == [
         (table.name, table.version, table.sql) for table in cuts[1].tables

@@ -58,3 +58,42 @@ def test_nothing_is_exact_of_it_and_a_rebuild_brings_it_back(spark: SparkSession
     rows = [(1, "b"), (2, "c"), (3, "c"), (4, "d")]
     assert sorted(map(tuple, collect(mirror.location("one"), "id", "v"))) == rows
     assert _exact(mirror, 700)["mirror"][0]
+
+
+def test_a_truncate_alone_is_missing_too(spark: SparkSession, tmp_path: Path) -> None:
+    mirror = SmallMirror(spark, tmp_path)
+    mirror.apply(_ONE, m.Insert(1, row(1, "a")), **_ALL)
+    (warning,) = mirror.apply(m.Truncate((1,), 0), **_ALL, table_exclude_list=[r"s\.one"]).warnings
+    assert warning.startswith("s.one: the configuration leaves it out now")
+    assert not any(exact for exact, _ in _exact(mirror, 200).values())
+    assert all(exact for exact, _ in _exact(mirror, 100).values())
+
+
+@pytest.mark.parametrize("comes_back", [False, True])
+def test_a_table_that_gets_a_name_in_a_run_that_is_left_out(
+    spark: SparkSession, tmp_path: Path, comes_back: bool
+) -> None:
+    mirror = SmallMirror(spark, tmp_path)
+    without: dict[str, Any] = {**_ALL, "table_exclude_list": [r"s\.old"]}
+    old = relation(1, "old", {"id": INT4, "v": TEXT})
+    mirror.apply(_ONE, m.Insert(1, row(1, "a")), **without)
+    back = (_ONE, m.Insert(1, row(4, "d"))) if comes_back else ()
+    (warning,) = mirror.apply(m.Insert(1, row(2, "b")), old, m.Insert(1, row(3, "c")), *back, **without).warnings
+    assert warning.startswith("s.one: the configuration leaves it out now")
+    assert sorted(collect(mirror.location("one"), "id")) == [(1,), (2,), *([(4,)] if comes_back else [])]
+    assert not any(exact for exact, _ in _exact(mirror, 200).values())
+    mirror.write(_ONE, m.Insert(1, row(5, "e")))
+    with pytest.raises(ConfigError, match="lacks what has changed while it was switched off"):
+        mirror.apply(**without)
+
+
+def test_a_new_table_that_was_left_out_first_lacks_its_first_rows(spark: SparkSession, tmp_path: Path) -> None:
+    mirror = SmallMirror(spark, tmp_path)
+    old = relation(1, "old", {"id": INT4, "v": TEXT})
+    config: dict[str, Any] = {**_ALL, "table_exclude_list": [r"s\.old"]}
+    mirror.apply(old, m.Insert(1, row(1, "a")), _ONE, m.Insert(1, row(2, "b")), **config)
+    answers = _exact(mirror, 100)
+    assert [exact for exact, _ in answers.values()] == [False] * 3
+    assert all("switched on later than its source began" in note for _, note in answers.values())
+    mirror.apply(m.Insert(1, row(3, "c")), **config)
+    assert sorted(collect(mirror.location("one"), "id")) == [(2,), (3,)]

@@ -55,3 +55,12 @@ def test_versions_and_counts_of_tables_that_are_written_side_by_side(spark: Spar
             )
             if run and table.name != f"s.t{_TABLES - 1}":
                 assert told[1:] == (1, 1, 1)
+
+
+def test_a_new_table_is_created_whatever_becomes_of_it_in_its_first_run(spark: SparkSession, tmp_path: Path) -> None:
+    mirror = SmallMirror(spark, tmp_path)
+    keyed, whole = (relation(1, "t", {"id": INT4, "v": TEXT}, identity) for identity in "df")
+    report = mirror.apply(keyed, m.Insert(1, row(1, "a")), whole, m.Insert(1, row(2, "b")))
+    (table,) = report.tables
+    assert (table.action, table.version, table.inserted) == ("created", 1, 2), "in two commits"
+    assert mirror.apply(m.Update(1, row(1, "c"), old=row(1, "a"))).tables[0].action == "merged"

@@ -168,8 +168,6 @@ def status_command(
     if source or (given is not None and given.sources):
         status_by_source(target, given, source, at, printing)
         return
-    if given is not None:
-        raise ConfigError("--config without sources goes with --as-of a time or an LSN", remedy="Leave out --config")
     if at is not None:
         cut = asked(lambda spark: walreplay.versions_at(spark, target, at))
         printing.show(cut.to_dict(), lambda output: write_cut(output, cut))

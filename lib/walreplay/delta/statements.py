@@ -251,12 +251,6 @@ class TableCommit:
                 return int(self.metrics[name])
         return 0
 
-    def joined(self, later: TableCommit) -> TableCommit:
-        """Add a later commit's counts."""
-        names = dict.fromkeys([*self.metrics, *later.metrics])
-        counts = {name: str(self.rows(name) + later.rows(name)) for name in names if name.startswith("num")}
-        return TableCommit(later.version, counts)
-
 
 Marking: TypeAlias = Callable[[str], str]
 """Writes the end of a statement's condition, which is true of every row and holds the commit's mark; nothing if a

@@ -553,11 +553,11 @@ def _sources(work: Work) -> int:
 
 def _planned(run: TableRun) -> TableReport:
     """Report what is known of a table before it is written to."""
-    plan, last = run.plan, len(run.plan.epochs) - 1
+    plan = run.plan
     return TableReport(
         name=plan.name,
         location=plan.table.text,
-        action=action_of(run, last, exists=run.exists or last > 0),
+        action=action_of(run),
         changes=plan.rows,
         truncated=plan.truncated,
         oid=plan.oid,

@@ -366,7 +366,7 @@ class Switched:
     Attributes:
         on: the oids of outputs that begin, or go on (True), though other outputs of their relations were there.
         ended: the entries of outputs that are not wanted of relations that are used, by the oid of one that is.
-        left_out: what stands for the relations that are used, and of which nothing is wanted.
+        left_out: what stands for the known relations that have changes of which nothing is wanted.
     """
 
     on: Mapping[int, bool]
@@ -404,7 +404,7 @@ class Switched:
             source = relation_of(entry.oid)
             if source in used and entry.oid not in oids:
                 ended.setdefault(used[source], []).append(entry)
-        return cls(on, {oid: tuple(found) for oid, found in ended.items()}, left_out)
+        return cls(on, {oid: tuple(found) for oid, found in ended.items()}, left_out & sources)
 
     def notes(self, oid: int) -> Iterator[str]:
         """Return what is switched, for the report of a table."""

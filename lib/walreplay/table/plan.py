@@ -215,15 +215,16 @@ def plan_tables(
         plan = _table(number, one, segments, staged[number], before, is_truncated, settings)
         notes = (*placement.notes.get(one.oid, ()), *switched.notes(one.oid), *plan.notes)
         location = one.table if has_place else target.set_aside(one.oid)
-        is_late = one.oid in switched.on or (before is None and source_oid(one.oid) in period.known)
+        is_late = one.oid in switched.on or (
+            before is None and (source_oid(one.oid) in period.known or relation_of(one.oid) in catalogue.left_out)
+        )
         doubts = () if before is None else ended(before.doubts, period.upto) if is_truncated else before.doubts
         uncertain = merged(*doubts, *_uncertain(plan, period, settings, is_late=is_late))
         tables.append(replace(plan, table=location, set_aside=not has_place, notes=notes, uncertain=uncertain))
     after = {entry.oid: entry for entry in entries if entry.oid not in placement.replaced}
     after |= {entry.oid: entry for entry in (*placement.aside, *placement.renamed)}
-    after = switched.off(after)
     after |= {plan.oid: plan.after for plan in tables}
-    return RunPlan(tuple(tables), placement, tuple(after.values()))
+    return RunPlan(tuple(tables), placement, tuple(switched.off(after).values()))
 
 
 def _truncated(oids: Iterable[int], used: Sequence[tuple[Version, int | None]]) -> set[int]:

@@ -185,7 +185,7 @@ class Catalogue:
         relations: all that are known, by their numbers.
         versions: what is wanted of them, one or more of each that is wanted.
         filled_since: the relations (by oid) that were loaded after the run's last truncate of them.
-        left_out: what stands for the relations that have rows, and are left out by their names.
+        left_out: what stands for the relations that have changes under names that are left out.
     """
 
     relations: tuple[Relation, ...]
@@ -263,6 +263,9 @@ class _Collected:
         self._tables = {identity: number for number, identity in enumerate(self._histories)}
         self._in_force = {relation.oid for relation in plan.before}
         self._needed = {*plan.announced, *plan.versions}
+        # A truncate needs no Relation message where the relation is known.
+        truncated = {item.oid for item in plan.truncates}
+        self._changed = {*self._needed, *(relation for relation in plan.before if relation.oid in truncated)}
         self._partitions: dict[int, dict[Relation, None]] = {}
         for partition in plan.partitions:
             self._partitions.setdefault(partition.root, {})[partition.relation] = None
@@ -293,10 +296,9 @@ class _Collected:
         return [replace(relation, columns=tuple(columns)), *history]
 
     def left_out(self) -> frozenset[int]:
-        """Return what stands for the relations of which the run has rows, and leaves all out by their names."""
-        used = {self._identities.of[relation] for relation in self.versions if relation in self._needed}
-        left = (one for one in self._needed if self._settings.leaves_out(_schema(one), one.name))
-        return frozenset({self._identities.of[relation] for relation in left} - used)
+        """Return what stands for the relations that have rows or a truncate under names that are left out."""
+        left = (one for one in self._changed if self._settings.leaves_out(_schema(one), one.name))
+        return frozenset(self._identities.of[relation] for relation in left)
 
     def _version(self, number: int, relation: Relation, output: Output) -> Version | None:
         outputs = self._settings.outputs_of(_schema(relation), relation.name)

@@ -269,8 +269,8 @@ def apply_table(
     plan = run.plan
     action: Action = "unchanged"
     counts = RowCounts()
-    done: delta.TableCommit | None = None
-    ways: list[Written] = []
+    commits: list[delta.TableCommit] = []
+    writes: list[Written] = []
     depth = delta.WHOLE_HISTORY if run.resumed or plan.metadata.share is not None else len(plan.epochs) * SLOTS + 20
     exists = run.exists
     session = session_with(spark, delta.SMALL_STATE) if folded is None else nullcontext(folded.spark)
@@ -279,41 +279,56 @@ def apply_table(
             commit = run.step(number, MERGE)
             if run.resumed and not exists:
                 exists = delta.exists(own, plan.table)
-            found = delta.find_commit(own, plan.table, commit, depth=depth) if run.may_have(commit) and exists else None
-            if found is None:
+            made = delta.find_commit(own, plan.table, commit, depth=depth) if run.may_have(commit) and exists else None
+            if made is None:
                 if plan.metadata.share is not None:
                     run = replace(run, appends=make_ready(own, run, number))
                     exists = True
-                action, written = _apply_epoch(own, writer, staging, run, number, folded, exists=exists)
-                more = written.counts
-                ways += [written] if written.way is not None else []
-                found = _made(own, run, commit, written, depth)
+                action = action_of(run)
+                written = _apply_epoch(own, writer, staging, run, number, folded, exists=exists)
+                epoch_counts = written.counts
+                writes += [written] if written.way is not None else []
+                made = _made(own, run, commit, written, depth)
             else:
-                _check_form(run, number, found)
-                more = _counts_of(own, staging, run, number, found)
-            counts, exists = (counts + more).against(found, more), True
-            done = found if done is None else done.joined(found)
-        set_layout(own, run, ways[0].way if ways else None)
-    assert done is not None
+                _check_form(run, number, made)
+                epoch_counts = _counts_of(own, staging, run, number, made)
+            counts, exists = (counts + epoch_counts).against(made, epoch_counts), True
+            commits.append(made)
+        set_layout(own, run, writes[0].way if writes else None)
+    return replace(_reported(plan, action, commits, writes, counts), seconds=time.monotonic() - began)
+
+
+def _reported(
+    plan: TablePlan,
+    action: Action,
+    commits: Sequence[delta.TableCommit],
+    writes: Sequence[Written],
+    counts: RowCounts,
+) -> TableReport:
+    """Report what the commits of a table's epochs have done to it.
+
+    Args:
+        writes: those of them that this run has written itself; an interrupted one may have made the others.
+    """
     return TableReport(
         name=plan.name,
         location=plan.table.text,
         action=action,
         changes=plan.rows,
-        inserted=done.rows("numTargetRowsInserted", "numOutputRows"),
-        updated=done.rows("numTargetRowsUpdated"),
-        deleted=done.rows("numTargetRowsDeleted"),
+        # A MERGE's metrics have both, and its output holds rows that it has only copied.
+        inserted=sum(commit.rows("numTargetRowsInserted", "numOutputRows") for commit in commits),
+        updated=sum(commit.rows("numTargetRowsUpdated") for commit in commits),
+        deleted=sum(commit.rows("numTargetRowsDeleted") for commit in commits),
         truncated=plan.truncated,
-        version=done.version,
-        seconds=time.monotonic() - began,
+        version=commits[-1].version,
         without_base=counts.without_base,
         deletes_without_row=counts.deletes_without_row,
         unknown=counts.unknown,
         oid=plan.oid,
         set_aside=plan.set_aside,
         notes=(*plan.notes, *counts.notes),
-        writer=None if not ways else "files" if all(written.way == "files" for written in ways) else "statements",
-        writer_reason=next((written.reason for written in ways if written.reason), None),
+        writer=None if not writes else "files" if all(written.way == "files" for written in writes) else "statements",
+        writer_reason=next((written.reason for written in writes if written.reason), None),
     )
 
 
@@ -353,14 +368,14 @@ def _overwrites(run: TableRun, number: int) -> bool:
     return number == 0 and (is_new or (run.plan.truncated and not run.plan.soft_deletes))
 
 
-def action_of(run: TableRun, number: int, *, exists: bool) -> Action:
-    """Return what an epoch's commit is for a table, which exists or not."""
-    # Of a table that is shared, it is the source's rows that are made.
-    if not exists or (run.plan.metadata.share is not None and run.plan.before is None and number == 0):
+def action_of(run: TableRun) -> Action:
+    """Return what a run's commits are for a table."""
+    # Of a table that is shared, it is the source's rows that are made; one that is there may be this run's own.
+    if not run.exists or (run.plan.before is None and (run.resumed or run.plan.metadata.share is not None)):
         return "created"
-    if _overwrites(run, number):
+    if _overwrites(run, 0):
         return "overwritten"
-    return "appended" if run.merge(number).only_adds else "merged"
+    return "appended" if all(run.merge(number).only_adds for number in range(len(run.plan.epochs))) else "merged"
 
 
 def _apply_epoch(
@@ -372,7 +387,7 @@ def _apply_epoch(
     folded: FoldedTable | None,
     *,
     exists: bool,
-) -> tuple[Action, Written]:
+) -> Written:
     """Change the table's columns for an epoch; fold its rows, unless that was done before; and make the commit."""
     plan, epoch, merge = run.plan, run.plan.epochs[number], run.merge(number)
     truncated = plan.truncated and number == 0
@@ -386,10 +401,9 @@ def _apply_epoch(
         if truncated:
             _mark_deleted(spark, run, number)
     delta.forget_version(spark)
-    action = action_of(run, number, exists=exists)
     if is_merged and epoch.rows == 0 and merge.empties is None:
         # Only the columns change; an empty commit shows that the epoch was applied.
-        return action, replace(append_rows(spark, None, merge, "append", create=False), way=None)
+        return replace(append_rows(spark, None, merge, "append", create=False), way=None)
     ready = partial(_ready, spark, run, merge, epoch.rows, exists=exists, overwrite=overwrite, is_merged=is_merged)
     with settings(spark, FEW_PARTS_A_BATCH), refusals_told():
         fold, files = (None, None) if folded is None else (folded.fold, folded.written)
@@ -400,7 +414,7 @@ def _apply_epoch(
         written = fold.commit(spark, files, ready)
     if overwrite and _changes_types(run):
         delta.checkpoint(spark, plan.table)
-    return action, written if written.reason else replace(written, reason=fold.reason)
+    return written if written.reason else replace(written, reason=fold.reason)
 
 
 def _check_form(run: TableRun, number: int, found: delta.TableCommit) -> None:
