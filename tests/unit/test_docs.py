@@ -100,6 +100,39 @@ def test_entry_points_are_found_over_several_lines() -> None:
     assert entry_points("A `room`.\n\nEntry points: `a.b`,\n`c`.\n\nUses: `d`.\n") == ["a.b", "c"]
 
 
+def words_of(folder: Path) -> set[str]:
+    """Return the names and texts that the code of a room has, and the names of its modules."""
+    words = {path.stem for path in folder.glob("*.py")} | {"pyarrow.fs"}
+    for path in folder.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            for field in ("id", "attr", "name", "module", "value"):
+                word = getattr(node, field, None)
+                words |= {word} if isinstance(word, str) else set()
+    return words
+
+
+@pytest.mark.parametrize("room", ROOMS, ids=lambda room: room.parent.name)
+def test_every_word_that_a_room_names_is_in_its_code(room: Path) -> None:
+    text = ast.get_docstring(ast.parse(room.read_text(encoding="utf-8"))) or ""
+    words = words_of(room.parent)
+    names = {
+        name for name in re.findall(r"`(?:walreplay\.)?([\w.]+)`", text) if not words & {name, f"walreplay.{name}"}
+    }
+    inside = ".".join(room.parent.relative_to(Path(walreplay.__file__).parent).parts)
+    assert [name for name in names if not is_there(f"{inside}.{name}") and not is_there(name)] == []
+
+
+def test_pages_agree_how_long_the_tests_take() -> None:
+    readme, contributing = ((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "CONTRIBUTING.md"))
+    (short, whole) = re.findall(
+        r"`make test` runs the tests, in about (\d+) minutes, and `.ci/run` takes (\d+)", readme
+    )[0]
+    times = dict(re.findall(r"^\| `make (test[a-z-]*)` \|.* \| (\d+) minutes \|$", contributing, re.MULTILINE))
+    assert times["test"] == short
+    assert int(times["test-all"]) == int(times["test"]) + int(times["test-rest"])
+    assert re.findall(r"`make test-wheel`: (\d+) minutes", contributing) == [whole]
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_file_that_a_page_links_to_is_there(page: Path) -> None:
     links = [link for link in LINK.findall(page.read_text(encoding="utf-8")) if "://" not in link]
