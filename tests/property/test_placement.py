@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from walreplay.delta.target import TableName, Target
 from walreplay.evolution.shapes import TableShape
-from walreplay.table.placement import Move, Placement, RecreatePolicy, Use, WantedRelation, place
+from walreplay.table.placement import Move, Placement, RecreatePolicy, Use, UsedRelation, plan_moves
 from walreplay.table.registry import MirrorEntry
 
 NAMES = ("a", "b", "c", "B")
@@ -41,9 +41,9 @@ class Mirror:
             dies: how many moves are made before the run dies, each time.
         """
         last = last_names(uses)
-        wanted = [WantedRelation(oid, name, self.target.table("s", name), self.policy) for oid, name in last.items()]
+        wanted = [UsedRelation(oid, name, self.target.table("s", name), self.policy) for oid, name in last.items()]
         used = [Use(oid, self.target.table("s", name).place) for oid, name in uses]
-        placement = place(tuple(self.entries.values()), wanted, used, self.target)
+        placement = plan_moves(tuple(self.entries.values()), wanted, used, self.target)
         assert placement.moves == (*placement.leaving, *placement.arriving)
         for moves in (placement.leaving, placement.arriving):
             for made in [*dies, len(moves)]:

@@ -101,11 +101,11 @@ class Configuration(Settings):
             ConfigError: there is no such source.
         """
         self.chosen([name])
-        own = self.sources[name]
-        said = {key: value for key, value in own.said.items() if key != "captures"}
+        source = self.sources[name]
+        options = {key: value for key, value in source.explicit.items() if key != "captures"}
         siblings = tuple(other for other in self.sources if other != name)
-        place = OneOfSeveral(name, own.captures, siblings, self.shared_tables or ())
-        return self._as_called(inherited(self._common, said)).at(place)
+        place = OneOfSeveral(name, source.captures, siblings, self.shared_tables or ())
+        return self._as_called(inherited(self._common, options)).at(place)
 
     def single(self) -> Settings:
         """Return the settings of a configuration that has no sources.
@@ -123,12 +123,12 @@ class Configuration(Settings):
 
     @property
     def _common(self) -> dict[str, Any]:
-        return {key: value for key, value in self.said.items() if key not in _OF_ALL}
+        return {key: value for key, value in self.explicit.items() if key not in _OF_ALL}
 
-    def _as_called(self, said: Mapping[str, Any]) -> Settings:
+    def _as_called(self, options: Mapping[str, Any]) -> Settings:
         """Return settings, with what a call has added to these."""
-        found = Settings.from_mapping(said)
-        return found._copied(_allow_gaps=self.allow_gaps, _accept_changed_tables=self.accept_changed_tables)
+        settings = Settings.from_mapping(options)
+        return settings._copied(_allow_gaps=self.allow_gaps, _accept_changed_tables=self.accept_changed_tables)
 
 
 _MOST_TEXT: Final = 16 << 20
@@ -201,8 +201,8 @@ def make_configuration(config: str | os.PathLike[str] | Mapping[str, Any] | Sett
     if isinstance(config, Configuration):
         return config
     if isinstance(config, Settings):
-        found = Configuration.from_mapping(config.said)
-        return found._copied(_allow_gaps=config.allow_gaps, _accept_changed_tables=config.accept_changed_tables)
+        configuration = Configuration.from_mapping(config.explicit)
+        return configuration._copied(_allow_gaps=config.allow_gaps, _accept_changed_tables=config.accept_changed_tables)
     return Configuration.from_mapping(config) if isinstance(config, Mapping) else load_configuration(config)
 
 
@@ -230,20 +230,21 @@ def _refuse_deep(text: str, path: str) -> None:
 
 def _refuse_many(document: yaml.Node | None, path: str) -> None:
     """Refuse aliases that expand to more or deeper values than any configuration has, or without end."""
-    known: dict[int, tuple[int, int]] = {}
+    measures: dict[int, tuple[int, int]] = {}
     inside: set[int] = set()
 
     def measure(node: yaml.Node) -> tuple[int, int]:
         """Count the values that a node comes to, and how deep they are nested."""
         if id(node) in inside:
             raise ConfigError("an alias stands inside what it names", path=path)
-        if id(node) not in known:
+        if id(node) not in measures:
             inside.add(id(node))
             parts = node.value if isinstance(node, yaml.CollectionNode) else ()
-            found = [measure(part) for item in parts for part in (item if isinstance(item, tuple) else (item,))]
-            known[id(node)] = 1 + sum(size for size, _ in found), 1 + max((deep for _, deep in found), default=0)
+            of_parts = [measure(part) for item in parts for part in (item if isinstance(item, tuple) else (item,))]
+            depth = max((deep for _, deep in of_parts), default=0)
+            measures[id(node)] = 1 + sum(size for size, _ in of_parts), 1 + depth
             inside.discard(id(node))
-        size, deep = known[id(node)]
+        size, deep = measures[id(node)]
         if size > _MOST_VALUES or deep > _MOST_NESTED + 1:
             line = node.start_mark.line + 1
             raise ConfigError(
@@ -252,7 +253,7 @@ def _refuse_many(document: yaml.Node | None, path: str) -> None:
                 path=path,
                 remedy="Write the values out in place of the aliases",
             )
-        return known[id(node)]
+        return measures[id(node)]
 
     if document is not None:
         measure(document)

@@ -41,7 +41,7 @@ class HiddenColumns:
         for column in columns:
             self._names.setdefault(self._number(column), set()).add(column.name)
         self.ever = dict.fromkeys(
-            [column.name for column in columns] + [one for of in announced.values() for one in of]
+            [column.name for column in columns] + [name for names in announced.values() for name in names]
         )
 
     def _number(self, column: Column) -> int:
@@ -74,7 +74,7 @@ class HiddenColumns:
 
 
 def check_renamed(
-    columns: HiddenColumns, relation: Relation, earlier: Sequence[Relation], known: Iterable[str]
+    columns: HiddenColumns, relation: Relation, earlier: Sequence[Relation], known_names: Iterable[str]
 ) -> None:
     """Refuse a version in which a hidden column may have got the name of one that is seen, or the other way round.
 
@@ -83,7 +83,7 @@ def check_renamed(
     """
     if not earlier or not any(getattr(columns.table, key) for key in HIDING):
         return
-    seen = {column.name for version in earlier for column in version.columns}.union(known)
+    seen = {column.name for version in earlier for column in version.columns}.union(known_names)
     now, perhaps = {column.name for column in relation.columns}, list(_perhaps_same(earlier[-1], relation))
     # A hidden column in the place of a hidden one that is gone needs no other explanation.
     hidden = [(old, new) for old, new, in_place in perhaps if in_place and old.name not in now]
@@ -108,7 +108,8 @@ def _perhaps_same(before: Relation, after: Relation) -> Iterator[tuple[Column, C
     PostgreSQL keeps the order of columns, and adds new ones at the end.  So names that keep their order divide the
     others; and of these, the first new one may be any of the old ones, the next one any but the first, and so on.
     """
-    firsts = {one.first: one.number for one in after.columns if not any(attnum(column) for column in before.columns)}
+    is_unnumbered = not any(attnum(column) for column in before.columns)
+    firsts = {column.first: column.number for column in after.columns if is_unnumbered}
     olds = {attnum(column) or firsts.get(column.name, 0): column for column in before.columns}
     if 0 not in olds and [*olds] == sorted(olds) and all(attnum(column) for column in after.columns):
         yield from ((olds[attnum(column)], column, True) for column in after.columns if attnum(column) in olds)

@@ -111,10 +111,10 @@ def check_schema_template(name: str) -> str:
 
 def check_scd_type(value: Any) -> Any:
     """Accept Lakeflow's names of the SCD types as well."""
-    known = {"SCD_TYPE_1": 1, "SCD_TYPE_2": 2}.get(value, value) if isinstance(value, str) else value
-    if isinstance(known, bool):  # true is 1 to Python
+    number = {"SCD_TYPE_1": 1, "SCD_TYPE_2": 2}.get(value, value) if isinstance(value, str) else value
+    if isinstance(number, bool):  # true is 1 to Python
         raise ValueError("must be 1 or 2")
-    return known
+    return number
 
 
 def check_clustering(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -138,16 +138,16 @@ def defaults_of(value: Any) -> Any:
     """Return PostgreSQL's text for defaults that YAML reads as a boolean or a whole number."""
     if not isinstance(value, Mapping):
         return value
-    found = {}
-    for name, one in value.items():
-        if isinstance(one, bool):
-            one = "t" if one else "f"
-        elif isinstance(one, int):
-            one = str(one)
-        elif not isinstance(one, str):
+    texts = {}
+    for name, scalar in value.items():
+        if isinstance(scalar, bool):
+            scalar = "t" if scalar else "f"
+        elif isinstance(scalar, int):
+            scalar = str(scalar)
+        elif not isinstance(scalar, str):
             raise ValueError(f"{name!r} has a value that is no text: write it in quotes, as PostgreSQL shows it")
-        found[name] = one
-    return found
+        texts[name] = scalar
+    return texts
 
 
 def check_type(name: str) -> str:
@@ -182,13 +182,13 @@ def _as_problem_of_this_key() -> Iterator[None]:
 
 def same_columns(name: str, renames: Iterable[tuple[str, str]]) -> frozenset[str]:
     """Return all names that a column has had, or will have, by its renames, its own among them."""
-    found = {name}
+    names = {name}
     pairs = [set(pair) for pair in renames]
     while True:
-        more = found.union(*(pair for pair in pairs if pair & found))
-        if more == found:
-            return frozenset(found)
-        found = more
+        grown = names.union(*(pair for pair in pairs if pair & names))
+        if grown == names:
+            return frozenset(names)
+        names = grown
 
 
 _DELTA: Final = "delta."
@@ -252,7 +252,7 @@ def texts_of(value: Any) -> Any:
     """Return a property's text for values that YAML reads as a boolean or a number, such as true and 10."""
     if not isinstance(value, Mapping):
         return value
-    return {name: _text(one) for name, one in value.items()}
+    return {name: _text(scalar) for name, scalar in value.items()}
 
 
 def _text(value: Any) -> Any:
@@ -370,11 +370,11 @@ class StrictModel(BaseModel):
     def _without_empty(cls, values: Any) -> Any:
         if not isinstance(values, Mapping):
             return values
-        known = cls.model_fields.keys() - LEFT_OUT_BY_NULL
-        return {key: value for key, value in values.items() if value is not None or key not in known}
+        keys_without_null = cls.model_fields.keys() - LEFT_OUT_BY_NULL
+        return {key: value for key, value in values.items() if value is not None or key not in keys_without_null}
 
     @property
-    def said(self) -> dict[str, Any]:
+    def explicit(self) -> dict[str, Any]:
         """What is said, by key; other keys have their defaults."""
         return {name: getattr(self, name) for name in type(self).model_fields if name in self.model_fields_set}
 
@@ -442,15 +442,15 @@ def _explain(detail: Mapping[str, Any], model: type[BaseModel]) -> tuple[str, st
 def _nearest(place: _Place, model: type[BaseModel]) -> str | None:
     *outer, key = place
     here = _model_at(model, tuple(outer))
-    known = list(here.model_fields) if here else []
+    keys = list(here.model_fields) if here else []
     elsewhere = [_write(path) for path in _all_places(model) if path[-1] == key]
     # A key that is right elsewhere is nearer than one that is only similar.
-    close = difflib.get_close_matches(str(key), known, n=1, cutoff=0.8 if elsewhere else 0.6)
+    close = difflib.get_close_matches(str(key), keys, n=1, cutoff=0.8 if elsewhere else 0.6)
     if close:
         return f"The nearest key is {close[0]!r}"
     if elsewhere:
         return f"There is a key {elsewhere[0]!r}"
-    return f"The keys here are {', '.join(known)}" if known else None
+    return f"The keys here are {', '.join(keys)}" if keys else None
 
 
 def _model_at(outermost: type[BaseModel], place: _Place) -> type[BaseModel] | None:
@@ -470,7 +470,7 @@ def _model_at(outermost: type[BaseModel], place: _Place) -> type[BaseModel] | No
 def _model_in(annotation: Any) -> type[BaseModel] | None:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
-    return next((found for item in typing.get_args(annotation) if (found := _model_in(item))), None)
+    return next((model for item in typing.get_args(annotation) if (model := _model_in(item))), None)
 
 
 def _all_places(model: type[BaseModel], outer: _Place = ()) -> Iterator[_Place]:
@@ -493,10 +493,10 @@ def _line_of(node: yaml.Node | None, place: Sequence[int | str]) -> int | None:
     line = None
     for part in place:
         if isinstance(node, yaml.MappingNode):
-            found = next(((key, value) for key, value in node.value if key.value == str(part)), None)
-            if found is None:
+            pair = next(((key, value) for key, value in node.value if key.value == str(part)), None)
+            if pair is None:
                 break
-            key, node = found
+            key, node = pair
             line = key.start_mark.line + 1
         elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
             node = node.value[part]

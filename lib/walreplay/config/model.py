@@ -98,14 +98,14 @@ def outputs_named(names: Iterable[str | Output] | None) -> tuple[Output, ...] | 
     """
     if names is None:
         return None
-    found = []
+    outputs = []
     for name in names:
         try:
-            found.append(Output(name))
+            outputs.append(Output(name))
         except ValueError:
-            known = ", ".join(one.value for one in Output)
-            raise ConfigError(f"--output: there is no output {name}", remedy=f"There are {known}") from None
-    return tuple(dict.fromkeys(found)) or None
+            known_outputs = ", ".join(output.value for output in Output)
+            raise ConfigError(f"--output: there is no output {name}", remedy=f"There are {known_outputs}") from None
+    return tuple(dict.fromkeys(outputs)) or None
 
 
 def tables_named(text: str) -> str:
@@ -132,19 +132,20 @@ _EITHER: Final = (
 """Lists of which one may be given, and which stands in place of both."""
 
 
-def inherited(common: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+def inherited(common: Mapping[str, Any], specific: Mapping[str, Any]) -> dict[str, Any]:
     """Return what is said of one table or source, and what is said of all where nothing is said of the one.
 
     Properties of one are in addition to those of all, and so are tables under ``objects``.
     """
-    left = {name for pair in _EITHER if not own.keys().isdisjoint(pair) for name in pair}
-    found = {**{name: value for name, value in common.items() if name not in left}, **own}
-    if "table_properties" in own:
-        found["table_properties"] = {**common.get("table_properties", {}), **own["table_properties"]}
-    if "objects" in own:
-        mine = {item.name for item in own["objects"]}
-        found["objects"] = (*(item for item in common.get("objects", ()) if item.name not in mine), *own["objects"])
-    return found
+    replaced = {name for pair in _EITHER if not specific.keys().isdisjoint(pair) for name in pair}
+    merged = {**{name: value for name, value in common.items() if name not in replaced}, **specific}
+    if "table_properties" in specific:
+        merged["table_properties"] = {**common.get("table_properties", {}), **specific["table_properties"]}
+    if "objects" in specific:
+        specific_names = {item.name for item in specific["objects"]}
+        others = (item for item in common.get("objects", ()) if item.name not in specific_names)
+        merged["objects"] = (*others, *specific["objects"])
+    return merged
 
 
 class TableOptions(StrictModel):
@@ -168,9 +169,9 @@ class TableOptions(StrictModel):
 
     @model_validator(mode="after")
     def _one_of_two(self) -> Self:
-        for one, other in _EITHER:
-            if getattr(self, one, None) is not None and getattr(self, other, None) is not None:
-                raise ValueError(f"may have {one} or {other}, not both")
+        for first, second in _EITHER:
+            if getattr(self, first, None) is not None and getattr(self, second, None) is not None:
+                raise ValueError(f"may have {first} or {second}, not both")
         return self
 
 
@@ -219,13 +220,14 @@ class TableSettings(TableOptions):
     def type_options(self, common: TypeOptions) -> TypeOptions:
         """Return the options of this table, an overridden column under whichever of its names."""
         given = self.type_overrides or {}
-        known = {name: kind for listed, kind in given.items() for name in sorted(same_columns(listed, self.renames))}
-        return replace(common, overrides=tuple({**known, **given}.items()))
+        by_name = {name: kind for listed, kind in given.items() for name in sorted(same_columns(listed, self.renames))}
+        return replace(common, overrides=tuple({**by_name, **given}.items()))
 
     def added_default(self, name: str) -> str | None:
         """Return what rows that are older than a column have in it, under whichever of its names it is listed."""
         given = self.added_defaults or {}
-        return next((given[one] for one in (name, *sorted(same_columns(name, self.renames))) if one in given), None)
+        names = (name, *sorted(same_columns(name, self.renames)))
+        return next((given[listed] for listed in names if listed in given), None)
 
     def wants_column(self, name: str) -> bool:
         """Return whether a column is wanted, under whichever of its names it is listed."""
@@ -342,7 +344,7 @@ class Settings(SourceOptions):
         fixed = {DELETED, SOURCE, *LOG_COLUMNS.values(), *HISTORY_COLUMNS.values()}
         usual = ((self.commit_lsn_column, COMMIT_LSN), (self.commit_ts_column, COMMIT_TS))
         # What a mirror does without, a change log has under its usual name.
-        names = [*(own or name for own, name in usual), *filter(None, [self.rescued_data_column]), *fixed]
+        names = [*(name or default for name, default in usual), *filter(None, [self.rescued_data_column]), *fixed]
         for name in names:
             # Delta does not tell upper case from lower.
             if name.lower() in RESERVED_COLUMNS:
@@ -360,7 +362,7 @@ class Settings(SourceOptions):
                 raise ValueError(f"{item.name} stands under objects, but {key} leaves it out")
             if table.column_mask_hash and self.column_mask_salt is None:
                 raise ValueError(f"{item.name} has a column_mask_hash, which needs a column_mask_salt")
-            if table.scd_type == 2 and {"mirror", "history"} <= {*table.said.get("outputs", ())}:
+            if table.scd_type == 2 and {"mirror", "history"} <= {*table.explicit.get("outputs", ())}:
                 raise ValueError(f"{item.name} has scd_type 2, a history in place of its mirror, and outputs with both")
         return self
 
@@ -402,7 +404,7 @@ class Settings(SourceOptions):
             ConfigError: there is none of that kind yet.
         """
         checked = {"outputs": Settings.from_mapping({"outputs": [output.value for output in outputs]}).outputs}
-        objects = (one.model_copy(update={"table": one.table.model_copy(update=checked)}) for one in self.objects)
+        objects = (item.model_copy(update={"table": item.table.model_copy(update=checked)}) for item in self.objects)
         return self.model_copy(update={**checked, "objects": tuple(objects)})
 
     @property
@@ -438,7 +440,7 @@ class Settings(SourceOptions):
     @property
     def makes_whole(self) -> bool:
         """Whether any table may have an output that is whole, as mirrors and histories are."""
-        given = [self.outputs, *(one.table.outputs for one in self.objects if "outputs" in one.table.said)]
+        given = [self.outputs, *(item.table.outputs for item in self.objects if "outputs" in item.table.explicit)]
         return any(Output(name).is_whole for names in given for name in names)
 
     @property
@@ -466,8 +468,8 @@ class Settings(SourceOptions):
 
     def keys_of(self, schema: str, table: str) -> tuple[str, ...] | None:
         """Return the configured key columns of a source table; None where there are none."""
-        found = self.table(schema, table)
-        return found.keys if found is not None else None
+        options = self.table(schema, table)
+        return options.keys if options is not None else None
 
     def table(self, schema: str, table: str) -> TableSettings | None:
         """Return the options of a source table; None if there are none."""
@@ -478,25 +480,25 @@ class Settings(SourceOptions):
 
     def options_of(self, schema: str, table: str) -> TableSettings:
         """Return the options of a source table: its own, and what is said of all tables where it has none."""
-        found = self.table(schema, table) or TableSettings(source_schema=schema, source_table=table)
-        common = {name: value for name, value in self.said.items() if name in TableOptions.model_fields}
+        options = self.table(schema, table) or TableSettings(source_schema=schema, source_table=table)
+        common = {name: value for name, value in self.explicit.items() if name in TableOptions.model_fields}
         if self.destination_schema is not None:
             common["destination_schema"] = self.destination_schema.replace("{schema}", schema)
-        return found.model_copy(update=inherited(common, found.said))
+        return options.model_copy(update=inherited(common, options.explicit))
 
     def outputs_of(self, schema: str, table: str) -> tuple[Output, ...]:
         """Return what a source table becomes, each once, in their usual order."""
-        found = self.options_of(schema, table)
-        wanted = found.outputs
-        if found.scd_type == 2:
-            wanted = tuple("history" if name == "mirror" else name for name in wanted)
-        return tuple(one for one in Output if one.value in wanted and self._narrowed.wants_output(one))
+        options = self.options_of(schema, table)
+        names = options.outputs
+        if options.scd_type == 2:
+            names = tuple("history" if name == "mirror" else name for name in names)
+        return tuple(output for output in Output if output.value in names and self._narrowed.wants_output(output))
 
     def type_options(self, schema: str, table: str) -> TypeOptions:
         """Return how the values of a source table are read."""
         common = TypeOptions(self.decimal_handling_mode)
-        found = self.table(schema, table)
-        return common if found is None else found.type_options(common)
+        options = self.table(schema, table)
+        return common if options is None else options.type_options(common)
 
     @property
     def source_codec(self) -> str:

@@ -70,15 +70,15 @@ class MetadataNames:
     def names(self) -> tuple[str, ...]:
         """The names of the metadata columns that the table has."""
         source = None if self.share is None else self.share.column
-        found = (source, self.commit_lsn, self.commit_ts, self.rescued_data, self.deleted)
+        common = (source, self.commit_lsn, self.commit_ts, self.rescued_data, self.deleted)
         match self.rows:
             case RowKind.CURRENT:
-                own = dict[str, str]()
+                of_kind = dict[str, str]()
             case RowKind.VERSION:
-                own = HISTORY_COLUMNS
+                of_kind = HISTORY_COLUMNS
             case RowKind.CHANGE:
-                own = LOG_COLUMNS
-        return tuple(name for name in (*found, *own.values()) if name is not None)
+                of_kind = LOG_COLUMNS
+        return tuple(name for name in (*common, *of_kind.values()) if name is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ class Selection:
         renames: columns renamed at the source, (old source name, new source name) each; see
             `walreplay.names.renamed_columns`.
         tracked: the columns whose changes begin its versions; None if each change does.
-        recreate_said: the configuration says what ``on_recreate`` is.
+        recreate_is_explicit: the configuration says what ``on_recreate`` is.
         given: the mirror's names of all columns that the relation has had up to this version, wanted or not, by the
             source's.
         missing: what rows that are older than a wanted column have in it, as the configuration says it, in PostgreSQL's
@@ -157,7 +157,7 @@ class Selection:
     on_type_change: TypeChangePolicy
     on_recreate: RecreatePolicy
     on_drop_column: DropColumnPolicy
-    recreate_said: bool = False
+    recreate_is_explicit: bool = False
     tracked: Tracked | None = None
     layout: TableLayout = NO_LAYOUT
     given: tuple[tuple[str, str], ...] = ()
@@ -175,7 +175,7 @@ def select(
     relation: Relation,
     versions: Sequence[Relation] = (),
     *,
-    known: Mapping[str, str] | None = None,
+    given: Mapping[str, str] | None = None,
     sent: Relation | None = None,
     output: Output = Output.MIRROR,
     formerly: str | None = None,
@@ -187,7 +187,7 @@ def select(
         output: the table that it is wanted for.
         versions: all known versions of the table's relation, in the stream's order; ``relation`` is one of them, or
             the newest if it is not there.
-        known: the target names of source columns that were given before (`names_of`), where they are kept.
+        given: the target names of source columns that were given before (`names_of`), where they are kept.
         sent: the relation with the replica identity that its old rows are really sent by, if that is another.
         formerly: what the table was called in the run before, as ``schema.table``; None if it was not there.
         announced: all names that a column has had, by its number.
@@ -195,40 +195,40 @@ def select(
     Raises:
         ConfigError: a column is named that never was, none is left, or not the key, or what is hidden may be seen.
     """
-    place = relation.namespace or _CATALOG_NAMESPACE, relation.name
-    if not settings.wants_table(*place) or output not in settings.outputs_of(*place):
+    source = relation.namespace or _CATALOG_NAMESPACE, relation.name
+    if not settings.wants_table(*source) or output not in settings.outputs_of(*source):
         return None
-    table = settings.options_of(*place)
+    table = settings.options_of(*source)
     history = versions if relation in versions else (*versions, relation)
     metadata = replace(metadata_of(settings, output, soft_deletes=table.soft_deletes), share=_share(settings, table))
     clustering = table.cluster_by if output.rows is RowKind.CURRENT else ()  # others grow by commit
     tracked = _tracked(settings, table) if output.rows is RowKind.VERSION else None
     columns = HiddenColumns(table, history, announced or {})
-    warnings = _check_names(columns, _listed(table, clustering, metadata), tracked, relation, known or {})
+    warnings = _check_names(columns, _listed(table, clustering, metadata), tracked, relation, given or {})
     warnings += _check_renamed(settings, relation, history, formerly)
     earlier = history[: history.index(relation)]  # later ones may have renamed a column, which has its old name here
-    check_renamed(columns, relation, earlier, known or ())
+    check_renamed(columns, relation, earlier, given or ())
     numbers = _wanted_columns(columns, relation, sent or relation)
-    targets = names_of(settings, table, (*earlier, relation), known, output=output)
-    own = {name: targets[name] for name in (relation.columns[n].name for n in numbers)}
+    targets = names_of(settings, table, (*earlier, relation), given, output=output)
+    chosen = {name: targets[name] for name in (relation.columns[n].name for n in numbers)}
     return Selection(
         namespace=table.destination[0],
         name=table.name_of(output),
         columns=numbers,
-        sources=tuple(own),
-        names=tuple(own.values()),
+        sources=tuple(chosen),
+        names=tuple(chosen.values()),
         masked=tuple(n for n in numbers if columns.hidden_by(relation.columns[n])),
         renames=table.renames,
         metadata=metadata,
         on_type_change=table.on_type_change,
         on_recreate=table.on_recreate,
         on_drop_column=table.on_drop_column,
-        recreate_said="on_recreate" in table.said,
+        recreate_is_explicit="on_recreate" in table.explicit,
         tracked=tracked,
-        layout=_layout(table, clustering, metadata, relation, own),
+        layout=_layout(table, clustering, metadata, relation, chosen),
         given=tuple(targets.items()),
         # An output that is not whole says nothing of rows that were there.
-        missing=tuple(table.added_default(name) if output.is_whole else None for name in own),
+        missing=tuple(table.added_default(name) if output.is_whole else None for name in chosen),
         warnings=tuple(warnings),
     )
 
@@ -285,7 +285,7 @@ def names_of(
     settings: Settings,
     table: TableSettings,
     versions: Sequence[Relation],
-    known: Mapping[str, str] | None = None,
+    given: Mapping[str, str] | None = None,
     *,
     output: Output = Output.MIRROR,
 ) -> dict[str, str]:
@@ -298,29 +298,29 @@ def names_of(
         ConfigError: a metadata column has the name of a known column.
     """
     history = ([column.name for column in version.columns] for version in versions)
-    own = [*metadata_of(settings, output).names, *metadata_of(settings, Output.MIRROR, soft_deletes=True).names]
+    reserved = [*metadata_of(settings, output).names, *metadata_of(settings, Output.MIRROR, soft_deletes=True).names]
     if settings.shares_table(*table.destination):
-        own.append(SOURCE)
+        reserved.append(SOURCE)
     try:
-        return column_names(history, own, renames=table.renames, known=known)
+        return column_names(history, reserved, renames=table.renames, known=given)
     except ConfigError as error:
         error.table = f"{table.source_schema}.{table.source_table}"
         raise
 
 
-def check_destinations(found: Iterable[tuple[str, Selection]]) -> None:
+def check_destinations(selections: Iterable[tuple[str, Selection]]) -> None:
     """Refuse two source tables that would be written to one mirror table.
 
     Whether two names are one in the target's catalog is for the target to say.
 
     Args:
-        found: each source table's name with what is wanted of it.
+        selections: each source table's name with what is wanted of it.
 
     Raises:
         ConfigError: naming both.
     """
     places: dict[tuple[str, str], str] = {}
-    for source, selection in found:
+    for source, selection in selections:
         place = (selection.namespace, selection.name)
         other = places.setdefault(place, source)
         if other != source:
@@ -331,18 +331,18 @@ def check_destinations(found: Iterable[tuple[str, Selection]]) -> None:
             )
 
 
-def unmatched_tables(settings: Settings, relations: Iterable[Relation], known: Iterable[str] = ()) -> list[str]:
+def unmatched_tables(settings: Settings, relations: Iterable[Relation], ledger_names: Iterable[str] = ()) -> list[str]:
     """Name the tables under ``objects`` that match no relation, and that the ledger does not know.
 
     Raises:
         ConfigError: it may be a typo for a table of which nothing else is said, and hides columns.
     """
-    names, told = {relation.qualified_name for relation in relations}, []
+    names, warnings = {relation.qualified_name for relation in relations}, []
     others = {name for name in names if settings.wants_table(*name.split(".", 1))} - {
-        one.name for one in settings.objects
+        item.name for item in settings.objects
     }
     for item in settings.objects:
-        if item.name in names.union(known):
+        if item.name in names.union(ledger_names):
             continue  # what is in neither may be a typo, or be still to come
         close = difflib.get_close_matches(item.name, names, n=1)
         problem = f"objects names {item.name}, which is none of the captures' tables"
@@ -353,14 +353,14 @@ def unmatched_tables(settings: Settings, relations: Iterable[Relation], known: I
                 table=meant,
                 remedy=f"Nothing was applied; correct the name; or name {meant} under objects, too, with nothing else",
             )
-        told.append(problem + (f"; the nearest is {close[0]}" if close else ""))
-    return told
+        warnings.append(problem + (f"; the nearest is {close[0]}" if close else ""))
+    return warnings
 
 
 def _is_near(name: str, other: str) -> bool:
     """Return whether a name (``schema.table``) may be a typo for another one, in each of its parts."""
     parts = zip(name.lower().partition("."), other.lower().partition("."), _NEAR, strict=True)
-    return all(difflib.SequenceMatcher(None, one, two).ratio() >= ratio for one, two, ratio in parts)
+    return all(difflib.SequenceMatcher(None, part, other_part).ratio() >= ratio for part, other_part, ratio in parts)
 
 
 def _check_renamed(
@@ -375,7 +375,7 @@ def _check_renamed(
     if relation.qualified_name in options:
         return []
     before = (version.qualified_name for version in history[: history.index(relation)])
-    told = []
+    warnings = []
     for name in dict.fromkeys(filter(None, (formerly, *before))):
         table = options.get(name)
         if table is None:
@@ -389,44 +389,45 @@ def _check_renamed(
                 remedy=f"Name {relation.qualified_name} under objects, too, with the options that it is to have; and "
                 f"keep those of {name}",
             )
-        told.append(f"its options under objects are those of {name}, as it was called before, and hold no more")
-    return told
+        warnings.append(f"its options under objects are those of {name}, as it was called before, and hold no more")
+    return warnings
 
 
 def _tracked(settings: Settings, table: TableSettings) -> Tracked | None:
     """Return the list of the columns whose changes begin versions: the table's own, or the one for all tables."""
     names, others = table.track_history_column_list, table.track_history_except_column_list
-    found = others if names is None else names
-    if found is None:
+    listed = others if names is None else names
+    if listed is None:
         return None
-    own = settings.table(table.source_schema, table.source_table)
-    of_all_tables = own is None or (own.track_history_column_list, own.track_history_except_column_list) == (None, None)
-    return Tracked(found, names is None, of_all_tables, table.renames)
+    own_entry = settings.table(table.source_schema, table.source_table)
+    lists = own_entry and (own_entry.track_history_column_list, own_entry.track_history_except_column_list)
+    of_all_tables = lists in (None, (None, None))
+    return Tracked(listed, names is None, of_all_tables, table.renames)
 
 
 def _layout(
-    table: TableSettings, wanted: Iterable[str], metadata: MetadataNames, relation: Relation, targets: Mapping[str, str]
+    table: TableSettings, names: Iterable[str], metadata: MetadataNames, relation: Relation, targets: Mapping[str, str]
 ) -> TableLayout:
     """Return a table's properties and clustering: the mirror's names of columns, as far as this version has them.
 
     Args:
         targets: the mirror's names of the version's columns that are wanted, by the source's.
     """
-    found: list[str] = []
-    for name in wanted:
+    cluster_columns: list[str] = []
+    for name in names:
         if name in metadata.names:
-            found.append(name)
+            cluster_columns.append(name)
             continue
         same = same_columns(name, table.renames)
         here = [column.name for column in relation.columns if column.name in same]
-        if any(one not in targets for one in here):
+        if any(column not in targets for column in here):
             raise ConfigError(
                 f"cluster_by names {name!r}, which is left out of the table",
                 table=relation.qualified_name,
                 remedy="Correct cluster_by, include_columns or exclude_columns",
             )
-        found += [targets[one] for one in here]
-    return TableLayout(tuple(sorted(table.table_properties.items())), tuple(found))
+        cluster_columns += [targets[column] for column in here]
+    return TableLayout(tuple(sorted(table.table_properties.items())), tuple(cluster_columns))
 
 
 def _check_names(
@@ -434,7 +435,7 @@ def _check_names(
     listed: Mapping[str, Sequence[str]],
     tracked: Tracked | None,
     relation: Relation,
-    known: Iterable[str],
+    given: Iterable[str],
 ) -> list[str]:
     """Compare the configured names with all columns that exist or have existed; give the warnings.
 
@@ -442,7 +443,7 @@ def _check_names(
         tracked: columns that are followed under other names, too.
     """
     table, here = columns.table, {name for column in relation.columns for name in columns.names_of(column)}
-    ever = columns.ever | dict.fromkeys(known)
+    ever = columns.ever | dict.fromkeys(given)
     warnings = []
     followed = {} if tracked is None or tracked.of_all_tables else {tracked.key: tracked.names}
     for key, names in (*listed.items(), *followed.items()):
@@ -479,9 +480,9 @@ def _unknown_column(key: str, name: str, relation: Relation, columns: Iterable[s
 
 def _check_key(columns: HiddenColumns, relation: Relation) -> None:
     """Refuse a table without a column that tells its rows apart."""
-    table, wanted = columns.table, {column.name: columns.wants(column) for column in relation.columns}
+    table, is_wanted = columns.table, {column.name: columns.wants(column) for column in relation.columns}
     for name in key_columns(relation, table.keys):
-        if not wanted.get(name, True):
+        if not is_wanted.get(name, True):
             remedy = (
                 f"Add {name!r} to include_columns" if table.include_columns else f"Take {name!r} out of exclude_columns"
             )

@@ -74,8 +74,8 @@ def column_comments(
         announced: the source's own comments, one for each column, empty for none; none at all if none is announced.
     """
     written = (type_written(column.type_oid, column.typmod, type_names) for column in relation.columns)
-    said = (f"{text}, masked" if number in masked else text for number, text in enumerate(written))
-    return [_with_announced(text, comment) for text, comment in zip_longest(said, announced, fillvalue="")]
+    types = (f"{text}, masked" if number in masked else text for number, text in enumerate(written))
+    return [_with_announced(text, comment) for text, comment in zip_longest(types, announced, fillvalue="")]
 
 
 def _with_announced(text: str, announced: str) -> str:
@@ -86,51 +86,51 @@ def metadata_comments(metadata: MetadataNames) -> dict[str, str]:
     """Write the comments of the metadata columns, by their names."""
     match metadata.rows:
         case RowKind.CURRENT:
-            lsn, own = _COMMIT_LSN, dict[str, str]()
+            lsn, of_kind = _COMMIT_LSN, dict[str, str]()
         case RowKind.VERSION:
-            lsn, own = _COMMIT_LSN, {HISTORY_COLUMNS[name]: text for name, text in _HISTORY.items()}
+            lsn, of_kind = _COMMIT_LSN, {HISTORY_COLUMNS[name]: text for name, text in _HISTORY.items()}
         case RowKind.CHANGE:
-            lsn, own = _CHANGE_LSN, {LOG_COLUMNS[name]: text for name, text in _LOG.items()}
+            lsn, of_kind = _CHANGE_LSN, {LOG_COLUMNS[name]: text for name, text in _LOG.items()}
     source = None if metadata.share is None else metadata.share.column
     names = (metadata.commit_lsn, metadata.commit_ts, metadata.rescued_data, source)
-    told = zip(names, (lsn, _COMMIT_TS, _RESCUED_DATA, _SOURCE), strict=True)
-    return {name: text for name, text in told if name is not None} | own
+    texts_by_name = zip(names, (lsn, _COMMIT_TS, _RESCUED_DATA, _SOURCE), strict=True)
+    return {name: text for name, text in texts_by_name if name is not None} | of_kind
 
 
-def followed(there: str, before: str, wanted: str) -> str:
+def followed(current: str, before: str, intended: str) -> str:
     """Return the comment that a table or a column has to have; each of these is empty for none.
 
     Args:
-        there: its comment now.
+        current: its comment now.
         before: the comment that walreplay wrote last.
-        wanted: the comment for the new state.
+        intended: the comment for the new state.
 
     Returns:
-        ``wanted``, or ``there`` if a user has changed the comment.
+        ``intended``, or ``current`` if a user has changed the comment.
     """
-    return wanted if there == before else there
+    return intended if current == before else current
 
 
 def followed_columns(
-    there: Mapping[str, str], before: TableShape | None, after: TableShape, others: Mapping[str, str]
+    current: Mapping[str, str], before: TableShape | None, after: TableShape, others: Mapping[str, str]
 ) -> dict[str, str]:
     """Return the comments for all of a table's columns, by name, when they are declared anew.
 
     Args:
-        there: the columns' comments now, by name, with empty ones; no entries for a new table.
+        current: the columns' comments now, by name, with empty ones; no entries for a new table.
         before: the source's columns as the ledger has them; None for a table that the ledger does not know.
         after: the source's columns in the new state.
         others: the comments of new metadata columns.
     """
     names = {} if before is None else {column.id: column for column in before.columns}
-    found = {}
+    comments = {}
     for column in after.columns:
         old = names.get(column.id)
-        if old is not None and old.name in there:
-            found[column.name] = followed(there[old.name], old.comment, column.comment)
+        if old is not None and old.name in current:
+            comments[column.name] = followed(current[old.name], old.comment, column.comment)
         else:
-            found[column.name] = column.comment if before is not None else there.get(column.name, column.comment)
-    return found | {name: there.get(name, text) for name, text in others.items()}
+            comments[column.name] = column.comment if before is not None else current.get(column.name, column.comment)
+    return comments | {name: current.get(name, text) for name, text in others.items()}
 
 
 def with_comments(schema: pa.Schema, table: str, columns: Mapping[str, str]) -> pa.Schema:
@@ -141,5 +141,5 @@ def with_comments(schema: pa.Schema, table: str, columns: Mapping[str, str]) -> 
 
 def comment_in(declared: pa.Schema | pa.Field) -> str:
     """Return the comment of a schema or a field; empty for none."""
-    told: bytes = (declared.metadata or {}).get(_KEY, b"")
-    return told.decode()
+    comment: bytes = (declared.metadata or {}).get(_KEY, b"")
+    return comment.decode()

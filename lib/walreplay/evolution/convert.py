@@ -70,18 +70,18 @@ def renamed_labels(old: ColumnType, new: ColumnType) -> dict[str, str]:
     if not new.labels or old.oid != new.oid or (old.labels == new.labels and not old.as_sent):
         return {}
     now = {oid: texts[-1] for oid, texts in new.labels}
-    found = {texts[-1]: now.get(oid, texts[-1]) for oid, texts in old.labels}
+    new_texts = {texts[-1]: now.get(oid, texts[-1]) for oid, texts in old.labels}
     if old.as_sent:
         for was, oids in _former(old.labels).items():
             if len(oids) == 1 and oids[0] in now:
-                found.setdefault(was, now[oids[0]])
-    known = dict(old.labels)
+                new_texts.setdefault(was, now[oids[0]])
+    old_texts = dict(old.labels)
     for oid, texts in new.labels:
-        if len(known.get(oid, texts[:1])) == 1:
+        if len(old_texts.get(oid, texts[:1])) == 1:
             # What was not renamed by then had its first text.  Of two with one text the first had it first.  Labels of
             # a description have one text, too; its rows have another one if it was made later.
-            found.setdefault(texts[0], texts[-1])
-    return {was: now for was, now in found.items() if was != now}
+            new_texts.setdefault(texts[0], texts[-1])
+    return {was: now for was, now in new_texts.items() if was != now}
 
 
 def _former(labels: tuple[Label, ...]) -> dict[str, list[int]]:

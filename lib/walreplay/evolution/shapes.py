@@ -221,7 +221,7 @@ def _advance(
     changes: list[ColumnChange] = []
     survivors: dict[int, MirrorColumn] = {}
     news: dict[str, MirrorColumn] = {}
-    gone = [column for column in shape.columns if column.id not in {one.id for one in before.values()}]
+    gone = [old for old in shape.columns if old.id not in {column.id for column in before.values()}]
     for column in columns:
         old = before.get(column.name)
         if old is not None:
@@ -229,26 +229,27 @@ def _advance(
             changes += _changes_of(old, column)
             continue
         # A column of this name is gone: it was dropped and added again.
-        again = any(one.source == column.name for one in gone)
+        again = any(old_column.source == column.name for old_column in gone)
         detail = "" if again else f"({column.type.postgres_name})"
         changes.append(ColumnChange(ChangeKind.REPLACED if again else ChangeKind.ADDED, column.target, detail))
         news[column.name] = _new_column(shape, len(news), column, anew=anew)
     taken = {fold(column.target) for column in columns}
     kept: dict[int, MirrorColumn] = {}
-    for one in gone:
-        if fold(one.name) in taken:
+    for old_column in gone:
+        if fold(old_column.name) in taken:
             # Another column has its name now.  If that is a new one, it is already reported as a replacement.
-            if all(one.source != column.source for column in news.values()):
-                changes.append(ColumnChange(ChangeKind.DROPPED, one.name))
-        elif one.dropped or policy.keep_dropped or one.known_number in unlisted:
+            if all(old_column.source != column.source for column in news.values()):
+                changes.append(ColumnChange(ChangeKind.DROPPED, old_column.name))
+        elif old_column.dropped or policy.keep_dropped or old_column.known_number in unlisted:
             # Values that were kept before stay, whatever is configured now.
-            if not one.dropped:
-                is_unlisted = one.known_number in unlisted
-                changes.append(ColumnChange(ChangeKind.UNLISTED if is_unlisted else ChangeKind.KEPT, one.name))
+            if not old_column.dropped:
+                is_unlisted = old_column.known_number in unlisted
+                changes.append(ColumnChange(ChangeKind.UNLISTED if is_unlisted else ChangeKind.KEPT, old_column.name))
             # Another relation's numbers say nothing of its own.
-            kept[one.id] = replace(one, dropped=True, number=0 if anew else one.known_number, described_number=0)
+            number = 0 if anew else old_column.known_number
+            kept[old_column.id] = replace(old_column, dropped=True, number=number, described_number=0)
         else:
-            changes.append(ColumnChange(ChangeKind.DROPPED, one.name))
+            changes.append(ColumnChange(ChangeKind.DROPPED, old_column.name))
     ids = tuple(news[column.name].id if column.name in news else before[column.name].id for column in columns)
     by_id = {**survivors, **{column.id: column for column in news.values()}, **kept}
     order = _order([*ids, *kept] if anew else [column.id for column in shape.columns if column.id in by_id], ids)
@@ -294,7 +295,7 @@ def _gone_on(old: MirrorColumn, column: SourceColumn) -> MirrorColumn:
 
 def is_added(shape: TableShape, column: SourceColumn) -> bool:
     """Return whether a column is newer than a table's rows, so far as is known: it may only be newly published."""
-    return column.is_said or column.number > max(one.known_number for one in shape.columns)
+    return column.is_said or column.number > max(older.known_number for older in shape.columns)
 
 
 def _changes_of(old: MirrorColumn, column: SourceColumn) -> Iterator[ColumnChange]:
@@ -332,29 +333,30 @@ def _survivors(shape: TableShape, columns: Sequence[SourceColumn], policy: Polic
     by_source = {column.source: column for column in present}
     announced = by_announcement(present, columns)
     if announced is not None:
-        said = {new: by_source[old] for new, old in old_names.items() if old in by_source}
-        taken = {column.id for column in said.values()}
+        configured = {new: by_source[old] for new, old in old_names.items() if old in by_source}
+        taken = {column.id for column in configured.values()}
         unlisted = {column.number: column for column in shape.columns if column.dropped and column.number > 0}
         announced |= {column.name: unlisted[column.number] for column in columns if column.number in unlisted}
-        known = {name: old for name, old in announced.items() if name not in said and old.id not in taken} | said
-        return {column.name: known[column.name] for column in columns if column.name in known}
+        others = {name: old for name, old in announced.items() if name not in configured and old.id not in taken}
+        continued = others | configured
+        return {column.name: continued[column.name] for column in columns if column.name in continued}
     order = {column.source: number for number, column in enumerate(present)}
-    found: dict[str, int] = {}
+    positions: dict[str, int] = {}
     last, added = -1, False
     for column in columns:
-        at = order.get(old_names.get(column.name, column.name))
+        position = order.get(old_names.get(column.name, column.name))
         if column.name == OWN:
             # The mirror's own column; its position says nothing.
-            if at is not None:
-                found[OWN] = at
-        elif at is not None and at > last and not added:
-            found[column.name] = last = at
-        elif at is not None:
+            if position is not None:
+                positions[OWN] = position
+        elif position is not None and position > last and not added:
+            positions[column.name] = last = position
+        elif position is not None:
             # This column was dropped and added again, so all that follow it were added, too.
             added = True
     if policy.infer_renames:
-        found = _by_places(present, columns, found)
-    return {name: present[at] for name, at in found.items()}
+        positions = _by_places(present, columns, positions)
+    return {name: present[position] for name, position in positions.items()}
 
 
 def by_announcement(present: Sequence[MirrorColumn], columns: Sequence[SourceColumn]) -> dict[str, MirrorColumn] | None:
@@ -362,20 +364,20 @@ def by_announcement(present: Sequence[MirrorColumn], columns: Sequence[SourceCol
 
     If all rows are older than the table's first announcement, that has the names that the rows came with, in order.
     """
-    own = {column.source: column for column in present if column.source == OWN}
+    mirror_own = {column.source: column for column in present if column.source == OWN}
     olds = [column for column in present if column.source != OWN]
     news = [column for column in columns if column.name != OWN]
     if not all(column.number > 0 for column in news):
         return None
     if all(column.known_number > 0 for column in olds):
         numbers = {column.known_number: column for column in olds}
-        return {column.name: numbers[column.number] for column in news if column.number in numbers} | own
+        return {column.name: numbers[column.number] for column in news if column.number in numbers} | mirror_own
     names = {column.source: column for column in olds}
     firsts = {column.first: column.name for column in news if column.first}
-    known = [name for name in names if name in firsts]
-    if not firsts or any(column.number for column in olds) or known != list(firsts):
+    still_named = [name for name in names if name in firsts]
+    if not firsts or any(column.number for column in olds) or still_named != list(firsts):
         return None
-    return {name: names[first] for first, name in firsts.items()} | own
+    return {name: names[first] for first, name in firsts.items()} | mirror_own
 
 
 def _by_places(
@@ -385,7 +387,7 @@ def _by_places(
 
     A column in front of a surviving one is at least as old as that one, so it was not added but renamed.
     """
-    own = survivors.get(OWN)
+    own_position = survivors.get(OWN)
     olds = [kind.type for kind in present if kind.source != OWN]
     news = [column for column in columns if column.name != OWN]
 
@@ -393,44 +395,44 @@ def _by_places(
         pairs = list(zip(olds[old], (column.type for column in news[new]), strict=False))
         count = old.stop - old.start
         return count == new.stop - new.start and all(
-            one.postgres_name == other.postgres_name and same_type(one, other) for one, other in pairs
+            before.postgres_name == after.postgres_name and same_type(before, after) for before, after in pairs
         )
 
     # The surviving columns, (number in the version, number in the table), between marks for the beginning and the end.
     anchors = [(-1, -1)]
     anchors += [(number, survivors[column.name]) for number, column in enumerate(news) if column.name in survivors]
     anchors.append((len(news), len(olds)))
-    at = 0
-    while at < len(anchors) - 2:
-        new, old = (slice(anchors[at][side] + 1, anchors[at + 1][side]) for side in (0, 1))
-        span = (at, at + 1)
+    anchor = 0
+    while anchor < len(anchors) - 2:
+        new, old = (slice(anchors[anchor][side] + 1, anchors[anchor + 1][side]) for side in (0, 1))
+        span = (anchor, anchor + 1)
         if new.stop - new.start > old.stop - old.start:
             # More columns than there were: a name has passed to another column (a to a_old, then b to a).
             span = min(
                 (
                     (left, right)
-                    for left in range(at + 1)
-                    for right in range(at + 1, len(anchors))
+                    for left in range(anchor + 1)
+                    for right in range(anchor + 1, len(anchors))
                     if alike(
                         slice(anchors[left][1] + 1, anchors[right][1]), slice(anchors[left][0] + 1, anchors[right][0])
                     )
                 ),
-                key=lambda found: found[1] - found[0],
+                key=lambda ends: ends[1] - ends[0],
                 default=span,
             )
         (new_left, old_left), (new_right, old_right) = anchors[span[0]], anchors[span[1]]
         if new_right - new_left > 1 and alike(slice(old_left + 1, old_right), slice(new_left + 1, new_right)):
             within = [(new_left + n, old_left + n) for n in range(1, new_right - new_left)]
             anchors[span[0] + 1 : span[1]] = within
-            at = span[0] + len(within)
-        at += 1
-    found = {news[new].name: old for new, old in anchors[1:-1]}
-    return found if own is None else {**found, OWN: own}
+            anchor = span[0] + len(within)
+        anchor += 1
+    positions = {news[new].name: old for new, old in anchors[1:-1]}
+    return positions if own_position is None else {**positions, OWN: own_position}
 
 
-def same_type(one: ColumnType, other: ColumnType) -> bool:
+def same_type(kind: ColumnType, other: ColumnType) -> bool:
     """Return whether values of both types are read and stored alike."""
-    return one.arrow == other.arrow and one.family == other.family
+    return kind.arrow == other.arrow and kind.family == other.family
 
 
 @dataclass(frozen=True, slots=True)
@@ -491,7 +493,7 @@ class Evolution:
             self.changes.extend(step.changes)
         self.shape = step.shape
         sent: dict[int, tuple[ColumnType, ...]] = {
-            id_: () if one.sent is None else (one.sent,) for id_, one in zip(step.ids, columns, strict=True)
+            id_: () if column.sent is None else (column.sent,) for id_, column in zip(step.ids, columns, strict=True)
         }
         for column in step.shape.columns:
             if column.id not in self._chains and column.filled is not None:
@@ -563,7 +565,7 @@ class Evolution:
             KeyError: a later version has dropped or replaced the column.
         """
         id_ = self._versions[step].ids[column]
-        for number, one in enumerate(self.shape.columns):
-            if one.id == id_:
+        for number, table_column in enumerate(self.shape.columns):
+            if table_column.id == id_:
                 return number
         raise KeyError(column)

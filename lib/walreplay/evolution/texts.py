@@ -67,8 +67,8 @@ def read_texts(texts: pa.Array, column_type: ColumnType) -> pa.Array:
 
 def _read_booleans(texts: pa.Array, _column_type: ColumnType) -> pa.Array:
     words = pc.ascii_lower(pc.ascii_trim(texts, SPACE))
-    found = pc.index_in(words, pa.array([*_TRUE, *_FALSE]))
-    return pc.less(found, len(_TRUE))
+    word_numbers = pc.index_in(words, pa.array([*_TRUE, *_FALSE]))
+    return pc.less(word_numbers, len(_TRUE))
 
 
 def _read_strings(texts: pa.Array, column_type: ColumnType) -> pa.Array:

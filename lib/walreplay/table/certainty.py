@@ -20,31 +20,31 @@ def merged(*doubts: Doubt) -> Doubts:
     """Return each reason once, between all its LSNs."""
     by_text: dict[str, Doubt] = {}
     for doubt in doubts:
-        known = by_text.get(doubt.text, doubt)
-        last = None if None in (known.last, doubt.last) else max(known.last or 0, doubt.last or 0)
-        by_text[doubt.text] = replace(doubt, first=min(known.first, doubt.first), last=last)
+        earlier = by_text.get(doubt.text, doubt)
+        last = None if None in (earlier.last, doubt.last) else max(earlier.last or 0, doubt.last or 0)
+        by_text[doubt.text] = replace(doubt, first=min(earlier.first, doubt.first), last=last)
     return tuple(by_text.values())
 
 
 def ended(doubts: Iterable[Doubt], lsn: int, run: int = 0) -> Doubts:
     """Return the doubts that are left once all rows have come anew, as of an LSN."""
     return tuple(
-        one if one.lasting or (one.last is not None and one.last <= lsn) else replace(one, last=lsn, run=run)
-        for one in doubts
-        if one.lasting or one.first <= lsn
+        doubt if doubt.lasting or (doubt.last is not None and doubt.last <= lsn) else replace(doubt, last=lsn, run=run)
+        for doubt in doubts
+        if doubt.lasting or doubt.first <= lsn
     )
 
 
 def anew(before: Doubts, made: Doubts, lsn: int, run: int) -> Doubts:
     """Return the doubts of a table that is as it was made again: those of its making, and those of older versions."""
-    return merged(*ended((replace(one, lasting=False) for one in before), max(lsn, 0), run), *made)
+    return merged(*ended((replace(doubt, lasting=False) for doubt in before), max(lsn, 0), run), *made)
 
 
 def over_gap(entry: MirrorEntry, gap: Doubt) -> MirrorEntry:
     """Return an entry behind a run that has gone on over a gap; only the newest gap that lasts is named."""
-    older = [one for one in entry.doubts if one.text.startswith(GAP) and one.last is None]
-    first = min([gap.first, *(one.first for one in older)])
-    others = (one for one in entry.doubts if one not in older)
+    older = [doubt for doubt in entry.doubts if doubt.text.startswith(GAP) and doubt.last is None]
+    first = min([gap.first, *(doubt.first for doubt in older)])
+    others = (doubt for doubt in entry.doubts if doubt not in older)
     return replace(entry, doubts=merged(*others, replace(gap, first=first, text=GAP + gap.text)))
 
 
@@ -73,26 +73,25 @@ class Ending:
 
     def noted(self, before: Sequence[MirrorEntry], after: Sequence[MirrorEntry]) -> list[MirrorEntry]:
         """Return the entries behind the run, with names and doubts."""
-        known = {entry.oid: entry for entry in before}
-        return [
-            self._doubted(known.get(one.oid), replace(one, called=self._called(one, before, after))) for one in after
-        ]
+        by_oid = {entry.oid: entry for entry in before}
+        named = [replace(entry, called=self._called(entry, before, after)) for entry in after]
+        return [self._doubted(by_oid.get(entry.oid), entry) for entry in named]
 
-    def _doubted(self, known: MirrorEntry | None, entry: MirrorEntry) -> MirrorEntry:
+    def _doubted(self, entry_before: MirrorEntry | None, entry: MirrorEntry) -> MirrorEntry:
         source, doubts, output = source_oid(entry.oid), list(entry.doubts), output_of(entry.oid)
         loaded = self.loaded.get(source)
         if loaded is not None:
             doubts = list(ended(doubts, loaded))
-        counted = [one for one in self.reports if one.oid == entry.oid]
+        reports = [report for report in self.reports if report.oid == entry.oid]
         # A change log shows by itself what it lacks.
-        if output.is_whole and any(one.without_base or one.deletes_without_row for one in counted):
+        if output.is_whole and any(report.without_base or report.deletes_without_row for report in reports):
             doubts.append(Doubt(ALWAYS, None, _MISSING))
-        if any(one.unknown for one in counted):
+        if any(report.unknown for report in reports):
             doubts.append(Doubt(self.since + 1, None, _UNKNOWN))
-        if entry.paused and not (known is not None and known.paused):
+        if entry.paused and not (entry_before is not None and entry_before.paused):
             doubts.append(Doubt(self.since + 1, None, _OFF))
         sent = [relation.identity for relation in self.relations if relation.oid == source]
-        identities = list(filter(None, [entry.identity, known.identity if known else (), *sent]))
+        identities = list(filter(None, [entry.identity, entry_before.identity if entry_before else (), *sent]))
         if len(set(identities)) > 1 and output.rows is RowKind.CHANGE:
             doubts.append(Doubt(ALWAYS, None, _IDENTITY, lasting=True))
         return replace(entry, doubts=merged(*doubts), identity=identities[-1] if identities else ())
@@ -102,12 +101,13 @@ class Ending:
     ) -> tuple[tuple[int, int, str], ...]:
         """Return a relation's names, with the LSNs between which each was taken; an empty one: it has none."""
         name = "" if entry.set_aside else entry.source_name
-        source, own = source_oid(entry.oid), relation_of(entry.oid)
-        called = next((one.called for one in before if relation_of(one.oid) == own and one.called), entry.called)
-        names = {one.qualified_name for one in self.relations if one.oid == source}
-        others = (one.source_name for one in (*before, *after) if relation_of(one.oid) != own)
-        had = {one.called[-1][2] for one in before if one.called and relation_of(one.oid) != own}
-        if not called and entry.source_name not in {*others, *had} and names <= {entry.source_name}:
+        source, identity = source_oid(entry.oid), relation_of(entry.oid)
+        own_names = (other.called for other in before if relation_of(other.oid) == identity and other.called)
+        called = next(own_names, entry.called)
+        names = {relation.qualified_name for relation in self.relations if relation.oid == source}
+        others = (other.source_name for other in (*before, *after) if relation_of(other.oid) != identity)
+        taken = {other.called[-1][2] for other in before if other.called and relation_of(other.oid) != identity}
+        if not called and entry.source_name not in {*others, *taken} and names <= {entry.source_name}:
             called = ((ALWAYS, ALWAYS, entry.source_name),)
         if called and called[-1][2] == name and names <= {name}:
             return called

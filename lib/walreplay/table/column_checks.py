@@ -86,17 +86,17 @@ def check_clustering(layout: TableLayout, shape: TableShape, metadata: MetadataN
     kinds = {column.name: column.type.arrow for column in shape.columns}
     # The source's name, where there is one, stands in front of all others.
     first = [] if metadata.share is None else [metadata.share.column]
-    places = {column: number for number, column in enumerate(dict.fromkeys([*first, *kinds, *metadata.names]))}
+    positions = {column: number for number, column in enumerate(dict.fromkeys([*first, *kinds, *metadata.names]))}
     for column in layout.cluster_by:
         kind = kinds.get(column)
         if kind is not None and (pa.types.is_nested(kind) or pa.types.is_boolean(kind) or pa.types.is_binary(kind)):
-            why = f"is of a type ({kind}) that has no order"
-        elif 0 <= indexed <= places.get(column, 0):
-            why = f"stands behind the first {indexed} columns, of which alone Delta keeps statistics"
+            reason = f"is of a type ({kind}) that has no order"
+        elif 0 <= indexed <= positions.get(column, 0):
+            reason = f"stands behind the first {indexed} columns, of which alone Delta keeps statistics"
         else:
             continue
         raise ConfigError(
-            f"cluster_by names {column!r}, which {why}",
+            f"cluster_by names {column!r}, which {reason}",
             table=name,
             remedy="Nothing was applied; correct cluster_by, or raise delta.dataSkippingNumIndexedCols",
         )
@@ -109,9 +109,9 @@ def check_types(evolution: Evolution, name: str) -> None:
     names = {column.name for column in evolution.rewritten}
     kinds = (ChangeKind.RETYPED, ChangeKind.RELABELLED)
     changes = [change for change in evolution.changes if change.kind in kinds and change.column in names]
-    told = ", ".join(change.text for change in changes) or f"columns retyped: {', '.join(sorted(names))}"
+    texts = ", ".join(change.text for change in changes) or f"columns retyped: {', '.join(sorted(names))}"
     raise OrderError(
-        f"{told}, which rewrites the table",
+        f"{texts}, which rewrites the table",
         table=name,
         remedy="Nothing was applied; set on_type_change: rewrite to have the old values converted",
     )
@@ -143,12 +143,12 @@ def doubts_of(
             f"{_listed(unannounced)}: the source has not announced the change of the table; columns are followed by "
             f"names and places, so older rows may have wrong values. {_ANNOUNCE}. {LOAD}"
         )
-    known = {column.id: column for column in shape.columns}
-    yield from _returned(shape, columns, ids, known)
+    columns_by_id = {column.id: column for column in shape.columns}
+    yield from _returned(shape, columns, ids, columns_by_id)
     uncertain = [
         column.target
         for column, id_ in zip(columns, ids, strict=True)
-        if id_ in known and is_uncertain(known[id_].type, column.type)
+        if id_ in columns_by_id and is_uncertain(columns_by_id[id_].type, column.type)
     ]
     if uncertain:
         yield (
@@ -159,7 +159,7 @@ def doubts_of(
     unknown = [
         column
         for column, id_ in zip(columns, ids, strict=True)
-        if column.target not in unmatched and _is_unknown(shape, column, known.get(id_), base_lsn)
+        if column.target not in unmatched and _is_unknown(shape, column, columns_by_id.get(id_), base_lsn)
     ]
     if unmatched:
         yield (
@@ -168,24 +168,24 @@ def doubts_of(
         )
     if unknown:
         newest = max(column.rewritten for column in unknown)
-        at = f" by LSN {format_lsn(newest)}" if newest else ""
+        place = f" by LSN {format_lsn(newest)}" if newest else ""
         yield (
-            f"{_listed([column.target for column in unknown])}: the source has given older rows values{at} that are "
+            f"{_listed([column.target for column in unknown])}: the source has given older rows values{place} that are "
             f"not sent, and that do not follow from what is. {LOAD}"
         )
 
 
 def _returned(
-    shape: TableShape, columns: Sequence[SourceColumn], ids: Sequence[int], known: Mapping[int, MirrorColumn]
+    shape: TableShape, columns: Sequence[SourceColumn], ids: Sequence[int], columns_by_id: Mapping[int, MirrorColumn]
 ) -> Iterator[str]:
     """Name the columns that were not sent for a while, and are sent again, so far as the bytes can tell."""
     gone = {column.source: column for column in shape.columns if column.dropped}
     kept, emptied = [], []
     for column, id_ in zip(columns, ids, strict=True):
-        old = known.get(id_) or gone.get(column.name)
+        old = columns_by_id.get(id_) or gone.get(column.name)
         if old is None or not old.dropped:
             continue
-        if id_ in known:
+        if id_ in columns_by_id:
             kept.append(column.target)
         elif old.known_number < 1 or column.number < 1:
             emptied.append(column.target)
@@ -211,19 +211,19 @@ def _unannounced(shape: TableShape, columns: Sequence[SourceColumn], ids: Sequen
     """Name the columns that are gone or new in a version of which nothing is announced, and nothing configured."""
     if any(column.number > 0 or column.name == OWN for column in columns):
         return []
-    said = {column.target for column in columns if column.missing is not None}
-    return [name for name in _gone_or_new(shape, columns, ids) if name not in said]
+    configured = {column.target for column in columns if column.missing is not None}
+    return [name for name in _gone_or_new(shape, columns, ids) if name not in configured]
 
 
 def _unmatched(shape: TableShape, columns: Sequence[SourceColumn], ids: Sequence[int]) -> list[str]:
     """Name the columns that are gone or new, where announcements do not say what has become of which."""
-    own = [column for column in columns if column.name != OWN]
-    is_numbered = bool(own) and all(column.number > 0 for column in own)
+    source_columns = [column for column in columns if column.name != OWN]
+    is_numbered = bool(source_columns) and all(column.number > 0 for column in source_columns)
     if not is_numbered or by_announcement(shape.present, columns) is not None:
         return []
     names = [column.name for column in columns]
-    kept = [names.index(column.source) for column in shape.present if column.source in names]
-    if len(kept) == len(shape.present) and kept == sorted(kept):
+    positions = [names.index(column.source) for column in shape.present if column.source in names]
+    if len(positions) == len(shape.present) and positions == sorted(positions):
         return []
     return _gone_or_new(shape, columns, ids)
 
@@ -249,7 +249,7 @@ def watched_columns(tracked: Tracked | None, shape: TableShape) -> tuple[int, ..
     return tuple(number for number in range(len(shape.columns)) if (number in listed) != tracked.excepted)
 
 
-def told_of_tracking(tracked: Tracked | None, shape: TableShape, *, has_key: bool) -> Iterator[str]:
+def tracking_warnings(tracked: Tracked | None, shape: TableShape, *, has_key: bool) -> Iterator[str]:
     """Yield warnings about what is listed and has no effect."""
     if tracked is None or watched_columns(tracked, shape) is None:
         return

@@ -68,26 +68,26 @@ class Identities:
     @classmethod
     def find(cls, relations: Iterable[Relation], entries: Iterable[MirrorEntry], settings: Settings) -> Identities:
         """Find the identities of relation versions, which come in stream order, behind what the ledger knows."""
-        found = cls()
+        identities = cls()
         for entry in sorted(entries, key=lambda entry: relation_of(entry.oid)):
             columns = tuple((column.source, column.type.oid) for column in entry.shape.present)
             newest = _Newest(relation_of(entry.oid), entry.source_name, columns, frozenset(entry.identity[1:]))
-            found._newest[source_oid(entry.oid), former_tables(entry.oid)] = newest
-            found._named[source_oid(entry.oid), former_tables(entry.oid), entry.source_name] = newest.identity
-            found._first[newest.identity] = entry.source_name
+            identities._newest[source_oid(entry.oid), former_tables(entry.oid)] = newest
+            identities._named[source_oid(entry.oid), former_tables(entry.oid), entry.source_name] = newest.identity
+            identities._first[newest.identity] = entry.source_name
         for relation in relations:
-            found._add(relation, settings)
-        return found
+            identities._add(relation, settings)
+        return identities
 
     def _add(self, relation: Relation, settings: Settings) -> None:
         name, base = relation.qualified_name, (relation.oid, relation.formers)
         newest = self._newest.get(base)
         # A session sends versions again that are older than the newest table.
-        place = (*base, name)
-        identity = self._named.get(place)
+        named = (*base, name)
+        identity = self._named.get(named)
         if identity is None:
             identity = successor_of(*base) if newest is None else self._next(relation, newest, settings)
-        self.of[relation] = self._named[place] = identity
+        self.of[relation] = self._named[named] = identity
         first = self._first.setdefault(identity, name)
         if first != name:
             self.renamed[relation] = first
@@ -101,8 +101,8 @@ class Identities:
     def _next(self, relation: Relation, newest: _Newest, settings: Settings) -> int:
         """Return whose version one is that has another name than the newest table of its oid."""
         name, schema = relation.qualified_name, relation.namespace or "pg_catalog"
-        own = settings.table(schema, relation.name)
-        forced = own is not None and own.said.get("on_recreate") == "replace"
+        table_settings = settings.table(schema, relation.name)
+        forced = table_settings is not None and table_settings.explicit.get("on_recreate") == "replace"
         if settings.options_of(schema, relation.name).on_recreate == "keep":
             return newest.identity
         if forced:

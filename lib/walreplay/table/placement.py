@@ -43,12 +43,12 @@ from walreplay.table.registry import MirrorEntry, made_again
 
 
 @dataclass(frozen=True, slots=True)
-class WantedRelation:
+class UsedRelation:
     """A relation that is used in the run, under its last name.
 
     Attributes:
         written: the run writes to its table; otherwise all its rows are left out.
-        said: the configuration sets ``on_recreate``.
+        policy_is_explicit: the configuration sets ``on_recreate``.
         share: see `MirrorEntry`.
     """
 
@@ -57,7 +57,7 @@ class WantedRelation:
     table: TableName
     on_recreate: RecreatePolicy = "replace"
     written: bool = True
-    said: bool = False
+    policy_is_explicit: bool = False
     share: Share | None = None
 
 
@@ -118,7 +118,7 @@ class Placement:
     aside: tuple[MirrorEntry, ...]
     renamed: tuple[MirrorEntry, ...]
     replaced: frozenset[int]
-    remade: tuple[WantedRelation, ...]
+    remade: tuple[UsedRelation, ...]
     recognised: bool
     notes: Mapping[int, tuple[str, ...]]
 
@@ -138,217 +138,222 @@ class _Succession:
     Attributes:
         holders: the oid that has each place.
         displaced: the oids whose places others have taken, with the oid of the other.
-        anew: the relations that first appeared at another one's place, with that one's oid.
+        predecessors: the relations that first appeared at another one's place, with that one's oid.
         heirs: the relations that continue with another one's rows, with the entry of these rows.
     """
 
     holders: dict[str, int]
     displaced: dict[int, int] = field(default_factory=dict)
-    anew: dict[int, int] = field(default_factory=dict)
+    predecessors: dict[int, int] = field(default_factory=dict)
     heirs: dict[int, MirrorEntry] = field(default_factory=dict)
 
     @staticmethod
-    def of(entries: Sequence[MirrorEntry], wanted: Sequence[WantedRelation], uses: Sequence[Use]) -> _Succession:
+    def of(entries: Sequence[MirrorEntry], relations: Sequence[UsedRelation], uses: Sequence[Use]) -> _Succession:
         """Follow the uses, starting from what the ledger knows."""
-        known = {entry.oid: entry for entry in entries}
-        keep = {one.oid for one in wanted if one.on_recreate == "keep"}
-        busy = {one.oid for one in wanted}
-        bare = {one.oid for one in wanted if not one.written and one.oid not in known}
-        loads = _loads_behind(entries, uses)
-        ahead = {one.oid for of_use in loads.values() for one in of_use}
-        there = (entry for entry in entries if not entry.set_aside and entry.oid not in ahead)
-        found = _Succession({entry.table.place: entry.oid for entry in there})
-        places = {oid: place for place, oid in found.holders.items()}
-        heard = set(known)
-        for oid, place, _ in (one for n, use in enumerate(uses) for one in (use, *loads.get(n, ()))):
+        entries_by_oid = {entry.oid: entry for entry in entries}
+        keep_oids = {relation.oid for relation in relations if relation.on_recreate == "keep"}
+        used_oids = {relation.oid for relation in relations}
+        unwritten_oids = {relation.oid for relation in relations if not relation.written}
+        tableless_oids = unwritten_oids - entries_by_oid.keys()
+        load_uses = _loads_as_uses(entries, uses)
+        loaded_later = {use.oid for of_use in load_uses.values() for use in of_use}
+        placed_entries = (entry for entry in entries if not entry.set_aside and entry.oid not in loaded_later)
+        succession = _Succession({entry.table.place: entry.oid for entry in placed_entries})
+        places = {oid: place for place, oid in succession.holders.items()}
+        seen = set(entries_by_oid)
+        for oid, place, _ in (followed for n, use in enumerate(uses) for followed in (use, *load_uses.get(n, ()))):
             # Where rows are kept, they wait for those that go on with them.
-            if oid in bare & keep:
+            if oid in tableless_oids & keep_oids:
                 continue
-            first = oid not in heard
-            heard.add(oid)
-            other = found.holders.get(place)
+            is_first = oid not in seen
+            seen.add(oid)
+            other = succession.holders.get(place)
             if other == oid:
                 continue
             if oid in places:
-                del found.holders[places.pop(oid)]
-            found.displaced.pop(oid, None)
+                del succession.holders[places.pop(oid)]
+            succession.displaced.pop(oid, None)
             if other is not None:
                 del places[other]
-                if first:
-                    found.anew[oid] = other
-                if first and oid in keep and other not in busy:
-                    found.heirs[oid] = known[other]
+                if is_first:
+                    succession.predecessors[oid] = other
+                if is_first and oid in keep_oids and other not in used_oids:
+                    succession.heirs[oid] = entries_by_oid[other]
                 else:
-                    found.displaced[other] = oid
-                del found.holders[place]
-            if oid not in bare:
-                found.holders[place] = oid
+                    succession.displaced[other] = oid
+                del succession.holders[place]
+            if oid not in tableless_oids:
+                succession.holders[place] = oid
                 places[oid] = place
-        return found
+        return succession
 
 
-def is_among(lsn: int | None, entry: MirrorEntry | None) -> bool:
+def is_before_load(lsn: int | None, entry: MirrorEntry | None) -> bool:
     """Return whether a use is older than a table's loaded rows, which are of a time at which it had its name."""
     return lsn is not None and entry is not None and lsn <= entry.rows_at
 
 
-def _loads_behind(entries: Iterable[MirrorEntry], uses: Iterable[Use]) -> dict[int, list[Use]]:
+def _loads_as_uses(entries: Iterable[MirrorEntry], uses: Iterable[Use]) -> dict[int, list[Use]]:
     """Return the names of tables as of their loads, as uses, by the number of the last older use that touches them."""
-    known = {entry.oid: entry for entry in entries}
-    at_place = {entry.table.place: entry for entry in known.values()}
+    entries_by_oid = {entry.oid: entry for entry in entries}
+    at_place = {entry.table.place: entry for entry in entries_by_oid.values()}
     last: dict[int, int] = {}
     for number, (oid, place, lsn) in enumerate(uses):
-        for entry in (known.get(oid), at_place.get(place)):
-            if entry is not None and is_among(lsn, entry):
+        for entry in (entries_by_oid.get(oid), at_place.get(place)):
+            if entry is not None and is_before_load(lsn, entry):
                 last[entry.oid] = number
-    found: dict[int, list[Use]] = {}
+    uses_behind: dict[int, list[Use]] = {}
     for oid, number in last.items():
-        found.setdefault(number, []).append(Use(oid, known[oid].table.place, known[oid].rows_at))
-    return found
+        entry = entries_by_oid[oid]
+        uses_behind.setdefault(number, []).append(Use(oid, entry.table.place, entry.rows_at))
+    return uses_behind
 
 
-def place(
-    entries: Sequence[MirrorEntry], wanted: Sequence[WantedRelation], uses: Iterable[Use], target: Target
+def plan_moves(
+    entries: Sequence[MirrorEntry], relations: Sequence[UsedRelation], uses: Iterable[Use], target: Target
 ) -> Placement:
     """Find out which tables move.
 
     Args:
         entries: what the ledger knows.
-        wanted: the relations that are used in the run.
-        uses: in commit order; at least the last use of each of ``wanted``.
+        relations: those that are used in the run.
+        uses: in commit order; at least the last use of each of ``relations``.
 
     Raises:
         OrderError: a table was dropped and created again, and the configuration forbids it.
     """
     uses = list(uses)
-    found = _Succession.of(entries, wanted, uses)
-    holders = frozenset(one.oid for one in wanted if found.holders.get(one.table.place) == one.oid)
-    heirs = {entry.oid: oid for oid, entry in found.heirs.items()}
-    known = {entry.oid: entry for entry in entries}
-    notes = {one.oid: list(_notes(one, found, holders)) for one in wanted}
+    succession = _Succession.of(entries, relations, uses)
+    by_oid = {relation.oid: relation for relation in relations}
+    holders = frozenset(oid for oid in by_oid if succession.holders.get(by_oid[oid].table.place) == oid)
+    heirs = {entry.oid: oid for oid, entry in succession.heirs.items()}
+    entries_by_oid = {entry.oid: entry for entry in entries}
+    notes = {relation.oid: list(_notes(relation, succession, holders)) for relation in relations}
     aside, renamed = list[MirrorEntry](), list[MirrorEntry]()
     leaving, arriving = list[Move](), list[Move]()
-    by_oid = {one.oid: one for one in wanted}
     places = {entry.table.place for entry in entries}
     for entry in entries:
-        one = by_oid.get(heirs.get(entry.oid, entry.oid))
-        if one is None:
-            if not entry.set_aside and entry.oid in found.displaced:
+        relation = by_oid.get(heirs.get(entry.oid, entry.oid))
+        if relation is None:
+            if not entry.set_aside and entry.oid in succession.displaced:
                 aside.append(replace(entry, table=target.set_aside(entry.oid), set_aside=True))
                 leaving.append(Move(entry.oid, entry.name, entry.table, aside[-1].table, True, entry.share))
             continue
-        refuge = target.set_aside(one.oid)
-        has_place = one.oid in holders
-        destination = one.table if has_place else refuge
-        after = replace(entry, name=one.name, table=destination, set_aside=not has_place)
-        if not one.written and after != entry:
+        set_aside_table = target.set_aside(relation.oid)
+        has_place = relation.oid in holders
+        destination = relation.table if has_place else set_aside_table
+        after = replace(entry, name=relation.name, table=destination, set_aside=not has_place)
+        if not relation.written and after != entry:
             (renamed if has_place else aside).append(after)
-        if entry.name != one.name:
-            notes[one.oid].insert(0, f"renamed from {entry.name}")
+        if entry.name != relation.name:
+            notes[relation.oid].insert(0, f"renamed from {entry.name}")
         if entry.table.place == destination.place:
             continue
-        if entry.name == one.name and has_place:
-            notes[one.oid].insert(0, f"moved from {entry.table.text}")
+        if entry.name == relation.name and has_place:
+            notes[relation.oid].insert(0, f"moved from {entry.table.text}")
         if has_place:
-            _check_share(entry, one)
-        leaves, arrives = _moves_of(entry, one, destination, refuge, is_free=destination.place not in places)
+            _check_share(entry, relation)
+        is_free = destination.place not in places
+        leaves, arrives = _moves_of(entry, relation, destination, set_aside_table, is_free=is_free)
         leaving += leaves
         arriving += arrives
-    there = {entry.oid: entry.table.place for entry in entries if not entry.set_aside}
+    place_of_oid = {entry.oid: entry.table.place for entry in entries if not entry.set_aside}
     return Placement(
-        before={one.oid: known[one.oid] for one in wanted if one.oid in known} | found.heirs,
+        before={oid: entries_by_oid[oid] for oid in by_oid if oid in entries_by_oid} | succession.heirs,
         holders=holders,
         leaving=tuple(leaving),
         arriving=tuple(arriving),
         aside=tuple(aside),
         renamed=tuple(renamed),
         replaced=frozenset(heirs),
-        remade=_remade(entries, wanted, uses, found),
-        recognised=any(there.get(use.oid) == use.place for use in uses),
+        remade=_remade(entries, relations, uses, succession),
+        recognised=any(place_of_oid.get(use.oid) == use.place for use in uses),
         notes={oid: tuple(texts) for oid, texts in notes.items() if texts},
     )
 
 
 def _moves_of(
-    entry: MirrorEntry, one: WantedRelation, destination: TableName, refuge: TableName, *, is_free: bool
+    entry: MirrorEntry, relation: UsedRelation, destination: TableName, set_aside_table: TableName, *, is_free: bool
 ) -> tuple[list[Move], list[Move]]:
     """Return the moves of one table to its destination: those that leave a place, and those that arrive at theirs.
 
     Args:
-        refuge: where the table is set aside, for good or until its destination is free.
+        set_aside_table: where the table is set aside, for good or until its destination is free.
         is_free: nothing is at the destination before the run.
     """
-    has_place = destination.place != refuge.place
-    of, to = None if entry.set_aside else entry.share, one.share if has_place else None
-    if entry.table.place == refuge.place:
-        return [], [Move(one.oid, one.name, entry.table, destination, False, None, to)]
+    has_place = destination.place != set_aside_table.place
+    from_share, to_share = None if entry.set_aside else entry.share, relation.share if has_place else None
+    if entry.table.place == set_aside_table.place:
+        return [], [Move(relation.oid, relation.name, entry.table, destination, False, None, to_share)]
     if is_free:
-        return [Move(one.oid, one.name, entry.table, destination, not has_place, of, to)], []
+        return [Move(relation.oid, relation.name, entry.table, destination, not has_place, from_share, to_share)], []
     return (
-        [Move(one.oid, entry.name, entry.table, refuge, True, of)],
-        [Move(one.oid, one.name, refuge, destination, False, None, to)],
+        [Move(relation.oid, entry.name, entry.table, set_aside_table, True, from_share)],
+        [Move(relation.oid, relation.name, set_aside_table, destination, False, None, to_share)],
     )
 
 
-def _check_share(entry: MirrorEntry, one: WantedRelation) -> None:
+def _check_share(entry: MirrorEntry, relation: UsedRelation) -> None:
     """Refuse a table that would be one of several sources under its new name alone, or no longer.
 
     Raises:
         ConfigError: saying so.
     """
-    if entry.share != one.share:
+    if entry.share != relation.share:
         raise ConfigError(
             f"the table was {'not ' if entry.share is None else ''}shared with other sources as {entry.name}, and "
-            f"{'not ' if one.share is None else ''}as {one.name}",
-            table=one.name,
-            path=one.table.text,
+            f"{'not ' if relation.share is None else ''}as {relation.name}",
+            table=relation.name,
+            path=relation.table.text,
             remedy="Nothing was applied; let shared_tables hold for both names, or for none; or keep its place by a "
             "destination_table under objects",
         )
 
 
-def _notes(one: WantedRelation, found: _Succession, holders: frozenset[int]) -> Iterator[str]:
+def _notes(relation: UsedRelation, succession: _Succession, holders: frozenset[int]) -> Iterator[str]:
     """Describe what happened to a relation's place, and to the relations whose place it took."""
-    if one.oid not in holders:
+    if relation.oid not in holders:
         yield "another table has its name now; its rows are set aside"
-    if one.oid in found.heirs:
+    if relation.oid in succession.heirs:
         yield "dropped and created again; its old rows are kept"
-    for other in (other for other, by in found.displaced.items() if by == one.oid):
-        if found.anew.get(one.oid) != other:
+    for other in (other for other, by in succession.displaced.items() if by == relation.oid):
+        if succession.predecessors.get(relation.oid) != other:
             yield "another table had its name; that one's rows are set aside"
-        elif one.on_recreate == "keep":
+        elif relation.on_recreate == "keep":
             yield "dropped and created again; its old rows, which too have changed in this run, are set aside, not kept"
         else:
             yield "dropped and created again; its old rows are set aside"
 
 
 def _remade(
-    entries: Sequence[MirrorEntry], wanted: Sequence[WantedRelation], uses: Iterable[Use], found: _Succession
-) -> tuple[WantedRelation, ...]:
+    entries: Sequence[MirrorEntry], relations: Sequence[UsedRelation], uses: Iterable[Use], succession: _Succession
+) -> tuple[UsedRelation, ...]:
     """Return the relations that first appeared under the names of tables that the ledger has.
 
     One that is older than a load, behind which only the loaded table could have had the name, counts too.
     """
-    known, used = {entry.oid: entry for entry in entries}, {one.oid for one in wanted}
-    unused = {entry.table.place: entry for entry in entries if entry.oid not in used}
-    there = {entry.oid for entry in entries if not entry.set_aside}
-    remade = {one.oid for one in _recreated(wanted, found) if found.anew[one.oid] in there}
-    remade |= {use.oid for use in uses if use.oid not in known and is_among(use.lsn, unused.get(use.place))}
-    return tuple(one for one in wanted if one.oid in remade)
+    known_oids, used_oids = {entry.oid for entry in entries}, {relation.oid for relation in relations}
+    unused = {entry.table.place: entry for entry in entries if entry.oid not in used_oids}
+    placed_oids = {entry.oid for entry in entries if not entry.set_aside}
+    recreated = {relation.oid for relation in _recreated(relations, succession)}
+    remade = {oid for oid in recreated if succession.predecessors[oid] in placed_oids}
+    remade |= {use.oid for use in uses if use.oid not in known_oids and is_before_load(use.lsn, unused.get(use.place))}
+    return tuple(relation for relation in relations if relation.oid in remade)
 
 
-def _recreated(wanted: Sequence[WantedRelation], found: _Succession) -> list[WantedRelation]:
+def _recreated(relations: Sequence[UsedRelation], succession: _Succession) -> list[UsedRelation]:
     """Return the relations that first appeared at another one's place, and have taken it."""
-    recreated = [
-        one
-        for one in wanted
-        if one.oid in found.anew and (one.oid in found.heirs or found.displaced.get(found.anew[one.oid]) == one.oid)
-    ]
-    for one in recreated:
-        if one.on_recreate == "stop":
+    has_taken = {
+        oid
+        for oid, other in succession.predecessors.items()
+        if oid in succession.heirs or succession.displaced.get(other) == oid
+    }
+    recreated = [relation for relation in relations if relation.oid in has_taken]
+    for relation in recreated:
+        if relation.on_recreate == "stop":
             raise OrderError(
                 "the table was dropped and created again, or another one took its name",
-                table=one.name,
+                table=relation.name,
                 remedy="Nothing was applied; set on_recreate to replace (its old rows are set aside) or to keep",
             )
     return recreated
@@ -374,37 +379,37 @@ class Switched:
     left_out: frozenset[int]
 
     @classmethod
-    def of(cls, entries: Sequence[MirrorEntry], wanted: Sequence[WantedRelation], left_out: frozenset[int]) -> Switched:
+    def of(cls, entries: Sequence[MirrorEntry], used: Sequence[UsedRelation], left_out: frozenset[int]) -> Switched:
         """Find what is switched.
 
         Args:
             entries: what the ledger knows.
-            wanted: what is wanted of the relations that are used.
+            used: the outputs that are wanted of the relations that are used.
 
         Raises:
             ConfigError: a mirror or a history that lacks changes is switched on again.
         """
-        oids = {one.oid for one in wanted}
-        known = {entry.oid: entry for entry in entries}
+        oids = {relation.oid for relation in used}
+        entries_by_oid = {entry.oid: entry for entry in entries}
         sources = {relation_of(entry.oid) for entry in entries}
         on: dict[int, bool] = {}
-        for one in wanted:
-            entry = known.get(one.oid)
-            if entry is None and relation_of(one.oid) in sources:
-                on[one.oid] = False
+        for relation in used:
+            entry = entries_by_oid.get(relation.oid)
+            if entry is None and relation_of(relation.oid) in sources:
+                on[relation.oid] = False
             elif entry is not None and entry.paused:
-                if output_of(one.oid).is_whole:
-                    raise _not_whole(one, entry)
-                on[one.oid] = True
-        used: dict[int, int] = {}
+                if output_of(relation.oid).is_whole:
+                    raise _not_whole(relation, entry)
+                on[relation.oid] = True
+        first_oids: dict[int, int] = {}
         for oid in sorted(oids):
-            used.setdefault(relation_of(oid), oid)
+            first_oids.setdefault(relation_of(oid), oid)
         ended: dict[int, list[MirrorEntry]] = {}
         for entry in entries:
             source = relation_of(entry.oid)
-            if source in used and entry.oid not in oids:
-                ended.setdefault(used[source], []).append(entry)
-        return cls(on, {oid: tuple(found) for oid, found in ended.items()}, left_out & sources)
+            if source in first_oids and entry.oid not in oids:
+                ended.setdefault(first_oids[source], []).append(entry)
+        return cls(on, {oid: tuple(entries) for oid, entries in ended.items()}, left_out & sources)
 
     def notes(self, oid: int) -> Iterator[str]:
         """Return what is switched, for the report of a table."""
@@ -415,17 +420,17 @@ class Switched:
 
     def off(self, entries: Mapping[int, MirrorEntry]) -> dict[int, MirrorEntry]:
         """Note in the ledger's entries, by oid, what changes are missing from."""
-        paused = {entry.oid for found in self.ended.values() for entry in found}
+        paused = {entry.oid for ended in self.ended.values() for entry in ended}
         paused |= {oid for oid in entries if relation_of(oid) in self.left_out}
         return {oid: replace(entry, paused=entry.paused or oid in paused) for oid, entry in entries.items()}
 
 
-def _not_whole(one: WantedRelation, entry: MirrorEntry) -> ConfigError:
-    output = output_of(one.oid).value
+def _not_whole(relation: UsedRelation, entry: MirrorEntry) -> ConfigError:
+    output = output_of(relation.oid).value
     return ConfigError(
         f"the {output} is switched on again, but lacks what has changed while it was switched off",
-        table=one.name,
-        path=one.table.text,
+        table=relation.name,
+        path=relation.table.text,
         remedy=f"Nothing was applied; leave {output} out of the table's outputs, or {made_again(entry)}",
     )
 
@@ -436,7 +441,7 @@ _NAMED: Final = 3
 
 def is_in_doubt(placement: Placement) -> bool:
     """Return whether a run may come from another server, and the configuration does not say otherwise."""
-    return not placement.recognised and any(not one.said for one in placement.remade)
+    return not placement.recognised and any(not relation.policy_is_explicit for relation in placement.remade)
 
 
 def check_followed(placement: Placement, followed: Followed, tables: int) -> None:
@@ -451,7 +456,7 @@ def check_followed(placement: Placement, followed: Followed, tables: int) -> Non
     contradiction = followed.contradiction
     if contradiction is not None:
         raise OrderError(
-            f"{_told(placement, tables)} have new oids, no table is heard of as it was, and {contradiction}: the "
+            f"{_summary(placement, tables)} have new oids, no table is heard of as it was, and {contradiction}: the "
             "captures are of another server, or of a restored one",
             remedy="Nothing was applied. Apply the captures of another server to another target; if the tables were "
             "really made anew, say so by on_recreate: replace (their old rows are set aside) or keep",
@@ -463,24 +468,24 @@ def warnings_of(placement: Placement, tables: int) -> Iterator[str]:
     remade = _sources(placement)
     if len(remade) < _MANY or 2 * len(remade) <= tables:
         return
-    kept = sum(one.on_recreate == "keep" for one in remade)
+    kept = sum(relation.on_recreate == "keep" for relation in remade)
     rows = (
         "are kept" if kept == len(remade) else "are set aside, in the ledger" if not kept else "are set aside or kept"
     )
     yield (
-        f"{_told(placement, tables)} were dropped and created again, or other ones took their names; the old rows "
+        f"{_summary(placement, tables)} were dropped and created again, or other ones took their names; the old rows "
         f"{rows}. If these are captures of another server, they belong to another target"
     )
 
 
-def _sources(placement: Placement) -> list[WantedRelation]:
+def _sources(placement: Placement) -> list[UsedRelation]:
     """Return one table of each relation whose tables were made again."""
-    found: dict[int, WantedRelation] = {}
-    for one in sorted(placement.remade, key=lambda one: one.oid):
-        found.setdefault(relation_of(one.oid), one)
-    return list(found.values())
+    first_tables: dict[int, UsedRelation] = {}
+    for relation in sorted(placement.remade, key=lambda relation: relation.oid):
+        first_tables.setdefault(relation_of(relation.oid), relation)
+    return list(first_tables.values())
 
 
-def _told(placement: Placement, tables: int) -> str:
-    names = sorted(one.name for one in _sources(placement))
+def _summary(placement: Placement, tables: int) -> str:
+    names = sorted(relation.name for relation in _sources(placement))
     return f"{len(names)} of {tables} tables ({listed(names, _NAMED)})"

@@ -27,7 +27,7 @@ from walreplay.names import RowKind, output_of, relation_of, source_oid
 from walreplay.spark.staging import Staged
 from walreplay.table import column_checks
 from walreplay.table.certainty import ended, merged
-from walreplay.table.placement import Placement, Switched, Use, WantedRelation, is_among, place
+from walreplay.table.placement import Placement, Switched, Use, UsedRelation, is_before_load, plan_moves
 from walreplay.table.registry import ALWAYS, Doubt, Doubts, MirrorEntry
 from walreplay.table.versions import Catalogue, Version, check_distinct, with_whole_keys
 from walreplay.task_settings import Origins
@@ -69,7 +69,7 @@ class Epoch:
         return self.evolution.shape
 
     @property
-    def told_apart_by(self) -> tuple[Mode, tuple[int, ...]]:
+    def identified_by(self) -> tuple[Mode, tuple[int, ...]]:
         """What identifies the epoch's rows: the mode, and the ids of the key's columns."""
         return self.identity.mode, tuple(self.shape.columns[number].id for number in self.identity.key)
 
@@ -134,12 +134,12 @@ class Period:
 
     Attributes:
         since: the commit LSN up to which everything was applied before it; ``upto``: the same behind it.
-        known: the relations that had been heard of before, by oid.
+        known_oids: the relations that had been heard of before, by oid.
     """
 
     since: int = ALWAYS
     upto: int = ALWAYS
-    known: frozenset[int] = frozenset()
+    known_oids: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,35 +189,34 @@ def plan_tables(
 
     Raises:
         NotSupported: for a change that the configuration forbids.
-        OrderError: see `place`.
+        OrderError: see `plan_moves`.
         ConfigError: two tables would be written to one place, or what cannot be changed for a table that is there has
             been.
     """
     versions = catalogue.by_number
-    written = (versions[found.segments[0].version] for found in staged.values() if found.segments)
+    written = (versions[rows.segments[0].version] for rows in staged.values() if rows.segments)
     numbers = {version.oid: version.table for version in written}
     used = list(catalogue.used(uses))
-    wanted, last_used = _wanted(used, {entry.oid: entry for entry in entries}, numbers, target)
-    check_distinct([*last_used, *_idle(catalogue, entries, wanted, target)])
+    relations, last_used = _used_relations(used, {entry.oid: entry for entry in entries}, numbers, target)
+    check_distinct([*last_used, *_idle(catalogue, entries, relations, target)])
     named = [Use(version.oid, _destination(version, target).place, lsn) for version, lsn in used]
-    placement = place(entries, wanted, named, target)
-    switched = Switched.of(entries, wanted, catalogue.left_out)
+    placement = plan_moves(entries, relations, named, target)
+    switched = Switched.of(entries, relations, catalogue.left_out)
     owners = _truncated(truncated, used)
     tables = []
-    for one in wanted:
-        if not one.written:
+    for relation in relations:
+        if not relation.written:
             continue
-        number = numbers[one.oid]
+        number = numbers[relation.oid]
         segments = [(segment.start, versions[segment.version]) for segment in staged[number].segments]
-        has_place = one.oid in placement.holders
-        before = placement.before.get(one.oid)
-        is_truncated = one.oid in owners and one.oid not in catalogue.filled_since
-        plan = _table(number, one, segments, staged[number], before, is_truncated, settings)
-        notes = (*placement.notes.get(one.oid, ()), *switched.notes(one.oid), *plan.notes)
-        location = one.table if has_place else target.set_aside(one.oid)
-        is_late = one.oid in switched.on or (
-            before is None and (source_oid(one.oid) in period.known or relation_of(one.oid) in catalogue.left_out)
-        )
+        has_place = relation.oid in placement.holders
+        before = placement.before.get(relation.oid)
+        is_truncated = relation.oid in owners and relation.oid not in catalogue.filled_since
+        plan = _table(number, relation, segments, staged[number], before, is_truncated, settings)
+        notes = (*placement.notes.get(relation.oid, ()), *switched.notes(relation.oid), *plan.notes)
+        location = relation.table if has_place else target.set_aside(relation.oid)
+        is_known = source_oid(relation.oid) in period.known_oids or relation_of(relation.oid) in catalogue.left_out
+        is_late = relation.oid in switched.on or (before is None and is_known)
         doubts = () if before is None else ended(before.doubts, period.upto) if is_truncated else before.doubts
         uncertain = merged(*doubts, *_uncertain(plan, period, settings, is_late=is_late))
         tables.append(replace(plan, table=location, set_aside=not has_place, notes=notes, uncertain=uncertain))
@@ -233,7 +232,7 @@ def _truncated(oids: Iterable[int], used: Sequence[tuple[Version, int | None]]) 
     Raises:
         OrderError: several tables have had the oid in the run: decoding leaves out what is older, whose ever it is.
     """
-    found = set[int]()
+    truncated_tables = set[int]()
     for oid in oids:
         first: dict[int, tuple[str, int | None]] = {}
         for version, lsn in used:
@@ -247,8 +246,8 @@ def _truncated(oids: Iterable[int], used: Sequence[tuple[Version, int | None]]) 
                 remedy="Nothing was applied; run walreplay backfill with the same captures and target and --until-lsn "
                 f"{format_lsn(max(0, (lsn or 0) - 1))}, then again without it",
             )
-        found |= first.keys()
-    return found
+        truncated_tables |= first.keys()
+    return truncated_tables
 
 
 def _uncertain(plan: TablePlan, period: Period, settings: Settings, *, is_late: bool) -> Iterator[Doubt]:
@@ -260,12 +259,12 @@ def _uncertain(plan: TablePlan, period: Period, settings: Settings, *, is_late: 
         yield Doubt(first, None, "it goes on with the rows of another table that had its name (on_recreate: keep)")
     if output.rows is not RowKind.CURRENT:
         # A mirror's version has the columns of its time.
-        changed = dict.fromkeys(one.column for epoch in plan.epochs for one in epoch.evolution.changes)
+        changed = dict.fromkeys(change.column for epoch in plan.epochs for change in epoch.evolution.changes)
         if changed:
             yield Doubt(ALWAYS, period.upto, f"changed since: columns {', '.join(changed)}")
     shape, watched = plan.epochs[-1].shape, plan.epochs[-1].watched
     if output.rows is RowKind.VERSION and watched is not None:
-        untracked = [one.name for n, one in enumerate(shape.columns) if n not in watched and not one.dropped]
+        untracked = [column.name for n, column in enumerate(shape.columns) if n not in watched and not column.dropped]
         if untracked:
             text = "are not tracked: each version has the last values that they had in it"
             yield Doubt(ALWAYS, None, f"columns {', '.join(untracked)} {text}", lasting=True)
@@ -282,12 +281,12 @@ def _destination(version: Version, target: Target) -> TableName:
     return target.table(version.selection.namespace, version.selection.name)
 
 
-def _wanted(
+def _used_relations(
     used: Iterable[tuple[Version, int | None]],
-    known: Mapping[int, MirrorEntry],
+    entries_by_oid: Mapping[int, MirrorEntry],
     written: Collection[int],
     target: Target,
-) -> tuple[list[WantedRelation], list[tuple[str, str, Version]]]:
+) -> tuple[list[UsedRelation], list[tuple[str, str, Version]]]:
     """Return the relations that are used, each by its last version, in the order of these uses.
 
     A table that was loaded since then keeps the name that it was loaded by.
@@ -299,25 +298,25 @@ def _wanted(
     for version, lsn in used:
         last.pop(version.oid, None)
         last[version.oid] = version, lsn
-    wanted, last_used = list[WantedRelation](), list[tuple[str, str, Version]]()
+    relations, last_used = list[UsedRelation](), list[tuple[str, str, Version]]()
     for oid, (version, lsn) in last.items():
-        name, table, of = version.name, _destination(version, target), version.selection
-        if is_among(lsn, known.get(oid)):
-            name, table = known[oid].name, known[oid].table
+        name, table, selection = version.name, _destination(version, target), version.selection
+        if is_before_load(lsn, entries_by_oid.get(oid)):
+            name, table = entries_by_oid[oid].name, entries_by_oid[oid].table
         else:
             last_used.append((name, table.place, version))
-        has_rows, share = oid in written, of.metadata.share
-        wanted.append(
-            WantedRelation(oid, name, table, of.on_recreate, written=has_rows, said=of.recreate_said, share=share)
+        has_rows, share = oid in written, selection.metadata.share
+        relations.append(
+            UsedRelation(oid, name, table, selection.on_recreate, has_rows, selection.recreate_is_explicit, share)
         )
-    return wanted, last_used
+    return relations, last_used
 
 
 def _idle(
-    catalogue: Catalogue, entries: Sequence[MirrorEntry], wanted: Sequence[WantedRelation], target: Target
+    catalogue: Catalogue, entries: Sequence[MirrorEntry], relations: Sequence[UsedRelation], target: Target
 ) -> list[tuple[str, str, Version]]:
     """Return, for `check_distinct`, tables that are not written to though others want their places."""
-    oids, places = {one.oid for one in wanted}, {one.table.place for one in wanted}
+    oids, places = {relation.oid for relation in relations}, {relation.table.place for relation in relations}
     waiting = {
         entry.oid for entry in entries if not entry.set_aside and entry.table.place in places and entry.oid not in oids
     }
@@ -328,7 +327,7 @@ def _idle(
 
 def _table(
     number: int,
-    wanted: WantedRelation,
+    relation: UsedRelation,
     segments: Sequence[tuple[int, Version]],
     staged: Staged,
     before: MirrorEntry | None,
@@ -337,33 +336,33 @@ def _table(
 ) -> TablePlan:
     last = segments[-1][1]
     selection = last.selection
-    column_checks.check_shared(selection.metadata.share, before, wanted.name)
+    column_checks.check_shared(selection.metadata.share, before, relation.name)
     notes: list[str] = list(dict.fromkeys(note for _, version in segments for note in version.notes))
     epochs: list[Epoch] = []
     doubts = dict.fromkeys(version.doubt for _, version in segments if version.doubt)
-    for evolution, taken, end, doubted in _evolutions(wanted, segments, before, settings):
+    for evolution, taken, end, doubted in _evolutions(relation, segments, before, settings):
         epochs.append(_epoch(taken, end, evolution, staged, selection.tracked))
         doubts.update(dict.fromkeys(doubted))
         notes += [change.text for change in evolution.changes]
         notes += _fill_notes(evolution)
-        column_checks.check_marks(evolution, wanted.name, before)
+        column_checks.check_marks(evolution, relation.name, before)
         if selection.on_type_change == "stop" and not (truncated and len(epochs) == 1 and not selection.soft_deletes):
-            column_checks.check_types(evolution, wanted.name)
+            column_checks.check_types(evolution, relation.name)
     notes += _late_fills(last, epochs[-1].shape)
-    notes += column_checks.told_of_tracking(
+    notes += column_checks.tracking_warnings(
         selection.tracked, epochs[-1].shape, has_key=last.identity.mode is Mode.KEYED
     )
-    column_checks.check_clustering(selection.layout, epochs[-1].shape, selection.metadata, wanted.name)
-    changed = sum(one.told_apart_by != other.told_apart_by for one, other in pairwise(epochs))
+    column_checks.check_clustering(selection.layout, epochs[-1].shape, selection.metadata, relation.name)
+    changed = sum(epoch.identified_by != next_epoch.identified_by for epoch, next_epoch in pairwise(epochs))
     if changed:
         notes.append(f"what tells its rows apart changed {'once' if changed == 1 else f'{changed} times'}")
     if len(epochs) > _MAX_EPOCHS:
-        raise NotSupported("what tells the table's rows apart changes too often in one run", table=wanted.name)
+        raise NotSupported("what tells the table's rows apart changes too often in one run", table=relation.name)
     return TablePlan(
         number=number,
-        oid=wanted.oid,
-        name=wanted.name,
-        table=wanted.table,
+        oid=relation.oid,
+        name=relation.name,
+        table=relation.table,
         before=before,
         epochs=tuple(epochs),
         metadata=selection.metadata,
@@ -381,7 +380,7 @@ def _table(
 
 
 def _evolutions(
-    wanted: WantedRelation, segments: Sequence[tuple[int, Version]], before: MirrorEntry | None, settings: Settings
+    relation: UsedRelation, segments: Sequence[tuple[int, Version]], before: MirrorEntry | None, settings: Settings
 ) -> Iterator[tuple[Evolution, list[tuple[int, Version]], int | None, list[str]]]:
     """Divide a table's versions into epochs: in each one, its rows are told apart alike.
 
@@ -401,7 +400,7 @@ def _evolutions(
     announced = settings.announcements is not None
     rest = with_whole_keys(segments, shape)
     # Its old rows are another relation's.
-    anew = before is not None and before.oid != wanted.oid
+    anew = before is not None and before.oid != relation.oid
     while rest:
         evolution = Evolution(shape, policy, anew=anew)
         anew = False
@@ -411,7 +410,7 @@ def _evolutions(
         while rest:
             start, version = rest[0]
             next_ids = evolution.ids_of(version.columns)
-            if taken and not _told_apart_alike(taken[-1][1], ids, version, next_ids):
+            if taken and not _identified_alike(taken[-1][1], ids, version, next_ids):
                 break
             ids = next_ids
             if not evolution.anew or taken:
@@ -429,40 +428,40 @@ def _fill_notes(evolution: Evolution) -> Iterator[str]:
         if source.fill is None:
             continue
         _, left = filled_column(source.fill, source.chain, 1)
-        told = "which it cannot hold: it is rescued" if left is not None else "as in the source"
-        yield f"column {column.name}: older rows have the default, {told}"
+        outcome = "which it cannot hold: it is rescued" if left is not None else "as in the source"
+        yield f"column {column.name}: older rows have the default, {outcome}"
 
 
 def _late_fills(last: Version, shape: TableShape) -> Iterator[str]:
     """Yield notes on defaults that were configured after their columns were added, or were others then."""
     columns = {column.source: column for column in shape.present}
     for column in last.columns:
-        known = columns[column.name]
-        if column.is_said and known.filled != column.missing and known.added:
+        table_column = columns[column.name]
+        if column.is_said and table_column.filled != column.missing and table_column.added:
             yield (
                 f"added_defaults: the table has had the column {column.name} before, so its older rows stay as they "
                 "are; the default takes effect in a new target"
             )
 
 
-def _told_apart_alike(one: Version, ids: Sequence[int], other: Version, other_ids: Sequence[int]) -> bool:
+def _identified_alike(version: Version, ids: Sequence[int], following: Version, following_ids: Sequence[int]) -> bool:
     """Return whether the rows of two successive versions can be folded together.
 
     Args:
-        ids, other_ids: of the versions' columns.
+        ids, following_ids: of the versions' columns.
     """
-    if (one.identity.mode, one.configured) != (other.identity.mode, other.configured):
+    if (version.identity.mode, version.configured) != (following.identity.mode, following.configured):
         return False
-    if one.identity.mode is Mode.MULTISET:
+    if version.identity.mode is Mode.MULTISET:
         # Whole rows are compared: a row with one list of columns never equals one with another list.
-        return [(id_, column.target) for id_, column in zip(ids, one.columns, strict=True)] == [
-            (id_, column.target) for id_, column in zip(other_ids, other.columns, strict=True)
+        return [(id_, column.target) for id_, column in zip(ids, version.columns, strict=True)] == [
+            (id_, column.target) for id_, column in zip(following_ids, following.columns, strict=True)
         ] and not any(
             # A label that was renamed in between is staged as another text.
             converts((old.type, new.type)) or old.sent != new.sent
-            for old, new in zip(one.columns, other.columns, strict=True)
+            for old, new in zip(version.columns, following.columns, strict=True)
         )
-    return [ids[k] for k in one.identity.key] == [other_ids[k] for k in other.identity.key]
+    return [ids[k] for k in version.identity.key] == [following_ids[k] for k in following.identity.key]
 
 
 def _epoch(
@@ -478,10 +477,10 @@ def _epoch(
     for step, (start, version) in enumerate(taken):
         projection = Projection.of(evolution.of_version(step), version.names, names, rescues=rescues)
         projections.append((start, projection, version.identity.key))
-        found = staged.versions[version.number]
+        staged_version = staged.versions[version.number]
         for number, source in enumerate(projection.numbers):
             # Without one it is older than the column, or newer than its end: changes leave that alone.
-            is_kept = identity.mode is Mode.KEYED if source is None else source in found.tracked
+            is_kept = identity.mode is Mode.KEYED if source is None else source in staged_version.tracked
             if is_kept:
                 tracked.add(number)
     versions = [

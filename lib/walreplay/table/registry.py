@@ -98,8 +98,8 @@ class MirrorEntry:
 
         None for no gap, and where all rows have come behind it.
         """
-        gaps = [one.text.removeprefix(GAP) for one in self.doubts if one.text.startswith(GAP) and one.last is None]
-        return gaps[-1] if gaps else None
+        texts = [doubt.text for doubt in self.doubts if doubt.text.startswith(GAP) and doubt.last is None]
+        return texts[-1].removeprefix(GAP) if texts else None
 
     @property
     def rows_at(self) -> int:
@@ -120,15 +120,16 @@ class MirrorEntry:
         """Read what `to_json` wrote."""
         values = json.loads(text)
         table, shape, layout, share = (values[name] for name in ("table", "shape", "layout", "share"))
-        columns = (one | {"type": type_from_dict(one["type"]), "was": tuple(one["was"])} for one in shape["columns"])
+        for column in shape["columns"]:
+            column |= {"type": type_from_dict(column["type"]), "was": tuple(column["was"])}
         read = {
             "table": TableName(table["path"], tuple(table["parts"])),
-            "shape": TableShape(tuple(MirrorColumn(**one) for one in columns), shape["next_id"]),
+            "shape": TableShape(tuple(MirrorColumn(**column) for column in shape["columns"]), shape["next_id"]),
             "names": tuple(map(tuple, values["names"])),
             "layout": TableLayout(tuple(map(tuple, layout["properties"])), tuple(layout["cluster_by"])),
             "share": None if share is None else Share(**share),
             "called": tuple(map(tuple, values["called"])),
-            "doubts": tuple(Doubt(**one) for one in values["doubts"]),
+            "doubts": tuple(Doubt(**doubt) for doubt in values["doubts"]),
             "identity": tuple(values["identity"]),
         }
         return cls(**values | read)

@@ -40,26 +40,26 @@ class Fit(Enum):
     CONFLICTS = "conflicts"
 
 
-def fit_of(there: str, wanted: str) -> Fit:
+def fit_of(column_type: str, value_type: str) -> Fit:
     """Return how a column fits.
 
     Args:
-        there: its type, as Spark writes it; ``wanted`` is that of the values.
+        column_type: as Spark writes it, as is ``value_type``.
 
     >>> fit_of("bigint", "int"), fit_of("int", "bigint"), fit_of("int", "string")
     (<Fit.HOLDS: 'holds'>, <Fit.WIDENS: 'widens'>, <Fit.CONFLICTS: 'conflicts'>)
     """
-    there, wanted = there.lower().replace(" ", ""), wanted.lower().replace(" ", "")
-    if there == wanted or _is_wider(there, wanted):
+    column_type, value_type = column_type.lower().replace(" ", ""), value_type.lower().replace(" ", "")
+    if column_type == value_type or _is_wider(column_type, value_type):
         return Fit.HOLDS
-    return Fit.WIDENS if _is_wider(wanted, there) else Fit.CONFLICTS
+    return Fit.WIDENS if _is_wider(value_type, column_type) else Fit.CONFLICTS
 
 
-def _is_wider(one: str, other: str) -> bool:
+def _is_wider(kind: str, other: str) -> bool:
     for ranks in _RANKS:
-        if one in ranks and other in ranks:
-            return ranks[one] > ranks[other]
-    first, second = _DECIMAL.fullmatch(one), _DECIMAL.fullmatch(other)
+        if kind in ranks and other in ranks:
+            return ranks[kind] > ranks[other]
+    first, second = _DECIMAL.fullmatch(kind), _DECIMAL.fullmatch(other)
     if first is None or second is None:
         return False
     (precision, scale), (least_precision, least_scale) = map(int, first.groups()), map(int, second.groups())
@@ -116,47 +116,48 @@ class Needed:
 
 def columns_in(schema: pa.Schema) -> list[TableColumn]:
     """Return a schema's columns as SQL has them."""
-    found = []
-    for one in schema:
-        is_struct = pa.types.is_struct(one.type)
-        fields, within = (one.type, one.name) if is_struct else ([one], None)
-        found += [TableColumn(field.name, sql_type(field.type), within) for field in fields]
-    return found
+    columns = []
+    for column in schema:
+        is_struct = pa.types.is_struct(column.type)
+        fields, within = (column.type, column.name) if is_struct else ([column], None)
+        columns += [TableColumn(field.name, sql_type(field.type), within) for field in fields]
+    return columns
 
 
 def columns_there(schema: StructType) -> list[TableColumn]:
     """Return the columns that a table has."""
-    found = []
-    for one in schema.fields:
+    columns = []
+    for column in schema.fields:
         # No column of a source's is a struct.
-        fields, within = (one.dataType.fields, one.name) if isinstance(one.dataType, StructType) else ([one], None)
-        found += [TableColumn(field.name, field.dataType.simpleString(), within) for field in fields]
-    return found
+        kind = column.dataType
+        fields, within = (kind.fields, column.name) if isinstance(kind, StructType) else ([column], None)
+        columns += [TableColumn(field.name, field.dataType.simpleString(), within) for field in fields]
+    return columns
 
 
-def needed(found: Iterable[TableColumn], wanted: Iterable[TableColumn]) -> Needed:
+def needed(table_columns: Iterable[TableColumn], row_columns: Iterable[TableColumn]) -> Needed:
     """Compare the columns that a table has with those that rows have."""
-    there = {one.place: one for one in found}
+    by_place = {column.place: column for column in table_columns}
     added: list[TableColumn] = []
     widened: list[TableColumn] = []
     conflicts: list[tuple[TableColumn, TableColumn]] = []
-    for one in wanted:
-        known = there.get(one.place)
-        if known is None:
-            added.append(one)
+    for column in row_columns:
+        table_column = by_place.get(column.place)
+        if table_column is None:
+            added.append(column)
             continue
-        fits = fit_of(known.kind, one.kind)
-        if known.name != one.name or fits is Fit.CONFLICTS:
-            conflicts.append((one, known))
+        fits = fit_of(table_column.kind, column.kind)
+        if table_column.name != column.name or fits is Fit.CONFLICTS:
+            conflicts.append((column, table_column))
         elif fits is Fit.WIDENS:
-            widened.append(one)
+            widened.append(column)
     return Needed(tuple(added), tuple(widened), tuple(conflicts))
 
 
-def with_needed(found: Iterable[TableColumn], changes: Needed) -> list[TableColumn]:
+def with_needed(columns: Iterable[TableColumn], changes: Needed) -> list[TableColumn]:
     """Return the columns that a table has once it has what was needed."""
-    more = {one.place: one for one in (*changes.widened, *changes.added)}
-    return [more.pop(one.place, one) for one in found] + list(more.values())
+    changed = {column.place: column for column in (*changes.widened, *changes.added)}
+    return [changed.pop(column.place, column) for column in columns] + list(changed.values())
 
 
 def check_output(name: str, path: str, oid: int, source: str, made: Iterable[CommitId]) -> None:
@@ -169,14 +170,14 @@ def check_output(name: str, path: str, oid: int, source: str, made: Iterable[Com
     Raises:
         ConfigError: saying so.
     """
-    own = output_of(oid)
+    output = output_of(oid)
     for commit in made:
-        if commit.oid is None or commit.source is None or commit.source == source or output_of(commit.oid) is own:
+        if commit.oid is None or commit.source is None or commit.source == source or output_of(commit.oid) is output:
             continue
         other = output_of(commit.oid).label
         raise ConfigError(
             f"the table is the {other} of the source {commit.source}, and the source {source} would write its "
-            f"{own.label} to it",
+            f"{output.label} to it",
             table=name,
             path=path,
             remedy="Have the same outputs and scd_type in all sources that share the table; or give it "
@@ -184,14 +185,15 @@ def check_output(name: str, path: str, oid: int, source: str, made: Iterable[Com
         )
 
 
-def check_own_columns(plan: TablePlan, found: Iterable[TableColumn]) -> None:
+def check_own_columns(plan: TablePlan, table_columns: Iterable[TableColumn]) -> None:
     """Refuse a table of other sources that has not all of walreplay's own columns that this one's rows have.
 
     Raises:
         ConfigError: naming those.
     """
-    there = {name for one in found for name in (one.name, one.within)}
-    missing = [one.name for one in own_columns(plan.metadata, plan.epochs[-1].shape).fields if one.name not in there]
+    present = {name for column in table_columns for name in (column.name, column.within)}
+    fields = own_columns(plan.metadata, plan.epochs[-1].shape).fields
+    missing = [field.name for field in fields if field.name not in present]
     if missing:
         raise ConfigError(
             f"the table that other sources have made lacks what the source's rows would have ({', '.join(missing)})",
@@ -202,29 +204,30 @@ def check_own_columns(plan: TablePlan, found: Iterable[TableColumn]) -> None:
 
 
 def column_conflict(
-    plan: TablePlan, wanted: TableColumn, there: TableColumn, other: tuple[str, str] | None = None
+    plan: TablePlan, row_column: TableColumn, table_column: TableColumn, other: tuple[str, str] | None = None
 ) -> ConfigError:
     """Return the error for a column that two sources have otherwise.
 
     Args:
-        there: as the table has it.
+        table_column: as the table has it.
         other: another source that has the column, with PostgreSQL's name of its type there; None if it is not known.
     """
-    share, name, kind = plan.metadata.share, wanted.text, wanted.kind
+    share, name, kind = plan.metadata.share, row_column.text, row_column.kind
     assert share is not None
     whose = "another source" if other is None else f"the source {other[0]}"
-    if there.name != wanted.name:
+    if table_column.name != row_column.name:
         return ConfigError(
-            f"the column is called {name!r} in the source {share.source}, and {there.text!r} in {whose}: the "
+            f"the column is called {name!r} in the source {share.source}, and {table_column.text!r} in {whose}: the "
             "table that they share cannot have both",
             table=plan.name,
             path=plan.table.text,
             remedy="Leave the column out by exclude_columns in one of them; or take the table out of shared_tables, "
             "and apply to a new target",
         )
-    own = {one.name: one.type.postgres_name for epoch in plan.epochs for one in epoch.shape.columns}.get(name)
-    here = kind + ("" if own is None else f" ({own})")
-    theirs = there.kind.upper() + ("" if other is None else f" ({other[1]})")
+    columns = (column for epoch in plan.epochs for column in epoch.shape.columns)
+    postgres_name = {column.name: column.type.postgres_name for column in columns}.get(name)
+    here = kind + ("" if postgres_name is None else f" ({postgres_name})")
+    theirs = table_column.kind.upper() + ("" if other is None else f" ({other[1]})")
     return ConfigError(
         f"the column {name!r} is {here} in the source {share.source}, and {theirs} in {whose}: in the table that they "
         "share it cannot be both",

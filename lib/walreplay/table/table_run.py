@@ -49,7 +49,7 @@ ALTER, TRUNCATE, MERGE = range(SLOTS)
 """The commits of an epoch: each has a number of its own."""
 _RUN_BITS: Final = 16
 
-_EPOCHS: Final = 1 << 14
+_FIRST_EPOCH_STEP: Final = 1 << 14
 """The epochs' steps have numbers from here on; those before are the moves of tables, which come first."""
 
 
@@ -99,7 +99,7 @@ class TableRun:
         """Return the commit of a step."""
         share = self.plan.metadata.share
         source = None if share is None else share.source
-        return replace(step_of(self.commit, _EPOCHS + epoch * SLOTS + slot), oid=self.plan.oid, source=source)
+        return replace(step_of(self.commit, _FIRST_EPOCH_STEP + epoch * SLOTS + slot), oid=self.plan.oid, source=source)
 
     def may_have(self, commit: delta.CommitId) -> bool:
         """Return whether the table may have a step already, so that its history must be read."""
@@ -142,11 +142,11 @@ class TableRun:
     def emptied_in(self, epoch: Epoch) -> Emptied:
         """Return the truncates of an epoch of a history, with their times on the axis."""
         stop = float("inf") if epoch.stop is None else epoch.stop
-        found = [one for one in self.emptied if epoch.start <= one.sequence < stop]
-        lsn, ordinal, top = np.array([one[1:] for one in found], np.int64).reshape(-1, 3).T
-        for number, one in enumerate(found):
-            own = slice(number, number + 1)
-            top[own] = self.axis.times(one.sequence // PARTS, lsn[own], top[own])
+        truncates = [truncate for truncate in self.emptied if epoch.start <= truncate.sequence < stop]
+        lsn, ordinal, top = np.array([truncate[1:] for truncate in truncates], np.int64).reshape(-1, 3).T
+        for number, truncate in enumerate(truncates):
+            row = slice(number, number + 1)
+            top[row] = self.axis.times(truncate.sequence // PARTS, lsn[row], top[row])
         return Emptied(lsn, ordinal, top)
 
     def events(self, spark: SparkSession, staging: Staging, epoch: Epoch, task: FoldTask) -> Rows:
@@ -186,11 +186,11 @@ class TableRun:
         an epoch may have other rows, and what was committed under its number would be taken for them.
         """
         plan, epoch = self.plan, self.plan.epochs[number]
-        key = [epoch.shape.columns[place].name for place in epoch.identity.key]
-        columns = [(one.name, str(one.type)) for one in table_schema(epoch.shape, plan.metadata)]
-        versions = [len(one.projections) for one in plan.epochs]
-        told = [versions, epoch.identity.mode.value, key, plan.soft_deletes, columns]
-        return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
+        key = [epoch.shape.columns[key_column].name for key_column in epoch.identity.key]
+        columns = [(field.name, str(field.type)) for field in table_schema(epoch.shape, plan.metadata)]
+        versions = [len(each_epoch.projections) for each_epoch in plan.epochs]
+        digest_parts = [versions, epoch.identity.mode.value, key, plan.soft_deletes, columns]
+        return hashlib.sha256(json.dumps(digest_parts).encode()).hexdigest()[:16]
 
 
 def step_of(commit: delta.CommitId, step: int) -> delta.CommitId:
@@ -242,8 +242,8 @@ def own_columns(metadata: MetadataNames, shape: TableShape) -> OwnColumns:
         case RowKind.CURRENT:
             return OwnColumns(shared, _named([*commit, rescued]))
         case RowKind.VERSION:
-            own = [(HISTORY_COLUMNS[source], source, kind) for source, kind in VERSION_COLUMNS.items()]
-            return OwnColumns(shared, _named([rescued, *own]))
+            version_columns = [(HISTORY_COLUMNS[source], source, kind) for source, kind in VERSION_COLUMNS.items()]
+            return OwnColumns(shared, _named([rescued, *version_columns]))
         case RowKind.CHANGE:
             names = {**LOG_COLUMNS, "lsn": metadata.commit_lsn, "ts": metadata.commit_ts}
             first = _named((names[source], source, kind) for source, kind in LOG_KINDS)
@@ -268,8 +268,8 @@ def log_task(shape: TableShape) -> LogTask:
 def table_schema(shape: TableShape, metadata: MetadataNames) -> pa.Schema:
     """Return the Delta table's columns: the source's, in their order, and the metadata (`own_columns`)."""
     columns = [pa.field(column.name, column.type.arrow) for column in shape.columns]
-    own = own_columns(metadata, shape)
-    first, last = ([field for field, _ in part] for part in (own.first, own.last))
+    metadata_columns = own_columns(metadata, shape)
+    first, last = ([field for field, _ in part] for part in (metadata_columns.first, metadata_columns.last))
     return pa.schema([*first, *columns, *last])
 
 
@@ -336,21 +336,22 @@ class Merge:
         """The same columns, with what a table that is made of them is to say."""
         return with_comments(self.schema, self.comment, self.comments({}))
 
-    def comments(self, there: Mapping[str, str]) -> dict[str, str]:
+    def comments(self, current: Mapping[str, str]) -> dict[str, str]:
         """Return what the columns are to say if they are declared anew.
 
         Args:
-            there: what the table's say now, by name; empty for a new table.
+            current: what the table's say now, by name; empty for a new table.
         """
-        return followed_columns(there, self.before, self.shape, metadata_comments(self.metadata))
+        return followed_columns(current, self.before, self.shape, metadata_comments(self.metadata))
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
         """Pair each target column (quoted) with the source's."""
-        found = [(quote(column.name), f"c{number}") for number, column in enumerate(self.shape.columns)]
-        own = own_columns(self.metadata, self.shape)
-        first, last = ([(quote(field.name), source) for field, source in part] for part in (own.first, own.last))
-        return [*first, *found, *last]
+        source_columns = [(quote(column.name), f"c{number}") for number, column in enumerate(self.shape.columns)]
+        metadata_columns = own_columns(self.metadata, self.shape)
+        parts = (metadata_columns.first, metadata_columns.last)
+        first, last = ([(quote(field.name), source) for field, source in part] for part in parts)
+        return [*first, *source_columns, *last]
 
     @property
     def marks_deleted(self) -> int | None:

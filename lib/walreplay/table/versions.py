@@ -69,8 +69,8 @@ def _described(column: Column, enum: EnumLabels | None) -> tuple[Label, ...]:
     now = dict(column.described_labels)
     announced, renamed = ((), {}) if enum is None else (enum.labels, dict(enum.renamed))
     # Of two that had one text, the one that was announced first had it first.
-    known = renamed | {oid: (text,) for oid, text in announced if oid not in renamed}
-    texts = ((oid, known.get(oid, ())) for oid in dict.fromkeys((*known, *now)) if oid in now)
+    texts_by_oid = renamed | {oid: (text,) for oid, text in announced if oid not in renamed}
+    texts = ((oid, texts_by_oid.get(oid, ())) for oid in dict.fromkeys((*texts_by_oid, *now)) if oid in now)
     return tuple((oid, was if was[-1:] == (now[oid],) else (*was, now[oid])) for oid, was in texts)
 
 
@@ -115,9 +115,9 @@ def identity_of(relation: Relation, keys: Sequence[str] | None) -> Identity:
             table=relation.qualified_name,
             remedy="Correct keys in the configuration",
         )
-    found = key_columns(relation, keys)
-    if found:
-        return Identity(Mode.KEYED, tuple(map(names.index, found)))
+    key_names = key_columns(relation, keys)
+    if key_names:
+        return Identity(Mode.KEYED, tuple(map(names.index, key_names)))
     # Replica identity full flags every column as key, though equal rows may exist.
     return Identity(Mode.MULTISET if relation.replica_identity == "f" else Mode.APPEND)
 
@@ -201,36 +201,36 @@ class Catalogue:
         Args:
             entries: the tables that the ledger knows.
         """
-        known = {entry.oid: entry for entry in entries}
+        entries_by_oid = {entry.oid: entry for entry in entries}
         bases = [(entry.oid, entry.base_lsn) for entry in entries if entry.base_lsn is not None]
         identities = Identities.find(plan.relations, entries, settings)
-        found = _Collected(plan, settings, known, identities)
+        collected = _Collected(plan, settings, entries_by_oid, identities)
         for number, relation in enumerate(plan.relations):
             for output in Output:
-                found.add(number, relation, output)
+                collected.add(number, relation, output)
         names = [entry.source_name for entry in entries]
-        found.warnings.update(dict.fromkeys(unmatched_tables(settings, plan.relations, names)))
+        collected.warnings.update(dict.fromkeys(unmatched_tables(settings, plan.relations, names)))
         # A base load has tables, and no changes of them.
-        left_out = found.left_out() if plan.transactions else frozenset()
-        found.warnings.update(
+        left_out = collected.left_out() if plan.transactions else frozenset()
+        collected.warnings.update(
             (f"{entry.source_name}: {LEFT_OUT}", None)
             for entry in entries
             if not entry.paused and relation_of(entry.oid) in left_out
         )
-        versions = {relation: tuple(of_outputs) for relation, of_outputs in found.versions.items()}
+        versions = {relation: tuple(of_outputs) for relation, of_outputs in collected.versions.items()}
         ends = {item.oid: item.lsn for item in plan.truncates}
         filled = frozenset(oid for oid, base_lsn in bases if ends.get(source_oid(oid), base_lsn) < base_lsn)
-        return cls(plan.relations, versions, tuple(found.warnings), filled, left_out)
+        return cls(plan.relations, versions, tuple(collected.warnings), filled, left_out)
 
     @property
     def assignments(self) -> dict[Relation, Assigned]:
         """Return for the decoding tasks where the rows of each version go."""
         numbers = {relation: number for number, relation in enumerate(self.relations)}
-        found = {}
+        assigned = {}
         for relation, versions in self.versions.items():
             tables = {version.output: _assignment(version) for version in versions}
-            found[relation] = Assigned(numbers[relation], versions[0].types, tables)
-        return found
+            assigned[relation] = Assigned(numbers[relation], versions[0].types, tables)
+        return assigned
 
     @property
     def by_number(self) -> Mapping[int, Version]:
@@ -247,12 +247,12 @@ class _Collected:
     """What is collected for a `Catalogue`, version by version."""
 
     def __init__(
-        self, plan: Plan, settings: Settings, known: Mapping[int, MirrorEntry], identities: Identities
+        self, plan: Plan, settings: Settings, entries: Mapping[int, MirrorEntry], identities: Identities
     ) -> None:
         self._settings = settings
         self._has_gaps = settings.allow_gaps or plan.resume.gap is not None
         self._after_lsn = plan.after_lsn
-        self._known = known
+        self._entries = entries
         self._types = {type_.oid: type_ for type_ in plan.types}
         # What the source says at the run's end: a comment, or a label, comes without a Relation message.
         self._layouts = Layouts(known=plan.resume.layouts)
@@ -283,8 +283,8 @@ class _Collected:
             return
         if version is not None:
             self.versions.setdefault(relation, []).append(version)
-            told = (f"{relation.qualified_name}: {text}" for text in version.selection.warnings)
-            self.warnings.update(dict.fromkeys(told))
+            texts = (f"{relation.qualified_name}: {text}" for text in version.selection.warnings)
+            self.warnings.update(dict.fromkeys(texts))
 
     def _history(self, relation: Relation, entry: MirrorEntry | None) -> list[Relation]:
         """Return the versions of what a relation stands for, in the stream's order."""
@@ -297,7 +297,7 @@ class _Collected:
 
     def left_out(self) -> frozenset[int]:
         """Return what stands for the relations that have rows or a truncate under names that are left out."""
-        left = (one for one in self._changed if self._settings.leaves_out(_schema(one), one.name))
+        left = (relation for relation in self._changed if self._settings.leaves_out(_schema(relation), relation.name))
         return frozenset(self._identities.of[relation] for relation in left)
 
     def _version(self, number: int, relation: Relation, output: Output) -> Version | None:
@@ -306,15 +306,15 @@ class _Collected:
             return None
         sent = as_sent(relation, tuple(self._partitions.get(relation.oid, ())))
         identity = self._identities.of[relation]
-        entry = self._known.get(output.oid_of(identity))
+        entry = self._entries.get(output.oid_of(identity))
         history = self._history(relation, entry)
-        layouts = self._layouts.of([relation.oid])
-        layout = next((one for one in layouts if one.formers == relation.formers and not one.is_dropped), None)
+        layouts = (each for each in self._layouts.of([relation.oid]) if each.formers == relation.formers)
+        layout = next((each for each in layouts if not each.is_dropped), None)
         selection = select(
             self._settings,
             relation,
             history,
-            known=None if entry is None else dict(entry.names),
+            given=None if entry is None else dict(entry.names),
             sent=sent.relation,
             output=output,
             formerly=None if entry is None else entry.source_name,
@@ -326,8 +326,8 @@ class _Collected:
             self._check_left_out(relation, selection, entry)
         is_mirror = output.rows is RowKind.CURRENT
         if not selection.columns and not (is_mirror and selection.metadata.names):
-            told = _NOTHING if is_mirror else f"the table has no columns: nothing is written to its {output.label}"
-            self.warnings[f"{relation.qualified_name}: {told}"] = None
+            problem = _NOTHING if is_mirror else f"the table has no columns: nothing is written to its {output.label}"
+            self.warnings[f"{relation.qualified_name}: {problem}"] = None
             return None
         options = self._settings.type_options(_schema(relation), relation.name)
         resolved = tuple(column_types(relation, self._types, options))
@@ -374,10 +374,10 @@ class _Collected:
                 )
 
     def _columns(
-        self, relation: Relation, selection: Selection, types: Sequence[ColumnType], said: list[str], as_sent: bool
+        self, relation: Relation, selection: Selection, types: Sequence[ColumnType], remarks: list[str], as_sent: bool
     ) -> tuple[SourceColumn, ...]:
         salt = self._settings.mask_salt
-        comments = column_comments(relation, type_names(self._types), selection.masked, said)
+        comments = column_comments(relation, type_names(self._types), selection.masked, remarks)
         layouts = _NO_LAYOUTS if as_sent else self._layouts
         columns = []
         named = zip(selection.columns, selection.sources, selection.names, selection.missing, strict=True)
@@ -556,11 +556,11 @@ def with_whole_keys(segments: Sequence[tuple[int, Version]], shape: TableShape |
         segments: the versions of the rows, each with the number of its first one.
         shape: the table's before the run.
     """
-    known = {} if shape is None else {column.source: column.type for column in shape.present}
+    types_before = {} if shape is None else {column.source: column.type for column in shape.present}
     for _, version in segments:
         for n in _telling(version):
             column = version.columns[n]
-            before = known.get(column.name, column.type)
+            before = types_before.get(column.name, column.type)
             if column.type.labels != before.labels or (column.sent and column.sent.labels != column.type.labels):
                 return list(segments)
     return [(start, _exact(version)) for start, version in segments]
@@ -575,5 +575,5 @@ def _exact(version: Version) -> Version:
     telling = set(_telling(version))
     if all(version.columns[n].sent is None for n in telling):
         return version
-    columns = (replace(one, sent=None) if n in telling else one for n, one in enumerate(version.columns))
+    columns = (replace(column, sent=None) if n in telling else column for n, column in enumerate(version.columns))
     return replace(version, columns=tuple(columns))

@@ -113,7 +113,7 @@ def test_names_are_those_of_all_versions():
     assert select(Settings(), new, [old, new]).names == ("id", "name__2")
     assert select(Settings(), old, [old, new]).names == ("id", "Name")
     assert select(Settings(), new, [old]).names == ("id", "name__2")
-    assert select(Settings(), new, known={"id": "id", "Name": "Name"}).names == ("id", "name__2")
+    assert select(Settings(), new, given={"id": "id", "Name": "Name"}).names == ("id", "name__2")
 
 
 def test_a_source_column_makes_way_for_the_tables_own():
@@ -126,7 +126,7 @@ def test_a_source_column_makes_way_for_the_tables_own():
 
 def test_a_metadata_column_cannot_have_the_name_that_a_column_has_already():
     with pytest.raises(ConfigError, match="'Name' has the name that the column 'name'") as caught:
-        select(settings(commit_ts_column="Name"), relation(), known={"id": "id", "name": "name"})
+        select(settings(commit_ts_column="Name"), relation(), given={"id": "id", "name": "name"})
     assert caught.value.table == "shop.people"
 
 
@@ -170,7 +170,7 @@ def test_a_name_that_only_another_version_has_is_a_warning(key):
         assert found.columns == (0, 1, 2)
         assert len(found.warnings) == 1
         assert f"{key} names 'phone'" in found.warnings[0]
-    assert select(settings(said), relation(), known={"phone": "phone"}).warnings
+    assert select(settings(said), relation(), given={"phone": "phone"}).warnings
     assert not select(settings(said), other, [relation(), other]).warnings
     renamed = {**said, "rename_columns": {"phone": "email"}}
     assert not select(settings(renamed), relation(), [other]).warnings
@@ -271,9 +271,9 @@ def test_a_hidden_column_that_takes_the_listed_name_of_one_that_is_gone_is_not_s
     gone, taken = numbered("id*:1 secret:3"), numbered("id*:1 note:3")
     listed = {"include_columns": ["id", "note"]}
     with pytest.raises(ConfigError, match="'secret' may have been renamed to 'note'"):
-        hidden(listed, taken, (gone, taken), known={"id": "id", "note": "note", "secret": "secret"})
+        hidden(listed, taken, (gone, taken), given={"id": "id", "note": "note", "secret": "secret"})
     # A name that is listed for what it is now is meant.
-    assert hidden(listed, taken, (gone, taken), known={"id": "id", "secret": "secret"}) == (["id", "note"], [])
+    assert hidden(listed, taken, (gone, taken), given={"id": "id", "secret": "secret"}) == (["id", "note"], [])
 
 
 def test_an_announced_column_that_comes_under_a_hidden_name_is_hidden_and_others_are_not():
@@ -409,7 +409,7 @@ def test_a_typo_in_the_name_of_a_table_with_hidden_columns_stops_the_run():
             assert refused.value.table == f"shop.{name}"
             # Both remedies: the right name, and an entry that says nothing.
             assert unmatched_tables(given, [relation(name=name)], ["shop.people"]) == []
-            entries = [*given.said["objects"], {"table": {"source_schema": "shop", "source_table": name}}]
+            entries = [*given.explicit["objects"], {"table": {"source_schema": "shop", "source_table": name}}]
             both = Settings.from_mapping({"objects": entries, "column_mask_salt": "pepper"})
             assert len(unmatched_tables(both, [relation(name=name)])) == 1
         with pytest.raises(ConfigError, match=r"the nearest is shoq\.people"):

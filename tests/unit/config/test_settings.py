@@ -181,7 +181,7 @@ def test_gaps_can_be_allowed_afterwards(write):
     allowing = settings.allowing_gaps()
     assert (settings.allow_gaps, settings.accept_changed_tables) == (False, False)
     assert (allowing.allow_gaps, allowing.accept_changed_tables) == (True, False)
-    assert allowing.said == settings.said
+    assert allowing.explicit == settings.explicit
     assert allowing.accepting_changed_tables().allow_gaps
 
 
@@ -469,7 +469,7 @@ def test_what_is_empty_under_a_table_leaves_what_is_said_of_all_tables(write, no
     assert (other.soft_deletes, other.outputs, other.on_drop_column) == (True, ("mirror", "changelog"), "drop")
     assert (other.destination, other.track_history_column_list) == (("all", "other"), ("a",))
     assert (other.table_properties, other.cluster_by) == ({"desk": "sales", "team": "one"}, ("day",))
-    assert "on_recreate" not in mine.said
+    assert "on_recreate" not in mine.explicit
 
 
 def test_what_is_said_of_a_table_stands_in_place_of_what_is_said_of_all(write):

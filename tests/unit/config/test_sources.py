@@ -105,7 +105,7 @@ def test_what_is_empty_under_a_source_leaves_what_is_said_of_all_sources() -> No
     common = "file_order: path, origin_include_list: [none], table_include_list: [a], outputs: history"
     nothing = ", ".join(f"{key}: null" for key in SourceSettings.model_fields if key != "captures")
     found = configuration(f"{{{common}, sources: {{eu: {{captures: x, {nothing}}}}}}}")
-    assert found.of("eu").said == Settings.from_mapping(yaml.safe_load(f"{{{common}}}")).said
+    assert found.of("eu").explicit == Settings.from_mapping(yaml.safe_load(f"{{{common}}}")).explicit
 
 
 def test_a_source_has_a_schema_for_each_of_its_own(write: Callable[[str], Path]) -> None:

@@ -11,7 +11,7 @@ from walreplay.delta.target import Target
 from walreplay.errors import OrderError
 from walreplay.evolution.shapes import TableShape
 from walreplay.stream.duplicates import Followed
-from walreplay.table.placement import Placement, Use, WantedRelation, check_followed, is_in_doubt, place, warnings_of
+from walreplay.table.placement import Placement, Use, UsedRelation, check_followed, is_in_doubt, plan_moves, warnings_of
 from walreplay.table.registry import MirrorEntry
 
 TARGET = Target.parse("/m")
@@ -23,11 +23,13 @@ def remade(count: int, *, of: int = 5, policy: str = "replace", said: bool = Fal
     tables = [TARGET.table("s", f"t{number}") for number in range(of)]
     entries = [MirrorEntry(number, f"s.t{number}", table, TableShape()) for number, table in enumerate(tables)]
     wanted = [
-        WantedRelation(number + (0 if number < known else 100), f"s.t{number}", tables[number], policy, said=said)  # type: ignore[arg-type]
+        UsedRelation(
+            number + (0 if number < known else 100), f"s.t{number}", tables[number], policy, policy_is_explicit=said
+        )  # type: ignore[arg-type]
         for number in range(known + count)
     ]
     uses: Sequence[Use] = [Use(one.oid, one.table.place) for one in wanted]
-    return place(entries, wanted, uses, TARGET)
+    return plan_moves(entries, wanted, uses, TARGET)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from walreplay.delta.target import Target
 from walreplay.errors import OrderError
 from walreplay.evolution.shapes import TableShape
 from walreplay.table import placement
-from walreplay.table.placement import Move, Use, WantedRelation
+from walreplay.table.placement import Move, Use, UsedRelation
 from walreplay.table.registry import MirrorEntry
 
 TARGET = Target.parse("/m")
@@ -20,14 +20,14 @@ def entry(oid, name, *, aside=False, at=None):
 
 
 def wanted(oid, name, on_recreate="replace", target=TARGET):
-    return WantedRelation(oid, f"s.{name}", target.table("s", name), on_recreate)
+    return UsedRelation(oid, f"s.{name}", target.table("s", name), on_recreate)
 
 
 def place(entries, wanted, target, uses=None):
     """Place relations that have only the names given, in this order, or those of ``uses``."""
     if uses is None:
         uses = [Use(one.oid, one.table.place) for one in wanted]
-    return placement.place(entries, wanted, uses, target)
+    return placement.plan_moves(entries, wanted, uses, target)
 
 
 def use(oid, name):
@@ -214,7 +214,7 @@ def test_a_table_that_others_have_made_way_for_in_the_same_run_was_not_made_anew
 
 
 def unwritten(oid, name, on_recreate="replace"):
-    return WantedRelation(oid, f"s.{name}", TARGET.table("s", name), on_recreate, written=False)
+    return UsedRelation(oid, f"s.{name}", TARGET.table("s", name), on_recreate, written=False)
 
 
 def test_a_table_whose_rows_are_all_left_out_goes_along_with_its_name():

@@ -21,7 +21,7 @@ from walreplay.errors import ConfigError, TargetError
 from walreplay.evolution.shapes import Evolution, Policy, SourceColumn, TableShape
 from walreplay.names import Output, RowKind
 from walreplay.table import placement
-from walreplay.table.placement import Use, WantedRelation
+from walreplay.table.placement import Use, UsedRelation
 from walreplay.table.registry import MirrorEntry
 from walreplay.table.sharing import (
     TableColumn,
@@ -47,8 +47,8 @@ def entry(name, share=EU, *, aside=False):
 
 def place(known, oid, name, share=EU):
     table = TARGET.table("s", name)
-    wanted = WantedRelation(oid, f"s.{name}", table, share=share)
-    return placement.place([known], [wanted], [Use(oid, table.place)], TARGET).moves
+    wanted = UsedRelation(oid, f"s.{name}", table, share=share)
+    return placement.plan_moves([known], [wanted], [Use(oid, table.place)], TARGET).moves
 
 
 def test_what_a_table_needs_is_what_it_lacks():
