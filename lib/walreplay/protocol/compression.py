@@ -108,7 +108,7 @@ def decompress(data: bytes, *, limit: int = MAX_BYTES) -> bytes:
         return data
     parts: list[bytes] | None = []
     size = 0
-    for part, at in _inflate(data, compression):
+    for part, read_bytes in _inflate(data, compression):
         size += len(part)
         if size > limit:
             raise CaptureError(
@@ -118,7 +118,7 @@ def decompress(data: bytes, *, limit: int = MAX_BYTES) -> bytes:
             )
         if parts is not None:
             parts.append(part)
-            if size > max(_BELIEVED_BYTES, _BELIEVED_RATIO * at):
+            if size > max(_BELIEVED_BYTES, _BELIEVED_RATIO * read_bytes):
                 parts = None
     if parts is None:
         parts = [part for part, _ in _inflate(data, compression)]
@@ -143,21 +143,21 @@ def _inflate(data: bytes | memoryview, compression: str) -> Iterator[tuple[bytes
     """Yield the decompressed bytes in steps, each with how many compressed bytes were read by then."""
     view = memoryview(data)
     member = _MEMBERS[compression]()
-    at = 0
-    while at < len(view):
-        at = yield from member(view, at)
+    offset = 0
+    while offset < len(view):
+        offset = yield from member(view, offset)
 
 
-def _ends_early(compression: str, at: int) -> CaptureError:
+def _ends_early(compression: str, offset: int) -> CaptureError:
     return CaptureError(
-        f"the {compression} data end early, after {at} compressed bytes",
+        f"the {compression} data end early, after {offset} compressed bytes",
         remedy="If the file is still being written, wait; if it was copied in part, fetch it again; if its writer was "
         "killed, put what can be read of it in its place (gzip -dc, and likewise zstd, lz4 and bzip2)",
     )
 
 
 @contextmanager
-def _damage_told(compression: str) -> Iterator[None]:
+def _damage_reported(compression: str) -> Iterator[None]:
     try:
         yield
     except (MemoryError, CaptureError):
@@ -169,32 +169,32 @@ def _damage_told(compression: str) -> Iterator[None]:
         ) from error
 
 
-def _read_gzip(view: memoryview, at: int) -> _Steps:
+def _read_gzip(view: memoryview, offset: int) -> _Steps:
     member = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
     while not member.eof:
-        chunk = view[at : at + _CHUNK_BYTES]
-        with _damage_told("gzip"):
+        chunk = view[offset : offset + _CHUNK_BYTES]
+        with _damage_reported("gzip"):
             part = member.decompress(chunk, _STEP_BYTES)
         # What stands behind the member's end is both unused and unconsumed.
-        at += len(chunk) - len(member.unused_data if member.eof else member.unconsumed_tail)
+        offset += len(chunk) - len(member.unused_data if member.eof else member.unconsumed_tail)
         if not part and not chunk and not member.eof:
-            raise _ends_early("gzip", at)
-        yield part, at
-    return at
+            raise _ends_early("gzip", offset)
+        yield part, offset
+    return offset
 
 
 def _members_in_steps(compression: str, open_member: Callable[[], _Decompressor]) -> _ReadMember:
-    def read(view: memoryview, at: int) -> _Steps:
+    def read(view: memoryview, offset: int) -> _Steps:
         member = open_member()
         while not member.eof:
-            chunk = view[at : at + _CHUNK_BYTES] if member.needs_input else view[:0]
+            chunk = view[offset : offset + _CHUNK_BYTES] if member.needs_input else view[:0]
             if member.needs_input and not chunk:
-                raise _ends_early(compression, at)
-            with _damage_told(compression):
+                raise _ends_early(compression, offset)
+            with _damage_reported(compression):
                 part = member.decompress(chunk, _STEP_BYTES)
-            at += len(chunk)
-            yield part, at
-        return at - len(member.unused_data or b"")
+            offset += len(chunk)
+            yield part, offset
+        return offset - len(member.unused_data or b"")
 
     return read
 
@@ -207,49 +207,49 @@ def _zstd_members() -> _ReadMember:
     """Read zstd's frames some blocks at a time: the library gives at once all that its input comes to."""
     decompressor = _import("zstandard", "zstd", package="zstandard").ZstdDecompressor()
 
-    def read(view: memoryview, at: int) -> _Steps:
+    def read(view: memoryview, offset: int) -> _Steps:
         frame = decompressor.decompressobj()
-        behind = _behind_zstd_header(view, at)
+        next_block = _first_zstd_block(view, offset)
         while not frame.eof:
-            if at >= len(view):
-                raise _ends_early("zstd", at)
-            stop, behind = _behind_zstd_blocks(view, max(behind, at))
-            with _damage_told("zstd"):
-                part = frame.decompress(view[at:stop])
-            at = stop
-            yield part, at
-        return at - len(frame.unused_data or b"")
+            if offset >= len(view):
+                raise _ends_early("zstd", offset)
+            stop, next_block = _after_zstd_blocks(view, max(next_block, offset))
+            with _damage_reported("zstd"):
+                part = frame.decompress(view[offset:stop])
+            offset = stop
+            yield part, offset
+        return offset - len(frame.unused_data or b"")
 
     return read
 
 
-def _behind_zstd_header(view: memoryview, at: int) -> int:
+def _first_zstd_block(view: memoryview, offset: int) -> int:
     """Return where a frame's first block begins (RFC 8878, 3.1.1.1)."""
-    descriptor = view[at + 4] if at + 4 < len(view) else 0
+    descriptor = view[offset + 4] if offset + 4 < len(view) else 0
     single = descriptor >> 5 & 1
     content = (single, 2, 4, 8)[descriptor >> 6]
-    return at + 5 + (1 - single) + (0, 1, 2, 4)[descriptor & 3] + content
+    return offset + 5 + (1 - single) + (0, 1, 2, 4)[descriptor & 3] + content
 
 
-def _behind_zstd_blocks(view: memoryview, at: int) -> tuple[int, int]:
+def _after_zstd_blocks(view: memoryview, offset: int) -> tuple[int, int]:
     """Return how far to read so that at most `_ZSTD_BLOCKS` blocks end, and where the next block begins.
 
     What does not look like blocks, as behind the last one, is for the library to judge: a few bytes at a time.
     """
     for _ in range(_ZSTD_BLOCKS):
-        head = bytes(view[at : at + 3])
+        head = bytes(view[offset : offset + 3])
         if len(head) < 3:
             return len(view), len(view)
         value = int.from_bytes(head, "little")
         kind, size = value >> 1 & 3, value >> 3
         if kind == _ZSTD_RESERVED or size > _ZSTD_BLOCK_BYTES:
-            return min(at + _ZSTD_BLOCKS, len(view)), at
-        at += 3 + (1 if kind == _ZSTD_RLE else size)
+            return min(offset + _ZSTD_BLOCKS, len(view)), offset
+        offset += 3 + (1 if kind == _ZSTD_RLE else size)
         if value & 1:
             # The check sum, if there is one.
-            at += 4
+            offset += 4
             break
-    return min(at, len(view)), at
+    return min(offset, len(view)), offset
 
 
 def _import(module: str, compression: str, *, package: str) -> Any:

@@ -402,11 +402,11 @@ class MessageLayout(NamedTuple):
 
     Attributes:
         numbers: how they lie on the wire.
-        said: what errors call the numbers; ``text`` is the text's field.
+        label: what errors call the numbers; ``text`` is the text's field.
     """
 
     numbers: Struct
-    said: str
+    label: str
     text: str = ""
 
 

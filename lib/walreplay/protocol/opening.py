@@ -119,12 +119,12 @@ def what_is(data: bytes | memoryview) -> str | None:
     head = bytes(data[:HEAD_BYTES])
     if head[_TAR[0] : _TAR[0] + len(_TAR[1])] == _TAR[1]:
         return "a tar archive"
-    found = next((name for magic, name in _MAGIC if head.startswith(magic)), None)
-    if found is None and _is_wal_segment(head):
+    kind = next((name for magic, name in _MAGIC if head.startswith(magic)), None)
+    if kind is None and _is_wal_segment(head):
         return "a segment of PostgreSQL's WAL, which holds no logical messages"
-    if found is None and is_text(head):
+    if kind is None and is_text(head):
         return _kind_of_text(head)
-    return found
+    return kind
 
 
 def is_text(data: bytes | memoryview) -> bool:

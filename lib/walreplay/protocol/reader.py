@@ -166,9 +166,11 @@ def read_unsized(
 def _read_unsized(
     view: memoryview, framing: Framing, parallel: bool | None, names: Names
 ) -> Iterator[tuple[int, m.AnyMessage]]:
-    streaming, at = False, 0
-    while at < len(view):
-        begin, message, at = read_unsized(view, framing, at, streaming=streaming, parallel=parallel, names=names)
+    streaming, offset = False, 0
+    while offset < len(view):
+        begin, message, offset = read_unsized(
+            view, framing, offset, streaming=streaming, parallel=parallel, names=names
+        )
         if message is not None:
             yield begin, message
             streaming = is_streaming_after(message, streaming)
@@ -249,12 +251,12 @@ class _Cursor:
 
     def _find_nul(self, name: str) -> int:
         # A memoryview cannot search.  Names are short, so look a little ahead, and further only as needed.
-        at, width = self.position, _NUL_SEARCH_BYTES
-        while at < len(self.data):
-            found = bytes(self.data[at : at + width]).find(0)
-            if found >= 0:
-                return at + found
-            at += width
+        offset, width = self.position, _NUL_SEARCH_BYTES
+        while offset < len(self.data):
+            distance = bytes(self.data[offset : offset + width]).find(0)
+            if distance >= 0:
+                return offset + distance
+            offset += width
             width *= 2
         raise TruncatedMessage(
             f"{self.kind} message ends early: no NUL behind {name} in {self.remaining} bytes",
@@ -293,121 +295,121 @@ _NULL, _UNCHANGED, _TEXT, _BINARY = b"nutb"
 _NEW, _OLD, _KEY = b"NOK"
 
 
-def _laid_out(c: _Cursor, message: type[Any], layout: m.MessageLayout) -> m.AnyMessage:
+def _laid_out(cursor: _Cursor, kind: type[Any], layout: m.MessageLayout) -> m.AnyMessage:
     """Read a message that a layout describes."""
-    values = list(c.fields(layout.numbers, layout.said))
-    for at, name in enumerate(message.__slots__[: len(values)]):
+    values = list(cursor.fields(layout.numbers, layout.label))
+    for number, name in enumerate(kind.__slots__[: len(values)]):
         # No flag exists yet.  PostgreSQL refuses others, and so they betray wrong bytes.
-        if name == "flags" and values[at] != 0:
-            raise c.malformed(f"flags are {values[at]}, not 0")
+        if name == "flags" and values[number] != 0:
+            raise cursor.malformed(f"flags are {values[number]}, not 0")
         if name == "first_segment":
-            if values[at] > 1:
-                raise c.malformed(f"first-segment flag is {values[at]}, not 0 or 1")
-            values[at] = values[at] == 1
-    found: m.AnyMessage = message(*values, *([c.string(layout.text)] if layout.text else ()))
-    return found
+            if values[number] > 1:
+                raise cursor.malformed(f"first-segment flag is {values[number]}, not 0 or 1")
+            values[number] = values[number] == 1
+    message: m.AnyMessage = kind(*values, *([cursor.string(layout.text)] if layout.text else ()))
+    return message
 
 
-def _message(c: _Cursor) -> m.Message:
-    xid = c.stream_xid()
-    flags, lsn = c.fields(m.MESSAGE, "flags and LSN")
+def _message(cursor: _Cursor) -> m.Message:
+    xid = cursor.stream_xid()
+    flags, lsn = cursor.fields(m.MESSAGE, "flags and LSN")
     if flags > 1:
-        raise c.malformed(f"flags are {flags}, not 0 or 1")
-    prefix = c.string("prefix")
-    content = c.raw(c.count(m.INT32, "length of the content"), "content")
+        raise cursor.malformed(f"flags are {flags}, not 0 or 1")
+    prefix = cursor.string("prefix")
+    content = cursor.raw(cursor.count(m.INT32, "length of the content"), "content")
     return m.Message(flags == 1, lsn, prefix, content, xid)
 
 
-def _relation(c: _Cursor) -> m.Relation:
-    xid = c.stream_xid()
-    oid = c.integer(m.UINT32, "OID")
-    namespace = c.string("namespace")  # that of pg_catalog is empty
-    name = c.name("name")
-    identity, count = c.fields(m.RELATION_END, "replica identity and number of columns")
+def _relation(cursor: _Cursor) -> m.Relation:
+    xid = cursor.stream_xid()
+    oid = cursor.integer(m.UINT32, "OID")
+    namespace = cursor.string("namespace")  # that of pg_catalog is empty
+    name = cursor.name("name")
+    identity, count = cursor.fields(m.RELATION_END, "replica identity and number of columns")
     if chr(identity) not in m.REPLICA_IDENTITIES:
-        raise c.malformed(f"replica identity is none of {', '.join(m.REPLICA_IDENTITIES)}")
+        raise cursor.malformed(f"replica identity is none of {', '.join(m.REPLICA_IDENTITIES)}")
     if count < 0:
-        raise c.malformed(f"number of columns is negative ({count})")
-    columns = tuple([_column(c, i + 1) for i in range(count)])
+        raise cursor.malformed(f"number of columns is negative ({count})")
+    columns = tuple([_column(cursor, i + 1) for i in range(count)])
     if len({column.name for column in columns}) < count:
-        raise c.malformed("two columns have one name")
+        raise cursor.malformed("two columns have one name")
     return m.Relation(oid, namespace, name, chr(identity), columns, xid)
 
 
-def _column(c: _Cursor, number: int) -> m.Column:
-    key = c.flag(f"flags of column {number}")
-    name = c.name(f"name of column {number}")
-    type_oid, typmod = c.fields(m.COLUMN_END, f"type of column {number}")
+def _column(cursor: _Cursor, number: int) -> m.Column:
+    key = cursor.flag(f"flags of column {number}")
+    name = cursor.name(f"name of column {number}")
+    type_oid, typmod = cursor.fields(m.COLUMN_END, f"type of column {number}")
     return m.Column(name, type_oid, typmod, key)
 
 
-def _type(c: _Cursor) -> m.Type:
-    xid = c.stream_xid()
-    oid = c.integer(m.UINT32, "OID")
-    return m.Type(oid, c.string("namespace"), c.name("name"), xid)
+def _type(cursor: _Cursor) -> m.Type:
+    xid = cursor.stream_xid()
+    oid = cursor.integer(m.UINT32, "OID")
+    return m.Type(oid, cursor.string("namespace"), cursor.name("name"), xid)
 
 
-def _insert(c: _Cursor) -> m.Insert:
-    xid = c.stream_xid()
-    oid = c.integer(m.UINT32, "relation's OID")
-    if c.integer(m.UINT8, "kind of tuple") != _NEW:
-        raise c.malformed("no new tuple (N) follows the relation's OID")
-    return m.Insert(oid, c.tuple_data("new tuple"), xid)
+def _insert(cursor: _Cursor) -> m.Insert:
+    xid = cursor.stream_xid()
+    oid = cursor.integer(m.UINT32, "relation's OID")
+    if cursor.integer(m.UINT8, "kind of tuple") != _NEW:
+        raise cursor.malformed("no new tuple (N) follows the relation's OID")
+    return m.Insert(oid, cursor.tuple_data("new tuple"), xid)
 
 
-def _update(c: _Cursor) -> m.Update:
-    xid = c.stream_xid()
-    oid = c.integer(m.UINT32, "relation's OID")
+def _update(cursor: _Cursor) -> m.Update:
+    xid = cursor.stream_xid()
+    oid = cursor.integer(m.UINT32, "relation's OID")
     old = key = None
-    kind = c.integer(m.UINT8, "kind of tuple")
+    kind = cursor.integer(m.UINT8, "kind of tuple")
     if kind == _OLD:
-        old = c.tuple_data("old tuple")
+        old = cursor.tuple_data("old tuple")
     elif kind == _KEY:
-        key = c.tuple_data("key")
+        key = cursor.tuple_data("key")
     if kind in (_OLD, _KEY):
-        kind = c.integer(m.UINT8, "kind of tuple")
+        kind = cursor.integer(m.UINT8, "kind of tuple")
     if kind != _NEW:
-        raise c.malformed("no new tuple (N) follows")
-    return m.Update(oid, c.tuple_data("new tuple"), old, key, xid)
+        raise cursor.malformed("no new tuple (N) follows")
+    return m.Update(oid, cursor.tuple_data("new tuple"), old, key, xid)
 
 
-def _delete(c: _Cursor) -> m.Delete:
-    xid = c.stream_xid()
-    oid = c.integer(m.UINT32, "relation's OID")
-    kind = c.integer(m.UINT8, "kind of tuple")
+def _delete(cursor: _Cursor) -> m.Delete:
+    xid = cursor.stream_xid()
+    oid = cursor.integer(m.UINT32, "relation's OID")
+    kind = cursor.integer(m.UINT8, "kind of tuple")
     if kind == _OLD:
-        return m.Delete(oid, old=c.tuple_data("old tuple"), xid=xid)
+        return m.Delete(oid, old=cursor.tuple_data("old tuple"), xid=xid)
     if kind == _KEY:
-        return m.Delete(oid, key=c.tuple_data("key"), xid=xid)
-    raise c.malformed("neither an old tuple (O) nor a key (K) follows the relation's OID")
+        return m.Delete(oid, key=cursor.tuple_data("key"), xid=xid)
+    raise cursor.malformed("neither an old tuple (O) nor a key (K) follows the relation's OID")
 
 
-def _truncate(c: _Cursor) -> m.Truncate:
-    xid = c.stream_xid()
-    count, options = c.fields(m.TRUNCATE, "number of relations and options")
+def _truncate(cursor: _Cursor) -> m.Truncate:
+    xid = cursor.stream_xid()
+    count, options = cursor.fields(m.TRUNCATE, "number of relations and options")
     if count < 0:
-        raise c.malformed(f"number of relations is negative ({count})")
+        raise cursor.malformed(f"number of relations is negative ({count})")
     if options > m.TRUNCATE_CASCADE | m.TRUNCATE_RESTART_IDENTITY:
-        raise c.malformed(f"options {options} hold an unknown bit")
+        raise cursor.malformed(f"options {options} hold an unknown bit")
     size = m.UINT32.size
-    there = c.data[c.position : c.position + min(count, c.remaining // size) * size]
-    oids = tuple([oid for (oid,) in m.UINT32.iter_unpack(there)])
+    whole_oids = cursor.data[cursor.position : cursor.position + min(count, cursor.remaining // size) * size]
+    oids = tuple([oid for (oid,) in m.UINT32.iter_unpack(whole_oids)])
     if 0 in oids or len(set(oids)) < len(oids):
         # A count that was torn, or damaged, swallows what follows.
-        raise c.malformed("it names relation 0, or one relation twice")
-    c.need(count * size, "OIDs of the relations")
-    c.position += count * size
+        raise cursor.malformed("it names relation 0, or one relation twice")
+    cursor.need(count * size, "OIDs of the relations")
+    cursor.position += count * size
     return m.Truncate(oids, options, xid)
 
 
-def _stream_abort(c: _Cursor) -> m.StreamAbort:
-    xid, subxid = c.fields(m.STREAM_ABORT, "xids")
-    has_more = c.parallel
+def _stream_abort(cursor: _Cursor) -> m.StreamAbort:
+    xid, subxid = cursor.fields(m.STREAM_ABORT, "xids")
+    has_more = cursor.parallel
     if has_more is None:
-        has_more = c.remaining > 0 and c.data[c.position] == 0
+        has_more = cursor.remaining > 0 and cursor.data[cursor.position] == 0
     if not has_more:
         return m.StreamAbort(xid, subxid)
-    return m.StreamAbort(xid, subxid, *c.fields(m.STREAM_ABORT_PARALLEL, "LSN and time"))
+    return m.StreamAbort(xid, subxid, *cursor.fields(m.STREAM_ABORT_PARALLEL, "LSN and time"))
 
 
 _OTHERS: Final[dict[type[m.AnyMessage], Callable[[_Cursor], m.AnyMessage]]] = {

@@ -130,49 +130,49 @@ def _tuple_data(tag: bytes, row: m.TupleData | None) -> bytes:
     return tag + m.INT16.pack(len(row.cells)) + b"".join([_cell(cell) for cell in row.cells])
 
 
-def _message(v: m.Message) -> bytes:
-    head = _xid(v.xid) + m.MESSAGE.pack(v.transactional, v.lsn)
-    return head + _string(v.prefix) + m.INT32.pack(len(v.content)) + v.content
+def _message(message: m.Message) -> bytes:
+    head = _xid(message.xid) + m.MESSAGE.pack(message.transactional, message.lsn)
+    return head + _string(message.prefix) + m.INT32.pack(len(message.content)) + message.content
 
 
-def _relation(v: m.Relation) -> bytes:
-    head = _xid(v.xid) + m.UINT32.pack(v.oid) + _string(v.namespace) + _string(v.name)
-    end = m.RELATION_END.pack(ord(v.replica_identity), len(v.columns))
-    return head + end + b"".join([_column(column) for column in v.columns])
+def _relation(relation: m.Relation) -> bytes:
+    head = _xid(relation.xid) + m.UINT32.pack(relation.oid) + _string(relation.namespace) + _string(relation.name)
+    end = m.RELATION_END.pack(ord(relation.replica_identity), len(relation.columns))
+    return head + end + b"".join([_column(column) for column in relation.columns])
 
 
-def _column(v: m.Column) -> bytes:
-    return m.UINT8.pack(v.key) + _string(v.name) + m.COLUMN_END.pack(v.type_oid, v.typmod)
+def _column(column: m.Column) -> bytes:
+    return m.UINT8.pack(column.key) + _string(column.name) + m.COLUMN_END.pack(column.type_oid, column.typmod)
 
 
-def _type(v: m.Type) -> bytes:
-    return _xid(v.xid) + m.UINT32.pack(v.oid) + _string(v.namespace) + _string(v.name)
+def _type(type_: m.Type) -> bytes:
+    return _xid(type_.xid) + m.UINT32.pack(type_.oid) + _string(type_.namespace) + _string(type_.name)
 
 
-def _insert(v: m.Insert) -> bytes:
-    return _xid(v.xid) + m.UINT32.pack(v.relation_oid) + _tuple_data(b"N", v.new)
+def _insert(insert: m.Insert) -> bytes:
+    return _xid(insert.xid) + m.UINT32.pack(insert.relation_oid) + _tuple_data(b"N", insert.new)
 
 
-def _update(v: m.Update) -> bytes:
-    head = _xid(v.xid) + m.UINT32.pack(v.relation_oid)
-    return head + _tuple_data(b"K", v.key) + _tuple_data(b"O", v.old) + _tuple_data(b"N", v.new)
+def _update(update: m.Update) -> bytes:
+    head = _xid(update.xid) + m.UINT32.pack(update.relation_oid)
+    return head + _tuple_data(b"K", update.key) + _tuple_data(b"O", update.old) + _tuple_data(b"N", update.new)
 
 
-def _delete(v: m.Delete) -> bytes:
-    head = _xid(v.xid) + m.UINT32.pack(v.relation_oid)
-    return head + _tuple_data(b"K", v.key) + _tuple_data(b"O", v.old)
+def _delete(delete: m.Delete) -> bytes:
+    head = _xid(delete.xid) + m.UINT32.pack(delete.relation_oid)
+    return head + _tuple_data(b"K", delete.key) + _tuple_data(b"O", delete.old)
 
 
-def _truncate(v: m.Truncate) -> bytes:
-    head = _xid(v.xid) + m.TRUNCATE.pack(len(v.relation_oids), v.options)
-    return head + b"".join([m.UINT32.pack(oid) for oid in v.relation_oids])
+def _truncate(truncate: m.Truncate) -> bytes:
+    head = _xid(truncate.xid) + m.TRUNCATE.pack(len(truncate.relation_oids), truncate.options)
+    return head + b"".join([m.UINT32.pack(oid) for oid in truncate.relation_oids])
 
 
-def _stream_abort(v: m.StreamAbort) -> bytes:
-    head = m.STREAM_ABORT.pack(v.xid, v.subxid)
-    if v.abort_lsn is None or v.abort_time is None:
+def _stream_abort(abort: m.StreamAbort) -> bytes:
+    head = m.STREAM_ABORT.pack(abort.xid, abort.subxid)
+    if abort.abort_lsn is None or abort.abort_time is None:
         return head
-    return head + m.STREAM_ABORT_PARALLEL.pack(v.abort_lsn, v.abort_time)
+    return head + m.STREAM_ABORT_PARALLEL.pack(abort.abort_lsn, abort.abort_time)
 
 
 _ENCODERS: Final[dict[type, Callable[[Any], bytes]]] = {

@@ -156,31 +156,31 @@ class DoesNotFit(Exception):
 
 def type_to_dict(column_type: ColumnType) -> dict[str, Any]:
     """Return a type as values that JSON can express; fields with their default value are left out."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for field in fields(ColumnType):
         value = getattr(column_type, field.name)
         if field.name == "arrow":
             schema = pa.schema([pa.field("", value)])
-            found["arrow"] = base64.b64encode(schema.serialize().to_pybytes()).decode()
+            values["arrow"] = base64.b64encode(schema.serialize().to_pybytes()).decode()
         elif field.name == "element":
             if value is not None:
-                found["element"] = type_to_dict(value)
+                values["element"] = type_to_dict(value)
         elif value != field.default:
-            found[field.name] = value.name if isinstance(value, Family) else value
-    return found
+            values[field.name] = value.name if isinstance(value, Family) else value
+    return values
 
 
 def type_from_dict(values: dict[str, Any]) -> ColumnType:
     """Read what `type_to_dict` gave."""
-    found = dict(values)
-    schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(found["arrow"])))
-    found["arrow"] = schema.field(0).type
-    found["family"] = FAMILIES[found["family"]]
-    if "labels" in found:
-        found["labels"] = tuple((oid, tuple(texts)) for oid, texts in found["labels"])
-    if "element" in found:
-        found["element"] = type_from_dict(found["element"])
-    return ColumnType(**found)
+    arguments = dict(values)
+    schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(arguments["arrow"])))
+    arguments["arrow"] = schema.field(0).type
+    arguments["family"] = FAMILIES[arguments["family"]]
+    if "labels" in arguments:
+        arguments["labels"] = tuple((oid, tuple(texts)) for oid, texts in arguments["labels"])
+    if "element" in arguments:
+        arguments["element"] = type_from_dict(arguments["element"])
+    return ColumnType(**arguments)
 
 
 INT32: Final = Struct("!i")

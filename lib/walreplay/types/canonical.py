@@ -56,8 +56,8 @@ _OF_NUMBERS = re.compile(
 
 
 def _interval(text: str) -> str:
-    found = interval_from_text(text)
-    return text if found is None else interval_written(*found)
+    interval = interval_from_text(text)
+    return text if interval is None else interval_written(*interval)
 
 
 def _moments(text: str) -> str:
@@ -105,12 +105,12 @@ _BY_NAME: Final = {
 def _by_oid() -> Iterator[tuple[int, Canonical]]:
     for oid, builtin in BUILTIN_TYPES.items():
         element = BUILTIN_TYPES[builtin.element or oid]
-        found = _BY_NAME.get(element.name)
-        if found is None:
+        canonical = _BY_NAME.get(element.name)
+        if canonical is None:
             continue
         if builtin.element:
-            found = Canonical(ANY, partial(with_elements, delimiter=element.delimiter, write=found.write))
-        yield oid, found
+            canonical = Canonical(ANY, partial(with_elements, delimiter=element.delimiter, write=canonical.write))
+        yield oid, canonical
 
 
 _BY_OID: Final = dict(_by_oid())
@@ -127,5 +127,5 @@ def canonical_text(text: str, type_oid: int) -> str:
     >>> canonical_text("P1Y2M", 1186), canonical_text("{@ 1 day ago,NULL}", 1187)
     ('1 year 2 mons', '{"-1 days",NULL}')
     """
-    found = canonical_of(type_oid)
-    return text if found is None else found.write(text)
+    canonical = canonical_of(type_oid)
+    return text if canonical is None else canonical.write(text)

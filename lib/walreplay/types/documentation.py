@@ -117,16 +117,16 @@ def _row(names: Iterable[str], family: Family, note: str) -> TypeDescription:
 
 def _texts() -> Iterator[tuple[list[str], str]]:
     """Yield the groups of types that are text, without those that have a family of their own."""
-    own = {name for family in FAMILIES.values() for name in family.types}
+    with_family = {name for family in FAMILIES.values() for name in family.types}
     for names, note in _GROUPS:
-        if texts := [name for name in names if name not in own]:
+        if texts := [name for name in names if name not in with_family]:
             yield texts, note
 
 
 def documented_types() -> list[str]:
     """List the built-in types that the table names one by one, as they are called in pg_type."""
-    own = [name for family in FAMILIES.values() for name in family.types]
-    return [*own, *(name for names, _ in _texts() for name in names)]
+    with_family = [name for family in FAMILIES.values() for name in family.types]
+    return [*with_family, *(name for names, _ in _texts() for name in names)]
 
 
 _DELTA_NAMES: Final = {

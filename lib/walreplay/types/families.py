@@ -168,7 +168,7 @@ def _timestamp(text: str, column_type: ColumnType) -> int:
         zone = "+00"
     elif zone:
         figures = zone[1:].replace(":", "")
-        zone = zone[0] + ":".join(figures[at : at + 2] for at in range(0, len(figures), 2))
+        zone = zone[0] + ":".join(figures[start : start + 2] for start in range(0, len(figures), 2))
     return micros_from_text(f"{match[1]} {match[2] or '00:00'}{seconds}{zone}{match[6] or ''}", with_zone=with_zone)
 
 
@@ -279,9 +279,9 @@ def _hexadecimal(values: pa.Array, _column_type: ColumnType) -> pa.Array:
     written = np.empty(int(ends[-1]), dtype=np.uint8)
     written[ends[:-1]] = ord("\\")
     written[ends[:-1] + 1] = ord("x")
-    at = 2 * np.arange(data.size) + 2 * np.repeat(np.arange(1, rows + 1), sizes)
-    written[at] = _HEX_DIGITS[data >> 4]
-    written[at + 1] = _HEX_DIGITS[data & 15]
+    positions = 2 * np.arange(data.size) + 2 * np.repeat(np.arange(1, rows + 1), sizes)
+    written[positions] = _HEX_DIGITS[data >> 4]
+    written[positions + 1] = _HEX_DIGITS[data & 15]
     buffers = [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(written)]
     return pc.if_else(values.is_valid(), pa.Array.from_buffers(pa.string(), rows, buffers), None)
 

@@ -200,8 +200,8 @@ def _modifier(name: str, typmod: int) -> str:
     if name == "interval":
         return _interval(typmod)
     if name == "numeric":
-        found = precision_and_scale(typmod)
-        return "" if found is None else f"({found[0]},{found[1]})"
+        modifiers = precision_and_scale(typmod)
+        return "" if modifiers is None else f"({modifiers[0]},{modifiers[1]})"
     if name in _WITH_HEADER:
         return f"({typmod - HEADER_SIZE})" if typmod > HEADER_SIZE else ""
     return f"({typmod})" if name in _PLAIN_MODIFIER else ""
@@ -210,5 +210,5 @@ def _modifier(name: str, typmod: int) -> str:
 def _interval(typmod: int) -> str:
     mask, precision = typmod >> 16 & _ALL_FIELDS, typmod & 0xFFFF
     fields = [field for bit, field in _INTERVAL_FIELDS.items() if mask >> bit & 1] if mask != _ALL_FIELDS else []
-    told = " " + " to ".join(dict.fromkeys([fields[0], fields[-1]])) if fields else ""
-    return told + (f"({precision})" if precision != _ANY_PRECISION else "")
+    text = " " + " to ".join(dict.fromkeys([fields[0], fields[-1]])) if fields else ""
+    return text + (f"({precision})" if precision != _ANY_PRECISION else "")

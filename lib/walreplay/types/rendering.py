@@ -59,47 +59,47 @@ def render(data: bytes, oid: int, typmod: int, names: Names, *, codec: str = UTF
         NotRendered: the type is unknown or has a part of an unknown type, or its bytes are a server's memory.
     """
     try:
-        return _render(data, oid, _Known(names, codec))
+        return _render(data, oid, _Context(names, codec))
     except RecursionError:  # no schema nests composite types that deep
         raise NotRendered from None
 
 
-class _Known(NamedTuple):
+class _Context(NamedTuple):
     """What `render` was given besides the bytes; it is the same for all values inside a value."""
 
     names: Names
     codec: str
 
 
-def _render(data: bytes, oid: int, known: _Known) -> str:
+def _render(data: bytes, oid: int, context: _Context) -> str:
     if oid not in BUILTIN_TYPES:
-        announced = known.names.get(oid)
+        announced = context.names.get(oid)
         if announced is None:
             raise NotRendered
         namespace, name = announced
         if namespace not in _CATALOG or name not in OIDS:
-            return _user_defined(data, name, known)
+            return _user_defined(data, name, context)
         oid = OIDS[name]
     builtin = BUILTIN_TYPES[oid]
     if builtin.element:
         array = array_from_binary(data)
         if array.element_oid != builtin.element:
             raise malformed("array", "names another element type than its own")
-        return _array(array, known)
+        return _array(array, context)
     if builtin.name in _TEXT_WRITERS:
-        return _TEXT_WRITERS[builtin.name](data, known.codec)
+        return _TEXT_WRITERS[builtin.name](data, context.codec)
     if builtin.name in _WRITERS:
         return _WRITERS[builtin.name](data)
     raise NotRendered
 
 
-def _array(array: BinaryArray, known: _Known) -> str:
+def _array(array: BinaryArray, context: _Context) -> str:
     oid = array.element_oid
     builtin = BUILTIN_TYPES.get(oid)
-    return array_text(array, lambda element: _render(element, oid, known), builtin.delimiter if builtin else ",")
+    return array_text(array, lambda element: _render(element, oid, context), builtin.delimiter if builtin else ",")
 
 
-def _user_defined(data: bytes, name: str, known: _Known) -> str:
+def _user_defined(data: bytes, name: str, context: _Context) -> str:
     """Write a value of a type of which only the name is known, which may be the name of an extension's type."""
     fields = _or_none(fields_from_binary, data) if data.startswith(b"\0") else None
     # A composite is told by its form, which no extension's value has by chance: an empty sparsevec has 0 for an oid.
@@ -108,16 +108,16 @@ def _user_defined(data: bytes, name: str, known: _Known) -> str:
             if name in EXTENSION_TYPES:
                 return EXTENSION_TYPES[name](data)
             if name in EXTENSION_TEXTS:
-                return EXTENSION_TEXTS[name](data, known.codec)
+                return EXTENSION_TEXTS[name](data, context.codec)
     if not data.startswith(b"\0"):
-        return _label(data, known.codec)
+        return _label(data, context.codec)
     try:
         # An array's name is its element type's name after one underscore or several.
         if name.startswith("_") and (array := _or_none(array_from_binary, data)) is not None:
-            return _array(array, known)
+            return _array(array, context)
         if not fields:
             raise NotRendered  # four NUL bytes may also be a value of another kind of type
-        return composite_text([None if field is None else _render(field, oid, known) for oid, field in fields])
+        return composite_text([None if field is None else _render(field, oid, context) for oid, field in fields])
     except ValueFormatError:
         raise NotRendered from None
 
