@@ -21,8 +21,7 @@ from walreplay.errors import ConfigError
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.\-]{0,62}")
 
-_OF_ALL: Final = frozenset({"sources", "shared_tables"})
-"""What is said of all sources together, and not of each."""
+_OF_ALL: Final = frozenset({"sources", "shared_tables"})  # What is said of all sources together, and not of each
 
 
 def is_source_name(name: str) -> bool:
@@ -64,7 +63,7 @@ class Configuration(Settings):
             if other != name:
                 raise ValueError(f"two of the sources are called {other} and {name}, which are one name to a catalog")
             try:
-                self.of(name)
+                self.of(name)  # common options and the source's own may contradict each other
             except ConfigError as error:
                 remedy = f" ({error.remedy})" if error.remedy else ""
                 problem = error.problem.removeprefix("configuration: ")
@@ -127,12 +126,12 @@ class Configuration(Settings):
 
     def _as_called(self, options: Mapping[str, Any]) -> Settings:
         """Return settings, with what a call has added to these."""
-        settings = Settings.from_mapping(options)
+        settings = Settings.from_mapping(options)  # as of a mapping, so that checks run on the result
         return settings._copied(_allow_gaps=self.allow_gaps, _accept_changed_tables=self.accept_changed_tables)
 
 
 _MOST_TEXT: Final = 16 << 20
-_MOST_VALUES: Final = 300_000
+_MOST_VALUES: Final = 300_000  # aliases of aliases multiply: ten lines come to billions
 _MOST_NESTED: Final = 50
 
 
@@ -156,7 +155,7 @@ def load_configuration(path: str | os.PathLike[str] | None) -> Configuration:
     name = os.fspath(path)
     try:
         with Path(name).open(encoding="utf-8") as file:
-            text = file.read(_MOST_TEXT + 1)
+            text = file.read(_MOST_TEXT + 1)  # one more than allowed shows that there are more
     except UnicodeDecodeError:
         raise ConfigError("the file is not UTF-8 text", path=name) from None
     except OSError as error:
@@ -165,8 +164,8 @@ def load_configuration(path: str | os.PathLike[str] | None) -> Configuration:
     if len(text) > _MOST_TEXT:
         raise ConfigError(f"the file has more than {_MOST_TEXT:,} characters, as no configuration has", path=name)
     try:
-        _refuse_deep(text, name)
-        document = yaml.compose(text, Loader=yaml.SafeLoader)
+        _refuse_deep(text, name)  # before compose, which calls itself for each level
+        document = yaml.compose(text, Loader=yaml.SafeLoader)  # its nodes have the line numbers for errors
         _refuse_many(document, name)
         _refuse_repeated_keys(document, name)
         values = yaml.safe_load(text)
@@ -175,7 +174,7 @@ def load_configuration(path: str | os.PathLike[str] | None) -> Configuration:
         line = f"line {mark.line + 1}: " if mark else ""
         raise ConfigError(f"{line}not YAML: {error.problem or error.context}", path=name) from None
     except yaml.YAMLError as error:
-        raise ConfigError(f"not YAML: {' '.join(str(error).split())}", path=name) from None
+        raise ConfigError(f"not YAML: {' '.join(str(error).split())}", path=name) from None  # in one line
     except ValueError as error:  # a date that does not exist
         raise ConfigError(f"not YAML: {error}", path=name) from None
     return validated(Configuration, {} if values is None else values, path=name, document=document)
@@ -241,11 +240,11 @@ def _refuse_many(document: yaml.Node | None, path: str) -> None:
             inside.add(id(node))
             parts = node.value if isinstance(node, yaml.CollectionNode) else ()
             of_parts = [measure(part) for item in parts for part in (item if isinstance(item, tuple) else (item,))]
-            depth = max((deep for _, deep in of_parts), default=0)
+            depth = max((deep for _, deep in of_parts), default=0)  # of the parts below the node
             measures[id(node)] = 1 + sum(size for size, _ in of_parts), 1 + depth
             inside.discard(id(node))
         size, deep = measures[id(node)]
-        if size > _MOST_VALUES or deep > _MOST_NESTED + 1:
+        if size > _MOST_VALUES or deep > _MOST_NESTED + 1:  # a value without parts has depth 1
             line = node.start_mark.line + 1
             raise ConfigError(
                 f"line {line}: its aliases come to more values than a configuration has ({_MOST_VALUES:,}), or are "
@@ -267,7 +266,7 @@ def _refuse_repeated_keys(node: yaml.Node | None, path: str) -> None:
     elif isinstance(node, yaml.MappingNode):
         seen: set[Hashable] = set()
         for key, value in node.value:
-            if isinstance(key, yaml.ScalarNode):
+            if isinstance(key, yaml.ScalarNode):  # others are no text, and refused later
                 if key.value in seen:
                     line = key.start_mark.line + 1
                     raise ConfigError(

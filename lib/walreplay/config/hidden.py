@@ -39,6 +39,7 @@ class HiddenColumns:
         self._firsts = {column.first: column.number for column in columns if column.first}
         self._names = {number: set(names) for number, names in announced.items()}
         for column in columns:
+            # 0 is no column's number: names_of does not ask for it.
             self._names.setdefault(self._number(column), set()).add(column.name)
         self.ever = dict.fromkeys(
             [column.name for column in columns] + [name for names in announced.values() for name in names]
@@ -112,6 +113,7 @@ def _perhaps_same(before: Relation, after: Relation) -> Iterator[tuple[Column, C
     firsts = {column.first: column.number for column in after.columns if is_unnumbered}
     olds = {attnum(column) or firsts.get(column.name, 0): column for column in before.columns}
     if 0 not in olds and [*olds] == sorted(olds) and all(attnum(column) for column in after.columns):
+        # Numbers say which column is which.
         yield from ((olds[attnum(column)], column, True) for column in after.columns if attnum(column) in olds)
         return
     places = {column.name: n for n, column in enumerate(after.columns)}
@@ -136,5 +138,6 @@ def _perhaps_same(before: Relation, after: Relation) -> Iterator[tuple[Column, C
     for gap, place, old_column in olds_between:
         is_alike = counts[0][gap] == counts[1][gap]
         for other, limit, column in news_between:
+            # An old column may only have moved to the front, as others were dropped.
             if other == gap and limit <= place:
                 yield old_column, column, is_alike and limit == place

@@ -85,7 +85,7 @@ def check_operations(value: Any) -> Any:
     names = [name.strip() for name in value.split(",")] if isinstance(value, str) else value
     if isinstance(names, (list, tuple)) and _NO_OPERATION in names:
         if len(names) > 1:
-            raise ValueError("none stands alone: it skips nothing")
+            raise ValueError("none stands alone: it skips nothing")  # as Debezium's skipped.operations
         return []
     return names
 
@@ -188,7 +188,7 @@ def same_columns(name: str, renames: Iterable[tuple[str, str]]) -> frozenset[str
         grown = names.union(*(pair for pair in pairs if pair & names))
         if grown == names:
             return frozenset(names)
-        names = grown
+        names = grown  # renames may be chained: a to b, b to c
 
 
 _DELTA: Final = "delta."
@@ -298,7 +298,7 @@ COMMIT_TS: Final = "__commit_ts"
 _FRAMINGS: Final = ("auto", *(framing.value for framing in Framing))
 _OUTPUTS: Final = tuple(output.value for output in Output)
 if TYPE_CHECKING:
-    FramingName: TypeAlias = str
+    FramingName: TypeAlias = str  # mypy takes no Literal that is made of a tuple
     OutputName: TypeAlias = str
 else:
     FramingName, OutputName = Literal[_FRAMINGS], Literal[_OUTPUTS]
@@ -432,6 +432,7 @@ def _explain(detail: Mapping[str, Any], model: type[BaseModel]) -> tuple[str, st
         return f"{where}: is missing", None
     expected = _EXPECTED.get(kind) or str(detail["msg"]).removeprefix("Value error, ")
     expected = expected.replace("Input should be", "must be", 1)
+    # No message shows the salt.
     if isinstance(value, (str, int, float)) and kind != "value_error" and place[:1] != (_SECRET,):
         expected = f"{expected}, not {value!r}"
     # YAML 1.1 reads no, on, 010 and 2024-01-01 as something else than text.

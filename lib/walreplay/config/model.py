@@ -137,6 +137,7 @@ def inherited(common: Mapping[str, Any], specific: Mapping[str, Any]) -> dict[st
 
     Properties of one are in addition to those of all, and so are tables under ``objects``.
     """
+    # A list of the one takes the place of both common lists of its pair.
     replaced = {name for pair in _EITHER if not specific.keys().isdisjoint(pair) for name in pair}
     merged = {**{name: value for name, value in common.items() if name not in replaced}, **specific}
     if "table_properties" in specific:
@@ -220,6 +221,7 @@ class TableSettings(TableOptions):
     def type_options(self, common: TypeOptions) -> TypeOptions:
         """Return the options of this table, an overridden column under whichever of its names."""
         given = self.type_overrides or {}
+        # An override holds under all names of its column, but one that lists the very name comes first.
         by_name = {name: kind for listed, kind in given.items() for name in sorted(same_columns(listed, self.renames))}
         return replace(common, overrides=tuple({**by_name, **given}.items()))
 
@@ -227,13 +229,14 @@ class TableSettings(TableOptions):
         """Return what rows that are older than a column have in it, under whichever of its names it is listed."""
         given = self.added_defaults or {}
         names = (name, *sorted(same_columns(name, self.renames)))
-        return next((given[listed] for listed in names if listed in given), None)
+        return next((given[listed] for listed in names if listed in given), None)  # its own name first
 
     def wants_column(self, name: str) -> bool:
         """Return whether a column is wanted, under whichever of its names it is listed."""
         listed = self.include_columns or self.exclude_columns
         if listed is None:
             return True
+        # One list says what is in, the other what is out.
         return same_columns(name, self.renames).isdisjoint(listed) == (self.include_columns is None)
 
     def masks_column(self, name: str) -> bool:
@@ -394,7 +397,7 @@ class Settings(SourceOptions):
     def _copied(self, **private: Any) -> Self:
         copy = self.model_copy()
         for name, value in private.items():
-            setattr(copy, name, value)
+            setattr(copy, name, value)  # private attributes may change in a frozen model
         return copy
 
     def with_outputs(self, outputs: Sequence[Output]) -> Self:
@@ -403,6 +406,7 @@ class Settings(SourceOptions):
         Raises:
             ConfigError: there is none of that kind yet.
         """
+        # As the configuration's own value is: the check knows which outputs there are.
         checked = {"outputs": Settings.from_mapping({"outputs": [output.value for output in outputs]}).outputs}
         objects = (item.model_copy(update={"table": item.table.model_copy(update=checked)}) for item in self.objects)
         return self.model_copy(update={**checked, "objects": tuple(objects)})
@@ -483,6 +487,7 @@ class Settings(SourceOptions):
         options = self.table(schema, table) or TableSettings(source_schema=schema, source_table=table)
         common = {name: value for name, value in self.explicit.items() if name in TableOptions.model_fields}
         if self.destination_schema is not None:
+            # The common one may be a template.
             common["destination_schema"] = self.destination_schema.replace("{schema}", schema)
         return options.model_copy(update=inherited(common, options.explicit))
 
@@ -491,6 +496,7 @@ class Settings(SourceOptions):
         options = self.options_of(schema, table)
         names = options.outputs
         if options.scd_type == 2:
+            # Scd_type 2: a history in place of the mirror.
             names = tuple("history" if name == "mirror" else name for name in names)
         return tuple(output for output in Output if output.value in names and self._narrowed.wants_output(output))
 
@@ -515,7 +521,7 @@ class Settings(SourceOptions):
         if expressions is None:
             return False
         listed = any(expression(text).fullmatch(f"{schema}.{table}") for text in expressions)
-        return listed != (self.table_include_list is not None)
+        return listed != (self.table_include_list is not None)  # one list says what is in, the other what is out
 
     def skips(self, operation: Operation) -> bool:
         """Return whether changes of a kind are left out."""

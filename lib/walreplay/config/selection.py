@@ -245,7 +245,7 @@ def _listed(table: TableSettings, clustering: Sequence[str], metadata: MetadataN
 
 def _wanted_columns(columns: HiddenColumns, relation: Relation, sent: Relation) -> tuple[int, ...]:
     """Return the numbers of the columns that are wanted of a relation; a relation may have none by itself."""
-    _check_key(columns, sent)
+    _check_key(columns, sent)  # a partition's identity may have other columns than the root's
     numbers = tuple(n for n, column in enumerate(relation.columns) if columns.wants(column))
     if not numbers and relation.columns:
         raise ConfigError(
@@ -276,7 +276,7 @@ def _share(settings: Settings, table: TableSettings) -> Share | None:
 
     What is shared under the mirror's name is shared in all its outputs.
     """
-    if settings.ledger_name is None or not settings.shares_table(*table.destination):
+    if settings.ledger_name is None or not settings.shares_table(*table.destination):  # a single source shares nothing
         return None
     return Share(SOURCE, settings.ledger_name)
 
@@ -338,6 +338,7 @@ def unmatched_tables(settings: Settings, relations: Iterable[Relation], ledger_n
         ConfigError: it may be a typo for a table of which nothing else is said, and hides columns.
     """
     names, warnings = {relation.qualified_name for relation in relations}, []
+    # Tables that nothing under objects names.
     others = {name for name in names if settings.wants_table(*name.split(".", 1))} - {
         item.name for item in settings.objects
     }
@@ -347,6 +348,7 @@ def unmatched_tables(settings: Settings, relations: Iterable[Relation], ledger_n
         close = difflib.get_close_matches(item.name, names, n=1)
         problem = f"objects names {item.name}, which is none of the captures' tables"
         hiding = [key for key in HIDING if getattr(item.table, key)]
+        # With a typo, columns would be written that were to be hidden.
         if hiding and (meant := next((name for name in others if _is_near(item.name, name)), None)):
             raise ConfigError(
                 f"{problem}, and hides columns by {' and '.join(hiding)}; the nearest is {meant}",
@@ -396,7 +398,7 @@ def _check_renamed(
 def _tracked(settings: Settings, table: TableSettings) -> Tracked | None:
     """Return the list of the columns whose changes begin versions: the table's own, or the one for all tables."""
     names, others = table.track_history_column_list, table.track_history_except_column_list
-    listed = others if names is None else names
+    listed = others if names is None else names  # the model allows one of the two
     if listed is None:
         return None
     own_entry = settings.table(table.source_schema, table.source_table)
@@ -443,7 +445,7 @@ def _check_names(
         tracked: columns that are followed under other names, too.
     """
     table, here = columns.table, {name for column in relation.columns for name in columns.names_of(column)}
-    ever = columns.ever | dict.fromkeys(given)
+    ever = columns.ever | dict.fromkeys(given)  # the ledger may know columns of older versions
     warnings = []
     followed = {} if tracked is None or tracked.of_all_tables else {tracked.key: tracked.names}
     for key, names in (*listed.items(), *followed.items()):
@@ -499,6 +501,7 @@ def key_columns(relation: Relation, keys: Sequence[str] | None) -> list[str]:
     A configured key counts, unless old rows lack some of its columns.  Then the replica identity's columns count.
     """
     sent = [] if relation.replica_identity == "n" else [column.name for column in relation.columns if column.key]
+    # Without a replica identity PostgreSQL refuses updates and deletes: no old row has to be found.
     if keys and (not sent or set(keys) <= set(sent)):
         return list(keys)
-    return [] if relation.replica_identity == "f" else sent
+    return [] if relation.replica_identity == "f" else sent  # full flags all columns, but equal rows may exist

@@ -21,8 +21,7 @@ from walreplay.names import Output, RowKind
 from walreplay.protocol.messages import Relation
 from walreplay.types.names import relation_name, type_written
 
-_KEY: Final = b"comment"
-"""The key of a comment in the metadata of an Arrow schema and of its fields."""
+_KEY: Final = b"comment"  # The key of a comment in the metadata of an Arrow schema and of its fields
 
 DELETED: Final = "Whether the row is deleted in the source"
 
@@ -108,7 +107,7 @@ def followed(current: str, before: str, intended: str) -> str:
     Returns:
         ``intended``, or ``current`` if a user has changed the comment.
     """
-    return intended if current == before else current
+    return intended if current == before else current  # a comment that differs from ours is a user's
 
 
 def followed_columns(
@@ -129,6 +128,7 @@ def followed_columns(
         if old is not None and old.name in current:
             comments[column.name] = followed(current[old.name], old.comment, column.comment)
         else:
+            # A table that the ledger does not know keeps its own.
             comments[column.name] = column.comment if before is not None else current.get(column.name, column.comment)
     return comments | {name: current.get(name, text) for name, text in others.items()}
 

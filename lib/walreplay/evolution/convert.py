@@ -69,9 +69,9 @@ def renamed_labels(old: ColumnType, new: ColumnType) -> dict[str, str]:
     """
     if not new.labels or old.oid != new.oid or (old.labels == new.labels and not old.as_sent):
         return {}
-    now = {oid: texts[-1] for oid, texts in new.labels}
+    now = {oid: texts[-1] for oid, texts in new.labels}  # the present text is the last one
     new_texts = {texts[-1]: now.get(oid, texts[-1]) for oid, texts in old.labels}
-    if old.as_sent:
+    if old.as_sent:  # transactions open at the rename still send the old text
         for was, oids in _former(old.labels).items():
             if len(oids) == 1 and oids[0] in now:
                 new_texts.setdefault(was, now[oids[0]])
@@ -101,7 +101,7 @@ def relabelled(values: pa.Array, labels: Mapping[str, str], *, in_array: bool) -
     Args:
         in_array: the strings are arrays' texts, whose elements are the labels.
     """
-    encoded = values.dictionary_encode()
+    encoded = values.dictionary_encode()  # each distinct text is converted once
 
     def now(text: str) -> str:
         return labels.get(text, text)
@@ -174,10 +174,11 @@ def keeps_values(old: ColumnType, new: ColumnType) -> bool:
         # Of a float's digits, numeric gets the first 15, or 6.
         is_rounded = meaning_of(old) is Meaning.FLOAT and meaning_of(new) is Meaning.NUMERIC
         return meaning_of(old) in _NUMBERS and meaning_of(new) in _NUMBERS and _is_within(old, new) and not is_rounded
-    if cast_of(old, new) is not None:
+    if cast_of(old, new) is not None:  # a cast that rounds, cuts or rewrites
         return False
     if old.family is not families.STRING:
         return True
+    # As another type, equal values would be written otherwise.
     if canonical_of(new.oid) not in (None, canonical_of(old.oid)):
         return False
     if CHARACTER in (old.postgres_name, new.postgres_name):
@@ -201,11 +202,14 @@ def is_widening(old: ColumnType, new: ColumnType) -> bool:
     if before is Meaning.INTEGER and after is Meaning.INTEGER:
         return _is_within(old, new)
     if before is Meaning.INTEGER and pa.types.is_decimal(new.arrow):
+        # Delta's own condition, and not the least that would do.
         return bool(new.arrow.precision - new.arrow.scale >= _DELTA_DIGITS[old.arrow])
     if before is Meaning.INTEGER:
+        # A double has all integers of 32 bits, and not of 64.
         return after in _NUMBERS and bool(new.arrow == pa.float64() and old.arrow != pa.int64())
     if pa.types.is_decimal(old.arrow) and pa.types.is_decimal(new.arrow):
         more_scale = new.arrow.scale - old.arrow.scale
+        # No digit is lost in front of the point.
         return bool(new.arrow.precision - old.arrow.precision >= more_scale >= 0)
     if before is Meaning.FLOAT and after is Meaning.FLOAT:
         return bool(new.arrow == pa.float64())
@@ -223,12 +227,13 @@ def _hop(values: pa.Array, rescued: pa.Array | None, old: ColumnType, new: Colum
     labels = renamed_labels(old, new)
     if labels:
         return relabelled(values, labels, in_array=new.labels_in_array), rescued
-    if keeps_values(old, new) and keeps_values(new, old):
+    if keeps_values(old, new) and keeps_values(new, old):  # both ways: no text that was rescued becomes a value
         return values.cast(new.arrow), rescued
     result, left = _convert_values(values, old, new)
     if rescued is None:
         return result, left
     rows = np.flatnonzero(rescued.is_valid().to_numpy(zero_copy_only=False))
+    # What the old type could not hold, the new one may.
     again, still = _convert_rescued(rescued.take(pa.array(rows)), old, new)
     left = pa.nulls(len(values), pa.string()) if left is None else left
     return filled(result, rows, again), _some(filled(left, rows, still))
@@ -242,7 +247,7 @@ def _convert_values(values: pa.Array, old: ColumnType, new: ColumnType) -> Conve
     before, after = meaning_of(old), meaning_of(new)
     if before is Meaning.BOOLEAN and after is Meaning.INTEGER:
         return pc.cast(values, new.arrow), None
-    is_sent = not (old.overridden or new.overridden)
+    is_sent = not (old.overridden or new.overridden)  # the source casts its own types, not the chosen ones
     if before is Meaning.LIST and after is Meaning.LIST:
         result = _convert_lists(values, None, element_of(old), new)
     elif before is Meaning.TIMESTAMP and after is Meaning.DATE and is_sent:
@@ -325,7 +330,7 @@ def _rounded_floats(values: pa.Array, new: ColumnType) -> pa.Array:
     """Round floats to integers, half to even; NULL where the new type does not have the integer."""
     assert new.family.limits is not None
     low, high = new.family.limits
-    whole = pc.round(values, round_mode="half_to_even")
+    whole = pc.round(values, round_mode="half_to_even")  # as rint in PostgreSQL's float casts
     # The largest integer may be no float, but the next one is a power of two.
     fits = pc.and_(pc.greater_equal(whole, float(low)), pc.less(whole, float(high + 1)))
     return pc.if_else(fits, whole, None).cast(new.arrow)
@@ -353,7 +358,7 @@ def _convert_lists(lists: pa.Array, rescued: pa.Array | None, old: ColumnType, n
     gone = np.zeros(len(elements), dtype=np.bool_)
     if left is not None:
         gone |= left.is_valid().to_numpy(zero_copy_only=False)
-    if new.family.elements is not None:
+    if new.family.elements is not None:  # pgvector refuses NULL, NaN and infinities
         gone |= ~pc.fill_null(pc.is_finite(elements), False).to_numpy(zero_copy_only=False)
     row_of = np.repeat(np.arange(len(lists)), lengths)
     bad = np.bincount(row_of[gone], minlength=len(lists)) > 0

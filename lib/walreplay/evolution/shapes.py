@@ -217,7 +217,7 @@ def _advance(
     """
     names = {column.name for column in columns}
     of_same_name = {column.source: column for column in shape.present if column.source in names}
-    before = of_same_name if anew else _survivors(shape, columns, policy)
+    before = of_same_name if anew else _survivors(shape, columns, policy)  # another relation's places say nothing
     changes: list[ColumnChange] = []
     survivors: dict[int, MirrorColumn] = {}
     news: dict[str, MirrorColumn] = {}
@@ -233,7 +233,7 @@ def _advance(
         detail = "" if again else f"({column.type.postgres_name})"
         changes.append(ColumnChange(ChangeKind.REPLACED if again else ChangeKind.ADDED, column.target, detail))
         news[column.name] = _new_column(shape, len(news), column, anew=anew)
-    taken = {fold(column.target) for column in columns}
+    taken = {fold(column.target) for column in columns}  # Delta ignores the case of names
     kept: dict[int, MirrorColumn] = {}
     for old_column in gone:
         if fold(old_column.name) in taken:
@@ -295,6 +295,7 @@ def _gone_on(old: MirrorColumn, column: SourceColumn) -> MirrorColumn:
 
 def is_added(shape: TableShape, column: SourceColumn) -> bool:
     """Return whether a column is newer than a table's rows, so far as is known: it may only be newly published."""
+    # Numbers rise with each column that PostgreSQL adds.
     return column.is_said or column.number > max(older.known_number for older in shape.columns)
 
 
@@ -314,7 +315,7 @@ def _changes_of(old: MirrorColumn, column: SourceColumn) -> Iterator[ColumnChang
 def _order(table: Sequence[int], version: Sequence[int]) -> list[int]:
     """Put each new column directly before the known column that follows it in the version, or else at the end."""
     order = list(table)
-    place = len(order)
+    place = len(order)  # behind all, unless a known column follows
     for id_ in reversed(version):
         if id_ in table:
             place = order.index(id_)
@@ -336,6 +337,7 @@ def _survivors(shape: TableShape, columns: Sequence[SourceColumn], policy: Polic
         configured = {new: by_source[old] for new, old in old_names.items() if old in by_source}
         taken = {column.id for column in configured.values()}
         unlisted = {column.number: column for column in shape.columns if column.dropped and column.number > 0}
+        # A column list had left them out.
         announced |= {column.name: unlisted[column.number] for column in columns if column.number in unlisted}
         others = {name: old for name, old in announced.items() if name not in configured and old.id not in taken}
         continued = others | configured
@@ -350,7 +352,7 @@ def _survivors(shape: TableShape, columns: Sequence[SourceColumn], policy: Polic
             if position is not None:
                 positions[OWN] = position
         elif position is not None and position > last and not added:
-            positions[column.name] = last = position
+            positions[column.name] = last = position  # in its old order: a survivor
         elif position is not None:
             # This column was dropped and added again, so all that follow it were added, too.
             added = True
@@ -367,7 +369,7 @@ def by_announcement(present: Sequence[MirrorColumn], columns: Sequence[SourceCol
     mirror_own = {column.source: column for column in present if column.source == OWN}
     olds = [column for column in present if column.source != OWN]
     news = [column for column in columns if column.name != OWN]
-    if not all(column.number > 0 for column in news):
+    if not all(column.number > 0 for column in news):  # a version that was not announced
         return None
     if all(column.known_number > 0 for column in olds):
         numbers = {column.known_number: column for column in olds}
@@ -375,6 +377,7 @@ def by_announcement(present: Sequence[MirrorColumn], columns: Sequence[SourceCol
     names = {column.source: column for column in olds}
     firsts = {column.first: column.name for column in news if column.first}
     still_named = [name for name in names if name in firsts]
+    # The first announcement must fit all that the table has.
     if not firsts or any(column.number for column in olds) or still_named != list(firsts):
         return None
     return {name: names[first] for first, name in firsts.items()} | mirror_own
@@ -489,7 +492,7 @@ class Evolution:
     def take(self, columns: Sequence[SourceColumn], unlisted: Collection[int] = ()) -> None:
         """Advance to the next version; ``unlisted``: see `walreplay.protocol.messages.Relation`."""
         step = self._next(columns, unlisted)
-        if self.shape.columns:
+        if self.shape.columns:  # a new table's columns are no changes
             self.changes.extend(step.changes)
         self.shape = step.shape
         sent: dict[int, tuple[ColumnType, ...]] = {
@@ -499,7 +502,7 @@ class Evolution:
             if column.id not in self._chains and column.filled is not None:
                 self._fills[column.id] = len(self._versions), column.filled, sent[column.id]
             chain = self._chains.setdefault(column.id, [column.type])
-            if chain[-1] != column.type:
+            if chain[-1] != column.type:  # values go through each type, as in the source
                 chain.append(column.type)
         self._versions.append(_Taken(step.ids, {id_: len(self._chains[id_]) - 1 for id_ in step.ids}, sent))
 
@@ -530,7 +533,7 @@ class Evolution:
     def _without(self, column: MirrorColumn, step: int) -> ValueSource:
         """Return what rows of a version, or of the table before the run (-1), have in a column that they lack."""
         added, text, sent = self._fills.get(column.id, (step, "", ()))
-        if step >= added:
+        if step >= added:  # nothing is filled, or the rows are newer than the column
             return ValueSource(None, (column.type,))
         return ValueSource(None, (TEXT, *sent, *self._chains[column.id]), text)
 

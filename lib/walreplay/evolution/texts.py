@@ -43,8 +43,7 @@ _ONE_ADDRESS: Final = r"^(?:([0-9.]+)/32|([0-9A-Fa-f.:]*:[0-9A-Fa-f.:]*)/128)$"
 
 _BYTEA: Final = 17
 
-_PIECES: Final = 8
-"""A piece that its builder refuses is cut into so many, as long as it has more rows than that."""
+_PIECES: Final = 8  # A piece that its builder refuses is cut into so many, as long as it has more rows than that
 
 
 def is_numeric(column_type: ColumnType) -> bool:
@@ -68,7 +67,7 @@ def read_texts(texts: pa.Array, column_type: ColumnType) -> pa.Array:
 def _read_booleans(texts: pa.Array, _column_type: ColumnType) -> pa.Array:
     words = pc.ascii_lower(pc.ascii_trim(texts, SPACE))
     word_numbers = pc.index_in(words, pa.array([*_TRUE, *_FALSE]))
-    return pc.less(word_numbers, len(_TRUE))
+    return pc.less(word_numbers, len(_TRUE))  # the true words stand first; an unknown word is NULL
 
 
 def _read_strings(texts: pa.Array, column_type: ColumnType) -> pa.Array:
@@ -142,6 +141,7 @@ def read_nearest(texts: pa.Array, column_type: ColumnType) -> pa.Array:
     """Read numerics as the nearest floats, as the cast does, and as ``decimal_handling_mode: double`` asks for."""
     is_single = column_type.arrow == pa.float32()
     values = _pieces(texts, replace(column_type, family=families.FLOAT32 if is_single else families.FLOAT64))
+    # PostgreSQL refuses a finite number that is too large.
     infinite = pc.and_(pc.is_inf(values), pc.invert(pc.match_substring(texts, "inf", ignore_case=True)))
     return pc.if_else(infinite, None, values)
 
@@ -173,7 +173,7 @@ def _pieces(texts: pa.Array, column_type: ColumnType) -> pa.Array:
         try:
             builder.add_rows(buf, offsets[:-1], length, first, 0)
         except (ValueFormatError, pa.ArrowInvalid):
-            if stop - start <= _PIECES:
+            if stop - start <= _PIECES:  # few enough to be read one by one
                 builder.add_rows(buf, offsets[:-1], length, np.full(stop - start, -1, dtype=np.int32), 0)
                 refused.extend(range(start, stop))
                 return
@@ -190,6 +190,7 @@ def _pieces(texts: pa.Array, column_type: ColumnType) -> pa.Array:
 
 def _exactly(texts: pa.Array, column_type: ColumnType) -> pa.Array:
     """Read texts one by one with the exact reader."""
+    # Unscaled integers of decimals.
     values = read_each(texts, lambda text: read_overridden(_stripped(text), column_type))
     if pa.types.is_decimal(column_type.arrow):
         scale = column_type.arrow.scale

@@ -16,8 +16,7 @@ MAX_BYTES: Final = 2**31 - 1
 """Spark reads no file into memory that is larger, and offsets into one are 32 bits wide."""
 
 _CHUNK_BYTES: Final = 1 << 16
-_STEP_BYTES: Final = 1 << 20
-"""So much comes out at a time at the most."""
+_STEP_BYTES: Final = 1 << 20  # So much comes out at a time at the most
 
 _BELIEVED_BYTES: Final = 64 << 20
 _BELIEVED_RATIO: Final = 64
@@ -118,7 +117,7 @@ def decompress(data: bytes, *, limit: int = MAX_BYTES) -> bytes:
             )
         if parts is not None:
             parts.append(part)
-            if size > max(_BELIEVED_BYTES, _BELIEVED_RATIO * read_bytes):
+            if size > max(_BELIEVED_BYTES, _BELIEVED_RATIO * read_bytes):  # from here on only counted
                 parts = None
     if parts is None:
         parts = [part for part, _ in _inflate(data, compression)]
@@ -142,7 +141,7 @@ def in_steps(data: bytes | memoryview) -> Iterator[bytes | memoryview]:
 def _inflate(data: bytes | memoryview, compression: str) -> Iterator[tuple[bytes, int]]:
     """Yield the decompressed bytes in steps, each with how many compressed bytes were read by then."""
     view = memoryview(data)
-    member = _MEMBERS[compression]()
+    member = _MEMBERS[compression]()  # imports the library only if the file needs it
     offset = 0
     while offset < len(view):
         offset = yield from member(view, offset)
@@ -170,7 +169,7 @@ def _damage_reported(compression: str) -> Iterator[None]:
 
 
 def _read_gzip(view: memoryview, offset: int) -> _Steps:
-    member = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
+    member = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)  # with gzip's header and check sum
     while not member.eof:
         chunk = view[offset : offset + _CHUNK_BYTES]
         with _damage_reported("gzip"):
@@ -194,7 +193,7 @@ def _members_in_steps(compression: str, open_member: Callable[[], _Decompressor]
                 part = member.decompress(chunk, _STEP_BYTES)
             offset += len(chunk)
             yield part, offset
-        return offset - len(member.unused_data or b"")
+        return offset - len(member.unused_data or b"")  # the next member begins with what is unused
 
     return read
 
@@ -218,7 +217,7 @@ def _zstd_members() -> _ReadMember:
                 part = frame.decompress(view[offset:stop])
             offset = stop
             yield part, offset
-        return offset - len(frame.unused_data or b"")
+        return offset - len(frame.unused_data or b"")  # the next frame begins with what is unused
 
     return read
 
@@ -226,8 +225,9 @@ def _zstd_members() -> _ReadMember:
 def _first_zstd_block(view: memoryview, offset: int) -> int:
     """Return where a frame's first block begins (RFC 8878, 3.1.1.1)."""
     descriptor = view[offset + 4] if offset + 4 < len(view) else 0
-    single = descriptor >> 5 & 1
-    content = (single, 2, 4, 8)[descriptor >> 6]
+    single = descriptor >> 5 & 1  # Single_Segment: there is no window descriptor
+    content = (single, 2, 4, 8)[descriptor >> 6]  # the size of the field with the content's size
+    # Magic and descriptor, window, dictionary id, content size.
     return offset + 5 + (1 - single) + (0, 1, 2, 4)[descriptor & 3] + content
 
 
@@ -244,7 +244,7 @@ def _after_zstd_blocks(view: memoryview, offset: int) -> tuple[int, int]:
         kind, size = value >> 1 & 3, value >> 3
         if kind == _ZSTD_RESERVED or size > _ZSTD_BLOCK_BYTES:
             return min(offset + _ZSTD_BLOCKS, len(view)), offset
-        offset += 3 + (1 if kind == _ZSTD_RLE else size)
+        offset += 3 + (1 if kind == _ZSTD_RLE else size)  # an RLE block has one byte, repeated so often
         if value & 1:
             # The check sum, if there is one.
             offset += 4

@@ -37,7 +37,7 @@ PGCOPY_ROW_OF_1: Final = Struct("!hi")  # 1 field: length
 PGCOPY_ROWS: Final = {3: PGCOPY_ROW, 2: PGCOPY_ROW_OF_2, 1: PGCOPY_ROW_OF_1}
 """What stands in front of a row's message, by the number of its fields."""
 PGCOPY_TRAILER: Final = Struct("!h")  # -1
-_PGCOPY_CRITICAL_FLAGS: Final = 0xFFFF0000
+_PGCOPY_CRITICAL_FLAGS: Final = 0xFFFF0000  # bits 16 to 31: a reader that does not know one has to refuse
 
 _COPYDATA, _XLOGDATA, _KEEPALIVE = b"dwk"
 
@@ -204,7 +204,7 @@ def read_lengths(data: bytes | memoryview, framing: Framing, offset: int = 0) ->
             raise FramingError("no length of a message stands here", offset=offset)
         _need(data, offset, field.header + size, framing)
         offset = begin + size
-        if data[begin] in (_XLOGDATA, _KEEPALIVE):
+        if data[begin] in (_XLOGDATA, _KEEPALIVE):  # no message has the tag w or k
             if not ((data[begin] == _XLOGDATA and size > XLOGDATA.size) or size == KEEPALIVE.size):
                 raise FramingError("the frame is neither XLogData nor a keepalive", offset=begin)
             yield _from_walsender(data, begin, offset)
@@ -252,7 +252,7 @@ def read_pgcopy(data: bytes | memoryview, offset: int = 0, *, has_header: bool =
     while True:
         _need(data, offset, PGCOPY_TRAILER.size, Framing.PGCOPY)
         (fields,) = PGCOPY_TRAILER.unpack_from(data, offset)
-        if fields == -1:
+        if fields == -1:  # the trailer
             break
         row = _read_pgcopy_row(data, offset, fields)
         yield row
@@ -269,7 +269,7 @@ def _read_pgcopy_row(data: bytes | memoryview, offset: int, fields: int) -> Copy
     _need(data, offset, layout.size, Framing.PGCOPY)
     _, *before, length = layout.unpack_from(data, offset)
     sizes, values = before[::2], before[1::2]
-    if sizes != [8, 4][: len(sizes)] or length <= 0:
+    if sizes != [8, 4][: len(sizes)] or length <= 0:  # pg_lsn and xid; a length of -1 is NULL
         raise FramingError("no row of (lsn, xid, data), (lsn, data) or data begins here", offset=offset)
     begin = offset + layout.size
     _need(data, offset, begin + length - offset, Framing.PGCOPY)

@@ -14,8 +14,7 @@ from walreplay.protocol.compression import MAGIC, plain
 from walreplay.protocol.framing import COPYDATA_HEADER, FRAMING_ORDER, KEEPALIVE, PGCOPY_SIGNATURE, Framing
 from walreplay.protocol.reader import Names, names_in_utf8, read_stream
 
-_DETECT_MESSAGES: Final = 16
-"""So many messages at a file's head must be sound for its framing to be believed."""
+_DETECT_MESSAGES: Final = 16  # So many messages at a file's head must be sound for its framing to be believed
 
 
 def detect_framing(head: bytes, *, names: Names = names_in_utf8) -> Framing | None:
@@ -138,7 +137,7 @@ def remedy_for(what: str | None) -> str | None:
 
 
 def _kind_of_text(head: bytes) -> str:
-    text = head.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace")
+    text = head.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace")  # a byte order mark, as Windows writes it
     if _JSON.match(text):
         return next((name for pattern, name in _JSON_KINDS if pattern.search(text)), "JSON")
     return next((name for pattern, name in _TEXT_KINDS if pattern.match(text)), "text")
@@ -146,9 +145,10 @@ def _kind_of_text(head: bytes) -> str:
 
 def _is_wal_segment(head: bytes) -> bool:
     """Look at the header of a WAL page: a magic number, flags, a timeline, and the page's address."""
-    if len(head) < 24 or head[1] != 0xD1:
+    if len(head) < 24 or head[1] != 0xD1:  # the magic number, from PostgreSQL 12 on
         return False
     flags, timeline = int.from_bytes(head[2:4], "little"), int.from_bytes(head[4:8], "little")
+    # A page's address is a multiple of its size.
     return flags < 16 and 0 < timeline < 1 << 20 and int.from_bytes(head[8:16], "little") % 8192 == 0
 
 

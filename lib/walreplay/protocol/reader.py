@@ -109,6 +109,7 @@ def read_stream(
             continue
         begin, end = frame.payload
         try:
+            # A message may not reach beyond its frame.
             message, behind = read_message(view[:end], begin, streaming=streaming, parallel=parallel, names=names)
         except TruncatedMessage as error:
             raise FramingError(
@@ -158,7 +159,7 @@ def read_unsized(
         frame = read_walsender(data, offset)
         if isinstance(frame, Keepalive):
             return offset, None, offset + KEEPALIVE.size
-        offset = frame.payload[0]
+        offset = frame.payload[0]  # behind the header is the message, which has its own end
     message, end = read_message(data, offset, streaming=streaming, parallel=parallel, names=names)
     return offset, message, read_newline(data, end) if framing is Framing.RECVLOGICAL else end
 
@@ -331,7 +332,7 @@ def _relation(cursor: _Cursor) -> m.Relation:
     if count < 0:
         raise cursor.malformed(f"number of columns is negative ({count})")
     columns = tuple([_column(cursor, i + 1) for i in range(count)])
-    if len({column.name for column in columns}) < count:
+    if len({column.name for column in columns}) < count:  # no relation has: the bytes are wrong
         raise cursor.malformed("two columns have one name")
     return m.Relation(oid, namespace, name, chr(identity), columns, xid)
 
@@ -406,7 +407,7 @@ def _stream_abort(cursor: _Cursor) -> m.StreamAbort:
     xid, subxid = cursor.fields(m.STREAM_ABORT, "xids")
     has_more = cursor.parallel
     if has_more is None:
-        has_more = cursor.remaining > 0 and cursor.data[cursor.position] == 0
+        has_more = cursor.remaining > 0 and cursor.data[cursor.position] == 0  # an LSN's first byte begins no message
     if not has_more:
         return m.StreamAbort(xid, subxid)
     return m.StreamAbort(xid, subxid, *cursor.fields(m.STREAM_ABORT_PARALLEL, "LSN and time"))

@@ -70,7 +70,7 @@ def frame(
         lsn, time, xid = _place(item, (lsn, time, xid))
         payload = encode(item)
         if framing is Framing.PGCOPY:
-            before = (8, lsn, 4, xid)[: 2 * (fields - 1)]
+            before = (8, lsn, 4, xid)[: 2 * (fields - 1)]  # each field with its size in front
             parts.append(PGCOPY_ROWS[fields].pack(fields, *before, len(payload)) + payload)
         else:
             sent = XLOGDATA.pack(b"w"[0], lsn, lsn, time) if has_keepalives else b""
@@ -88,7 +88,7 @@ def reframe(data: Buffer, source: Framing, target: Framing, *, fields: int = 3, 
 
 def _framed(framing: Framing, body: bytes) -> bytes:
     if framing is Framing.COPYDATA:
-        return COPYDATA_HEADER.pack(b"d"[0], 4 + len(body)) + body
+        return COPYDATA_HEADER.pack(b"d"[0], 4 + len(body)) + body  # the length counts itself
     if framing is Framing.RECVLOGICAL:
         return body + NEWLINE
     field = framing.length_field

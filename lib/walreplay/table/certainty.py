@@ -21,6 +21,7 @@ def merged(*doubts: Doubt) -> Doubts:
     by_text: dict[str, Doubt] = {}
     for doubt in doubts:
         earlier = by_text.get(doubt.text, doubt)
+        # None: one of both still lasts.
         last = None if None in (earlier.last, doubt.last) else max(earlier.last or 0, doubt.last or 0)
         by_text[doubt.text] = replace(doubt, first=min(earlier.first, doubt.first), last=last)
     return tuple(by_text.values())
@@ -29,6 +30,7 @@ def merged(*doubts: Doubt) -> Doubts:
 def ended(doubts: Iterable[Doubt], lsn: int, run: int = 0) -> Doubts:
     """Return the doubts that are left once all rows have come anew, as of an LSN."""
     return tuple(
+        # Versions of the table from before the new rows stay in doubt: such a doubt ends, and is not removed.
         doubt if doubt.lasting or (doubt.last is not None and doubt.last <= lsn) else replace(doubt, last=lsn, run=run)
         for doubt in doubts
         if doubt.lasting or doubt.first <= lsn
@@ -43,7 +45,7 @@ def anew(before: Doubts, made: Doubts, lsn: int, run: int) -> Doubts:
 def over_gap(entry: MirrorEntry, gap: Doubt) -> MirrorEntry:
     """Return an entry behind a run that has gone on over a gap; only the newest gap that lasts is named."""
     older = [doubt for doubt in entry.doubts if doubt.text.startswith(GAP) and doubt.last is None]
-    first = min([gap.first, *(doubt.first for doubt in older)])
+    first = min([gap.first, *(doubt.first for doubt in older)])  # the older gaps' LSNs stay in doubt
     others = (doubt for doubt in entry.doubts if doubt not in older)
     return replace(entry, doubts=merged(*others, replace(gap, first=first, text=GAP + gap.text)))
 
@@ -81,13 +83,14 @@ class Ending:
         source, doubts, output = source_oid(entry.oid), list(entry.doubts), output_of(entry.oid)
         loaded = self.loaded.get(source)
         if loaded is not None:
-            doubts = list(ended(doubts, loaded))
+            doubts = list(ended(doubts, loaded))  # a base load brings all rows
         reports = [report for report in self.reports if report.oid == entry.oid]
         # A change log shows by itself what it lacks.
         if output.is_whole and any(report.without_base or report.deletes_without_row for report in reports):
             doubts.append(Doubt(ALWAYS, None, _MISSING))
         if any(report.unknown for report in reports):
             doubts.append(Doubt(self.since + 1, None, _UNKNOWN))
+        # Only the run that leaves it out first notes the doubt.
         if entry.paused and not (entry_before is not None and entry_before.paused):
             doubts.append(Doubt(self.since + 1, None, _OFF))
         sent = [relation.identity for relation in self.relations if relation.oid == source]
@@ -100,17 +103,19 @@ class Ending:
         self, entry: MirrorEntry, before: Sequence[MirrorEntry], after: Sequence[MirrorEntry]
     ) -> tuple[tuple[int, int, str], ...]:
         """Return a relation's names, with the LSNs between which each was taken; an empty one: it has none."""
-        name = "" if entry.set_aside else entry.source_name
+        name = "" if entry.set_aside else entry.source_name  # another relation has its name
         source, identity = source_oid(entry.oid), relation_of(entry.oid)
         own_names = (other.called for other in before if relation_of(other.oid) == identity and other.called)
         called = next(own_names, entry.called)
         names = {relation.qualified_name for relation in self.relations if relation.oid == source}
         others = (other.source_name for other in (*before, *after) if relation_of(other.oid) != identity)
         taken = {other.called[-1][2] for other in before if other.called and relation_of(other.oid) != identity}
+        # Nobody else has had the name, so it was its own from the start.
         if not called and entry.source_name not in {*others, *taken} and names <= {entry.source_name}:
             called = ((ALWAYS, ALWAYS, entry.source_name),)
         if called and called[-1][2] == name and names <= {name}:
             return called
+        # Where in the run the name changed is not kept: name_at doubts it.
         return (*called, (self.since, max(self.upto, self.loaded.get(source, ALWAYS)), name))
 
 
@@ -120,7 +125,7 @@ def name_at(entry: MirrorEntry, lsn: int) -> tuple[str, str]:
     for since, upto, taken in entry.called:
         if upto <= lsn:
             name = taken
-        elif since < lsn:
+        elif since < lsn:  # inside the run that changed the name
             doubt = "its name, or what has it, changed in the run that has applied this LSN"
             name = name or taken
     return name, doubt

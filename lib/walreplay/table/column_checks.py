@@ -40,6 +40,7 @@ def check_marks(evolution: Evolution, name: str, before: MirrorEntry | None) -> 
     """
     if evolution.before is None:
         return
+    # Before the run, and after it.
     marks = [any(column.source == OWN for column in shape.present) for shape in (evolution.before, evolution.shape)]
     if marks[0] != marks[1]:
         raise ConfigError(
@@ -48,6 +49,7 @@ def check_marks(evolution: Evolution, name: str, before: MirrorEntry | None) -> 
             remedy=f"Nothing was applied; set soft_deletes as it was, or {made_again(before)}",
         )
     for source, column in zip(evolution.of_table(), evolution.shape.columns, strict=True):
+        # A fill's chain begins with the default's text, which is no type that the column has had.
         masks = [is_masked(kind) for kind in (source.chain if source.fill is None else source.chain[-1:])]
         if masks[0] != masks[-1]:
             raise ConfigError(
@@ -81,7 +83,7 @@ def check_clustering(layout: TableLayout, shape: TableShape, metadata: MetadataN
     Raises:
         ConfigError: naming one.
     """
-    indexed = indexed_count(dict(layout.properties))
+    indexed = indexed_count(dict(layout.properties))  # negative: statistics of all columns
     # A change log, whose own columns stand elsewhere, is not clustered.
     kinds = {column.name: column.type.arrow for column in shape.columns}
     # The source's name, where there is one, stands in front of all others.
@@ -136,7 +138,7 @@ def doubts_of(
         base_lsn: the rows were loaded as of this LSN; None if they were not.
         announced: changes of tables are to be announced.
     """
-    if not shape.columns:
+    if not shape.columns:  # no table yet, so no older rows
         return
     if announced and (unannounced := _unannounced(shape, columns, ids)):
         yield (
@@ -186,8 +188,8 @@ def _returned(
         if old is None or not old.dropped:
             continue
         if id_ in columns_by_id:
-            kept.append(column.target)
-        elif old.known_number < 1 or column.number < 1:
+            kept.append(column.target)  # the id says that it is the same column
+        elif old.known_number < 1 or column.number < 1:  # by name alone it may be another column
             emptied.append(column.target)
     if kept:
         yield f"{_listed(kept)}: not published for a while; rows written meanwhile may have other values. {LOAD}"
@@ -201,6 +203,7 @@ def _returned(
 
 
 def _is_unknown(shape: TableShape, column: SourceColumn, old: MirrorColumn | None, base_lsn: int | None) -> bool:
+    # Loaded rows have the new values, and an older rewrite was named in its run.
     if column.rewritten > max(base_lsn or 0, 0 if old is None else old.rewritten):
         return old is not None or column.missing is None
     # One that is not newer than the others was there before: rows have had values in it.
@@ -219,10 +222,11 @@ def _unmatched(shape: TableShape, columns: Sequence[SourceColumn], ids: Sequence
     """Name the columns that are gone or new, where announcements do not say what has become of which."""
     source_columns = [column for column in columns if column.name != OWN]
     is_numbered = bool(source_columns) and all(column.number > 0 for column in source_columns)
-    if not is_numbered or by_announcement(shape.present, columns) is not None:
+    if not is_numbered or by_announcement(shape.present, columns) is not None:  # numbers say which column is which
         return []
     names = [column.name for column in columns]
     positions = [names.index(column.source) for column in shape.present if column.source in names]
+    # All old columns are there, in their order.
     if len(positions) == len(shape.present) and positions == sorted(positions):
         return []
     return _gone_or_new(shape, columns, ids)
@@ -265,4 +269,5 @@ def _columns_of(name: str, tracked: Tracked, shape: TableShape) -> list[int]:
     """Return the numbers of the columns that have a name now, or else of those that had it."""
     same = same_columns(name, tracked.renames)
     now = [number for number, column in enumerate(shape.columns) if column.source in same]
+    # A configured name may be one from before a rename.
     return now or [number for number, column in enumerate(shape.columns) if same & {*column.was}]

@@ -34,13 +34,14 @@ class _Newest:
     def is_renamed(self, relation: Relation) -> bool:
         """Return whether a relation of another name may be this table: it has most of its columns, and its key."""
         columns, key = _columns(relation), frozenset(relation.identity[1:])
-        if not columns or not self.columns:
+        if not columns or not self.columns:  # nothing refutes a rename
             return True
         common = {*dict(columns)} & {*dict(self.columns)}
         # A column that is renamed keeps its place and its type.
         pairs = zip(columns, self.columns, strict=False)
         alike = sum(new[1] == old[1] and common.isdisjoint((new[0], old[0])) for new, old in pairs)
-        has_key = not key or not self.key or key == self.key
+        has_key = not key or not self.key or key == self.key  # a key that is not known refutes nothing
+        # More than half of the narrower one's columns.
         return has_key and bool(common) and 2 * (len(common) + alike) > min(len(columns), len(self.columns))
 
 
@@ -69,6 +70,7 @@ class Identities:
     def find(cls, relations: Iterable[Relation], entries: Iterable[MirrorEntry], settings: Settings) -> Identities:
         """Find the identities of relation versions, which come in stream order, behind what the ledger knows."""
         identities = cls()
+        # Later tables of an oid have higher numbers, so the newest stays.
         for entry in sorted(entries, key=lambda entry: relation_of(entry.oid)):
             columns = tuple((column.source, column.type.oid) for column in entry.shape.present)
             newest = _Newest(relation_of(entry.oid), entry.source_name, columns, frozenset(entry.identity[1:]))
@@ -86,6 +88,7 @@ class Identities:
         named = (*base, name)
         identity = self._named.get(named)
         if identity is None:
+            # The first table of the oid that is seen.
             identity = successor_of(*base) if newest is None else self._next(relation, newest, settings)
         self.of[relation] = self._named[named] = identity
         first = self._first.setdefault(identity, name)
@@ -104,8 +107,8 @@ class Identities:
         table_settings = settings.table(schema, relation.name)
         forced = table_settings is not None and table_settings.explicit.get("on_recreate") == "replace"
         if settings.options_of(schema, relation.name).on_recreate == "keep":
-            return newest.identity
-        if forced:
+            return newest.identity  # whatever has the oid goes on with the rows
+        if forced:  # set for this table, not for all: the user knows that it is another one
             return successor_of(newest.identity)
         is_renamed = newest.is_renamed(relation)
         doubt = "not the same columns: it is taken to be renamed"

@@ -155,8 +155,9 @@ class _Succession:
         used_oids = {relation.oid for relation in relations}
         unwritten_oids = {relation.oid for relation in relations if not relation.written}
         tableless_oids = unwritten_oids - entries_by_oid.keys()
-        load_uses = _loads_as_uses(entries, uses)
+        load_uses = _loads_as_uses(entries, uses)  # by use n: the loads whose last older use is n
         loaded_later = {use.oid for of_use in load_uses.values() for use in of_use}
+        # Tables with younger loads get their places by these loads, below.
         placed_entries = (entry for entry in entries if not entry.set_aside and entry.oid not in loaded_later)
         succession = _Succession({entry.table.place: entry.oid for entry in placed_entries})
         places = {oid: place for place, oid in succession.holders.items()}
@@ -171,12 +172,13 @@ class _Succession:
             if other == oid:
                 continue
             if oid in places:
-                del succession.holders[places.pop(oid)]
-            succession.displaced.pop(oid, None)
+                del succession.holders[places.pop(oid)]  # it has another name now
+            succession.displaced.pop(oid, None)  # with a new name it has a place again
             if other is not None:
                 del places[other]
                 if is_first:
                     succession.predecessors[oid] = other
+                # A relation that is used in the run itself still needs its own rows.
                 if is_first and oid in keep_oids and other not in used_oids:
                     succession.heirs[oid] = entries_by_oid[other]
                 else:
@@ -200,7 +202,7 @@ def _loads_as_uses(entries: Iterable[MirrorEntry], uses: Iterable[Use]) -> dict[
     last: dict[int, int] = {}
     for number, (oid, place, lsn) in enumerate(uses):
         for entry in (entries_by_oid.get(oid), at_place.get(place)):
-            if entry is not None and is_before_load(lsn, entry):
+            if entry is not None and is_before_load(lsn, entry):  # use and load touch one relation, or one place
                 last[entry.oid] = number
     uses_behind: dict[int, list[Use]] = {}
     for oid, number in last.items():
@@ -233,9 +235,9 @@ def plan_moves(
     leaving, arriving = list[Move](), list[Move]()
     places = {entry.table.place for entry in entries}
     for entry in entries:
-        relation = by_oid.get(heirs.get(entry.oid, entry.oid))
+        relation = by_oid.get(heirs.get(entry.oid, entry.oid))  # the heir of these rows, or their own relation
         if relation is None:
-            if not entry.set_aside and entry.oid in succession.displaced:
+            if not entry.set_aside and entry.oid in succession.displaced:  # not used, but its name is
                 aside.append(replace(entry, table=target.set_aside(entry.oid), set_aside=True))
                 leaving.append(Move(entry.oid, entry.name, entry.table, aside[-1].table, True, entry.share))
             continue
@@ -243,7 +245,7 @@ def plan_moves(
         has_place = relation.oid in holders
         destination = relation.table if has_place else set_aside_table
         after = replace(entry, name=relation.name, table=destination, set_aside=not has_place)
-        if not relation.written and after != entry:
+        if not relation.written and after != entry:  # written ones get their entry from TablePlan.after
             (renamed if has_place else aside).append(after)
         if entry.name != relation.name:
             notes[relation.oid].insert(0, f"renamed from {entry.name}")
@@ -253,7 +255,7 @@ def plan_moves(
             notes[relation.oid].insert(0, f"moved from {entry.table.text}")
         if has_place:
             _check_share(entry, relation)
-        is_free = destination.place not in places
+        is_free = destination.place not in places  # set-aside places are among them
         leaves, arrives = _moves_of(entry, relation, destination, set_aside_table, is_free=is_free)
         leaving += leaves
         arriving += arrives
@@ -282,12 +284,14 @@ def _moves_of(
         is_free: nothing is at the destination before the run.
     """
     has_place = destination.place != set_aside_table.place
+    # Set aside, a shared table's rows lie in a table of their own.
     from_share, to_share = None if entry.set_aside else entry.share, relation.share if has_place else None
     if entry.table.place == set_aside_table.place:
         return [], [Move(relation.oid, relation.name, entry.table, destination, False, None, to_share)]
     if is_free:
         return [Move(relation.oid, relation.name, entry.table, destination, not has_place, from_share, to_share)], []
     return (
+        # Its destination is another table's until that one has left, so it waits at its set-aside place.
         [Move(relation.oid, entry.name, entry.table, set_aside_table, True, from_share)],
         [Move(relation.oid, relation.name, set_aside_table, destination, False, None, to_share)],
     )
@@ -396,14 +400,14 @@ class Switched:
         for relation in used:
             entry = entries_by_oid.get(relation.oid)
             if entry is None and relation_of(relation.oid) in sources:
-                on[relation.oid] = False
+                on[relation.oid] = False  # another output of the relation is there
             elif entry is not None and entry.paused:
-                if output_of(relation.oid).is_whole:
+                if output_of(relation.oid).is_whole:  # a change log may have gaps, and notes them
                     raise _not_whole(relation, entry)
                 on[relation.oid] = True
         first_oids: dict[int, int] = {}
         for oid in sorted(oids):
-            first_oids.setdefault(relation_of(oid), oid)
+            first_oids.setdefault(relation_of(oid), oid)  # the output in whose report it is noted
         ended: dict[int, list[MirrorEntry]] = {}
         for entry in entries:
             source = relation_of(entry.oid)
@@ -441,6 +445,7 @@ _NAMED: Final = 3
 
 def is_in_doubt(placement: Placement) -> bool:
     """Return whether a run may come from another server, and the configuration does not say otherwise."""
+    # Who sets on_recreate knows that they are new.
     return not placement.recognised and any(not relation.policy_is_explicit for relation in placement.remade)
 
 

@@ -33,7 +33,7 @@ from walreplay.table.versions import Catalogue, Version, check_distinct, with_wh
 from walreplay.task_settings import Origins
 from walreplay.types.families import may_be_rescued
 
-_MAX_EPOCHS: Final = 1 << 14
+_MAX_EPOCHS: Final = 1 << 14  # three commits each, behind 2**14 moves: 2**16 steps of a run (table_run)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +119,7 @@ class TablePlan:
     def after(self) -> MirrorEntry:
         """The ledger's entry for the table after the run."""
         # Its version is known once the commit was made.
+        # Its version and run follow (left_at).
         entry = MirrorEntry(self.oid, self.name, self.table, self.epochs[-1].shape, self.set_aside, self.names)
         # A relation that was made anew has none of the rows that were loaded.
         if self.before is not None and self.before.oid == self.oid:
@@ -195,7 +196,7 @@ def plan_tables(
     """
     versions = catalogue.by_number
     written = (versions[rows.segments[0].version] for rows in staged.values() if rows.segments)
-    numbers = {version.oid: version.table for version in written}
+    numbers = {version.oid: version.table for version in written}  # of tables that have rows in the run
     used = list(catalogue.used(uses))
     relations, last_used = _used_relations(used, {entry.oid: entry for entry in entries}, numbers, target)
     check_distinct([*last_used, *_idle(catalogue, entries, relations, target)])
@@ -211,12 +212,14 @@ def plan_tables(
         segments = [(segment.start, versions[segment.version]) for segment in staged[number].segments]
         has_place = relation.oid in placement.holders
         before = placement.before.get(relation.oid)
+        # A load behind the truncate has filled the table again.
         is_truncated = relation.oid in owners and relation.oid not in catalogue.filled_since
         plan = _table(number, relation, segments, staged[number], before, is_truncated, settings)
         notes = (*placement.notes.get(relation.oid, ()), *switched.notes(relation.oid), *plan.notes)
         location = relation.table if has_place else target.set_aside(relation.oid)
         is_known = source_oid(relation.oid) in period.known_oids or relation_of(relation.oid) in catalogue.left_out
         is_late = relation.oid in switched.on or (before is None and is_known)
+        # A truncate deletes the rows that were in doubt.
         doubts = () if before is None else ended(before.doubts, period.upto) if is_truncated else before.doubts
         uncertain = merged(*doubts, *_uncertain(plan, period, settings, is_late=is_late))
         tables.append(replace(plan, table=location, set_aside=not has_place, notes=notes, uncertain=uncertain))
@@ -271,6 +274,7 @@ def _uncertain(plan: TablePlan, period: Period, settings: Settings, *, is_late: 
     if settings.skipped_operations or settings.origins != Origins():
         yield Doubt(first, None, "the configuration leaves out operations or origins", lasting=True)
     for column in shape.present:
+        # Without a number it may only be newly published.
         if column.added and column.filled is None and column.known_number <= 0:
             yield Doubt(first, None, f"column {column.name} was added: what older rows have in it is not known")
     for text in plan.doubts:
@@ -296,7 +300,7 @@ def _used_relations(
     """
     last: dict[int, tuple[Version, int | None]] = {}
     for version, lsn in used:
-        last.pop(version.oid, None)
+        last.pop(version.oid, None)  # to the end: the order is that of the last uses
         last[version.oid] = version, lsn
     relations, last_used = list[UsedRelation](), list[tuple[str, str, Version]]()
     for oid, (version, lsn) in last.items():
@@ -346,6 +350,7 @@ def _table(
         notes += [change.text for change in evolution.changes]
         notes += _fill_notes(evolution)
         column_checks.check_marks(evolution, relation.name, before)
+        # A truncate leaves no old values to convert, unless soft deletes keep the rows.
         if selection.on_type_change == "stop" and not (truncated and len(epochs) == 1 and not selection.soft_deletes):
             column_checks.check_types(evolution, relation.name)
     notes += _late_fills(last, epochs[-1].shape)
@@ -398,12 +403,12 @@ def _evolutions(
     shape = before.shape if before is not None else None
     base_lsn = None if before is None else before.base_lsn
     announced = settings.announcements is not None
-    rest = with_whole_keys(segments, shape)
+    rest = with_whole_keys(segments, shape)  # the versions that no epoch has yet
     # Its old rows are another relation's.
     anew = before is not None and before.oid != relation.oid
     while rest:
         evolution = Evolution(shape, policy, anew=anew)
-        anew = False
+        anew = False  # of the first epoch only
         taken: list[tuple[int, Version]] = []
         doubts: list[str] = []
         ids: tuple[int, ...] = ()
@@ -413,7 +418,7 @@ def _evolutions(
             if taken and not _identified_alike(taken[-1][1], ids, version, next_ids):
                 break
             ids = next_ids
-            if not evolution.anew or taken:
+            if not evolution.anew or taken:  # that older rows are another table's is a doubt by itself
                 doubts += column_checks.doubts_of(evolution.shape, version.columns, ids, base_lsn, announced=announced)
             evolution.take(version.columns, version.relation.unlisted)
             taken.append((start, version))
@@ -437,6 +442,7 @@ def _late_fills(last: Version, shape: TableShape) -> Iterator[str]:
     columns = {column.source: column for column in shape.present}
     for column in last.columns:
         table_column = columns[column.name]
+        # A default fills older rows when the column is added, never later.
         if column.is_said and table_column.filled != column.missing and table_column.added:
             yield (
                 f"added_defaults: the table has had the column {column.name} before, so its older rows stay as they "
@@ -450,6 +456,7 @@ def _identified_alike(version: Version, ids: Sequence[int], following: Version, 
     Args:
         ids, following_ids: of the versions' columns.
     """
+    # A configured key may hold NULLs, and is matched otherwise.
     if (version.identity.mode, version.configured) != (following.identity.mode, following.configured):
         return False
     if version.identity.mode is Mode.MULTISET:
@@ -461,6 +468,7 @@ def _identified_alike(version: Version, ids: Sequence[int], following: Version, 
             converts((old.type, new.type)) or old.sent != new.sent
             for old, new in zip(version.columns, following.columns, strict=True)
         )
+    # By ids: a renamed key column is the same one.
     return [ids[k] for k in version.identity.key] == [following_ids[k] for k in following.identity.key]
 
 
@@ -496,9 +504,11 @@ def _epoch(
         tracked=tuple(sorted(tracked)),
         moves=any(item.moves for item in versions),
         deletes=any(item.deletes for item in versions),
-        rows=sum(item.rows for item in versions),
+        rows=sum(item.rows for item in versions),  # a version that comes back is counted once
+        # Equal keys may be in several fold tasks by their hashes: then one task gets all rows.
         converts_key=any(_moves_keys(projection, k) for _, projection, _ in projections for k in key)
         or (identity.mode is Mode.MULTISET and any(_moves_rows(projection) for _, projection, _ in projections)),
+        # Without a key every change ends one version and begins another.
         watched=column_checks.watched_columns(tracks, evolution.shape) if identity.mode is Mode.KEYED else None,
     )
 

@@ -45,6 +45,7 @@ class Doubt:
 
     def covers(self, lsn: int, run: int | None = None) -> bool:
         """Return whether the table as of an LSN is in doubt; ``run`` is the one that has left its version."""
+        # At `last`, only the run that made the rows anew is sure.
         is_older = run is not None and run < self.run and lsn == self.last
         return self.first <= lsn and (self.last is None or lsn < self.last or is_older)
 
@@ -104,6 +105,7 @@ class MirrorEntry:
     @property
     def rows_at(self) -> int:
         """The last commit LSN that is among its loaded rows; -1 if it has none, or is set aside."""
+        # A load has what committed below its LSN.
         return -1 if self.base_lsn is None or self.set_aside else self.base_lsn - 1
 
     @property
@@ -148,7 +150,7 @@ def made_again(entry: MirrorEntry | None) -> str:
     Args:
         entry: what the ledger knows of the table; None for nothing.
     """
-    if entry is None or entry.share is not None:
+    if entry is None or entry.share is not None:  # rebuild refuses tables of several sources
         return "apply to a new target"
     output = output_of(entry.oid)
     further = f" --output {output.value}" if output.suffix else ""
@@ -163,6 +165,7 @@ def left_at(entries: Sequence[MirrorEntry], versions: Mapping[int, int | None], 
         run: the run's id.
     """
     return [
+        # A version without a number was left by no run.
         replace(entry, left=versions[entry.oid], run=run if versions[entry.oid] is not None else "")
         if entry.oid in versions
         else entry

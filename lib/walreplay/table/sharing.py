@@ -56,14 +56,14 @@ def fit_of(column_type: str, value_type: str) -> Fit:
 
 
 def _is_wider(kind: str, other: str) -> bool:
-    for ranks in _RANKS:
+    for ranks in _RANKS:  # an integer and a float are a conflict, whatever their sizes
         if kind in ranks and other in ranks:
             return ranks[kind] > ranks[other]
     first, second = _DECIMAL.fullmatch(kind), _DECIMAL.fullmatch(other)
     if first is None or second is None:
         return False
     (precision, scale), (least_precision, least_scale) = map(int, first.groups()), map(int, second.groups())
-    return precision - least_precision >= scale - least_scale >= 0
+    return precision - least_precision >= scale - least_scale >= 0  # no fewer digits on either side of the point
 
 
 class TableColumn(NamedTuple):
@@ -137,7 +137,7 @@ def columns_there(schema: StructType) -> list[TableColumn]:
 
 def needed(table_columns: Iterable[TableColumn], row_columns: Iterable[TableColumn]) -> Needed:
     """Compare the columns that a table has with those that rows have."""
-    by_place = {column.place: column for column in table_columns}
+    by_place = {column.place: column for column in table_columns}  # by folded names: Delta ignores case
     added: list[TableColumn] = []
     widened: list[TableColumn] = []
     conflicts: list[tuple[TableColumn, TableColumn]] = []
@@ -147,6 +147,7 @@ def needed(table_columns: Iterable[TableColumn], row_columns: Iterable[TableColu
             added.append(column)
             continue
         fits = fit_of(table_column.kind, column.kind)
+        # Names that differ in case alone are one name to Delta.
         if table_column.name != column.name or fits is Fit.CONFLICTS:
             conflicts.append((column, table_column))
         elif fits is Fit.WIDENS:
@@ -156,6 +157,7 @@ def needed(table_columns: Iterable[TableColumn], row_columns: Iterable[TableColu
 
 def with_needed(columns: Iterable[TableColumn], changes: Needed) -> list[TableColumn]:
     """Return the columns that a table has once it has what was needed."""
+    # Widened ones keep their places, added ones come behind.
     changed = {column.place: column for column in (*changes.widened, *changes.added)}
     return [changed.pop(column.place, column) for column in columns] + list(changed.values())
 

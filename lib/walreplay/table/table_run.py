@@ -47,7 +47,7 @@ VERSION_COLUMNS: Final = {
 SLOTS: Final = 3
 ALTER, TRUNCATE, MERGE = range(SLOTS)
 """The commits of an epoch: each has a number of its own."""
-_RUN_BITS: Final = 16
+_RUN_BITS: Final = 16  # 2**14 moves and 3 * 2**14 commits of epochs
 
 _FIRST_EPOCH_STEP: Final = 1 << 14
 """The epochs' steps have numbers from here on; those before are the moves of tables, which come first."""
@@ -143,9 +143,11 @@ class TableRun:
         """Return the truncates of an epoch of a history, with their times on the axis."""
         stop = float("inf") if epoch.stop is None else epoch.stop
         truncates = [truncate for truncate in self.emptied if epoch.start <= truncate.sequence < stop]
+        # All of EmptiedAt but its sequence.
         lsn, ordinal, top = np.array([truncate[1:] for truncate in truncates], np.int64).reshape(-1, 3).T
         for number, truncate in enumerate(truncates):
             row = slice(number, number + 1)
+            # The axis goes by units of decoding; a sequence is a unit's number and a part of it.
             top[row] = self.axis.times(truncate.sequence // PARTS, lsn[row], top[row])
         return Emptied(lsn, ordinal, top)
 
@@ -175,8 +177,9 @@ class TableRun:
             commit=replace(self.step(number, MERGE), form=self.form(number)),
             converts_key=epoch.converts_key,
             properties=plan.layout.properties,
+            # Versions from before the run end at the first truncate; the fold ends those of the run itself.
             empties=(int(emptied.lsn[0]), int(emptied.top[0])) if len(emptied.lsn) else None,
-            appends=self.appends and number == 0,
+            appends=self.appends and number == 0,  # later epochs find rows of the first one
         )
 
     def form(self, number: int) -> str:
@@ -188,6 +191,7 @@ class TableRun:
         plan, epoch = self.plan, self.plan.epochs[number]
         key = [epoch.shape.columns[key_column].name for key_column in epoch.identity.key]
         columns = [(field.name, str(field.type)) for field in table_schema(epoch.shape, plan.metadata)]
+        # Where one epoch ends and the next begins.
         versions = [len(each_epoch.projections) for each_epoch in plan.epochs]
         digest_parts = [versions, epoch.identity.mode.value, key, plan.soft_deletes, columns]
         return hashlib.sha256(json.dumps(digest_parts).encode()).hexdigest()[:16]
@@ -195,6 +199,7 @@ class TableRun:
 
 def step_of(commit: delta.CommitId, step: int) -> delta.CommitId:
     """Return the number of one of a run's steps on a table; those of later runs are higher."""
+    # Delta ignores a commit whose txn version is not above the application's last one.
     return replace(commit, number=commit.number << _RUN_BITS | step)
 
 

@@ -52,21 +52,21 @@ def labelled(
     shown = kind if salt is None else masked_type(kind)
     described = _described(column, enum)
     labels = described or (() if enum is None else enum.renamed)
-    in_array = enum is not None and column.type_oid == enum.array
+    in_array = enum is not None and column.type_oid == enum.array  # the labels are the elements' texts
     typed = with_labels(kind, labels, in_array=in_array)
     if typed is kind or (salt is not None and in_array):
         # A hash of a whole array does not tell its elements.
         return shown, None
-    as_told = column.labels
+    as_announced = column.labels
     if salt is not None:
         typed = with_labels(shown, _hashed(labels, kind, salt), in_array=in_array)
-        as_told = _hashed(as_told, kind, salt)
-    return typed, None if described else labels_as_sent(typed, as_told)
+        as_announced = _hashed(as_announced, kind, salt)
+    return typed, None if described else labels_as_sent(typed, as_announced)
 
 
 def _described(column: Column, enum: EnumLabels | None) -> tuple[Label, ...]:
     """Return the labels that loaded rows have, each behind the texts that older rows of the table have for it."""
-    now = dict(column.described_labels)
+    now = dict(column.described_labels)  # a base load's description has the labels of its time
     announced, renamed = ((), {}) if enum is None else (enum.labels, dict(enum.renamed))
     # Of two that had one text, the one that was announced first had it first.
     texts_by_oid = renamed | {oid: (text,) for oid, text in announced if oid not in renamed}
@@ -219,6 +219,7 @@ class Catalogue:
         )
         versions = {relation: tuple(of_outputs) for relation, of_outputs in collected.versions.items()}
         ends = {item.oid: item.lsn for item in plan.truncates}
+        # The load is younger than the last truncate.
         filled = frozenset(oid for oid, base_lsn in bases if ends.get(source_oid(oid), base_lsn) < base_lsn)
         return cls(plan.relations, versions, tuple(collected.warnings), filled, left_out)
 
@@ -261,7 +262,7 @@ class _Collected:
             self._histories.setdefault(identities.of[relation], []).append(relation)
         self._identities = identities
         self._tables = {identity: number for number, identity in enumerate(self._histories)}
-        self._in_force = {relation.oid for relation in plan.before}
+        self._in_force = {relation.oid for relation in plan.before}  # the stream has sent these before the run
         self._needed = {*plan.announced, *plan.versions}
         # A truncate needs no Relation message where the relation is known.
         truncated = {item.oid for item in plan.truncates}
@@ -386,8 +387,9 @@ class _Collected:
             is_said = missing is not None
             if not is_said and not as_sent:
                 missing = announced.missing
-            if is_masked and missing is not None:
+            if is_masked and missing is not None:  # older rows get the hash, as new ones do
                 missing = hashed(missing, types[n], salt)
+            # Masked labels are renamed, too: from the hash of the old text to that of the new one.
             kind, sent = labelled(announced, types[n], layouts, salt if is_masked else None)
             followed = announced.number, is_said, announced.first, sent, 0 if as_sent else announced.rewritten
             columns.append(
@@ -412,7 +414,7 @@ def _lacks_columns(relation: Relation, history: Sequence[Relation], entry: Mirro
     names = {OWN, *(column.name for column in relation.columns)}
     if entry is not None and any(column.source not in names for column in entry.shape.columns):
         return True
-    earlier = takewhile(lambda version: version is not relation, history)
+    earlier = takewhile(lambda version: version is not relation, history)  # later versions have no rows yet
     return any(column.name not in names for version in earlier for column in version.columns)
 
 
@@ -450,7 +452,7 @@ def _identified(version: Version, sent: Sent, settings: Settings, renamed: str |
     """Return a mirror's version, or a history's, with what identifies its rows; `Identities.renamed` for it."""
     relation, selection, resolved, columns = version.relation, version.selection, version.types, version.columns
     schema = _schema(relation)
-    keys = _keys(relation, settings.keys_of(schema, relation.name), selection.renames)
+    keys = _keys(relation, settings.keys_of(schema, relation.name), selection.renames)  # by the names of this version
     if not relation.columns:
         # Its columns were dropped, and others may come; by then no key tells its rows apart.
         keys = None
@@ -459,7 +461,7 @@ def _identified(version: Version, sent: Sent, settings: Settings, renamed: str |
     if sent.differing is not None and (keys is None or ignored):
         identity = Identity(Mode.APPEND, obstacle=sent.differing)
     _check_exact(relation, identity, resolved)
-    places = {n: place for place, n in enumerate(selection.columns)}
+    places = {n: place for place, n in enumerate(selection.columns)}  # a key goes by the columns that are kept
     # Where changes are left out, whole old rows cannot be relied on to find their rows.
     skips = any(settings.skips(operation) for operation in ("c", "u", "d"))
     evicts = selection.soft_deletes or skips or has_gaps
@@ -502,7 +504,7 @@ def _check_exact(relation: Relation, identity: Identity, types: Sequence[ColumnT
     """
     for number in identity.key:
         kind, column = types[number], relation.columns[number].name
-        inner = kind.element or kind
+        inner = kind.element or kind  # arrays are as exact as their elements
         if keeps_values_apart(kind) and keeps_values_apart(inner):
             continue
         inexact = None if kind.overridden else kind.family.inexact or inner.family.inexact
@@ -573,7 +575,7 @@ def _telling(version: Version) -> Sequence[int]:
 
 def _exact(version: Version) -> Version:
     telling = set(_telling(version))
-    if all(version.columns[n].sent is None for n in telling):
+    if all(version.columns[n].sent is None for n in telling):  # nothing to change
         return version
     columns = (replace(column, sent=None) if n in telling else column for n, column in enumerate(version.columns))
     return replace(version, columns=tuple(columns))

@@ -160,7 +160,7 @@ def type_to_dict(column_type: ColumnType) -> dict[str, Any]:
     for field in fields(ColumnType):
         value = getattr(column_type, field.name)
         if field.name == "arrow":
-            schema = pa.schema([pa.field("", value)])
+            schema = pa.schema([pa.field("", value)])  # Arrow's own form has all parameters of a type
             values["arrow"] = base64.b64encode(schema.serialize().to_pybytes()).decode()
         elif field.name == "element":
             if value is not None:
@@ -175,7 +175,7 @@ def type_from_dict(values: dict[str, Any]) -> ColumnType:
     arguments = dict(values)
     schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(arguments["arrow"])))
     arguments["arrow"] = schema.field(0).type
-    arguments["family"] = FAMILIES[arguments["family"]]
+    arguments["family"] = FAMILIES[arguments["family"]]  # by name: the functions in it are no JSON
     if "labels" in arguments:
         arguments["labels"] = tuple((oid, tuple(texts)) for oid, texts in arguments["labels"])
     if "element" in arguments:
@@ -234,7 +234,7 @@ class Cursor:
 
     def take(self, size: int) -> bytes:
         """Take the next bytes."""
-        if not 0 <= size <= self.left:
+        if not 0 <= size <= self.left:  # a negative size comes from damaged bytes
             raise malformed(self._what, f"has {self.left} bytes left instead of {size}")
         start = self._at
         self._at += size
@@ -275,7 +275,7 @@ class Cursor:
         if end < 0:
             raise malformed(self._what, "has a text without an end")
         text = self.take(end - self._at)
-        self._at += 1
+        self._at += 1  # the NUL itself
         return text
 
     def finish(self) -> None:

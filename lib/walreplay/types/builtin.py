@@ -120,14 +120,14 @@ _NO_ARRAYS: Final[dict[int, tuple[str, str, int]]] = {
 }
 """Name, SQL name and the oid of the type's arrays, which is 0 if it has none."""
 
-_DELIMITERS: Final = {"box": ";"}
+_DELIMITERS: Final = {"box": ";"}  # the only built-in type with another delimiter
 
 
 def _builtin_types() -> Iterator[tuple[int, BuiltinType]]:
     for oid, (name, sql_name, array) in _NO_ARRAYS.items():
         delimiter = _DELIMITERS.get(name, ",")
         yield oid, BuiltinType(name, sql_name, 0, delimiter)
-        if array:
+        if array:  # 0: pg_type has no arrays of it
             yield array, BuiltinType(f"_{name}", f"{sql_name}[]", oid, delimiter)
 
 
@@ -141,17 +141,13 @@ STEADY_TEXTS: Final = frozenset({16, 18, 19, 20, 21, 23, 25, 26, 28, 114, 1042, 
 strings, uuid, json and jsonb."""
 
 
-_VECTOR: Final = Struct("!hh")
-"""Number of elements, nothing."""
-_SPARSE: Final = Struct("!iii")
-"""Number of elements, number of those that are not zero, nothing."""
-_CUBE: Final = Struct("!I")
-"""A bit for a point, the number of dimensions."""
+_VECTOR: Final = Struct("!hh")  # Number of elements, nothing
+_SPARSE: Final = Struct("!iii")  # Number of elements, number of those that are not zero, nothing
+_CUBE: Final = Struct("!I")  # A bit for a point, the number of dimensions
 
 _CUBE_POINT: Final = 0x8000_0000
 _CUBE_DIMENSIONS: Final = 0x7FFF_FFFF
-_ORDER: Final = Struct("!B")
-"""0 for big-endian, 1 for little-endian."""
+_ORDER: Final = Struct("!B")  # 0 for big-endian, 1 for little-endian
 _BIG, _LITTLE = Struct(">I"), Struct("<I")
 _EWKB_KIND: Final = 0x1FFF_FFFF
 _EWKB_Z, _EWKB_M, _EWKB_SRID = 0x8000_0000, 0x4000_0000, 0x2000_0000
@@ -164,7 +160,7 @@ def hstore_text(data: bytes, codec: str) -> str:
     """Write an hstore's bytes as the extension does."""
     cursor = Cursor(data, "hstore")
     pairs = []
-    for _ in range(cursor.count(8)):
+    for _ in range(cursor.count(8)):  # a pair has two lengths
         key, value = cursor.present(), cursor.sized()
         pairs.append(f"{_hstore_quoted(key, codec)}=>{'NULL' if value is None else _hstore_quoted(value, codec)}")
     cursor.finish()
@@ -181,7 +177,7 @@ def cube_text(data: bytes) -> str:
         raise malformed("cube", "has another length than its dimensions ask for")
     numbers = cursor.unpack(Struct(f"!{size * corners}d"))
     lower, upper = numbers[:size], numbers[-size:] if size else ()
-    if lower == upper:
+    if lower == upper:  # written once, however it is stored
         return _cube_corner(lower)
     return f"{_cube_corner(lower)},{_cube_corner(upper)}"
 
@@ -219,7 +215,7 @@ def ewkb_text(data: bytes) -> str:
 def _skip_geometry(cursor: Cursor) -> None:
     """Skip a geometry and those inside it; whatever else has the type's name is hardly ever one from end to end."""
     (order,) = cursor.unpack(_ORDER)
-    word = _LITTLE if order else _BIG
+    word = _LITTLE if order else _BIG  # each geometry has a byte order of its own
     (header,) = cursor.unpack(word)
     kind, size = header & _EWKB_KIND, 16 + 8 * bool(header & _EWKB_Z) + 8 * bool(header & _EWKB_M)
     if order > 1 or not 1 <= kind <= _EWKB_KINDS:

@@ -104,7 +104,7 @@ _BY_NAME: Final = {
 
 def _by_oid() -> Iterator[tuple[int, Canonical]]:
     for oid, builtin in BUILTIN_TYPES.items():
-        element = BUILTIN_TYPES[builtin.element or oid]
+        element = BUILTIN_TYPES[builtin.element or oid]  # an array's texts are those of its elements
         canonical = _BY_NAME.get(element.name)
         if canonical is None:
             continue

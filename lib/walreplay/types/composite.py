@@ -28,11 +28,9 @@ _ELEMENT = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
 _NEEDS_QUOTES = re.compile(r'[ \t\n\r\v\f"\\{}]')
 _ESCAPED = re.compile(r'["\\]')
 
-_HEADER: Final = Struct("!iiI")
-"""Number of dimensions, 1 if there are NULLs, the elements' type."""
-_DIMENSION: Final = Struct("!ii")
-"""Number of elements, the first one's subscript."""
-_MAX_DIMENSIONS: Final = 6
+_HEADER: Final = Struct("!iiI")  # Number of dimensions, 1 if there are NULLs, the elements' type
+_DIMENSION: Final = Struct("!ii")  # Number of elements, the first one's subscript
+_MAX_DIMENSIONS: Final = 6  # PostgreSQL's MAXDIM
 
 
 def elements_from_text(text: str, delimiter: str) -> list[str | None]:
@@ -61,10 +59,10 @@ def elements_from_text(text: str, delimiter: str) -> list[str | None]:
                 if text[position] in '"\\{}':
                     raise _malformed()
                 position += 1
-            if position == start:
+            if position == start:  # PostgreSQL writes an empty text with quotes
                 raise _malformed()
             word = text[start:position]
-            elements.append(None if word == "NULL" else word)
+            elements.append(None if word == "NULL" else word)  # quoted, it is a text
         if position == end:
             return elements
         if text[position] != delimiter:
@@ -116,7 +114,7 @@ def array_from_binary(data: bytes) -> BinaryArray:
     if any(size < 0 for size in sizes):
         raise malformed("array", "has a dimension below zero")
     total = prod(sizes) if sizes else 0
-    if 4 * total > cursor.left:
+    if 4 * total > cursor.left:  # each element has a length
         raise malformed("array", "counts more elements than it has bytes")
     elements = [cursor.sized() for _ in range(total)]
     cursor.finish()
@@ -130,7 +128,7 @@ def array_text(array: BinaryArray, element_text: Callable[[bytes], str], delimit
     pieces = ["NULL" if element is None else _quoted(element_text(element), delimiter) for element in array.elements]
     for size, _ in reversed(array.dimensions):
         pieces = [f"{{{delimiter.join(pieces[start : start + size])}}}" for start in range(0, len(pieces), size)]
-    if all(first == 1 for _, first in array.dimensions):
+    if all(first == 1 for _, first in array.dimensions):  # PostgreSQL writes bounds only where one differs from 1
         return pieces[0]
     bounds = "".join(f"[{first}:{first + size - 1}]" for size, first in array.dimensions)
     return f"{bounds}={pieces[0]}"
@@ -174,7 +172,7 @@ _FIELD_NEEDS_QUOTES = re.compile(r'[ \t\n\r\v\f"\\(),]')
 def fields_from_binary(data: bytes) -> list[tuple[int, bytes | None]]:
     """Divide a composite value's bytes into its fields: each one's type oid and its bytes, None for NULL."""
     cursor = Cursor(data, "composite")
-    fields = [(cursor.unpack(_TYPE)[0], cursor.sized()) for _ in range(cursor.count(8))]
+    fields = [(cursor.unpack(_TYPE)[0], cursor.sized()) for _ in range(cursor.count(8))]  # an oid and a length each
     cursor.finish()
     return fields
 
@@ -222,7 +220,7 @@ def range_text(data: bytes, bound_text: Callable[[bytes], str]) -> str:
 def multirange_text(data: bytes, bound_text: Callable[[bytes], str]) -> str:
     """Write a multirange's bytes as PostgreSQL does; see `range_text`."""
     cursor = Cursor(data, "multirange")
-    ranges = [range_text(cursor.present(), bound_text) for _ in range(cursor.count(5))]
+    ranges = [range_text(cursor.present(), bound_text) for _ in range(cursor.count(5))]  # a length and the flags each
     cursor.finish()
     return f"{{{','.join(ranges)}}}"
 

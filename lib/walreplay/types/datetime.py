@@ -32,8 +32,7 @@ _TIMESTAMP = re.compile(
     r"([0-9]{4,7}-[0-9]{2}-[0-9]{2}) ([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]{1,6}))?"
     r"(?:([+-])([0-9]{2})(?::([0-9]{2})(?::([0-9]{2}))?)?)?( BC)?"
 )
-_EPOCH_DAYS: Final = 10_957
-"""PostgreSQL's epoch, 2000-01-01, in days since 1970-01-01."""
+_EPOCH_DAYS: Final = 10_957  # PostgreSQL's epoch, 2000-01-01, in days since 1970-01-01
 EPOCH_MICROS: Final = _EPOCH_DAYS * _DAY_MICROS
 
 _DATE_INFINITIES: Final = {2**31 - 1: "infinity", -(2**31): "-infinity"}
@@ -55,8 +54,9 @@ _REMEDY = (
 
 def days_from_civil(year: int, month: int, day: int) -> int:
     """Count the days from 1970-01-01 to a date; year 0 is 1 BC."""
-    shifted = year - (month <= 2)
+    shifted = year - (month <= 2)  # years from March on: the leap day is the last one
     era_day = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
+    # 719,468 days from 0000-03-01 to 1970-01-01.
     return shifted * 365 + shifted // 4 - shifted // 100 + shifted // 400 + era_day - 719_468
 
 
@@ -93,6 +93,7 @@ def micros_from_text(text: str, *, with_zone: bool) -> int:
     match = _TIMESTAMP.fullmatch(text)
     if match is None or (match[6] is not None) != with_zone:
         raise _not_iso("timestamptz" if with_zone else "timestamp")
+    # Zones are less than 16 hours from UTC.
     if any(part > most for part, most in zip(_clock_parts(match), (23, 59, 59, 15, 59, 59), strict=True)):
         raise _not_iso("timestamptz" if with_zone else "timestamp")
     micros = _micros_of(match)
@@ -213,7 +214,7 @@ def _time_of_day(name: str, micros: int) -> str:
 
 def _civil_text(days: int) -> tuple[str, str]:
     """Write the date of a day since 1970-01-01, and the suffix for its era (`` BC`` or nothing)."""
-    era, day_of_era = divmod(days + 719_468, 146_097)
+    era, day_of_era = divmod(days + 719_468, 146_097)  # the days of 400 years, from March on
     year_of_era = (day_of_era - day_of_era // 1460 + day_of_era // 36_524 - day_of_era // 146_096) // 365
     day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
     shifted = (5 * day_of_year + 2) // 153
@@ -289,7 +290,7 @@ def _reltime(seconds: int) -> str:
 
 
 def _tinterval(status: int, first: int, last: int) -> str:
-    if status == 0:
+    if status == 0:  # invalid: its ends say nothing
         return '["Undefined Range"]'
     if status != 1:
         raise malformed("tinterval", "is neither valid nor invalid")
@@ -327,17 +328,17 @@ Interval = tuple[int, int, int]
 
 def interval_from_text(text: str) -> Interval | None:
     """Read an interval in any style; None for other texts, and for infinities, which all styles write alike."""
-    if text == "0":
+    if text == "0":  # sql_standard's empty interval
         return 0, 0, 0
     if text.startswith("P"):
         match = _ISO.fullmatch(text)
-        return None if match is None or len(text) == 1 else _parts(*match.groups())
+        return None if match is None or len(text) == 1 else _parts(*match.groups())  # a P alone is none
     if text.startswith("@"):
         match = _VERBOSE.fullmatch(text)
         if match is None:
             return None
         months, days, micros = _parts(*match.groups()[:6])
-        return (-months, -days, -micros) if match[7] else (months, days, micros)
+        return (-months, -days, -micros) if match[7] else (months, days, micros)  # ago
     match = _POSTGRES.fullmatch(text)
     if match is not None and text:
         years, months_, days_, sign, *clock = match.groups()
@@ -401,7 +402,7 @@ def clock_of_interval(text: str) -> str:
     parts = interval_from_text(text)
     if parts is None:
         raise DoesNotFit
-    return clock_text(parts[2] % _DAY_MICROS)
+    return clock_text(parts[2] % _DAY_MICROS)  # a negative time counts back from midnight
 
 
 def _parts(

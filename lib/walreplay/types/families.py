@@ -113,7 +113,7 @@ def _boolean(text: str, _column_type: ColumnType) -> int:
 def _integer(text: str, column_type: ColumnType) -> int:
     assert column_type.family.limits is not None
     low, high = column_type.family.limits
-    value = unscaled_from_text(_plain(text), _MAX_DIGITS, 0)
+    value = unscaled_from_text(_plain(text), _MAX_DIGITS, 0)  # 5.0 is an integer, 5.5 does not fit
     if not low <= value <= high:
         raise DoesNotFit
     return value
@@ -157,10 +157,10 @@ def _date(text: str, _column_type: ColumnType) -> int:
 def _timestamp(text: str, column_type: ColumnType) -> int:
     match = _TIME.fullmatch(text.strip())
     with_zone = column_type.arrow.tz is not None
-    if match is None or (match[5] is not None) != with_zone:
+    if match is None or (match[5] is not None) != with_zone:  # a zone has to be there for timestamptz alone
         raise DoesNotFit
     fraction = (match[4] or "").rstrip("0")
-    if match[4] is not None and match[3] is None:
+    if match[4] is not None and match[3] is None:  # decimals without seconds
         raise DoesNotFit
     seconds = (match[3] or ":00") + (f".{fraction}" if fraction else "")
     zone = match[5] or ""
@@ -263,7 +263,7 @@ def _cast_strings(values: pa.Array, column_type: ColumnType) -> pa.Array:
         return pc.utf8_rtrim(values, " ")
     if column_type.postgres_name == INET:
         size = pc.if_else(pc.match_substring(values, ":"), "/128", "/32")
-        size = pc.if_else(pc.match_substring(values, "/"), "", size)
+        size = pc.if_else(pc.match_substring(values, "/"), "", size)  # a network has its size already
         return pc.binary_join_element_wise(values, size, "")
     return values
 

@@ -208,7 +208,7 @@ def _modifier(name: str, typmod: int) -> str:
 
 
 def _interval(typmod: int) -> str:
-    mask, precision = typmod >> 16 & _ALL_FIELDS, typmod & 0xFFFF
+    mask, precision = typmod >> 16 & _ALL_FIELDS, typmod & 0xFFFF  # all bits are set where SQL names no fields
     fields = [field for bit, field in _INTERVAL_FIELDS.items() if mask >> bit & 1] if mask != _ALL_FIELDS else []
     text = " " + " to ".join(dict.fromkeys([fields[0], fields[-1]])) if fields else ""
     return text + (f"({precision})" if precision != _ANY_PRECISION else "")

@@ -72,7 +72,7 @@ def finite(value: float, text: str) -> float:
     Raises:
         DoesNotFit: the float is infinite, but the text is a finite number.
     """
-    if math.isinf(value) and not text.lower().endswith("infinity"):
+    if math.isinf(value) and not text.lower().endswith("infinity"):  # the text is finite: float() has rounded it up
         raise DoesNotFit
     return value
 
@@ -81,7 +81,7 @@ def single_text(value: float) -> str:
     """Write a number that single precision holds exactly, as PostgreSQL writes a real."""
     if not math.isfinite(value) or value == 0.0:
         return _special(value)
-    data = _FLOAT4.pack(value)
+    data = _FLOAT4.pack(value)  # what a text has to round to
     (bits,) = _BITS4.unpack(data)
     fraction, raised = bits & 0x7F_FFFF, (bits >> 23) & 0xFF
     if fraction and _SINGLE_FIXED_FROM <= abs(value) < _SINGLE_FIXED_BELOW:
@@ -136,8 +136,9 @@ def _shortest(fraction: int, raised: int, *, fraction_bits: int, bias: int) -> t
     A decimal that lies exactly midway between two floats is read as the even one of them.  Python and C write such a
     decimal if it is the shortest; PostgreSQL does not.
     """
-    implicit = 1 << fraction_bits
+    implicit = 1 << fraction_bits  # the first bit of a normal number, which is not stored
     mantissa = fraction if raised == 0 else fraction | implicit
+    # Subnormal numbers have the exponent of the smallest normal ones.
     exponent = max(raised, 1) - bias - fraction_bits - 2
     # Everything is in quarters of the float's last bit, because below a power of two the floats lie twice as close.
     middle = 4 * mantissa
@@ -192,6 +193,7 @@ def precision_and_scale(typmod: int) -> tuple[int, int] | None:
     if typmod < HEADER_SIZE:
         return None
     packed = typmod - HEADER_SIZE
+    # A scale of 11 bits with a sign, since PostgreSQL 15.
     return (packed >> 16) & 0xFFFF, ((packed & 0x7FF) ^ 1024) - 1024
 
 
@@ -199,8 +201,7 @@ SPACE: Final = " \t\n\v\f\r"
 """What PostgreSQL takes for white space."""
 NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:e[+-]?[0-9]{1,9})?", re.IGNORECASE)
 NOT_FINITE: Final = {"nan": "NaN", "infinity": "Infinity", "+infinity": "Infinity", "-infinity": "-Infinity"}
-_EXPONENTS: Final = (-16_383, 131_071)
-"""The power of ten of the last digit that a numeric can have, and of the first."""
+_EXPONENTS: Final = (-16_383, 131_071)  # The power of ten of the last digit that a numeric can have, and of the first
 _WHOLE: Final = Context(prec=sum(map(abs, _EXPONENTS)) + 2, rounding=ROUND_HALF_UP, Emin=MIN_EMIN, Emax=MAX_EMAX)
 
 
@@ -228,12 +229,12 @@ def numeric_written(text: str, precision: int | None = None, scale: int = 0) -> 
     assert isinstance(exponent, int)
     if exponent < _EXPONENTS[0] or number.adjusted() > _EXPONENTS[1]:
         raise DoesNotFit
-    if not number:
+    if not number:  # numeric has no negative zero
         sign = 0
     if precision is not None:
         if not number:
             digits, exponent = (0,), -scale
-        while digits[-1] == 0 and exponent < -scale:
+        while digits[-1] == 0 and exponent < -scale:  # zeros that the scale does not keep
             digits, exponent = digits[:-1], exponent + 1
         if exponent < -scale or (number and number.adjusted() >= precision - scale):
             raise DoesNotFit
@@ -286,10 +287,11 @@ def numeric_text(data: bytes) -> str:
     if sign not in (_POSITIVE, _NEGATIVE) or scale > _MAX_SCALE or any(digit >= _BASE for digit in digits):
         raise malformed("numeric", "has a sign, a scale or a digit that there is none of")
     written = "".join(f"{digit:04d}" for digit in digits)
-    point = 4 * (weight + 1)
+    point = 4 * (weight + 1)  # how many decimal digits lie in front of it
     whole, fraction = written[: max(point, 0)].ljust(point, "0"), written[max(point, 0) :]
     text = whole.lstrip("0") or "0"
     if scale:
+        # The scale may ask for fewer digits than are sent, or more.
         text += "." + ("0" * -point + fraction)[:scale].ljust(scale, "0")
     return "-" + text if sign == _NEGATIVE else text
 

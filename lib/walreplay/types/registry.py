@@ -80,12 +80,12 @@ def _sent(type_oid: int, typmod: int, type_names: Mapping[int, tuple[str, str]],
     if type_oid in BUILTIN_TYPES:
         return _builtin(type_oid, typmod, options)
     announced = type_names.get(type_oid)
-    if announced is None:
+    if announced is None:  # no Type message has named it: its values stay texts
         return _column(families.STRING, f"type {type_oid}", type_oid, typmod)
     namespace, name = announced
     is_builtin = namespace in ("", "pg_catalog")
     if is_builtin and name in OIDS:
-        return _builtin(OIDS[name], NO_TYPMOD, options)
+        return _builtin(OIDS[name], NO_TYPMOD, options)  # a domain: the Type message names its base type
     postgres_name = name if is_builtin else f"{namespace}.{name}"
     return _column(families.VECTOR if name in VECTORS else families.STRING, postgres_name, type_oid, typmod)
 
@@ -93,8 +93,9 @@ def _sent(type_oid: int, typmod: int, type_names: Mapping[int, tuple[str, str]],
 def _overridden(sent: ColumnType, override: str) -> ColumnType:
     name, oid, typmod = type_named(override)
     read = _builtin(oid, typmod, DEFAULT_OPTIONS) if oid else _column(families.VECTOR, name, 0, NO_TYPMOD)
-    if (read.family, read.arrow) == (sent.family, sent.arrow):
+    if (read.family, read.arrow) == (sent.family, sent.arrow):  # it is read so anyway
         return sent
+    # The sent type says nothing of the elements.
     element = read.element and replace(read.element, oid=0, typmod=NO_TYPMOD, overridden=True)
     return replace(read, element=element, oid=sent.oid, typmod=sent.typmod, overridden=True)
 
@@ -117,6 +118,7 @@ def _numeric(type_oid: int, typmod: int, options: TypeOptions) -> ColumnType:
     name = f"numeric({precision},{scale})" if modifiers else "numeric"
     if options.decimal_handling_mode == "double":
         return _column(families.NUMERIC_AS_DOUBLE, name, type_oid, typmod)
+    # Delta has no negative scale, and none above the precision.
     is_decimal = 1 <= precision <= MAX_PRECISION and 0 <= scale <= precision
     if is_decimal and options.decimal_handling_mode == "precise":
         return ColumnType(pa.decimal128(precision, scale), families.DECIMAL, name, oid=type_oid, typmod=typmod)

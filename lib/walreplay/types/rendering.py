@@ -77,7 +77,7 @@ def _render(data: bytes, oid: int, context: _Context) -> str:
         if announced is None:
             raise NotRendered
         namespace, name = announced
-        if namespace not in _CATALOG or name not in OIDS:
+        if namespace not in _CATALOG or name not in OIDS:  # a domain over a built-in type has that type's name
             return _user_defined(data, name, context)
         oid = OIDS[name]
     builtin = BUILTIN_TYPES[oid]
@@ -110,7 +110,7 @@ def _user_defined(data: bytes, name: str, context: _Context) -> str:
             if name in EXTENSION_TEXTS:
                 return EXTENSION_TEXTS[name](data, context.codec)
     if not data.startswith(b"\0"):
-        return _label(data, context.codec)
+        return _label(data, context.codec)  # composites and arrays begin with a NUL
     try:
         # An array's name is its element type's name after one underscore or several.
         if name.startswith("_") and (array := _or_none(array_from_binary, data)) is not None:

@@ -17,8 +17,7 @@ from walreplay.types.base import Cursor, fixed_writer, malformed
 from walreplay.types.numbers import double_text
 from walreplay.types.text import decode_text
 
-_ADDRESS: Final = Struct("!BBBB")
-"""Family, network bits, 1 for cidr, length of the address."""
+_ADDRESS: Final = Struct("!BBBB")  # Family, network bits, 1 for cidr, length of the address
 _WORDS: Final = Struct("!8H")
 
 _FAMILY_4: Final = 2
@@ -69,7 +68,7 @@ def _colons(address: bytes) -> str:
     """Write an IPv6 address; the first of the longest runs of zeros is left out."""
     words = _WORDS.unpack(address)
     start, length = _longest_zeros(words)
-    if length < 2:
+    if length < 2:  # one word of zeros is written
         return ":".join(f"{word:x}" for word in words)
     if start == 0 and (length == 6 or (length == 5 and words[5] == 0xFFFF)):  # an IPv4 address inside
         return ("::ffff:" if length == 5 else "::") + _dotted(address[12:])
@@ -80,7 +79,7 @@ def _colons(address: bytes) -> str:
 def _longest_zeros(words: tuple[int, ...]) -> tuple[int, int]:
     best = (0, 0)
     start = 0
-    for position, word in enumerate((*words, 1)):
+    for position, word in enumerate((*words, 1)):  # the 1 ends a run at the end
         if word:
             if position - start > best[1]:
                 best = (start, position - start)
@@ -94,8 +93,7 @@ pg_lsn_text: Final = fixed_writer(Struct("!Q"), "pg_lsn", format_lsn)
 tid_text: Final = fixed_writer(Struct("!IH"), "tid", lambda block, place: f"({block},{place})")
 uuid_text: Final = fixed_writer(Struct("16s"), "uuid", lambda data: str(uuid.UUID(bytes=data)))
 
-_SNAPSHOT: Final = Struct("!qq")
-"""The lowest transaction still open, the first not yet begun."""
+_SNAPSHOT: Final = Struct("!qq")  # The lowest transaction still open, the first not yet begun
 _XID8: Final = Struct("!q")
 
 
@@ -154,13 +152,11 @@ def _points(cursor: Cursor) -> str:
 
 
 _COUNT: Final = Struct("!H")
-_POSITION: Final = Struct("!H")
-"""Two bits of weight, 14 bits of position."""
+_POSITION: Final = Struct("!H")  # Two bits of weight, 14 bits of position
 _WEIGHTS: Final = ("", "C", "B", "A")
 
 _KIND: Final = Struct("!B")
-_OPERAND: Final = Struct("!BB")
-"""A bit for each weight, and 1 for a prefix; the lexeme follows."""
+_OPERAND: Final = Struct("!BB")  # A bit for each weight, and 1 for a prefix; the lexeme follows
 _DISTANCE: Final = Struct("!H")
 _VALUE: Final = 1
 _OPERATOR: Final = 2
@@ -177,7 +173,7 @@ def tsvector_text(data: bytes, codec: str) -> str:
     """Write a tsvector's bytes as PostgreSQL does."""
     cursor = Cursor(data, "tsvector")
     lexemes = []
-    for _ in range(cursor.count(3)):
+    for _ in range(cursor.count(3)):  # a lexeme has a NUL and a count at least
         lexeme = _quoted(cursor.terminated(), codec)
         (count,) = cursor.unpack(_COUNT)
         positions = [cursor.unpack(_POSITION)[0] for _ in range(count)]
@@ -209,7 +205,7 @@ def tsquery_text(data: bytes, codec: str) -> str:
     from the end, each operator finds both operands on a stack.
     """
     cursor = Cursor(data, "tsquery")
-    items = [_item(cursor, codec) for _ in range(cursor.count(2))]
+    items = [_item(cursor, codec) for _ in range(cursor.count(2))]  # an item has its kind and one byte at least
     cursor.finish()
     if not items:
         return ""

@@ -54,7 +54,7 @@ def bits_text(data: bytes) -> str:
     """Write the bytes of a bit or bit varying as PostgreSQL does."""
     cursor = Cursor(data, "bit")
     (length,) = cursor.unpack(INT32)
-    if length < 0 or cursor.left != (length + 7) // 8:
+    if length < 0 or cursor.left != (length + 7) // 8:  # the last byte is filled up with zeros
         raise malformed("bit", "has another length than its number of bits asks for")
     packed = cursor.take(cursor.left)
     return f"{int.from_bytes(packed, 'big'):0{8 * len(packed)}b}"[:length] if length else ""
@@ -103,6 +103,7 @@ def jsonb_from_json(text: str) -> str:
         DoesNotFit: jsonb cannot hold it (NUL, half a surrogate pair), or it is nested too deep to be read here.
     """
     try:
+        # As floats, long numbers would lose digits.
         return _json(json.loads(text, parse_int=_Number, parse_float=_Number))
     except (ValueError, RecursionError):
         raise DoesNotFit from None
@@ -110,7 +111,7 @@ def jsonb_from_json(text: str) -> str:
 
 def _json(value: Any) -> str:
     if isinstance(value, dict):
-        keys = sorted(value, key=lambda key: (len(key.encode()), key.encode()))
+        keys = sorted(value, key=lambda key: (len(key.encode()), key.encode()))  # jsonb's own order
         return "{" + ", ".join(f"{_json(key)}: {_json(value[key])}" for key in keys) + "}"
     if isinstance(value, list):
         return f"[{', '.join(map(_json, value))}]"
@@ -135,6 +136,6 @@ def xml_text(data: bytes, codec: str) -> str:
         return text
     version, standalone = declaration[1], declaration[2] or ""
     rest = text[declaration.end() :]
-    if version == _DEFAULT_VERSION and not standalone:
+    if version == _DEFAULT_VERSION and not standalone:  # such a declaration says nothing
         return rest.removeprefix("\n")
     return f'<?xml version="{version}"{standalone}?>{rest}'

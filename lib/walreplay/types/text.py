@@ -201,6 +201,7 @@ def decode_text(data: bytes, codec: str = UTF8) -> str:
 
 def names_in(codec: str) -> Callable[[bytes], str]:
     """Return the function with which `walreplay.protocol.reader.read_message` decodes names."""
+    # By identity the reader knows that names are UTF-8.
     return names_in_utf8 if codec == UTF8 else partial(decode, codec=codec)
 
 
