@@ -145,7 +145,7 @@ def _kind_of_text(head: bytes) -> str:
 
 def _is_wal_segment(head: bytes) -> bool:
     """Look at the header of a WAL page: a magic number, flags, a timeline, and the page's address."""
-    if len(head) < 24 or head[1] != 0xD1:  # the magic number, from PostgreSQL 12 on
+    if len(head) < 24 or head[1] not in (0xD0, 0xD1):  # the magic number: 0xD097 in PostgreSQL 10, 0xD118 in 18
         return False
     flags, timeline = int.from_bytes(head[2:4], "little"), int.from_bytes(head[4:8], "little")
     # A page's address is a multiple of its size.

@@ -212,7 +212,9 @@ def _is_unknown(shape: TableShape, column: SourceColumn, old: MirrorColumn | Non
 
 def _unannounced(shape: TableShape, columns: Sequence[SourceColumn], ids: Sequence[int]) -> list[str]:
     """Name the columns that are gone or new in a version of which nothing is announced, and nothing configured."""
-    if any(column.number > 0 or column.name == OWN for column in columns):
+    source_columns = [column for column in columns if column.name != OWN]
+    # A version without columns has nothing by which an announcement shows.
+    if not source_columns or any(column.number > 0 for column in source_columns):
         return []
     configured = {column.target for column in columns if column.missing is not None}
     return [name for name in _gone_or_new(shape, columns, ids) if name not in configured]
@@ -234,8 +236,9 @@ def _unmatched(shape: TableShape, columns: Sequence[SourceColumn], ids: Sequence
 
 def _gone_or_new(shape: TableShape, columns: Sequence[SourceColumn], ids: Sequence[int]) -> list[str]:
     before, now = {column.id for column in shape.present}, set(ids)
-    new = [column.target for column, id_ in zip(columns, ids, strict=True) if id_ not in before]
-    return list(dict.fromkeys([*(column.name for column in shape.present if column.id not in now), *new]))
+    new = [column.target for column, id_ in zip(columns, ids, strict=True) if id_ not in before and column.name != OWN]
+    gone = (column.name for column in shape.present if column.id not in now and column.source != OWN)
+    return list(dict.fromkeys([*gone, *new]))
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -92,6 +92,7 @@ FOREIGN: Final[dict[str, tuple[bytes, str]]] = {
     "zip": (zip_of(RAW), "a ZIP archive"),
     "xz": (b"\xfd7zXZ\x00\x00\x04" + bytes(100), "compressed with xz"),
     "wal": (b"\x13\xd1\x02\x00\x01\x00\x00\x00\x00\x00\x00\x03" + bytes(200), "WAL"),
+    "wal_of_10": (b"\x97\xd0\x02\x00\x01\x00\x00\x00\x00\x00\x00\x03" + bytes(200), "WAL"),
     "sqlite": (b"SQLite format 3\x00\x10\x00\x01\x01" + bytes(100), "SQLite"),
     "png": (b"\x89PNG\r\n\x1a\n" + bytes(100), "a picture"),
     "zeros": (bytes(1000), "none of the framings"),

@@ -108,6 +108,9 @@ def test_columns_that_nothing_says_the_past_of(after, expected):
         ([column("id"), column("x")], ["columns a, x"]),
         ([column("id", 1), column("a", 2), column("b", 3)], []),
         ([column(OWN)], []),
+        # Soft deletes that are switched on meanwhile are no change of the source's.
+        ([column("id"), column("x"), column(OWN)], ["columns a, x"]),
+        ([column("id"), column("a"), column(OWN)], []),
     ],
 )
 def test_a_change_that_was_to_be_announced_and_is_not(after, expected):
