@@ -44,8 +44,6 @@ LONG_FUNCTIONS = {
 
 MOST_ARGUMENTS = 8
 MANY_ARGUMENTS = {
-    "decode/decoder.py:__init__": 12,
-    "decode/decoder.py:decode": 11,
     "decode/kernels/binary.py:_whole_numbers": 13,
     "decode/kernels/binary.py:floats_32": 9,
     "decode/kernels/binary.py:floats_64": 9,

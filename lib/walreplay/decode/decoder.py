@@ -93,6 +93,8 @@ MOST_NAMES: Final = 1 << 20
 
 _KIND_OF_OP: Final = {"c": walk.INSERT, "u": walk.UPDATE, "d": walk.DELETE, "t": walk.TRUNCATE}
 
+_NO_FILE: Final = WalkedBytes("")
+
 _LEAST_SHARE: Final = 1 / 32  # of the bytes has to be walked before its rows estimate those of the rest
 
 
@@ -101,24 +103,48 @@ def every_origin(origin: str | None) -> bool:
     return True
 
 
+@dataclass(frozen=True, slots=True)
+class RowFilter:
+    """Which rows a `Decoder` gives.
+
+    Attributes:
+        relations: the relation versions whose rows are given; None for all.
+        last_truncates: the run's last truncate of a relation, by oid, as (commit LSN, ordinal); rows up to it are left
+            out, as are truncates themselves.  None keeps everything.
+        load_lsns: of relations (by oid) that were loaded as of an LSN: rows with a lower commit LSN are left out.
+        wants_origin: says whether transactions of an origin are given.
+        skipped_ops: the operations (``__op`` of `ChangeBatch.data`) that are left out.
+    """
+
+    relations: Collection[m.Relation] | None = None
+    last_truncates: Mapping[int, tuple[int, int]] | None = None
+    load_lsns: Mapping[int, int] = field(default_factory=dict)
+    wants_origin: Callable[[str | None], bool] = every_origin
+    skipped_ops: Collection[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StretchVersions:
+    """What is in force where a stretch starts: relation versions and types by oid, and the announcements of tables."""
+
+    relations: Mapping[int, m.Relation] = field(default_factory=dict)
+    types: Mapping[int, m.Type] = field(default_factory=dict)
+    layouts: Iterable[Layout] = ()
+
+
 class Decoder(StreamWalker):
     """Decode committed row changes, stretch by stretch in commit order.
 
     Rows of one relation version are gathered across stretches; `rest` gives those that do not fill a batch.
 
     Args:
-        wanted: the relation versions whose rows are wanted; None for all.
-        truncates: the run's last truncate of a relation, by oid, as (commit LSN, ordinal); rows up to it are left out,
-            as are truncates themselves.  None keeps everything.
-        floors: of relations (by oid) that were loaded as of an LSN: rows with a lower commit LSN are left out.
-        wants_origin: says whether transactions of an origin are given.
+        row_filter: which rows are given; all by default.
         recording: gather what the ledger keeps of transactions and logical messages (`take_recorded`), and which
             relations were used (`take_uses`).
         column_types: the types of a relation version's columns, if they are not those of its type oids.
-        skipped: the operations (``__op`` of `ChangeBatch.data`) that are left out.
         tile_bytes: how many bytes are walked before their rows are converted.
         codec: the encoding of text and names, from `walreplay.types.text.codec_of`.
-        placed: the relation versions for whose rows `ChangeBatch.places` is wanted.
+        with_places: the relation versions for whose rows `ChangeBatch.places` is wanted.
         announcements: the prefix of messages that announce tables; None for none.
     """
 
@@ -126,35 +152,28 @@ class Decoder(StreamWalker):
         self,
         framing: Framing,
         *,
-        wanted: Collection[m.Relation] | None = None,
-        truncates: Mapping[int, tuple[int, int]] | None = None,
-        floors: Mapping[int, int] | None = None,
-        wants_origin: Callable[[str | None], bool] = every_origin,
+        row_filter: RowFilter = RowFilter(),
         recording: bool = False,
         column_types: Mapping[m.Relation, Sequence[ColumnType]] | None = None,
-        skipped: Collection[str] = (),
         tile_bytes: int = TILE_BYTES,
         codec: str = UTF8,
-        placed: Collection[m.Relation] = (),
+        with_places: Collection[m.Relation] = (),
         announcements: str | None = None,
     ) -> None:
         self._announcements = announcements
         self._layouts = Layouts()
         self._codec = codec
-        self._placed = placed
-        self._stretch = WalkedBytes("")
+        self._with_places = with_places
+        self._source = _NO_FILE
         self._column_types = column_types or {}
-        self._skipped = np.array([_KIND_OF_OP[op] for op in sorted(skipped)], np.uint8)
+        self._filter = row_filter
+        self._skipped_kinds = np.array([_KIND_OF_OP[op] for op in sorted(row_filter.skipped_ops)], np.uint8)
         self._truncated: dict[m.Relation, None] = {}
         self._left_out: dict[m.Relation, int] = {}
         self._types: dict[int, m.Type] = {}
         self._new_types: dict[int, m.Type] = {}
         self._type_names: dict[int, tuple[str, str]] = {}
         self._names_kept = 0
-        self._wanted = wanted
-        self._truncates = truncates
-        self._floors = floors or {}
-        self._wants_origin = wants_origin
         self._recording = recording
         self._fate: Fate | None = None
         self._given: dict[int, m.Relation] = {}
@@ -165,7 +184,7 @@ class Decoder(StreamWalker):
         self._messages: list[LogicalMessage] = []
         self._placer = Placer()
         self._slot_rows: dict[int, RelationRows] = {}
-        self._uses = Uses(wanted)
+        self._uses = Uses(row_filter.relations)
         super().__init__(framing, place=Place(framing), relations={}, tile_bytes=tile_bytes, codec=codec)
 
     def decode(
@@ -175,40 +194,31 @@ class Decoder(StreamWalker):
         stop: int,
         *,
         place: Place,
-        relations: Mapping[int, m.Relation],
-        types: Mapping[int, m.Type],
-        layouts: Iterable[Layout] = (),
+        versions: StretchVersions = StretchVersions(),
         fate: Fate | None = None,
-        path: str = "",
-        base: int | None = 0,
-        before: tuple[str, int] = ("", 0),
+        source: WalkedBytes = _NO_FILE,
     ) -> Iterator[ChangeBatch]:
         """Walk over a stretch's whole messages and give full batches; `rest` gives the others.
 
         Args:
             start, stop: the stretch, as offsets in ``data``.
             place: the place in the stream at ``start``.
-            relations, types: the versions in force there, by oid.
-            layouts: what was announced before, of the tables that come.
+            versions: what is in force there.
             fate: how to decode a part of a streamed or prepared transaction; None for ordinary transactions.
-            path: the file, for the records.
-            base: the offset in the file at which ``data`` begins; below 0 if it begins in an earlier file.
-                None if all of it lies in that one.
-            before: that earlier file, and the offset in it at which ``data`` begins.
+            source: the file, or files, in which ``data`` lies, for records and places.
 
         Raises:
             CaptureError: the bytes cannot be decoded; it has the offset in ``data``.
         """
-        self._fate, self._given = fate, dict(relations)
-        self._layouts = Layouts(self._announcements, layouts)
-        if self._types != types:
-            self._types, self._new_types, self._type_names = dict(types), dict(types), {}
-        self.start(place, relations)
+        self._fate, self._given = fate, dict(versions.relations)
+        self._layouts = Layouts(self._announcements, versions.layouts)
+        if self._types != versions.types:
+            self._types, self._new_types, self._type_names = dict(versions.types), dict(versions.types), {}
+        self.start(place, versions.relations)
         self.closed = self.ends_session = True
         view = memoryview(data)[:stop]
         buf = np.frombuffer(view, np.uint8)
-        self._path, self._base, self._before = path, base or 0, before
-        self._stretch = WalkedBytes(path, base, before)
+        self._source = source
         for tile in self.walk(view, start):
             yield from self.convert(buf, tile)
         self._uses.settle(self.kernel.slots)
@@ -272,12 +282,12 @@ class Decoder(StreamWalker):
         state, fate = self.kernel.state, self._fate
         # Commit LSNs only rise.  If only some rows are wanted, they are chosen in the tile's arrays, and placed later.
         lowest = fate.commit_lsn if fate is not None else walk.NO_LSN if place is None else place.high_lsn + 1
-        self._floors_here = {oid: floor for oid, floor in self._floors.items() if floor > lowest}
-        self._leaves_out = bool(len(self._skipped) or self._truncates or self._floors_here)
+        self._load_lsns = {oid: lsn for oid, lsn in self._filter.load_lsns.items() if lsn > lowest}
+        self._leaves_out = bool(len(self._skipped_kinds) or self._filter.last_truncates or self._load_lsns)
         self.kernel.placer = None if self._leaves_out else self._placer
         state[walk.RECORDING] = self._recording
         if fate is None:
-            state[walk.SKIP_LOCAL] = not self._wants_origin(None)
+            state[walk.SKIP_LOCAL] = not self._filter.wants_origin(None)
             self._hide_inner()
             return
         self.kernel.aborted = np.array(fate.aborted, np.int64)
@@ -309,7 +319,7 @@ class Decoder(StreamWalker):
         if self._fate is not None or self._inner is not None:
             return
         super()._set_origin(name)
-        left_out = 0 if self._wants_origin(name) else walk.LEFT_OUT
+        left_out = 0 if self._filter.wants_origin(name) else walk.LEFT_OUT
         state[walk.SKIP] = walk.KNOWN if state[walk.LSN] <= state[walk.HIGH_LSN] else left_out
 
     def inner_relations(self, xid: int) -> Mapping[int, m.Relation]:
@@ -411,12 +421,13 @@ class Decoder(StreamWalker):
     def _record(self, records: NDArray[np.void], session: int, *, ended: bool) -> None:
         """Keep records with the place of their Begins; the first Begin may lie in an earlier file."""
         has_begin = records["at"] >= 0
-        in_front = has_begin & (records["at"] + self._base < 0)
-        for chosen, path, base in ((~in_front, self._path, self._base), (in_front, *self._before)):
+        source, file_base = self._source, self._source.base or 0
+        in_earlier_file = has_begin & (records["at"] + file_base < 0)
+        for chosen, path, base in ((~in_earlier_file, source.path, file_base), (in_earlier_file, *source.before)):
             if chosen.any():
-                found = records[chosen]
-                found["at"][found["at"] >= 0] += base
-                self._recorded.append(Recorded(found, path, session, tuple(self.origins), ended))
+                in_file = records[chosen]
+                in_file["at"][in_file["at"] >= 0] += base
+                self._recorded.append(Recorded(in_file, path, session, tuple(self.origins), ended))
 
     # From rows to columns.
 
@@ -471,7 +482,7 @@ class Decoder(StreamWalker):
     def _begin_slot(self, slot: int) -> Iterator[ChangeBatch]:
         """Place a slot's rows from here on, if they are wanted."""
         relation = self.slot_relations[slot]
-        if relation is None or (self._wanted is not None and relation not in self._wanted):
+        if relation is None or not self._wants(relation):
             self._placer.programs[slot] = words.NO_PROGRAM
             return
         rows = self._rows.get(relation)
@@ -488,12 +499,15 @@ class Decoder(StreamWalker):
                 self._names_kept = len(names)
             self._newest[relation.oid] = relation
             types = self._column_types.get(relation) or types_by_names(relation, names)
-            places = RowPlaces(self.origins) if relation in self._placed else None
+            places = RowPlaces(self.origins) if relation in self._with_places else None
             rows = self._rows[relation] = RelationRows(relation, types, names, self._codec, places)
-        rows.come_from(self._stretch)
+        rows.come_from(self._source)
         self._slot_rows[slot] = rows
         rows.slots.append(slot)
         self._placer.programs[slot] = rows.program.ctypes.data
+
+    def _wants(self, relation: m.Relation) -> bool:
+        return self._filter.relations is None or relation in self._filter.relations
 
     def _names(self) -> dict[int, tuple[str, str]]:
         """Return the names of the types known so far; relations share one dictionary until a new type comes."""
@@ -508,17 +522,18 @@ class Decoder(StreamWalker):
         if not self._leaves_out:
             return _ALL
         slots, lsns = tile.rows[:, words.ROW_SLOT], tile.rows[:, words.ROW_LSN]
-        kept = ~np.isin(tile.rows[:, words.ROW_KIND].astype(np.uint8), self._skipped)
-        for slot in np.unique(slots).tolist() if self._floors_here else ():
+        kept = ~np.isin(tile.rows[:, words.ROW_KIND].astype(np.uint8), self._skipped_kinds)
+        for slot in np.unique(slots).tolist() if self._load_lsns else ():
             relation = self.slot_relations[slot]
-            if relation is not None and relation.oid in self._floors_here:
-                kept &= (slots != slot) | (lsns >= self._floors_here[relation.oid])
-        for slot in np.unique(slots[kept]).tolist() if self._truncates else ():
+            if relation is not None and relation.oid in self._load_lsns:
+                kept &= (slots != slot) | (lsns >= self._load_lsns[relation.oid])
+        last_truncates = self._filter.last_truncates or {}
+        for slot in np.unique(slots[kept]).tolist() if last_truncates else ():
             relation = self.slot_relations[slot]
-            truncated = None if relation is None else (self._truncates or {}).get(relation.oid)
-            if relation is None or truncated is None or (self._wanted is not None and relation not in self._wanted):
+            last_truncate = None if relation is None else last_truncates.get(relation.oid)
+            if relation is None or last_truncate is None or not self._wants(relation):
                 continue
-            lsn, ordinal = truncated
+            lsn, ordinal = last_truncate
             gone = kept & (slots == slot)
             gone &= (lsns < lsn) | ((lsns == lsn) & (tile.rows[:, words.ROW_ORDINAL] <= ordinal))
             if gone.any():

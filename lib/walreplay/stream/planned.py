@@ -8,8 +8,8 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from walreplay.decode.announcements import Layout
-from walreplay.decode.change_batch import ChangeBatch
-from walreplay.decode.decoder import TILE_BYTES, Decoder, Recorded
+from walreplay.decode.change_batch import ChangeBatch, WalkedBytes
+from walreplay.decode.decoder import TILE_BYTES, Decoder, Recorded, StretchVersions
 from walreplay.decode.files import scan_file
 from walreplay.decode.scan import fingerprint
 from walreplay.decode.sessions.parting import told_for_paths
@@ -132,13 +132,17 @@ class PlannedBytes:
                 step.start,
                 step.stop,
                 place=step.place,
-                relations={relation.oid: relation for relation in relations},
-                types={type_.oid: type_ for type_ in known},
-                layouts=[layouts[number] for number in step.layouts],
+                versions=StretchVersions(
+                    {relation.oid: relation for relation in relations},
+                    {type_.oid: type_ for type_ in known},
+                    [layouts[number] for number in step.layouts],
+                ),
                 fate=step.fate,
-                path=self.path,
-                base=step.seam_base if step.seam is not None else 0,
-                before=(step.seam_path, step.seam_offset),
+                source=WalkedBytes(
+                    self.path,
+                    step.seam_base if step.seam is not None else 0,
+                    (step.seam_path, step.seam_offset),
+                ),
             )
         except WalReplayError as error:
             if step.seam is not None and error.path is None and error.offset is not None:

@@ -11,7 +11,7 @@ from support.runs import plan_runs
 from walreplay.changes import decode_plan, read_changes
 from walreplay.decode import gathered
 from walreplay.decode.change_batch import ChangeBatch
-from walreplay.decode.decoder import Decoder
+from walreplay.decode.decoder import Decoder, RowFilter
 from walreplay.decode.walk import Place
 from walreplay.errors import MalformedMessage, ValueFormatError
 from walreplay.protocol import messages as m
@@ -65,9 +65,13 @@ def test_the_versions_that_came_before_a_truncate_are_told_though_their_rows_are
         messages += [relation(1, columns=columns), insert(1, columns)]
     messages += [m.Truncate((1,), 0), relation(1, columns=4), insert(1, 4), m.Commit(0, 100, 108, 1)]
     data = frame(messages, Framing.RAW)
-    decoder = Decoder(Framing.RAW, truncates={1: (100, 4)}, skipped=skipped, tile_bytes=tile_bytes)
+    decoder = Decoder(
+        Framing.RAW,
+        row_filter=RowFilter(last_truncates={1: (100, 4)}, skipped_ops=skipped),
+        tile_bytes=tile_bytes,
+    )
     place = Place(Framing.RAW)
-    found = [*decoder.decode(data, 0, len(data), place=place, relations={}, types={}), *decoder.rest()]
+    found = [*decoder.decode(data, 0, len(data), place=place), *decoder.rest()]
     assert [len(version.columns) for version in decoder.take_truncated()] == expected
     assert [len(batch.relation.columns) for batch in found] == ([4] if not skipped else [])
 
@@ -79,9 +83,9 @@ def test_rows_below_the_floor_of_their_relation_alone_are_left_out(tile_bytes: i
     for lsn in (100, 200, 300):
         messages += [m.Begin(lsn, 1, lsn), relation(1), relation(2), insert(1), insert(2), m.Commit(0, lsn, lsn + 8, 1)]
     data = frame(messages, Framing.RAW)
-    decoder = Decoder(Framing.RAW, floors={1: 200}, truncates={}, tile_bytes=tile_bytes)
+    decoder = Decoder(Framing.RAW, row_filter=RowFilter(last_truncates={}, load_lsns={1: 200}), tile_bytes=tile_bytes)
     place = Place(Framing.RAW, high_lsn=high)
-    found = [*decoder.decode(data, 0, len(data), place=place, relations={}, types={}), *decoder.rest()]
+    found = [*decoder.decode(data, 0, len(data), place=place), *decoder.rest()]
     rows = [(batch.relation.oid, lsn) for batch in found for lsn in batch.commit_lsns.to_pylist()]
     expected = [(oid, lsn) for lsn in (100, 200, 300) for oid in (1, 2) if lsn > high and (oid == 2 or lsn >= 200)]
     assert sorted(rows) == sorted(expected)

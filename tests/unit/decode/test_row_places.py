@@ -31,7 +31,7 @@ def decode(
     for file in plan.files:
         if not file.steps:
             continue
-        decoder = Decoder(framing, placed={*plan.relations}, tile_bytes=tile_bytes)
+        decoder = Decoder(framing, with_places={*plan.relations}, tile_bytes=tile_bytes)
         opened = PlannedBytes.of(file, files[file.path])
         for step in file.steps:
             yield from opened.decode(decoder, step, plan.versions, plan.type_versions)

@@ -36,7 +36,7 @@ def table(identity: str, *columns: tuple[str, int], key: str = "id") -> m.Relati
 def batches_of(data: bytes, *, tile_bytes: int = 1 << 20) -> list[ChangeBatch]:
     ((_, planned),) = plan_runs([{"file": data}], framing=Framing.RAW)
     plan = planned.plan
-    decoder = Decoder(Framing.RAW, placed={*plan.relations}, tile_bytes=tile_bytes)
+    decoder = Decoder(Framing.RAW, with_places={*plan.relations}, tile_bytes=tile_bytes)
     found: list[ChangeBatch] = []
     for file in plan.files:
         opened = PlannedBytes.of(file, data)

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from walreplay.decode.announcements import Layout
 from walreplay.decode.change_batch import ChangeBatch, read_rescued
-from walreplay.decode.decoder import Decoder, LogicalMessage, Recorded
+from walreplay.decode.decoder import Decoder, LogicalMessage, Recorded, RowFilter
 from walreplay.decode.masking import Shown, show
 from walreplay.errors import WalReplayError
 from walreplay.fold.change_log import staged_changes
@@ -197,18 +197,15 @@ def decoder_of(framing: Framing, task: DecodeTask) -> Decoder:
     """Return the decoder of one file, which decodes and records what the task wants of it."""
     settings, kept = task.settings, task.kept
     floors = {relation.oid: floor for relation, to in task.relations.items() if (floor := to.floor) >= 0}
+    truncates = {oid: at for oid, at in task.truncates.items() if oid not in kept and at[0] >= floors.get(oid, -1)}
     return Decoder(
         framing,
-        wanted=task.relations.keys(),
-        truncates={oid: at for oid, at in task.truncates.items() if oid not in kept and at[0] >= floors.get(oid, -1)},
-        floors=floors,
-        wants_origin=settings.origins.wants,
+        row_filter=RowFilter(task.relations.keys(), truncates, floors, settings.origins.wants, settings.skipped),
         recording=True,
         column_types={relation: assigned.types for relation, assigned in task.relations.items()},
-        skipped=settings.skipped,
         codec=settings.codec,
         announcements=task.announcements,
-        placed={one for one, to in task.relations.items() if to.of(RowKind.CHANGE)},
+        with_places={relation for relation, to in task.relations.items() if to.of(RowKind.CHANGE)},
     )
 
 
@@ -547,8 +544,7 @@ def _counted(batch: ChangeBatch) -> Values:
 def _decoder(plan: FilePlan, task: AuditTask, *, recording: bool) -> Decoder:
     return Decoder(
         plan.steps[0].place.framing,
-        wanted=task.column_types.keys(),
-        wants_origin=task.settings.origins.wants,
+        row_filter=RowFilter(task.column_types.keys(), wants_origin=task.settings.origins.wants),
         recording=recording,
         column_types=task.column_types,
         codec=task.settings.codec,
