@@ -51,7 +51,7 @@ class Source:
 
     def version(self):
         found = relation(" ".join(f"{name}{'*' if name == 'id' else ''}:{TEXT}" for name in self.columns.values()))
-        return self.layouts.told(found)
+        return self.layouts.annotated(found)
 
     def free(self, at, taken):
         """Return a name that no column has, or had just before: one of before, or a new one."""

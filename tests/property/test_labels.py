@@ -66,7 +66,7 @@ class Source:
 
     def row(self, number, text):
         self.rows.append(number)
-        self.new.append((self.layouts.told(TABLE), text))
+        self.new.append((self.layouts.annotated(TABLE), text))
 
     def late(self, number, at):
         """Send an old label, if nothing else ever had its text."""

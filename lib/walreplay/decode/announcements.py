@@ -3,9 +3,9 @@
 A Relation message has its columns' names and types only.  An announcement also has their numbers (``attnum``), which
 PostgreSQL never uses twice in a table, and the values that older rows have in added columns (`Layout`).  It is sent
 where the table is changed, and before the next Relation message of the table.  A Relation message whose columns agree
-with the newest announcement in name, type and order gets the columns' numbers (`Layouts.told`).  Any other stays as it
-is.  Of several announcements of a table the one with the highest LSN counts, so that copies that are sent again change
-nothing.  One with fewer columns than were announced before, dropped ones included, is an older view and is ignored.
+with the newest announcement in name, type and order gets the columns' numbers (`Layouts.annotated`).  Any other stays
+as it is.  Of several announcements of a table the one with the highest LSN counts, so that copies that are sent again
+change nothing.  One with fewer columns than were announced before, dropped ones included, is an older view: ignored.
 
 An enum's announcement has its labels with their oids, which a rename keeps.  Columns of that type then get all texts
 that a label has had (`Layouts.labelled`).  Nothing is sent before the rows with the new text, so the versions in force
@@ -432,7 +432,7 @@ class Layouts:
 
     Args:
         prefix: the announcements' prefix; None reads none.
-        known: those that another one has given (`of`, `all`).
+        layouts: announcements that another object has returned (`of`, `all`).
         shown: the tables' newest Relation messages.
 
     Attributes:
@@ -443,7 +443,7 @@ class Layouts:
     """
 
     def __init__(
-        self, prefix: str | None = None, known: Iterable[Layout] = (), shown: Iterable[m.Relation] = ()
+        self, prefix: str | None = None, layouts: Iterable[Layout] = (), shown: Iterable[m.Relation] = ()
     ) -> None:
         self.prefix = prefix
         self.unread = 0
@@ -454,7 +454,7 @@ class Layouts:
         self._enums: dict[int, Layout] = {}
         self._by_type: dict[int, EnumLabels] = {}
         """The enums by the types that have their labels: themselves, and their arrays."""
-        for layout in known:
+        for layout in layouts:
             self._put(layout)
 
     def _put(self, layout: Layout) -> None:
@@ -570,12 +570,12 @@ class Layouts:
         """Return the enum that a type is, or is an array of; None if none is known."""
         return self._by_type.get(type_oid)
 
-    def told(self, relation: m.Relation) -> m.Relation:
+    def annotated(self, relation: m.Relation) -> m.Relation:
         """Return a Relation message with what is announced of its columns, if that is of the same columns."""
-        told = self.labelled(self.succeeding(self._numbered(relation)))
+        annotated = self.labelled(self.succeeding(self._numbered(relation)))
         if self.prefix is not None:
-            self.shown[relation.oid] = told
-        return told
+            self.shown[relation.oid] = annotated
+        return annotated
 
     def succeeding(self, relation: m.Relation) -> m.Relation:
         """Return a relation's version with the number of tables that had its oid and have ended."""

@@ -363,9 +363,9 @@ class Decoder(StreamWalker):
         if self._recording:
             self.kernel.slots.newest.hide(message.oid)
 
-    def told(self, message: m.Relation) -> m.Relation:
+    def annotated(self, message: m.Relation) -> m.Relation:
         """Return a Relation message with what was announced of its columns."""
-        return self._layouts.told(message)
+        return self._layouts.annotated(message)
 
     def on_message(self, message: m.AnyMessage, offset: int) -> None:
         """Note types, which later relations use, and logical messages."""

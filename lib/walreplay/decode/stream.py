@@ -125,7 +125,7 @@ class StreamWalker(WalkState):
             remedy="A capture has to begin where its session began; the file before this one is missing",
         )
 
-    def told(self, message: m.Relation) -> m.Relation:
+    def annotated(self, message: m.Relation) -> m.Relation:
         """Return a Relation message with what else is known of its columns."""
         return message
 
@@ -269,7 +269,7 @@ class StreamWalker(WalkState):
         if isinstance(message, m.Type):
             self._type_oids.add(message.oid)
         elif isinstance(message, m.Relation):
-            self._take_relation(self.told(message), offset)
+            self._take_relation(self.annotated(message), offset)
         elif isinstance(message, m.Truncate) and not self._is_aborted(message.xid):
             self._take_truncate(message, offset)
         elif _is_loose(message):

@@ -177,7 +177,7 @@ class BaseLoad:
                 raise ConfigError(problem, path=self.context.target.text, remedy=HOW_TO_DESCRIBE)
             described = replace(Description.of(resume.relations, resume.types), by_captures=True)
         # The rows have the labels of enums as they are by now.
-        layouts = Layouts(known=() if resume is None else resume.layouts)
+        layouts = Layouts(layouts=() if resume is None else resume.layouts)
         relations = (layouts.labelled(layouts.succeeding(one)) for same in described.relations.values() for one in same)
         return replace(described, relations=Description.of(relations, ()).relations)
 

@@ -315,7 +315,7 @@ class StitchState:
 
     def announce(self, relation: m.Relation) -> None:
         """Put a relation version in force from here on, outside of streamed transactions."""
-        self.versions.announce(self.layouts.told(relation))
+        self.versions.announce(self.layouts.annotated(relation))
         self.partitions.forget(relation.oid)
 
     def tell_anew(self, oids: Iterable[int] | None = None) -> None:
@@ -480,7 +480,7 @@ def _commit(
         for layout in decided.layouts:
             known = None if layout.enum is not None or layout.is_dropped else state.versions.known(layout.oid)
             if known is not None:
-                state.versions.announce(state.layouts.told(known.relation))
+                state.versions.announce(state.layouts.annotated(known.relation))
     # Labels may have been renamed since it has announced its tables, or by itself.
     renames = any(layout.enum is not None for layout in decided.layouts)
     state.tell_anew(None if renames else decided.view)
@@ -538,8 +538,8 @@ def _follow(
     before = layouts.of([relation.oid for relation in named], named)
     for _, message in sorted(messages, key=lambda found: found[0]):
         if isinstance(message, m.Relation):
-            told = layouts.told(message)
-            anew = [] if outside and told == state.layouts.told(message) else [told]
+            told = layouts.annotated(message)
+            anew = [] if outside and told == state.layouts.annotated(message) else [told]
         else:
             found = layouts.take(message, item.aborted)
             item.layouts += found

@@ -256,7 +256,7 @@ class _Collected:
         self._entries = entries
         self._types = {type_.oid: type_ for type_ in plan.types}
         # What the source says at the run's end: a comment, or a label, comes without a Relation message.
-        self._layouts = Layouts(known=plan.resume.layouts)
+        self._layouts = Layouts(layouts=plan.resume.layouts)
         self._histories: dict[int, list[Relation]] = {}
         for relation in plan.relations:
             self._histories.setdefault(identities.of[relation], []).append(relation)

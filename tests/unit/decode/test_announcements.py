@@ -106,7 +106,7 @@ def test_comments_are_read(comment, found):
     ],
 )
 def test_what_is_no_announcement_of_a_table_says_nothing(content):
-    assert layouts(m.Message(True, 100, "walreplay", content)).told(TABLE) == TABLE
+    assert layouts(m.Message(True, 100, "walreplay", content)).annotated(TABLE) == TABLE
 
 
 def test_what_cannot_be_read_is_counted():
@@ -116,17 +116,17 @@ def test_what_cannot_be_read_is_counted():
 
 
 def test_only_transactional_messages_of_the_prefix_count():
-    assert layouts(said(prefix="other")).told(TABLE) == TABLE
-    assert layouts(said(), prefix=None).told(TABLE) == TABLE
-    assert layouts(replace(said(), transactional=False)).told(TABLE) == TABLE
-    assert layouts(said(comment="x" * (5 << 20))).told(TABLE) == TABLE
+    assert layouts(said(prefix="other")).annotated(TABLE) == TABLE
+    assert layouts(said(), prefix=None).annotated(TABLE) == TABLE
+    assert layouts(replace(said(), transactional=False)).annotated(TABLE) == TABLE
+    assert layouts(said(comment="x" * (5 << 20))).annotated(TABLE) == TABLE
 
 
 def test_a_relation_of_the_same_columns_is_told_their_numbers():
     found = layouts(said())
-    assert numbers(found.told(TABLE)) == [(1, None), (3, "new")]
+    assert numbers(found.annotated(TABLE)) == [(1, None), (3, "new")]
     # A column list, or an older PostgreSQL, leaves columns out.
-    assert numbers(found.told(replace(TABLE, columns=TABLE.columns[1:]))) == [(3, "new")]
+    assert numbers(found.annotated(replace(TABLE, columns=TABLE.columns[1:]))) == [(3, "new")]
 
 
 @pytest.mark.parametrize(
@@ -141,25 +141,25 @@ def test_a_relation_of_the_same_columns_is_told_their_numbers():
 )
 def test_a_relation_of_other_columns_is_left_as_it_is(columns):
     relation = replace(TABLE, columns=columns)
-    assert layouts(said()).told(relation) == relation
-    assert layouts(said(oid=8)).told(TABLE) == TABLE
+    assert layouts(said()).annotated(relation) == relation
+    assert layouts(said(oid=8)).annotated(TABLE) == TABLE
 
 
 def test_the_newest_counts_whatever_comes_again():
     newer = [{"n": 1, "name": "id", "type": 23}, {"n": 4, "name": "note", "type": 25}]
     found = layouts(said(), said(200, natts=4, columns=newer), said())
-    assert numbers(found.told(TABLE)) == [(1, None), (4, None)]
+    assert numbers(found.annotated(TABLE)) == [(1, None), (4, None)]
     # A view that is older than what was announced before.
     found = layouts(said(200, natts=4, columns=newer), said(300))
-    assert numbers(found.told(TABLE)) == [(1, None), (4, None)]
+    assert numbers(found.annotated(TABLE)) == [(1, None), (4, None)]
 
 
 def test_what_older_rows_have_is_kept_when_the_source_forgets_it():
     rewritten = [{"n": 1, "name": "id", "type": 23}, {"n": 3, "name": "note", "type": 25}]
-    assert numbers(layouts(said(), said(200, columns=rewritten)).told(TABLE)) == [(1, None), (3, "new")]
+    assert numbers(layouts(said(), said(200, columns=rewritten)).annotated(TABLE)) == [(1, None), (3, "new")]
     other = [rewritten[0], {"n": 3, "name": "note", "type": 17}]
     binary = replace(TABLE, columns=(TABLE.columns[0], m.Column("note", 17, -1, False)))
-    assert numbers(layouts(said(), said(200, columns=other)).told(binary)) == [(1, None), (3, None)]
+    assert numbers(layouts(said(), said(200, columns=other)).annotated(binary)) == [(1, None), (3, None)]
 
 
 def test_what_a_rolled_back_subtransaction_announced_does_not_count():
@@ -167,7 +167,7 @@ def test_what_a_rolled_back_subtransaction_announced_does_not_count():
     layout = found.read(said())
     assert layout is not None
     found.add([layout], aborted={7})
-    assert found.told(TABLE) == TABLE
+    assert found.annotated(TABLE) == TABLE
 
 
 MOODS = m.Relation(8, "shop", "m", "d", (m.Column("id", 23, -1, True), m.Column("m", 70, -1, False)))
@@ -181,7 +181,7 @@ def labels(lsn, *texts, name="mood", **changes):
 
 
 def renamed(*messages):
-    (column,) = layouts(*messages).told(MOODS).columns[1:]
+    (column,) = layouts(*messages).annotated(MOODS).columns[1:]
     return column.labels
 
 
@@ -223,9 +223,9 @@ def test_an_enums_labels_are_known_by_its_oid_alone():
     # Copies that come again, and what is older than what is known.
     assert renamed(first, labels(120, "x", "b"), first, labels(110, "y", "b")) == ((1, ("a", "x")),)
     array = replace(MOODS, columns=(MOODS.columns[0], m.Column("m", 71, -1, False)))
-    assert layouts(first, labels(120, "x", "b")).told(array).columns[1].labels == ((1, ("a", "x")),)
+    assert layouts(first, labels(120, "x", "b")).annotated(array).columns[1].labels == ((1, ("a", "x")),)
     # A table's oid may be the same as a type's.
-    assert layouts(said(oid=70), first).told(replace(TABLE, oid=70)).columns[1].number == 3
+    assert layouts(said(oid=70), first).annotated(replace(TABLE, oid=70)).columns[1].number == 3
 
 
 def test_enums_are_given_with_the_relations_that_have_them():
@@ -233,8 +233,8 @@ def test_enums_are_given_with_the_relations_that_have_them():
     assert [one.oid for one in found.of([9], [TABLE])] == [9]
     assert [one.oid for one in found.of([9], [TABLE, MOODS])] == [9, 70]
     again = Layouts("walreplay", found.of([], [MOODS]))
-    assert again.told(MOODS) == found.told(MOODS)
-    known = found.told(MOODS)
+    assert again.annotated(MOODS) == found.annotated(MOODS)
+    known = found.annotated(MOODS)
     assert again.labelled(known) is known
     again.take(labels(120, "y", "b"))
     assert again.labelled(known).columns[1].labels == ((1, ("a", "x", "y")),)
@@ -252,7 +252,7 @@ def column(number, name, type_oid=23, **changes):
 def first_names(found, *names):
     """Return what the columns of a Relation message with these names were called by rows from before."""
     relation = replace(TABLE, columns=tuple(m.Column(name, 23, -1, False) for name in names))
-    return [one.first for one in found.told(relation).columns]
+    return [one.first for one in found.annotated(relation).columns]
 
 
 @pytest.mark.parametrize(
@@ -351,50 +351,50 @@ def test_of_a_table_that_was_unlogged_rows_are_missing(announced, expected):
     found = layouts(*(said(100 + n, **changes) for n, changes in enumerate(announced)))
     assert [one.what for one in found.moved] == expected
     shown = layouts()
-    shown.told(TABLE)
+    shown.annotated(TABLE)
     shown.take(said(unlogged=True))
     assert [one.what for one in shown.moved] == ["unlogged"]
 
 
 def test_an_enum_that_is_changed_before_it_was_announced_is_told_of():
     found = layouts()
-    found.told(replace(TABLE, columns=(m.Column("m", 71, -1, False),)))
+    found.annotated(replace(TABLE, columns=(m.Column("m", 71, -1, False),)))
     found.take(labels(100, "x", "b", xids=[7]))
     found.take(labels(200, "y", "b", xids=[8]))
     assert [(one.what, one.name, one.parent) for one in found.moved] == [("relabelled", "shop.mood", 9)]
     # Whoever announces all has changed nothing.
     found = layouts()
-    found.told(replace(TABLE, columns=(m.Column("m", 70, -1, False),)))
+    found.annotated(replace(TABLE, columns=(m.Column("m", 70, -1, False),)))
     found.take(labels(100, "x", "b"))
     assert not found.moved
 
 
 def test_a_table_that_is_dropped_has_ended_and_another_one_may_get_its_oid():
     found = layouts(said(), dropped(200))
-    assert found.told(TABLE) == replace(TABLE, formers=1)
+    assert found.annotated(TABLE) == replace(TABLE, formers=1)
     # The next one has its own columns, however few, and none of what was said of the other.
     found.take(said(300, natts=1, columns=[{"n": 1, "name": "id", "type": 23}]))
     other = replace(TABLE, name="u", columns=TABLE.columns[:1])
-    told = found.told(other)
+    told = found.annotated(other)
     assert (told.formers, numbers(told)) == (1, [(1, None)])
     # What is sent again changes nothing, nor do messages of a table of which nothing was announced.
     for message in (said(), dropped(200)):
         found.take(message)
-    assert found.told(other) == told
-    assert layouts(dropped(100)).told(TABLE).formers == 1
+    assert found.annotated(other) == told
+    assert layouts(dropped(100)).annotated(TABLE).formers == 1
     found.take(dropped(400))
-    assert found.told(other).formers == 2
+    assert found.annotated(other).formers == 2
 
 
 def test_a_drop_that_may_have_rolled_back_ends_nothing():
     # Of several subtransactions, the message does not say whose it is.
     found = layouts(said())
     found.take(dropped(200), aborted=[8])
-    assert numbers(found.told(TABLE)) == [(1, None), (3, "new")]
-    assert found.told(TABLE).formers == 0
+    assert numbers(found.annotated(TABLE)) == [(1, None), (3, "new")]
+    assert found.annotated(TABLE).formers == 0
 
 
 def test_columns_that_are_announced_and_not_sent_are_told():
     found = layouts(said())
-    assert found.told(TABLE).unlisted == ()
-    assert found.told(replace(TABLE, columns=TABLE.columns[1:])).unlisted == (1,)
+    assert found.annotated(TABLE).unlisted == ()
+    assert found.annotated(replace(TABLE, columns=TABLE.columns[1:])).unlisted == (1,)

@@ -114,7 +114,9 @@ class _Version:
 def test_what_tells_rows_apart_is_converted_in_the_run_of_a_rename(announced, before, mode, expected):
     end, columns = layouts("a", "x"), []
     for name in ("m", "other"):
-        column = layouts(*announced).told(m.Relation(9, "shop", "t", "d", (replace(COLUMN, name=name),))).columns[0]
+        column = (
+            layouts(*announced).annotated(m.Relation(9, "shop", "t", "d", (replace(COLUMN, name=name),))).columns[0]
+        )
         typed, sent = labelled(column, MOOD, end, None)
         columns.append(SourceColumn(name, name, typed, sent=sent))
     version = _Version(tuple(columns), Identity(mode, (0,) if mode is Mode.KEYED else ()))
