@@ -132,7 +132,7 @@ def _scan(
 ) -> FileScan:
     try:
         behind = unfinished.data, unfinished.edges, unfinished.origins
-        task = ScanTask(framing, place, 0, place is None, *behind, codec=codec, before=unfinished.last_path)
+        task = ScanTask(framing, place, 0, place is None, *behind, codec=codec, earlier_path=unfinished.last_path)
         return scan_file(path, content, task)
     except CaptureError as error:
         if isinstance(error, (NotACapture, FramingChange)):
@@ -326,7 +326,7 @@ class _Transcriber:
         if self._framing is None or not self._before:
             return None
         view, packed = memoryview(data), self._compression
-        found = stranger(view, packed, self._framing, before=self._before, codec=self._codec)
+        found = stranger(view, packed, self._framing, earlier_path=self._before, codec=self._codec)
         return None if found is None else told_for_paths(found, _OPTION)
 
     def _opened(self, path: str) -> bytes:

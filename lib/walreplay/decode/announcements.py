@@ -64,17 +64,19 @@ def casts_exactly(old: tuple[int, int], new: tuple[int, int]) -> bool:
     """
     if old == new:
         return True
-    (before, size), (after, limit) = old, new
-    if after == _NUMERIC and limit >= 0:
+    (old_type, old_modifier), (new_type, new_modifier) = old, new
+    if new_type == _NUMERIC and new_modifier >= 0:
         # The cast rounds to the scale, or fails where there are too few digits in front of it.
-        digits, scale = _digits(limit)
-        kept = before in _INTEGERS or (before == _NUMERIC and size >= 0 and _digits(size)[1] <= scale)
+        digits, scale = _digits(new_modifier)
+        keeps_digits = old_type in _INTEGERS or (
+            old_type == _NUMERIC and old_modifier >= 0 and _digits(old_modifier)[1] <= scale
+        )
         # More digits are texts in the mirror, which have another scale then.
-        return kept and scale <= digits <= _MOST_DIGITS
-    if before == after and (limit < 0 or (before in _GROWING and 0 <= size <= limit)):
+        return keeps_digits and scale <= digits <= _MOST_DIGITS
+    if old_type == new_type and (new_modifier < 0 or (old_type in _GROWING and 0 <= old_modifier <= new_modifier)):
         return True
     # Of a longer text the cast cuts blanks off.
-    return limit < 0 and (before, after) in _EXACT
+    return new_modifier < 0 and (old_type, new_type) in _EXACT
 
 
 def _digits(modifier: int) -> tuple[int, int]:
@@ -183,59 +185,61 @@ class Layout:
     names: tuple[tuple[int, tuple[str, ...]], ...] = ()
 
 
-def following(layout: Layout, known: Layout | None, shown: m.Relation | None) -> Layout:
+def following(layout: Layout, earlier: Layout | None, relation: m.Relation | None) -> Layout:
     """Return an announcement with what is known of the columns from those before it.
 
     What older rows have is kept, where the source has forgotten it: it has written all of its own rows anew since.
 
     Args:
-        shown: the table's newest Relation message.
+        relation: the table's newest Relation message.
     """
     if layout.enum is not None:
-        before_ = None if known is None else known.enum
-        return replace(layout, enum=layout.enum if before_ is None else _with_renamed(layout.enum, before_))
-    if known is None:
-        firsts = _firsts(layout, shown)
+        earlier_enum = None if earlier is None else earlier.enum
+        return replace(layout, enum=layout.enum if earlier_enum is None else _with_renamed(layout.enum, earlier_enum))
+    if earlier is None:
+        firsts = _firsts(layout, relation)
         columns = [
-            replace(one, first=firsts.get(one.number, ""), rewritten=layout.lsn if _is_in_doubt(layout, one) else 0)
-            for one in layout.columns
+            replace(column, first=firsts.get(column.number, ""), rewritten=layout.lsn * _is_in_doubt(layout, column))
+            for column in layout.columns
         ]
         names = _all_names(columns, {number: (first,) for number, first in firsts.items()})
         return replace(layout, columns=tuple(columns), names=names)
-    before = {one.number: one for one in known.columns}
+    earlier_columns = {column.number: column for column in earlier.columns}
     columns = []
-    for one in layout.columns:
-        old = before.get(one.number)
-        missing, first, rewritten = one.missing, "", 0
-        if old is not None:
-            first, rewritten = old.first, old.rewritten
-            if missing is None and casts_exactly(old.type, one.type):
-                missing = old.missing
-        if _loses_values(layout, one, old):
+    for column in layout.columns:
+        earlier_column = earlier_columns.get(column.number)
+        missing, first, rewritten = column.missing, "", 0
+        if earlier_column is not None:
+            first, rewritten = earlier_column.first, earlier_column.rewritten
+            if missing is None and casts_exactly(earlier_column.type, column.type):
+                missing = earlier_column.missing
+        if _loses_values(layout, column, earlier_column):
             missing, rewritten = None, layout.lsn
-        columns.append(replace(one, missing=missing, first=first, rewritten=rewritten))
-    return replace(layout, columns=tuple(columns), names=_all_names(columns, dict(known.names)))
+        columns.append(replace(column, missing=missing, first=first, rewritten=rewritten))
+    return replace(layout, columns=tuple(columns), names=_all_names(columns, dict(earlier.names)))
 
 
 def _all_names(
-    columns: Iterable[LayoutColumn], before: dict[int, tuple[str, ...]]
+    columns: Iterable[LayoutColumn], old_names: dict[int, tuple[str, ...]]
 ) -> tuple[tuple[int, tuple[str, ...]], ...]:
-    added = {one.number: tuple(dict.fromkeys((*before.get(one.number, ()), one.name))) for one in columns}
-    return tuple((before | added).items())
+    names = {
+        column.number: tuple(dict.fromkeys((*old_names.get(column.number, ()), column.name))) for column in columns
+    }
+    return tuple((old_names | names).items())
 
 
-def _firsts(layout: Layout, shown: m.Relation | None) -> dict[int, str]:
+def _firsts(layout: Layout, relation: m.Relation | None) -> dict[int, str]:
     """Return the names by which rows from before a table's first announcement have its columns, by the numbers."""
-    names = {one.name: one.number for one in layout.columns}
-    if shown is None:
+    names = {column.name: column.number for column in layout.columns}
+    if relation is None:
         return {number: name for name, number in names.items()}
-    before = [column.name for column in shown.columns]
-    if len(before) == layout.count:
+    old_names = [column.name for column in relation.columns]
+    if len(old_names) == layout.count:
         # The table has never had others, so these had the numbers from 1 on.
-        return {one.number: before[one.number - 1] for one in layout.columns}
-    kept = [names[name] for name in before if name in names]
+        return {column.number: old_names[column.number - 1] for column in layout.columns}
+    kept = [names[name] for name in old_names if name in names]
     # One that is new may be one that is gone, under another name; and places do not change.
-    is_clear = kept == sorted(kept) and (len(kept) == len(before) or len(kept) == len(names))
+    is_clear = kept == sorted(kept) and (len(kept) == len(old_names) or len(kept) == len(names))
     return {number: name for name, number in names.items()} if is_clear else {}
 
 
@@ -265,24 +269,24 @@ def _loses_values(layout: Layout, column: LayoutColumn, old: LayoutColumn | None
     return not casts_exactly(old.type, column.type)
 
 
-def _with_renamed(enum: EnumLabels, known: EnumLabels) -> EnumLabels:
+def _with_renamed(enum: EnumLabels, earlier: EnumLabels) -> EnumLabels:
     """Return an enum with the labels that were renamed, now or before.
 
     A rename of the type changes no label.  Where both differ, or no label is left, another type has the oid now.
     """
-    before = dict(known.labels)
-    if before.keys().isdisjoint(dict(enum.labels)):
+    earlier_labels = dict(earlier.labels)
+    if earlier_labels.keys().isdisjoint(dict(enum.labels)):
         return enum
-    changed = {oid for oid, text in enum.labels if before.get(oid, text) != text}
-    if changed and enum.name != known.name:
+    changed = {oid for oid, text in enum.labels if earlier_labels.get(oid, text) != text}
+    if changed and enum.name != earlier.name:
         return enum
-    renamed = dict(known.renamed)
-    former = {text for _, texts in known.renamed for text in texts} | {before[oid] for oid in changed}
+    renamed = dict(earlier.renamed)
+    former = {text for _, texts in earlier.renamed for text in texts} | {earlier_labels[oid] for oid in changed}
     for oid, text in enum.labels:
         if oid in changed:
-            first, *rest = *renamed.get(oid, (before[oid],)), text
+            first, *rest = *renamed.get(oid, (earlier_labels[oid],)), text
             renamed[oid] = (first, *rest[1 - _MOST_TEXTS :])
-        elif oid not in before and text in former:
+        elif oid not in earlier_labels and text in former:
             # Rows that have it mean this one from here on.
             renamed[oid] = (text,)
     return replace(enum, renamed=tuple(renamed.items()))
@@ -365,27 +369,27 @@ def layout_of(message: m.Message) -> Layout | None:
     )
 
 
-def _columns(values: Any) -> Iterator[LayoutColumn]:
-    if len(_list(values)) > m.MAX_COLUMNS:
+def _columns(columns: Any) -> Iterator[LayoutColumn]:
+    if len(_list(columns)) > m.MAX_COLUMNS:
         raise ValueError("too many columns")
-    for one in values:
-        missing = one.get("missing")
-        name = one["name"]
+    for column in columns:
+        missing = column.get("missing")
+        name = column["name"]
         if not isinstance(name, str) or not name or not isinstance(missing, str | None):
             raise ValueError("a column without a name")
-        number = _number(one["n"], m.MAX_COLUMNS)
+        number = _number(column["n"], m.MAX_COLUMNS)
         if number < 1:
             raise ValueError("a column without a number")
         yield LayoutColumn(
             number,
             name,
-            _number(one["type"], _MOST_OID),
+            _number(column["type"], _MOST_OID),
             missing,
-            comment=_comment(one),
-            typmod=_number(one.get("typmod", -1) + 1, _MOST_OID) - 1,
-            is_generated=one.get("generated") == "s",
-            is_written=one.get("written") is True,
-            is_unknown=one.get("unknown") is True,
+            comment=_comment(column),
+            typmod=_number(column.get("typmod", -1) + 1, _MOST_OID) - 1,
+            is_generated=column.get("generated") == "s",
+            is_written=column.get("written") is True,
+            is_unknown=column.get("unknown") is True,
         )
 
 
@@ -421,8 +425,8 @@ def _list(value: Any) -> Any:
     return value
 
 
-def _number(value: Any, most: int) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
+def _number(value: Any, limit: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= limit:
         raise ValueError("a number that cannot be")
     return value
 
@@ -471,60 +475,61 @@ class Layouts:
             aborted: the subtransactions that have rolled back; what they announced is left out.
         """
         for layout in layouts:
-            known = (self._by_oid if layout.enum is None else self._enums).get(layout.oid)
+            earlier = (self._by_oid if layout.enum is None else self._enums).get(layout.oid)
             if set(layout.xids) & set(aborted):
                 continue
+            is_newer = earlier is None or layout.lsn > earlier.lsn
             if layout.is_dropped:
-                if known is not None and layout.lsn > known.lsn:
-                    self._note_moved(layout, known)
+                if earlier is not None and is_newer:
+                    self._note_moved(layout, earlier)
                 # It does not say which subtransaction has dropped the table: that may be one that has rolled back.
-                if not aborted and (known is None or layout.lsn > known.lsn):
-                    formers = 1 if known is None else known.formers + 1
-                    self._put(replace(known or layout, lsn=layout.lsn, parent=0, is_dropped=True, formers=formers))
+                if not aborted and is_newer:
+                    formers = 1 if earlier is None else earlier.formers + 1
+                    self._put(replace(earlier or layout, lsn=layout.lsn, parent=0, is_dropped=True, formers=formers))
                     self.shown.pop(layout.oid, None)
-            elif known is None or (layout.lsn > known.lsn and (layout.count >= known.count or known.is_dropped)):
-                shown = self.shown.get(layout.oid)
-                if known is not None and known.is_dropped:
+            elif is_newer and (earlier is None or earlier.is_dropped or layout.count >= earlier.count):
+                relation = self.shown.get(layout.oid)
+                if earlier is not None and earlier.is_dropped:
                     # What is known of a table that has ended says nothing of another one that has its oid now.
-                    layout, known, shown = replace(layout, formers=known.formers), None, None
-                self._note_moved(layout, known)
-                self._note_unsent(layout, known)
-                self._put(following(layout, known, shown))
+                    layout, earlier, relation = replace(layout, formers=earlier.formers), None, None
+                self._note_moved(layout, earlier)
+                self._note_unsent(layout, earlier)
+                self._put(following(layout, earlier, relation))
 
-    def _note_unsent(self, layout: Layout, known: Layout | None) -> None:
+    def _note_unsent(self, layout: Layout, earlier: Layout | None) -> None:
         enum = layout.enum
         if enum is not None:
             # What was announced by somebody who has not changed it is taken to have been so before.
-            types = {layout.oid, enum.array} if known is None and layout.xids else set()
+            types = {layout.oid, enum.array} if earlier is None and layout.xids else set()
             for relation in self.shown.values() if types else ():
                 if any(column.type_oid in types for column in relation.columns):
                     self.moved.append(Moved("relabelled", ".".join(enum.name), relation.oid, layout.lsn))
-        elif layout.is_unlogged != (known is not None and known.is_unlogged):
-            what = "unlogged" if layout.is_unlogged else "logged"
+        elif layout.is_unlogged != (earlier is not None and earlier.is_unlogged):
+            kind = "unlogged" if layout.is_unlogged else "logged"
             if layout.oid in self.shown or not (layout.is_unlogged or layout.is_empty):
-                self.moved.append(Moved(what, layout.name, layout.oid, layout.lsn))
+                self.moved.append(Moved(kind, layout.name, layout.oid, layout.lsn))
 
-    def _note_moved(self, layout: Layout, known: Layout | None) -> None:
-        before = 0 if known is None else known.parent
-        if layout.parent == before or layout.is_empty:
+    def _note_moved(self, layout: Layout, earlier: Layout | None) -> None:
+        parent_before = 0 if earlier is None else earlier.parent
+        if layout.parent == parent_before or layout.is_empty:
             return
-        if before:
-            what = "dropped" if layout.is_dropped else "detached"
-            self.moved.append(Moved(what, layout.name or (known.name if known else ""), before, layout.lsn))
+        if parent_before:
+            kind = "dropped" if layout.is_dropped else "detached"
+            self.moved.append(Moved(kind, layout.name or (earlier.name if earlier else ""), parent_before, layout.lsn))
         if layout.parent and layout.is_attached:
             self.moved.append(Moved("attached", layout.name, layout.parent, layout.lsn))
 
     def ancestors(self, oid: int) -> tuple[int, ...]:
         """Return a table, the one of which it is a partition, and so on up to the root."""
-        found = [oid]
-        while (known := self._by_oid.get(found[-1])) is not None and known.parent and known.parent not in found:
-            found.append(known.parent)
-        return tuple(found)
+        oids = [oid]
+        while (layout := self._by_oid.get(oids[-1])) is not None and layout.parent and layout.parent not in oids:
+            oids.append(layout.parent)
+        return tuple(oids)
 
     def is_dropped(self, oid: int) -> bool:
         """Return whether a table is announced to be gone."""
-        known = self._by_oid.get(oid)
-        return known is not None and known.is_dropped
+        layout = self._by_oid.get(oid)
+        return layout is not None and layout.is_dropped
 
     def take(self, message: m.Message, aborted: Collection[int] = ()) -> tuple[Layout, ...]:
         """Read a message and take what it announces; return that: one announcement, or none.
@@ -532,9 +537,9 @@ class Layouts:
         Behind an enum's, what is in force is to be told anew (`labelled`).
         """
         layout = self.read(message)
-        found = () if layout is None else (layout,)
-        self.add(found, aborted)
-        return found
+        layouts = () if layout is None else (layout,)
+        self.add(layouts, aborted)
+        return layouts
 
     def read(self, message: m.Message) -> Layout | None:
         """Return a message's announcement of a table or an enum; None if it is none, or has another prefix."""
@@ -559,8 +564,8 @@ class Layouts:
         if not self._enums:
             return tuple(tables)
         types = {column.type_oid for relation in relations for column in relation.columns}
-        found = [one for one in self._enums.values() if one.oid in types or (one.enum and one.enum.array in types)]
-        return (*tables, *found)
+        enums = [enum for enum in self._enums.values() if enum.oid in types or (enum.enum and enum.enum.array in types)]
+        return (*tables, *enums)
 
     def all(self) -> tuple[Layout, ...]:
         """Return the announcements of all tables and enums."""
@@ -591,7 +596,7 @@ class Layouts:
             enum = self._by_type.get(column.type_oid)
             differs = enum is not None and enum.renamed != column.labels
             columns.append(replace(column, labels=enum.renamed) if enum is not None and differs else column)
-        changed = any(one is not other for one, other in zip(columns, relation.columns, strict=True))
+        changed = any(column is not sent for column, sent in zip(columns, relation.columns, strict=True))
         return replace(relation, columns=tuple(columns)) if changed else relation
 
     def _numbered(self, relation: m.Relation) -> m.Relation:
@@ -599,14 +604,14 @@ class Layouts:
         if layout is None or layout.is_dropped:
             return relation
         by_name = {column.name: column for column in layout.columns}
-        found = [by_name.get(column.name) for column in relation.columns]
-        last, columns = 0, []
-        for known, column in zip(found, relation.columns, strict=True):
-            if known is None or known.type_oid != column.type_oid or known.number <= last:
+        announced = [by_name.get(column.name) for column in relation.columns]
+        last_number, columns = 0, []
+        for counterpart, column in zip(announced, relation.columns, strict=True):
+            if counterpart is None or counterpart.type_oid != column.type_oid or counterpart.number <= last_number:
                 return relation
-            last = known.number
-            told = replace(column, number=known.number, missing=known.missing, first=known.first)
-            columns.append(replace(told, rewritten=known.rewritten))
+            last_number = counterpart.number
+            numbered = replace(column, number=counterpart.number, missing=counterpart.missing, first=counterpart.first)
+            columns.append(replace(numbered, rewritten=counterpart.rewritten))
         numbers = {column.number for column in columns}
         unlisted = tuple(column.number for column in layout.columns if column.number not in numbers)
         return replace(relation, columns=tuple(columns), unlisted=unlisted)

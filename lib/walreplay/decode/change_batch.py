@@ -98,25 +98,25 @@ class RowPlaces:
     def finish(self, rows: int) -> Places:
         """Return the places of the gathered rows, and begin anew."""
         words = self._words[:rows].copy()
-        offsets, number = words & _OFFSET, np.zeros(rows, np.int32)
+        offsets, path_numbers = words & _OFFSET, np.zeros(rows, np.int32)
         paths: dict[str, int] = {}
         stops = [row for row, _ in self._stretches[1:]] + [rows]
         for (start, stretch), stop in zip(self._stretches, stops, strict=True):
-            part = slice(start, stop)
-            found, base = offsets[part], stretch.base
-            in_front = np.full(len(found), True) if base is None else found + base < 0
-            path, at = stretch.before
-            number[part] = np.where(in_front, paths.setdefault(path, len(paths)), -1) if in_front.any() else -1
-            here = ~in_front
-            if here.any():
-                number[part][here] = paths.setdefault(stretch.path, len(paths))
-            offsets[part] = np.where(in_front, found + at, found + (base or 0))
+            span = slice(start, stop)
+            walked_offsets, base = offsets[span], stretch.base
+            in_front = np.full(len(walked_offsets), True) if base is None else walked_offsets + base < 0
+            path, earlier_offset = stretch.before
+            path_numbers[span] = np.where(in_front, paths.setdefault(path, len(paths)), -1) if in_front.any() else -1
+            in_file = ~in_front
+            if in_file.any():
+                path_numbers[span][in_file] = paths.setdefault(stretch.path, len(paths))
+            offsets[span] = np.where(in_front, walked_offsets + earlier_offset, walked_offsets + (base or 0))
         self._stretches = [(0, self._stretches[-1][1])] if self._stretches else []
         origin = (words >> _HALF).astype(np.int32)
         named = pa.DictionaryArray.from_arrays
         return Places(
             named(pa.array(origin, mask=origin == 0), pa.array(self._origins, pa.string())),
-            named(pa.array(number), pa.array(list(paths), pa.string())),
+            named(pa.array(path_numbers), pa.array(list(paths), pa.string())),
             pa.array(offsets),
         )
 
@@ -211,12 +211,12 @@ class ChangeBatch:
         before = before_rescued = None
         if self.before is not None:
             rows = self.before_rows.to_numpy()
-            first, last = np.searchsorted(rows, [start, stop]).tolist()
-            if first < last:
-                columns = self.before.slice(first, last - first).columns
-                own = pa.array(rows[first:last] - start)
-                before = pa.RecordBatch.from_arrays([own, *columns[1:]], names=self.before.schema.names)
-                before_rescued = _if_any(self.before_rescued, first, last)
+            first_tuple, stop_tuple = np.searchsorted(rows, [start, stop]).tolist()
+            if first_tuple < stop_tuple:
+                columns = self.before.slice(first_tuple, stop_tuple - first_tuple).columns
+                row_numbers = pa.array(rows[first_tuple:stop_tuple] - start)
+                before = pa.RecordBatch.from_arrays([row_numbers, *columns[1:]], names=self.before.schema.names)
+                before_rescued = _if_any(self.before_rescued, first_tuple, stop_tuple)
         return ChangeBatch(
             self.relation,
             self.data.slice(start, count),
@@ -229,8 +229,8 @@ class ChangeBatch:
 
     def truncates(self) -> list[tuple[int, int]]:
         """Return commit LSN and ordinal of each truncate."""
-        at = self._truncates
-        return list(zip(self.commit_lsns.take(at).to_pylist(), self.ordinals.take(at).to_pylist(), strict=True))
+        rows = self._truncates
+        return list(zip(self.commit_lsns.take(rows).to_pylist(), self.ordinals.take(rows).to_pylist(), strict=True))
 
     def between_truncates(self) -> Iterator[ChangeBatch]:
         """Yield the changes in front of, between and behind the truncates."""
@@ -243,12 +243,12 @@ class ChangeBatch:
         return np.nonzero(pc.equal(self.ops, "t").to_numpy(zero_copy_only=False))[0]
 
 
-def behind(batches: Iterable[ChangeBatch], known_rows: Callable[[ChangeBatch], int]) -> Iterator[ChangeBatch]:
-    """Leave out the first rows of each batch, as many as are known."""
+def behind(batches: Iterable[ChangeBatch], rows_to_skip: Callable[[ChangeBatch], int]) -> Iterator[ChangeBatch]:
+    """Leave out the first rows of each batch, as many as `rows_to_skip` says."""
     for batch in batches:
-        rows, known = batch.data.num_rows, known_rows(batch)
-        if known < rows:
-            yield batch.slice(known, rows)
+        rows, skipped = batch.data.num_rows, rows_to_skip(batch)
+        if skipped < rows:
+            yield batch.slice(skipped, rows)
 
 
 def field_names(relation: m.Relation) -> list[str]:
@@ -262,8 +262,8 @@ def field_names(relation: m.Relation) -> list[str]:
 
 def _if_any(values: pa.Array | None, start: int, stop: int) -> pa.Array | None:
     """Return some of the values, if one of them is not NULL."""
-    found = None if values is None else values.slice(start, stop - start)
-    return None if found is None or found.null_count == len(found) else found
+    part = None if values is None else values.slice(start, stop - start)
+    return None if part is None or part.null_count == len(part) else part
 
 
 def column_types(
@@ -321,14 +321,14 @@ def rescued_of(rescued: pa.Array, names: Sequence[str]) -> pa.Array | None:
     """Return only the rescued texts of some columns, in the order of ``names``; None if there are none."""
     if rescued.null_count == len(rescued):
         return None
-    some = np.nonzero(rescued.is_valid().to_numpy(zero_copy_only=False))[0]
-    rows = read_rescued(rescued.take(pa.array(some)))
-    found = rescued_array({name: values[name] for name in names if name in values} for values in rows)
-    return spread(found, some, len(rescued))
+    rows_with_text = np.nonzero(rescued.is_valid().to_numpy(zero_copy_only=False))[0]
+    rows = read_rescued(rescued.take(pa.array(rows_with_text)))
+    chosen = rescued_array({name: values[name] for name in names if name in values} for values in rows)
+    return spread(chosen, rows_with_text, len(rescued))
 
 
-def spread(some: pa.Array, at: Sequence[int] | NDArray[np.int64], rows: int) -> pa.Array:
-    """Return a column of `rows` rows with the values `some` at the rows `at`, and NULL elsewhere."""
+def spread(values: pa.Array, positions: Sequence[int] | NDArray[np.int64], rows: int) -> pa.Array:
+    """Return a column of `rows` rows with `values` at the rows `positions`, and NULL elsewhere."""
     index = np.full(rows, -1, np.int64)
-    index[at] = np.arange(len(some))
-    return some.take(pa.array(index, mask=index < 0))
+    index[positions] = np.arange(len(values))
+    return values.take(pa.array(index, mask=index < 0))

@@ -17,7 +17,7 @@ from walreplay.decode.announcements import Layout, Layouts
 from walreplay.decode.change_batch import ChangeBatch, RowPlaces, WalkedBytes, type_names, types_by_names
 from walreplay.decode.gathered import RelationRows
 from walreplay.decode.kernels import programs as words
-from walreplay.decode.placing import Left, Placer, Tile
+from walreplay.decode.placing import Placer, Refusal, Tile
 from walreplay.decode.stream import StreamWalker, Uses, outside
 from walreplay.decode.walk import RECORD, Place
 from walreplay.protocol import messages as m
@@ -173,12 +173,12 @@ class Decoder(StreamWalker):
         self._types: dict[int, m.Type] = {}
         self._new_types: dict[int, m.Type] = {}
         self._type_names: dict[int, tuple[str, str]] = {}
-        self._names_kept = 0
+        self._held_names = 0
         self._recording = recording
         self._fate: Fate | None = None
         self._given: dict[int, m.Relation] = {}
         self._rows: dict[m.Relation, RelationRows] = {}
-        self._newest: dict[int, m.Relation] = {}
+        self._last_versions: dict[int, m.Relation] = {}
         """The version of each relation (by oid) that had rows last."""
         self._recorded: list[Recorded] = []
         self._messages: list[LogicalMessage] = []
@@ -215,7 +215,7 @@ class Decoder(StreamWalker):
         if self._types != versions.types:
             self._types, self._new_types, self._type_names = dict(versions.types), dict(versions.types), {}
         self.start(place, versions.relations)
-        self.closed = self.ends_session = True
+        self.is_last_buffer = self.ends_session = True
         view = memoryview(data)[:stop]
         buf = np.frombuffer(view, np.uint8)
         self._source = source
@@ -229,9 +229,9 @@ class Decoder(StreamWalker):
         """Yield the batches that are not full."""
         while self._rows:
             # The rows of one version are released before the next batch is made, because there may be thousands.
-            yield from self._end_rows(next(iter(self._rows)))
+            yield from self._flush_version(next(iter(self._rows)))
 
-    def _end_rows(self, relation: m.Relation) -> Iterator[ChangeBatch]:
+    def _flush_version(self, relation: m.Relation) -> Iterator[ChangeBatch]:
         """Yield the gathered rows of a relation version and forget it; if more rows come, it is begun again."""
         rows = self._rows.pop(relation)
         for slot in rows.slots:
@@ -262,7 +262,7 @@ class Decoder(StreamWalker):
         return self._uses.take()
 
     @property
-    def _hidden(self) -> bool:
+    def _is_deferred(self) -> bool:
         """Whether the walk is within a deferred transaction whose rows are decoded where it commits."""
         return self._fate is None and self._inner is not None
 
@@ -288,24 +288,24 @@ class Decoder(StreamWalker):
         state[walk.RECORDING] = self._recording
         if fate is None:
             state[walk.SKIP_LOCAL] = not self._filter.wants_origin(None)
-            self._hide_inner()
+            self._defer_inner()
             return
         self.kernel.aborted = np.array(fate.aborted, np.int64)
-        self._follow(fate)
+        self._set_commit(fate)
         state[walk.ORDINAL] = fate.ordinal
-        state[walk.SKIP] = 0 if fate.applied else walk.KNOWN if fate.resent else walk.LEFT_OUT
+        state[walk.SKIP] = 0 if fate.applied else walk.NOT_COUNTED if fate.resent else walk.LEFT_OUT
         state[walk.ORIGIN] = self.origin_number(fate.origin)
 
-    def _follow(self, fate: Fate) -> None:
+    def _set_commit(self, fate: Fate) -> None:
         state = self.kernel.state
         state[walk.LSN], state[walk.COMMIT_TS], state[walk.XID] = fate.commit_lsn, fate.commit_time, fate.xid
 
-    def _hide_inner(self) -> None:
+    def _defer_inner(self) -> None:
         """Leave out streamed and prepared transactions, which are decoded where they commit."""
         inner = self._inner is not None
         state = self.kernel.state
         if inner or state[walk.TXN] == walk.IDLE:
-            state[walk.SKIP] = walk.KNOWN if inner else 0
+            state[walk.SKIP] = walk.NOT_COUNTED if inner else 0
         state[walk.RECORDING] = self._recording and not inner
 
     def _open(self, lsn: int, time: int, xid: int, ordinal: int) -> None:
@@ -320,7 +320,7 @@ class Decoder(StreamWalker):
             return
         super()._set_origin(name)
         left_out = 0 if self._filter.wants_origin(name) else walk.LEFT_OUT
-        state[walk.SKIP] = walk.KNOWN if state[walk.LSN] <= state[walk.HIGH_LSN] else left_out
+        state[walk.SKIP] = walk.NOT_COUNTED if state[walk.LSN] <= state[walk.HIGH_LSN] else left_out
 
     def inner_relations(self, xid: int) -> Mapping[int, m.Relation]:
         """Return the relations that the deferred transaction knows; none if its rows are left out."""
@@ -328,7 +328,7 @@ class Decoder(StreamWalker):
 
     def on_unknown_relation(self, oid: int, offset: int) -> int:
         """Accept any number of columns for rows that are left out."""
-        if self._hidden:
+        if self._is_deferred:
             return -1
         return super().on_unknown_relation(oid, offset)
 
@@ -347,21 +347,21 @@ class Decoder(StreamWalker):
         super()._leave(keep=keep)
         if keep and self._recording:
             for oid in self._inner_slots:
-                self.kernel.slots.newest.hide(oid)
+                self.kernel.slots.newest.watch(oid)
 
-    def on_named(self, slot: int) -> None:
+    def on_first_use(self, slot: int) -> None:
         """Note that a relation version is used."""
         relation = self.slot_relations[slot]
-        if self._recording and relation is not None and not self._hidden:
-            self._uses.named(slot, relation, self.kernel.slots)
+        if self._recording and relation is not None and not self._is_deferred:
+            self._uses.note_use(slot, relation, self.kernel.slots)
 
     def _take_relation(self, message: m.Relation, offset: int) -> None:
-        # What is hidden has relations of its own.
-        if self._recording and not self._hidden:
-            self._uses.announced(outside(message), self.kernel.slots)
+        # A deferred transaction has relations of its own.
+        if self._recording and not self._is_deferred:
+            self._uses.note_announced(outside(message), self.kernel.slots)
         super()._take_relation(message, offset)
         if self._recording:
-            self.kernel.slots.newest.hide(message.oid)
+            self.kernel.slots.newest.watch(message.oid)
 
     def annotated(self, message: m.Relation) -> m.Relation:
         """Return a Relation message with what was announced of its columns."""
@@ -370,36 +370,36 @@ class Decoder(StreamWalker):
     def on_message(self, message: m.AnyMessage, offset: int) -> None:
         """Note types, which later relations use, and logical messages."""
         # What a prepared transaction announces holds for all that is sent behind it, whatever becomes of it.
-        if isinstance(message, m.Type) and not (self._hidden and self.stream_xid is not None):
+        if isinstance(message, m.Type) and not (self._is_deferred and self.stream_xid is not None):
             if self._types.get(message.oid) != message:
                 self._types[message.oid] = message
                 self._new_types[message.oid] = message
         elif isinstance(message, m.Message):
-            self._take_message(message, self._hidden)
-            if not self._hidden:
-                found = self._layouts.take(message, () if self._fate is None else self._fate.aborted)
-                if any(layout.enum is not None for layout in found):
+            self._take_message(message, self._is_deferred)
+            if not self._is_deferred:
+                layouts = self._layouts.take(message, () if self._fate is None else self._fate.aborted)
+                if any(layout.enum is not None for layout in layouts):
                     self._tell_anew(offset)
         elif self._fate is None:
-            self._hide_inner()
+            self._defer_inner()
 
     def _tell_anew(self, offset: int) -> None:
         """Put relations in force with the labels that an enum has from here on."""
-        known = self.relations if self._inner is None else self._inner
-        for relation in tuple(known.values()):
+        relations = self.relations if self._inner is None else self._inner
+        for relation in tuple(relations.values()):
             labelled = self._layouts.labelled(relation)
             if labelled is not relation:
                 self._take_relation(labelled, offset)
 
-    def _take_message(self, message: m.Message, hidden: bool) -> None:
-        state, place = self.kernel.state, list[int]()
+    def _take_message(self, message: m.Message, is_deferred: bool) -> None:
+        state, position = self.kernel.state, list[int]()
         if message.transactional:
-            if hidden or state[walk.SKIP] or self._is_aborted(message.xid):
+            if is_deferred or state[walk.SKIP] or self._is_aborted(message.xid):
                 return
-            place = state[[walk.LSN, walk.COMMIT_TS, walk.XID, walk.ORDINAL]].tolist()
-        elif not self.news or self._fate is not None:
+            position = state[[walk.LSN, walk.COMMIT_TS, walk.XID, walk.ORDINAL]].tolist()
+        elif not self.is_new_message or self._fate is not None:
             return
-        self._messages.append(LogicalMessage(message.lsn, message.prefix, message.content, *place))
+        self._messages.append(LogicalMessage(message.lsn, message.prefix, message.content, *position))
 
     # Recording.
 
@@ -414,9 +414,10 @@ class Decoder(StreamWalker):
         state, fate = self.kernel.state, self._fate
         if not self._recording or (fate is None and (state[walk.TXN] != walk.OPEN or self.gid is not None)):
             return
-        at = walk.NO_OFFSET if fate is not None else state[walk.BEGIN_AT]
+        begin_offset = walk.NO_OFFSET if fate is not None else state[walk.BEGIN_AT]
         values = state[[walk.LSN, walk.COMMIT_TS, walk.XID, walk.ROWS, walk.DIGEST, walk.ORIGIN]]
-        self._record(np.array([(*values, at)], RECORD), self._session if fate is None else fate.session, ended=False)
+        session = self._session if fate is None else fate.session
+        self._record(np.array([(*values, begin_offset)], RECORD), session, ended=False)
 
     def _record(self, records: NDArray[np.void], session: int, *, ended: bool) -> None:
         """Keep records with the place of their Begins; the first Begin may lie in an earlier file."""
@@ -439,10 +440,10 @@ class Decoder(StreamWalker):
             return
         placer.extend(len(self.slot_relations))
         placer.begin()
-        kept, is_done = self._kept(tile), False
-        while not is_done:
-            placer.place(buf, tile, kept)
-            is_done = not placer.has_left
+        mask, is_placed = self._kept(tile), False
+        while not is_placed:
+            placer.place(buf, tile, mask)
+            is_placed = not placer.has_refusal
             yield from self._settle(buf, tile)
 
     def _settle(self, buf: NDArray[np.uint8], tile: Tile) -> Iterator[ChangeBatch]:
@@ -451,30 +452,30 @@ class Decoder(StreamWalker):
         slots, missed = placer.settle()
         for slot in slots:
             rows = self._slot_rows[slot]
-            rows.see_to(buf, tile, missed[missed[:, 0] == rows.program.ctypes.data, 1:])
+            rows.complete_pending(buf, tile, missed[missed[:, 0] == rows.program.ctypes.data, 1:])
             if rows.full:
                 yield rows.finish()
-        left = placer.take_left()
-        if left is Left.DONE:
+        refusal = placer.take_refusal()
+        if refusal is Refusal.DONE:
             return
-        slot, column, more_bytes = placer.wanting
-        if left is Left.NEW:
+        slot, column, missing_bytes = placer.request
+        if refusal is Refusal.NEW:
             yield from self._begin_slot(slot)
             return
         rows = self._slot_rows[slot]
-        if left is Left.CARE:
-            rows.widen()
-        elif left is Left.NOT_TEXT:
-            rows.leave(column)
+        if refusal is Refusal.CARE:
+            rows.allow_more_pending()
+        elif refusal is Refusal.NOT_TEXT:
+            rows.convert_in_builder(column)
         elif rows.full:
             yield rows.finish()
-        elif left is Left.ROOM:
-            rows.grow(self._share)
+        elif refusal is Refusal.ROOM:
+            rows.grow(self._walked_share)
         else:
-            rows.make_room(column, more_bytes, self._share)
+            rows.make_room(column, missing_bytes, self._walked_share)
 
     @property
-    def _share(self) -> float:
+    def _walked_share(self) -> float:
         """The share of the bytes that was walked; 1 if it is too small for an estimate."""
         share = float(self.kernel.state[walk.POS]) / len(self._view)
         return share if share > _LEAST_SHARE else 1
@@ -488,20 +489,20 @@ class Decoder(StreamWalker):
         rows = self._rows.get(relation)
         if rows is None:
             # Rows of the relation's earlier version are given before those of this one.
-            newest = self._newest.get(relation.oid)
-            if newest in self._rows:
-                yield from self._end_rows(newest)
+            last_version = self._last_versions.get(relation.oid)
+            if last_version in self._rows:
+                yield from self._flush_version(last_version)
             elif len(self._rows) >= MOST_RELATIONS:
-                yield from self._end_rows(next(iter(self._rows)))
+                yield from self._flush_version(next(iter(self._rows)))
             names = self._names()
-            if self._names_kept > MOST_NAMES:
+            if self._held_names > MOST_NAMES:
                 yield from self.rest()
-                self._names_kept = len(names)
-            self._newest[relation.oid] = relation
+                self._held_names = len(names)
+            self._last_versions[relation.oid] = relation
             types = self._column_types.get(relation) or types_by_names(relation, names)
             places = RowPlaces(self.origins) if relation in self._with_places else None
             rows = self._rows[relation] = RelationRows(relation, types, names, self._codec, places)
-        rows.come_from(self._source)
+        rows.set_source(self._source)
         self._slot_rows[slot] = rows
         rows.slots.append(slot)
         self._placer.programs[slot] = rows.program.ctypes.data
@@ -513,7 +514,7 @@ class Decoder(StreamWalker):
         """Return the names of the types known so far; relations share one dictionary until a new type comes."""
         if self._new_types:
             self._type_names = self._type_names | type_names(self._new_types)
-            self._names_kept += len(self._type_names)
+            self._held_names += len(self._type_names)
             self._new_types = {}
         return self._type_names
 
@@ -522,31 +523,31 @@ class Decoder(StreamWalker):
         if not self._leaves_out:
             return _ALL
         slots, lsns = tile.rows[:, words.ROW_SLOT], tile.rows[:, words.ROW_LSN]
-        kept = ~np.isin(tile.rows[:, words.ROW_KIND].astype(np.uint8), self._skipped_kinds)
+        mask = ~np.isin(tile.rows[:, words.ROW_KIND].astype(np.uint8), self._skipped_kinds)
         for slot in np.unique(slots).tolist() if self._load_lsns else ():
             relation = self.slot_relations[slot]
             if relation is not None and relation.oid in self._load_lsns:
-                kept &= (slots != slot) | (lsns >= self._load_lsns[relation.oid])
+                mask &= (slots != slot) | (lsns >= self._load_lsns[relation.oid])
         last_truncates = self._filter.last_truncates or {}
-        for slot in np.unique(slots[kept]).tolist() if last_truncates else ():
+        for slot in np.unique(slots[mask]).tolist() if last_truncates else ():
             relation = self.slot_relations[slot]
             last_truncate = None if relation is None else last_truncates.get(relation.oid)
             if relation is None or last_truncate is None or not self._wants(relation):
                 continue
             lsn, ordinal = last_truncate
-            gone = kept & (slots == slot)
-            gone &= (lsns < lsn) | ((lsns == lsn) & (tile.rows[:, words.ROW_ORDINAL] <= ordinal))
-            if gone.any():
+            truncated = mask & (slots == slot)
+            truncated &= (lsns < lsn) | ((lsns == lsn) & (tile.rows[:, words.ROW_ORDINAL] <= ordinal))
+            if truncated.any():
                 # Moved to the end, because a version may come back after another one.
                 self._truncated.pop(relation, None)
                 self._truncated[relation] = None
-                kept &= ~gone
-        left_slots, left_lsns = slots[~kept], lsns[~kept]
-        for slot in np.unique(left_slots).tolist():
+                mask &= ~truncated
+        out_slots, out_lsns = slots[~mask], lsns[~mask]
+        for slot in np.unique(out_slots).tolist():
             relation = self.slot_relations[slot]
             if relation is not None:
-                self._left_out[relation] = int(left_lsns[left_slots == slot][-1])
-        return kept.view(np.uint8)
+                self._left_out[relation] = int(out_lsns[out_slots == slot][-1])
+        return mask.view(np.uint8)
 
 
 _ALL: Final = np.zeros(0, np.uint8)

@@ -36,45 +36,45 @@ def recognise(data: memoryview, codec: str = UTF8, *, prefix: bytes = b"") -> Fr
     head = prefix + bytes(data[:HEAD_BYTES])
     if what_is(head) is not None:
         return None
-    found = detect_framing(head, names=names_in(codec))
-    return confirmed(found, memoryview(prefix + bytes(data[:HEAD_LIMIT])), codec)
+    framing = detect_framing(head, names=names_in(codec))
+    return confirmed(framing, memoryview(prefix + bytes(data[:HEAD_LIMIT])), codec)
 
 
-def confirmed(found: Framing | None, beginning: memoryview, codec: str = UTF8) -> Framing | None:
+def confirmed(first_guess: Framing | None, beginning: memoryview, codec: str = UTF8) -> Framing | None:
     """Return the framing in which a stream's first session can be read; None if there is none.
 
     Args:
-        found: the framing that its very first bytes fit; None if they fit none.
+        first_guess: the framing that its very first bytes fit; None if they fit none.
         beginning: its first `HEAD_LIMIT` bytes; so many, because its first message may be a long logical one.
 
     Raises:
         TruncatedMessage: the bytes are too few.
     """
-    if found is not None and is_framed_so(beginning, found, codec):
-        return found
+    if first_guess is not None and is_framed_so(beginning, first_guess, codec):
+        return first_guess
     try:
-        return framing_of(beginning, codec) or found
+        return framing_of(beginning, codec) or first_guess
     except TruncatedMessage:
-        if found is None:
+        if first_guess is None:
             raise
-        return found
+        return first_guess
 
 
 def framing_at_start(
-    data: memoryview, codec: str, *, prefix: bytes = b"", before: str = "", compression: str | None = None
+    data: memoryview, codec: str, *, prefix: bytes = b"", earlier_path: str = "", compression: str | None = None
 ) -> Framing | None:
     """Recognise the framing of a stream whose first bytes end in a file; None if they are too few.
 
     Args:
         data: the file's bytes, decompressed.
         prefix: the bytes of the files before it, which were too few.
-        before: the path of the file before it.
+        earlier_path: the path of the file before it.
         compression: how the file was compressed, for the error.
 
     Raises:
         NotACapture: the file is no capture, or the one before it, which the error then names.
     """
-    found = None
+    framing = None
     beginning = prefix + bytes(data[:HEAD_BYTES])
     if beginning.startswith(PGCOPY_SIGNATURE):
         # A COPY without rows is too short for the check below.
@@ -84,31 +84,31 @@ def framing_at_start(
             return None
     else:
         try:
-            found = recognise(data, codec, prefix=prefix)
+            framing = recognise(data, codec, prefix=prefix)
         except TruncatedMessage:
             return None
-    if prefix and before and _begins_stream(data, prefix, found, codec):
-        raise no_capture(prefix).at(path=before)
-    if found is not None:
-        return found
+    if prefix and earlier_path and _begins_stream(data, prefix, framing, codec):
+        raise no_capture(prefix).at(path=earlier_path)
+    if framing is not None:
+        return framing
     raise no_capture(data, compression)
 
 
-def _begins_stream(data: memoryview, prefix: bytes, joined: Framing | None, codec: str) -> bool:
+def _begins_stream(data: memoryview, prefix: bytes, joined_framing: Framing | None, codec: str) -> bool:
     """Return whether a stream begins with a file itself, and not with the few bytes of the files before it.
 
     Args:
-        joined: the framing of those bytes and the file together.
+        joined_framing: the framing of those bytes and the file together.
     """
     try:
-        alone = recognise(data, codec)
+        framing_alone = recognise(data, codec)
     except TruncatedMessage:
-        return joined is None
-    if joined is None or alone is None:
-        return alone is not None
-    if alone is joined or not is_framed_so(data[:HEAD_LIMIT], alone, codec):
+        return joined_framing is None
+    if joined_framing is None or framing_alone is None:
+        return framing_alone is not None
+    if framing_alone is joined_framing or not is_framed_so(data[:HEAD_LIMIT], framing_alone, codec):
         return False
-    return not is_framed_so(memoryview(prefix + bytes(data[:HEAD_LIMIT])), joined, codec)
+    return not is_framed_so(memoryview(prefix + bytes(data[:HEAD_LIMIT])), joined_framing, codec)
 
 
 def too_few(size: int, *, path: str | None) -> FramingError:
@@ -143,7 +143,7 @@ class ScanTask:
         gap: bytes are missing in front of the file.  A session begins at the first boundary where one can begin.
         known_length: how many bytes of the file an earlier run has read.
         codec: the encoding of names, from `walreplay.types.text.codec_of`.
-        before: the path of the file before this one, for errors.
+        earlier_path: the path of the file before this one, for errors.
         until: where to end, if the place is known.
         length: the file's bytes, where they were listed.
     """
@@ -158,7 +158,7 @@ class ScanTask:
     gap: bool = False
     known_length: int = 0
     codec: str = UTF8
-    before: str = ""
+    earlier_path: str = ""
     until: Until | None = None
     length: int = 0
 
@@ -200,7 +200,7 @@ def _begin_stream(scan: FileScan, data: memoryview, task: ScanTask) -> Place | N
     """Return the place at the beginning of a stream; None if the bytes are too few to recognise the framing."""
     prefix, compression = task.prefix, scan.compression
     framing = task.framing or framing_at_start(
-        data, task.codec, prefix=prefix, before=task.before, compression=compression
+        data, task.codec, prefix=prefix, earlier_path=task.earlier_path, compression=compression
     )
     if framing is None:
         return None
@@ -229,27 +229,27 @@ def _scan_in_place(scan: FileScan, data: memoryview, place: Place, task: ScanTas
 
 
 def _tell_place(
-    error: WalReplayError, before: int, edges: tuple[int, ...], origins: tuple[tuple[str, int], ...]
+    error: WalReplayError, size_in_front: int, edges: tuple[int, ...], origins: tuple[tuple[str, int], ...]
 ) -> None:
     """Translate an error's offset in the joined bytes to a file and an offset in it.
 
     Args:
-        before: how many of the joined bytes lie in front of the file.
+        size_in_front: how many of the joined bytes lie in front of the file.
         edges: the offsets in these bytes at which files begin.
         origins: for each of the files, its path and the offset of its part.
     """
-    at = error.offset or 0
-    part = bisect_right(edges, at)
-    if at < before and at and part + 1 < len(origins):
+    joined_offset = error.offset or 0
+    part = bisect_right(edges, joined_offset)
+    if joined_offset < size_in_front and joined_offset and part + 1 < len(origins):
         path, offset = origins[part]
         error.at(path=path)
-        error.offset = offset + at - (edges[part - 1] if part else 0)
+        error.offset = offset + joined_offset - (edges[part - 1] if part else 0)
         error.remedy = across_files([path for path, _ in origins[part + 1 :]])
         return
     # An error at the beginning of the unfinished bytes means that the file does not continue them.
-    if not at and origins:
+    if not joined_offset and origins:
         error.remedy = f"It does not go on where {origins[-2][0]} ends: {_ONE_OF_THEM}"
-    error.offset = max(at - before, 0)
+    error.offset = max(joined_offset - size_in_front, 0)
 
 
 def across_files(paths: Sequence[str]) -> str:
@@ -260,7 +260,7 @@ def across_files(paths: Sequence[str]) -> str:
 
 def _scan_own(scan: FileScan, data: memoryview, place: Place, task: ScanTask) -> None:
     """Scan a file from a known place; if that fails because the file is of another kind, say so."""
-    error, before = None, task.before
+    error, earlier_path = None, task.earlier_path
     try:
         _scan_exact(scan, data, place, task)
     except CaptureError as problem:
@@ -270,10 +270,10 @@ def _scan_own(scan: FileScan, data: memoryview, place: Place, task: ScanTask) ->
     is_small = len(data) < RECOGNISABLE_BYTES
     has_failed = error is not None and not (task.prefix and is_small)
     is_doubtful = has_failed or (nothing_read and not task.prefix and not is_small)
-    if before and task.start == 0 and len(data) and is_doubtful:
-        found = stranger(data, scan.compression, place.framing, before=before, codec=scan.codec)
-        if found is not None:
-            raise found
+    if earlier_path and task.start == 0 and len(data) and is_doubtful:
+        refusal = stranger(data, scan.compression, place.framing, earlier_path=earlier_path, codec=scan.codec)
+        if refusal is not None:
+            raise refusal
     if error is not None:
         raise error
 
@@ -290,9 +290,9 @@ def _scan_exact(scan: FileScan, data: memoryview, place: Place, task: ScanTask) 
                 return
     if prefix:
         data, edges = memoryview(prefix + bytes(data)), (*edges, len(prefix))
-    found = find_sessions(data, place, task.start, edges=edges, codec=scan.codec)
-    scan.parts = tuple(part for stretch in found for part in parts_of(data, stretch, len(prefix), scan.codec))
-    scan.tail = bytes(data[found[-1].stop :])
+    stretches = find_sessions(data, place, task.start, edges=edges, codec=scan.codec)
+    scan.parts = tuple(part for stretch in stretches for part in parts_of(data, stretch, len(prefix), scan.codec))
+    scan.tail = bytes(data[stretches[-1].stop :])
 
 
 def _end_scan(scan: FileScan, data: memoryview, parts: tuple[Part, ...]) -> None:
@@ -312,8 +312,8 @@ def _scan_guessed(scan: FileScan, data: memoryview, framing: Framing | None) -> 
     elif framing is None:
         guess = guess_framing(data, codec=scan.codec)
     else:
-        found = find_boundary(data, framing, codec=scan.codec)
-        guess = None if found is None else (framing, *found)
+        boundary = find_boundary(data, framing, codec=scan.codec)
+        guess = None if boundary is None else (framing, *boundary)
     if guess is None:
         return
     framing, start, streaming = guess
@@ -326,7 +326,7 @@ def _scan_guessed(scan: FileScan, data: memoryview, framing: Framing | None) -> 
         summary = scanner.scan(data, start)
         # Even if a session may begin there, the bytes before it are not known.
         summary.exact = False
-        if not scanner.broke:
+        if not scanner.stopped_at_session:
             _end_scan(scan, data, (Part(summary, new_session=is_session),))
 
 
@@ -337,9 +337,9 @@ def _scan_behind_gap(scan: FileScan, data: memoryview, place: Place) -> None:
     if start is None:
         scan.tail = b""
         return
-    found = find_sessions(data, place.new_session(), start, codec=scan.codec)
-    scan.parts = tuple(part for stretch in found for part in parts_of(data, stretch, 0, scan.codec))
-    scan.tail = bytes(data[found[-1].stop :])
+    stretches = find_sessions(data, place.new_session(), start, codec=scan.codec)
+    scan.parts = tuple(part for stretch in stretches for part in parts_of(data, stretch, 0, scan.codec))
+    scan.tail = bytes(data[stretches[-1].stop :])
 
 
 def parts_of_guess(scan: FileScan, place: Place, tail: bytes) -> tuple[Part, ...] | None:
@@ -363,13 +363,13 @@ def parts_of_guess(scan: FileScan, place: Place, tail: bytes) -> tuple[Part, ...
     seam, parts = tail + scan.head, tuple[Part, ...]()
     if seam:
         scanner = Scanner(place.framing, place=place, codec=scan.codec)
-        scanner.closed = True
+        scanner.is_last_buffer = True
         try:
             summary = scanner.scan(seam, 0)
         except WalReplayError:
             # An exact scan of the file will report the error with its place.
             return None
-        if scanner.broke or summary.stop != len(seam) or summary.place is None or part.new_session:
+        if scanner.stopped_at_session or summary.stop != len(seam) or summary.place is None or part.new_session:
             return None
         parts, place = (Part(summary, data=seam),), summary.place
     if part.new_session and not place.begun:
@@ -388,7 +388,7 @@ def parts_of_guess(scan: FileScan, place: Place, tail: bytes) -> tuple[Part, ...
     if place.stream is not None:
         # Which transaction's the blocks are that are open at the guessed start is known now.
         xid, items = place.stream, part.summary.items
-        items = [replace(one, xid=xid) if isinstance(one, Block) and one.xid == -1 else one for one in items]
+        items = [replace(item, xid=xid) if isinstance(item, Block) and item.xid == -1 else item for item in items]
         part = replace(part, summary=replace(part.summary, items=items))
     return (*parts, part)
 

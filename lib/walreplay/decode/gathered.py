@@ -63,26 +63,26 @@ class TupleColumns:
         buf: NDArray[np.uint8],
         offset: NDArray[np.int32],
         length: NDArray[np.int32],
-        first: NDArray[np.int32],
+        first_cells: NDArray[np.int32],
         builders: Sequence[tuple[int, ColumnBuilder]] | None = None,
     ) -> None:
         """Append rows to all columns, or to some; see `ColumnBuilder.add_rows`."""
         for number, builder in enumerate(self.builders) if builders is None else builders:
             try:
-                bad = builder.add_rows(buf, offset, length, first, number)
+                rescued = builder.add_rows(buf, offset, length, first_cells, number)
             except ValueFormatError as error:
                 self._name(error, number)
                 raise
-            if bad:
-                self._keep(number, builder.rows - len(first), bad)
+            if rescued:
+                self._keep(number, builder.rows - len(first_cells), rescued)
         if builders is None:
-            self.rows += len(first)
+            self.rows += len(first_cells)
 
     def finish_placed(
         self,
         buf: NDArray[np.uint8],
         tile: Tile,
-        first: NDArray[np.int32],
+        first_cells: NDArray[np.int32],
         number: int,
         start: int,
         missed: NDArray[np.int32],
@@ -91,26 +91,28 @@ class TupleColumns:
         """Complete a column that the kernel has placed, for the rows from `start` on.
 
         Args:
-            first: the number of each row's first cell.
+            first_cells: the number of each row's first cell.
             missed: which of the rows have a value in another form than the kernel reads.
             flags: what the kernel has found in the text.
         """
         builder = self.builders[number]
         try:
-            bad = builder.finish_placed(builder.tile(buf, tile.offset, tile.length, first, number), missed, flags)
+            rescued = builder.finish_placed(
+                builder.tile(buf, tile.offset, tile.length, first_cells, number), missed, flags
+            )
         except ValueFormatError as error:
             self._name(error, number)
             raise
-        if bad:
-            self._keep(number, start, bad)
+        if rescued:
+            self._keep(number, start, rescued)
 
     def _name(self, error: ValueFormatError, number: int) -> None:
         error.table = f"{self.relation.qualified_name}.{self.relation.columns[number].name}"
 
-    def _keep(self, number: int, start: int, bad: Sequence[Rescued]) -> None:
+    def _keep(self, number: int, start: int, rescued: Sequence[Rescued]) -> None:
         """Keep values that a column cannot hold, for its rescued texts; their rows count from `start`."""
         name, type_oid = self.relation.columns[number].name, self.builders[number].column_type.oid
-        for value in bad:
+        for value in rescued:
             self.rescued.setdefault(start + value.row, {})[name] = canonical_text(value.text, type_oid)
 
     @property
@@ -240,7 +242,7 @@ class RelationRows:
         self._capacity = capacity
         self._update_program()
 
-    def come_from(self, stretch: WalkedBytes) -> None:
+    def set_source(self, stretch: WalkedBytes) -> None:
         """Note which bytes the next rows come from."""
         if self._places is not None:
             self._places.enter(self.rows, stretch)
@@ -254,7 +256,7 @@ class RelationRows:
         ahead = min(round(self.rows / share), MOST_GROWTH * self._capacity)
         self.reserve(min(max(2 * self._capacity, ahead), BATCH_ROWS))
 
-    def widen(self) -> None:
+    def allow_more_pending(self) -> None:
         """Allow more pending rows; to be called when there are none."""
         room = int(self.program[words.PENDING_ROOM])
         if room < placing.MOST_PENDING:
@@ -266,15 +268,15 @@ class RelationRows:
         self._pending_before = np.zeros(room, np.int64)
         self.program[words.PENDING_ROOM] = room
 
-    def make_room(self, column: int, more: int, share: float) -> None:
-        """Make room for `more` bytes in a column of text; for ``share`` see `grow`."""
+    def make_room(self, column: int, byte_count: int, share: float) -> None:
+        """Make room for `byte_count` more bytes in a column of text; for ``share`` see `grow`."""
         self._update_builders()
         builder = self.columns.builders[column]
         assert isinstance(builder, TextBuilder)
-        builder.make_room(more, share)
+        builder.make_room(byte_count, share)
         self._update_program()
 
-    def leave(self, column: int) -> None:
+    def convert_in_builder(self, column: int) -> None:
         """Stop placing a column; from here on its builder converts it."""
         self._update_builders()
         builder = self.columns.builders[column]
@@ -302,13 +304,14 @@ class RelationRows:
         program[words.BEFORE_FIRSTS] = self._firsts[1].ctypes.data
         program[words.BEFORE_ROWS] = self._pending_before.ctypes.data
         for number, builder in self._placed:
-            how = builder.placing
-            assert how is not None
-            at = words.HEAD + number * words.COLUMN
+            conversion = builder.placing
+            assert conversion is not None
+            word = words.HEAD + number * words.COLUMN
             values, valid, data, size = builder.addresses()
-            program[at : at + words.COLUMN] = (how.kind, values, valid, how.low, how.high, data, size, 0)
+            limits = conversion.low, conversion.high
+            program[word : word + words.COLUMN] = (conversion.kind, values, valid, *limits, data, size, 0)
 
-    def see_to(self, buf: NDArray[np.uint8], tile: Tile, missed: NDArray[np.int64]) -> None:
+    def complete_pending(self, buf: NDArray[np.uint8], tile: Tile, missed: NDArray[np.int64]) -> None:
         """Complete the pending rows: convert what the kernels have left.
 
         Args:
@@ -316,32 +319,32 @@ class RelationRows:
         """
         program = self.program
         start, rows = int(program[words.SETTLED]), self.rows
-        first = self._firsts[0][: rows - start]
-        self.columns.add_rows(buf, tile.offset, tile.length, first, self._others)
+        first_cells = self._firsts[0][: rows - start]
+        self.columns.add_rows(buf, tile.offset, tile.length, first_cells, self._others)
         for number, builder in self._placed:
             flags = words.HEAD + number * words.COLUMN + words.FLAGS
-            bad = missed[missed[:, 0] == number, 1] if len(missed) else missed[:, 1]
-            if program[flags] or len(bad):
+            missed_rows = missed[missed[:, 0] == number, 1] if len(missed) else missed[:, 1]
+            if program[flags] or len(missed_rows):
                 builder.rows = start
                 self.columns.finish_placed(
-                    buf, tile, first, number, start, (bad - start).astype(np.int32), int(program[flags])
+                    buf, tile, first_cells, number, start, (missed_rows - start).astype(np.int32), int(program[flags])
                 )
                 program[flags] = 0
         if tile.has_unchanged:
-            self._note_unchanged(tile, first, start)
-        befores = int(program[words.BEFORES])
-        if befores:
+            self._note_unchanged(tile, first_cells, start)
+        old_tuple_count = int(program[words.BEFORES])
+        if old_tuple_count:
             if self._before is None:
                 self._before = TupleColumns(self.relation, self.types, self.names, self.codec)
-            self._before.add_rows(buf, tile.offset, tile.length, self._firsts[1][:befores])
-            self._before_rows.append(self._pending_before[:befores].copy())
+            self._before.add_rows(buf, tile.offset, tile.length, self._firsts[1][:old_tuple_count])
+            self._before_rows.append(self._pending_before[:old_tuple_count].copy())
         self._settle(rows)
 
-    def _note_unchanged(self, tile: Tile, first: NDArray[np.int32], start: int) -> None:
-        rows = np.nonzero((first >= 0) & ~self._metadata.deleted(start, start + len(first)))[0]
+    def _note_unchanged(self, tile: Tile, first_cells: NDArray[np.int32], start: int) -> None:
+        rows = np.nonzero((first_cells >= 0) & ~self._metadata.deleted(start, start + len(first_cells)))[0]
         for number in range(len(self.relation.columns)):
-            mask = np.zeros(len(first), np.bool_)
-            mask[rows] = tile.length[first[rows] + number] == walk.UNCHANGED
+            mask = np.zeros(len(first_cells), np.bool_)
+            mask[rows] = tile.length[first_cells[rows] + number] == walk.UNCHANGED
             if mask.any():
                 self._unchanged.setdefault(number, []).append((start, mask))
 
@@ -368,10 +371,10 @@ class RelationRows:
         )
         unchanged = {}
         for number, masks in self._unchanged.items():
-            whole = np.zeros(rows, np.bool_)
+            is_unchanged = np.zeros(rows, np.bool_)
             for start, mask in masks:
-                whole[start : start + len(mask)] = mask
-            unchanged[names[number]] = pa.array(whole)
+                is_unchanged[start : start + len(mask)] = mask
+            unchanged[names[number]] = pa.array(is_unchanged)
         before = before_rescued = None
         if self._before is not None:
             before_arrays, before_rescued = self._before.finish()
@@ -448,9 +451,9 @@ class CopiedRows:
             width = len(offset) // cells.rows if cells.rows else 0
             offset = np.ascontiguousarray(offset.reshape(-1, width)[:, self._order]).reshape(-1)
             length = np.ascontiguousarray(length.reshape(-1, width)[:, self._order]).reshape(-1)
-        first = np.arange(cells.rows, dtype=np.int32) * np.int32(count)
+        first_cells = np.arange(cells.rows, dtype=np.int32) * np.int32(count)
         try:
-            self._columns.add_rows(cells.buf, offset, length, first)
+            self._columns.add_rows(cells.buf, offset, length, first_cells)
         except ValueFormatError as error:
             if error.offset is not None:
                 error.offset += cells.base

@@ -76,7 +76,7 @@ def mask_batch(batch: ChangeBatch, masked: Sequence[tuple[int, ColumnType]], sal
 
 def _mask_columns(
     rows: pa.RecordBatch,
-    first: int,
+    first_column: int,
     names: Sequence[str],
     masked: Sequence[tuple[int, ColumnType]],
     rescued: pa.Array | None,
@@ -85,9 +85,9 @@ def _mask_columns(
     columns, fields = list(rows.columns), list(rows.schema)
     texts, rescued = _take_rescued(rescued, [names[number] for number, _ in masked])
     for number, column_type in masked:
-        at = first + number
-        columns[at] = mask(columns[at], column_type, texts.get(names[number]), salt)
-        fields[at] = pa.field(fields[at].name, pa.string())
+        index = first_column + number
+        columns[index] = mask(columns[index], column_type, texts.get(names[number]), salt)
+        fields[index] = pa.field(fields[index].name, pa.string())
     return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields)), rescued
 
 
@@ -143,9 +143,9 @@ def show(batch: ChangeBatch, shown: Shown, salt: bytes) -> ChangeBatch:
     return result
 
 
-def _select(data: pa.RecordBatch, metadata: int, shown: Shown) -> pa.RecordBatch:
-    columns = [*data.columns[:metadata], *(data.columns[metadata + number] for number in shown.columns)]
-    names = [*data.schema.names[:metadata], *field_names(shown.relation)]
+def _select(data: pa.RecordBatch, leading: int, shown: Shown) -> pa.RecordBatch:
+    columns = [*data.columns[:leading], *(data.columns[leading + number] for number in shown.columns)]
+    names = [*data.schema.names[:leading], *field_names(shown.relation)]
     return pa.RecordBatch.from_arrays(columns, names=names)
 
 

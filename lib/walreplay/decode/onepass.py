@@ -105,11 +105,11 @@ class WaitingRows:
         return batch
 
 
-def _first_rows(batch: ChangeBatch, left: Counter[int]) -> int:
-    """Count a batch's rows that were given; ``left`` has the numbers of given rows that are not counted yet, by oid."""
-    known: int = min(batch.data.num_rows, left[batch.relation.oid])
-    left[batch.relation.oid] -= known
-    return known
+def _first_rows(batch: ChangeBatch, uncounted: Counter[int]) -> int:
+    """Count a batch's rows that were given; ``uncounted`` has how many are not counted yet, by oid."""
+    given: int = min(batch.data.num_rows, uncounted[batch.relation.oid])
+    uncounted[batch.relation.oid] -= given
+    return given
 
 
 def _rows_up_to(batch: ChangeBatch, lsn: int) -> int:
@@ -130,12 +130,12 @@ class PlainWalker(Decoder):
         is_sound: all gathered rows are complete; False after an error in a value.
     """
 
-    breaks: ClassVar[bool] = True
+    allows_session_end: ClassVar[bool] = True
     is_sound = True
 
     def on_message(self, message: m.AnyMessage, offset: int) -> None:
         """Refuse messages that need a plan."""
-        if not isinstance(message, _PLAIN) or self.doubtful_at is not None:
+        if not isinstance(message, _PLAIN) or self.unannounced_type_at is not None:
             raise NotPlain
         super().on_message(message, offset)
 
@@ -158,7 +158,7 @@ class PlainWalker(Decoder):
             full = list(self.convert(buf, tile))
             self.is_sound = True
             yield full
-        if self.broke:
+        if self.stopped_at_session:
             raise NotPlain
 
 
@@ -225,7 +225,7 @@ class OnePass:
         """
         if self._is_sound:
             return partial(_rows_up_to, lsn=self._waiting.final)
-        return partial(_first_rows, left=self._waiting.given.copy())
+        return partial(_first_rows, uncounted=self._waiting.given.copy())
 
     def rest(self) -> Iterator[ChangeBatch]:
         """Yield the remaining final rows, after the last file or after `NotPlain`.

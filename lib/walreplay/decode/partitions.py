@@ -66,13 +66,13 @@ class PartitionFinder:
 
     def on_relation(self, relation: m.Relation, slot: int, number: int) -> None:
         """Note a Relation message."""
-        before, self._last = self._last, (relation.oid, number)
+        earlier, self._last = self._last, (relation.oid, number)
         for claim in self._unproven.pop(relation.oid, ()):
             claim.proven = self._holds(claim)
         if number == self._only_types + 1:
             self._leading = self._claim(relation, slot)
-        elif before is not None and before[1] == number - 1 and before[0] != relation.oid:
-            key = before[0], relation
+        elif earlier is not None and earlier[1] == number - 1 and earlier[0] != relation.oid:
+            key = earlier[0], relation
             claim = self._claim(relation, slot)
             if key not in self._claims or not self._claims[key].proven:
                 self._claims[key] = claim
@@ -100,7 +100,7 @@ class PartitionFinder:
         if self._leading is not None and self._leading.relation.oid in truncated:
             self._leading = None
 
-    def found(self, number: int) -> tuple[Partition, ...]:
+    def partitions(self, number: int) -> tuple[Partition, ...]:
         """Return the partitions, without those at the end of the stretch (`trailing`)."""
         open_ = set(self._trails(number))
         return tuple(
@@ -152,7 +152,7 @@ class Sent:
     differing: str | None = None
 
 
-_MOST_TOLD: Final = 4
+_MOST_LISTED: Final = 4
 _WORDS: Final = {"d": "primary key", "i": "index", "f": "full"}
 
 
@@ -162,27 +162,27 @@ def as_sent(root: m.Relation, partitions: Sequence[m.Relation]) -> Sent:
     If all partitions send the root's own key, that identifies rows.  Otherwise it is the smallest key of a partition
     that all others send as well.
     """
-    everything = frozenset(column.name for column in root.columns)
-    keys = {one: _sent_of(one, everything) for one in partitions}
-    keys = {one: names for one, names in keys.items() if names}
-    own = _sent_of(root, everything)
-    if not keys or (root.replica_identity != "f" and own and all(own <= names for names in keys.values())):
+    all_columns = frozenset(column.name for column in root.columns)
+    keys = {partition: _sent_of(partition, all_columns) for partition in partitions}
+    keys = {partition: names for partition, names in keys.items() if names}
+    root_key = _sent_of(root, all_columns)
+    if not keys or (root.replica_identity != "f" and root_key and all(root_key <= names for names in keys.values())):
         return Sent(root)
-    if all(names == everything for names in keys.values()):
-        return Sent(_flagged(root, "f", everything))
-    least = min(keys.values(), key=len)
-    if all(least <= names for names in keys.values()):
-        return Sent(_flagged(root, "d", least), claims=True)
+    if all(names == all_columns for names in keys.values()):
+        return Sent(_flagged(root, "f", all_columns))
+    smallest_key = min(keys.values(), key=len)
+    if all(smallest_key <= names for names in keys.values()):
+        return Sent(_flagged(root, "d", smallest_key), claims=True)
     return Sent(_flagged(root, "d", frozenset.intersection(*keys.values())), claims=True, differing=_listed(keys))
 
 
-def _sent_of(relation: m.Relation, everything: frozenset[str]) -> frozenset[str]:
+def _sent_of(relation: m.Relation, all_columns: frozenset[str]) -> frozenset[str]:
     """Return the names of the columns that old tuples of a relation have; none if there are no old tuples."""
     if relation.replica_identity == "n":
         return frozenset()
     if relation.replica_identity == "f":
-        return everything
-    return everything.intersection(column.name for column in relation.columns if column.key)
+        return all_columns
+    return all_columns.intersection(column.name for column in relation.columns if column.key)
 
 
 def _flagged(relation: m.Relation, identity: str, names: frozenset[str]) -> m.Relation:
@@ -192,9 +192,11 @@ def _flagged(relation: m.Relation, identity: str, names: frozenset[str]) -> m.Re
 
 def _listed(keys: dict[m.Relation, frozenset[str]]) -> str:
     """Write a list with one partition for each different key."""
-    told: dict[frozenset[str], str] = {}
-    for one, names in keys.items():
-        columns = ", ".join(column.name for column in one.columns if column.name in names)
-        told.setdefault(names, f"{one.qualified_name}: {_WORDS[one.replica_identity]} ({columns})")
-    more = len(told) - _MOST_TOLD
-    return "; ".join([*list(told.values())[:_MOST_TOLD], *([f"and {more} other ways"] if more > 0 else [])])
+    examples: dict[frozenset[str], str] = {}
+    for partition, names in keys.items():
+        columns = ", ".join(column.name for column in partition.columns if column.name in names)
+        examples.setdefault(names, f"{partition.qualified_name}: {_WORDS[partition.replica_identity]} ({columns})")
+    unlisted = len(examples) - _MOST_LISTED
+    return "; ".join(
+        [*list(examples.values())[:_MOST_LISTED], *([f"and {unlisted} other ways"] if unlisted > 0 else [])]
+    )

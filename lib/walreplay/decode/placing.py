@@ -60,7 +60,7 @@ MOST_PENDING: Final = 4096
 """So many rows of a relation may be pending at most; fewer at first, because there may be thousands of relations."""
 
 
-class Left(IntEnum):
+class Refusal(IntEnum):
     """Why a kernel did not place a row."""
 
     DONE = words.DONE
@@ -113,16 +113,16 @@ class Placer:
         self.marks[:] = 0
         self.programs = np.zeros(0, np.int64)
 
-    def extend(self, slots: int) -> None:
+    def extend(self, slot_count: int) -> None:
         """Make room for a number of slots."""
-        if slots > len(self.programs):
-            more = max(slots, 2 * len(self.programs)) - len(self.programs)
-            self.programs = np.concatenate([self.programs, np.full(more, words.UNSEEN, np.int64)])
-            if len(self.touched) < slots:
-                self.touched = np.concatenate([self.touched, np.zeros(2 * slots, np.int32)])
+        if slot_count > len(self.programs):
+            missing = max(slot_count, 2 * len(self.programs)) - len(self.programs)
+            self.programs = np.concatenate([self.programs, np.full(missing, words.UNSEEN, np.int64)])
+            if len(self.touched) < slot_count:
+                self.touched = np.concatenate([self.touched, np.zeros(2 * slot_count, np.int32)])
 
     @property
-    def has_left(self) -> bool:
+    def has_refusal(self) -> bool:
         """Whether a row could not be placed."""
         return bool(self.marks[words.LEFT])
 
@@ -131,14 +131,14 @@ class Placer:
         """Whether rows are pending, or one could not be placed."""
         return bool(self.marks[words.TOUCHED] or self.marks[words.LEFT])
 
-    def place(self, buf: NDArray[np.uint8], tile: Tile, kept: NDArray[np.uint8]) -> None:
+    def place(self, buf: NDArray[np.uint8], tile: Tile, mask: NDArray[np.uint8]) -> None:
         """Place the rows of a tile's arrays, beginning where the last call has stopped.
 
         Args:
-            kept: a mask of the wanted rows; empty for all.
+            mask: a mask of the wanted rows; empty for all.
         """
-        changes = int(self.marks[words.CHANGE]), tile.rows, tile.offset, tile.length, kept
-        self.marks[words.LEFT] = kernels.place_rows(buf, *changes, self.programs, self.touched, self.misses, self.marks)
+        rows = int(self.marks[words.CHANGE]), tile.rows, tile.offset, tile.length, mask
+        self.marks[words.LEFT] = kernels.place_rows(buf, *rows, self.programs, self.touched, self.misses, self.marks)
 
     def settle(self) -> tuple[list[int], NDArray[np.int64]]:
         """Settle pending rows that need no more work; return the slots that Python has to complete, and `misses`."""
@@ -147,18 +147,18 @@ class Placer:
         self.marks[[words.MISSED, words.TRIED]] = 0
         return self.touched[:count].tolist(), missed
 
-    def take_left(self) -> Left:
+    def take_refusal(self) -> Refusal:
         """Return the reason why a row could not be placed, and forget it."""
-        left = Left(int(self.marks[words.LEFT]))
+        refusal = Refusal(int(self.marks[words.LEFT]))
         self.marks[words.LEFT] = words.DONE
-        return left
+        return refusal
 
     def begin(self) -> None:
         """Begin with the first row of a tile's arrays."""
         self.marks[words.CHANGE] = 0
 
     @property
-    def wanting(self) -> tuple[int, int, int]:
+    def request(self) -> tuple[int, int, int]:
         """For the row that could not be placed: its slot, and the text column and the bytes that it needs."""
         slot, column, count = self.marks[[words.LEFT_SLOT, words.LEFT_COLUMN, words.LEFT_BYTES]].tolist()
         return slot, column, count
@@ -234,16 +234,16 @@ def empty(size: int, dtype: DTypeLike) -> NDArray[Any]:
 
     All views of its memory have to be made from this array, because the memory is reused once the array is gone.
     """
-    type_ = np.dtype(dtype)
-    wanted = size * type_.itemsize
-    if wanted < LEAST:
-        return np.empty(size, type_)
-    block_size = 1 << (wanted - 1).bit_length()
+    item_type = np.dtype(dtype)
+    byte_count = size * item_type.itemsize
+    if byte_count < LEAST:
+        return np.empty(size, item_type)
+    block_size = 1 << (byte_count - 1).bit_length()
     try:
         _, block = _idle[block_size].pop()
     except LookupError:
         block = _Block.make(block_size)
-    array = np.frombuffer(block.memory, type_, size, block.start)
+    array = np.frombuffer(block.memory, item_type, size, block.start)
     weakref.finalize(array, _take_back, block).atexit = False
     return array
 

@@ -48,7 +48,7 @@ HEAD_LIMIT: Final = 4 << 20
 
 
 @dataclass(slots=True)
-class _Inner:
+class _OpenPart:
     """The part of a streamed or prepared transaction that the scan is in."""
 
     start: int
@@ -72,20 +72,20 @@ class _Inner:
 
 
 class Scanner(StreamWalker):
-    """Gather a `Summary` of one stretch; a new session ends it (``broke``), unless its start is a guess."""
+    """Gather a `Summary` of one stretch.  A new session ends it, unless its start is a guess."""
 
-    breaks: ClassVar[bool] = True
+    allows_session_end: ClassVar[bool] = True
 
     def __init__(self, framing: Framing, *, place: Place | None, streaming: bool = False, codec: str = UTF8) -> None:
-        self._last: tuple[_Inner, int, int, Mapping[int, m.Relation]] | None = None
+        self._last: tuple[_OpenPart, int, int, Mapping[int, m.Relation]] | None = None
         super().__init__(framing, place=place, relations={}, streaming=streaming, codec=codec)
-        self._found = Summary(framing, place is not None, 0, 0, None, None)
+        self._result = Summary(framing, place is not None, 0, 0, None, None)
         self._starts_open = place is not None and place.transaction is not None and place.transaction.gid is None
         self._committed: list[tuple[int, int]] = []
         self._events: list[int] = []
         self._used: dict[int, int] = {}
         self._truncates: dict[int, tuple[TruncateAt, ...]] = {}
-        self._part: _Inner | None = None
+        self._part: _OpenPart | None = None
         self._partitions = PartitionFinder(lambda slot: int(self.kernel.slots.counts[slot].sum()))
 
     # What is told of the rare messages.
@@ -111,61 +111,61 @@ class Scanner(StreamWalker):
 
     def on_message(self, message: m.AnyMessage, offset: int) -> None:
         """Keep what the stitch needs of the rare messages."""
-        state, found = self.kernel.state, self._found
+        state, summary = self.kernel.state, self._result
         name = type(message).__name__
-        found.messages[name] = found.messages.get(name, 0) + 1
-        at, number = int(state[walk.PREVIOUS]), int(state[walk.MESSAGES])
-        into = found if self._part is None or self.stream_xid is None else self._part
+        summary.messages[name] = summary.messages.get(name, 0) + 1
+        frame_offset, number = int(state[walk.PREVIOUS]), int(state[walk.MESSAGES])
+        target = summary if self._part is None or self.stream_xid is None else self._part
         if isinstance(message, m.Relation):
-            into.relations.append((offset, outside(message)))
+            target.relations.append((offset, outside(message)))
             slot = self.kernel.slots.slot_of(message.oid)
             assert slot is not None
             self._partitions.on_relation(outside(message), slot, number)
         elif isinstance(message, m.Type):
-            into.types.append((offset, message))
+            target.types.append((offset, message))
             self._partitions.on_type(number)
         elif isinstance(message, m.Truncate):
             self._partitions.on_truncate(message.relation_oids, number)
-            self._note_truncate(message, at)
+            self._note_truncate(message, frame_offset)
         elif isinstance(message, m.Origin) and self._part is not None:
             self._part.origin = message.name
         elif isinstance(message, m.Message):
-            if not message.transactional and found.first_message is None:
-                found.first_message = message.lsn
+            if not message.transactional and summary.first_message is None:
+                summary.first_message = message.lsn
             if self._part is not None:
                 self._part.messages += 1
             if is_announcement(message):
-                into.announced.append((offset, message))
+                target.announced.append((offset, message))
         elif isinstance(message, m.StreamStart):
-            self._begin_block(message, at)
+            self._begin_block(message, frame_offset)
         elif isinstance(message, m.StreamStop):
             self._end_block(int(state[walk.POS]), open_=False)
         elif isinstance(message, m.BeginPrepare):
             self._events.append(message.prepare_lsn)
-            self._part = _Inner(at, continues=False)
+            self._part = _OpenPart(frame_offset, continues=False)
         elif isinstance(message, m.Prepare) and self._part is not None:
             self._end_body(message.gid, int(state[walk.POS]), complete=True)
         elif isinstance(message, m.Decision):
-            self._note_decision(message, at)
+            self._note_decision(message, frame_offset)
 
     def on_head_commit(self, commit: m.Commit) -> None:
         """End the head's transaction."""
-        self._found.head_changes = int(self.kernel.state[walk.ORDINAL])
-        self._found.head_commit = commit.commit_lsn, commit.commit_time
+        self._result.head_changes = int(self.kernel.state[walk.ORDINAL])
+        self._result.head_commit = commit.commit_lsn, commit.commit_time
 
-    def _note_truncate(self, message: m.Truncate, at: int) -> None:
+    def _note_truncate(self, message: m.Truncate, offset: int) -> None:
         state, part = self.kernel.state, self._part
         if self.stream_xid is not None and part is not None:
             # What remains of the rows before it may be known much later: it begins a part of its own.
-            self._end_block(at, open_=True)
+            self._end_block(offset, open_=True)
             xid = message.xid if message.xid is not None else self.stream_xid
-            self._part = _Inner(
-                at,
+            self._part = _OpenPart(
+                offset,
                 continues=True,
                 after_lsn=part.after_lsn,
                 after_time=part.after_time,
                 truncate=(xid, message.relation_oids),
-                used=dict.fromkeys(message.relation_oids, at),
+                used=dict.fromkeys(message.relation_oids, offset),
             )
             # Who walks this part alone has to be given what its rows name.
             self._leave(keep=False)
@@ -175,13 +175,13 @@ class Scanner(StreamWalker):
         if part is not None:
             part.truncates.extend((oid, ordinal) for oid in message.relation_oids)
             return
-        lsn = int(state[walk.LSN])
+        lsn = None if state[walk.LSN] == walk.NO_LSN else int(state[walk.LSN])
+        origin = self.origins[int(state[walk.ORIGIN])]
         for oid in message.relation_oids:
-            known = TruncateAt(oid, None if lsn == walk.NO_LSN else lsn, ordinal, self.origins[int(state[walk.ORIGIN])])
-            self._truncates[oid] = with_last(self._truncates.get(oid, ()), known)
+            self._truncates[oid] = with_last(self._truncates.get(oid, ()), TruncateAt(oid, lsn, ordinal, origin))
 
-    def _note_decision(self, message: m.Decision, at: int) -> None:
-        self._found.items.append(Decided(message, at, self._message_lsn))
+    def _note_decision(self, message: m.Decision, offset: int) -> None:
+        self._result.items.append(Decided(message, offset, self._message_lsn))
         if isinstance(message, (m.StreamCommit, m.CommitPrepared)):
             self._committed.append((message.commit_lsn, message.commit_time))
             self._events.append(message.commit_lsn)
@@ -192,15 +192,15 @@ class Scanner(StreamWalker):
 
     # Parts of streamed and prepared transactions.
 
-    def _begin_block(self, message: m.StreamStart, at: int) -> None:
+    def _begin_block(self, message: m.StreamStart, offset: int) -> None:
         state, last = self.kernel.state, self._last
         if last is not None and last[1:3] == (message.xid, int(state[walk.MESSAGES]) - 1) and not message.first_segment:
             # Nothing stands between the two blocks: they are one part.
             self._part = last[0]
-            self._found.items.pop()
+            self._result.items.pop()
         else:
-            self._part = _Inner(
-                at,
+            self._part = _OpenPart(
+                offset,
                 continues=False,
                 first=message.first_segment,
                 after_lsn=int(state[walk.LAST_LSN]),
@@ -215,7 +215,7 @@ class Scanner(StreamWalker):
         if self.kernel.state[walk.RUN_COUNT]:
             self.on_runs()
         xid = self._block_xid if self.stream_xid is None else self.stream_xid
-        self._found.items.append(
+        self._result.items.append(
             Block(
                 xid=xid,
                 first=part.first,
@@ -249,7 +249,7 @@ class Scanner(StreamWalker):
     def _end_body(self, gid: str, stop: int, *, complete: bool) -> None:
         part, state = self._part, self.kernel.state
         assert part is not None
-        self._found.items.append(
+        self._result.items.append(
             Body(
                 gid=gid,
                 xid=int(state[walk.XID]),
@@ -275,9 +275,9 @@ class Scanner(StreamWalker):
         """Walk the whole messages from ``start`` and summarise them."""
         state = self.kernel.state
         if self.stream_xid is not None:
-            self._part = _Inner(start, continues=True)
+            self._part = _OpenPart(start, continues=True)
         elif self.gid is not None:
-            self._part = _Inner(start, continues=True, ordinal=int(state[walk.ORDINAL]))
+            self._part = _OpenPart(start, continues=True, ordinal=int(state[walk.ORDINAL]))
         for _ in self.walk(data, start, stop_at):
             pass
         if self._part is not None:
@@ -289,41 +289,41 @@ class Scanner(StreamWalker):
         return self._summary(start)
 
     def _summary(self, start: int) -> Summary:
-        state, found, partitions = self.kernel.state, self._found, self._partitions
+        state, summary, partitions = self.kernel.state, self._result, self._partitions
         number = int(state[walk.MESSAGES])
-        found.start, found.stop = start, self.position
+        summary.start, summary.stop = start, self.position
         if state[walk.TXN] == walk.UNKNOWN_HEAD:
-            found.head_changes, found.head_origin = int(state[walk.ORDINAL]), self.origins[int(state[walk.ORIGIN])]
+            summary.head_changes, summary.head_origin = int(state[walk.ORDINAL]), self.origins[int(state[walk.ORIGIN])]
         else:
-            found.place = self.place
-        found.counts = self._counts()
-        found.ordinary, found.resent = int(state[walk.TRANSACTIONS]), int(state[walk.RESENT])
-        found.transactions = found.ordinary + len(self._committed)
-        commits = self._commits(found.head_commit)
+            summary.place = self.place
+        summary.counts = self._counts()
+        summary.ordinary, summary.resent = int(state[walk.TRANSACTIONS]), int(state[walk.RESENT])
+        summary.transactions = summary.ordinary + len(self._committed)
+        commits = self._commits(summary.head_commit)
         if commits:
-            found.first_lsn, found.first_commit_time = min(commits)
-            found.last_lsn, found.last_commit_time = max(commits)
+            summary.first_lsn, summary.first_commit_time = min(commits)
+            summary.last_lsn, summary.last_commit_time = max(commits)
         is_open = state[walk.TXN] == walk.OPEN and self.gid is None
         events = [*self._events, *(lsn for lsn, _ in commits)]
         if is_open and state[walk.BEGIN_AT] != walk.NO_OFFSET:
-            found.begin_at = int(state[walk.BEGIN_AT])
+            summary.begin_at = int(state[walk.BEGIN_AT])
             events.append(int(state[walk.LSN]))
-        found.first_event = min(events, default=None)
-        hot = {
-            "Begin": found.ordinary + bool(is_open) - int(self._starts_open or found.head_commit is not None),
-            "Commit": found.ordinary,
-            "Insert": sum(c.inserts for c in found.counts.values()),
-            "Update": sum(c.updates for c in found.counts.values()),
-            "Delete": sum(c.deletes for c in found.counts.values()),
+        summary.first_event = min(events, default=None)
+        frequent = {
+            "Begin": summary.ordinary + bool(is_open) - int(self._starts_open or summary.head_commit is not None),
+            "Commit": summary.ordinary,
+            "Insert": sum(c.inserts for c in summary.counts.values()),
+            "Update": sum(c.updates for c in summary.counts.values()),
+            "Delete": sum(c.deletes for c in summary.counts.values()),
         }
-        found.messages = {name: count for name, count in {**hot, **found.messages}.items() if count}
-        found.top_time = None if state[walk.TOP_TIME] == walk.NO_COMMIT_TIME else int(state[walk.TOP_TIME])
-        found.used = tuple(self._used.items())
-        found.truncates = tuple(at for known in self._truncates.values() for at in known)
-        found.partitions, found.alone = partitions.found(number), partitions.alone()
-        found.leading = partitions.leading()
-        found.trailing, found.trailing_partitions = partitions.trailing(number)
-        return found
+        summary.messages = {name: count for name, count in {**frequent, **summary.messages}.items() if count}
+        summary.top_time = None if state[walk.TOP_TIME] == walk.NO_COMMIT_TIME else int(state[walk.TOP_TIME])
+        summary.used = tuple(self._used.items())
+        summary.truncates = tuple(truncate for truncates in self._truncates.values() for truncate in truncates)
+        summary.partitions, summary.alone = partitions.partitions(number), partitions.alone()
+        summary.leading = partitions.leading()
+        summary.trailing, summary.trailing_partitions = partitions.trailing(number)
+        return summary
 
     def _commits(self, head: tuple[int, int] | None) -> list[tuple[int, int]]:
         """Return commit LSN and time of the head, of the first and the last ordinary transaction, and of all others."""
@@ -364,43 +364,43 @@ def scan_through(
         seam = prefix + bytes(data[:HEAD_LIMIT])
         scanner = Scanner(place.framing, place=place, codec=codec)
         summary = scanner.scan(seam, 0, stop_at=len(prefix))
-        if scanner.broke or summary.stop < len(prefix):
+        if scanner.stopped_at_session or summary.stop < len(prefix):
             return None
-        found = parts_of(memoryview(seam), Stretch(0, summary.stop, place), len(prefix), codec)
-        parts = [part for part in found if part.data is not None]
+        seam_parts = parts_of(memoryview(seam), Stretch(0, summary.stop, place), len(prefix), codec)
+        parts = [part for part in seam_parts if part.data is not None]
         start, place = summary.stop - len(prefix), scanner.place
     scanner = Scanner(place.framing, place=place, codec=codec)
     summary = scanner.scan(data, start)
-    if scanner.broke or scanner.doubtful_at is not None:
+    if scanner.stopped_at_session or scanner.unannounced_type_at is not None:
         return None
     return (*parts, Part(summary))
 
 
-def parts_of(data: memoryview, stretch: Stretch, before: int, codec: str = UTF8) -> list[Part]:
-    """Summarise a session's stretch: the messages that begin in the bytes ``before`` the file, then its own."""
+def parts_of(data: memoryview, stretch: Stretch, size_in_front: int, codec: str = UTF8) -> list[Part]:
+    """Summarise a stretch: the messages that begin in the ``size_in_front`` bytes before the file, then its own."""
     place, start = stretch.place, stretch.start
     parts: list[Part] = []
-    if start < before:
+    if start < size_in_front:
         scanner = Scanner(place.framing, place=place, codec=codec)
-        scanner.closed = scanner.ends_session = stretch.stop < len(data)
-        scanner.scan(data[: stretch.stop], start, stop_at=min(before, stretch.stop))
+        scanner.is_last_buffer = scanner.ends_session = stretch.stop < len(data)
+        scanner.scan(data[: stretch.stop], start, stop_at=min(size_in_front, stretch.stop))
         end = scanner.position
         if end > start:
-            own = bytes(data[start:end])
+            seam = bytes(data[start:end])
             scanner = Scanner(place.framing, place=place, codec=codec)
-            scanner.closed = scanner.ends_session = True
-            parts.append(_part(scanner.scan(own, 0), stretch, data=own, base=start))
+            scanner.is_last_buffer = scanner.ends_session = True
+            parts.append(_part(scanner.scan(seam, 0), stretch, data=seam, base=start))
         place, start = scanner.place, end
-    if start >= before:
+    if start >= size_in_front:
         scanner = Scanner(place.framing, place=place, codec=codec)
-        scanner.closed = scanner.ends_session = stretch.stop < len(data)
-        summary = scanner.scan(data[before : stretch.stop], start - before)
+        scanner.is_last_buffer = scanner.ends_session = stretch.stop < len(data)
+        summary = scanner.scan(data[size_in_front : stretch.stop], start - size_in_front)
         parts.append(Part(summary) if parts else _part(summary, stretch))
     return parts
 
 
 def _part(summary: Summary, stretch: Stretch, *, data: bytes | None = None, base: int = 0) -> Part:
-    return Part(summary, data, base, stretch.new_session, stretch.late, stretch.torn)
+    return Part(summary, data, base, stretch.new_session, stretch.shown_by_lsn_only, stretch.torn)
 
 
 def fingerprint(data: bytes | memoryview, size: int) -> int:
@@ -456,19 +456,19 @@ def end_scan(scan: FileScan, data: memoryview, place: Place, prefix: bytes, unti
         prefix: the unfinished bytes of the files before.
     """
     for number, part in enumerate(scan.parts):
-        before = place.new_session() if part.new_session else place
+        part_start = place.new_session() if part.new_session else place
         if until.is_passed(part.summary):
-            own = data if part.data is None else memoryview(part.data)
-            scanner = Scanner(before.framing, place=before, codec=scan.codec)
-            scanner.closed = scanner.ends_session = True
-            scanner.stop_behind(until.lsn, until.time)
-            summary = scanner.scan(own[: part.summary.stop], part.summary.start)
-            if scanner.is_behind:
+            part_data = data if part.data is None else memoryview(part.data)
+            scanner = Scanner(part_start.framing, place=part_start, codec=scan.codec)
+            scanner.is_last_buffer = scanner.ends_session = True
+            scanner.stop_after(until.lsn, until.time)
+            summary = scanner.scan(part_data[: part.summary.stop], part.summary.start)
+            if scanner.passed_stop:
                 scan.parts = (*scan.parts[:number], replace(part, summary=summary))
                 scan.ended = True
-                at = summary.stop if part.data is None else summary.stop + part.base - len(prefix)
+                end_offset = summary.stop if part.data is None else summary.stop + part.base - len(prefix)
                 # In front of the file, it is the bytes before that the next run goes on in.
-                scan.tail, scan.size = (b"", at) if at >= 0 else (prefix[at:], 0)
+                scan.tail, scan.size = (b"", end_offset) if end_offset >= 0 else (prefix[end_offset:], 0)
                 return
         assert part.summary.place is not None
         place = part.summary.place

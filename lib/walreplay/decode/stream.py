@@ -34,10 +34,10 @@ from walreplay.decode.walk_state import (
     STARTERS,
     WalkState,
     Where,
+    error_of,
     is_of_no_transaction,
     not_after_last,
     pgcopy_mark,
-    problem,
     time_of,
 )
 from walreplay.errors import CaptureError, MalformedMessage, OrderError, TruncatedMessage, UnknownRelation
@@ -60,7 +60,7 @@ FIRST_OWN_OID: Final = 16_384
 class StreamWalker(WalkState):
     """Walk one buffer after the other, from a known place or a guessed one; `WalkState` says of what."""
 
-    breaks: ClassVar[bool] = False
+    allows_session_end: ClassVar[bool] = False
     """Whether a new session ends the walk; it is an error else."""
 
     def walk(self, data: bytes | memoryview, start: int = 0, stop_at: int | None = None) -> Iterator[Tile]:
@@ -82,7 +82,7 @@ class StreamWalker(WalkState):
         stop = end if stop_at is None else stop_at
         state[walk.POS] = start
         state[walk.CLOSED] = self.ends_session
-        self.broke = False
+        self.stopped_at_session = False
         while True:
             position = int(state[walk.POS])
             tile_end = min(stop, position + kernel.tile_bytes) if kernel.want else stop
@@ -105,9 +105,9 @@ class StreamWalker(WalkState):
                         yield tile
                     return
             elif outcome is Outcome.BEHIND:
-                self.is_behind = True
+                self.passed_stop = True
                 return
-            elif outcome in NEW_SESSION and self._breaks(late=outcome is Outcome.NOT_AFTER_LAST):
+            elif outcome in NEW_SESSION and self._stop_at_session(shown_by_lsn_only=outcome is Outcome.NOT_AFTER_LAST):
                 return
             else:
                 raise self._problem(outcome)
@@ -129,8 +129,8 @@ class StreamWalker(WalkState):
         """Return a Relation message with what else is known of its columns."""
         return message
 
-    def on_named(self, slot: int) -> None:
-        """Take note of a slot that a row, or a truncate, is the first to name, or the first since it was hidden."""
+    def on_first_use(self, slot: int) -> None:
+        """Take note of a slot that a row, or a truncate, is the first to name, or the first since it was watched."""
 
     def is_foreign(self, oid: int) -> bool:
         """Return whether nothing has announced a relation whose transaction was read from its start.
@@ -162,52 +162,53 @@ class StreamWalker(WalkState):
 
     # The rare messages.
 
-    def _breaks(self, *, late: bool = False) -> bool:
+    def _stop_at_session(self, *, shown_by_lsn_only: bool = False) -> bool:
         """End the walk at a new session, where that is allowed and the start was no guess.
 
         Args:
-            late: only a commit LSN tells it, so that messages before may belong to the new session already.
+            shown_by_lsn_only: only a commit LSN shows it, so messages before it may belong to the new session already.
         """
-        self.late = late
-        self.broke = self.breaks and self.kernel.state[walk.TXN] != walk.UNKNOWN_HEAD
-        return self.broke
+        self.shown_by_lsn_only = shown_by_lsn_only
+        self.stopped_at_session = self.allows_session_end and self.kernel.state[walk.TXN] != walk.UNKNOWN_HEAD
+        return self.stopped_at_session
 
     def _need_slot(self, oid: int, offset: int) -> int:
         slots = self.kernel.slots
         slot = slots.slot_of(oid)
         if slot is None:
-            known = self.relations if self._inner is None else self._inner
-            relation = known.get(oid)
+            relations = self.relations if self._inner is None else self._inner
+            relation = relations.get(oid)
             columns = len(relation.columns) if relation is not None else self.on_unknown_relation(oid, offset)
             self.slot_relations.append(relation)
             slot = slots.add(oid, columns, relation)
-        elif not slots.newest.show(oid):
+        elif not slots.newest.unwatch(oid):
             return slot
-        self.on_named(slot)
+        self.on_first_use(slot)
         return slot
 
     def _event(self, buf: NDArray[np.uint8]) -> bool:
         """Handle the message at ``state[MESSAGE]``; False when the walk ends in front of it."""
         state = self.kernel.state
-        at, limit = int(state[walk.MESSAGE]), int(state[walk.LIMIT])
-        if self.framing is Framing.PGCOPY and at == state[walk.POS]:
-            return self._step_over_mark(at)
-        framed = self.framing.is_sized
-        if self.stream_xid is not None and is_of_no_transaction(self._view, at, limit):
-            return self._outside_only(at)
+        offset, payload_end = int(state[walk.MESSAGE]), int(state[walk.LIMIT])
+        if self.framing is Framing.PGCOPY and offset == state[walk.POS]:
+            return self._step_over_mark(offset)
+        is_framed = self.framing.is_sized
+        if self.stream_xid is not None and is_of_no_transaction(self._view, offset, payload_end):
+            return self._outside_only(offset)
+        streaming = bool(state[walk.STREAM])
         try:
-            message, end = self._announced.read_message(self._view[:limit], at, streaming=bool(state[walk.STREAM]))
+            message, end = self._announced.read_message(self._view[:payload_end], offset, streaming=streaming)
         except TruncatedMessage as error:
-            if framed:
+            if is_framed:
                 raise self._problem(Outcome.OVERRUN) from error
             return False
         except CaptureError as error:
             error.remedy = error.remedy or DAMAGED
             raise
-        if framed and end != limit:
+        if is_framed and end != payload_end:
             raise self._problem(Outcome.UNDERRUN)
         if self.framing in BARE and isinstance(message, m.StreamAbort) and message.abort_lsn is None:
-            if end == len(buf) and not self.closed:
+            if end == len(buf) and not self.is_last_buffer:
                 # Sixteen bytes more may follow in the next file.
                 return False
         elif self.framing is Framing.RECVLOGICAL:
@@ -219,36 +220,36 @@ class StreamWalker(WalkState):
             else:
                 end += 1
         try:
-            if not self._take(message, at):
+            if not self._take(message, offset):
                 return False
         except OverflowError:
-            raise MalformedMessage("an LSN is beyond any that there can be", offset=at, remedy=DAMAGED) from None
+            raise MalformedMessage("an LSN is beyond any that there can be", offset=offset, remedy=DAMAGED) from None
         state[walk.PREVIOUS] = state[walk.POS]
         state[walk.POS] = end
         state[walk.MESSAGES] += 1
-        self.on_message(message, at)
+        self.on_message(message, offset)
         if isinstance(message, m.Truncate) and not self._is_aborted(message.xid):
             state[walk.ORDINAL] += 1
         return True
 
     def _outside_only(self, offset: int) -> bool:
         """End the walk at a logical message of no transaction where one is open: it comes between them only."""
-        if self._breaks():
+        if self._stop_at_session():
             return False
         raise OrderError(f"a Message of no transaction stands {self._where().value}", offset=offset, remedy=DAMAGED)
 
     def _is_aborted(self, xid: int | None) -> bool:
         return xid is not None and xid in self.kernel.aborted
 
-    def _step_over_mark(self, at: int) -> bool:
+    def _step_over_mark(self, offset: int) -> bool:
         """Step over a header or a trailer of PGCOPY; either may be cut by the end of the file."""
-        mark = pgcopy_mark(self._view, at)
+        mark = pgcopy_mark(self._view, offset)
         if mark is None:
             return False
         size, is_header = mark
-        if is_header and self._has_begun and self._breaks():
+        if is_header and self._has_begun and self._stop_at_session():
             return False  # each COPY is a session of its own
-        self.kernel.state[walk.POS] = at + size
+        self.kernel.state[walk.POS] = offset + size
         return True
 
     def _take(self, message: m.AnyMessage, offset: int) -> bool:
@@ -273,7 +274,7 @@ class StreamWalker(WalkState):
         elif isinstance(message, m.Truncate) and not self._is_aborted(message.xid):
             self._take_truncate(message, offset)
         elif _is_loose(message):
-            self.news = message.lsn > self._message_lsn
+            self.is_new_message = message.lsn > self._message_lsn
             self._message_lsn = max(message.lsn, self._message_lsn)
         elif isinstance(message, m.Origin):
             self._set_origin(message.name)
@@ -287,7 +288,7 @@ class StreamWalker(WalkState):
         elif isinstance(message, m.StreamStart):
             if message.first_segment:
                 self.open_streams.begin(message.xid, int(self.kernel.state[walk.POS]))
-            self._check_not_lost(message.xid, offset)
+            self._check_may_go_on(message.xid, offset)
             self._enter_stream(message.xid, self.inner_relations(message.xid))
         elif isinstance(message, m.StreamStop):
             self.kernel.state[walk.STREAM] = 0
@@ -302,13 +303,13 @@ class StreamWalker(WalkState):
         if not isinstance(message, LEGAL[where]) or (
             where is Where.OUTSIDE and isinstance(message, m.Message) and message.transactional
         ):
-            if isinstance(message, STARTERS) and self._breaks():
+            if isinstance(message, STARTERS) and self._stop_at_session():
                 return False
             raise OrderError(f"a {type(message).__name__} message stands {where.value}", offset=offset, remedy=DAMAGED)
         if not EARLIEST <= time_of(message) <= LATEST:
             raise MalformedMessage(NO_TIME, offset=offset, remedy=DAMAGED)
         if isinstance(message, (m.StreamCommit, m.StreamPrepare)):
-            self._check_not_lost(message.xid, offset)
+            self._check_may_go_on(message.xid, offset)
         return True
 
     def _take_prepare(self, message: m.Prepare, offset: int) -> bool:
@@ -317,7 +318,7 @@ class StreamWalker(WalkState):
         if (message.gid, message.xid) != (self.gid, state[walk.XID]):
             # An empty transaction is prepared by a Prepare alone; a session may begin with it.  But one with this very
             # LSN is what was begun, and damage has changed its gid or its xid.
-            if message.prepare_lsn != state[walk.LSN] and self._breaks():
+            if message.prepare_lsn != state[walk.LSN] and self._stop_at_session():
                 return False
             raise OrderError("the Prepare is not that of the transaction that is open", offset=offset)
         state[walk.TXN] = walk.IDLE
@@ -325,8 +326,8 @@ class StreamWalker(WalkState):
         self._leave(keep=True)
         return True
 
-    def _check_not_lost(self, xid: int, offset: int) -> None:
-        if self.breaks and self.open_streams.is_lost(xid):
+    def _check_may_go_on(self, xid: int, offset: int) -> None:
+        if self.allows_session_end and self.open_streams.must_restart(xid):
             raise OrderError(
                 f"the stream of transaction {xid} goes on, but a new session has not begun it again",
                 offset=offset,
@@ -346,7 +347,7 @@ class StreamWalker(WalkState):
         if message.end_lsn < message.commit_lsn:
             raise MalformedMessage(f"the {type(message).__name__} ends before it begins", offset=offset, remedy=DAMAGED)
         if message.commit_lsn <= state[walk.LAST_LSN]:
-            if self._breaks(late=True):
+            if self._stop_at_session(shown_by_lsn_only=True):
                 return False
             raise not_after_last(message.commit_lsn, int(state[walk.LAST_LSN]), offset)
         if state[walk.TXN] == walk.UNKNOWN_HEAD:
@@ -354,7 +355,7 @@ class StreamWalker(WalkState):
                 raise OrderError(f"a {type(message).__name__} message stands in a transaction", offset=offset)
             state[walk.TXN] = walk.IDLE
         if message.commit_lsn > state[walk.STOP_LSN] or message.commit_time > state[walk.STOP_TIME]:
-            self.is_behind = True
+            self.passed_stop = True
             return False
         state[walk.TOP_TIME] = max(message.commit_time, int(state[walk.TOP_TIME]))
         self._note_commit(message.commit_lsn, message.commit_time)
@@ -380,15 +381,15 @@ class StreamWalker(WalkState):
                 remedy=DAMAGED,
             )
         relation = outside(message)
-        if self.doubtful_at is None and any(
+        if self.unannounced_type_at is None and any(
             column.type_oid >= FIRST_OWN_OID and column.type_oid not in self._type_oids for column in relation.columns
         ):
-            self.doubtful_at = int(self.kernel.state[walk.POS])
-        known = self.relations if self._inner is None else self._inner
+            self.unannounced_type_at = int(self.kernel.state[walk.POS])
+        relations = self.relations if self._inner is None else self._inner
         slots = self.kernel.slots
         slot = slots.slot_of(relation.oid)
-        if known.get(relation.oid) != relation or slot is None:
-            known[relation.oid] = relation
+        if relations.get(relation.oid) != relation or slot is None:
+            relations[relation.oid] = relation
             self.slot_relations.append(relation)
             slot = slots.add(relation.oid, len(relation.columns), relation)
         if self._inner is not None:
@@ -400,8 +401,8 @@ class StreamWalker(WalkState):
     def _problem(self, outcome: Outcome) -> CaptureError:
         """Return what the kernel came back with."""
         state = self.kernel.state
-        at = int(state[walk.POS] if outcome is Outcome.BAD_FRAME else state[walk.MESSAGE])
-        return problem(outcome, self._view, at, self.framing, last_lsn=int(state[walk.LAST_LSN]))
+        offset = int(state[walk.POS] if outcome is Outcome.BAD_FRAME else state[walk.MESSAGE])
+        return error_of(outcome, self._view, offset, self.framing, last_lsn=int(state[walk.LAST_LSN]))
 
 
 def _is_loose(message: m.AnyMessage) -> TypeGuard[m.Message]:
@@ -424,9 +425,9 @@ class Uses:
         wanted: the relation versions whose uses are wanted; None for all.
     """
 
-    def __init__(self, wanted: Collection[m.Relation] | None) -> None:
-        self._wanted = wanted
-        self._found: list[m.Relation] = []
+    def __init__(self, relations: Collection[m.Relation] | None) -> None:
+        self._wanted = relations
+        self._used: list[m.Relation] = []
         self._names: dict[int, _Name] = {}
         self._holders: dict[_Name, int] = {}
         self.start()
@@ -439,18 +440,18 @@ class Uses:
 
     def take(self) -> list[m.Relation]:
         """Return the relation versions that were used since the last call, in order, without repetitions."""
-        taken = self._found
-        self._found, self._names, self._holders = [], {}, {}
+        taken = self._used
+        self._used, self._names, self._holders = [], {}, {}
         return taken
 
-    def named(self, slot: int, relation: m.Relation, slots: RelationSlots) -> None:
+    def note_use(self, slot: int, relation: m.Relation, slots: RelationSlots) -> None:
         """Note a slot that a row uses; the row is not counted yet."""
         if self._wanted is None or relation in self._wanted:
             self._waiting.pop(relation.oid, None)
             self._waiting[relation.oid] = slot, _count(slot, slots), relation
             self._waiting_for.setdefault(_name(relation), {})[relation.oid] = None
 
-    def announced(self, relation: m.Relation, slots: RelationSlots) -> None:
+    def note_announced(self, relation: m.Relation, slots: RelationSlots) -> None:
         """Before a relation is announced, settle the waiting uses of the same relation and of the same name."""
         for oid in (*self._waiting_for.pop(_name(relation), ()), relation.oid):
             self._settle(oid, slots)
@@ -473,8 +474,8 @@ class Uses:
             self._settle(oid, slots)
 
     def _settle(self, oid: int, slots: RelationSlots) -> None:
-        slot, before, relation = self._waiting.get(oid, (-1, 0, None))
-        if relation is None or _count(slot, slots) == before:
+        slot, earlier_count, relation = self._waiting.get(oid, (-1, 0, None))
+        if relation is None or _count(slot, slots) == earlier_count:
             return
         name = _name(relation)
         del self._waiting[oid]
@@ -482,7 +483,7 @@ class Uses:
         if self._holders.get(name) == oid and self._names.get(oid) == name:
             return
         self._holders[name], self._names[oid] = oid, name
-        self._found.append(relation)
+        self._used.append(relation)
 
 
 def _name(relation: m.Relation) -> _Name:

@@ -40,12 +40,12 @@ class TruncateAt:
     origin: str | None = None
 
 
-def with_last(known: tuple[TruncateAt, ...], at: TruncateAt) -> tuple[TruncateAt, ...]:
+def with_last(truncates: tuple[TruncateAt, ...], truncate: TruncateAt) -> tuple[TruncateAt, ...]:
     """Add a truncate; keep the relation's last one, and the last one of the transactions before.
 
     The last transaction may be open at the captures' end; then the truncate before it counts.
     """
-    return (*[earlier for earlier in known if earlier.lsn != at.lsn][-1:], at)
+    return (*[earlier for earlier in truncates if earlier.lsn != truncate.lsn][-1:], truncate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +87,10 @@ class XidCounts:
         """Pack counts; an xid may come more than once."""
         if not len(xids):
             return cls()
-        known, where = np.unique(xids, return_inverse=True)
-        sums = np.bincount(where, weights=counts).astype(np.uint32)
-        both = np.concatenate([np.diff(known, prepend=0).astype(np.uint32), sums])
-        return cls(int(counts.sum()), zlib.compress(both.tobytes(), 1))
+        distinct, index = np.unique(xids, return_inverse=True)
+        sums = np.bincount(index, weights=counts).astype(np.uint32)
+        numbers = np.concatenate([np.diff(distinct, prepend=0).astype(np.uint32), sums])
+        return cls(int(counts.sum()), zlib.compress(numbers.tobytes(), 1))
 
     @classmethod
     def sum(cls, parts: Iterable[XidCounts]) -> XidCounts:
@@ -103,8 +103,8 @@ class XidCounts:
 
     def unpack(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the xids, sorted, and their counts."""
-        both = np.frombuffer(zlib.decompress(self.packed), np.uint32) if self.packed else np.zeros(0, np.uint32)
-        xids, counts = np.split(both.astype(np.int64), 2)
+        numbers = np.frombuffer(zlib.decompress(self.packed), np.uint32) if self.packed else np.zeros(0, np.uint32)
+        xids, counts = np.split(numbers.astype(np.int64), 2)
         return np.cumsum(xids), counts
 
     def among(self, xids: Collection[int]) -> set[int]:
@@ -289,7 +289,7 @@ class Part:
         data: its bytes, if they begin in an earlier file; the summary's offsets are then offsets in ``data``.
         base: where ``data`` begins in the unfinished bytes of earlier files.
         new_session: a session begins with it.
-        late: only a commit LSN shows that.  So streamed blocks before it may already belong to the new session.
+        shown_by_lsn_only: only a commit LSN shows that, so streamed blocks before it may belong to the new session.
         torn: the number of bytes in front of it that are a torn message of the session before.
     """
 
@@ -297,7 +297,7 @@ class Part:
     data: bytes | None = None
     base: int = 0
     new_session: bool = False
-    late: bool = False
+    shown_by_lsn_only: bool = False
     torn: int = 0
 
 
@@ -309,7 +309,7 @@ class Stretch:
     stop: int
     place: Place
     new_session: bool = False
-    late: bool = False
+    shown_by_lsn_only: bool = False
     torn: int = 0
 
 
@@ -372,23 +372,23 @@ class Unfinished:
 
     def behind(self, scan: FileScan) -> Unfinished:
         """Return the unfinished bytes after the next file; they may begin with the unfinished bytes before it."""
-        extra = max(0, len(scan.tail) - scan.size)
+        earlier_size = max(0, len(scan.tail) - scan.size)
         pieces: list[Piece] = []
         for piece in reversed(self.pieces):
-            take = min(extra, piece.size)
-            if take:
-                pieces.insert(0, Piece(piece.path, piece.offset + piece.size - take, take))
-            extra -= take
-        own = min(len(scan.tail), scan.size)
-        return Unfinished(scan.tail, (*pieces, Piece(scan.path, scan.size - own, own)))
+            kept_size = min(earlier_size, piece.size)
+            if kept_size:
+                pieces.insert(0, Piece(piece.path, piece.offset + piece.size - kept_size, kept_size))
+            earlier_size -= kept_size
+        own_size = min(len(scan.tail), scan.size)
+        return Unfinished(scan.tail, (*pieces, Piece(scan.path, scan.size - own_size, own_size)))
 
     @property
     def edges(self) -> tuple[int, ...]:
         """The offsets in the bytes at which files begin, except the first."""
-        edges, at = [], 0
+        edges, offset = [], 0
         for piece in self.pieces[:-1]:
-            at += piece.size
-            edges.append(at)
+            offset += piece.size
+            edges.append(offset)
         return tuple(edges)
 
     @property

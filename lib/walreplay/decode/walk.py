@@ -118,8 +118,8 @@ class Outcome(IntEnum):
 STATE_SIZE: Final = 36
 """The number of words.  Some need an explanation:
 
-- `SKIP`: rows are walked over, but not given (`LEFT_OUT`); or also not counted (`KNOWN`), because they are copies, or
-  are decoded where they commit.  `SKIP_LOCAL`: rows of transactions without an origin are left out.
+- `SKIP`: rows are walked over, but not given (`LEFT_OUT`), or not even counted (`NOT_COUNTED`), because they are copies
+  or are decoded where they commit.  `SKIP_LOCAL`: rows of transactions without an origin are left out.
 - `HIGH_LSN`: transactions up to this commit LSN are known already; `RESENT`: how many of these have ended.
 - `PREVIOUS`: where the last whole message begins.
 - `ROWS`, `DIGEST`, `ORIGIN`: of the open transaction, as far as it lies in these bytes.  If `RECORDING` is set, they
@@ -133,7 +133,7 @@ STATE_SIZE: Final = 36
 IDLE, OPEN, UNKNOWN_HEAD = outcomes.IDLE, outcomes.OPEN, outcomes.UNKNOWN_HEAD
 
 # Values of state[SKIP] beside 0.
-LEFT_OUT, KNOWN = 1, 2
+LEFT_OUT, NOT_COUNTED = 1, 2
 
 NO_LSN: Final = -1
 NO_OFFSET: Final = -1
@@ -144,68 +144,68 @@ INSERT, UPDATE, DELETE, TRUNCATE = ord("I"), ord("U"), ord("D"), ord("T")
 KEY, OLD = ord("K"), ord("O")
 
 _HASH_SIZE_MIN: Final = 64
-_HIDDEN: Final = -1
+_WATCHED: Final = -1
 _RUNS: Final = 1 << 14
 _NO_RUNS: Final = np.zeros((2, 0), np.int64)
 _NO_XIDS: Final = np.zeros(0, np.int64)
 
 
-class _Newest:
+class _SlotTable:
     """The newest slot of each oid: an open-addressing hash table that the kernel reads.
 
-    A hidden slot stays in the table, but the kernel returns to Python for it, as if it were not there.
+    A watched slot stays in the table, but the kernel returns to Python for it, as if it were not there.
     """
 
     def __init__(self) -> None:
         self.oids = np.full(_HASH_SIZE_MIN, -1, np.int64)
         self.slots = np.zeros(_HASH_SIZE_MIN, np.int32)
         self._count = 0
-        self._hidden: dict[int, int] = {}
+        self._watched: dict[int, int] = {}
 
     def get(self, oid: int) -> int | None:
-        at = self._place(oid)
-        return self._hidden.get(oid, int(self.slots[at])) if self.oids[at] == oid else None
+        bucket = self._place(oid)
+        return self._watched.get(oid, int(self.slots[bucket])) if self.oids[bucket] == oid else None
 
-    def hide(self, oid: int) -> None:
+    def watch(self, oid: int) -> None:
         """Make the kernel return to Python when a row uses the oid next."""
-        at = self._place(oid)
-        if self.oids[at] == oid and self.slots[at] >= 0:
-            self._hidden[oid] = int(self.slots[at])
-            self.slots[at] = _HIDDEN
+        bucket = self._place(oid)
+        if self.oids[bucket] == oid and self.slots[bucket] >= 0:
+            self._watched[oid] = int(self.slots[bucket])
+            self.slots[bucket] = _WATCHED
 
-    def show(self, oid: int) -> bool:
-        """Undo `hide`; return whether the oid was hidden."""
-        slot = self._hidden.get(oid)
+    def unwatch(self, oid: int) -> bool:
+        """Undo `watch`; return whether the oid was watched."""
+        slot = self._watched.get(oid)
         if slot is not None:
             self.put(oid, slot)
         return slot is not None
 
     def put(self, oid: int, slot: int) -> None:
-        self._hidden.pop(oid, None)
-        at = self._place(oid)
-        if self.oids[at] != oid:
+        self._watched.pop(oid, None)
+        bucket = self._place(oid)
+        if self.oids[bucket] != oid:
             self._count += 1
             if 2 * self._count > len(self.oids):
                 self._grow()
-                at = self._place(oid)
-        self.oids[at] = oid
-        self.slots[at] = slot
+                bucket = self._place(oid)
+        self.oids[bucket] = oid
+        self.slots[bucket] = slot
 
     def _place(self, oid: int) -> int:
-        mask = len(self.oids) - 1
-        at = (oid * 2654435761) & mask
-        while self.oids[at] not in (oid, -1):
-            at = (at + 1) & mask
-        return at
+        bucket_mask = len(self.oids) - 1
+        bucket = (oid * 2654435761) & bucket_mask
+        while self.oids[bucket] not in (oid, -1):
+            bucket = (bucket + 1) & bucket_mask
+        return bucket
 
     def _grow(self) -> None:
-        known = [(int(self.oids[at]), int(self.slots[at])) for at in np.nonzero(self.oids != -1)[0]]
+        entries = [(int(self.oids[bucket]), int(self.slots[bucket])) for bucket in np.nonzero(self.oids != -1)[0]]
         size = 2 * len(self.oids)
         self.oids, self.slots = np.full(size, -1, np.int64), np.zeros(size, np.int32)
-        for oid, slot in known:
-            at = self._place(oid)
-            self.oids[at] = oid
-            self.slots[at] = slot
+        for oid, slot in entries:
+            bucket = self._place(oid)
+            self.oids[bucket] = oid
+            self.slots[bucket] = slot
 
 
 class RelationSlots:
@@ -222,8 +222,8 @@ class RelationSlots:
         numbers of those whose texts depend on settings, with -1 behind them."""
         self.counts = np.zeros((16, 4), np.int64)
         """The numbers of inserts, updates, deletes and truncates of each slot."""
-        self.newest = _Newest()
-        self._outer: _Newest | None = None
+        self.newest = _SlotTable()
+        self._outer: _SlotTable | None = None
 
     def __len__(self) -> int:
         return len(self.oids)
@@ -249,7 +249,7 @@ class RelationSlots:
     def enter(self) -> None:
         """Enter a transaction that has its own versions; it begins with none."""
         assert self._outer is None
-        self._outer, self.newest = self.newest, _Newest()
+        self._outer, self.newest = self.newest, _SlotTable()
 
     def leave(self, keep: Mapping[int, int]) -> None:
         """Return to the versions outside; ``keep`` has oids and slots that are in force there, too, from now on."""
@@ -357,17 +357,17 @@ class WalkKernel:
     def add_truncate(self, slot: int) -> None:
         """Add a truncate of one relation to the row changes, with the next ordinal."""
         state = self.state
-        if not self.want or state[SKIP] != KNOWN:
+        if not self.want or state[SKIP] != NOT_COUNTED:
             self.slots.counts[slot, 3] += 1
         if not self.want or state[SKIP]:
             return
-        at = int(state[CHANGES])
-        if at == len(self._rows):
+        row = int(state[CHANGES])
+        if row == len(self._rows):
             # One Truncate message may name any number of relations.
             self._rows = np.concatenate([self._rows, np.zeros_like(self._rows)])
-        place = state[ORIGIN] << 32 | state[MESSAGE]
-        self._rows[at] = (TRUNCATE, slot, *state[[LSN, COMMIT_TS, XID, ORDINAL]], place, -1, -1)
-        state[CHANGES] = at + 1
+        source = state[ORIGIN] << 32 | state[MESSAGE]
+        self._rows[row] = (TRUNCATE, slot, *state[[LSN, COMMIT_TS, XID, ORDINAL]], source, -1, -1)
+        state[CHANGES] = row + 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """The state of a walk: the open transaction, the relation versions in force, the numbers of origins.
 
-`Announced` recognises repeated Relation messages by their bytes: a streamed transaction announces every relation that
-it uses, mostly with the same message as an earlier one, and equal bytes are the same message of the same length.
+`RelationCache` recognises repeated Relation messages by their bytes: a streamed transaction announces every relation
+that it uses, mostly with the same message as an earlier one, and equal bytes are the same message of the same length.
 `OpenStreams` has the open streamed transactions, also those that an earlier session has left behind.  `LEGAL` is the
 table of which message is allowed where, with the errors for those that are not.
 """
@@ -25,7 +25,7 @@ from walreplay.types.text import UTF8, names_in
 _TAG: Final = ord(m.Relation.tag)
 
 
-class Announced:
+class RelationCache:
     """The last Relation message of each relation, by the bytes of its oid."""
 
     def __init__(self, names: Names) -> None:
@@ -37,17 +37,17 @@ class Announced:
         if data[offset] != _TAG:
             return read_message(data, offset, streaming=streaming, names=self._names)
         # In a streamed block the message begins with an xid, which differs between transactions.
-        body = offset + (5 if streaming else 1)
-        last = self._last.get(bytes(data[body : body + 4]))
-        if last is not None:
-            said, relation = last
-            end = body + len(said)
-            if data[body:end] == said:
-                xid = int.from_bytes(data[offset + 1 : body], "big") if streaming else None
+        body_offset = offset + (5 if streaming else 1)
+        cached = self._last.get(bytes(data[body_offset : body_offset + 4]))
+        if cached is not None:
+            last_bytes, relation = cached
+            end = body_offset + len(last_bytes)
+            if data[body_offset:end] == last_bytes:
+                xid = int.from_bytes(data[offset + 1 : body_offset], "big") if streaming else None
                 return replace(relation, xid=xid), end
         message, end = read_message(data, offset, streaming=streaming, names=self._names)
         assert isinstance(message, m.Relation)
-        self._last[bytes(data[body : body + 4])] = bytes(data[body:end]), message
+        self._last[bytes(data[body_offset : body_offset + 4])] = bytes(data[body_offset:end]), message
         return message, end
 
 
@@ -55,7 +55,7 @@ class Announced:
 class _Stream:
     """A streamed transaction: the offset at which it begins, and the oids of the relations that it has announced."""
 
-    at: int
+    offset: int
     announced: set[int] = field(default_factory=set)
 
 
@@ -71,23 +71,23 @@ class OpenStreams:
 
     def __init__(self) -> None:
         self._open: dict[int, _Stream] = {}
-        self._lost: dict[int, _Stream] = {}
+        self._orphaned: dict[int, _Stream] = {}
         self.restarted_at: int | None = None
 
-    def begin(self, xid: int, at: int) -> None:
+    def begin(self, xid: int, offset: int) -> None:
         """Note that a stream begins at an offset."""
         if xid in self._open:
             # Streams in front of it have begun earlier; those that have begun again stand behind it.
             while (first := next(iter(self._open))) != xid:
-                self._lost[first] = self._open.pop(first)
-            self.restarted_at = self._open.pop(xid).at
-        elif xid in self._lost:
-            self.restarted_at = self._lost.pop(xid).at
-        self._open[xid] = _Stream(at)
+                self._orphaned[first] = self._open.pop(first)
+            self.restarted_at = self._open.pop(xid).offset
+        elif xid in self._orphaned:
+            self.restarted_at = self._orphaned.pop(xid).offset
+        self._open[xid] = _Stream(offset)
 
-    def is_lost(self, xid: int) -> bool:
+    def must_restart(self, xid: int) -> bool:
         """Return whether a stream has to begin again before it can continue."""
-        return xid in self._lost
+        return xid in self._orphaned
 
     def announced(self, xid: int | None) -> set[int] | None:
         """Return the set of the oids that an open stream has announced; None if its start was not walked.
@@ -169,17 +169,17 @@ STARTERS: Final = (m.StreamStart, m.StreamAbort, m.BeginPrepare, m.Prepare, m.Co
 """Messages with which a session may begin, besides Begin: one where it is not allowed shows that a session begins."""
 
 
-def problem(outcome: Outcome, view: memoryview, at: int, framing: Framing, *, last_lsn: int) -> CaptureError:
+def error_of(outcome: Outcome, view: memoryview, offset: int, framing: Framing, *, last_lsn: int) -> CaptureError:
     """Make the error for an outcome of the kernel.
 
     Args:
-        at: the offset of the wrong frame or message.
+        offset: the offset of the wrong frame or message.
         last_lsn: the commit LSN of the session's transaction before it.
     """
     if outcome is Outcome.NOT_AFTER_LAST:
-        return not_after_last(int.from_bytes(view[at + 1 : at + 9], "big"), last_lsn, at)
+        return not_after_last(int.from_bytes(view[offset + 1 : offset + 9], "big"), last_lsn, offset)
     kind, text = PROBLEMS[outcome]
-    return kind(text.format(framing=framing.value, tag=chr(view[at])), offset=at, remedy=DAMAGED)
+    return kind(text.format(framing=framing.value, tag=chr(view[offset])), offset=offset, remedy=DAMAGED)
 
 
 def not_after_last(lsn: int, last_lsn: int, offset: int) -> OrderError:
@@ -192,12 +192,12 @@ def not_after_last(lsn: int, last_lsn: int, offset: int) -> OrderError:
     )
 
 
-def is_of_no_transaction(view: memoryview, at: int, limit: int) -> bool:
+def is_of_no_transaction(view: memoryview, offset: int, payload_end: int) -> bool:
     """Return whether a logical message inside a streamed block belongs to no transaction, and therefore has no xid."""
-    if view[at] != ord("M") or limit - at < 6 or view[at + 1] != 0:
+    if view[offset] != ord("M") or payload_end - offset < 6 or view[offset + 1] != 0:
         return False
     # A transaction's message in a block has an xid, and the flag for a transactional message.
-    return view[at + 5] != 1 or not any(view[at + 1 : at + 5])
+    return view[offset + 5] != 1 or not any(view[offset + 1 : offset + 5])
 
 
 def time_of(message: m.AnyMessage) -> int:
@@ -207,23 +207,23 @@ def time_of(message: m.AnyMessage) -> int:
     return message.commit_time if isinstance(message, (m.StreamCommit, m.CommitPrepared)) else 0
 
 
-def pgcopy_mark(view: memoryview, at: int) -> tuple[int, bool] | None:
+def pgcopy_mark(view: memoryview, offset: int) -> tuple[int, bool] | None:
     """Return the size of a PGCOPY's header or trailer, and whether it is a header; None if the bytes end inside it.
 
     Raises:
         FramingError: neither stands there.
     """
-    here = len(view) - at
-    if view[at] == 0xFF:
-        return None if here < PGCOPY_TRAILER.size else (PGCOPY_TRAILER.size, False)
-    head = bytes(view[at : at + len(PGCOPY_SIGNATURE)])
+    available = len(view) - offset
+    if view[offset] == 0xFF:
+        return None if available < PGCOPY_TRAILER.size else (PGCOPY_TRAILER.size, False)
+    head = bytes(view[offset : offset + len(PGCOPY_SIGNATURE)])
     if not PGCOPY_SIGNATURE.startswith(head):
-        raise FramingError("no pgcopy frame begins here", offset=at, remedy=DAMAGED)
-    if here < PGCOPY_HEADER.size:
+        raise FramingError("no pgcopy frame begins here", offset=offset, remedy=DAMAGED)
+    if available < PGCOPY_HEADER.size:
         return None
-    extension = int.from_bytes(view[at + PGCOPY_HEADER.size - 4 : at + PGCOPY_HEADER.size], "big")
+    extension = int.from_bytes(view[offset + PGCOPY_HEADER.size - 4 : offset + PGCOPY_HEADER.size], "big")
     size = PGCOPY_HEADER.size + extension
-    return None if here < size else (size, True)
+    return None if available < size else (size, True)
 
 
 class WalkState:
@@ -237,7 +237,7 @@ class WalkState:
         codec: the encoding of names, from `walreplay.types.text.codec_of`.
 
     Attributes:
-        broke: the walk has stopped because a new session begins at a message, or has begun before it (``late``).
+        stopped_at_session: a new session begins where the walk has stopped, or before it (``shown_by_lsn_only``).
         stream_xid: the transaction of the streamed block in which the walk is; None outside, -1 if it is not known.
         gid: the gid of the transaction that is being prepared; None if there is none.
     """
@@ -253,7 +253,7 @@ class WalkState:
         codec: str = UTF8,
     ) -> None:
         self.framing = framing
-        self._announced = Announced(names_in(codec))
+        self._announced = RelationCache(names_in(codec))
         self.kernel = WalkKernel(framing, tile_bytes=tile_bytes)
         self.origins: list[str | None] = [None]
         self._origin_numbers: dict[str | None, int] = {None: 0}
@@ -264,7 +264,7 @@ class WalkState:
         self.kernel.reset()
         self.relations = dict(relations)
         self.slot_relations: list[m.Relation | None] = []
-        self.broke = self.late = False
+        self.stopped_at_session = self.shown_by_lsn_only = False
         self.stream_xid: int | None = None
         self.gid: str | None = None
         self._inner: dict[int, m.Relation] | None = None
@@ -272,24 +272,24 @@ class WalkState:
         self._inner_slots: dict[int, int] = {}
         self.open_streams = OpenStreams()
         self._type_oids: set[int] = set()
-        self.doubtful_at: int | None = None
+        self.unannounced_type_at: int | None = None
         """The offset of the first Relation message with a type that no Type message has announced."""
         self._message_lsn = walk.NO_LSN
         self._high_time = 0
         self._session = 0 if place is None else place.session
         self._begun = place is not None and place.begun
-        self.closed = False
+        self.is_last_buffer = False
         """No more bytes follow the buffer, so that its last message is complete."""
         self.ends_session = False
         """A session ends with the buffer, so that the newline after its last message may be missing."""
-        self.is_behind = False
-        """The walk has stopped in front of a transaction that commits too late (`stop_behind`)."""
-        self.news = True
+        self.passed_stop = False
+        """The walk has stopped in front of a transaction that commits too late (`stop_after`)."""
+        self.is_new_message = True
         """Whether the last logical message that belongs to no transaction is new, and not a copy."""
         self._view = memoryview(b"")
         self._set_place(place, streaming)
 
-    def stop_behind(self, lsn: int | None, time: int | None) -> None:
+    def stop_after(self, lsn: int | None, time: int | None) -> None:
         """Stop in front of the first transaction that commits behind an LSN or a time; until the next `start`."""
         if lsn is not None:
             self.kernel.state[walk.STOP_LSN] = lsn
@@ -308,15 +308,15 @@ class WalkState:
         state[walk.HIGH_LSN] = place.high_lsn
         self._high_time = place.high_commit_time
         self._message_lsn = place.message_lsn
-        open_ = place.transaction
-        state[walk.TXN] = walk.IDLE if open_ is None else walk.OPEN
-        if open_ is not None:
-            self._open(open_.final_lsn, open_.commit_time, open_.xid, open_.ordinal)
-            is_known = open_.gid is None and open_.final_lsn <= place.high_lsn
-            state[walk.SKIP] = walk.KNOWN if is_known else 0
-            self._set_origin(open_.origin)
-            if open_.gid is not None:
-                self.gid = open_.gid
+        transaction = place.transaction
+        state[walk.TXN] = walk.IDLE if transaction is None else walk.OPEN
+        if transaction is not None:
+            self._open(transaction.final_lsn, transaction.commit_time, transaction.xid, transaction.ordinal)
+            is_known = transaction.gid is None and transaction.final_lsn <= place.high_lsn
+            state[walk.SKIP] = walk.NOT_COUNTED if is_known else 0
+            self._set_origin(transaction.origin)
+            if transaction.gid is not None:
+                self.gid = transaction.gid
                 self._enter(self.relations)
         if place.stream is not None:
             self._enter_stream(place.stream, self.inner_relations(place.stream))
@@ -336,14 +336,14 @@ class WalkState:
     def place(self) -> Place:
         """The place of the walk; only defined if it is known whether a transaction is open."""
         state = self.kernel.state
-        open_ = None
+        transaction = None
         if state[walk.TXN] == walk.OPEN:
             lsn, commit_time, xid, ordinal = state[[walk.LSN, walk.COMMIT_TS, walk.XID, walk.ORDINAL]].tolist()
-            open_ = Transaction(lsn, commit_time, xid, ordinal, self.gid, self.origins[int(state[walk.ORIGIN])])
+            transaction = Transaction(lsn, commit_time, xid, ordinal, self.gid, self.origins[int(state[walk.ORIGIN])])
         last, time, high = state[[walk.LAST_LSN, walk.LAST_COMMIT_TS, walk.HIGH_LSN]].tolist()
         commits = last, time, high, time if high == last else self._high_time
         session = self._message_lsn, self._has_begun, self._session
-        return Place(self.framing, open_, self.stream_xid, *commits, *session)
+        return Place(self.framing, transaction, self.stream_xid, *commits, *session)
 
     @property
     def _has_begun(self) -> bool:

@@ -409,7 +409,7 @@ class Scanning:
                 known_length=resume.length if resume is not None and file.path == resume.path else 0,
                 codec=self.run.settings.source_codec,
                 length=file.length,
-                before=resume.last_path if is_first and resume is not None else "",
+                earlier_path=resume.last_path if is_first and resume is not None else "",
                 until=self.until if is_first else None,
             )
         return tasks

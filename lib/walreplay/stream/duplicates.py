@@ -218,7 +218,7 @@ class Twins:
                 continue
             # What stands in front of a session that only a commit LSN shows may belong to it already.
             loses_rows = bool(part.summary.counts or part.summary.messages) and not _begins_anew(part.summary, streams)
-            if loses_rows and not (behind is not None and behind.late):
+            if loses_rows and not (behind is not None and behind.shown_by_lsn_only):
                 break
         else:
             # Nothing, as idle writers leave it, or the middle of a message, whose length proves enough.

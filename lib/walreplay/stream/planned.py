@@ -124,25 +124,21 @@ class PlannedBytes:
     ) -> Iterator[ChangeBatch]:
         """Decode one step of the plan; yield full batches.  The decoder keeps the rows that do not fill a batch."""
         data = self._data if step.seam is None else memoryview(step.seam)
-        relations = [versions[number] for number in step.relations]
-        known = [types[number] for number in step.types]
+        base = step.seam_base if step.seam is not None else 0
+        in_force = StretchVersions(
+            {versions[number].oid: versions[number] for number in step.relations},
+            {types[number].oid: types[number] for number in step.types},
+            [layouts[number] for number in step.layouts],
+        )
         try:
             yield from decoder.decode(
                 data,
                 step.start,
                 step.stop,
                 place=step.place,
-                versions=StretchVersions(
-                    {relation.oid: relation for relation in relations},
-                    {type_.oid: type_ for type_ in known},
-                    [layouts[number] for number in step.layouts],
-                ),
+                versions=in_force,
                 fate=step.fate,
-                source=WalkedBytes(
-                    self.path,
-                    step.seam_base if step.seam is not None else 0,
-                    (step.seam_path, step.seam_offset),
-                ),
+                source=WalkedBytes(self.path, base, (step.seam_path, step.seam_offset)),
             )
         except WalReplayError as error:
             if step.seam is not None and error.path is None and error.offset is not None:

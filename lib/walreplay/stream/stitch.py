@@ -267,7 +267,7 @@ class Stitch:
             edges=self.state.unfinished.edges,
             origins=self.state.unfinished.origins,
             codec=codec,
-            before=self.last_path,
+            earlier_path=self.last_path,
             until=self._until,
         )
 
@@ -389,7 +389,7 @@ class Stitch:
             state.open.body = None
         # Each session announces again what it uses; a prepared transaction alone outlives its own.
         state.partitions.end_session(forget=not state.open.prepared)
-        state.open.end_session(before, late=part.late)
+        state.open.end_session(before, late=part.shown_by_lsn_only)
         return before.new_session()
 
     def _forget_cut(self, open_: Transaction, place: Place) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from walreplay.decode.walk_state import Announced
+from walreplay.decode.walk_state import RelationCache
 from walreplay.errors import TruncatedMessage
 from walreplay.protocol import messages as m
 from walreplay.protocol.reader import names_in_utf8, read_message
@@ -25,7 +25,7 @@ OTHERS = [
 @pytest.mark.parametrize("streaming", [False, True])
 @pytest.mark.parametrize("other", OTHERS)
 def test_what_comes_again_is_read_as_the_first_time(other: m.Relation, streaming: bool) -> None:
-    announced = Announced(names_in_utf8)
+    announced = RelationCache(names_in_utf8)
     told = [RELATION, other, RELATION, RELATION, other, m.Commit(0, 100, 108, 5)]
     for number, message in enumerate(told):
         if isinstance(message, m.Relation):
@@ -37,13 +37,13 @@ def test_what_comes_again_is_read_as_the_first_time(other: m.Relation, streaming
 
 
 def test_a_transaction_that_is_not_streamed_gets_no_xid_of_one_that_was() -> None:
-    announced = Announced(names_in_utf8)
+    announced = RelationCache(names_in_utf8)
     announced.read_message(memoryview(encode(replace(RELATION, xid=7))), 0, streaming=True)
     assert announced.read_message(memoryview(encode(RELATION)), 0, streaming=False)[0] == RELATION
 
 
 def test_a_part_of_what_came_before_is_no_message() -> None:
-    announced = Announced(names_in_utf8)
+    announced = RelationCache(names_in_utf8)
     data = memoryview(encode(RELATION))
     announced.read_message(data, 0, streaming=False)
     for size in range(1, len(data)):

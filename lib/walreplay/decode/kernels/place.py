@@ -291,7 +291,7 @@ def note_miss(misses, marks, program, number, row, first):
 
 @helper
 def note_left(marks, placed, number, count):
-    """Note which text column has no room, and for how many bytes, or refuses its value; return a `Left`."""
+    """Note which text column has no room, and for how many bytes, or refuses its value; return a `Refusal`."""
     put(marks, words.LEFT_COLUMN, np.int64(number))
     put(marks, words.LEFT_BYTES, count + SLACK)
     return words.TEXT_FULL if placed == words.NO_ROOM else words.NOT_TEXT
@@ -299,7 +299,7 @@ def note_left(marks, placed, number, count):
 
 @routine
 def place_cells(base, last, program, row, first, offsets, lengths, misses, marks):
-    """Place the row whose cells stand in the arrays from `first` on; below 0 it has none.  Returns a `Left`."""
+    """Place the row whose cells stand in the arrays from `first` on; below 0 it has none.  Returns a `Refusal`."""
     column = program + words.HEAD * words.WORD
     for number in range(get(program, words.COLUMNS)):
         size = np.int64(-1)
@@ -385,7 +385,7 @@ def take_row(program, slot, touched, marks, kind, lsn, commit_ts, xid, ordinal, 
     *(given("int64"), out("int32"), out("int64"), out("int64")),
 )
 def place_rows(buf, change, rows, offset, length, kept, programs, touched, misses, marks):
-    """Place the rows that lie in a tile's arrays from `change` on; return a `Left`.
+    """Place the rows that lie in a tile's arrays from `change` on; return a `Refusal`.
 
     `kept` says which rows are wanted (empty: all), `programs` has the address of each slot's program; for `touched`,
     `misses` and `marks` see `walreplay.decode.placing.Placer`.

@@ -77,7 +77,7 @@ MISSES: Final = 4096
 MISS_WORDS: Final = 4
 
 DONE, NEW, ROWS_FULL, TOO_MANY_PENDING, TEXT_FULL, NOT_TEXT = range(6)
-"""See `walreplay.decode.placing.Left`."""
+"""See `walreplay.decode.placing.Refusal`."""
 
 PLACED: Final = 0
 

@@ -1,8 +1,8 @@
 """Find where one session ends and the next begins.
 
 A consumer that reconnects continues the same stream.  Its new session may begin at a message's boundary, which the walk
-notices by itself (`StreamWalker.broke`), or behind a torn message.  A torn message is noticed when something behind its
-beginning cannot be right.  Then every offset at which a session may begin is tested:
+notices by itself (`StreamWalker.stopped_at_session`), or behind a torn message.  A torn message is noticed when
+something behind its beginning cannot be right.  Then every offset at which a session may begin is tested:
 
 - The bytes in front of it, from the last message's boundary on, are the beginning of a valid message, and not a whole
   one.
@@ -53,15 +53,15 @@ _MAX_DEPTH: Final = 30
 _LONGEST_TORN: Final = 512
 """So many bytes at most are tried as several torn messages, if they are not a single one."""
 
-_PLACES_A_UNIT: Final = 4
+_STARTS_PER_UNIT: Final = 4
 
 _ENDING: Final = b"CcKrPpM"
 """Tags of messages that end a transaction, or are one by themselves; a complete one need not be sent again."""
 
 _SHORTEST_TRANSACTION: Final = 47
-_MOST_LOST: Final = 256
+_MAX_PROBES: Final = 256
 
-UNEXPLAINED: Final = 1000
+COST_UNEXPLAINED: Final = 1000
 
 WAIT: Final = -1
 
@@ -71,16 +71,16 @@ class Explained:
     """The explanation of an error by sessions that end.
 
     Attributes:
-        breaks: how many sessions end, here and in the bytes that follow.
+        session_ends: how many sessions end, here and in the bytes that follow.
         stop: the offset where the first one ends.
         begin: the offset where the next one begins; `WAIT` if more bytes are needed to find it.
-        late: as in `Part`.
+        shown_by_lsn_only: as in `Part`.
     """
 
-    breaks: int
+    session_ends: int
     stop: int
     begin: int = WAIT
-    late: bool = False
+    shown_by_lsn_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class _Start:
         awaited: the LSN of a transaction that was cut off and has to be sent again.
     """
 
-    at: int
+    offset: int
     place: Place
     strict: bool = True
     awaited: int | None = None
@@ -108,29 +108,30 @@ class _Candidate:
 
     start: _Start
     torn_at: int
-    breaks: int
+    session_ends: int
     content: tuple[int, int] | None
 
-    def gives_way_to(self, at: int, torn_at: int, breaks: int) -> bool:
+    def is_beaten_by(self, offset: int, torn_at: int, session_ends: int) -> bool:
         """Return whether a later candidate, with at least so many breaks, explains the error better."""
-        if self.content is not None and self.content[0] <= self.start.at < self.content[1]:
+        if self.content is not None and self.content[0] <= self.start.offset < self.content[1]:
             # The content of a logical message can be anything.  If it is complete, only the newline behind it is torn.
-            is_whole = at >= self.content[1] and (torn_at > self.torn_at or at == self.content[1])
-            return breaks < self.breaks + is_whole
+            is_whole = offset >= self.content[1] and (torn_at > self.torn_at or offset == self.content[1])
+            return session_ends < self.session_ends + is_whole
         # No torn message extends over a session's start.  But a later message may be the torn one.
-        return torn_at > self.torn_at and breaks < self.breaks
+        return torn_at > self.torn_at and session_ends < self.session_ends
 
-    def waits_for(self, at: int, torn_at: int, breaks: int) -> bool:
+    def should_wait_for(self, offset: int, torn_at: int, session_ends: int) -> bool:
         """Return whether a session with too few bytes so far would explain the error better.
 
         A candidate that needs more than one torn message may be the content of that session's first message.
         """
-        return (self.breaks > 1 and at < self.start.at) or self.gives_way_to(at, torn_at, breaks)
+        is_content = self.session_ends > 1 and offset < self.start.offset
+        return is_content or self.is_beaten_by(offset, torn_at, session_ends)
 
     @property
     def is_best(self) -> bool:
         """Whether no later candidate can be better."""
-        return self.breaks == 1 and self.content is None
+        return self.session_ends == 1 and self.content is None
 
 
 class Explainer:
@@ -154,11 +155,11 @@ class Explainer:
         self._framing = framing
         self._codec = codec
         self._effort = effort
-        self._known: dict[_Start, Explained | None] = {}
+        self._explanations: dict[_Start, Explained | None] = {}
         self._readings = {} if readings is None else readings
         self._places: dict[tuple[_Start, int], Place] = {}
         self._starting = np.isin(np.arange(256), list(starting_bytes_of(framing, STARTERS)))
-        self._own_ends: dict[int, int] = {}
+        self._certain_ends: dict[int, int] = {}
         self._torn_starts: dict[int, tuple[int, int]] = {}
         """For bytes that begin at an offset: up to which end they may be torn, and from which end on they may not."""
 
@@ -171,175 +172,177 @@ class Explainer:
         """Whether the first message is a Stream Abort, after whose tag any bytes may follow."""
         return self._data[head_size(self._framing, self._data, 0, len(self._data))] == ord("A")
 
-    def explain(self, at: int, place: Place, *, torn_only: bool = False) -> Explained | None:
+    def explain(self, offset: int, place: Place, *, torn_only: bool = False) -> Explained | None:
         """Explain why a session ends that is known to continue at a place; None if there is no explanation.
 
         Args:
             torn_only: it does not end at a message's boundary.
         """
-        start = _Start(at, place, strict=False)
-        reading = self._read_on(at, place, len(self._data))
-        if reading.broke and not torn_only:
-            return self._ends(start, reading, 0)
-        return self._torn(start, reading, 0)
+        start = _Start(offset, place, strict=False)
+        reading = self._read_on(offset, place, len(self._data))
+        if reading.stopped_at_session and not torn_only:
+            return self._explain_end(start, reading, 0)
+        return self._explain_torn(start, reading, 0)
 
-    def swallowed(self, at: int, place: Place, low: int) -> Explained | None:
+    def find_inside_message(self, offset: int, place: Place, message_offset: int) -> Explained | None:
         """Find a session that begins inside a seemingly whole message, which may be torn and go on with its bytes."""
-        start = _Start(at, place, strict=False)
-        before = self._place_at(start, low)
-        reading = self._read_on(at, place, low)
-        end = min(low + LONGEST_START, len(self._data))
+        start = _Start(offset, place, strict=False)
+        message_place = self._place_at(start, message_offset)
+        reading = self._read_on(offset, place, message_offset)
+        limit = min(message_offset + LONGEST_START, len(self._data))
         best: Explained | None = None
-        begin = low
-        while (begin := int(next_start(self._buf, begin + 1, end, FRAMING_CODES[self._framing]))) < end:
-            if not self.is_torn(low, begin, before) or self.read(begin).stop == begin:
+        begin = message_offset
+        while (begin := int(next_start(self._buf, begin + 1, limit, FRAMING_CODES[self._framing]))) < limit:
+            if not self.is_torn(message_offset, begin, message_place) or self.read(begin).stop == begin:
                 continue
-            found = self._explain(self._following(start, reading, begin, low, before), 1)
-            if found is not None and (best is None or 1 + found.breaks < best.breaks):
-                best = Explained(1 + found.breaks, low, begin)
-        return best if best is not None and best.breaks < UNEXPLAINED else None
+            explanation = self._explain(self._next_session(start, reading, begin, message_offset, message_place), 1)
+            if explanation is not None and (best is None or 1 + explanation.session_ends < best.session_ends):
+                best = Explained(1 + explanation.session_ends, message_offset, begin)
+        return best if best is not None and best.session_ends < COST_UNEXPLAINED else None
 
-    def fits(self) -> Explained | None:
+    def explain_all(self) -> Explained | None:
         """Explain the bytes as sessions, the first of which begins with the first byte."""
         return self._explain(_Start(0, Place(self._framing)), 0)
 
-    def read(self, at: int, *, strict: bool = True) -> Reading:
+    def read(self, offset: int, *, strict: bool = True) -> Reading:
         """Read the session that begins at an offset, as far as necessary to accept it."""
-        known = self._readings.get((at, strict))
-        if known is None:
-            place = Place(self._framing)
-            stop = at + PROBE_BYTES
-            known = read_session(
-                self._data, at, place, strict=strict, stop_at=stop, effort=self._effort, codec=self._codec
-            )
-            self._readings[at, strict] = known
-        return known
+        reading = self._readings.get((offset, strict))
+        if reading is None:
+            reading = self._read_on(offset, Place(self._framing), offset + PROBE_BYTES, strict=strict)
+            self._readings[offset, strict] = reading
+        return reading
 
-    def has_read(self, at: int) -> bool:
+    def has_read(self, offset: int) -> bool:
         """Return whether a session from an offset on was read."""
-        return (at, True) in self._readings
+        return (offset, True) in self._readings
 
-    def _read_on(self, at: int, place: Place, stop: int) -> Reading:
-        return read_session(self._data, at, place, strict=False, stop_at=stop, effort=self._effort, codec=self._codec)
+    def _read_on(self, offset: int, place: Place, stop: int, *, strict: bool = False) -> Reading:
+        effort, codec = self._effort, self._codec
+        return read_session(self._data, offset, place, strict=strict, stop_at=stop, effort=effort, codec=codec)
 
     def reader(self, place: Place, *, strict: bool) -> Reader:
         """Make a reader that is paid from the same budget."""
         return Reader(place, strict=strict, effort=self._effort, codec=self._codec)
 
-    def is_torn(self, at: int, end: int, place: Place) -> bool:
+    def is_torn(self, offset: int, end: int, place: Place) -> bool:
         """Return whether some bytes are the beginning of a message that is allowed there, and not a whole one."""
-        self._effort.spend_on_message(bytes_to_look_at(self._data, at, end, place))
-        return is_torn(self._data, at, end, place, self._codec)
+        self._effort.spend_on_message(bytes_to_look_at(self._data, offset, end, place))
+        return is_torn(self._data, offset, end, place, self._codec)
 
     def _explain(self, start: _Start, depth: int) -> Explained | None:
-        if start not in self._known:
-            self._known[start] = self._explain_anew(start, depth)
-        return self._known[start]
+        if start not in self._explanations:
+            self._explanations[start] = self._explain_uncached(start, depth)
+        return self._explanations[start]
 
-    def _explain_anew(self, start: _Start, depth: int) -> Explained | None:
-        reading = self.read(start.at, strict=start.strict)
-        first = reading.first_event
-        if first is not None and start.awaited is not None and first > start.awaited:
+    def _explain_uncached(self, start: _Start, depth: int) -> Explained | None:
+        reading = self.read(start.offset, strict=start.strict)
+        first_event = reading.first_event
+        if first_event is not None and start.awaited is not None and first_event > start.awaited:
             return None
-        if reading.error is None and not reading.broke:
+        if reading.error is None and not reading.stopped_at_session:
             return Explained(0, reading.stop)
-        explained = self._ends(start, reading, depth) if depth < _MAX_DEPTH else None
-        if explained is None and reading.messages >= SOUND_MESSAGES:
-            return Explained(UNEXPLAINED, reading.stop)
-        return explained
+        explanation = self._explain_end(start, reading, depth) if depth < _MAX_DEPTH else None
+        if explanation is None and reading.messages >= SOUND_MESSAGES:
+            return Explained(COST_UNEXPLAINED, reading.stop)
+        return explanation
 
-    def _ends(self, start: _Start, reading: Reading, depth: int) -> Explained | None:
+    def _explain_end(self, start: _Start, reading: Reading, depth: int) -> Explained | None:
         """Explain how a session ends that was read up to an error, or up to where another one seems to begin."""
-        if reading.broke:
-            before = self._place_at(start, reading.stop)
-            following = self._following(start, reading, reading.stop, reading.stop, before)
-            following = replace(following, strict=not reading.late)
-            explained = self._explain(following, depth + 1)
-            if explained is not None:
-                return Explained(1 + explained.breaks, reading.stop, reading.stop, reading.late)
-        return self._torn(start, reading, depth)
+        if reading.stopped_at_session:
+            place = self._place_at(start, reading.stop)
+            next_session = self._next_session(start, reading, reading.stop, reading.stop, place)
+            next_session = replace(next_session, strict=not reading.shown_by_lsn_only)
+            explanation = self._explain(next_session, depth + 1)
+            if explanation is not None:
+                return Explained(1 + explanation.session_ends, reading.stop, reading.stop, reading.shown_by_lsn_only)
+        return self._explain_torn(start, reading, depth)
 
-    def _torn(self, start: _Start, reading: Reading, depth: int) -> Explained | None:
+    def _explain_torn(self, start: _Start, reading: Reading, depth: int) -> Explained | None:
         """Find the session that begins behind a torn message, or while a transaction is open."""
         if reading.error is not None:
             place = self._place_at(start, reading.stop)
             if is_damaged_end(self._data, reading.stop, place, self._codec):
                 return None
         # Many torn messages at once are the last resort, and not tried for sessions that are guesses themselves.
-        for deeper in (False, True)[: 2 if depth == 0 else 1]:
-            for number, low in enumerate(reading.lows):
-                found = self._torn_behind(start, reading, low, depth, deeper=deeper)
-                if found is not None and ((number == 0 and not deeper) or found.breaks < UNEXPLAINED):
-                    return found
+        for seems_whole in (False, True)[: 2 if depth == 0 else 1]:
+            for number, floor in enumerate(reading.search_floors):
+                explanation = self._search_behind(start, reading, floor, depth, seems_whole=seems_whole)
+                may_cost_all = number == 0 and not seems_whole
+                if explanation is not None and (may_cost_all or explanation.session_ends < COST_UNEXPLAINED):
+                    return explanation
         return None
 
-    def _torn_behind(self, start: _Start, reading: Reading, low: int, depth: int, *, deeper: bool) -> Explained | None:
+    def _search_behind(
+        self, start: _Start, reading: Reading, floor: int, depth: int, *, seems_whole: bool
+    ) -> Explained | None:
         best: _Candidate | None = None
-        wait: tuple[int, int, int] | None = None
+        undecided: tuple[int, int, int] | None = None
 
-        def is_worth(at: int, torn_at: int, breaks: int) -> bool:
-            return best is None or best.gives_way_to(at, torn_at, breaks)
+        def can_improve(offset: int, torn_at: int, session_ends: int) -> bool:
+            return best is None or best.is_beaten_by(offset, torn_at, session_ends)
 
-        for at, torn_at, before, more in self._candidates(start, low, is_worth, deeper=deeper):
-            following = self._following(start, reading, at, torn_at, before)
-            found = self.read(at)
-            if found.waits and torn_at < at and wait is None and self._may_wait(at):
-                wait = at, torn_at, 1 + more
-            if found.stop == at or not is_worth(at, torn_at, 1 + more + found.ends):
+        candidates = self._candidates(start, floor, can_improve, seems_whole=seems_whole)
+        for offset, torn_at, torn_place, extra_ends in candidates:
+            next_session = self._next_session(start, reading, offset, torn_at, torn_place)
+            next_reading = self.read(offset)
+            if next_reading.waits and torn_at < offset and undecided is None and self._may_wait(offset):
+                undecided = offset, torn_at, 1 + extra_ends
+            if next_reading.stop == offset or not can_improve(offset, torn_at, 1 + extra_ends + next_reading.ends):
                 # A session without a whole message is nothing but torn bytes.
                 continue
-            explained = self._explain(following, depth + 1)
-            if explained is None:
+            explanation = self._explain(next_session, depth + 1)
+            if explanation is None:
                 continue
-            breaks = 1 + more + explained.breaks
-            if is_worth(at, torn_at, breaks) and not self._is_lost(torn_at, at):
-                best = _Candidate(following, torn_at, breaks, self._content_of(torn_at, at, before))
+            session_ends = 1 + extra_ends + explanation.session_ends
+            if can_improve(offset, torn_at, session_ends) and not self._hides_transactions(torn_at, offset):
+                best = _Candidate(next_session, torn_at, session_ends, self._content_of(torn_at, offset, torn_place))
             if best is not None and best.is_best:
                 break
-        if best is not None and (wait is None or not best.waits_for(*wait)):
-            return Explained(best.breaks, best.torn_at, best.start.at)
-        return None if wait is None else Explained(1, wait[1])
+        if best is not None and (undecided is None or not best.should_wait_for(*undecided)):
+            return Explained(best.session_ends, best.torn_at, best.start.offset)
+        return None if undecided is None else Explained(1, undecided[1])
 
-    def _may_wait(self, at: int) -> bool:
+    def _may_wait(self, offset: int) -> bool:
         """Return whether the unfinished message at an offset may be a session's first one, to be completed later."""
-        return may_wait(self._data, at, self._framing) and self._leftover.whole_behind(at) is None
+        return may_wait(self._data, offset, self._framing) and self._leftover.whole_behind(offset) is None
 
-    def _is_lost(self, begin: int, end: int) -> bool:
+    def _hides_transactions(self, begin: int, end: int) -> bool:
         """Return whether supposedly torn bytes contain whole transactions, up to the start of the session behind them.
 
         Then no message is torn: a damaged length has swallowed these transactions.
         """
-        at = begin
-        for _ in range(_MOST_LOST if end - begin > _SHORTEST_TRANSACTION else 0):
-            at = int(next_start(self._buf, at + 1, end, FRAMING_CODES[self._framing]))
-            if at >= end:
+        offset = begin
+        for _ in range(_MAX_PROBES if end - begin > _SHORTEST_TRANSACTION else 0):
+            offset = int(next_start(self._buf, offset + 1, end, FRAMING_CODES[self._framing]))
+            if offset >= end:
                 break
             reader = self.reader(Place(self._framing), strict=False)
             with suppress(CaptureError):
-                reader.advance(self._data, at, end)
-                if reader.position == end and not reader.broke and reader.kernel.state[walk.TRANSACTIONS]:
+                reader.advance(self._data, offset, end)
+                if reader.position == end and not reader.stopped_at_session and reader.kernel.state[walk.TRANSACTIONS]:
                     return True
         return False
 
-    def _content_of(self, at: int, end: int, place: Place) -> tuple[int, int] | None:
+    def _content_of(self, offset: int, end: int, place: Place) -> tuple[int, int] | None:
         """Return the range of the content of the torn message at an offset; None if it is no logical message."""
-        return content_of(self._data, at + head_size(self._framing, self._data, at, end), end, place)
+        return content_of(self._data, offset + head_size(self._framing, self._data, offset, end), end, place)
 
-    def _following(self, start: _Start, reading: Reading, at: int, torn_at: int, before: Place) -> _Start:
+    def _next_session(self, start: _Start, reading: Reading, offset: int, torn_at: int, torn_place: Place) -> _Start:
         has_come = (
             reading.first_event is not None
-            or (reading.first_at is not None and reading.first_at < torn_at)
-            or before.last_lsn != walk.NO_LSN
+            or (reading.first_event_at is not None and reading.first_event_at < torn_at)
+            or torn_place.last_lsn != walk.NO_LSN
         )
-        awaited = [
+        awaited_lsns = [
             None if has_come else start.awaited,
-            before.transaction.final_lsn if before.transaction is not None else None,
-            promised_lsn(self._data, torn_at, at, before),
+            torn_place.transaction.final_lsn if torn_place.transaction is not None else None,
+            promised_lsn(self._data, torn_at, offset, torn_place),
         ]
-        return _Start(at, Place(self._framing), awaited=min((lsn for lsn in awaited if lsn is not None), default=None))
+        awaited = min((lsn for lsn in awaited_lsns if lsn is not None), default=None)
+        return _Start(offset, Place(self._framing), awaited=awaited)
 
     def _candidates(
-        self, start: _Start, low: int, is_worth: Callable[[int, int, int], bool], *, deeper: bool
+        self, start: _Start, floor: int, can_improve: Callable[[int, int, int], bool], *, seems_whole: bool
     ) -> Iterator[tuple[int, int, Place, int]]:
         """Yield the candidates for the session that begins behind a torn message, in the order of their offsets.
 
@@ -347,123 +350,124 @@ class Explainer:
         behind it knows places.
 
         Args:
-            low: the first offset at which the torn message may begin.
-            is_worth: says whether a candidate with at least so many breaks is of interest.
-            deeper: give only candidates whose torn message seems to be whole.
+            floor: the first offset at which the torn message may begin.
+            can_improve: says whether a candidate with at least so many breaks is of interest.
+            seems_whole: give only candidates whose torn message seems to be whole.
 
         Yields:
             the offset at which the session may begin; the offset of the torn message, and the place there; and 1 if
             sessions without a whole message lie between the two offsets, otherwise 0.
         """
         data = self._data
-        ahead = Ahead(data, start.at, self.reader(start.place, strict=start.strict))
-        behind = self.reader(start.place, strict=start.strict)
-        at, behind_at = low, start.at
+        boundaries = BoundaryFinder(data, start.offset, self.reader(start.place, strict=start.strict))
+        places = self.reader(start.place, strict=start.strict)
+        offset, places_offset = floor, start.offset
         for _ in range(MOST_CANDIDATES):
-            at = int(next_start(self._buf, at + 1, len(data), FRAMING_CODES[self._framing]))
-            if at >= len(data):
+            offset = int(next_start(self._buf, offset + 1, len(data), FRAMING_CODES[self._framing]))
+            if offset >= len(data):
                 return
             self._effort.spend(1)
-            torn_at = ahead.boundary_before(at)
-            if not is_worth(at, torn_at, 1):
+            torn_at = boundaries.boundary_before(offset)
+            if not can_improve(offset, torn_at, 1):
                 continue
-            if behind_at < torn_at:
-                behind.advance(data, behind_at, torn_at)
-                behind_at = torn_at
-            place = behind.place
-            if deeper:
+            if places_offset < torn_at:
+                places.advance(data, places_offset, torn_at)
+                places_offset = torn_at
+            place = places.place
+            if seems_whole:
                 # The torn message may be the one before, which has taken the following bytes for its own.
-                if ahead.stuck and ahead.before < torn_at <= at < torn_at + _LONGEST_TORN:
-                    place = self._place_at(start, ahead.before)
-                    if self._are_torn(ahead.before, at, place):
-                        yield at, ahead.before, place, 1
-            elif torn_at == at:
+                if boundaries.is_stopped and boundaries.last_message < torn_at <= offset < torn_at + _LONGEST_TORN:
+                    place = self._place_at(start, boundaries.last_message)
+                    if self._are_torn(boundaries.last_message, offset, place):
+                        yield offset, boundaries.last_message, place, 1
+            elif torn_at == offset:
                 if place.transaction is not None or place.stream is not None:
-                    yield at, at, place, 0
-            elif self.is_torn(torn_at, at, place):
-                yield at, torn_at, place, 0
+                    yield offset, offset, place, 0
+            elif self.is_torn(torn_at, offset, place):
+                yield offset, torn_at, place, 0
                 if self._framing is Framing.RECVLOGICAL and data[torn_at] in _ENDING:
-                    behind_it = self._place_without_newline(torn_at, at, place)
-                    if behind_it is not None:
-                        yield at, at, behind_it, 0
-            elif ahead.stuck and at - self._own_end(torn_at, place) > _LONGEST_TORN:
+                    place_after = self._place_without_newline(torn_at, offset, place)
+                    if place_after is not None:
+                        yield offset, offset, place_after, 0
+            elif boundaries.is_stopped and offset - self._certain_end(torn_at, place) > _LONGEST_TORN:
                 return
-            elif is_worth(at, torn_at, 2) and self._are_torn(torn_at, at, place):
-                yield at, torn_at, place, 1
+            elif can_improve(offset, torn_at, 2) and self._are_torn(torn_at, offset, place):
+                yield offset, torn_at, place, 1
 
-    def _place_at(self, start: _Start, at: int) -> Place:
+    def _place_at(self, start: _Start, offset: int) -> Place:
         """Return the place at a boundary."""
-        if (start, at) not in self._places:
+        if (start, offset) not in self._places:
             reader = self.reader(start.place, strict=start.strict)
-            reader.advance(self._data, start.at, at)
-            self._places[start, at] = reader.place
-        return self._places[start, at]
+            reader.advance(self._data, start.offset, offset)
+            self._places[start, offset] = reader.place
+        return self._places[start, offset]
 
-    def _place_without_newline(self, at: int, end: int, place: Place) -> Place | None:
+    def _place_without_newline(self, offset: int, end: int, place: Place) -> Place | None:
         """Return the place behind the message in some bytes, if only its newline is missing; otherwise None."""
         reader = self.reader(place, strict=False)
-        reader.closed = reader.ends_session = True
+        reader.is_last_buffer = reader.ends_session = True
         with suppress(CaptureError):
-            reader.advance(self._data[:end], at)
-        return reader.place if reader.position == end and not reader.broke else None
+            reader.advance(self._data[:end], offset)
+        return reader.place if reader.position == end and not reader.stopped_at_session else None
 
-    def _own_end(self, at: int, place: Place) -> int:
+    def _certain_end(self, offset: int, place: Place) -> int:
         """Return the offset up to which all bytes certainly belong to the message at an offset."""
-        if at not in self._own_ends:
-            self._effort.spend_on_message(bytes_to_look_at(self._data, at, len(self._data), place))
-            self._own_ends[at] = min(end_without_newline(self._data, at, place, self._codec), len(self._data))
-        return self._own_ends[at]
+        if offset not in self._certain_ends:
+            self._effort.spend_on_message(bytes_to_look_at(self._data, offset, len(self._data), place))
+            end = end_without_newline(self._data, offset, place, self._codec)
+            self._certain_ends[offset] = min(end, len(self._data))
+        return self._certain_ends[offset]
 
-    def _are_torn(self, at: int, end: int, place: Place) -> bool:
+    def _are_torn(self, offset: int, end: int, place: Place) -> bool:
         """Return whether some bytes are a torn message, followed by torn first messages of sessions."""
-        first = max(at + 1, min(self._own_end(at, place), end))
-        begins = np.flatnonzero(self._starting[self._buf[first:end]])[::-1].tolist()
-        self._effort.spend(1 + len(begins) // _PLACES_A_UNIT)
-        stop = end
-        for begin in begins:
-            if self._is_torn_start(first + begin, stop):
+        first_start = max(offset + 1, min(self._certain_end(offset, place), end))
+        start_offsets = np.flatnonzero(self._starting[self._buf[first_start:end]])[::-1].tolist()
+        self._effort.spend(1 + len(start_offsets) // _STARTS_PER_UNIT)
+        torn_end = end
+        for start in start_offsets:
+            if self._is_torn_start(first_start + start, torn_end):
                 # The shorter the bytes of a message, the sooner they can be a torn one.
-                stop = first + begin
-        return self.is_torn(at, stop, place)
+                torn_end = first_start + start
+        return self.is_torn(offset, torn_end, place)
 
-    def _is_torn_start(self, at: int, end: int) -> bool:
+    def _is_torn_start(self, offset: int, end: int) -> bool:
         """Return whether some bytes are the torn beginning of a session's first message.
 
         If a message may be torn at some offset, it may be torn at any offset before that.
         """
-        torn, whole = self._torn_starts.get(at, (at, len(self._data) + 1))
-        if torn < end < whole:
-            if self.is_torn(at, end, Place(self._framing)):
-                torn = end
+        longest_torn, shortest_whole = self._torn_starts.get(offset, (offset, len(self._data) + 1))
+        if longest_torn < end < shortest_whole:
+            if self.is_torn(offset, end, Place(self._framing)):
+                longest_torn = end
             else:
-                whole = end
-            self._torn_starts[at] = torn, whole
-        return end <= torn
+                shortest_whole = end
+            self._torn_starts[offset] = longest_torn, shortest_whole
+        return end <= longest_torn
 
 
-class Ahead:
-    """Find messages' boundaries, as far as a session can be read; the last whole message begins at ``before``."""
+class BoundaryFinder:
+    """Find messages' boundaries, as far as a session can be read; the last whole message begins at ``last_message``."""
 
     def __init__(self, data: memoryview, start: int, reader: Reader) -> None:
         self._data = data
         self._reader = reader
-        self._at = start
-        self.before = start
-        self.stuck = False
+        self._boundary = start
+        self.last_message = start
+        self.is_stopped = False
 
-    def boundary_before(self, at: int) -> int:
+    def boundary_before(self, offset: int) -> int:
         """Return the last boundary at or before an offset; offsets must not become lower from call to call."""
-        if self._at < at and not self.stuck:
+        if self._boundary < offset and not self.is_stopped:
             reader = self._reader
             try:
-                reader.advance(self._data, self._at, at)
+                reader.advance(self._data, self._boundary, offset)
             except CaptureError:
-                self.stuck = True
-            self.stuck = self.stuck or reader.broke or reader.position < at
-            if reader.position > self._at:
-                self.before = max(int(reader.kernel.state[walk.PREVIOUS]), self._at)
-                self._at = reader.position
-        return self._at if self._at <= at else self.before
+                self.is_stopped = True
+            self.is_stopped = self.is_stopped or reader.stopped_at_session or reader.position < offset
+            if reader.position > self._boundary:
+                self.last_message = max(int(reader.kernel.state[walk.PREVIOUS]), self._boundary)
+                self._boundary = reader.position
+        return self._boundary if self._boundary <= offset else self.last_message
 
 
 def is_framed_so(data: memoryview, framing: Framing, codec: str = UTF8) -> bool:

@@ -15,11 +15,11 @@ from walreplay.decode import walk
 from walreplay.decode.kernels.frames import FRAMING_CODES
 from walreplay.decode.scan import Scanner
 from walreplay.decode.sessions.breaks import (
+    COST_UNEXPLAINED,
     MOST_CANDIDATES,
     SOUND_MESSAGES,
-    UNEXPLAINED,
     WAIT,
-    Ahead,
+    BoundaryFinder,
     Explained,
     Explainer,
     is_framed_so,
@@ -61,8 +61,8 @@ def find_sessions(
     parting = _Parting(data, place, start, codec)
     while not parting.is_done:
         parting.go_on()
-    _refuse_two_readings(data, parting.found, edges, parting.explainer())
-    return parting.found
+    _refuse_two_readings(data, parting.stretches, edges, parting.explainer())
+    return parting.stretches
 
 
 class _Parting:
@@ -74,14 +74,14 @@ class _Parting:
         self._framing = place.framing
         self._effort = Effort(len(data))
         self._readings: dict[tuple[int, bool], Reading] = {}
-        self._been: set[tuple[int, int, int]] = set()
-        self._begin(start, place)
-        self.found: list[Stretch] = []
+        self._visited: set[tuple[int, int, int]] = set()
+        self._next = Stretch(start, start, place)
+        self.stretches: list[Stretch] = []
         self.is_done = False
 
-    def _begin(self, start: int, place: Place, *, new_session: bool = False, late: bool = False, torn: int = 0) -> None:
-        """Begin the next stretch at an offset."""
-        self._next = Stretch(start, start, place, new_session, late, torn)
+    def _begin_session(self, start: int, place: Place, shown_by_lsn_only: bool = False, *, torn: int = 0) -> None:
+        """Begin the next stretch at an offset, with a session."""
+        self._next = Stretch(start, start, place, True, shown_by_lsn_only, torn)
 
     def explainer(self) -> Explainer:
         """Make an explainer; all share one budget and the known readings."""
@@ -93,44 +93,44 @@ class _Parting:
         Raises:
             CaptureError: an error that no new session explains.
         """
-        following = self._next
-        been = following.start, following.torn, len(self.found)
-        if been in self._been:
+        stretch = self._next
+        progress = stretch.start, stretch.torn, len(self.stretches)
+        if progress in self._visited:
             raise OrderError(
                 "a message is torn here, and what follows cannot be parted into sessions",
-                offset=following.start,
+                offset=stretch.start,
                 remedy=_CUT,
             )
-        self._been.add(been)
+        self._visited.add(progress)
         self._check_number()
-        scanner = Scanner(self._framing, place=following.place, codec=self._codec)
-        error = self._scan(scanner, following)
-        explained = self._explain(scanner, error)
-        if explained is not None:
-            self._end_torn(explained)
+        scanner = Scanner(self._framing, place=stretch.place, codec=self._codec)
+        error = self._scan(scanner, stretch)
+        explanation = self._explain(scanner, error)
+        if explanation is not None:
+            self._end_torn(explanation)
             return
         if error is not None:
             raise error
-        self.found.append(replace(following, stop=scanner.position))
-        self.is_done = not scanner.broke
-        self._begin(scanner.position, scanner.place.new_session(), new_session=True, late=scanner.late)
+        self.stretches.append(replace(stretch, stop=scanner.position))
+        self.is_done = not scanner.stopped_at_session
+        self._begin_session(scanner.position, scanner.place.new_session(), scanner.shown_by_lsn_only)
 
     def _check_number(self) -> None:
-        most = _SESSIONS + len(self._data) // _BYTES_A_SESSION
-        if len(self._been) > most:
+        limit = _SESSIONS + len(self._data) // _BYTES_A_SESSION
+        if len(self._visited) > limit:
             raise OrderError(
-                f"more than {most:,} sessions seem to begin up to here, more than there are in so few bytes",
+                f"more than {limit:,} sessions seem to begin up to here, more than there are in so few bytes",
                 offset=self._next.start,
                 remedy="The file is damaged or is no pgoutput capture; fetch it from its source again",
             )
 
-    def _scan(self, scanner: Scanner, following: Stretch) -> CaptureError | None:
-        data, start = self._data, following.start
+    def _scan(self, scanner: Scanner, stretch: Stretch) -> CaptureError | None:
+        data, start = self._data, stretch.start
         try:
             scanner.scan(data, start)
-            if not scanner.broke:
+            if not scanner.stopped_at_session:
                 check_tail(data, scanner.position, scanner.place, self._codec)
-            elif following.new_session and scanner.position == start:
+            elif stretch.new_session and scanner.position == start:
                 raise OrderError("a session begins here that does not go on", offset=start, remedy=_CUT)
         except CaptureError as problem:
             return problem
@@ -142,42 +142,43 @@ class _Parting:
         Raises:
             CaptureError: the error, if the search for an explanation takes too long.
         """
-        following, explained = self._next, None
+        stretch, explanation = self._next, None
         try:
-            if scanner.doubtful_at is not None:
-                explained = self.explainer().swallowed(following.start, following.place, scanner.doubtful_at)
-            if error is not None and explained is None:
-                explained = self._explain_error(scanner)
+            if scanner.unannounced_type_at is not None:
+                message = scanner.unannounced_type_at
+                explanation = self.explainer().find_inside_message(stretch.start, stretch.place, message)
+            if error is not None and explanation is None:
+                explanation = self._explain_error(scanner)
         except GaveUp:
             if error is not None:
                 raise _given_up(error, self._effort) from None
-        return explained
+        return explanation
 
     def _explain_error(self, scanner: Scanner) -> Explained | None:
-        following, explained = self._next, None
-        if not scanner.broke:
-            explained = self.explainer().explain(following.start, following.place)
-        if following.new_session and not following.torn and int(scanner.kernel.state[walk.MESSAGES]) < SOUND_MESSAGES:
+        stretch, explanation = self._next, None
+        if not scanner.stopped_at_session:
+            explanation = self.explainer().explain(stretch.start, stretch.place)
+        if stretch.new_session and not stretch.torn and int(scanner.kernel.state[walk.MESSAGES]) < SOUND_MESSAGES:
             # The seeming first message of this session may be a torn one that has swallowed the true one.
-            last = self.found[-1]
-            other = self.explainer().explain(last.start, last.place, torn_only=True)
-            if other is not None and (explained is None or other.breaks < 1 + explained.breaks):
-                self._next = self.found.pop()
-                explained = other
-        return explained
+            last_stretch = self.stretches[-1]
+            other = self.explainer().explain(last_stretch.start, last_stretch.place, torn_only=True)
+            if other is not None and (explanation is None or other.session_ends < 1 + explanation.session_ends):
+                self._next = self.stretches.pop()
+                explanation = other
+        return explanation
 
-    def _end_torn(self, explained: Explained) -> None:
+    def _end_torn(self, explanation: Explained) -> None:
         """End the stretch before a torn message."""
-        following = self._next
-        if explained.begin != WAIT and following.new_session and explained.stop == following.start:
+        stretch = self._next
+        if explanation.begin != WAIT and stretch.new_session and explanation.stop == stretch.start:
             # The session has no whole message, so it only adds to the torn bytes.
-            torn = following.torn + explained.begin - following.start
-            self._begin(explained.begin, following.place, new_session=True, torn=torn)
+            torn = stretch.torn + explanation.begin - stretch.start
+            self._begin_session(explanation.begin, stretch.place, torn=torn)
             return
-        place = _add(self.found, self._data, replace(following, stop=explained.stop), self._codec)
-        self.is_done = explained.begin == WAIT
-        torn = explained.begin - explained.stop
-        self._begin(explained.begin, place, new_session=True, late=explained.late, torn=torn)
+        place = _add(self.stretches, self._data, replace(stretch, stop=explanation.stop), self._codec)
+        self.is_done = explanation.begin == WAIT
+        torn = explanation.begin - explanation.stop
+        self._begin_session(explanation.begin, place, explanation.shown_by_lsn_only, torn=torn)
 
 
 def _given_up(error: CaptureError, effort: Effort) -> CaptureError:
@@ -191,20 +192,20 @@ def _given_up(error: CaptureError, effort: Effort) -> CaptureError:
     )
 
 
-def _add(found: list[Stretch], data: memoryview, stretch: Stretch, codec: str) -> Place:
+def _add(stretches: list[Stretch], data: memoryview, stretch: Stretch, codec: str) -> Place:
     """Add a stretch; return the place at which the session behind it begins."""
     scanner = Scanner(stretch.place.framing, place=stretch.place, codec=codec)
-    scanner.closed = scanner.ends_session = True
+    scanner.is_last_buffer = scanner.ends_session = True
     scanner.scan(data[: stretch.stop], stretch.start)
     assert scanner.position == stretch.stop
-    found.append(stretch)
+    stretches.append(stretch)
     return scanner.place.new_session()
 
 
-def _refuse_two_readings(data: memoryview, found: list[Stretch], edges: tuple[int, ...], explainer: Explainer) -> None:
+def _refuse_two_readings(data: memoryview, parts: list[Stretch], edges: tuple[int, ...], explainer: Explainer) -> None:
     """Raise an error if a message extends over a file's end, but a session might begin there as well."""
     for edge in edges:
-        for stretch in found:
+        for stretch in parts:
             if stretch.start < edge < stretch.stop and _is_two(data, stretch, edge, explainer):
                 raise OrderError(
                     "the bytes can be read in two ways: the message that the file before has begun goes on here, "
@@ -220,19 +221,20 @@ def _is_two(data: memoryview, stretch: Stretch, edge: int, explainer: Explainer)
     if not may_begin(data[edge:], stretch.place.framing):
         return False
     try:
-        torn_at = Ahead(data, stretch.start, explainer.reader(stretch.place, strict=False)).boundary_before(edge)
+        finder = BoundaryFinder(data, stretch.start, explainer.reader(stretch.place, strict=False))
+        torn_at = finder.boundary_before(edge)
         if torn_at == edge:
             return False
-        before = explainer.reader(stretch.place, strict=False)
-        before.advance(data, stretch.start, torn_at)
+        places = explainer.reader(stretch.place, strict=False)
+        places.advance(data, stretch.start, torn_at)
         reading = explainer.read(edge)
-        if not explainer.is_torn(torn_at, edge, before.place) or reading.waits or reading.error or reading.broke:
+        if not explainer.is_torn(torn_at, edge, places.place) or reading.waits or reading.ends:
             return False
     except GaveUp:
         # Nothing proves that there are two readings.
         return False
-    open_, first = before.place.transaction, reading.first_event
-    return open_ is None or first is None or first <= open_.final_lsn
+    transaction, first_event = places.place.transaction, reading.first_event
+    return transaction is None or first_event is None or first_event <= transaction.final_lsn
 
 
 def framing_of(data: memoryview, codec: str = UTF8) -> Framing | None:
@@ -249,9 +251,9 @@ def framing_of(data: memoryview, codec: str = UTF8) -> Framing | None:
     begun = False
     for framing in FRAMING_ORDER:
         explainer = Explainer(data, framing, codec, Effort(len(data) // len(Framing), LEAST // len(Framing)))
-        explained = None
+        explanation = None
         try:
-            explained = explainer.fits()
+            explanation = explainer.explain_all()
         except GaveUp:
             # The error behind the sound messages is reported later.
             if not explainer.has_read(0):
@@ -259,21 +261,22 @@ def framing_of(data: memoryview, codec: str = UTF8) -> Framing | None:
         reading = explainer.read(0)
         messages = reading.messages
         begun = begun or messages > 0
-        is_torn_only = explained is not None and bool(explained.breaks) and explained.begin == WAIT
+        is_torn_only = explanation is not None and bool(explanation.session_ends) and explanation.begin == WAIT
         if is_torn_only and framing.length_field is not None and not messages:
             # Any bytes may be the torn beginning of a length.
             continue
         if reading.waits or is_torn_only:
-            waiting.append((explained.breaks if explained is not None and messages else UNEXPLAINED, framing))
-        elif explained is not None:
-            ranked.append((explained.breaks, -messages, framing))
+            cost = explanation.session_ends if explanation is not None and messages else COST_UNEXPLAINED
+            waiting.append((cost, framing))
+        elif explanation is not None:
+            ranked.append((explanation.session_ends, -messages, framing))
         elif messages > 1 or (messages and not explainer.begins_with_abort):
-            ranked.append((UNEXPLAINED, -messages, framing))
+            ranked.append((COST_UNEXPLAINED, -messages, framing))
     if begun:
         # If bytes begin with a sound message in one framing, they are not a torn length in another.
         ranked = [rank for rank in ranked if rank[1] or rank[2].length_field is None]
     best = min(ranked, key=lambda rank: rank[:2], default=None)
-    if waiting and (best is None or best[0] >= UNEXPLAINED or min(waiting)[0] < best[0]):
+    if waiting and (best is None or best[0] >= COST_UNEXPLAINED or min(waiting)[0] < best[0]):
         if len(waiting) > 1:
             raise TruncatedMessage("the bytes are too few to tell their framing", offset=0)
         return waiting[0][1]
@@ -290,23 +293,23 @@ def first_session(data: memoryview, framing: Framing, codec: str = UTF8) -> int 
     Raises:
         OrderError: the search was given up, because too many offsets look like a session's start.
     """
-    buf, at = np.frombuffer(data, np.uint8), 0
+    buf, offset = np.frombuffer(data, np.uint8), 0
     explainer = Explainer(data, framing, codec, Effort(len(data)))
     for _ in range(MOST_CANDIDATES):
-        at = int(next_start(buf, at, len(data), FRAMING_CODES[framing]))
-        if at >= len(data):
+        offset = int(next_start(buf, offset, len(data), FRAMING_CODES[framing]))
+        if offset >= len(data):
             break
         try:
-            reading = explainer.read(at, strict=False)
+            reading = explainer.read(offset, strict=False)
         except GaveUp:
             raise OrderError(
                 "no session is found to begin behind the gap, among too many places that look like one's beginning",
-                offset=at,
+                offset=offset,
                 remedy="Cut off what stands in front of the first whole message",
             ) from None
-        if reading.stop > at and (reading.error is None or reading.messages >= SOUND_MESSAGES):
-            return at
-        at += 1
+        if reading.stop > offset and (reading.error is None or reading.messages >= SOUND_MESSAGES):
+            return offset
+        offset += 1
     return None
 
 
@@ -321,21 +324,22 @@ _NAME_IT: Final = f"{_LEAVE_OUT}, or name its framing by `framing`"
 
 def may_become(data: bytes, codec: str = UTF8) -> bool:
     """Return whether a few bytes may be the beginning of a stream, in any framing."""
-    first, view = np.frombuffer(data[:_TELLING_BYTES], np.uint8), memoryview(data)
+    telling_bytes, view = np.frombuffer(data[:_TELLING_BYTES], np.uint8), memoryview(data)
     for framing in FRAMING_ORDER:
-        at = int(next_start(first, 0, len(first), FRAMING_CODES[framing]))
-        if at > (framing.length_field.header if framing.length_field is not None else 0):
+        offset = int(next_start(telling_bytes, 0, len(telling_bytes), FRAMING_CODES[framing]))
+        if offset > (framing.length_field.header if framing.length_field is not None else 0):
             continue
         try:
-            if at:
+            if offset:
                 # A torn length alone proves nothing: a session has to follow it.
-                explained = Explainer(view, framing, codec, Effort(len(view))).fits()
-                if explained is not None and explained.begin != WAIT:
+                explanation = Explainer(view, framing, codec, Effort(len(view))).explain_all()
+                if explanation is not None and explanation.begin != WAIT:
                     return True
                 continue
             reading = _read(view, framing, codec)
             # Even so short a session may be torn, and another one follow.
-            if reading.error is None or reading.messages or Explainer(view, framing, codec, Effort(len(view))).fits():
+            is_readable = reading.error is None or reading.messages
+            if is_readable or Explainer(view, framing, codec, Effort(len(view))).explain_all():
                 return True
         except GaveUp:
             continue
@@ -346,28 +350,28 @@ def no_capture(data: bytes | memoryview, compression: str | None = None) -> NotA
     """Make the error for a file that is no capture; it says what the file seems to be."""
     what = what_is(data)
     if what is None:
-        known = ", ".join(framing.value for framing in Framing)
+        framings = ", ".join(framing.value for framing in Framing)
         return NotACapture(
-            f"no pgoutput capture: the bytes fit none of the framings {known}", offset=0, remedy=_NAME_IT
+            f"no pgoutput capture: the bytes fit none of the framings {framings}", offset=0, remedy=_NAME_IT
         )
-    packed = f", compressed with {compression}" if compression else ""
+    compressed = f", compressed with {compression}" if compression else ""
     instead = remedy_for(what)
     return NotACapture(
-        f"no pgoutput capture, but {what}{packed}",
+        f"no pgoutput capture, but {what}{compressed}",
         offset=0,
         remedy=_LEAVE_OUT if instead is None else f"{instead}, or leave the file {_BY_PATTERN}",
     )
 
 
 def stranger(
-    data: memoryview, compression: str | None, framing: Framing, *, before: str, codec: str = UTF8
+    data: memoryview, compression: str | None, framing: Framing, *, earlier_path: str, codec: str = UTF8
 ) -> NotACapture | FramingChange | None:
     """Make the error for a file that does not continue its stream; None if it might.
 
     Args:
         data: the file's bytes, decompressed.
         compression: how the file is compressed; None if it is not.
-        before: the path of the file before it.
+        earlier_path: the path of the file before it.
     """
     view = data[:_LOOKED_AT]
     if what_is(view[:HEAD_BYTES]) is not None:
@@ -377,14 +381,14 @@ def stranger(
         error = no_capture(data, compression)
         error.remedy = f"{error.remedy}; if it is a part of a capture, one in front of it is missing"
         return error
-    found = detect_framing(bytes(view[:HEAD_BYTES]), names=names_in(codec))
-    if found in (None, framing) or not _is_plain(view, found, codec):
+    detected = detect_framing(bytes(view[:HEAD_BYTES]), names=names_in(codec))
+    if detected in (None, framing) or not _is_plain(view, detected, codec):
         return None
     return FramingChange(
-        f"the file's framing is {found.value}, and that of {before} before it is {framing.value}",
+        f"the file's framing is {detected.value}, and that of {earlier_path} before it is {framing.value}",
         offset=0,
         remedy="A stream has one framing. Apply the files up to there first, leaving the others out by "
-        f"`file_pattern`; then these, with a pattern of their own and `framing: {found.value}`",
+        f"`file_pattern`; then these, with a pattern of their own and `framing: {detected.value}`",
     )
 
 

@@ -112,7 +112,7 @@ class Reader(PaidWalker):
         strict: it is a session's start, so the session has to announce everything that it uses.
     """
 
-    breaks: ClassVar[bool] = True
+    allows_session_end: ClassVar[bool] = True
 
     def __init__(self, place: Place, *, strict: bool, effort: Effort, codec: str = UTF8) -> None:
         self._strict = strict
@@ -139,17 +139,17 @@ class Reader(PaidWalker):
 
     def on_message(self, message: m.AnyMessage, offset: int) -> None:
         """Note messages with an LSN of their own, and the starts of blocks."""
-        at = int(self.kernel.state[walk.PREVIOUS])
-        self._effort.spend_on_message(self.position - at)
-        self._recent.append(at)
+        frame_offset = int(self.kernel.state[walk.PREVIOUS])
+        self._effort.spend_on_message(self.position - frame_offset)
+        self._recent.append(frame_offset)
         if isinstance(message, m.StreamStart):
-            self._block_at = at
+            self._block_at = frame_offset
         elif isinstance(message, (m.StreamCommit, m.CommitPrepared)):
-            self._events.append((message.commit_lsn, at))
+            self._events.append((message.commit_lsn, frame_offset))
         elif isinstance(message, (m.BeginPrepare, m.Prepare, m.StreamPrepare)):
-            self._events.append((message.prepare_lsn, at))
+            self._events.append((message.prepare_lsn, frame_offset))
         elif isinstance(message, m.RollbackPrepared):
-            self._events.append((message.rollback_end_lsn, at))
+            self._events.append((message.rollback_end_lsn, frame_offset))
 
     def _take(self, message: m.AnyMessage, offset: int) -> bool:
         if isinstance(message, m.StreamStart) and message.first_segment:
@@ -157,11 +157,11 @@ class Reader(PaidWalker):
         if self._strict:
             self._check_own(message, offset)
         xid = self.stream_xid
-        inner = self._inner
-        went_on = super()._take(message, offset)
-        if went_on and xid is not None and inner is not None and self.stream_xid is None:
-            self._streams[xid] = inner
-        return went_on
+        own_versions = self._inner
+        is_taken = super()._take(message, offset)
+        if is_taken and xid is not None and own_versions is not None and self.stream_xid is None:
+            self._streams[xid] = own_versions
+        return is_taken
 
     def _check_own(self, message: m.AnyMessage, offset: int) -> None:
         """Refuse a message that continues something that the session has not begun."""
@@ -189,20 +189,20 @@ class Reader(PaidWalker):
         """
         state = self.kernel.state
         previous = int(state[walk.PREVIOUS])
-        known = [lsn for lsn, at in self._events if sound or at != previous]
+        lsns = [lsn for lsn, offset in self._events if sound or offset != previous]
         if state[walk.FIRST_LSN] != walk.NO_LSN:
-            known.append(int(state[walk.FIRST_LSN]))
+            lsns.append(int(state[walk.FIRST_LSN]))
         begin = state[walk.BEGIN_AT]
         if state[walk.TXN] == walk.OPEN and begin != walk.NO_OFFSET and (sound or begin != previous):
-            known.append(int(state[walk.LSN]))
-        return min(known, default=None)
+            lsns.append(int(state[walk.LSN]))
+        return min(lsns, default=None)
 
     @property
-    def first_at(self) -> int | None:
+    def first_event_at(self) -> int | None:
         """The offset of the first message, except Begin and Commit, that has the LSN of a commit or prepare."""
-        return min((at for _, at in self._events), default=None)
+        return min((offset for _, offset in self._events), default=None)
 
-    def lows(self, start: int) -> tuple[int, ...]:
+    def search_floors(self, start: int) -> tuple[int, ...]:
         """Return the offsets back to which the torn message is looked for, the nearest first.
 
         Usually the last message is the torn one.  But torn bytes and those behind them may look like several messages:
@@ -211,14 +211,15 @@ class Reader(PaidWalker):
         state = self.kernel.state
         previous = int(state[walk.PREVIOUS])
         recent = list(self._recent)
-        lows = [previous, *recent[-4:-3], *recent[:1]]
+        floors = [previous, *recent[-4:-3], *recent[:1]]
         if self.stream_xid is not None:
-            lows.append(self._block_at)
+            floors.append(self._block_at)
         elif state[walk.TXN] == walk.OPEN:
-            lows.append(int(state[walk.BEGIN_AT]))
+            floors.append(int(state[walk.BEGIN_AT]))
         if self.restarted_at is not None:
-            lows.append(self.restarted_at)
-        return tuple(sorted({max(at, start, previous - FAR) for at in lows if at <= previous}, reverse=True))
+            floors.append(self.restarted_at)
+        floors = [max(floor, start, previous - FAR) for floor in floors if floor <= previous]
+        return tuple(sorted(set(floors), reverse=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,29 +228,29 @@ class Reading:
 
     Attributes:
         stop: the offset behind its last whole message.
-        lows: the offsets back to which a torn message is looked for, the nearest first.
+        search_floors: the offsets back to which a torn message is looked for, the nearest first.
         error: why it cannot be read further; None if there is no error.
-        broke: another session begins at ``stop``; ``late`` is as in `Part`.
+        stopped_at_session: another session begins at ``stop``; ``shown_by_lsn_only`` is as in `Part`.
         messages: the number of its whole messages.
         first_event: the LSN of its first commit or prepare.
-        first_at: the offset of the first message with such an LSN; it may be the torn message itself.
+        first_event_at: the offset of the first message with such an LSN; it may be the torn message itself.
         waits: there are too few bytes to decide whether it is a session.
     """
 
     stop: int
-    lows: tuple[int, ...]
+    search_floors: tuple[int, ...]
     error: CaptureError | None
-    broke: bool
-    late: bool
+    stopped_at_session: bool
+    shown_by_lsn_only: bool
     messages: int
     first_event: int | None
-    first_at: int | None
+    first_event_at: int | None
     waits: bool
 
     @property
     def ends(self) -> bool:
         """Whether it ends here, so that another session has to follow."""
-        return self.broke or self.error is not None
+        return self.stopped_at_session or self.error is not None
 
 
 def read_session(
@@ -268,21 +269,21 @@ def read_session(
     error = None
     try:
         reader.advance(data, start, stop_at)
-        if not reader.broke and reader.position < stop_at:
+        if not reader.stopped_at_session and reader.position < stop_at:
             _check_tail(data, reader.position, reader.place, codec, effort)
-    except CaptureError as found:
-        error = found
+    except CaptureError as problem:
+        error = problem
     is_bare = reader.position == start
     return Reading(
         stop=reader.position,
-        lows=reader.lows(start),
+        search_floors=reader.search_floors(start),
         error=error,
-        broke=reader.broke,
-        late=reader.late,
+        stopped_at_session=reader.stopped_at_session,
+        shown_by_lsn_only=reader.shown_by_lsn_only,
         messages=int(reader.kernel.state[walk.MESSAGES]),
         first_event=reader.first_event(sound=error is None),
-        first_at=reader.first_at,
-        waits=is_bare and error is None and not reader.broke,
+        first_event_at=reader.first_event_at,
+        waits=is_bare and error is None and not reader.stopped_at_session,
     )
 
 
@@ -345,14 +346,14 @@ def _check_logical(
     buf, code = np.frombuffer(data, np.uint8), FRAMING_CODES[place.framing]
     # Every first message of a session has a NUL within its first bytes, which would end the head.
     end = min(len(data), begin + LONGEST_START) if content is None else content[0]
-    at = int(next_start(buf, begin + 1, end, code))
-    while at < end:
+    offset = int(next_start(buf, begin + 1, end, code))
+    while offset < end:
         reader = Reader(Place(place.framing), strict=True, effort=effort, codec=codec)
         error = False
         try:
-            reader.advance(data, at, at + PROBE_BYTES)
+            reader.advance(data, offset, offset + PROBE_BYTES)
         except CaptureError:
             error = True
-        if reader.position > at and (not error or reader.kernel.state[walk.MESSAGES] > 1):
+        if reader.position > offset and (not error or reader.kernel.state[walk.MESSAGES] > 1):
             raise MalformedMessage("a session begins in the head of the Message", offset=stop)
-        at = int(next_start(buf, at + 1, end, code))
+        offset = int(next_start(buf, offset + 1, end, code))

@@ -91,17 +91,17 @@ def _looks_like_message(base, p, end, gap):  # type: ignore[no-untyped-def]
         ts = load_big_64(base + p + 18)
         return 1 if load_big_64(base + p + 2) < load_big_64(base + p + 10) and 0 <= ts < 6_000_000_000_000_000 else 0
     if tag == 83:
-        q = p + 6 + gap
-        if q >= end or load_byte(base + p + 5) > 1 or load_big_32(base + p + 1) == 0:
+        tag_offset = p + 6 + gap
+        if tag_offset >= end or load_byte(base + p + 5) > 1 or load_big_32(base + p + 1) == 0:
             return 0
-        following = load_byte(base + q)
-        for known in (73, 85, 68, 84, 82, 89, 77, 79, 69):  # I U D T R Y M O E
-            if following == known:
+        following = load_byte(base + tag_offset)
+        for inner_tag in (73, 85, 68, 84, 82, 89, 77, 79, 69):  # I U D T R Y M O E
+            if following == inner_tag:
                 return 1
         return 0
     if tag == 73 or tag == 85 or tag == 68:
-        found = 1 if _looks_like_row(base, p + 5, end, tag) else 0
-        return found + (2 if _looks_like_row(base, p + 9, end, tag) else 0)
+        outside = 1 if _looks_like_row(base, p + 5, end, tag) else 0
+        return outside + (2 if _looks_like_row(base, p + 9, end, tag) else 0)
     return 0
 
 
@@ -124,8 +124,8 @@ def _fits_between(base, p, end, framing):  # type: ignore[no-untyped-def]
         return False
     tag = load_byte(base + following + header)
     is_known = False
-    for known in _TAGS:
-        is_known = is_known or tag == known
+    for frame_tag in _TAGS:
+        is_known = is_known or tag == frame_tag
     return is_known
 
 
@@ -160,9 +160,9 @@ def _next_candidate(buf, p, limit, end, framing):  # type: ignore[no-untyped-def
     """Return the next offset from p on where a frame may begin (the limit, if none) times 4, and what it may be."""
     base = address_of(buf)
     while p < limit:
-        found = _looks_like_frame(base, p, end, framing)
-        if found:
-            return p * 4 + found
+        kinds = _looks_like_frame(base, p, end, framing)
+        if kinds:
+            return p * 4 + kinds
         p += 1
     return limit * 4
 
@@ -170,15 +170,15 @@ def _next_candidate(buf, p, limit, end, framing):  # type: ignore[no-untyped-def
 def candidates(data: bytes | memoryview, start: int, end: int, framing: Framing) -> Iterator[tuple[int, bool]]:
     """Yield the offsets from ``start`` to ``end`` at which a message may begin, and whether in a streamed block."""
     buf, code = np.frombuffer(data, np.uint8), FRAMING_CODES[framing]
-    at = start
+    offset = start
     while True:
-        at, found = divmod(_next_candidate(buf, at, end, len(buf), code), 4)
-        if at >= end:
+        offset, kinds = divmod(_next_candidate(buf, offset, end, len(buf), code), 4)
+        if offset >= end:
             return
         for streaming, bit in ((False, _OUTSIDE), (True, _INSIDE)):
-            if found & bit:
-                yield at, streaming
-        at += 1
+            if kinds & bit:
+                yield offset, streaming
+        offset += 1
 
 
 class Probe(PaidWalker):
@@ -223,9 +223,14 @@ class _Guess:
         strong: several valid messages follow.
     """
 
-    at: int
+    offset: int
     streaming: bool
     strong: bool
+
+    @property
+    def rank(self) -> tuple[bool, int]:
+        """The better of two guesses has the greater one: strong before weak, then the first."""
+        return self.strong, -self.offset
 
 
 def find_boundary(data: bytes | memoryview, framing: Framing, *, codec: str = UTF8) -> tuple[int, bool] | None:
@@ -234,8 +239,8 @@ def find_boundary(data: bytes | memoryview, framing: Framing, *, codec: str = UT
     It is the first offset from which on several messages are valid, or, near the end of the file, all messages up to
     the end.  None if there is no such offset.
     """
-    found = _find(data, framing, len(data), codec)
-    return None if found is None else (found.at, found.streaming)
+    guess = _find(data, framing, len(data), codec)
+    return None if guess is None else (guess.offset, guess.streaming)
 
 
 def _find(data: bytes | memoryview, framing: Framing, limit: int, codec: str) -> _Guess | None:
@@ -243,12 +248,12 @@ def _find(data: bytes | memoryview, framing: Framing, limit: int, codec: str) ->
     end = min(limit, len(data))
     weak, effort = None, Effort(end)
     try:
-        for at, streaming in candidates(data, 0, end, framing):
-            count = _fits(data, at, framing, streaming=streaming, effort=effort, codec=codec)
+        for offset, streaming in candidates(data, 0, end, framing):
+            count = _fits(data, offset, framing, streaming=streaming, effort=effort, codec=codec)
             if count >= _PROBE_MESSAGES:
-                return _Guess(at, streaming, strong=True)
+                return _Guess(offset, streaming, strong=True)
             if count > 0 and weak is None:
-                weak = _Guess(at, streaming, strong=False)
+                weak = _Guess(offset, streaming, strong=False)
     except GaveUp:
         # The search was given up, which is no error: the result is only a guess anyway.
         pass
@@ -264,13 +269,13 @@ def guess_framing(data: bytes | memoryview, *, codec: str = UTF8) -> tuple[Frami
     for limit in (_NEAR, len(data)):
         best: tuple[Framing, _Guess] | None = None
         for framing in FRAMING_ORDER:
-            found = _find(data, framing, limit, codec)
-            if found is not None and (best is None or (found.strong, -found.at) > (best[1].strong, -best[1].at)):
-                best = framing, found
+            guess = _find(data, framing, limit, codec)
+            if guess is not None and (best is None or guess.rank > best[1].rank):
+                best = framing, guess
                 # Another framing is only better if its boundary lies before this one.
-                limit = found.at if found.strong else limit
+                limit = guess.offset if guess.strong else limit
         if best is not None:
-            return best[0], best[1].at, best[1].streaming
+            return best[0], best[1].offset, best[1].streaming
     return None
 
 
@@ -295,27 +300,27 @@ class Leftover:
         self._framing = framing
         self._codec = codec
         self._effort = effort
-        self._known: list[tuple[int, int | None]] = []
+        self._searched: list[tuple[int, int | None]] = []
 
-    def whole_behind(self, at: int) -> int | None:
+    def whole_behind(self, offset: int) -> int | None:
         """Return the offset where consecutive messages begin behind the start of an unfinished one; None if nowhere."""
-        for start, found in self._known:
-            if start <= at and (found is None or at < found):
-                return found
-        found = self._search(at + 1)
-        self._known.append((at, found))
-        return found
+        for start, chain_offset in self._searched:
+            if start <= offset and (chain_offset is None or offset < chain_offset):
+                return chain_offset
+        chain_offset = self._search(offset + 1)
+        self._searched.append((offset, chain_offset))
+        return chain_offset
 
     def _search(self, start: int) -> int | None:
-        for at, streaming in candidates(self._data, start, len(self._data), self._framing):
+        for offset, streaming in candidates(self._data, start, len(self._data), self._framing):
             probe = Probe(self._framing, streaming=streaming, effort=self._effort, codec=self._codec)
             with suppress(CaptureError):
-                probe.advance(self._data, at, at + _LEFTOVER_PROBE_BYTES)
+                probe.advance(self._data, offset, offset + _LEFTOVER_PROBE_BYTES)
             state = probe.kernel.state
             count = int(state[walk.MESSAGES] + state[walk.KEEPALIVES])
             is_last = probe.position == len(self._data)
             if state[walk.FIRST_LSN] != walk.NO_LSN or count >= (_LAST_CHAIN if is_last else _CHAIN):
-                return at
+                return offset
         return None
 
 
@@ -329,14 +334,15 @@ def refuse_leftover(
     """
     data = memoryview(tail)
     try:
-        found = Leftover(data, framing, codec, Effort(len(data))).whole_behind(0)
+        chain_offset = Leftover(data, framing, codec, Effort(len(data))).whole_behind(0)
     except GaveUp:
         # The search proves nothing, so the bytes may wait.
         return
-    if found is not None:
+    if chain_offset is not None:
         raise MalformedMessage(
             f"the message that begins here seems to need more than the {len(data):,} bytes that are there, but from "
-            f"{found:,} bytes on they are messages that follow each other: a length in it is damaged, or it was torn",
+            f"{chain_offset:,} bytes on they are messages that follow each other: a length in it is damaged, "
+            "or it was torn",
             path=path,
             offset=offset,
             remedy="Fetch the file from its source again. If it is as its writer left it, cut it off here, and behind "

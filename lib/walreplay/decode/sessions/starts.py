@@ -48,7 +48,7 @@ _STARTING_SIZES: Final = (
 """The usual sizes of a session's first message, by its tag; those with a gid have one of a usual length."""
 
 
-def head_size(framing: Framing, data: memoryview, at: int, end: int) -> int:
+def head_size(framing: Framing, data: memoryview, offset: int, end: int) -> int:
     """Return the number of a frame's bytes before its message; for a keepalive, its size.
 
     Args:
@@ -57,18 +57,18 @@ def head_size(framing: Framing, data: memoryview, at: int, end: int) -> int:
     if framing is Framing.COPYDATA:
         return COPYDATA_HEADER.size + XLOGDATA.size
     if framing is Framing.PGCOPY:
-        fields = int.from_bytes(data[at : at + 2], "big") if at + 2 <= end else 0
+        fields = int.from_bytes(data[offset : offset + 2], "big") if offset + 2 <= end else 0
         return PGCOPY_ROWS.get(fields, PGCOPY_ROW).size
     if framing is Framing.WALSENDER:
-        return _sent_head(data, at, end) or XLOGDATA.size
+        return _sent_head(data, offset, end) or XLOGDATA.size
     field = framing.length_field
-    return field.header + _sent_head(data, at + field.header, end) if field is not None else 0
+    return field.header + _sent_head(data, offset + field.header, end) if field is not None else 0
 
 
-def _sent_head(data: memoryview, at: int, end: int) -> int:
-    if at >= end:
+def _sent_head(data: memoryview, offset: int, end: int) -> int:
+    if offset >= end:
         return 0
-    return {_XLOGDATA: XLOGDATA.size, _KEEPALIVE: KEEPALIVE.size}.get(data[at], 0)
+    return {_XLOGDATA: XLOGDATA.size, _KEEPALIVE: KEEPALIVE.size}.get(data[offset], 0)
 
 
 class Frame(NamedTuple):
@@ -85,18 +85,18 @@ class Frame(NamedTuple):
     error: CaptureError | None = None
 
 
-def frame_at(framing: Framing, data: memoryview, at: int, end: int) -> Frame:
+def frame_at(framing: Framing, data: memoryview, offset: int, end: int) -> Frame:
     """Look at the frame at an offset."""
-    head = head_size(framing, data, at, end)
+    head = head_size(framing, data, offset, end)
     if framing in (Framing.RAW, Framing.RECVLOGICAL):
         return Frame(head)
     try:
-        size = _size_of(framing, bytes(data[at : min(end, at + head + 1)]), head)
+        size = _size_of(framing, bytes(data[offset : min(end, offset + head + 1)]), head)
     except MalformedMessage as error:
         return Frame(head, error=error)
-    is_sent = framing is Framing.WALSENDER and end > at + XLOGDATA.size
+    is_sent = framing is Framing.WALSENDER and end > offset + XLOGDATA.size
     if size is None and not is_sent:
-        return Frame(head, error=TruncatedMessage("the frame's header is cut", offset=at))
+        return Frame(head, error=TruncatedMessage("the frame's header is cut", offset=offset))
     return Frame(head, size)
 
 
@@ -257,10 +257,10 @@ def _may_abort(base, p, end, framing):  # type: ignore[no-untyped-def]
         return behind == 119 or behind == 107  # w k
     if framing == 1:
         return behind == 10  # newline
-    found = False
-    for known in (66, 83, 65, 99, 98, 80, 75, 114, 112, 77):  # B S A c b P K r p M
-        found = found or behind == known
-    return found
+    is_tag = False
+    for tag in (66, 83, 65, 99, 98, 80, 75, 114, 112, 77):  # B S A c b P K r p M
+        is_tag = is_tag or behind == tag
+    return is_tag
 
 
 @helper

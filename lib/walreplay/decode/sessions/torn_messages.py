@@ -29,13 +29,13 @@ _MOST_TRUNCATED: Final = 1 << 20
 _CELL: Final = 16
 
 
-def is_torn(data: memoryview, at: int, end: int, place: Place, codec: str = UTF8) -> bool:
+def is_torn(data: memoryview, offset: int, end: int, place: Place, codec: str = UTF8) -> bool:
     """Return whether some bytes are the beginning of a message that is allowed at a place, and not a whole one."""
-    tag = at + head_size(place.framing, data, at, end)
+    tag = offset + head_size(place.framing, data, offset, end)
     if tag < end and data[tag] not in _tags(place):
         return False
     try:
-        read_frame(data, at, end, place, names_in(codec))
+        read_frame(data, offset, end, place, names_in(codec))
     except TruncatedMessage:
         return True
     except CaptureError:
@@ -43,22 +43,22 @@ def is_torn(data: memoryview, at: int, end: int, place: Place, codec: str = UTF8
     return False
 
 
-def end_without_newline(data: memoryview, at: int, place: Place, codec: str = UTF8) -> int:
+def end_without_newline(data: memoryview, offset: int, place: Place, codec: str = UTF8) -> int:
     """Return the end of the message at an offset, without its newline; the offset where a framing has none."""
     if place.framing is not Framing.RECVLOGICAL:
-        return at
+        return offset
     try:
-        return read_message(data, at, streaming=place.stream is not None, names=names_in(codec))[1]
+        return read_message(data, offset, streaming=place.stream is not None, names=names_in(codec))[1]
     except CaptureError:
-        return at
+        return offset
 
 
-def bytes_to_look_at(data: memoryview, at: int, end: int, place: Place) -> int:
-    """Estimate how many bytes of a message have to be read, of those from ``at`` to ``end``.
+def bytes_to_look_at(data: memoryview, offset: int, end: int, place: Place) -> int:
+    """Estimate how many bytes of a message have to be read, of those from ``offset`` to ``end``.
 
     Values are skipped by their lengths; names and oids have to be read.
     """
-    tag, size = at + head_size(place.framing, data, at, end), end - at
+    tag, size = offset + head_size(place.framing, data, offset, end), end - offset
     if tag >= end or data[tag] not in b"IUDRTYOM":
         return 0
     if data[tag] in b"IUD":
@@ -68,8 +68,8 @@ def bytes_to_look_at(data: memoryview, at: int, end: int, place: Place) -> int:
 
 def _columns_at(data: memoryview, tag: int, place: Place) -> int:
     """Return the number of columns of a row change's first tuple; 0 if it is cut off."""
-    at = tag + (6 if place.stream is None else 10)
-    return int.from_bytes(data[at : at + 2], "big") if at + 2 <= len(data) else 0
+    count_offset = tag + (6 if place.stream is None else 10)
+    return int.from_bytes(data[count_offset : count_offset + 2], "big") if count_offset + 2 <= len(data) else 0
 
 
 def _tags(place: Place) -> bytes:
@@ -81,32 +81,32 @@ def _tags(place: Place) -> bytes:
     return BETWEEN
 
 
-def read_frame(data: memoryview, at: int, end: int, place: Place, names: Names) -> int:
+def read_frame(data: memoryview, offset: int, end: int, place: Place, names: Names) -> int:
     """Read the message, with its frame, at an offset, as if the bytes ended at ``end``; return its end.
 
     Raises:
         TruncatedMessage: it is valid as far as its bytes go, but not complete.
         CaptureError: it is not valid.
     """
-    return read_framed(data, at, end, frame_at(place.framing, data, at, end), place, names)
+    return read_framed(data, offset, end, frame_at(place.framing, data, offset, end), place, names)
 
 
-def read_framed(data: memoryview, at: int, end: int, frame: Frame, place: Place, names: Names) -> int:
+def read_framed(data: memoryview, offset: int, end: int, frame: Frame, place: Place, names: Names) -> int:
     """Read the message at an offset, given what is known of its frame; see `read_frame`."""
     try:
         if frame.error is not None:
             raise frame.error
-        return _frame_end(data, at, end, frame, place, names)
+        return _frame_end(data, offset, end, frame, place, names)
     except CaptureError as error:
-        error.at(offset=at)
+        error.at(offset=offset)
         raise
 
 
-def _frame_end(data: memoryview, at: int, end: int, frame: Frame, place: Place, names: Names) -> int:
-    message, behind = at + frame.head, None if frame.size is None else at + frame.size
+def _frame_end(data: memoryview, offset: int, end: int, frame: Frame, place: Place, names: Names) -> int:
+    message, behind = offset + frame.head, None if frame.size is None else offset + frame.size
     if behind is not None and end <= message:
         if behind > end:
-            raise TruncatedMessage("the frame is cut", offset=at)
+            raise TruncatedMessage("the frame is cut", offset=offset)
         return behind
     stop_at = end if behind is None else min(behind, end)
     _refuse_large(data[:stop_at], message, place)
@@ -115,29 +115,29 @@ def _frame_end(data: memoryview, at: int, end: int, frame: Frame, place: Place, 
     except TruncatedMessage as error:
         if behind is None or behind > end:
             raise
-        raise MalformedMessage("the frame holds fewer bytes than its message", offset=at) from error
+        raise MalformedMessage("the frame holds fewer bytes than its message", offset=offset) from error
     if place.framing is Framing.RECVLOGICAL:
         if stop >= end:
-            raise TruncatedMessage("the newline is missing", offset=at)
+            raise TruncatedMessage("the newline is missing", offset=offset)
         if data[stop] != NEWLINE[0]:
-            raise MalformedMessage("the message is not followed by a newline", offset=at)
+            raise MalformedMessage("the message is not followed by a newline", offset=offset)
         return stop + 1
     if behind is None:
         return stop
     if stop != behind:
         if behind > end and data[message] == ord("A"):
             # A Stream Abort may have an LSN and a time, of which a part may be cut off.
-            raise TruncatedMessage("the frame is cut", offset=at)
-        raise MalformedMessage("the frame holds more bytes than its message", offset=at)
+            raise TruncatedMessage("the frame is cut", offset=offset)
+        raise MalformedMessage("the frame holds more bytes than its message", offset=offset)
     return behind
 
 
-def _refuse_large(data: memoryview, at: int, place: Place) -> None:
+def _refuse_large(data: memoryview, offset: int, place: Place) -> None:
     """Refuse a row with more columns, or a Truncate with more relations, than are possible."""
-    if at < len(data) and data[at] in b"IUD" and _columns_at(data, at, place) > m.MAX_COLUMNS:
+    if offset < len(data) and data[offset] in b"IUD" and _columns_at(data, offset, place) > m.MAX_COLUMNS:
         raise MalformedMessage("the row has more columns than a table can have")
-    count_at = at + (1 if place.stream is None else 5)
-    if at < len(data) and data[at] == ord("T") and count_at + 4 <= len(data):
+    count_at = offset + (1 if place.stream is None else 5)
+    if offset < len(data) and data[offset] == ord("T") and count_at + 4 <= len(data):
         count = int.from_bytes(data[count_at : count_at + 4], "big", signed=True)
         if count > _MOST_TRUNCATED:
             raise MalformedMessage("the Truncate's relations cannot be")
@@ -159,55 +159,57 @@ def content_of(data: memoryview, begin: int, end: int, place: Place) -> tuple[in
 _COMMIT: Final = Struct("!QQq")  # commit_lsn, end_lsn, commit_time
 
 
-def is_damaged_end(data: memoryview, at: int, place: Place, codec: str = UTF8) -> bool:
+def is_damaged_end(data: memoryview, offset: int, place: Place, codec: str = UTF8) -> bool:
     """Return whether the message at an offset ends the open transaction, but either it or the Begin is damaged.
 
     A Commit with another LSN is the transaction's if the time is: torn messages can only look like that if they contain
     a Begin, whose LSN then stands as the Commit's end LSN.  A Prepare is the transaction's if its LSN and time are, and
     its xid or its gid.
     """
-    begin, open_ = at + head_size(place.framing, data, at, len(data)), place.transaction
-    if open_ is None:
+    begin, transaction = offset + head_size(place.framing, data, offset, len(data)), place.transaction
+    if transaction is None:
         return False
-    if open_.gid is not None:
-        return _is_damaged_prepare(data, at, begin, replace(place, transaction=None), open_, codec)
+    if transaction.gid is not None:
+        return _is_damaged_prepare(data, offset, begin, replace(place, transaction=None), transaction, codec)
     if bytes(data[begin : begin + 2]) != b"C\0" or begin + 26 > len(data):
         return False
     lsn, end_lsn, time = _COMMIT.unpack_from(data, begin + 2)
-    return bool(time == open_.commit_time and open_.final_lsn not in (lsn, end_lsn) and lsn < end_lsn)
+    return bool(time == transaction.commit_time and transaction.final_lsn not in (lsn, end_lsn) and lsn < end_lsn)
 
 
-def _is_damaged_prepare(data: memoryview, at: int, begin: int, place: Place, open_: Transaction, codec: str) -> bool:
+def _is_damaged_prepare(
+    data: memoryview, offset: int, begin: int, place: Place, transaction: Transaction, codec: str
+) -> bool:
     if bytes(data[begin : begin + 1]) != b"P":
         return False
     try:
-        behind = read_frame(data, at, len(data), place, names_in(codec))
+        behind = read_frame(data, offset, len(data), place, names_in(codec))
         message, _ = read_message(data, begin, names=names_in(codec))
     except CaptureError:
         return False
     if not isinstance(message, m.Prepare) or (message.prepare_lsn, message.prepare_time) != (
-        open_.final_lsn,
-        open_.commit_time,
+        transaction.final_lsn,
+        transaction.commit_time,
     ):
         return False
     # The gid may also differ because it is torn; then no valid message follows.  A frame's length shows it by itself.
     following = {Framing.RAW: BETWEEN, Framing.WALSENDER: b"wk"}.get(place.framing)
     goes_on = following is None or behind == len(data) or data[behind] in following
-    return message.gid == open_.gid or (message.xid == open_.xid and goes_on)
+    return message.gid == transaction.gid or (message.xid == transaction.xid and goes_on)
 
 
-def promised_lsn(data: memoryview, at: int, end: int, place: Place) -> int | None:
+def promised_lsn(data: memoryview, offset: int, end: int, place: Place) -> int | None:
     """Return the LSN of the transaction that a torn message began or ended, and that has to be sent again; or None.
 
     A streamed transaction need not be sent again: when it is not streamed the second time, it may be left out as empty.
     """
-    begin = at + head_size(place.framing, data, at, end)
+    begin = offset + head_size(place.framing, data, offset, end)
     if begin >= end:
         return None
-    where = {ord("B"): 1, ord("b"): 1, ord("K"): 2, ord("P"): 2}.get(data[begin])
-    if where is None or begin + where + 8 > end:
+    lsn_position = {ord("B"): 1, ord("b"): 1, ord("K"): 2, ord("P"): 2}.get(data[begin])
+    if lsn_position is None or begin + lsn_position + 8 > end:
         return None
-    return int.from_bytes(data[begin + where : begin + where + 8], "big")
+    return int.from_bytes(data[begin + lsn_position : begin + lsn_position + 8], "big")
 
 
 _LATEST: Final = 6_000_000_000_000_000
@@ -235,15 +237,15 @@ def _refuse_ends(data: memoryview, stop: int, head: int, place: Place) -> None:
     tail = bytes(data[stop:]) if marks else b""
     for mark, time_at, time in marks:
         # The search begins after the tag, because the unfinished message may itself be the transaction's end.
-        found = tail.find(mark, 1 + head)
-        said = tail[found + time_at : found + time_at + 8]
-        if found < 0 or len(said) < 8:
+        mark_offset = tail.find(mark, 1 + head)
+        time_bytes = tail[mark_offset + time_at : mark_offset + time_at + 8]
+        if mark_offset < 0 or len(time_bytes) < 8:
             continue
-        said_time = int.from_bytes(said, "big", signed=True)
-        if said_time == time or (time is None and 0 <= said_time < _LATEST):
+        time_read = int.from_bytes(time_bytes, "big", signed=True)
+        if time_read == time or (time is None and 0 <= time_read < _LATEST):
             raise MalformedMessage(
                 f"the message of {len(tail):,} bytes or more runs over its own transaction's end, or over where that "
-                f"begins anew, at offset {found + stop:,}; a length in it is damaged",
+                f"begins anew, at offset {mark_offset + stop:,}; a length in it is damaged",
                 offset=stop,
                 remedy="Fetch the file from its source again",
             )
@@ -257,10 +259,10 @@ def _marks(place: Place) -> Iterator[tuple[bytes, int, int | None]]:
     Yields:
         a byte sequence, the offset of a time relative to it, and that time if it is known.
     """
-    open_ = place.transaction
-    if open_ is not None:
-        lsn, time = open_.final_lsn.to_bytes(8, "big"), open_.commit_time
-        begin, end, time_at = (b"B", b"C", 9) if open_.gid is None else (b"b", b"P", 17)
+    transaction = place.transaction
+    if transaction is not None:
+        lsn, time = transaction.final_lsn.to_bytes(8, "big"), transaction.commit_time
+        begin, end, time_at = (b"B", b"C", 9) if transaction.gid is None else (b"b", b"P", 17)
         yield end + b"\0" + lsn, 18, time
         yield begin + lsn, time_at, time
     elif place.stream is not None and place.stream >= 0:
@@ -275,12 +277,12 @@ def _refuse_stream(data: memoryview, stop: int, head: int, place: Place) -> None
         return
     begin = b"S" + place.stream.to_bytes(4, "big") + b"\1"
     tail = bytes(data[stop:])
-    found = tail.find(begin, 1 + head)
-    behind = found + len(begin) + head + (place.framing is Framing.RECVLOGICAL)
-    if found >= 0 and behind < len(tail) and tail[behind] in ROWS + b"E":
+    begin_offset = tail.find(begin, 1 + head)
+    block_tag_offset = begin_offset + len(begin) + head + (place.framing is Framing.RECVLOGICAL)
+    if begin_offset >= 0 and block_tag_offset < len(tail) and tail[block_tag_offset] in ROWS + b"E":
         raise MalformedMessage(
             f"the message of {len(tail):,} bytes or more runs over where the stream that it is in begins anew, "
-            f"at offset {found + stop:,}",
+            f"at offset {begin_offset + stop:,}",
             offset=stop,
             remedy="Fetch the file from its source again",
         )
