@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-FORMAT: Final = 8
+FORMAT: Final = 9
 """To be raised with each change of these classes, or of what a scan finds: files are scanned again then."""
 
 CLASSES: Final = (
