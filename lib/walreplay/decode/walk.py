@@ -326,12 +326,12 @@ class WalkKernel:
             # The rows in the arrays come first in the stream, so that they have to be placed before any others.
             want, placer = COLUMNS, self.placer
             placer.extend(len(slots))
-        known = slots.newest.oids, slots.newest.slots, slots.columns, slots.counts
+        slot_table = slots.newest.oids, slots.newest.slots, slots.columns, slots.counts
         records = self._records.view(np.int64).reshape(-1, len(RECORD.names or ()))
         arrays = self._offset, self._length, self._rows, self.aborted, self._runs, records
         placing = placer.programs, placer.touched, placer.misses, placer.marks
         code = FRAMING_CODES[self.framing]
-        return Outcome(walk_messages(buf, end, tile_end, code, want, self.state, *known, *arrays, *placing))
+        return Outcome(walk_messages(buf, end, tile_end, code, want, self.state, *slot_table, *arrays, *placing))
 
     def take_runs(self) -> NDArray[np.int64]:
         """Return the runs of rows with the same xid in streamed blocks: the xids, and the number of rows of each."""
