@@ -3,13 +3,11 @@
 A Relation message has its columns' names and types only.  An announcement also has their numbers (``attnum``), which
 PostgreSQL never uses twice in a table, and the values that older rows have in added columns (`Layout`).  It is sent
 where the table is changed, and before the next Relation message of the table.  A Relation message whose columns agree
-with the newest announcement in name, type and order gets the columns' numbers (`Layouts.annotated`).  Any other stays
-as it is.  Of several announcements of a table the one with the highest LSN counts, so that copies that are sent again
-change nothing.  One with fewer columns than were announced before, dropped ones included, is an older view: ignored.
+with the newest announcement in name, type and order gets the columns' numbers (`Layouts.annotated`).  Of several
+announcements of a table the one with the highest LSN counts, so copies change nothing.
 
 An enum's announcement has its labels with their oids, which a rename keeps.  Columns of that type then get all texts
-that a label has had (`Layouts.labelled`).  Nothing is sent before the rows with the new text, so the versions in force
-change where the announcement lies in the stream.
+that a label has had (`Layouts.labelled`).  The versions in force change where the announcement lies in the stream.
 
 - Rows from before a table's first announcement have their columns by the names of the Relation message then.  Where
   these differ from the announced ones, a column is found by its number if the table had as many columns as it has
@@ -18,8 +16,7 @@ change where the announcement lies in the stream.
   get in columns that are added with a constant.  Values made by an expression or by most casts, values that differ
   from row to row or are too long to be announced are not known (`LayoutColumn.rewritten`).
 - A change of type without USING applies PostgreSQL's assignment cast.  `casts_exactly` has those whose results follow
-  from the old values' texts under any settings; most others round, cut off, or depend on settings.  Types are
-  identified by the oids of PostgreSQL's ``pg_type.dat``.
+  from the old values' texts under any settings; most others round, cut off, or depend on settings.
 """
 
 from __future__ import annotations
@@ -31,7 +28,7 @@ from typing import Any, Final
 
 from walreplay.protocol import messages as m
 
-_INT8, _INT2, _INT4 = 20, 21, 23
+_INT8, _INT2, _INT4 = 20, 21, 23  # pg_type.dat: the same on all servers
 _TEXT, _VARCHAR, _NUMERIC = 25, 1043, 1700
 _FLOAT4, _FLOAT8 = 700, 701
 _DATE, _TIMESTAMP = 1082, 1114
@@ -47,13 +44,14 @@ _EXACT: Final = frozenset(
 )
 """Pairs (old, new) whose cast gives the same value, or fails, where the new type has no modifier."""
 
+# 1083 is time, 1184 timestamptz, 1266 timetz, 1562 varbit.
 _GROWING: Final = frozenset({_VARCHAR, 1083, _TIMESTAMP, 1184, 1266, 1562})
 """varchar, times and timestamps, varbit: a greater modifier keeps all values."""
 
 _MOST_DIGITS: Final = 38
 
-_HEADER: Final = 4
-"""A modifier is this much larger than the number that is written."""
+_HEADER: Final = 4  # VARHDRSZ
+"""A modifier is this much larger than what is written."""
 
 
 def casts_exactly(old: tuple[int, int], new: tuple[int, int]) -> bool:
@@ -68,11 +66,11 @@ def casts_exactly(old: tuple[int, int], new: tuple[int, int]) -> bool:
     if new_type == _NUMERIC and new_modifier >= 0:
         # The cast rounds to the scale, or fails where there are too few digits in front of it.
         digits, scale = _digits(new_modifier)
-        keeps_digits = old_type in _INTEGERS or (
+        kept = old_type in _INTEGERS or (
             old_type == _NUMERIC and old_modifier >= 0 and _digits(old_modifier)[1] <= scale
         )
         # More digits are texts in the mirror, which have another scale then.
-        return keeps_digits and scale <= digits <= _MOST_DIGITS
+        return kept and scale <= digits <= _MOST_DIGITS
     if old_type == new_type and (new_modifier < 0 or (old_type in _GROWING and 0 <= old_modifier <= new_modifier)):
         return True
     # Of a longer text the cast cuts blanks off.
@@ -81,7 +79,7 @@ def casts_exactly(old: tuple[int, int], new: tuple[int, int]) -> bool:
 
 def _digits(modifier: int) -> tuple[int, int]:
     """Return a numeric's precision and scale; of a negative scale a great one."""
-    return (modifier - _HEADER) >> 16, (modifier - _HEADER) & 0x7FF
+    return (modifier - _HEADER) >> 16, (modifier - _HEADER) & 0x7FF  # as make_numeric_typmod packs them
 
 
 # What is announced of a table or an enum
@@ -100,7 +98,7 @@ class LayoutColumn:
 
     Attributes:
         first, rewritten: see `walreplay.protocol.messages.Column`.
-        comment: what people have it say; empty for nothing.
+        comment: COMMENT ON it; empty for none.
         is_generated: its values follow from other columns, and are stored.
         is_written: the transaction of the announcement has made or changed it.
         is_unknown: if it is new, older rows have something else than NULL in it, which is not announced.
@@ -132,8 +130,7 @@ class EnumLabels:
         array: the oid of the type of its arrays.
         name: its schema and name.
         labels: oid and text of each.
-        renamed: those that have had other texts since the enum was announced first, or have a text that another one
-            had, in that order: the oid, and all texts, the present one last.
+        renamed: oid and all texts, the present one last, of those that had others, or have a text that another one had.
     """
 
     array: int
@@ -152,7 +149,7 @@ class Layout:
         count: how many columns the table has had, with those that were dropped.
         columns: in the order of their numbers.
         xids: the transactions, and subtransactions, that have changed them just then.
-        comment: what people have the table say; empty for nothing.
+        comment: COMMENT ON the table; empty for none.
         enum: the labels, if it is an enum, which has no columns.
         name: schema and name, for people.
         parent: the table of which it is a partition; 0 if it is none.
@@ -188,8 +185,6 @@ class Layout:
 def following(layout: Layout, earlier: Layout | None, relation: m.Relation | None) -> Layout:
     """Return an announcement with what is known of the columns from those before it.
 
-    What older rows have is kept, where the source has forgotten it: it has written all of its own rows anew since.
-
     Args:
         relation: the table's newest Relation message.
     """
@@ -211,10 +206,11 @@ def following(layout: Layout, earlier: Layout | None, relation: m.Relation | Non
         missing, first, rewritten = column.missing, "", 0
         if earlier_column is not None:
             first, rewritten = earlier_column.first, earlier_column.rewritten
+            # A rewrite fills in the missing value and clears it (attmissingval); the mirror's older rows still need it.
             if missing is None and casts_exactly(earlier_column.type, column.type):
                 missing = earlier_column.missing
         if _loses_values(layout, column, earlier_column):
-            missing, rewritten = None, layout.lsn
+            missing, rewritten = None, layout.lsn  # from here on, what older rows have is not known
         columns.append(replace(column, missing=missing, first=first, rewritten=rewritten))
     return replace(layout, columns=tuple(columns), names=_all_names(columns, dict(earlier.names)))
 
@@ -336,7 +332,7 @@ def layout_of(message: m.Message) -> Layout | None:
         values = json.loads(message.content.decode("utf-8"))
     except RecursionError:
         raise ValueError("too deep") from None
-    if not isinstance(values, dict) or values.get("walreplay") != 1:
+    if not isinstance(values, dict) or values.get("walreplay") != 1:  # the version of what announce.sql sends
         raise ValueError("of another version")
     xids = tuple(_number(xid, _MOST_OID) for xid in _list(values.get("xids") or []))
     if values.get("type") is not None:
@@ -349,6 +345,7 @@ def layout_of(message: m.Message) -> Layout | None:
     columns = tuple(_columns(values["columns"] or ()))
     numbers, names = [column.number for column in columns], {column.name for column in columns}
     count = _number(values["natts"], m.MAX_COLUMNS)
+    # pg_attribute has each number and each name once; numbers of dropped columns are missing.
     if numbers != sorted(set(numbers)) or len(names) < len(columns) or (numbers and numbers[-1] > count):
         raise ValueError("columns that cannot be")
     parent = values.get("parent")
@@ -360,6 +357,7 @@ def layout_of(message: m.Message) -> Layout | None:
         xids,
         _comment(values),
         name=".".join(filter(None, (_text(values.get(part, "")) for part in ("schema", "table")))),
+        # Tables that inherit have parents, too, and are no partitions.
         parent=_number(parent, _MOST_OID) if parent is not None and values.get("is_partition") is True else 0,
         is_attached=values.get("attached") is True,
         is_empty=values.get("empty") is True,
@@ -386,8 +384,8 @@ def _columns(columns: Any) -> Iterator[LayoutColumn]:
             _number(column["type"], _MOST_OID),
             missing,
             comment=_comment(column),
-            typmod=_number(column.get("typmod", -1) + 1, _MOST_OID) - 1,
-            is_generated=column.get("generated") == "s",
+            typmod=_number(column.get("typmod", -1) + 1, _MOST_OID) - 1,  # -1: no modifier
+            is_generated=column.get("generated") == "s",  # stored; what is virtual is not sent
             is_written=column.get("written") is True,
             is_unknown=column.get("unknown") is True,
         )
@@ -426,7 +424,7 @@ def _list(value: Any) -> Any:
 
 
 def _number(value: Any, limit: int) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= limit:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= limit:  # true is an int
         raise ValueError("a number that cannot be")
     return value
 
@@ -469,16 +467,12 @@ class Layouts:
             self._by_type[layout.oid] = self._by_type[layout.enum.array] = layout.enum
 
     def add(self, layouts: Iterable[Layout], aborted: Collection[int] = ()) -> None:
-        """Take announcements in their order.
-
-        Args:
-            aborted: the subtransactions that have rolled back; what they announced is left out.
-        """
+        """Take announcements in their order, without those of subtransactions that have rolled back (`aborted`)."""
         for layout in layouts:
             earlier = (self._by_oid if layout.enum is None else self._enums).get(layout.oid)
             if set(layout.xids) & set(aborted):
                 continue
-            is_newer = earlier is None or layout.lsn > earlier.lsn
+            is_newer = earlier is None or layout.lsn > earlier.lsn  # a copy that is sent again has its first LSN
             if layout.is_dropped:
                 if earlier is not None and is_newer:
                     self._note_moved(layout, earlier)
@@ -487,6 +481,7 @@ class Layouts:
                     formers = 1 if earlier is None else earlier.formers + 1
                     self._put(replace(earlier or layout, lsn=layout.lsn, parent=0, is_dropped=True, formers=formers))
                     self.shown.pop(layout.oid, None)
+            # With fewer columns than before, dropped ones included, it is an older view of the table.
             elif is_newer and (earlier is None or earlier.is_dropped or layout.count >= earlier.count):
                 relation = self.shown.get(layout.oid)
                 if earlier is not None and earlier.is_dropped:
@@ -506,12 +501,13 @@ class Layouts:
                     self.moved.append(Moved("relabelled", ".".join(enum.name), relation.oid, layout.lsn))
         elif layout.is_unlogged != (earlier is not None and earlier.is_unlogged):
             kind = "unlogged" if layout.is_unlogged else "logged"
+            # A table that was never sent lacks rows only if it has some, and is logged now.
             if layout.oid in self.shown or not (layout.is_unlogged or layout.is_empty):
                 self.moved.append(Moved(kind, layout.name, layout.oid, layout.lsn))
 
     def _note_moved(self, layout: Layout, earlier: Layout | None) -> None:
         parent_before = 0 if earlier is None else earlier.parent
-        if layout.parent == parent_before or layout.is_empty:
+        if layout.parent == parent_before or layout.is_empty:  # an empty partition moves no rows
             return
         if parent_before:
             kind = "dropped" if layout.is_dropped else "detached"
@@ -532,10 +528,7 @@ class Layouts:
         return layout is not None and layout.is_dropped
 
     def take(self, message: m.Message, aborted: Collection[int] = ()) -> tuple[Layout, ...]:
-        """Read a message and take what it announces; return that: one announcement, or none.
-
-        Behind an enum's, what is in force is to be told anew (`labelled`).
-        """
+        """Read a message and take what it announces; return that.  Behind an enum, relations are `labelled` again."""
         layout = self.read(message)
         layouts = () if layout is None else (layout,)
         self.add(layouts, aborted)
@@ -555,11 +548,7 @@ class Layouts:
             return None
 
     def of(self, oids: Iterable[int], relations: Iterable[m.Relation] = ()) -> tuple[Layout, ...]:
-        """Return the announcements of some tables, and those of the enums that relations' columns have.
-
-        Args:
-            relations: the tables' versions, whose columns may have enums.
-        """
+        """Return the announcements of some tables, and those of the enums that columns of `relations` have."""
         tables = [self._by_oid[oid] for oid in dict.fromkeys(oids) if oid in self._by_oid]
         if not self._enums:
             return tuple(tables)
@@ -596,6 +585,7 @@ class Layouts:
             enum = self._by_type.get(column.type_oid)
             differs = enum is not None and enum.renamed != column.labels
             columns.append(replace(column, labels=enum.renamed) if enum is not None and differs else column)
+        # Callers compare by identity, so an equal relation must be the same object.
         changed = any(column is not sent for column, sent in zip(columns, relation.columns, strict=True))
         return replace(relation, columns=tuple(columns)) if changed else relation
 
@@ -607,6 +597,7 @@ class Layouts:
         announced = [by_name.get(column.name) for column in relation.columns]
         last_number, columns = 0, []
         for counterpart, column in zip(announced, relation.columns, strict=True):
+            # Columns are sent in the order of their numbers; in another order the names are of other columns.
             if counterpart is None or counterpart.type_oid != column.type_oid or counterpart.number <= last_number:
                 return relation
             last_number = counterpart.number

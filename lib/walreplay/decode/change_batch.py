@@ -97,13 +97,14 @@ class RowPlaces:
 
     def finish(self, rows: int) -> Places:
         """Return the places of the gathered rows, and begin anew."""
-        words = self._words[:rows].copy()
+        words = self._words[:rows].copy()  # the kernels go on writing to the array
         offsets, path_numbers = words & _OFFSET, np.zeros(rows, np.int32)
         paths: dict[str, int] = {}
         stops = [row for row, _ in self._stretches[1:]] + [rows]
         for (start, stretch), stop in zip(self._stretches, stops, strict=True):
             span = slice(start, stop)
             walked_offsets, base = offsets[span], stretch.base
+            # Without a base, all messages begin in the earlier file.
             in_front = np.full(len(walked_offsets), True) if base is None else walked_offsets + base < 0
             path, earlier_offset = stretch.before
             path_numbers[span] = np.where(in_front, paths.setdefault(path, len(paths)), -1) if in_front.any() else -1
@@ -111,10 +112,11 @@ class RowPlaces:
             if in_file.any():
                 path_numbers[span][in_file] = paths.setdefault(stretch.path, len(paths))
             offsets[span] = np.where(in_front, walked_offsets + earlier_offset, walked_offsets + (base or 0))
-        self._stretches = [(0, self._stretches[-1][1])] if self._stretches else []
+        self._stretches = [(0, self._stretches[-1][1])] if self._stretches else []  # the next batch may go on in it
         origin = (words >> _HALF).astype(np.int32)
         named = pa.DictionaryArray.from_arrays
         return Places(
+            # Number 0 is no origin: the row was made on the server itself.
             named(pa.array(origin, mask=origin == 0), pa.array(self._origins, pa.string())),
             named(pa.array(path_numbers), pa.array(list(paths), pa.string())),
             pa.array(offsets),
@@ -214,7 +216,7 @@ class ChangeBatch:
             first_tuple, stop_tuple = np.searchsorted(rows, [start, stop]).tolist()
             if first_tuple < stop_tuple:
                 columns = self.before.slice(first_tuple, stop_tuple - first_tuple).columns
-                row_numbers = pa.array(rows[first_tuple:stop_tuple] - start)
+                row_numbers = pa.array(rows[first_tuple:stop_tuple] - start)  # `__row` counts from the slice's start
                 before = pa.RecordBatch.from_arrays([row_numbers, *columns[1:]], names=self.before.schema.names)
                 before_rescued = _if_any(self.before_rescued, first_tuple, stop_tuple)
         return ChangeBatch(
@@ -234,7 +236,7 @@ class ChangeBatch:
 
     def between_truncates(self) -> Iterator[ChangeBatch]:
         """Yield the changes in front of, between and behind the truncates."""
-        for start, stop in pairwise([-1, *self._truncates.tolist(), self.data.num_rows]):
+        for start, stop in pairwise([-1, *self._truncates.tolist(), self.data.num_rows]):  # with an end on either side
             if start + 1 < stop:
                 yield self.slice(start + 1, stop)
 
@@ -263,7 +265,7 @@ def field_names(relation: m.Relation) -> list[str]:
 def _if_any(values: pa.Array | None, start: int, stop: int) -> pa.Array | None:
     """Return some of the values, if one of them is not NULL."""
     part = None if values is None else values.slice(start, stop - start)
-    return None if part is None or part.null_count == len(part) else part
+    return None if part is None or part.null_count == len(part) else part  # as if no row had one
 
 
 def column_types(
@@ -294,6 +296,7 @@ def type_names(types: Mapping[int, m.Type]) -> dict[int, tuple[str, str]]:
 
 # Rescued values
 
+# It matches other escapes, too, so that an escaped backslash in front of a u does not count as one.
 _ESCAPE: Final = re.compile(r"\\(?:u([0-9a-f]{4})|.)")
 
 
@@ -309,7 +312,7 @@ def rescued_json(values: Mapping[str, Any]) -> str:
 
 
 def _in_capitals(escape: re.Match[str]) -> str:
-    return escape[0] if escape[1] is None else f"\\u{escape[1].upper()}"
+    return escape[0] if escape[1] is None else f"\\u{escape[1].upper()}"  # as Jackson, Spark's writer, does
 
 
 def rescued_array(rows: Iterable[Mapping[str, str]]) -> pa.Array:
@@ -329,6 +332,6 @@ def rescued_of(rescued: pa.Array, names: Sequence[str]) -> pa.Array | None:
 
 def spread(values: pa.Array, positions: Sequence[int] | NDArray[np.int64], rows: int) -> pa.Array:
     """Return a column of `rows` rows with `values` at the rows `positions`, and NULL elsewhere."""
-    index = np.full(rows, -1, np.int64)
+    index = np.full(rows, -1, np.int64)  # -1: NULL
     index[positions] = np.arange(len(values))
     return values.take(pa.array(index, mask=index < 0))

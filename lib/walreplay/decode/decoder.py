@@ -210,12 +210,12 @@ class Decoder(StreamWalker):
         Raises:
             CaptureError: the bytes cannot be decoded; it has the offset in ``data``.
         """
-        self._fate, self._given = fate, dict(versions.relations)
+        self._fate, self._given = fate, dict(versions.relations)  # the segment adds what it announces
         self._layouts = Layouts(self._announcements, versions.layouts)
         if self._types != versions.types:
             self._types, self._new_types, self._type_names = dict(versions.types), dict(versions.types), {}
         self.start(place, versions.relations)
-        self.is_last_buffer = self.ends_session = True
+        self.is_last_buffer = self.ends_session = True  # a stretch ends at a boundary
         view = memoryview(data)[:stop]
         buf = np.frombuffer(view, np.uint8)
         self._source = source
@@ -236,7 +236,7 @@ class Decoder(StreamWalker):
         rows = self._rows.pop(relation)
         for slot in rows.slots:
             self._placer.programs[slot] = words.UNSEEN
-            del self._slot_rows[slot]
+            del self._slot_rows[slot]  # the kernel asks for a program again at the next row (`Refusal.NEW`)
         if rows.rows:
             yield rows.finish()
 
@@ -275,7 +275,7 @@ class Decoder(StreamWalker):
         has_any = self._placer.has_any
         for rows in self._slot_rows.values():
             if has_any:
-                rows.drop_pending()
+                rows.drop_pending()  # their cells lie in the last walk's tile, which is overwritten
             rows.slots.clear()
         self._placer.reset()
         self._slot_rows = {}
@@ -284,6 +284,7 @@ class Decoder(StreamWalker):
         lowest = fate.commit_lsn if fate is not None else walk.NO_LSN if place is None else place.high_lsn + 1
         self._load_lsns = {oid: lsn for oid, lsn in self._filter.load_lsns.items() if lsn > lowest}
         self._leaves_out = bool(len(self._skipped_kinds) or self._filter.last_truncates or self._load_lsns)
+        # If some rows are left out, they are chosen in the tile's arrays, and the others are placed later.
         self.kernel.placer = None if self._leaves_out else self._placer
         state[walk.RECORDING] = self._recording
         if fate is None:
@@ -292,7 +293,7 @@ class Decoder(StreamWalker):
             return
         self.kernel.aborted = np.array(fate.aborted, np.int64)
         self._set_commit(fate)
-        state[walk.ORDINAL] = fate.ordinal
+        state[walk.ORDINAL] = fate.ordinal  # rows that have rolled back have no ordinals
         state[walk.SKIP] = 0 if fate.applied else walk.NOT_COUNTED if fate.resent else walk.LEFT_OUT
         state[walk.ORIGIN] = self.origin_number(fate.origin)
 
@@ -305,18 +306,19 @@ class Decoder(StreamWalker):
         inner = self._inner is not None
         state = self.kernel.state
         if inner or state[walk.TXN] == walk.IDLE:
-            state[walk.SKIP] = walk.NOT_COUNTED if inner else 0
+            state[walk.SKIP] = walk.NOT_COUNTED if inner else 0  # like a copy: it is counted where it commits
         state[walk.RECORDING] = self._recording and not inner
 
     def _open(self, lsn: int, time: int, xid: int, ordinal: int) -> None:
         if self._fate is None:
             super()._open(lsn, time, xid, ordinal)
         else:
+            # Rows have the LSN and time of the commit (`_set_commit`), not those of the Begin Prepare.
             self.kernel.state[walk.TXN] = walk.OPEN
 
     def _set_origin(self, name: str | None) -> None:
         state = self.kernel.state
-        if self._fate is not None or self._inner is not None:
+        if self._fate is not None or self._inner is not None:  # a deferred one's origin comes with its fate
             return
         super()._set_origin(name)
         left_out = 0 if self._filter.wants_origin(name) else walk.LEFT_OUT
@@ -347,7 +349,7 @@ class Decoder(StreamWalker):
         super()._leave(keep=keep)
         if keep and self._recording:
             for oid in self._inner_slots:
-                self.kernel.slots.newest.watch(oid)
+                self.kernel.slots.newest.watch(oid)  # so that `on_first_use` comes again
 
     def on_first_use(self, slot: int) -> None:
         """Note that a relation version is used."""
@@ -361,7 +363,7 @@ class Decoder(StreamWalker):
             self._uses.note_announced(outside(message), self.kernel.slots)
         super()._take_relation(message, offset)
         if self._recording:
-            self.kernel.slots.newest.watch(message.oid)
+            self.kernel.slots.newest.watch(message.oid)  # so that `on_first_use` comes again
 
     def annotated(self, message: m.Relation) -> m.Relation:
         """Return a Relation message with what was announced of its columns."""
@@ -396,7 +398,7 @@ class Decoder(StreamWalker):
         if message.transactional:
             if is_deferred or state[walk.SKIP] or self._is_aborted(message.xid):
                 return
-            position = state[[walk.LSN, walk.COMMIT_TS, walk.XID, walk.ORDINAL]].tolist()
+            position = state[[walk.LSN, walk.COMMIT_TS, walk.XID, walk.ORDINAL]].tolist()  # outside there is none
         elif not self.is_new_message or self._fate is not None:
             return
         self._messages.append(LogicalMessage(message.lsn, message.prefix, message.content, *position))
@@ -414,7 +416,7 @@ class Decoder(StreamWalker):
         state, fate = self.kernel.state, self._fate
         if not self._recording or (fate is None and (state[walk.TXN] != walk.OPEN or self.gid is not None)):
             return
-        begin_offset = walk.NO_OFFSET if fate is not None else state[walk.BEGIN_AT]
+        begin_offset = walk.NO_OFFSET if fate is not None else state[walk.BEGIN_AT]  # a segment has no Begin
         values = state[[walk.LSN, walk.COMMIT_TS, walk.XID, walk.ROWS, walk.DIGEST, walk.ORIGIN]]
         session = self._session if fate is None else fate.session
         self._record(np.array([(*values, begin_offset)], RECORD), session, ended=False)
@@ -422,6 +424,7 @@ class Decoder(StreamWalker):
     def _record(self, records: NDArray[np.void], session: int, *, ended: bool) -> None:
         """Keep records with the place of their Begins; the first Begin may lie in an earlier file."""
         has_begin = records["at"] >= 0
+        # Only segments come without a base, and their records have no offsets.
         source, file_base = self._source, self._source.base or 0
         in_earlier_file = has_begin & (records["at"] + file_base < 0)
         for chosen, path, base in ((~in_earlier_file, source.path, file_base), (in_earlier_file, *source.before)):
@@ -452,6 +455,7 @@ class Decoder(StreamWalker):
         slots, missed = placer.settle()
         for slot in slots:
             rows = self._slot_rows[slot]
+            # A miss names its column by program and number; the program's address says whose it is.
             rows.complete_pending(buf, tile, missed[missed[:, 0] == rows.program.ctypes.data, 1:])
             if rows.full:
                 yield rows.finish()
@@ -477,7 +481,7 @@ class Decoder(StreamWalker):
     @property
     def _walked_share(self) -> float:
         """The share of the bytes that was walked; 1 if it is too small for an estimate."""
-        share = float(self.kernel.state[walk.POS]) / len(self._view)
+        share = float(self.kernel.state[walk.POS]) / len(self._view)  # of the buffer, not of the stretch
         return share if share > _LEAST_SHARE else 1
 
     def _begin_slot(self, slot: int) -> Iterator[ChangeBatch]:
@@ -493,10 +497,10 @@ class Decoder(StreamWalker):
             if last_version in self._rows:
                 yield from self._flush_version(last_version)
             elif len(self._rows) >= MOST_RELATIONS:
-                yield from self._flush_version(next(iter(self._rows)))
+                yield from self._flush_version(next(iter(self._rows)))  # the one that was begun first
             names = self._names()
             if self._held_names > MOST_NAMES:
-                yield from self.rest()
+                yield from self.rest()  # names are freed with the rows that need them
                 self._held_names = len(names)
             self._last_versions[relation.oid] = relation
             types = self._column_types.get(relation) or types_by_names(relation, names)
@@ -546,6 +550,7 @@ class Decoder(StreamWalker):
         for slot in np.unique(out_slots).tolist():
             relation = self.slot_relations[slot]
             if relation is not None:
+                # Rows are in commit order, so the last one has the greatest LSN.
                 self._left_out[relation] = int(out_lsns[out_slots == slot][-1])
         return mask.view(np.uint8)
 

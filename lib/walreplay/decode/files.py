@@ -34,7 +34,7 @@ def recognise(data: memoryview, codec: str = UTF8, *, prefix: bytes = b"") -> Fr
         TruncatedMessage: the bytes are too few.
     """
     head = prefix + bytes(data[:HEAD_BYTES])
-    if what_is(head) is not None:
+    if what_is(head) is not None:  # another kind of file
         return None
     framing = detect_framing(head, names=names_in(codec))
     return confirmed(framing, memoryview(prefix + bytes(data[:HEAD_LIMIT])), codec)
@@ -107,7 +107,7 @@ def _begins_stream(data: memoryview, prefix: bytes, joined_framing: Framing | No
     if joined_framing is None or framing_alone is None:
         return framing_alone is not None
     if framing_alone is joined_framing or not is_framed_so(data[:HEAD_LIMIT], framing_alone, codec):
-        return False
+        return False  # a guess cannot know a gid
     return not is_framed_so(memoryview(prefix + bytes(data[:HEAD_LIMIT])), joined_framing, codec)
 
 
@@ -352,7 +352,7 @@ def parts_of_guess(scan: FileScan, place: Place, tail: bytes) -> tuple[Part, ...
         place: the place behind the last whole message of the file before.
         tail: the unfinished bytes of earlier files, which follow it.
     """
-    if not scan.parts or scan.head is None:
+    if not scan.parts or scan.head is None:  # nothing fits, or the head is too long
         return None
     (part,) = scan.parts
     if part.summary.framing is not place.framing:

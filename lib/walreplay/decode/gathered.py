@@ -174,7 +174,7 @@ class _Metadata:
             for type_, values in zip(types, words, strict=True)
         ]
         ends = pa.py_buffer(_COUNTED[: rows + 1])
-        self._make(len(op))
+        self._make(len(op))  # Arrow has the old arrays
         return [pa.Array.from_buffers(pa.string(), rows, [None, ends, pa.py_buffer(op[:rows])]), *columns]
 
 
@@ -206,6 +206,7 @@ class RelationRows:
         self.slots: list[int] = []
         self.columns = TupleColumns(relation, types, names, codec)
         builders = list(enumerate(self.columns.builders))
+        # The kernel writes the columns of common types, and their builders complete them; the others are the builders'.
         self._placed = [(number, builder) for number, builder in builders if builder.placing is not None]
         self._others = [(number, builder) for number, builder in builders if builder.placing is None]
         self._before: TupleColumns | None = None
@@ -264,7 +265,7 @@ class RelationRows:
             self._update_program()
 
     def _make_pending(self, room: int) -> None:
-        self._firsts = np.zeros((2, room), np.int32)
+        self._firsts = np.zeros((2, room), np.int32)  # first cells of new tuples, and of old ones
         self._pending_before = np.zeros(room, np.int64)
         self.program[words.PENDING_ROOM] = room
 
@@ -324,6 +325,7 @@ class RelationRows:
         for number, builder in self._placed:
             flags = words.HEAD + number * words.COLUMN + words.FLAGS
             missed_rows = missed[missed[:, 0] == number, 1] if len(missed) else missed[:, 1]
+            # Without flags and misses, the kernel has written whole values, and nothing is left to do.
             if program[flags] or len(missed_rows):
                 builder.rows = start
                 self.columns.finish_placed(
@@ -341,6 +343,7 @@ class RelationRows:
         self._settle(rows)
 
     def _note_unchanged(self, tile: Tile, first_cells: NDArray[np.int32], start: int) -> None:
+        # Truncates have no cells.  A delete's cells are of the old row: none is unchanged in the table.
         rows = np.nonzero((first_cells >= 0) & ~self._metadata.deleted(start, start + len(first_cells)))[0]
         for number in range(len(self.relation.columns)):
             mask = np.zeros(len(first_cells), np.bool_)
@@ -371,7 +374,7 @@ class RelationRows:
         )
         unchanged = {}
         for number, masks in self._unchanged.items():
-            is_unchanged = np.zeros(rows, np.bool_)
+            is_unchanged = np.zeros(rows, np.bool_)  # tiles without any are not in the list
             for start, mask in masks:
                 is_unchanged[start : start + len(mask)] = mask
             unchanged[names[number]] = pa.array(is_unchanged)
@@ -449,6 +452,7 @@ class CopiedRows:
         offset, length, count = cells.offset, cells.length, len(self.relation.columns)
         if self._order is not None:
             width = len(offset) // cells.rows if cells.rows else 0
+            # Kernels find a row's cells one behind the other.
             offset = np.ascontiguousarray(offset.reshape(-1, width)[:, self._order]).reshape(-1)
             length = np.ascontiguousarray(length.reshape(-1, width)[:, self._order]).reshape(-1)
         first_cells = np.arange(cells.rows, dtype=np.int32) * np.int32(count)
@@ -456,7 +460,7 @@ class CopiedRows:
             self._columns.add_rows(cells.buf, offset, length, first_cells)
         except ValueFormatError as error:
             if error.offset is not None:
-                error.offset += cells.base
+                error.offset += cells.base  # from the buffer's to the file's
             raise
 
     def finish(self) -> ChangeBatch:
@@ -470,9 +474,9 @@ def inserts_of(
 ) -> ChangeBatch:
     """Return rows as inserts of a relation version, as of an LSN."""
     metadata = [
-        pa.repeat("c", rows),
+        pa.repeat("c", rows),  # "create": an insert
         pa.array(np.full(rows, lsn, np.int64)),
-        pa.nulls(rows, TIMESTAMP),
+        pa.nulls(rows, TIMESTAMP),  # COPY has no commit time, xid or ordinal
         pa.array(np.zeros(rows, np.int64)),
         pa.array(np.zeros(rows, np.int64)),
     ]

@@ -53,11 +53,12 @@ def mask(values: pa.Array, column_type: ColumnType, rescued: pa.Array | None, sa
         strings, NULL where there is no value.
     """
     text = output_of(values, column_type)
+    # What the column cannot hold is NULL in it; the rescued text stands for it.
     if rescued is not None and rescued.null_count < len(rescued):
         text = pc.coalesce(text, rescued)
     if len(text) == text.null_count:
         return pa.nulls(len(text), pa.string())
-    distinct = text.dictionary_encode()
+    distinct = text.dictionary_encode()  # each distinct value is hashed once
     hashes = [hashlib.sha256(salt + text).hexdigest() for text in distinct.dictionary.cast(pa.binary()).to_pylist()]
     return pa.array(hashes, pa.string()).take(distinct.indices)
 
@@ -70,7 +71,7 @@ def mask_batch(batch: ChangeBatch, masked: Sequence[tuple[int, ColumnType]], sal
     data, rescued = _mask_columns(batch.data, METADATA_COLUMNS, names, masked, batch.rescued, salt)
     before, before_rescued = batch.before, batch.before_rescued
     if before is not None:
-        before, before_rescued = _mask_columns(before, 1, names, masked, before_rescued, salt)
+        before, before_rescued = _mask_columns(before, 1, names, masked, before_rescued, salt)  # behind `__row`
     return replace(batch, data=data, rescued=rescued, before=before, before_rescued=before_rescued)
 
 
@@ -87,7 +88,7 @@ def _mask_columns(
     for number, column_type in masked:
         index = first_column + number
         columns[index] = mask(columns[index], column_type, texts.get(names[number]), salt)
-        fields[index] = pa.field(fields[index].name, pa.string())
+        fields[index] = pa.field(fields[index].name, pa.string())  # a hash
     return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields)), rescued
 
 
@@ -96,6 +97,7 @@ def _take_rescued(rescued: pa.Array | None, names: Sequence[str]) -> tuple[dict[
     if rescued is None:
         return {}, None
     rows = read_rescued(rescued)
+    # The text is removed: it could be read beside its hash.
     texts = {name: pa.array([values.pop(name, None) for values in rows], pa.string()) for name in names}
     return texts, rescued_array(rows) if any(rows) else None
 
@@ -125,7 +127,7 @@ def show(batch: ChangeBatch, shown: Shown, salt: bytes) -> ChangeBatch:
     """
     batch = mask_batch(batch, shown.masked, salt)
     if batch.relation == shown.relation:
-        result = batch
+        result = batch  # no column is left out or renamed
     else:
         old = [column.name for column in batch.relation.columns]
         names = {old[number]: column.name for number, column in zip(shown.columns, shown.relation.columns, strict=True)}
@@ -160,7 +162,7 @@ def _refuse_rescued(batch: ChangeBatch) -> None:
     for rescued in (batch.rescued, batch.before_rescued):
         if rescued is None or rescued.null_count == len(rescued):
             continue
-        name = next(name for row in read_rescued(rescued) for name in row)
+        name = next(name for row in read_rescued(rescued) for name in row)  # the first one; its value is not shown
         raise CaptureError(
             "a value does not fit its column, and the table has no column for such values",
             table=f"{batch.relation.qualified_name}.{name}",

@@ -154,11 +154,11 @@ class PlainWalker(Decoder):
         self.start(place, self.relations)
         buf = np.frombuffer(data, np.uint8)
         for tile in self.walk(data, start, stop_at):
-            self.is_sound = False
+            self.is_sound = False  # an error in a value leaves half a tile in the builders
             full = list(self.convert(buf, tile))
             self.is_sound = True
             yield full
-        if self.stopped_at_session:
+        if self.stopped_at_session:  # the next session may send copies
             raise NotPlain
 
 
@@ -240,13 +240,14 @@ class OnePass:
         data, start = opened.data, 0
         if self._tail:
             # The file continues a message of the file before.
-            if may_begin(data, place.framing):
+            if may_begin(data, place.framing):  # it may also begin a session
                 raise NotPlain
             size = len(self._tail)
+            # Only the message that goes on is walked here, so the whole file need not be copied.
             seam = memoryview(self._tail + bytes(data[:HEAD_LIMIT]))
             for full in walker.rows_of(seam, place, 0, size):
                 self._waiting.add(full)
-            if walker.position < size:
+            if walker.position < size:  # the message does not end in the seam
                 raise NotPlain
             start, place = walker.position - size, walker.place
         state = walker.kernel.state

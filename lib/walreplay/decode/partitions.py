@@ -60,7 +60,7 @@ class PartitionFinder:
 
     def on_type(self, number: int) -> None:
         """Note a Type message; it precedes the Relation that uses it, so it may stand between root and partition."""
-        self._only_types += self._only_types == number - 1
+        self._only_types += self._only_types == number - 1  # Types with which the stretch begins
         if self._last is not None and self._last[1] == number - 1:
             self._last = self._last[0], number
 
@@ -68,8 +68,8 @@ class PartitionFinder:
         """Note a Relation message."""
         earlier, self._last = self._last, (relation.oid, number)
         for claim in self._unproven.pop(relation.oid, ()):
-            claim.proven = self._holds(claim)
-        if number == self._only_types + 1:
+            claim.proven = self._holds(claim)  # later rows are of the new announcement
+        if number == self._only_types + 1:  # nothing but Types in front
             self._leading = self._claim(relation, slot)
         elif earlier is not None and earlier[1] == number - 1 and earlier[0] != relation.oid:
             key = earlier[0], relation
@@ -80,7 +80,7 @@ class PartitionFinder:
             self._alone.discard(relation.oid)
             return
         else:
-            self._alone.add(relation.oid)
+            self._alone.add(relation.oid)  # published under its own name
         self._newest.clear()
 
     def _claim(self, relation: m.Relation, slot: int) -> _Claim:
@@ -164,13 +164,14 @@ def as_sent(root: m.Relation, partitions: Sequence[m.Relation]) -> Sent:
     """
     all_columns = frozenset(column.name for column in root.columns)
     keys = {partition: _sent_of(partition, all_columns) for partition in partitions}
+    # A partition that sends no old tuples contradicts no key.
     keys = {partition: names for partition, names in keys.items() if names}
     root_key = _sent_of(root, all_columns)
     if not keys or (root.replica_identity != "f" and root_key and all(root_key <= names for names in keys.values())):
         return Sent(root)
     if all(names == all_columns for names in keys.values()):
-        return Sent(_flagged(root, "f", all_columns))
-    smallest_key = min(keys.values(), key=len)
+        return Sent(_flagged(root, "f", all_columns))  # whatever the root's own setting is
+    smallest_key = min(keys.values(), key=len)  # which the others may send, too
     if all(smallest_key <= names for names in keys.values()):
         return Sent(_flagged(root, "d", smallest_key), claims=True)
     return Sent(_flagged(root, "d", frozenset.intersection(*keys.values())), claims=True, differing=_listed(keys))

@@ -119,6 +119,7 @@ class Placer:
             missing = max(slot_count, 2 * len(self.programs)) - len(self.programs)
             self.programs = np.concatenate([self.programs, np.full(missing, words.UNSEEN, np.int64)])
             if len(self.touched) < slot_count:
+                # Each slot with pending rows is listed once.
                 self.touched = np.concatenate([self.touched, np.zeros(2 * slot_count, np.int32)])
 
     @property
@@ -225,7 +226,7 @@ class _Block(NamedTuple):
     def make(cls, size: int) -> _Block:
         memory = mmap.mmap(-1, size + mmap.PAGESIZE)
         if hasattr(mmap, "MADV_HUGEPAGE") and size >= 1 << 21:
-            memory.madvise(mmap.MADV_HUGEPAGE)
+            memory.madvise(mmap.MADV_HUGEPAGE)  # fewer page faults
         return cls(memory, size, next(_made) * _STRIDE % _LINES_OF_PAGE * _LINE)
 
 
@@ -237,14 +238,14 @@ def empty(size: int, dtype: DTypeLike) -> NDArray[Any]:
     item_type = np.dtype(dtype)
     byte_count = size * item_type.itemsize
     if byte_count < LEAST:
-        return np.empty(size, item_type)
+        return np.empty(size, item_type)  # malloc reuses small memory by itself
     block_size = 1 << (byte_count - 1).bit_length()
     try:
         _, block = _idle[block_size].pop()
     except LookupError:
         block = _Block.make(block_size)
     array = np.frombuffer(block.memory, item_type, size, block.start)
-    weakref.finalize(array, _take_back, block).atexit = False
+    weakref.finalize(array, _take_back, block).atexit = False  # the process ends: nobody needs the memory
     return array
 
 

@@ -115,6 +115,7 @@ class Scanner(StreamWalker):
         name = type(message).__name__
         summary.messages[name] = summary.messages.get(name, 0) + 1
         frame_offset, number = int(state[walk.PREVIOUS]), int(state[walk.MESSAGES])
+        # What a prepared transaction announces holds outside of it, too.
         target = summary if self._part is None or self.stream_xid is None else self._part
         if isinstance(message, m.Relation):
             target.relations.append((offset, outside(message)))
@@ -143,7 +144,7 @@ class Scanner(StreamWalker):
         elif isinstance(message, m.BeginPrepare):
             self._events.append(message.prepare_lsn)
             self._part = _OpenPart(frame_offset, continues=False)
-        elif isinstance(message, m.Prepare) and self._part is not None:
+        elif isinstance(message, m.Prepare) and self._part is not None:  # alone, it is of an empty one
             self._end_body(message.gid, int(state[walk.POS]), complete=True)
         elif isinstance(message, m.Decision):
             self._note_decision(message, frame_offset)
@@ -175,7 +176,7 @@ class Scanner(StreamWalker):
         if part is not None:
             part.truncates.extend((oid, ordinal) for oid in message.relation_oids)
             return
-        lsn = None if state[walk.LSN] == walk.NO_LSN else int(state[walk.LSN])
+        lsn = None if state[walk.LSN] == walk.NO_LSN else int(state[walk.LSN])  # behind a guess, the Begin is not known
         origin = self.origins[int(state[walk.ORIGIN])]
         for oid in message.relation_oids:
             self._truncates[oid] = with_last(self._truncates.get(oid, ()), TruncateAt(oid, lsn, ordinal, origin))
@@ -197,7 +198,7 @@ class Scanner(StreamWalker):
         if last is not None and last[1:3] == (message.xid, int(state[walk.MESSAGES]) - 1) and not message.first_segment:
             # Nothing stands between the two blocks: they are one part.
             self._part = last[0]
-            self._result.items.pop()
+            self._result.items.pop()  # the first of the two
         else:
             self._part = _OpenPart(
                 offset,
@@ -214,7 +215,7 @@ class Scanner(StreamWalker):
             return
         if self.kernel.state[walk.RUN_COUNT]:
             self.on_runs()
-        xid = self._block_xid if self.stream_xid is None else self.stream_xid
+        xid = self._block_xid if self.stream_xid is None else self.stream_xid  # a Stream Stop has ended the block
         self._result.items.append(
             Block(
                 xid=xid,
@@ -292,7 +293,7 @@ class Scanner(StreamWalker):
         state, summary, partitions = self.kernel.state, self._result, self._partitions
         number = int(state[walk.MESSAGES])
         summary.start, summary.stop = start, self.position
-        if state[walk.TXN] == walk.UNKNOWN_HEAD:
+        if state[walk.TXN] == walk.UNKNOWN_HEAD:  # all rows are the head's
             summary.head_changes, summary.head_origin = int(state[walk.ORDINAL]), self.origins[int(state[walk.ORIGIN])]
         else:
             summary.place = self.place
@@ -307,9 +308,10 @@ class Scanner(StreamWalker):
         events = [*self._events, *(lsn for lsn, _ in commits)]
         if is_open and state[walk.BEGIN_AT] != walk.NO_OFFSET:
             summary.begin_at = int(state[walk.BEGIN_AT])
-            events.append(int(state[walk.LSN]))
+            events.append(int(state[walk.LSN]))  # its Commit may follow in the next file
         summary.first_event = min(events, default=None)
         frequent = {
+            # A transaction that was open at the start has begun elsewhere.
             "Begin": summary.ordinary + bool(is_open) - int(self._starts_open or summary.head_commit is not None),
             "Commit": summary.ordinary,
             "Insert": sum(c.inserts for c in summary.counts.values()),
@@ -340,7 +342,7 @@ class Scanner(StreamWalker):
         counts: dict[int, Counts] = {}
         slots = self.kernel.slots
         for slot, oid in enumerate(slots.oids):
-            row = slots.counts[slot]
+            row = slots.counts[slot]  # an oid has a slot for each version
             if row.any():
                 counts[oid] = counts.get(oid, Counts()) + Counts(*(int(value) for value in row))
         return counts
@@ -371,7 +373,7 @@ def scan_through(
         start, place = summary.stop - len(prefix), scanner.place
     scanner = Scanner(place.framing, place=place, codec=codec)
     summary = scanner.scan(data, start)
-    if scanner.stopped_at_session or scanner.unannounced_type_at is not None:
+    if scanner.stopped_at_session or scanner.unannounced_type_at is not None:  # torn bytes may look so
         return None
     return (*parts, Part(summary))
 
@@ -390,7 +392,7 @@ def parts_of(data: memoryview, stretch: Stretch, size_in_front: int, codec: str 
             scanner = Scanner(place.framing, place=place, codec=codec)
             scanner.is_last_buffer = scanner.ends_session = True
             parts.append(_part(scanner.scan(seam, 0), stretch, data=seam, base=start))
-        place, start = scanner.place, end
+        place, start = scanner.place, end  # the last message may end in the file
     if start >= size_in_front:
         scanner = Scanner(place.framing, place=place, codec=codec)
         scanner.is_last_buffer = scanner.ends_session = stretch.stop < len(data)
@@ -458,7 +460,7 @@ def end_scan(scan: FileScan, data: memoryview, place: Place, prefix: bytes, unti
     for number, part in enumerate(scan.parts):
         part_start = place.new_session() if part.new_session else place
         if until.is_passed(part.summary):
-            part_data = data if part.data is None else memoryview(part.data)
+            part_data = data if part.data is None else memoryview(part.data)  # the seam's, or the file's
             scanner = Scanner(part_start.framing, place=part_start, codec=scan.codec)
             scanner.is_last_buffer = scanner.ends_session = True
             scanner.stop_after(until.lsn, until.time)

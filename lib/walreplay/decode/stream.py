@@ -92,6 +92,7 @@ class StreamWalker(WalkState):
                 if tile is not None:
                     yield tile
                 self.on_records()
+                # After NOT_PLACED, the caller has provided what the row needs, and the kernel repeats it.
                 if outcome not in (Outcome.TILE, Outcome.NOT_PLACED) or state[walk.POS] >= stop:
                     return
             elif outcome is Outcome.NEW_RELATION:
@@ -151,7 +152,7 @@ class StreamWalker(WalkState):
             self.relations.pop(oid, None)
             if slots.slot_of(oid) is not None:
                 self.slot_relations.append(None)
-                slots.add(oid, -1)
+                slots.add(oid, -1)  # any number of columns
 
     def on_records(self) -> None:
         """Take the records of transactions, for which room is needed."""
@@ -169,6 +170,7 @@ class StreamWalker(WalkState):
             shown_by_lsn_only: only a commit LSN shows it, so messages before it may belong to the new session already.
         """
         self.shown_by_lsn_only = shown_by_lsn_only
+        # Behind a guess an illegal message only shows that the guess is wrong.
         self.stopped_at_session = self.allows_session_end and self.kernel.state[walk.TXN] != walk.UNKNOWN_HEAD
         return self.stopped_at_session
 
@@ -181,7 +183,7 @@ class StreamWalker(WalkState):
             columns = len(relation.columns) if relation is not None else self.on_unknown_relation(oid, offset)
             self.slot_relations.append(relation)
             slot = slots.add(oid, columns, relation)
-        elif not slots.newest.unwatch(oid):
+        elif not slots.newest.unwatch(oid):  # a Truncate, of a version whose use is noted
             return slot
         self.on_first_use(slot)
         return slot
@@ -190,16 +192,16 @@ class StreamWalker(WalkState):
         """Handle the message at ``state[MESSAGE]``; False when the walk ends in front of it."""
         state = self.kernel.state
         offset, payload_end = int(state[walk.MESSAGE]), int(state[walk.LIMIT])
-        if self.framing is Framing.PGCOPY and offset == state[walk.POS]:
+        if self.framing is Framing.PGCOPY and offset == state[walk.POS]:  # no message, but a header or a trailer
             return self._step_over_mark(offset)
         is_framed = self.framing.is_sized
         if self.stream_xid is not None and is_of_no_transaction(self._view, offset, payload_end):
             return self._outside_only(offset)
-        streaming = bool(state[walk.STREAM])
+        streaming = bool(state[walk.STREAM])  # messages of a block have an xid
         try:
             message, end = self._announced.read_message(self._view[:payload_end], offset, streaming=streaming)
         except TruncatedMessage as error:
-            if is_framed:
+            if is_framed:  # all of the frame is there
                 raise self._problem(Outcome.OVERRUN) from error
             return False
         except CaptureError as error:
@@ -207,13 +209,14 @@ class StreamWalker(WalkState):
             raise
         if is_framed and end != payload_end:
             raise self._problem(Outcome.UNDERRUN)
+        # With streaming = parallel, LSN and time follow the two xids.
         if self.framing in BARE and isinstance(message, m.StreamAbort) and message.abort_lsn is None:
             if end == len(buf) and not self.is_last_buffer:
                 # Sixteen bytes more may follow in the next file.
                 return False
         elif self.framing is Framing.RECVLOGICAL:
             if end >= len(buf):
-                if not self.ends_session:
+                if not self.ends_session:  # the newline may follow in the next file
                     return False
             elif buf[end] != 0x0A:
                 raise self._problem(Outcome.NO_NEWLINE)
@@ -222,7 +225,7 @@ class StreamWalker(WalkState):
         try:
             if not self._take(message, offset):
                 return False
-        except OverflowError:
+        except OverflowError:  # the state's words are signed
             raise MalformedMessage("an LSN is beyond any that there can be", offset=offset, remedy=DAMAGED) from None
         state[walk.PREVIOUS] = state[walk.POS]
         state[walk.POS] = end
@@ -262,6 +265,7 @@ class StreamWalker(WalkState):
             return False
         if isinstance(message, (m.StreamCommit, m.CommitPrepared)):
             return self._take_decision(message, offset)
+        # Such messages come between transactions only, so none was open at the guessed start.
         if where is Where.UNKNOWN and (_is_loose(message) or isinstance(message, BETWEEN)):
             if self.kernel.state[walk.ORDINAL] > 0:
                 # A transaction that ends otherwise than by a Commit: the guess does not know which.
@@ -303,7 +307,7 @@ class StreamWalker(WalkState):
         if not isinstance(message, LEGAL[where]) or (
             where is Where.OUTSIDE and isinstance(message, m.Message) and message.transactional
         ):
-            if isinstance(message, STARTERS) and self._stop_at_session():
+            if isinstance(message, STARTERS) and self._stop_at_session():  # the session before was cut off
                 return False
             raise OrderError(f"a {type(message).__name__} message stands {where.value}", offset=offset, remedy=DAMAGED)
         if not EARLIEST <= time_of(message) <= LATEST:
@@ -323,7 +327,7 @@ class StreamWalker(WalkState):
             raise OrderError("the Prepare is not that of the transaction that is open", offset=offset)
         state[walk.TXN] = walk.IDLE
         self.gid = None
-        self._leave(keep=True)
+        self._leave(keep=True)  # its Relation messages are not repeated
         return True
 
     def _check_may_go_on(self, xid: int, offset: int) -> None:
@@ -346,7 +350,7 @@ class StreamWalker(WalkState):
         state = self.kernel.state
         if message.end_lsn < message.commit_lsn:
             raise MalformedMessage(f"the {type(message).__name__} ends before it begins", offset=offset, remedy=DAMAGED)
-        if message.commit_lsn <= state[walk.LAST_LSN]:
+        if message.commit_lsn <= state[walk.LAST_LSN]:  # within a session they rise
             if self._stop_at_session(shown_by_lsn_only=True):
                 return False
             raise not_after_last(message.commit_lsn, int(state[walk.LAST_LSN]), offset)
@@ -388,7 +392,7 @@ class StreamWalker(WalkState):
         relations = self.relations if self._inner is None else self._inner
         slots = self.kernel.slots
         slot = slots.slot_of(relation.oid)
-        if relations.get(relation.oid) != relation or slot is None:
+        if relations.get(relation.oid) != relation or slot is None:  # a repeated one keeps its slot
             relations[relation.oid] = relation
             self.slot_relations.append(relation)
             slot = slots.add(relation.oid, len(relation.columns), relation)
@@ -401,6 +405,7 @@ class StreamWalker(WalkState):
     def _problem(self, outcome: Outcome) -> CaptureError:
         """Return what the kernel came back with."""
         state = self.kernel.state
+        # No message was found in a bad frame.
         offset = int(state[walk.POS] if outcome is Outcome.BAD_FRAME else state[walk.MESSAGE])
         return error_of(outcome, self._view, offset, self.framing, last_lsn=int(state[walk.LAST_LSN]))
 
@@ -475,12 +480,12 @@ class Uses:
 
     def _settle(self, oid: int, slots: RelationSlots) -> None:
         slot, earlier_count, relation = self._waiting.get(oid, (-1, 0, None))
-        if relation is None or _count(slot, slots) == earlier_count:
+        if relation is None or _count(slot, slots) == earlier_count:  # no row of it counts so far
             return
         name = _name(relation)
         del self._waiting[oid]
         self._waiting_for.get(name, {}).pop(oid, None)
-        if self._holders.get(name) == oid and self._names.get(oid) == name:
+        if self._holders.get(name) == oid and self._names.get(oid) == name:  # the same use as before
             return
         self._holders[name], self._names[oid] = oid, name
         self._used.append(relation)

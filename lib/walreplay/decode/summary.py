@@ -89,7 +89,7 @@ class XidCounts:
             return cls()
         distinct, index = np.unique(xids, return_inverse=True)
         sums = np.bincount(index, weights=counts).astype(np.uint32)
-        numbers = np.concatenate([np.diff(distinct, prepend=0).astype(np.uint32), sums])
+        numbers = np.concatenate([np.diff(distinct, prepend=0).astype(np.uint32), sums])  # small numbers deflate well
         return cls(int(counts.sum()), zlib.compress(numbers.tobytes(), 1))
 
     @classmethod
@@ -372,7 +372,7 @@ class Unfinished:
 
     def behind(self, scan: FileScan) -> Unfinished:
         """Return the unfinished bytes after the next file; they may begin with the unfinished bytes before it."""
-        earlier_size = max(0, len(scan.tail) - scan.size)
+        earlier_size = max(0, len(scan.tail) - scan.size)  # lies at the ends of earlier files
         pieces: list[Piece] = []
         for piece in reversed(self.pieces):
             kept_size = min(earlier_size, piece.size)

@@ -78,34 +78,34 @@ class Outcome(IntEnum):
 
 # Indices into the state vector that the kernel keeps between calls.
 (
-    POS,
-    STREAM,
-    TXN,
-    LSN,
-    COMMIT_TS,
+    POS,  # the offset of the next frame
+    STREAM,  # 1 inside a streamed block
+    TXN,  # IDLE, OPEN or UNKNOWN_HEAD
+    LSN,  # the open transaction's commit LSN
+    COMMIT_TS,  # and its time, in microseconds since 2000-01-01
     XID,
-    ORDINAL,
-    CHANGES,
-    CELLS,
-    MESSAGE,
-    LIMIT,
-    ARGUMENT,
-    TRANSACTIONS,
-    MESSAGES,
+    ORDINAL,  # of its next row change
+    CHANGES,  # how many rows are in the tile's arrays
+    CELLS,  # how many cells: the number of the next one
+    MESSAGE,  # the offset of the message inside its frame
+    LIMIT,  # where its frame ends, or the buffer
+    ARGUMENT,  # the oid that has no slot (`NEW_RELATION`)
+    TRANSACTIONS,  # how many have ended in a Commit
+    MESSAGES,  # how many were walked, without keepalives
     UNCHANGED_CELLS,
-    LAST_LSN,
+    LAST_LSN,  # of the session's last commit of any kind
     LAST_COMMIT_TS,
-    BEGIN_AT,
+    BEGIN_AT,  # the offset of the open transaction's Begin
     KEEPALIVES,
-    FIRST_LSN,
+    FIRST_LSN,  # of the first Commit behind its Begin
     FIRST_COMMIT_TS,
     SKIP,
     HIGH_LSN,
     RESENT,
     PREVIOUS,
-    RUN_COUNT,
+    RUN_COUNT,  # how many runs of rows with one xid are counted
     RECORDING,
-    RECORDS,
+    RECORDS,  # how many records are filled
     ROWS,
     DIGEST,
     ORIGIN,
@@ -157,7 +157,7 @@ class _SlotTable:
     """
 
     def __init__(self) -> None:
-        self.oids = np.full(_HASH_SIZE_MIN, -1, np.int64)
+        self.oids = np.full(_HASH_SIZE_MIN, -1, np.int64)  # -1: an empty bucket
         self.slots = np.zeros(_HASH_SIZE_MIN, np.int32)
         self._count = 0
         self._watched: dict[int, int] = {}
@@ -185,7 +185,7 @@ class _SlotTable:
         bucket = self._place(oid)
         if self.oids[bucket] != oid:
             self._count += 1
-            if 2 * self._count > len(self.oids):
+            if 2 * self._count > len(self.oids):  # at most half full, so searches are short
                 self._grow()
                 bucket = self._place(oid)
         self.oids[bucket] = oid
@@ -193,7 +193,7 @@ class _SlotTable:
 
     def _place(self, oid: int) -> int:
         bucket_mask = len(self.oids) - 1
-        bucket = (oid * 2654435761) & bucket_mask
+        bucket = (oid * 2654435761) & bucket_mask  # as in `kernels.rows.slot_of`
         while self.oids[bucket] not in (oid, -1):
             bucket = (bucket + 1) & bucket_mask
         return bucket
@@ -241,7 +241,7 @@ class RelationSlots:
             self.counts = np.concatenate([self.counts, np.zeros((slot, 4), np.int64)])
         types = () if relation is None else (column.type_oid for column in relation.columns)
         varying = [number for number, type_oid in enumerate(types) if type_oid not in STEADY_TEXTS]
-        self._varying.append(np.array([*varying, -1], np.int64))
+        self._varying.append(np.array([*varying, -1], np.int64))  # kept: the kernel has only the address
         self.columns[slot] = columns, self._varying[-1].ctypes.data
         self.newest.put(oid, slot)
         return slot
@@ -337,7 +337,7 @@ class WalkKernel:
         """Return the runs of rows with the same xid in streamed blocks: the xids, and the number of rows of each."""
         count = int(self.state[RUN_COUNT])
         self.state[RUN_COUNT] = 0
-        return np.array(self._runs[:, :count])
+        return np.array(self._runs[:, :count])  # copied, because the kernel overwrites them
 
     def take_records(self) -> NDArray[np.void]:
         """Return the transactions (`RECORD`) that were recorded since the last call."""
@@ -348,6 +348,7 @@ class WalkKernel:
     def take_tile(self) -> Tile | None:
         """Return the rows gathered since the last tile, which the next walk overwrites; None if there are none."""
         count = int(self.state[CHANGES])
+        # Rows in columns may be pending though the arrays are empty; completing them needs the cells.
         if count == 0 and (self.placer is None or not self.placer.has_any):
             return None
         tile = Tile(self._rows[:count], self._offset, self._length, bool(self.state[UNCHANGED_CELLS]))
@@ -357,7 +358,7 @@ class WalkKernel:
     def add_truncate(self, slot: int) -> None:
         """Add a truncate of one relation to the row changes, with the next ordinal."""
         state = self.state
-        if not self.want or state[SKIP] != NOT_COUNTED:
+        if not self.want or state[SKIP] != NOT_COUNTED:  # as in the kernel: a scan counts all
             self.slots.counts[slot, 3] += 1
         if not self.want or state[SKIP]:
             return
@@ -365,7 +366,7 @@ class WalkKernel:
         if row == len(self._rows):
             # One Truncate message may name any number of relations.
             self._rows = np.concatenate([self._rows, np.zeros_like(self._rows)])
-        source = state[ORIGIN] << 32 | state[MESSAGE]
+        source = state[ORIGIN] << 32 | state[MESSAGE]  # as `RowPlaces` reads it
         self._rows[row] = (TRUNCATE, slot, *state[[LSN, COMMIT_TS, XID, ORDINAL]], source, -1, -1)
         state[CHANGES] = row + 1
 

@@ -130,7 +130,7 @@ PROBLEMS: Final = {
 BARE: Final = (Framing.RAW, Framing.WALSENDER)
 """Framings in which neither a length nor a newline shows where a message ends."""
 
-NEW_SESSION: Final = (Outcome.BEGIN_INSIDE, Outcome.NOT_AFTER_LAST)
+NEW_SESSION: Final = (Outcome.BEGIN_INSIDE, Outcome.NOT_AFTER_LAST)  # errors, unless a session begins there
 
 
 class Where(Enum):
@@ -177,6 +177,7 @@ def error_of(outcome: Outcome, view: memoryview, offset: int, framing: Framing, 
         last_lsn: the commit LSN of the session's transaction before it.
     """
     if outcome is Outcome.NOT_AFTER_LAST:
+        # A Begin has its final LSN behind the tag.
         return not_after_last(int.from_bytes(view[offset + 1 : offset + 9], "big"), last_lsn, offset)
     kind, text = PROBLEMS[outcome]
     return kind(text.format(framing=framing.value, tag=chr(view[offset])), offset=offset, remedy=DAMAGED)
@@ -194,7 +195,7 @@ def not_after_last(lsn: int, last_lsn: int, offset: int) -> OrderError:
 
 def is_of_no_transaction(view: memoryview, offset: int, payload_end: int) -> bool:
     """Return whether a logical message inside a streamed block belongs to no transaction, and therefore has no xid."""
-    if view[offset] != ord("M") or payload_end - offset < 6 or view[offset + 1] != 0:
+    if view[offset] != ord("M") or payload_end - offset < 6 or view[offset + 1] != 0:  # byte 5 has to be there
         return False
     # A transaction's message in a block has an xid, and the flag for a transactional message.
     return view[offset + 5] != 1 or not any(view[offset + 1 : offset + 5])
@@ -214,13 +215,14 @@ def pgcopy_mark(view: memoryview, offset: int) -> tuple[int, bool] | None:
         FramingError: neither stands there.
     """
     available = len(view) - offset
-    if view[offset] == 0xFF:
+    if view[offset] == 0xFF:  # a field count of -1
         return None if available < PGCOPY_TRAILER.size else (PGCOPY_TRAILER.size, False)
     head = bytes(view[offset : offset + len(PGCOPY_SIGNATURE)])
     if not PGCOPY_SIGNATURE.startswith(head):
         raise FramingError("no pgcopy frame begins here", offset=offset, remedy=DAMAGED)
     if available < PGCOPY_HEADER.size:
         return None
+    # The header's last field is the length of its extension, which a reader skips.
     extension = int.from_bytes(view[offset + PGCOPY_HEADER.size - 4 : offset + PGCOPY_HEADER.size], "big")
     size = PGCOPY_HEADER.size + extension
     return None if available < size else (size, True)
@@ -299,9 +301,9 @@ class WalkState:
     def _set_place(self, place: Place | None, streaming: bool) -> None:
         state = self.kernel.state
         if place is None:
-            state[walk.TXN] = walk.IDLE if streaming else walk.UNKNOWN_HEAD
+            state[walk.TXN] = walk.IDLE if streaming else walk.UNKNOWN_HEAD  # no other one is open around a block
             if streaming:
-                self._enter_stream(-1, self.relations)
+                self._enter_stream(-1, self.relations)  # of an unknown transaction
             return
         state[walk.LAST_LSN] = place.last_lsn
         state[walk.LAST_COMMIT_TS] = place.last_commit_time
@@ -312,6 +314,7 @@ class WalkState:
         state[walk.TXN] = walk.IDLE if transaction is None else walk.OPEN
         if transaction is not None:
             self._open(transaction.final_lsn, transaction.commit_time, transaction.xid, transaction.ordinal)
+            # A Begin Prepare has the prepare's LSN: only Commit Prepared shows whether it is a copy.
             is_known = transaction.gid is None and transaction.final_lsn <= place.high_lsn
             state[walk.SKIP] = walk.NOT_COUNTED if is_known else 0
             self._set_origin(transaction.origin)
@@ -325,7 +328,7 @@ class WalkState:
         state = self.kernel.state
         state[walk.TXN] = walk.OPEN
         state[walk.LSN], state[walk.COMMIT_TS], state[walk.XID], state[walk.ORDINAL] = lsn, time, xid, ordinal
-        state[[walk.ROWS, walk.DIGEST, walk.ORIGIN]] = 0
+        state[[walk.ROWS, walk.DIGEST, walk.ORIGIN]] = 0  # origin 0 is none
 
     @property
     def restarted_at(self) -> int | None:
@@ -341,6 +344,7 @@ class WalkState:
             lsn, commit_time, xid, ordinal = state[[walk.LSN, walk.COMMIT_TS, walk.XID, walk.ORDINAL]].tolist()
             transaction = Transaction(lsn, commit_time, xid, ordinal, self.gid, self.origins[int(state[walk.ORIGIN])])
         last, time, high = state[[walk.LAST_LSN, walk.LAST_COMMIT_TS, walk.HIGH_LSN]].tolist()
+        # The highest commit may be an earlier session's; its time came with the place.
         commits = last, time, high, time if high == last else self._high_time
         session = self._message_lsn, self._has_begun, self._session
         return Place(self.framing, transaction, self.stream_xid, *commits, *session)
@@ -365,6 +369,7 @@ class WalkState:
             return
         self.kernel.slots.leave(self._inner_slots if keep else {})
         if keep:
+            # Only what the transaction has announced itself may be newer than what is in force outside.
             self.relations.update({oid: self._inner[oid] for oid in self._inner_slots})
         self._inner = None
 
@@ -375,7 +380,7 @@ class WalkState:
 
     def inner_relations(self, xid: int) -> Mapping[int, m.Relation]:
         """Return the relation versions that a streamed or prepared transaction knows where a part of it begins."""
-        return {}
+        return {}  # a plain walk has none; readers and decoders do
 
     def _where(self) -> Where:
         if self.stream_xid is not None:
@@ -397,5 +402,5 @@ class WalkState:
 
     def _note_commit(self, lsn: int, time: int) -> None:
         state = self.kernel.state
-        state[walk.HIGH_LSN] = max(lsn, int(state[walk.HIGH_LSN]))
+        state[walk.HIGH_LSN] = max(lsn, int(state[walk.HIGH_LSN]))  # that of a copy is lower
         state[walk.LAST_LSN], state[walk.LAST_COMMIT_TS] = lsn, time

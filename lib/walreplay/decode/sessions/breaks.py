@@ -53,17 +53,17 @@ _MAX_DEPTH: Final = 30
 _LONGEST_TORN: Final = 512
 """So many bytes at most are tried as several torn messages, if they are not a single one."""
 
-_STARTS_PER_UNIT: Final = 4
+_STARTS_PER_UNIT: Final = 4  # possible starts, for one unit of effort
 
-_ENDING: Final = b"CcKrPpM"
+_ENDING: Final = b"CcKrPpM"  # Commit, Stream Commit, Commit and Rollback Prepared, Prepare, Stream Prepare, Message
 """Tags of messages that end a transaction, or are one by themselves; a complete one need not be sent again."""
 
-_SHORTEST_TRANSACTION: Final = 47
-_MAX_PROBES: Final = 256
+_SHORTEST_TRANSACTION: Final = 47  # Begin has 21 bytes, Commit 26
+_MAX_PROBES: Final = 256  # in the bytes of one torn message
 
-COST_UNEXPLAINED: Final = 1000
+COST_UNEXPLAINED: Final = 1000  # of a session with SOUND_MESSAGES that ends in an error without an explanation
 
-WAIT: Final = -1
+WAIT: Final = -1  # in place of an offset: more bytes are needed
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,11 +237,12 @@ class Explainer:
     def _explain_uncached(self, start: _Start, depth: int) -> Explained | None:
         reading = self.read(start.offset, strict=start.strict)
         first_event = reading.first_event
+        # The server sends what was cut off again, before anything later.
         if first_event is not None and start.awaited is not None and first_event > start.awaited:
             return None
         if reading.error is None and not reading.stopped_at_session:
             return Explained(0, reading.stop)
-        explanation = self._explain_end(start, reading, depth) if depth < _MAX_DEPTH else None
+        explanation = self._explain_end(start, reading, depth) if depth < _MAX_DEPTH else None  # too deep: unexplained
         if explanation is None and reading.messages >= SOUND_MESSAGES:
             return Explained(COST_UNEXPLAINED, reading.stop)
         return explanation
@@ -251,6 +252,7 @@ class Explainer:
         if reading.stopped_at_session:
             place = self._place_at(start, reading.stop)
             next_session = self._next_session(start, reading, reading.stop, reading.stop, place)
+            # Blocks before a session that only an LSN shows may be its own, with Relation messages in them.
             next_session = replace(next_session, strict=not reading.shown_by_lsn_only)
             explanation = self._explain(next_session, depth + 1)
             if explanation is not None:
@@ -285,6 +287,7 @@ class Explainer:
         for offset, torn_at, torn_place, extra_ends in candidates:
             next_session = self._next_session(start, reading, offset, torn_at, torn_place)
             next_reading = self.read(offset)
+            # Its first message is not whole yet, and the message in front of it is torn.
             if next_reading.waits and torn_at < offset and undecided is None and self._may_wait(offset):
                 undecided = offset, torn_at, 1 + extra_ends
             if next_reading.stop == offset or not can_improve(offset, torn_at, 1 + extra_ends + next_reading.ends):
@@ -300,7 +303,7 @@ class Explainer:
                 break
         if best is not None and (undecided is None or not best.should_wait_for(*undecided)):
             return Explained(best.session_ends, best.torn_at, best.start.offset)
-        return None if undecided is None else Explained(1, undecided[1])
+        return None if undecided is None else Explained(1, undecided[1])  # `WAIT`
 
     def _may_wait(self, offset: int) -> bool:
         """Return whether the unfinished message at an offset may be a session's first one, to be completed later."""
@@ -334,9 +337,9 @@ class Explainer:
             or torn_place.last_lsn != walk.NO_LSN
         )
         awaited_lsns = [
-            None if has_come else start.awaited,
-            torn_place.transaction.final_lsn if torn_place.transaction is not None else None,
-            promised_lsn(self._data, torn_at, offset, torn_place),
+            None if has_come else start.awaited,  # what was awaited, and has not come
+            torn_place.transaction.final_lsn if torn_place.transaction is not None else None,  # what is cut off
+            promised_lsn(self._data, torn_at, offset, torn_place),  # what the torn message begins or ends
         ]
         awaited = min((lsn for lsn in awaited_lsns if lsn is not None), default=None)
         return _Start(offset, Place(self._framing), awaited=awaited)
@@ -385,6 +388,7 @@ class Explainer:
                     yield offset, offset, place, 0
             elif self.is_torn(torn_at, offset, place):
                 yield offset, torn_at, place, 0
+                # Without its newline such a message may be complete, and nothing comes again.
                 if self._framing is Framing.RECVLOGICAL and data[torn_at] in _ENDING:
                     place_after = self._place_without_newline(torn_at, offset, place)
                     if place_after is not None:
@@ -463,6 +467,7 @@ class BoundaryFinder:
                 reader.advance(self._data, self._boundary, offset)
             except CaptureError:
                 self.is_stopped = True
+            # If the walk can go on, it goes to the first boundary at or behind the offset.
             self.is_stopped = self.is_stopped or reader.stopped_at_session or reader.position < offset
             if reader.position > self._boundary:
                 self.last_message = max(int(reader.kernel.state[walk.PREVIOUS]), self._boundary)

@@ -101,7 +101,7 @@ class _Parting:
                 offset=stretch.start,
                 remedy=_CUT,
             )
-        self._visited.add(progress)
+        self._visited.add(progress)  # going back to the session before might never end
         self._check_number()
         scanner = Scanner(self._framing, place=stretch.place, codec=self._codec)
         error = self._scan(scanner, stretch)
@@ -176,7 +176,7 @@ class _Parting:
             self._begin_session(explanation.begin, stretch.place, torn=torn)
             return
         place = _add(self.stretches, self._data, replace(stretch, stop=explanation.stop), self._codec)
-        self.is_done = explanation.begin == WAIT
+        self.is_done = explanation.begin == WAIT  # the next session's first bytes may follow
         torn = explanation.begin - explanation.stop
         self._begin_session(explanation.begin, place, explanation.shown_by_lsn_only, torn=torn)
 
@@ -275,6 +275,7 @@ def framing_of(data: memoryview, codec: str = UTF8) -> Framing | None:
     if begun:
         # If bytes begin with a sound message in one framing, they are not a torn length in another.
         ranked = [rank for rank in ranked if rank[1] or rank[2].length_field is None]
+    # Of equals, the first in FRAMING_ORDER counts: a frame's content looks like bare messages.
     best = min(ranked, key=lambda rank: rank[:2], default=None)
     if waiting and (best is None or best[0] >= COST_UNEXPLAINED or min(waiting)[0] < best[0]):
         if len(waiting) > 1:

@@ -43,8 +43,8 @@ READING: Final = 8
 LOOKING: Final = 4
 """The price of looking at one message, in units."""
 
-_BYTES_WALKED: Final = 1 << 13
-_BYTES_COMPARED: Final = 1 << 6
+_BYTES_WALKED: Final = 1 << 13  # by a kernel, for one unit
+_BYTES_COMPARED: Final = 1 << 6  # by Python, for one unit
 
 
 class GaveUp(Exception):
@@ -100,7 +100,7 @@ class PaidWalker(StreamWalker):
 PROBE_BYTES: Final = 1 << 20
 """A session that can be read over so many bytes is accepted."""
 
-_RECENT: Final = 16
+_RECENT: Final = 16  # messages that Python reads are remembered
 FAR: Final = 1 << 14
 """A torn message is looked for so many bytes back: torn bytes do not look like valid messages any longer."""
 
@@ -153,13 +153,13 @@ class Reader(PaidWalker):
 
     def _take(self, message: m.AnyMessage, offset: int) -> bool:
         if isinstance(message, m.StreamStart) and message.first_segment:
-            self._streams[message.xid] = {}
+            self._streams[message.xid] = {}  # begun again, it announces all again
         if self._strict:
             self._check_own(message, offset)
         xid = self.stream_xid
         own_versions = self._inner
         is_taken = super()._take(message, offset)
-        if is_taken and xid is not None and own_versions is not None and self.stream_xid is None:
+        if is_taken and xid is not None and own_versions is not None and self.stream_xid is None:  # at a Stream Stop
             self._streams[xid] = own_versions
         return is_taken
 
@@ -174,10 +174,11 @@ class Reader(PaidWalker):
             if message.xid not in streams:
                 raise OrderError(f"the session has not begun to stream transaction {message.xid}", offset=offset)
             if isinstance(message, m.StreamPrepare):
-                del streams[message.xid]
-        if getattr(message, "xid", None) == 0:
+                del streams[message.xid]  # it is prepared now
+        if getattr(message, "xid", None) == 0:  # InvalidTransactionId
             raise OrderError("no transaction has the xid 0", offset=offset)
         is_free = self.stream_xid is None and self.kernel.state[walk.TXN] == walk.IDLE
+        # The server announces a relation in front of the first row that uses it.
         if is_free and isinstance(message, (m.Relation, m.Type)):
             raise OrderError("a relation is announced outside of any transaction", offset=offset)
 
@@ -211,13 +212,13 @@ class Reader(PaidWalker):
         state = self.kernel.state
         previous = int(state[walk.PREVIOUS])
         recent = list(self._recent)
-        floors = [previous, *recent[-4:-3], *recent[:1]]
+        floors = [previous, *recent[-4:-3], *recent[:1]]  # the fourth last, and the oldest one
         if self.stream_xid is not None:
             floors.append(self._block_at)
         elif state[walk.TXN] == walk.OPEN:
             floors.append(int(state[walk.BEGIN_AT]))
         if self.restarted_at is not None:
-            floors.append(self.restarted_at)
+            floors.append(self.restarted_at)  # a session began before the stream began again
         floors = [max(floor, start, previous - FAR) for floor in floors if floor <= previous]
         return tuple(sorted(set(floors), reverse=True))
 
@@ -273,7 +274,7 @@ def read_session(
             _check_tail(data, reader.position, reader.place, codec, effort)
     except CaptureError as problem:
         error = problem
-    is_bare = reader.position == start
+    is_bare = reader.position == start  # not one whole message
     return Reading(
         stop=reader.position,
         search_floors=reader.search_floors(start),

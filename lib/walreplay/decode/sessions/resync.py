@@ -60,17 +60,17 @@ def _looks_like_row(base, p, end, tag):  # type: ignore[no-untyped-def]
     if p + 4 > end:
         return False
     part = load_byte(base + p)
-    if tag == 73 and part != 78:
+    if tag == 73 and part != 78:  # I N
         return False
-    if tag == 85 and part != 78 and part != 75 and part != 79:
+    if tag == 85 and part != 78 and part != 75 and part != 79:  # U N K O
         return False
-    if tag == 68 and part != 75 and part != 79:
+    if tag == 68 and part != 75 and part != 79:  # D K O
         return False
     columns = load_big_16(base + p + 1)
     if columns > m.MAX_COLUMNS:
         return False
     kind = load_byte(base + p + 3)
-    return columns == 0 or kind == 110 or kind == 117 or kind == 116 or kind == 98
+    return columns == 0 or kind == 110 or kind == 117 or kind == 116 or kind == 98  # n u t b
 
 
 @helper
@@ -80,17 +80,17 @@ def _looks_like_message(base, p, end, gap):  # type: ignore[no-untyped-def]
     ``gap`` is how many bytes stand between two messages.
     """
     tag = load_byte(base + p)
-    if tag == 66:
+    if tag == 66:  # B: no LSN has a first byte other than 0
         if p + 21 > end or load_byte(base + p + 1) != 0:
             return 0
         ts = load_big_64(base + p + 9)
         return 1 if 0 <= ts < 6_000_000_000_000_000 else 0
-    if tag == 67:
+    if tag == 67:  # C: flags, LSN, end LSN, time
         if p + 26 > end or load_byte(base + p + 1) != 0 or load_byte(base + p + 2) != 0:
             return 0
         ts = load_big_64(base + p + 18)
         return 1 if load_big_64(base + p + 2) < load_big_64(base + p + 10) and 0 <= ts < 6_000_000_000_000_000 else 0
-    if tag == 83:
+    if tag == 83:  # S: xid, and whether it begins
         tag_offset = p + 6 + gap
         if tag_offset >= end or load_byte(base + p + 5) > 1 or load_big_32(base + p + 1) == 0:
             return 0
@@ -99,9 +99,9 @@ def _looks_like_message(base, p, end, gap):  # type: ignore[no-untyped-def]
             if following == inner_tag:
                 return 1
         return 0
-    if tag == 73 or tag == 85 or tag == 68:
+    if tag == 73 or tag == 85 or tag == 68:  # I U D
         outside = 1 if _looks_like_row(base, p + 5, end, tag) else 0
-        return outside + (2 if _looks_like_row(base, p + 9, end, tag) else 0)
+        return outside + (2 if _looks_like_row(base, p + 9, end, tag) else 0)  # in a block, an xid is in front
     return 0
 
 
@@ -141,10 +141,12 @@ def _looks_like_frame(base, p, end, framing):  # type: ignore[no-untyped-def]
             return 0
         size = load_big_32(base + p + 1)
         kind = load_byte(base + p + 5)
+        # The length counts itself (4) and a keepalive (18), or XLogData's header (25) and at least a tag.
         return 3 if (kind == 107 and size == 22) or (kind == 119 and 30 <= size < 0x7FFFFFFF) else 0
     if framing == PGCOPY and (load_byte(base + p) != 0 or p + 26 > end):
         return 0
     if framing == PGCOPY and load_big_16(base + p) == 3:
+        # The row has an LSN, an xid, and the message.
         sizes_fit = load_big_32(base + p + 2) == 8 and load_big_32(base + p + 14) == 4
         return 3 if sizes_fit and 1 <= load_big_32(base + p + 22) < 0x7FFFFFFF else 0
     if framing >= LENGTH and not _fits_between(base, p, end, framing):
@@ -305,7 +307,7 @@ class Leftover:
     def whole_behind(self, offset: int) -> int | None:
         """Return the offset where consecutive messages begin behind the start of an unfinished one; None if nowhere."""
         for start, chain_offset in self._searched:
-            if start <= offset and (chain_offset is None or offset < chain_offset):
+            if start <= offset and (chain_offset is None or offset < chain_offset):  # nothing begins in between
                 return chain_offset
         chain_offset = self._search(offset + 1)
         self._searched.append((offset, chain_offset))
@@ -319,6 +321,7 @@ class Leftover:
             state = probe.kernel.state
             count = int(state[walk.MESSAGES] + state[walk.KEEPALIVES])
             is_last = probe.position == len(self._data)
+            # A transaction from Begin to Commit is no coincidence, either.
             if state[walk.FIRST_LSN] != walk.NO_LSN or count >= (_LAST_CHAIN if is_last else _CHAIN):
                 return offset
         return None

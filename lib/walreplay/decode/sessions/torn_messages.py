@@ -19,7 +19,7 @@ from walreplay.protocol.framing import NEWLINE, Framing
 from walreplay.protocol.reader import Names, read_message
 from walreplay.types.text import UTF8, names_in
 
-ROWS: Final = b"IUDTOMRY"
+ROWS: Final = b"IUDTOMRY"  # Insert, Update, Delete, Truncate, Origin, Message, Relation, Type
 """The tags of messages inside a transaction."""
 
 BETWEEN: Final = b"BSbcApPKrMRY"
@@ -62,13 +62,13 @@ def bytes_to_look_at(data: memoryview, offset: int, end: int, place: Place) -> i
     if tag >= end or data[tag] not in b"IUDRTYOM":
         return 0
     if data[tag] in b"IUD":
-        return min(size, 2 * _CELL * _columns_at(data, tag, place))
+        return min(size, 2 * _CELL * _columns_at(data, tag, place))  # an old tuple and a new one
     return size if data[tag] != ord("M") else min(size, LONGEST_START)
 
 
 def _columns_at(data: memoryview, tag: int, place: Place) -> int:
     """Return the number of columns of a row change's first tuple; 0 if it is cut off."""
-    count_offset = tag + (6 if place.stream is None else 10)
+    count_offset = tag + (6 if place.stream is None else 10)  # behind oid and tuple's kind; in blocks, an xid
     return int.from_bytes(data[count_offset : count_offset + 2], "big") if count_offset + 2 <= len(data) else 0
 
 
@@ -104,7 +104,7 @@ def read_framed(data: memoryview, offset: int, end: int, frame: Frame, place: Pl
 
 def _frame_end(data: memoryview, offset: int, end: int, frame: Frame, place: Place, names: Names) -> int:
     message, behind = offset + frame.head, None if frame.size is None else offset + frame.size
-    if behind is not None and end <= message:
+    if behind is not None and end <= message:  # cut in the header, or a keepalive
         if behind > end:
             raise TruncatedMessage("the frame is cut", offset=offset)
         return behind
@@ -147,10 +147,10 @@ def content_of(data: memoryview, begin: int, end: int, place: Place) -> tuple[in
     """Return the range of a logical message's content, by its length; None for other messages."""
     if begin >= end or data[begin] != ord("M"):
         return None
-    fields = begin + 1 + (4 if place.stream is not None else 0) + 9
+    fields = begin + 1 + (4 if place.stream is not None else 0) + 9  # behind flags and LSN
     prefix = bytes(data[fields:end])
     nul = prefix.find(0)
-    content = fields + nul + 5
+    content = fields + nul + 5  # behind the NUL and the content's length
     if nul < 0 or content > end:
         return None
     return content, content + int.from_bytes(data[content - 4 : content], "big")
@@ -206,7 +206,7 @@ def promised_lsn(data: memoryview, offset: int, end: int, place: Place) -> int |
     begin = offset + head_size(place.framing, data, offset, end)
     if begin >= end:
         return None
-    lsn_position = {ord("B"): 1, ord("b"): 1, ord("K"): 2, ord("P"): 2}.get(data[begin])
+    lsn_position = {ord("B"): 1, ord("b"): 1, ord("K"): 2, ord("P"): 2}.get(data[begin])  # K and P have flags first
     if lsn_position is None or begin + lsn_position + 8 > end:
         return None
     return int.from_bytes(data[begin + lsn_position : begin + lsn_position + 8], "big")
@@ -263,19 +263,19 @@ def _marks(place: Place) -> Iterator[tuple[bytes, int, int | None]]:
     if transaction is not None:
         lsn, time = transaction.final_lsn.to_bytes(8, "big"), transaction.commit_time
         begin, end, time_at = (b"B", b"C", 9) if transaction.gid is None else (b"b", b"P", 17)
-        yield end + b"\0" + lsn, 18, time
+        yield end + b"\0" + lsn, 18, time  # flags; the time is behind the LSN and the end LSN
         yield begin + lsn, time_at, time
     elif place.stream is not None and place.stream >= 0:
         # A streamed transaction's commit LSN and time are not known yet; behind a guessed start its xid is not either.
         xid = place.stream.to_bytes(4, "big")
-        yield b"c" + xid + bytes(2), 22, None
+        yield b"c" + xid + bytes(2), 22, None  # the flags, and an LSN's first byte
 
 
 def _refuse_stream(data: memoryview, stop: int, head: int, place: Place) -> None:
     """Refuse an unfinished message that contains a second beginning of its streamed transaction."""
     if place.stream is None or place.stream < 0:
         return
-    begin = b"S" + place.stream.to_bytes(4, "big") + b"\1"
+    begin = b"S" + place.stream.to_bytes(4, "big") + b"\1"  # the stream's first block
     tail = bytes(data[stop:])
     begin_offset = tail.find(begin, 1 + head)
     block_tag_offset = begin_offset + len(begin) + head + (place.framing is Framing.RECVLOGICAL)
