@@ -280,7 +280,7 @@ class Decoder(StreamWalker):
         self._placer.reset()
         self._slot_rows = {}
         state, fate = self.kernel.state, self._fate
-        # Commit LSNs only rise.  If only some rows are wanted, they are chosen in the tile's arrays, and placed later.
+        # Commit LSNs only rise, so a load leaves nothing out whose LSN is not above the first of them.
         lowest = fate.commit_lsn if fate is not None else walk.NO_LSN if place is None else place.high_lsn + 1
         self._load_lsns = {oid: lsn for oid, lsn in self._filter.load_lsns.items() if lsn > lowest}
         self._leaves_out = bool(len(self._skipped_kinds) or self._filter.last_truncates or self._load_lsns)
@@ -381,11 +381,11 @@ class Decoder(StreamWalker):
             if not self._is_deferred:
                 layouts = self._layouts.take(message, () if self._fate is None else self._fate.aborted)
                 if any(layout.enum is not None for layout in layouts):
-                    self._tell_anew(offset)
+                    self._relabel(offset)
         elif self._fate is None:
             self._defer_inner()
 
-    def _tell_anew(self, offset: int) -> None:
+    def _relabel(self, offset: int) -> None:
         """Put relations in force with the labels that an enum has from here on."""
         relations = self.relations if self._inner is None else self._inner
         for relation in tuple(relations.values()):

@@ -224,11 +224,11 @@ def _scan_in_place(scan: FileScan, data: memoryview, place: Place, task: ScanTas
             path, offset = task.origins[0] if task.origins else (scan.path, 0)
             refuse_leftover(task.prefix, place.framing, task.codec, path=path, offset=offset)
             origins = (*task.origins, (scan.path, 0)) if task.origins else ()
-            _tell_place(error, len(task.prefix), task.edges, origins)
+            _locate_error(error, len(task.prefix), task.edges, origins)
         raise
 
 
-def _tell_place(
+def _locate_error(
     error: WalReplayError, size_in_front: int, edges: tuple[int, ...], origins: tuple[tuple[str, int], ...]
 ) -> None:
     """Translate an error's offset in the joined bytes to a file and an offset in it.

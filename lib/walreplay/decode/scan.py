@@ -88,7 +88,7 @@ class Scanner(StreamWalker):
         self._part: _OpenPart | None = None
         self._partitions = PartitionFinder(lambda slot: int(self.kernel.slots.counts[slot].sum()))
 
-    # What is told of the rare messages.
+    # The rare messages.
 
     def on_unknown_relation(self, oid: int, offset: int) -> int:
         """Leave it to the stitch, which knows what the files before announced."""

@@ -7,7 +7,7 @@ make of them: `scan.Scanner` gathers a summary, `decoder.Decoder` gathers rows.
 belongs.  Every committed row counts, even if a truncate removes it or the configuration leaves it out.  Copies and rows
 that have rolled back do not count.  A relation is announced again before rows use it under another name.  So one use
 for each announcement is enough, and only the order of uses of the same name, or of the same relation, matters.  The
-walk says which slot a row is the first to use (`named`); the slot's counts show later whether that row counts.
+walk says which slot a row is the first to use (`Uses.note_use`); the slot's counts show later whether that row counts.
 
 Invariant: ``_waiting`` has, by oid, the slots that were used but had no counted row when they were last looked at.
 """
@@ -427,11 +427,11 @@ class Uses:
     """The uses of relations in a walk.
 
     Args:
-        wanted: the relation versions whose uses are wanted; None for all.
+        relations: the relation versions whose uses are wanted; None for all.
     """
 
     def __init__(self, relations: Collection[m.Relation] | None) -> None:
-        self._wanted = relations
+        self._relations = relations
         self._used: list[m.Relation] = []
         self._names: dict[int, _Name] = {}
         self._holders: dict[_Name, int] = {}
@@ -451,7 +451,7 @@ class Uses:
 
     def note_use(self, slot: int, relation: m.Relation, slots: RelationSlots) -> None:
         """Note a slot that a row uses; the row is not counted yet."""
-        if self._wanted is None or relation in self._wanted:
+        if self._relations is None or relation in self._relations:
             self._waiting.pop(relation.oid, None)
             self._waiting[relation.oid] = slot, _count(slot, slots), relation
             self._waiting_for.setdefault(_name(relation), {})[relation.oid] = None

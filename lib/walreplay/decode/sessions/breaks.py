@@ -269,8 +269,8 @@ class Explainer:
         for seems_whole in (False, True)[: 2 if depth == 0 else 1]:
             for number, floor in enumerate(reading.search_floors):
                 explanation = self._search_behind(start, reading, floor, depth, seems_whole=seems_whole)
-                may_cost_all = number == 0 and not seems_whole
-                if explanation is not None and (may_cost_all or explanation.session_ends < COST_UNEXPLAINED):
+                accepts_unexplained = number == 0 and not seems_whole
+                if explanation is not None and (accepts_unexplained or explanation.session_ends < COST_UNEXPLAINED):
                     return explanation
         return None
 
