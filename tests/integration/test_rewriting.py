@@ -174,7 +174,7 @@ def test_a_log_tells_python_what_it_tells_delta(spark: SparkSession, tmp_path: P
     properties = {**DELETION_VECTORS, "delta.checkpointInterval": "4"}
     # Spark alone creates a table with a feature.
     empty = spark.createDataFrame([], "n BIGINT, v STRING")
-    delta.write(empty, table, "append", create=True, properties=properties)
+    delta.write(empty, table, "append", create=delta.NewTable(properties))
     append = begin_append(spark, table, schema, create=False)
     assert append is not None
     append.write_rows([(number, "v") for number in range(50)])

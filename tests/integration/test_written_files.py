@@ -93,7 +93,7 @@ def _statistics(path: Path) -> dict[str, Any]:
 def _appended(spark: SparkSession, path: Path, rows: Sequence[Sequence[Any]] = _ROWS, *, number: int = 1) -> int | None:
     if not delta.exists(spark, _table(path)):
         # Names of the columns need column mapping, with which Spark alone creates tables.
-        delta.write(spark.createDataFrame([], sql_schema(_SCHEMA)), _table(path), "append", create=True)
+        delta.write(spark.createDataFrame([], sql_schema(_SCHEMA)), _table(path), "append", create=delta.NewTable())
     append = begin_append(spark, _table(path), _SCHEMA, create=False)
     assert append is not None
     append.write_rows(rows)
@@ -103,7 +103,7 @@ def _appended(spark: SparkSession, path: Path, rows: Sequence[Sequence[Any]] = _
 def test_spark_reads_what_it_would_have_written(spark: SparkSession, tmp_path: Path) -> None:
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
     frame = spark.createDataFrame(_ROWS, sql_schema(_SCHEMA)).coalesce(1)
-    delta.write(frame, _table(theirs), "append", create=True)
+    delta.write(frame, _table(theirs), "append", create=delta.NewTable())
     assert _appended(spark, ours) == 1
     own = spark.read.format("delta").load(str(ours))
     assert own.schema == frame.schema
@@ -115,7 +115,7 @@ def test_a_files_statistics_are_those_that_delta_gathers(spark: SparkSession, tm
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
     frame = spark.createDataFrame(_ROWS, sql_schema(_SCHEMA)).coalesce(1)
     # Delta says of the bounds that they are tight only where they might not be.
-    delta.write(frame, _table(theirs), "append", create=True, properties=DELETION_VECTORS)
+    delta.write(frame, _table(theirs), "append", create=delta.NewTable(DELETION_VECTORS))
     _appended(spark, ours)
     found, wanted = _statistics(ours), _statistics(theirs)
     assert found["numRecords"] == wanted["numRecords"] == len(_ROWS)
@@ -170,7 +170,9 @@ def test_a_table_that_asks_for_more_is_written_to_by_spark(spark: SparkSession, 
 def test_a_row_that_spark_has_written_is_read(spark: SparkSession, tmp_path: Path) -> None:
     table, schema = _table(tmp_path / "t"), pa.schema([("n", pa.int64()), ("at", pa.timestamp("us", "UTC"))])
     moment = datetime(1850, 1, 2, 3, 4, 5, 678, _UTC)
-    delta.write(spark.createDataFrame([(1, moment)], sql_schema(schema)).coalesce(1), table, "append", create=True)
+    delta.write(
+        spark.createDataFrame([(1, moment)], sql_schema(schema)).coalesce(1), table, "append", create=delta.NewTable()
+    )
     folder = MountedFolder(str(tmp_path / "t"))
     row = FileRow(spark, table, pa.schema([*schema, ("more", pa.string())]), lambda: folder)
     assert row._look() is None

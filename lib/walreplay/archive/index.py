@@ -474,7 +474,7 @@ class ArchiveIndex:
                     frame = spark.createDataFrame(values, sql_schema(SCHEMA)).coalesce(1)
                     if not delta.exists(spark, self._table):
                         # Empty: of two who make it at once one fails, and finds it made.
-                        delta.write(frame.limit(0), self._table, "append", create=True)
+                        delta.write(frame.limit(0), self._table, "append", create=delta.NewTable())
                     frame.createOrReplaceTempView(view)
                     try:
                         spark.sql(

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
+from dataclasses import field as dataclass_field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import pyarrow as pa
@@ -416,35 +417,45 @@ def merge(spark: SparkSession, statement: str) -> dict[str, str]:
     return {name: str(row[column] or 0) for row in found for column, name in _MERGED.items()}
 
 
+@dataclass(frozen=True, slots=True)
+class NewTable:
+    """What a table is created with, besides the properties that its columns need.
+
+    Attributes:
+        comment: what a catalog's table says of itself; at a path a DataFrame can make none that does.
+    """
+
+    properties: Mapping[str, str] = dataclass_field(default_factory=dict)
+    comment: str = ""
+
+
 def write(
     frame: DataFrame,
     table: TableName,
     mode: str,
     commit: CommitId | None = None,
     *,
-    create: bool = False,
+    create: NewTable | None = None,
     new_schema: bool = False,
     only: str = "",
-    properties: Mapping[str, str] = NO_PROPERTIES,
-    comment: str = "",
 ) -> None:
     """Append to a table or overwrite its rows, in one commit.
 
     Args:
         mode: ``append`` or ``overwrite``.
         commit: the commit that this is, if it must be made exactly once.
-        create: the table does not exist yet; it is created with the ``properties`` and those that its columns need.
+        create: what the table, which does not exist yet, is created with; None for a table that exists.
         new_schema: an overwritten table gets the frame's columns.
         only: SQL for the rows that are overwritten, which all new rows satisfy too; empty for all.
-        comment: what a catalog's table that is made says of itself; at a path a DataFrame can make none that does.
 
     Raises:
         DroppedError: a table that is not to be created is not there: Spark would make it anew, of these rows alone.
     """
-    if not create and not exists(frame.sparkSession, table):
+    if create is None and not exists(frame.sparkSession, table):
         raise dropped(table.text)
-    if create:
-        properties = missing({**properties, **needed_by(frame.schema.jsonValue()["fields"])}, {})
+    properties: Mapping[str, str] = {}
+    if create is not None:
+        properties = missing({**create.properties, **needed_by(frame.schema.jsonValue()["fields"])}, {})
     writer = frame.write.format("delta").mode(mode)
     if new_schema:
         writer = writer.option("overwriteSchema", "true")
@@ -452,15 +463,15 @@ def write(
         writer = writer.option("replaceWhere", only)
     options = {} if commit is None else commit.options
     if table.path is not None:
-        writer.options(**(properties if create else {}), **options).save(table.path)
+        writer.options(**properties, **options).save(table.path)
         return
-    if create:
+    if create is not None:
         # A catalog's table does not take properties as options, so it is made first.
         columns = ", ".join(
             f"{quote(field.name)} {field.dataType.simpleString()}{commented(field.metadata.get('comment'))}"
             for field in frame.schema.fields
         )
-        create_by_sql(frame.sparkSession, table, columns, properties, comment, commit)
+        create_by_sql(frame.sparkSession, table, columns, properties, create.comment, commit)
     # Delta's own catalog heeds the options.  Others may heed the settings alone.
     with nullcontext() if commit is None else committing(frame.sparkSession, commit):
         if only or (mode == "overwrite" and not new_schema):

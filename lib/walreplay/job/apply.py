@@ -25,6 +25,7 @@ from walreplay.job.execution import Applying, Work, joined, run_bytes_of, timed
 from walreplay.job.installing import Installing
 from walreplay.job.scanning import NewFiles, RunInput, Scanning
 from walreplay.job.table_check import TableChecks, newer_error
+from walreplay.ledger.ledger import RunCaptures
 from walreplay.ledger.runs import metrics_of
 from walreplay.ledger.state import PLANNED, REBUILDING, State, now
 from walreplay.ledger.transactions import refuse_gone
@@ -214,17 +215,9 @@ class Job:
             def write_plan(decoded: Plan, run: int, places: tuple[str, ...]) -> State:
                 # Who finishes an interrupted run does not scan its files.
                 recorded.result()
-                return self.run.ledger.write_plan(
-                    state,
-                    decoded,
-                    run,
-                    places,
-                    source=self.source,
-                    captures=self.captures,
-                    files=len(reading.files),
-                    size=reading.size,
-                    seen=new.seen(found.files, plan.resume.last_path),
-                )
+                seen = new.seen(found.files, plan.resume.last_path)
+                captures = RunCaptures(self.source, self.captures, len(reading.files), reading.size, seen)
+                return self.run.ledger.write_plan(state, decoded, run, places, captures)
 
             return self._applied(staging, Work(plan, reading.size, state, write_plan))
 

@@ -20,7 +20,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -79,6 +79,32 @@ class _Stored:
     def state(self) -> State | None:
         """The newest state; None where nothing was ever applied."""
         return None if self.row is None or self.row.phase == NEW else self.row
+
+
+@dataclass(frozen=True, slots=True)
+class RunCaptures:
+    """The captures that a run reads.
+
+    Attributes:
+        path: as the user has named them.
+        files: how many files the run reads, and ``size`` their bytes.
+        seen: all files up to the last one that the run reads.
+    """
+
+    source: str
+    path: str
+    files: int
+    size: int
+    seen: SeenFiles
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerTable:
+    """A table of the ledger that runs append to, and the properties that it is created with."""
+
+    name: str
+    schema: pa.Schema
+    properties: Mapping[str, str] = field(default_factory=lambda: OF_HISTORY)
 
 
 class Ledger:
@@ -378,13 +404,8 @@ class Ledger:
         before: State | None,
         plan: Plan,
         run: int,
-        places: Sequence[str] = (),
-        *,
-        source: str,
-        captures: str,
-        files: int,
-        size: int,
-        seen: SeenFiles,
+        places: Sequence[str],
+        captures: RunCaptures,
     ) -> State:
         """Write a run's plan to ``state``, before any of it is applied.
 
@@ -392,8 +413,9 @@ class Ledger:
             run: its number.
             places: see `State`.
         """
-        begun = self._begun(before, PLANNED, run, places, files, size)
-        return self.write(replace(begun, source=source, captures=captures, plan=plan, resume=None, seen=seen))
+        begun = self._begun(before, PLANNED, run, places, captures.files, captures.size)
+        source, path, seen = captures.source, captures.path, captures.seen
+        return self.write(replace(begun, source=source, captures=path, plan=plan, resume=None, seen=seen))
 
     def write_load(
         self,
@@ -445,7 +467,7 @@ class Ledger:
             for f in plan.files
             if f.scanned
         ]
-        self._record(state, "files", FILES, files, resumed=resumed)
+        self._record(state, LedgerTable("files", FILES), files, resumed=resumed)
 
     def record(
         self,
@@ -475,15 +497,13 @@ class Ledger:
         assert ended.finished_at is not None
         self.recorded = metrics_of(report, state, ended.finished_at, [item.lsn for item in waiting])
         row = run_row(state, ended, report, reached, self.recorded[0], relations)
-        self._record(state, "runs", RUNS, [row], resumed=resumed)
+        self._record(state, LedgerTable("runs", RUNS), [row], resumed=resumed)
         steps.reached("history recorded")
         return self.write(ended)
 
-    def _record(
-        self, state: State, name: str, schema: pa.Schema, rows: Sequence[tuple[Any, ...]], *, resumed: bool
-    ) -> None:
+    def _record(self, state: State, table: LedgerTable, rows: Sequence[tuple[Any, ...]], *, resumed: bool) -> None:
         if rows:
-            with append_once(self._spark, self._target, self._writer, state, name, schema, resumed=resumed) as begun:
+            with append_once(self._spark, self._target, self._writer, state, table, resumed=resumed) as begun:
                 if begun is not None:
                     begun[1].write_rows(rows)
 
@@ -494,9 +514,7 @@ def append_once(
     target: Target,
     writer: TableWriter,
     state: State,
-    name: str,
-    schema: pa.Schema,
-    properties: Mapping[str, str] = OF_HISTORY,
+    table: LedgerTable,
     conf: Mapping[str, str] = delta.FEW_ROWS,
     *,
     resumed: bool,
@@ -504,7 +522,6 @@ def append_once(
     """Append to one of the ledger's tables what is written inside, in one commit of the run that is made once.
 
     Args:
-        properties: what the table is created with.
         conf: the settings of the session.
         resumed: the run was begun before: the table may have the commit.
 
@@ -514,24 +531,25 @@ def append_once(
     Raises:
         TargetError: another run has made a commit of the same number.
     """
-    commit, table = delta.CommitId(f"{state.ledger}/{name}", state.run, state.run_id), target.ledger(name)
+    commit = delta.CommitId(f"{state.ledger}/{table.name}", state.run, state.run_id)
+    name, properties = target.ledger(table.name), table.properties
     # What makes a commit the run's own is a setting of the session.
-    with ledger_errors(table.text), jobs_named(spark, f"record {name}"), session_with(spark, conf) as own:
-        create = not delta.exists(own, table)
-        if resumed and not create and delta.find_commit(own, table, commit) is not None:
+    with ledger_errors(name.text), jobs_named(spark, f"record {table.name}"), session_with(spark, conf) as session:
+        create = not delta.exists(session, name)
+        if resumed and not create and delta.find_commit(session, name, commit) is not None:
             yield None
             return
-        append = writer.begin_append(own, table, schema, create=create, properties=properties)
-        yield own, append
+        append = writer.begin_append(session, name, table.schema, create=create, properties=properties)
+        yield session, append
         version = append.commit(commit)
         # A commit is skipped if it seems to be made already.
-        if version is None and not delta.has_commit(own, table, commit):
+        if version is None and not delta.has_commit(session, name, commit):
             raise TargetError(
                 f"the ledger's table has what another run {commit.number} has recorded",
-                path=table.text,
+                path=name.text,
                 remedy="The ledger was set back while this run was at work; run again",
             )
-        log("commit", table=table.text, run=state.run, version=version)
+        log("commit", table=name.text, run=state.run, version=version)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -19,7 +19,7 @@ from walreplay.decode.change_batch import TIMESTAMP
 from walreplay.delta import statements as delta
 from walreplay.delta.target import Target
 from walreplay.errors import OrderError
-from walreplay.ledger.ledger import State, append_once
+from walreplay.ledger.ledger import LedgerTable, State, append_once
 from walreplay.ledger.runs import OF_HISTORY
 from walreplay.lsn import to_datetime
 from walreplay.session.isolation import has_own_sessions, settings
@@ -146,23 +146,19 @@ class History:
         """Append the run's transactions and messages, each in one commit that is made once."""
         if not (self.staging.decoded or self.plan.decided):
             return
-        writes = [("transactions", _TRANSACTIONS, _OF_TRANSACTIONS, self._append_transactions)]
+        writes = [(LedgerTable("transactions", _TRANSACTIONS, _OF_TRANSACTIONS), self._append_transactions)]
         if self.staging.has(MESSAGES_TABLE):
-            writes.append(("messages", _MESSAGES, OF_HISTORY, self._append_messages))
+            writes.append((LedgerTable("messages", _MESSAGES), self._append_messages))
 
-        def write(
-            name: str,
-            schema: pa.Schema,
-            properties: Mapping[str, str],
-            append: Callable[[SparkSession, State, Append], None],
-        ) -> None:
-            place = self.spark, self.target, self.writer, state, name, schema
-            with append_once(*place, properties, delta.SMALL_STATE, resumed=resumed) as begun:
+        def write(work: tuple[LedgerTable, Callable[[SparkSession, State, Append], None]]) -> None:
+            table, write_rows = work
+            ledger = self.spark, self.target, self.writer, state
+            with append_once(*ledger, table, delta.SMALL_STATE, resumed=resumed) as begun:
                 if begun is not None:
-                    append(begun[0], state, begun[1])
+                    write_rows(begun[0], state, begun[1])
 
         with ThreadPoolExecutor(len(writes) if has_own_sessions(self.spark) else 1) as pool:
-            list(pool.map(lambda one: write(*one), writes))
+            list(pool.map(write, writes))
 
     def _append_transactions(self, spark: SparkSession, state: State, append: Append) -> None:
         if self.plan.resent:

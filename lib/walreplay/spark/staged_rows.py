@@ -106,7 +106,7 @@ class TableStaging(Staging):
         else:
             # A catalog's tables do not take these as options.
             with settings(frame.sparkSession, _FEW_LARGE_ROWS):
-                delta.write(frame, self._table, "overwrite", create=True)
+                delta.write(frame, self._table, "overwrite", create=delta.NewTable())
 
     def _totals(self, spark: SparkSession) -> list[Total]:
         totals = self._frame(spark).groupBy("table", "relation", "info")

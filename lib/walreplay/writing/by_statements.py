@@ -84,11 +84,11 @@ class OneRow:
         """
         frame = self._frame(values)
         if not exists and self._table.path is not None:
-            delta.write(frame, self._table, "error", create=True, properties=self._properties)
+            delta.write(frame, self._table, "error", create=delta.NewTable(self._properties))
             return True
         if not exists:
             # A table in a catalog is created empty first.
-            delta.write(frame.limit(0), self._table, "append", create=True, properties=self._properties)
+            delta.write(frame.limit(0), self._table, "append", create=delta.NewTable(self._properties))
         frame.createOrReplaceTempView(_SOURCE)
         return self._changed(
             f"MERGE INTO {self._table.sql} AS t USING {_SOURCE} AS s ON true WHEN NOT MATCHED THEN INSERT *"
@@ -256,7 +256,8 @@ class StatementAppend(Append):
         frames = self._frames or [self.spark.createDataFrame([], sql_schema(self.schema))]
         frame = reduce(lambda one, other: one.unionByName(other), frames)
         delta.forget_version(self.spark)
-        delta.write(frame, self.table, "append", commit, create=self.create, properties=self.properties)
+        new = delta.NewTable(self.properties) if self.create else None
+        delta.write(frame, self.table, "append", commit, create=new)
         return delta.last_version(self.spark)
 
 

@@ -257,10 +257,8 @@ def _write_table(spark: SparkSession, frame: DataFrame, merge: Merge, mode: str,
     if create or anew:
         there = {} if create else delta.comments_of(spark, merge.table)
         frame = delta.with_comments(frame, merge.comments(there))
-    properties, about = dict(merge.properties), merge.comment
-    delta.write(
-        frame, merge.table, mode, merge.commit, create=create, new_schema=anew, properties=properties, comment=about
-    )
+    new = delta.NewTable(dict(merge.properties), merge.comment) if create else None
+    delta.write(frame, merge.table, mode, merge.commit, create=new, new_schema=anew)
 
 
 def count_rows(rows: DataFrame, merge: Merge) -> RowCounts:

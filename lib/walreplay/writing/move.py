@@ -199,7 +199,8 @@ def move(
             mode, rows = "overwrite" if there else "append", delta.read(spark, step.source)
             if there:
                 ensure(spark, step.destination, needed_by(rows.schema.jsonValue()["fields"]), check_lock)
-            delta.write(rows, step.destination, mode, commit, create=not there, new_schema=there, comment=comment)
+            new = None if there else delta.NewTable(comment=comment)
+            delta.write(rows, step.destination, mode, commit, create=new, new_schema=there)
         say(spark, step.destination, "", comment, check_lock)
         note = remove(spark, step.source, check_lock)
     return copied(spark, step, commit, note)
@@ -370,9 +371,9 @@ def _write(spark: SparkSession, what: Replacing, *, there: bool) -> None:
     with _may_be_emptied(spark, what, there=there), conflicts_told(table, what.check_lock):
         what.check_lock()
         steps.reached(f"rows are to be replaced: {entry.name}")
-        mode, new = "overwrite" if there else "append", not there
-        options, comment = dict(entry.layout.properties), entry.comment
-        delta.write(rows, table, mode, what.commit, create=new, new_schema=there, properties=options, comment=comment)
+        mode = "overwrite" if there else "append"
+        new = None if there else delta.NewTable(dict(entry.layout.properties), entry.comment)
+        delta.write(rows, table, mode, what.commit, create=new, new_schema=there)
     if there:
         # Columns of the same names may have had other types.
         delta.checkpoint(spark, table)

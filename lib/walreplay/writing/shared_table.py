@@ -130,7 +130,7 @@ def _copy(
 ) -> None:
     found = delta.schema_of(spark, step.destination)
     if found is None:
-        delta.write(rows, step.destination, "append", commit, create=True)
+        delta.write(rows, step.destination, "append", commit, create=delta.NewTable())
         return
     if step.joins is None and not delta.read(spark, step.destination).isEmpty():
         raise occupied(step.destination.text, step.name)
@@ -195,8 +195,8 @@ def _make(spark: SparkSession, run: TableRun, merge: Merge) -> None:
     run.check_lock()
     steps.reached(f"table is to be made: {run.plan.name}")
     try:
-        frame, properties = delta.with_comments(rows, merge.comments({})), dict(merge.properties)
-        delta.write(frame, merge.table, "append", commit, create=True, properties=properties, comment=merge.comment)
+        new = delta.NewTable(dict(merge.properties), merge.comment)
+        delta.write(delta.with_comments(rows, merge.comments({})), merge.table, "append", commit, create=new)
     except Exception:
         if not delta.exists(spark, merge.table):
             raise

@@ -12,7 +12,7 @@ from walreplay.decode.walk import Place
 from walreplay.delta.target import TableName, Target
 from walreplay.errors import TargetError
 from walreplay.evolution.shapes import TableShape
-from walreplay.ledger.ledger import APPLIED, LOADING, PLANNED, REBUILDING, Ledger, Load, SeenFiles, State
+from walreplay.ledger.ledger import APPLIED, LOADING, PLANNED, REBUILDING, Ledger, Load, RunCaptures, SeenFiles, State
 from walreplay.ledger.state import FORMAT, SCHEMA, Rebuild, values_of
 from walreplay.protocol.framing import Framing
 from walreplay.stream.plan import Plan, Resume
@@ -97,7 +97,7 @@ def _applied(ledger: Ledger) -> State:
 
 
 def _plan(ledger: Ledger, before: State | None, places: tuple[str, ...] = ()) -> State:
-    return ledger.write_plan(before, PLAN, 5, places, source="b", captures="/d", files=2, size=8, seen=SEEN)
+    return ledger.write_plan(before, PLAN, 5, places, RunCaptures("b", "/d", files=2, size=8, seen=SEEN))
 
 
 def test_a_plan_keeps_nothing_of_an_interrupted_base_load(row: Row, ledger: Ledger) -> None:
