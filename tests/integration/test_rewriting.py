@@ -214,6 +214,6 @@ def _told(spark: SparkSession, table: TableName) -> Iterator[int]:
     assert sorted(file.path for file in found.files) == sorted(path.rpartition("/")[2] for path in wanted)
     marked = spark.sql(f"SELECT count(*) AS n FROM {table.sql}").collect()[0].n
     held = sum(pq.ParquetFile(f"{table.path}/{file.path}").metadata.num_rows for file in found.files)
-    assert any(file.marked for file in found.files) == (held > marked)
+    assert any(file.has_deletion_vector for file in found.files) == (held > marked)
     assert found.last_number("test") >= 1
     yield len(found.files)

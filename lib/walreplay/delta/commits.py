@@ -52,7 +52,7 @@ _KEEP_ROWS: Final = frozenset(
 _RESTORE: Final = "RESTORE"
 _DROPS: Final = "DROP COLUMNS"
 
-_TOLD: Final = re.compile(r"walreplay:((?:[0-9a-f]{2})+)")
+_STATEMENT_MARK: Final = re.compile(r"walreplay:((?:[0-9a-f]{2})+)")
 
 
 def in_statement(mark: str) -> str:
@@ -70,8 +70,8 @@ def mark_of(user_metadata: str | None, parameters: Mapping[str, Any]) -> str | N
     """
     if CommitId.of_mark(user_metadata) is None:
         for text in parameters.values():
-            if found := _TOLD.search(str(text)):
-                return bytes.fromhex(found[1]).decode(errors="replace")
+            if match := _STATEMENT_MARK.search(str(text)):
+                return bytes.fromhex(match[1]).decode(errors="replace")
     return user_metadata
 
 
@@ -118,24 +118,24 @@ class CommitId:
     @property
     def mark(self) -> str:
         """The text that identifies the commit in the table's history."""
-        told: dict[str, Any] = {"walreplay": self.application, "number": self.number}
+        mark: dict[str, Any] = {"walreplay": self.application, "number": self.number}
         if self.run is not None:
-            told |= {"run": self.run.id, "upto": self.run.upto, "applied": self.run.applied}
+            mark |= {"run": self.run.id, "upto": self.run.upto, "applied": self.run.applied}
         counts = None if self.counts is None else dict(self.counts)
         optional = {"oid": self.oid, "source": self.source, "form": self.form, "counts": counts}
-        return json.dumps(told | {name: value for name, value in optional.items() if value is not None})
+        return json.dumps(mark | {name: value for name, value in optional.items() if value is not None})
 
     @classmethod
     def of_mark(cls, text: str | None) -> CommitId | None:
         """Read what `mark` wrote; None for any other text."""
         try:
-            told = json.loads(text or "")
-            run = RunId(str(told["run"]), int(told["upto"]), int(told["applied"])) if "run" in told else None
-            oid = int(told["oid"]) if "oid" in told else None
-            counts = {str(k): int(v) for k, v in told["counts"].items()} if "counts" in told else None
-            source = str(told["source"]) if "source" in told else None
-            form = str(told["form"]) if "form" in told else None
-            return cls(str(told["walreplay"]), int(told["number"]), run, oid, counts, source, form)
+            mark = json.loads(text or "")
+            run = RunId(str(mark["run"]), int(mark["upto"]), int(mark["applied"])) if "run" in mark else None
+            oid = int(mark["oid"]) if "oid" in mark else None
+            counts = {str(k): int(v) for k, v in mark["counts"].items()} if "counts" in mark else None
+            source = str(mark["source"]) if "source" in mark else None
+            form = str(mark["form"]) if "form" in mark else None
+            return cls(str(mark["walreplay"]), int(mark["number"]), run, oid, counts, source, form)
         except (ValueError, TypeError, KeyError, AttributeError):
             return None
 
@@ -210,11 +210,11 @@ def _with_marks(commits: Iterable[LoggedCommit]) -> Iterator[tuple[LoggedCommit,
     """
     in_front: CommitId | None = None
     for commit in commits:
-        own = CommitId.of_mark(commit.mark)
-        if own is None and commit.operation == _DROPS and in_front is not None and in_front.number == 0:
-            own = in_front
-        yield commit, own
-        in_front = own
+        commit_id = CommitId.of_mark(commit.mark)
+        if commit_id is None and commit.operation == _DROPS and in_front is not None and in_front.number == 0:
+            commit_id = in_front
+        yield commit, commit_id
+        in_front = commit_id
 
 
 def others_change(
@@ -225,8 +225,8 @@ def others_change(
     Args:
         commits: see `follow`, and for the others.
     """
-    for commit, own in _with_marks(commits):
-        is_known = own is not None and (own.application == ledger or is_siblings(own))
+    for commit, commit_id in _with_marks(commits):
+        is_known = commit_id is not None and (commit_id.application == ledger or is_siblings(commit_id))
         if not is_known and not commit.keeps_rows:
             return commit
     return None
@@ -251,40 +251,40 @@ def follow(
         is_siblings: says whether a commit that is not the ledger's was made by that of another source that shares the
             table: it leaves the rows of this one as they are.
     """
-    line = Standing(left, left)
-    lines = {left: line}
-    back: Standing | None = None
+    standing = Standing(left, left)
+    standings = {left: standing}
+    restored_standing: Standing | None = None
     highest = 0
-    for commit, own in _with_marks(commits):
-        shares = False
-        if own is not None and own.application != ledger:
-            shares = line.changed is None and commit.restored is None and is_siblings(own)
-            own = None
-        highest = max(highest, 0 if own is None else own.number)
-        back = None if commit.restored is None else lines.get(commit.restored)
-        if back is not None:
-            line = back
-        elif own is not None and own.run is not None and own.run.id == run:
-            passed = line.passed or line.changed
-            line = Standing(commit.version, commit.version, steps=line.steps | {own.number}, passed=passed)
-        elif own is not None:
-            line = replace(line, ahead=(*line.ahead, own))
-        elif shares and line.is_sound:
+    for commit, commit_id in _with_marks(commits):
+        version, is_siblings_commit = commit.version, False
+        if commit_id is not None and commit_id.application != ledger:
+            is_siblings_commit = standing.changed is None and commit.restored is None and is_siblings(commit_id)
+            commit_id = None
+        highest = max(highest, 0 if commit_id is None else commit_id.number)
+        restored_standing = None if commit.restored is None else standings.get(commit.restored)
+        if restored_standing is not None:
+            standing = restored_standing
+        elif commit_id is not None and commit_id.run is not None and commit_id.run.id == run:
+            passed = standing.passed or standing.changed
+            standing = Standing(version, version, steps=standing.steps | {commit_id.number}, passed=passed)
+        elif commit_id is not None:
+            standing = replace(standing, ahead=(*standing.ahead, commit_id))
+        elif is_siblings_commit and standing.is_sound:
             # To set the table back to an earlier version would take the other source's rows away.
-            line = replace(line, left=commit.version)
-        elif not shares and not commit.keeps_rows:
-            line = replace(line, changed=line.changed or commit)
-        line = replace(line, latest=commit.version)
-        lines[commit.version] = line
+            standing = replace(standing, left=version)
+        elif not is_siblings_commit and not commit.keeps_rows:
+            standing = replace(standing, changed=standing.changed or commit)
+        standing = replace(standing, latest=version)
+        standings[version] = standing
     # Of the sound versions, the one that has most of the interrupted run's commits.
-    sound = [one for one in lines.values() if one.is_sound]
-    best = max(sound, key=lambda one: len(one.steps))
+    sound_standings = [other for other in standings.values() if other.is_sound]
+    best = max(sound_standings, key=lambda other: len(other.steps))
     # Of those that differ only by other sources' rows, the newest.
-    best = max((one for one in sound if one.steps == best.steps), key=lambda one: one.left)
-    if back is not None and line.is_sound and line.steps < best.steps:
+    best = max((other for other in sound_standings if other.steps == best.steps), key=lambda other: other.left)
+    if restored_standing is not None and standing.is_sound and standing.steps < best.steps:
         # A RESTORE has undone some of the run's commits, but Delta would still skip these as already made.
-        line = replace(line, changed=commit)
-    return replace(line, left=best.left, highest=highest)
+        standing = replace(standing, changed=commit)
+    return replace(standing, left=best.left, highest=highest)
 
 
 _VACUUM: Final = "VACUUM START"
@@ -308,23 +308,24 @@ def proven(
         version: as the run has noted it; ``run`` is the id of its plan.
         oid: the relation whose rows the table has.
     """
-    made = next((one for one in reversed(commits) if one.version <= version and not _is_bare(one)), None)
-    mark = None if made is None else CommitId.of_mark(made.mark)
-    is_whole = any(one.version == version for one in commits)
+    marked = next((commit for commit in reversed(commits) if commit.version <= version and not _is_bare(commit)), None)
+    mark = None if marked is None else CommitId.of_mark(marked.mark)
+    has_version = any(commit.version == version for commit in commits)
     made_by = None if mark is None or mark.run is None else (mark.application, mark.run.id, mark.oid)
-    if not is_whole or made_by is None or made_by != (ledger, run, oid):
+    if not has_version or made_by is None or made_by != (ledger, run, oid):
         return None, (
             f"the table has no version {version} of that run any more: it was replaced, copied or made anew since, or "
             "its log was cleaned up"
         )
-    later = [one for one in commits if one.version > version]
-    vacuums = [one for one in later if one.operation == _VACUUM]
-    for place, one in enumerate((None, *later)):
-        if one is not None and not one.keeps_rows:
+    later = [commit for commit in commits if commit.version > version]
+    vacuums = [commit for commit in later if commit.operation == _VACUUM]
+    for count, commit in enumerate((None, *later)):
+        if commit is not None and not commit.keeps_rows:
             break
-        behind = next((other for other in later[place:] if not other.operation.startswith("VACUUM")), None)
-        if behind is None or all(_keeps_files_since(behind, vacuum) for vacuum in vacuums if vacuum in later[place:]):
-            return version if one is None else one.version, ""
+        rest = later[count:]
+        following = next((other for other in rest if not other.operation.startswith("VACUUM")), None)
+        if following is None or all(_keeps_files_since(following, vacuum) for vacuum in vacuums if vacuum in rest):
+            return version if commit is None else commit.version, ""
     return None, f"VACUUM has removed files of version {version}"
 
 
@@ -367,13 +368,13 @@ def needed_by(fields: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     Args:
         fields: as Delta's log declares them.
     """
-    needed: dict[str, str] = {}
-    for one in fields:
-        if _NOT_IN_PARQUET.search(one["name"]):
-            needed |= COLUMN_MAPPING
-        if _has_local_times(one["type"]):
-            needed |= TIMESTAMP_NTZ
-    return needed
+    properties: dict[str, str] = {}
+    for column in fields:
+        if _NOT_IN_PARQUET.search(column["name"]):
+            properties |= COLUMN_MAPPING
+        if _has_local_times(column["type"]):
+            properties |= TIMESTAMP_NTZ
+    return properties
 
 
 def _has_local_times(kind: Any) -> bool:
@@ -383,7 +384,7 @@ def _has_local_times(kind: Any) -> bool:
     return any(map(_has_local_times, [*parts, kind.get("elementType", "")]))
 
 
-def missing(wanted: Mapping[str, str], there: Mapping[str, str]) -> dict[str, str]:
+def missing(needed: Mapping[str, str], current: Mapping[str, str]) -> dict[str, str]:
     """Return the wanted properties that a table lacks, and those that have to be set with them.
 
     Column mapping alone is declared by a reader version, not by a list of features.  delta-rs does not check that
@@ -391,11 +392,11 @@ def missing(wanted: Mapping[str, str], there: Mapping[str, str]) -> dict[str, st
     is switched on together with ``timestampNtz``, which brings the list.
 
     Args:
-        there: the table's properties, and its protocol's versions and features, as SHOW TBLPROPERTIES gives them;
+        current: the table's properties, and its protocol's versions and features, as SHOW TBLPROPERTIES gives them;
             empty for a new table.
     """
-    lacking = {name: value for name, value in wanted.items() if there.get(name, "").lower() != value.lower()}
-    lists = int(there.get(_READER, 1)) >= _LISTS or bool(
+    lacking = {name: value for name, value in needed.items() if current.get(name, "").lower() != value.lower()}
+    has_feature_list = int(current.get(_READER, 1)) >= _LISTS or bool(
         lacking.keys() & {*TYPE_WIDENING, *TIMESTAMP_NTZ, *DELETION_VECTORS}
     )
-    return lacking if lists or not lacking.keys() & COLUMN_MAPPING.keys() else lacking | TIMESTAMP_NTZ
+    return lacking if has_feature_list or not lacking.keys() & COLUMN_MAPPING.keys() else lacking | TIMESTAMP_NTZ

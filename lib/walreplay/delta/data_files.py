@@ -64,8 +64,8 @@ class FileColumn:
     @property
     def field(self) -> pa.Field:
         """The column as Parquet has it."""
-        more = None if self.field_id is None else {b"PARQUET:field_id": b"%d" % self.field_id}
-        return pa.field(self.physical, self.type, metadata=more)
+        metadata = None if self.field_id is None else {b"PARQUET:field_id": b"%d" % self.field_id}
+        return pa.field(self.physical, self.type, metadata=metadata)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class DataFileWriter:
         self._columns = columns
         self._schema = pa.schema([column.field for column in columns])
         self._written_by = written_by
-        self._found: list[pq.FileMetaData] = []
+        self._metadata: list[pq.FileMetaData] = []
         self._writer: pq.ParquetWriter | None = None
         self._waiting: list[pa.RecordBatch] = []
         self._rows = self._bytes = 0
@@ -111,7 +111,7 @@ class DataFileWriter:
     def __enter__(self) -> DataFileWriter:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         if kind is not None:
             self.abandon()
 
@@ -135,8 +135,8 @@ class DataFileWriter:
         self._writer.close()
         size = self._file.tell()
         self._file.close()
-        (found,) = self._found
-        return DataFile(self._name, size, found.num_rows, _statistics(found, self._columns))
+        (metadata,) = self._metadata
+        return DataFile(self._name, size, metadata.num_rows, _statistics(metadata, self._columns))
 
     def abandon(self) -> None:
         """Discard the file.  Errors are ignored, because they would hide the error that was the reason."""
@@ -162,7 +162,7 @@ class DataFileWriter:
                 dictionary_pagesize_limit=_DICTIONARY_BYTES,
                 # Arrow leaves NaN out of a float's statistics, and Spark would then skip files that have one.
                 write_statistics=[column.physical for column in self._columns if not _has_floats(column.type)],
-                metadata_collector=self._found,
+                metadata_collector=self._metadata,
             )
         self._writer.write_table(pa.Table.from_batches(self._waiting), row_group_size=_GROUP_ROWS)
         self._waiting = []
@@ -208,35 +208,35 @@ def _has_floats(kind: pa.DataType) -> bool:
     return bool(pa.types.is_floating(kind))
 
 
-def _statistics(found: pq.FileMetaData, columns: Sequence[FileColumn]) -> str:
+def _statistics(metadata: pq.FileMetaData, columns: Sequence[FileColumn]) -> str:
     """Return a file's statistics for the log, as JSON: rows, and per column least, greatest and number of NULLs."""
     lows, highs, nulls = [], [], []
     leaf = 0
     for column in columns:
-        at, leaf = leaf, leaf + _leaves(column.type)
+        first_leaf, leaf = leaf, leaf + _leaves(column.type)
         if not column.indexed or pa.types.is_nested(column.type):
             continue
-        parts = [found.row_group(group).column(at).statistics for group in range(found.num_row_groups)]
+        parts = [metadata.row_group(group).column(first_leaf).statistics for group in range(metadata.num_row_groups)]
         if any(part is None or not part.has_null_count for part in parts):
             continue
         name = json.dumps(column.physical)
         nulls.append(f"{name}:{sum(part.null_count for part in parts)}")
-        written = _written(column.type)
+        write_bound = _written(column.type)
         # A row group with nothing but NULLs has no least value.
         filled = [part for part in parts if part.num_values]
-        if written is None or not filled or not all(part.has_min_max for part in filled):
+        if write_bound is None or not filled or not all(part.has_min_max for part in filled):
             continue
         try:
-            low = written(min(part.min_raw for part in filled), False)
-            high = written(max(part.max_raw for part in filled), True)
+            low = write_bound(min(part.min_raw for part in filled), False)
+            high = write_bound(max(part.max_raw for part in filled), True)
         except (OverflowError, UnicodeDecodeError):
             continue  # the log cannot express the greatest value
         if low is not None and high is not None:
             lows.append(f"{name}:{low}")
             highs.append(f"{name}:{high}")
     parts_of = {"minValues": lows, "maxValues": highs, "nullCount": nulls}
-    told = [f'"{name}":{{{",".join(values)}}}' for name, values in parts_of.items() if values]
-    return "{" + ",".join([f'"numRecords":{found.num_rows}', *told, '"tightBounds":true']) + "}"
+    sections = [f'"{name}":{{{",".join(values)}}}' for name, values in parts_of.items() if values]
+    return "{" + ",".join([f'"numRecords":{metadata.num_rows}', *sections, '"tightBounds":true']) + "}"
 
 
 def _written(kind: pa.DataType) -> Callable[[Any, bool], str | None] | None:

@@ -72,7 +72,7 @@ _KNOWN_FEATURES: Final = frozenset(
 _KNOWN_FIELDS: Final = {"comment", "delta.columnMapping.id", "delta.columnMapping.physicalName", "delta.typeChanges"}
 """The same of columns; others are generated, or must hold something."""
 
-_OF_NEW: Final = (
+_CREATE_PREFIXES: Final = (
     "delta.checkpoint",
     "delta.dataSkipping",
     "delta.deletedFile",
@@ -92,19 +92,19 @@ _COMMIT_KEY: Final = "walreplay.commit"
 _SOLE_FILE_KEY: Final = "walreplay.file"
 """By this a commit names the only file that its table has."""
 
-_MOST_KEPT: Final = 64
+_MAX_OPEN_TABLES: Final = 64
 """So many tables are kept open."""
 
-_OF_VERSION: Final = re.compile(r"(\d{20})\.(json|checkpoint\b.*\.parquet)")
+_VERSION_FILE: Final = re.compile(r"(\d{20})\.(json|checkpoint\b.*\.parquet)")
 """The log's files that show that a table has had a version."""
 
-_NUMBERED: Final = re.compile(r"\.{0,2}(\d{20})\.")
+_VERSIONED_NAME: Final = re.compile(r"\.{0,2}(\d{20})\.")
 """How files of a version begin: its checksums, and what was to become one."""
 
-_SUMS: Final = re.compile(r"\d{20}\.crc|\.\d{20}\.(json|crc)\.crc")
+_CHECKSUMS: Final = re.compile(r"\d{20}\.crc|\.\d{20}\.(json|crc)\.crc")
 
 _DAMAGED: Final = re.compile(r"\bgap\b|Json error|No files in log segment|No table metadata or protocol", re.IGNORECASE)
-_MOST_SAID: Final = 200
+_MAX_PROBLEM_LENGTH: Final = 200
 
 
 _RUN_AGAIN: Final = "Run again: it looks at what was done to the table, and goes on where it stopped"
@@ -140,18 +140,18 @@ class TableFile:
     Attributes:
         path: as the log has it.
         size: in bytes.
-        marked: some of its rows are marked as deleted.
+        has_deletion_vector: some of its rows are marked as deleted.
     """
 
     path: str
     size: int
-    marked: bool
+    has_deletion_vector: bool
 
     @property
     def name(self) -> str | None:
         """Its name in the table's folder; None if it does not lie there, or does not count as a whole."""
         is_elsewhere = ":" in self.path or self.path.startswith("/")
-        return None if self.marked or is_elsewhere else unquote(self.path)
+        return None if self.has_deletion_vector or is_elsewhere else unquote(self.path)
 
 
 def newest_version(folder: Folder) -> int:
@@ -164,29 +164,30 @@ def sole_file(folder: Folder, version: int) -> str | None:
     with suppress(FileNotFoundError, ValueError):
         # All of it: a commit may be cut off, or damaged, behind its first line.
         actions = list(map(json.loads, folder.inside(LOG).read(f"{version:020}.json").splitlines()))
-        name: str | None = next((one["commitInfo"].get(_SOLE_FILE_KEY) for one in actions if "commitInfo" in one), None)
-        return name if any(one.get("add", {}).get("path") == name for one in actions) else None
+        info: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+        name: str | None = info.get(_SOLE_FILE_KEY)
+        return name if any(action.get("add", {}).get("path") == name for action in actions) else None
     return None
 
 
 def _newest(names: Sequence[str]) -> int:
-    return max((int(found[1]) for name in names if (found := _OF_VERSION.fullmatch(name))), default=-1)
+    return max((int(match[1]) for name in names if (match := _VERSION_FILE.fullmatch(name))), default=-1)
 
 
-def clear_leftovers(folder: Folder, *, sums_only: bool = False) -> None:
+def clear_leftovers(folder: Folder, *, checksums_only: bool = False) -> None:
     """Remove files of a log that belong to commits which are gone: they would be taken for those of the next ones.
 
     Hadoop's checksums of commits (``.NAME.json.crc``) damn a commit that comes in their place.
 
     Args:
-        sums_only: somebody may be about to commit, so that only checksums, which come last, are known to be left.
+        checksums_only: somebody may be about to commit, so that only checksums, which come last, are known to be left.
     """
     log = folder.inside(LOG)
     names = log.names()
     newest = _newest(names)
-    numbered = ((name, _NUMBERED.match(name)) for name in names)
-    left = (name for name, found in numbered if found is not None and int(found[1]) > newest)
-    log.delete(*(name for name in left if not sums_only or _SUMS.fullmatch(name)))
+    matched_names = ((name, _VERSIONED_NAME.match(name)) for name in names)
+    leftovers = (name for name, match in matched_names if match is not None and int(match[1]) > newest)
+    log.delete(*(name for name in leftovers if not checksums_only or _CHECKSUMS.fullmatch(name)))
 
 
 def touch(folder: MountedFolder) -> None:
@@ -216,15 +217,15 @@ class LocalTable:
         self.folder = folder
         self._table = table
         self._stamp = stamp
-        self._new: tuple[Schema, str, dict[str, str]] | None = None
+        self._pending: tuple[Schema, str, dict[str, str]] | None = None
         self.commit_id = ""
 
     @classmethod
-    def open(cls, folder: Folder, *, shared: bool = True) -> LocalTable:
+    def open(cls, folder: Folder, *, use_cache: bool = True) -> LocalTable:
         """Open the newest version.
 
         Args:
-            shared: what was read of the log may be shared with whoever opens the same version.
+            use_cache: what was read of the log may be shared with whoever opens the same version.
 
         Raises:
             DamagedLogError: its log is not whole.
@@ -240,21 +241,21 @@ class LocalTable:
             if file.size == 0 and file.name.endswith(".json"):
                 raise DamagedLogError(f"{LOG}/{file.name} is empty")
         stamp = frozenset(file for file in log if file.name.startswith(f"{newest:020}."))
-        table = _OPENED.get(folder, stamp) if shared else None
+        table = _OPEN_TABLES.get(folder, stamp) if use_cache else None
         if table is None:
-            table = _opened(folder)
-            if shared and table is not None and table.version() == newest:
-                _OPENED.keep(folder, stamp, table)
+            table = _open(folder)
+            if use_cache and table is not None and table.version() == newest:
+                _OPEN_TABLES.keep(folder, stamp, table)
         return cls(folder, table, stamp)
 
     def followed(self, version: int) -> LocalTable | None:
         """Return the table as of the version that was committed; None if somebody else has committed since.
 
-        It must not be `shared`, and this one is not to be used any more.
+        It must not be from the cache, and this one is not to be used any more.
         """
         try:
-            with _errors(self.folder):
-                self._known.update_incremental()
+            with _log_errors(self.folder):
+                self._delta_table.update_incremental()
         except NotReadError:
             return None
         return LocalTable(self.folder, self._table) if self.version == version else None
@@ -267,15 +268,15 @@ class LocalTable:
             columns: with the comments of the columns and of the table (`comment_in`).
         """
         fields = declared(columns)
-        wanted = {**properties, **needed_by(fields)}
+        all_properties = {**properties, **needed_by(fields)}
         # A feature of times without a zone comes with their columns.
-        kept = {name: value for name, value in wanted.items() if not name.startswith(FEATURE)}
-        for name in kept:
-            if not name.startswith(_OF_NEW):
+        plain_properties = {name: value for name, value in all_properties.items() if not name.startswith(FEATURE)}
+        for name in plain_properties:
+            if not name.startswith(_CREATE_PREFIXES):
                 return f"it is created with the property {name}"
         table = cls(folder, None)
         schema = Schema.from_json(json.dumps({"type": "struct", "fields": fields}))
-        table._new = schema, comment_in(columns) or "", kept
+        table._pending = schema, comment_in(columns) or "", plain_properties
         return table
 
     @property
@@ -286,30 +287,30 @@ class LocalTable:
     @cached_property
     def fields(self) -> list[dict[str, Any]]:
         """The columns as the log declares them."""
-        schema = self._new[0] if self._table is None and self._new is not None else self._known.schema()
-        found: list[dict[str, Any]] = json.loads(schema.to_json())["fields"]
-        return found
+        schema = self._pending[0] if self._table is None and self._pending is not None else self._delta_table.schema()
+        log_fields: list[dict[str, Any]] = json.loads(schema.to_json())["fields"]
+        return log_fields
 
     @cached_property
     def properties(self) -> Mapping[str, str]:
         """The table's properties, without its features."""
         if self._table is None:
-            return {} if self._new is None else self._new[2]
+            return {} if self._pending is None else self._pending[2]
         return dict(self._table.metadata().configuration)
 
     @property
     def comment(self) -> str:
         """The table's comment; empty for none."""
-        return self._known.metadata().description or ""
+        return self._delta_table.metadata().description or ""
 
     @property
     def obstacle(self) -> str | None:
         """What the table has that only Spark can write; None for nothing."""
         if self._table is not None:
             protocol = self._table.protocol()
-            more = {*(protocol.reader_features or ()), *(protocol.writer_features or ())} - _KNOWN_FEATURES
-            if more:
-                return f"it has the feature {min(more)}"
+            unknown_features = {*(protocol.reader_features or ()), *(protocol.writer_features or ())} - _KNOWN_FEATURES
+            if unknown_features:
+                return f"it has the feature {min(unknown_features)}"
             if self._table.metadata().partition_columns:
                 return "it is partitioned"
         for name in self.properties:
@@ -325,18 +326,18 @@ class LocalTable:
         names = ("delta.appendOnly", "delta.enableChangeDataFeed")
         return not any(self.properties.get(name, "false").lower() != "false" for name in names)
 
-    def has_only(self, wanted: pa.Schema) -> bool:
+    def has_only(self, schema: pa.Schema) -> bool:
         """Return whether the table has these columns and no other."""
-        names: list[str] = wanted.names
+        names: list[str] = schema.names
         return [field["name"] for field in self.fields] == names
 
-    def columns(self, wanted: pa.Schema) -> tuple[FileColumn, ...] | None:
+    def columns(self, schema: pa.Schema) -> tuple[FileColumn, ...] | None:
         """Return some of the table's columns as its files have them; None if their types differ."""
-        found = {field["name"]: field for field in self.fields}
-        indexed = _indexed(list(found), self.properties)
+        fields_by_name = {field["name"]: field for field in self.fields}
+        indexed = _indexed(list(fields_by_name), self.properties)
         columns = []
-        for column, expected in zip(wanted, declared(wanted), strict=True):
-            field = found.get(column.name)
+        for column, expected in zip(schema, declared(schema), strict=True):
+            field = fields_by_name.get(column.name)
             kind = None if field is None else _in_files(column.type, expected["type"], field["type"])
             if field is None or kind is None:
                 return None
@@ -347,7 +348,7 @@ class LocalTable:
     @property
     def is_empty(self) -> bool:
         """Whether the table has no files."""
-        return bool(pa.table(self._known.get_add_actions()).num_rows == 0)
+        return bool(pa.table(self._delta_table.get_add_actions()).num_rows == 0)
 
     @cached_property
     def files(self) -> Sequence[TableFile]:
@@ -356,31 +357,31 @@ class LocalTable:
         Raises:
             NotReadError: the table has an `obstacle`, and delta-rs does not say which rows are marked.
         """
-        table = self._known
-        found = pa.table(table.get_add_actions()).select(["path", "size_bytes"]).to_pylist()
-        marked: set[str] = set()
+        table = self._delta_table
+        actions = pa.table(table.get_add_actions()).select(["path", "size_bytes"]).to_pylist()
+        with_vectors: set[str] = set()
         if self.properties.get("delta.enableDeletionVectors", "false").lower() == "true":
-            with _errors(self.folder):
+            with _log_errors(self.folder):
                 vectors = pa.RecordBatchReader.from_stream(table.deletion_vectors()).read_all()
-            marked = {unquote(path).rpartition("/")[2] for path in vectors["filepath"].to_pylist()}
+            with_vectors = {unquote(path).rpartition("/")[2] for path in vectors["filepath"].to_pylist()}
         return [
-            TableFile(one["path"], one["size_bytes"], unquote(one["path"]).rpartition("/")[2] in marked)
-            for one in found
+            TableFile(action["path"], action["size_bytes"], unquote(action["path"]).rpartition("/")[2] in with_vectors)
+            for action in actions
         ]
 
     def unreferenced(self) -> int | None:
         """Return how many files no version needs any more which the retention keeps; None if only Spark may know."""
         if not _INTERVAL.fullmatch(self.properties.get("delta.deletedFileRetentionDuration", _WEEK)):
             return None
-        with _errors(self.folder):
-            paths = self._known.vacuum(dry_run=True, full=True)
-        places = [path.rpartition("/")[::2] for path in paths]
+        with _log_errors(self.folder):
+            paths = self._delta_table.vacuum(dry_run=True, full=True)
+        split_paths = [path.rpartition("/")[::2] for path in paths]
         # delta-rs takes every deletion vector for a file that nobody needs, and lists Hadoop's checksums, too.
-        if any(name.startswith("deletion_vector") for _, name in places):
+        if any(name.startswith("deletion_vector") for _, name in split_paths):
             return None
         # The log names removed files until a checkpoint forgets them, although they are gone.
-        there = {parent: set(self.folder.inside(parent).names()) for parent in {parent for parent, _ in places}}
-        return sum(name in there[parent] and not name.startswith(".") for parent, name in places)
+        names_by_folder = {folder: set(self.folder.inside(folder).names()) for folder in dict(split_paths)}
+        return sum(name in names_by_folder[folder] and not name.startswith(".") for folder, name in split_paths)
 
     def last_number(self, application: str) -> int:
         """Return the number of an application's last commit; -1 if there is none."""
@@ -389,7 +390,7 @@ class LocalTable:
 
     def history(self, count: int | None = None) -> Iterator[LoggedCommit]:
         """Return the commits that the log has, the newest first."""
-        return map(_logged, [] if self._table is None else self._table.history(count))
+        return map(_logged_commit, [] if self._table is None else self._table.history(count))
 
     def commit(
         self,
@@ -414,34 +415,34 @@ class LocalTable:
             DroppedError: the table is not there any more.
         """
         if self._table is not None:
-            self._check_there()
+            self._check_version_exists()
         if commit is not None and self.last_number(commit.application) >= commit.number:
             return None
         now = int(time.time() * 1000)
         actions: list[Any] = [RemoveAction(gone.path, True, now, gone.size, {}) for gone in instead_of or ()]
         actions += [AddAction(file.name, file.size, {}, now, True, file.stats) for file in added]
-        metrics = _counts(added) if metrics is None else metrics
+        metrics = _commit_metrics(added) if metrics is None else metrics
         version, self.commit_id = self.version + 1, uuid.uuid4().hex
-        told: dict[str, Any] = {_COMMIT_KEY: self.commit_id}
+        commit_info: dict[str, Any] = {_COMMIT_KEY: self.commit_id}
         if len(added) == 1 and (version == 0 or (instead_of is not None and len(instead_of) == len(self.files))):
-            told[_SOLE_FILE_KEY] = added[0].name
-        self._drop_sums(f"{version:020}.json")
+            commit_info[_SOLE_FILE_KEY] = added[0].name
+        self._drop_checksums(f"{version:020}.json")
         try:
-            with _errors(self.folder):
-                self._make(actions, _properties(told, commit, metrics))
+            with _log_errors(self.folder):
+                self._write_commit(actions, _properties(commit_info, commit, metrics))
         except (DeltaError, NotReadError) as error:
             newer = LocalTable.open(self.folder)
             if newer.version < version:
                 raise
             # The answer to it may have been lost.
-            entries = newer._known.history(newer.version - version + 1)
+            entries = newer._delta_table.history(newer.version - version + 1)
             if all((entry.get("version"), entry.get(_COMMIT_KEY)) != (version, self.commit_id) for entry in entries):
                 may_follow = self._table is not None and instead_of is None and newer.fields == self.fields
                 if not may_follow or newer.obstacle is not None or attempts == 1:
                     problem = f"somebody else has committed version {version} of the table while the run was at work"
                     raise ConflictError(problem, path=self.folder.uri, remedy=_RUN_AGAIN) from error
                 return newer.commit(added, commit, metrics=metrics, attempts=attempts - 1)
-        _OPENED.drop(self.folder)
+        _OPEN_TABLES.drop(self.folder)
         interval = int(self.properties.get("delta.checkpointInterval", _COMMITS_A_CHECKPOINT))
         if version > 0 and version % interval == 0:
             # Without it the table is right, and whoever reads it next takes longer.
@@ -451,31 +452,31 @@ class LocalTable:
 
     def checkpoint(self) -> None:
         """Write a checkpoint of the log up to this version."""
-        self._drop_sums("_last_checkpoint", f"{self.version:020}.checkpoint.parquet")
-        with _errors(self.folder):
-            self._known.create_checkpoint()
+        self._drop_checksums("_last_checkpoint", f"{self.version:020}.checkpoint.parquet")
+        with _log_errors(self.folder):
+            self._delta_table.create_checkpoint()
 
-    def _check_there(self) -> None:
+    def _check_version_exists(self) -> None:
         """Refuse to write the next version to a folder without the one before it: a log would begin in its middle."""
         newest = f"{self.version:020}."
-        there = {file for file in self.folder.inside(LOG).listed() if file.name.startswith(newest)}
+        newest_files = {file for file in self.folder.inside(LOG).listed() if file.name.startswith(newest)}
         # A checkpoint of the version may have come since, its commit stays the same file.
-        if not there or any(file.name == f"{newest}json" and file not in there for file in self._stamp):
+        if not newest_files or any(file.name == f"{newest}json" and file not in newest_files for file in self._stamp):
             raise dropped(self.folder.uri)
 
-    def _drop_sums(self, *names: str) -> None:
+    def _drop_checksums(self, *names: str) -> None:
         """Remove the checksums that Hadoop keeps of files in mounted folders, before others come in their place."""
         if isinstance(self.folder, MountedFolder):
             self.folder.delete(*(f"{LOG}/.{name}.crc" for name in names))
 
-    def _make(self, actions: Sequence[Any], told: CommitProperties) -> None:
+    def _write_commit(self, actions: Sequence[Any], commit_properties: CommitProperties) -> None:
         hooks = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
         if self._table is not None:
-            made: dict[str, Any] = {"commit_properties": told, "post_commithook_properties": hooks}
-            self._table.create_write_transaction(list(actions), "append", self._table.schema(), **made)
+            arguments: dict[str, Any] = {"commit_properties": commit_properties, "post_commithook_properties": hooks}
+            self._table.create_write_transaction(list(actions), "append", self._table.schema(), **arguments)
             return
-        assert self._new is not None
-        schema, comment, properties = self._new
+        assert self._pending is not None
+        schema, comment, properties = self._pending
         uri, options = storage_of(self.folder)
         self.folder.make()
         create_table_with_add_actions(
@@ -485,17 +486,17 @@ class LocalTable:
             description=comment or None,
             configuration=properties,
             storage_options=options,
-            commit_properties=told,
+            commit_properties=commit_properties,
             post_commithook_properties=hooks,
         )
 
     @property
-    def _known(self) -> DeltaTable:
+    def _delta_table(self) -> DeltaTable:
         assert self._table is not None
         return self._table
 
 
-class _Opened:
+class _TableCache:
     """Tables that this process has open, each with the files of its log's newest version."""
 
     def __init__(self) -> None:
@@ -504,13 +505,13 @@ class _Opened:
 
     def get(self, folder: Folder, stamp: frozenset[Listed]) -> DeltaTable | None:
         with self._lock:
-            known, table = self._tables.get(folder, (None, None))
-        return table if known == stamp else None
+            cached_stamp, table = self._tables.get(folder, (None, None))
+        return table if cached_stamp == stamp else None
 
     def keep(self, folder: Folder, stamp: frozenset[Listed], table: DeltaTable) -> None:
         with self._lock:
             self._tables.pop(folder, None)
-            while len(self._tables) >= _MOST_KEPT:
+            while len(self._tables) >= _MAX_OPEN_TABLES:
                 # The one that was opened first.
                 del self._tables[next(iter(self._tables))]
             self._tables[folder] = stamp, table
@@ -524,17 +525,17 @@ class _Opened:
             self._tables.clear()
 
 
-_OPENED: Final = _Opened()
+_OPEN_TABLES: Final = _TableCache()
 
 
 def forget_tables() -> None:
     """Open tables anew: in the time between two runs a store's log may have become another with the same stamps."""
-    _OPENED.clear()
+    _OPEN_TABLES.clear()
 
 
-def _opened(folder: Folder) -> DeltaTable | None:
+def _open(folder: Folder) -> DeltaTable | None:
     uri, options = storage_of(folder)
-    with _errors(folder):
+    with _log_errors(folder):
         try:
             return DeltaTable(uri, storage_options=options)
         except TableNotFoundError:
@@ -542,7 +543,7 @@ def _opened(folder: Folder) -> DeltaTable | None:
 
 
 @contextmanager
-def _errors(folder: Folder) -> Iterator[None]:
+def _log_errors(folder: Folder) -> Iterator[None]:
     """Turn damaged logs into their own error, and let no failure say more than its first line."""
     try:
         yield
@@ -551,20 +552,20 @@ def _errors(folder: Folder) -> Iterator[None]:
     except DeltaError as error:
         problem = str(error).partition("\n")[0]
         if _DAMAGED.search(problem):
-            raise DamagedLogError(f"{LOG} of {folder.uri}: {problem[:_MOST_SAID]}") from None
+            raise DamagedLogError(f"{LOG} of {folder.uri}: {problem[:_MAX_PROBLEM_LENGTH]}") from None
         raise NotReadError(problem) from None
 
 
-def _properties(told: Mapping[str, Any], commit: CommitId | None, metrics: Mapping[str, int]) -> CommitProperties:
-    told = {**told, "operationMetrics": {name: str(count) for name, count in metrics.items()}}
-    made = []
+def _properties(info: Mapping[str, Any], commit: CommitId | None, metrics: Mapping[str, int]) -> CommitProperties:
+    info = {**info, "operationMetrics": {name: str(count) for name, count in metrics.items()}}
+    transactions = []
     if commit is not None:
-        told["userMetadata"] = commit.mark
-        made = [Transaction(commit.application, commit.number, int(time.time() * 1000))]
-    return CommitProperties(custom_metadata=told, app_transactions=made, max_commit_retries=0)
+        info["userMetadata"] = commit.mark
+        transactions = [Transaction(commit.application, commit.number, int(time.time() * 1000))]
+    return CommitProperties(custom_metadata=info, app_transactions=transactions, max_commit_retries=0)
 
 
-def _counts(added: Sequence[DataFile]) -> dict[str, int]:
+def _commit_metrics(added: Sequence[DataFile]) -> dict[str, int]:
     return {
         "numFiles": len(added),
         "numOutputRows": sum(file.rows for file in added),
@@ -572,14 +573,14 @@ def _counts(added: Sequence[DataFile]) -> dict[str, int]:
     }
 
 
-def _logged(told: Mapping[str, Any]) -> LoggedCommit:
-    parameters: Mapping[str, Any] = told.get("operationParameters") or {}
+def _logged_commit(entry: Mapping[str, Any]) -> LoggedCommit:
+    parameters: Mapping[str, Any] = entry.get("operationParameters") or {}
     return LoggedCommit(
-        int(told["version"]),
-        str(told.get("operation", "a commit that does not say what it does")),
+        int(entry["version"]),
+        str(entry.get("operation", "a commit that does not say what it does")),
         parameters,
-        mark_of(told.get("userMetadata"), parameters),
-        int(told.get("timestamp") or 0),
+        mark_of(entry.get("userMetadata"), parameters),
+        int(entry.get("timestamp") or 0),
     )
 
 
@@ -654,8 +655,8 @@ def _in_files(kind: pa.DataType, expected: Any, declared: Any) -> pa.DataType | 
     if [field["name"] for field in expected["fields"]] != [field["name"] for field in declared["fields"]]:
         return None
     fields = []
-    for own, wanted, field in zip(kind, expected["fields"], declared["fields"], strict=True):
-        part = _in_files(own.type, wanted["type"], field["type"])
+    for arrow_field, expected_field, field in zip(kind, expected["fields"], declared["fields"], strict=True):
+        part = _in_files(arrow_field.type, expected_field["type"], field["type"])
         if part is None:
             return None
         fields.append((_physical(field), part))

@@ -45,26 +45,26 @@ def conflicts_told(table: TableName, check_lock: Callable[..., None]) -> Iterato
         ) from error
 
 
-def ensure(spark: SparkSession, table: TableName, wanted: Mapping[str, str], check_lock: Callable[..., None]) -> None:
+def ensure(spark: SparkSession, table: TableName, features: Mapping[str, str], check_lock: Callable[..., None]) -> None:
     """Set those of the wanted properties that an existing table lacks; see `change_layout`."""
-    if not wanted:
+    if not features:
         return
-    lacking = missing(wanted, shown(spark, table))
+    lacking = missing(features, shown(spark, table))
     if not lacking:
         return
-    told = ("features are to come", "features have come")
-    change_layout(spark, table, f"SET TBLPROPERTIES ({delta.listed(lacking)})", check_lock, told)
+    step_names = ("features are to come", "features have come")
+    change_layout(spark, table, f"SET TBLPROPERTIES ({delta.listed(lacking)})", check_lock, step_names)
 
 
 def unset(
     spark: SparkSession,
     table: TableName,
-    before: Iterable[str],
-    wanted: Collection[str],
+    old_names: Iterable[str],
+    new_names: Collection[str],
     check_lock: Callable[..., None],
 ) -> None:
     """Unset the properties that a table had before and is not to have now; see `change_layout`."""
-    gone = [name for name in before if name not in wanted]
+    gone = [name for name in old_names if name not in new_names]
     if gone:
         change = f"UNSET TBLPROPERTIES IF EXISTS ({', '.join(map(delta.literal, gone))})"
         change_layout(spark, table, change, check_lock)
@@ -78,8 +78,8 @@ def shown(spark: SparkSession, table: TableName) -> dict[str, str]:
 def say(
     spark: SparkSession,
     table: TableName,
-    before: str,
-    wanted: str,
+    old_comment: str,
+    new_comment: str,
     check_lock: Callable[..., None],
     *,
     is_new: bool = False,
@@ -87,16 +87,16 @@ def say(
     """Change a table's comment, unless somebody else has changed it; see `change_layout`.
 
     Args:
-        before: the comment that walreplay wrote last; empty for none.
-        wanted: the new comment; empty for none.
+        old_comment: the comment that walreplay wrote last; empty for none.
+        new_comment: the new comment; empty for none.
         is_new: the caller has just made the table, without a comment; to ask it takes as long as to make it.
     """
-    there = "" if is_new else delta.comment_of(spark, table)
-    comment = followed(there, before, wanted)
-    if comment == there:
+    current = "" if is_new else delta.comment_of(spark, table)
+    comment = followed(current, old_comment, new_comment)
+    if comment == current:
         return
-    told = ("comment is to change", "comment has changed")
-    change_layout(spark, table, f"SET TBLPROPERTIES ({delta.listed({'comment': comment})})", check_lock, told)
+    step_names = ("comment is to change", "comment has changed")
+    change_layout(spark, table, f"SET TBLPROPERTIES ({delta.listed({'comment': comment})})", check_lock, step_names)
 
 
 def change_layout(
@@ -104,7 +104,7 @@ def change_layout(
     table: TableName,
     change: str,
     check_lock: Callable[..., None],
-    told: tuple[str, str] = ("layout is to change", "layout has changed"),
+    step_names: tuple[str, str] = ("layout is to change", "layout has changed"),
 ) -> None:
     """Make a commit of its own that changes neither rows nor columns.
 
@@ -112,15 +112,15 @@ def change_layout(
         spark: a session that only the caller uses.
         change: SQL behind ALTER TABLE.
         check_lock: raises an error if the run has lost the lock.
-        told: the steps before and behind the commit.
+        step_names: the steps before and behind the commit.
 
     Raises:
         TargetError: somebody else has written to the table at the same time.
     """
     check_lock()
-    steps.reached(f"{told[0]}: {table.text}")
+    steps.reached(f"{step_names[0]}: {table.text}")
     with conflicts_told(table, check_lock):
         spark.sql(f"ALTER TABLE {table.sql} {change}")
     # The session must report the version of the commit that follows, not of this one.
     delta.forget_version(spark)
-    steps.reached(f"{told[1]}: {table.text}")
+    steps.reached(f"{step_names[1]}: {table.text}")

@@ -144,7 +144,7 @@ class Rewritten:
         names = [str(number) for number in range(len(self.columns))]
         for start in range(0, len(self.places[0]), _OUTPUT_ROWS):
             part = slice(start, start + _OUTPUT_ROWS)
-            arrays = [column.take(pa.array(at[part])) for column, at in zip(self.columns, self.places, strict=True)]
+            arrays = [column.take(pa.array(rows[part])) for column, rows in zip(self.columns, self.places, strict=True)]
             yield pa.RecordBatch.from_arrays(arrays, names=names)
 
 
@@ -174,13 +174,13 @@ def matches_of(
             new_keys.append(_texts_of(new_values, rescued[1], names[place]))
         elif not keys.with_null:
             return None
-    looked_up = runs_of(old_keys, new_keys, (len(old[0]), len(new[0])))
-    if looked_up is None:
+    runs = runs_of(old_keys, new_keys, (len(old[0]), len(new[0])))
+    if runs is None:
         return None
-    order, first, there = looked_up
-    if (there > 1).any():
+    order, first, counts = runs
+    if (counts > 1).any():
         return None
-    return np.where(there > 0, order[np.minimum(first, len(order) - 1)], -1) if len(order) else np.full(len(first), -1)
+    return np.where(counts > 0, order[np.minimum(first, len(order) - 1)], -1) if len(order) else np.full(len(first), -1)
 
 
 def _texts_of(values: pa.Array, rescued: pa.Array | None, name: str) -> pa.Array:
@@ -198,7 +198,7 @@ def are_distinct(numbers: NDArray[np.int64]) -> bool:
 
 def joined(old: Sequence[pa.Array], new: Sequence[pa.Array]) -> tuple[pa.Array, ...]:
     """Put the values of two sets of rows behind each other, column by column."""
-    return tuple(pa.concat_arrays([one, other]) for one, other in zip(old, new, strict=True))
+    return tuple(pa.concat_arrays([old_values, new_values]) for old_values, new_values in zip(old, new, strict=True))
 
 
 def missing_of(lost: NDArray[np.bool_], deleted: NDArray[np.bool_]) -> dict[str, int]:
@@ -239,14 +239,14 @@ def runs_of(
         the old rows' numbers in an order in which equal ones follow each other; for each new row where its equals begin
         in it, and how many there are.
     """
-    (first, second), (wanted, checked) = hash_rows(old, lengths[0]), hash_rows(new, lengths[1])
-    order = np.argsort(first, kind="stable") if rank is None else np.lexsort((rank, first))
-    first, second = first[order], second[order]
-    if ((first[1:] == first[:-1]) & (second[1:] != second[:-1])).any():
+    (old_first, old_second), (new_first, new_second) = hash_rows(old, lengths[0]), hash_rows(new, lengths[1])
+    order = np.argsort(old_first, kind="stable") if rank is None else np.lexsort((rank, old_first))
+    old_first, old_second = old_first[order], old_second[order]
+    if ((old_first[1:] == old_first[:-1]) & (old_second[1:] != old_second[:-1])).any():
         return None
-    begin, end = (np.searchsorted(first, wanted, side) for side in ("left", "right"))
+    begin, end = (np.searchsorted(old_first, new_first, side) for side in ("left", "right"))
     some = np.nonzero(end > begin)[0]
-    if (second[begin[some]] != checked[some]).any():
+    if (old_second[begin[some]] != new_second[some]).any():
         return None
     return order, begin, end - begin
 
@@ -265,17 +265,17 @@ def read_rows(before: Before) -> tuple[list[pa.Array], list[int]] | None:
         if any(name in (file.metadata.metadata or {}) for name in _OLD_CALENDAR):
             return None
         lengths.append(file.metadata.num_rows)
-        there = set(file.schema_arrow.names)
-        wanted = [column.physical for column in before.columns if column.physical in there]
-        if not wanted or len(there) < len(file.schema_arrow.names):
+        file_columns = set(file.schema_arrow.names)
+        physical_names = [column.physical for column in before.columns if column.physical in file_columns]
+        if not physical_names or len(file_columns) < len(file.schema_arrow.names):
             return None
         # In batches, because a file tells its size only before texts are decompressed and their dictionaries resolved.
-        for batch in file.iter_batches(_ROWS_READ, columns=wanted):
+        for batch in file.iter_batches(_ROWS_READ, columns=physical_names):
             size += batch.nbytes
             if size > MOST_BYTES:
                 return None
             for part, column in zip(parts, before.columns, strict=True):
-                if column.physical not in there:
+                if column.physical not in file_columns:
                     # The column was added after the file was written.
                     part.append(pa.nulls(batch.num_rows, column.type))
                     continue
@@ -290,15 +290,15 @@ def read_rows(before: Before) -> tuple[list[pa.Array], list[int]] | None:
 
 def _conformed(array: pa.Array, kind: pa.DataType) -> pa.Array | None:
     """Return a file's column as the table's type; None if that needs a conversion other than these."""
-    own = array.type
-    if own == kind:
+    stored = array.type
+    if stored == kind:
         return array
-    if pa.types.is_signed_integer(own) and pa.types.is_signed_integer(kind) and own.bit_width < kind.bit_width:
+    if pa.types.is_signed_integer(stored) and pa.types.is_signed_integer(kind) and stored.bit_width < kind.bit_width:
         return array.cast(kind)
-    if (kind == pa.string() and own in _OTHER_TEXTS) or (kind == pa.binary() and own in _OTHER_BYTES):
+    if (kind == pa.string() and stored in _OTHER_TEXTS) or (kind == pa.binary() and stored in _OTHER_BYTES):
         # Files that delta-rs has compacted have such types.
         return array.cast(kind)
-    if own == pa.timestamp("us") and kind == pa.timestamp("us", "UTC"):
+    if stored == pa.timestamp("us") and kind == pa.timestamp("us", "UTC"):
         # INT96 timestamps do not say that they are in UTC, and Arrow reads the earliest ones as 1970.
         return None if pc.any(pc.equal(array.cast(pa.int64()), 0)).as_py() else array.cast(kind)
     return None
@@ -313,14 +313,14 @@ class _Ends:
 
     Attributes:
         rows: the numbers of the table's rows.
-        lsn: the commit LSNs at which they end; ``at`` has the times.
+        lsn: the commit LSNs at which they end; ``time`` has the times.
         missing: see `Rewritten`.
         base: for each folded row whose version has values of the table's, the number of that row; -1 for none.
     """
 
     rows: NDArray[np.int64]
     lsn: NDArray[np.int64]
-    at: NDArray[np.int64]
+    time: NDArray[np.int64]
     missing: dict[str, int]
     base: NDArray[np.int64]
 
@@ -349,17 +349,17 @@ def with_versions(
             ends = _Ends(nothing, nothing, nothing, missing, np.full(rows.num_rows, -1))
     if ends is None:
         return None
-    gone, lsn, at = ends.rows, ends.lsn, ends.at
+    gone, lsn, time = ends.rows, ends.lsn, ends.time
     if before.emptied is not None:
         # The first truncate ends those that are open, and that nothing has ended before.
         rest = np.setdiff1d(is_open, gone)
         gone = np.concatenate([gone, rest])
-        lsn, at = (
-            np.append(values, np.full(len(rest), end)) for values, end in zip((lsn, at), before.emptied, strict=True)
+        lsn, time = (
+            np.append(values, np.full(len(rest), end)) for values, end in zip((lsn, time), before.emptied, strict=True)
         )
     begun = (old[before.sources.index(name)].take(pa.array(gone)) for name in ("start_lsn", "start_at"))
     start, since = (column.cast(pa.int64()).to_numpy(zero_copy_only=False) for column in begun)
-    if ((start > lsn) | (since > at)).any():
+    if ((start > lsn) | (since > time)).any():
         # A MERGE refuses a version that would end before it begins.
         return None
     opened = np.nonzero(flags(rows, "opens"))[0]
@@ -374,17 +374,17 @@ def with_versions(
             places[number] = np.concatenate([kept, np.where(stays, ends.base[opened], count + opened)])
     ended = list(old)
     ended[end_lsn] = _filled(old[end_lsn], gone, lsn)
-    ended[end_at] = _filled(old[end_at], gone, at)
+    ended[end_at] = _filled(old[end_at], gone, time)
     counts = {"updated": len(gone), "deleted": 0, "inserted": len(opened), "copied": len(kept) - len(gone)}
     return Rewritten(joined(ended, new), tuple(places), counts, ends.missing, tuple(map(int, files)))
 
 
 def _filled(column: pa.Array, places: NDArray[np.int64], values: NDArray[np.int64]) -> pa.Array:
     """Return a column of LSNs or times with other values (times in microseconds) at some places."""
-    found = column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False).copy()
+    numbers = column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False).copy()
     is_null = column.is_null().to_numpy(zero_copy_only=False).copy()
-    found[places], is_null[places] = values, False
-    return pa.array(found, pa.int64(), mask=is_null).cast(column.type)
+    numbers[places], is_null[places] = values, False
+    return pa.array(numbers, pa.int64(), mask=is_null).cast(column.type)
 
 
 def _ints(rows: pa.Table, name: str) -> NDArray[np.int64]:
@@ -401,16 +401,16 @@ def _of_keys(
     stays = np.zeros(rows.num_rows, np.bool_)
     for number in keys.tracked:
         stays |= opens & flags(rows, f"k{number}")
-    asked = np.nonzero(closes | stays)[0]
-    there = [old[number].take(pa.array(is_open)) for number in keys.columns]
-    of_asked = rows.take(pa.array(asked))
+    lookups = np.nonzero(closes | stays)[0]
+    open_keys = [old[number].take(pa.array(is_open)) for number in keys.columns]
+    lookup_rows = rows.take(pa.array(lookups))
     old_texts = None if before.rescued is None else old[before.rescued].take(pa.array(is_open))
-    texts = old_texts, contiguous(of_asked.column("base_rescued"))
-    found = matches_of(keys, there, keys.bases(of_asked, old), texts)
-    if found is None:
+    texts = old_texts, contiguous(lookup_rows.column("base_rescued"))
+    matches = matches_of(keys, open_keys, keys.bases(lookup_rows, old), texts)
+    if matches is None:
         return None
     base = np.full(rows.num_rows, -1)
-    base[asked] = np.where(found >= 0, is_open[found] if len(is_open) else -1, -1)
+    base[lookups] = np.where(matches >= 0, is_open[matches] if len(is_open) else -1, -1)
     ended = np.where(closes, base, -1)
     if not are_distinct(ended) or (keys.claims and (flags(rows, "claimed") & (ended >= 0)).any()):
         return None
@@ -435,31 +435,31 @@ def _of_images(
     """Find for the n-th closing of an image its n-th open copy, the newest first."""
     old, new = columns
     closing = np.nonzero(flags(rows, "closes"))[0]
-    there = [column.take(pa.array(is_open)) for column in old]
-    wanted = [column.take(pa.array(closing)) for column in new]
-    if before.rescued is not None and (has_texts(there[before.rescued]) or has_texts(wanted[before.rescued])):
+    open_rows = [column.take(pa.array(is_open)) for column in old]
+    closing_rows = [column.take(pa.array(closing)) for column in new]
+    if before.rescued is not None and (has_texts(open_rows[before.rescued]) or has_texts(closing_rows[before.rescued])):
         # Rescued texts are compared without those of dropped columns, in whatever order they are.
         return None
     hashes = [
         hash_rows([part[number] for number in images.columns], count)
-        for part, count in ((there, len(is_open)), (wanted, len(closing)))
+        for part, count in ((open_rows, len(is_open)), (closing_rows, len(closing)))
     ]
     start, ordinal = (
-        there[before.sources.index(name)].cast(pa.int64()).to_numpy(zero_copy_only=False)
+        open_rows[before.sources.index(name)].cast(pa.int64()).to_numpy(zero_copy_only=False)
         for name in ("start_lsn", "ordinal")
     )
     lsn = _ints(rows, "closes_lsn")[closing]
-    found = _paired(
+    pairs = _paired(
         (*hashes[0], _numbered(*hashes[0], -start, -ordinal)),
         (*hashes[1], _numbered(*hashes[1], lsn, _ints(rows, "ordinal")[closing])),
     )
-    hit = found >= 0
+    hit = pairs >= 0
     lost = flags(rows, "expected").copy()
     lost[closing[hit]] = False
-    at = _ints(rows, "closes_at")[closing][hit]
+    end_times = _ints(rows, "closes_at")[closing][hit]
     # Without a key nothing is updated: all that is missing is deleted.
     missing = missing_of(lost, np.ones(len(lost), np.bool_))
-    return _Ends(is_open[found[hit]], lsn[hit], at, missing, np.full(rows.num_rows, -1))
+    return _Ends(is_open[pairs[hit]], lsn[hit], end_times, missing, np.full(rows.num_rows, -1))
 
 
 _Places = tuple["NDArray[np.uint64]", "NDArray[np.uint64]", "NDArray[np.int64]"]
@@ -468,27 +468,27 @@ _Places = tuple["NDArray[np.uint64]", "NDArray[np.uint64]", "NDArray[np.int64]"]
 
 def _numbered(first: NDArray[np.uint64], second: NDArray[np.uint64], *order: NDArray[np.int64]) -> NDArray[np.int64]:
     """Number the rows of each image, from 0, in an order."""
-    at = np.lexsort((*reversed(order), second, first))
-    begins = np.ones(len(at), np.bool_)
-    begins[1:] = (first[at[1:]] != first[at[:-1]]) | (second[at[1:]] != second[at[:-1]])
-    begin = np.maximum.accumulate(np.where(begins, np.arange(len(at)), 0))
-    numbers = np.empty(len(at), np.int64)
-    numbers[at] = np.arange(len(at)) - begin
+    rows = np.lexsort((*reversed(order), second, first))
+    is_first = np.ones(len(rows), np.bool_)
+    is_first[1:] = (first[rows[1:]] != first[rows[:-1]]) | (second[rows[1:]] != second[rows[:-1]])
+    group_start = np.maximum.accumulate(np.where(is_first, np.arange(len(rows)), 0))
+    numbers = np.empty(len(rows), np.int64)
+    numbers[rows] = np.arange(len(rows)) - group_start
     return numbers
 
 
 def _paired(old: _Places, new: _Places) -> NDArray[np.int64]:
     """Return for each new row the old one of the same image and number; -1 for none."""
-    first, second, number = (np.concatenate([one, other]) for one, other in zip(old, new, strict=True))
+    first, second, number = (np.concatenate([old_part, new_part]) for old_part, new_part in zip(old, new, strict=True))
     is_new = np.arange(len(first)) >= len(old[0])
-    at = np.lexsort((is_new, number, second, first))
-    before, behind = at[:-1], at[1:]
+    rows = np.lexsort((is_new, number, second, first))
+    before, behind = rows[:-1], rows[1:]
     same = ~is_new[before] & is_new[behind]
     for part in (first, second, number):
         same &= part[before] == part[behind]
-    found = np.full(len(new[0]), -1)
-    found[behind[same] - len(old[0])] = before[same]
-    return found
+    old_of_new = np.full(len(new[0]), -1)
+    old_of_new[behind[same] - len(old[0])] = before[same]
+    return old_of_new
 
 
 def rewrite(before: Before, folded: Sequence[pa.RecordBatch]) -> Rewritten | None:
@@ -527,7 +527,7 @@ def _with_keys(
     updated = np.nonzero(matched & ~deleted)[0]
     if keys.claims and (flags(rows, "claimed") & matched).any():
         return None
-    gone = matches[matched & deleted]
+    deleted_rows = matches[matched & deleted]
     is_new = ~matched & ~deleted
     if keys.marks_deleted is not None:
         # A soft delete of a row that the table does not have inserts nothing.  NULL counts as true here, as in SQL.
@@ -541,19 +541,19 @@ def _with_keys(
             return None
     count = len(old[0])
     # The source of each row: its position among the table's rows followed by the folded ones.
-    at = np.arange(count)
-    at[matches[updated]] = count + updated
-    at = np.concatenate([np.delete(at, gone), count + inserted])
-    places = [at] * len(old)
-    of_update = np.nonzero(at >= count)[0][: len(updated)]
+    positions = np.arange(count)
+    positions[matches[updated]] = count + updated
+    positions = np.concatenate([np.delete(positions, deleted_rows), count + inserted])
+    places = [positions] * len(old)
+    of_update = np.nonzero(positions >= count)[0][: len(updated)]
     for number in keys.tracked:
-        rows_of = at[of_update] - count
-        stays = flags(rows, f"k{number}")[rows_of]
+        folded_rows = positions[of_update] - count
+        stays = flags(rows, f"k{number}")[folded_rows]
         if stays.any():
-            places[number] = at.copy()
-            places[number][of_update[stays]] = matches[rows_of[stays]]
-    kept = count - len(updated) - len(gone)
-    counts = {"updated": len(updated), "deleted": len(gone), "inserted": len(inserted), "copied": kept}
+            places[number] = positions.copy()
+            places[number][of_update[stays]] = matches[folded_rows[stays]]
+    kept = count - len(updated) - len(deleted_rows)
+    counts = {"updated": len(updated), "deleted": len(deleted_rows), "inserted": len(inserted), "copied": kept}
     missing = missing_of(flags(rows, "expected") & ~matched, deleted)
     return Rewritten(joined(old, new), tuple(places), counts, missing, tuple(range(len(before.files))))
 
@@ -567,26 +567,31 @@ def _with_copies(
         return None
     count = len(old[0])
     net, needed = (contiguous(rows.column(name)).to_numpy() for name in ("net", "needed"))
-    stored, wanted = ([part[number] for number in images.columns] for part in (old, new))
+    stored_images, folded_images = ([part[number] for number in images.columns] for part in (old, new))
     age = None if images.lsn is None else -pc.fill_null(old[images.lsn], 0).to_numpy()
-    looked_up = runs_of(stored, wanted, (count, len(net)), age)
-    if looked_up is None:
+    runs = runs_of(stored_images, folded_images, (count, len(net)), age)
+    if runs is None:
         return None
-    order, first, there = looked_up
-    there = np.where(needed > 0, there, 0)
-    if len(np.unique(first[there > 0])) < np.count_nonzero(there):
+    order, first, stored_counts = runs
+    stored_counts = np.where(needed > 0, stored_counts, 0)
+    if len(np.unique(first[stored_counts > 0])) < np.count_nonzero(stored_counts):
         return None
-    missing = np.maximum(needed - there, 0)
+    missing = np.maximum(needed - stored_counts, 0)
     if missing.any() and images.has_younger:
         return None
-    removed, added = np.minimum(there, needed), net + needed
+    removed, added = np.minimum(stored_counts, needed), net + needed
     if int(added.sum()) * max(1, max((_longest(part) for part in new), default=1)) > MOST_BYTES:
         return None
-    gone = order[in_ranges(first, removed)]
-    at = np.concatenate([np.delete(np.arange(count), gone), count + np.repeat(np.arange(len(net)), added)])
-    counts = {"updated": 0, "deleted": len(gone), "inserted": int(added.sum()), "copied": count - len(gone)}
+    old_rows = order[in_ranges(first, removed)]
+    positions = np.concatenate([np.delete(np.arange(count), old_rows), count + np.repeat(np.arange(len(net)), added)])
+    counts = {
+        "updated": 0,
+        "deleted": len(old_rows),
+        "inserted": int(added.sum()),
+        "copied": count - len(old_rows),
+    }
     lost = {"without_base": 0, "deletes_without_row": int(missing.sum())}
-    return Rewritten(joined(old, new), (at,) * len(old), counts, lost, tuple(range(len(before.files))))
+    return Rewritten(joined(old, new), (positions,) * len(old), counts, lost, tuple(range(len(before.files))))
 
 
 def _longest(column: pa.Array) -> int:
@@ -601,16 +606,16 @@ def _bases(
 ) -> NDArray[np.int64] | None:
     """Return for each folded row the number of the table's row that it changes, -1 for none; None as `matches_of`."""
     old, new = columns
-    wanted, has_base, texts = [new[number] for number in keys.columns], np.ones(rows.num_rows, np.bool_), "rescued"
+    new_keys, has_base, texts = [new[number] for number in keys.columns], np.ones(rows.num_rows, np.bool_), "rescued"
     if keys.moved:
         has_base, texts = flags(rows, "matches"), "base_rescued"
         rows = rows.filter(pa.array(has_base))
-        wanted = keys.bases(rows, old)
+        new_keys = keys.bases(rows, old)
     old_texts = None if before.rescued is None else old[before.rescued]
-    there = [old[number] for number in keys.columns]
-    found = matches_of(keys, there, wanted, (old_texts, contiguous(rows.column(texts))))
-    if found is None or not are_distinct(found):
+    old_keys = [old[number] for number in keys.columns]
+    old_rows = matches_of(keys, old_keys, new_keys, (old_texts, contiguous(rows.column(texts))))
+    if old_rows is None or not are_distinct(old_rows):
         return None
     matches = np.full(len(has_base), -1)
-    matches[has_base] = found
+    matches[has_base] = old_rows
     return matches

@@ -69,7 +69,7 @@ class StagedFileWriter:
     def __enter__(self) -> StagedFileWriter:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         if kind is not None:
             self._abandon()
 
@@ -159,7 +159,7 @@ class _Gathered:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class RowSelection:
     """A selection of rows of staged files.
 
     Attributes:
@@ -177,21 +177,21 @@ class Wanted:
     def among(self, rows: pa.RecordBatch) -> NDArray[np.bool_]:
         """Return for each row of the table whether it is selected."""
         sequence = rows.column("sequence").to_numpy()
-        found: NDArray[np.bool_] = sequence >= self.start
-        found &= rows.column("bucket").to_numpy() >= self.least_bucket
+        is_selected: NDArray[np.bool_] = sequence >= self.start
+        is_selected &= rows.column("bucket").to_numpy() >= self.least_bucket
         if self.stop is not None:
-            found &= sequence < self.stop
-        return found
+            is_selected &= sequence < self.stop
+        return is_selected
 
 
-def read_columns(folder: Folder, name: str, wanted: Wanted, columns: Sequence[str]) -> list[tuple[Any, ...]]:
+def read_columns(folder: Folder, name: str, selection: RowSelection, columns: Sequence[str]) -> list[tuple[Any, ...]]:
     """Return one tuple for each selected row of a file, with the values of some of the index's columns."""
     with folder.open(name) as file:
-        rows = _rows_of_table(file, wanted.table)
+        rows = _rows_of_table(file, selection.table)
         if rows is None:
             return []
-        found = rows.filter(pa.array(wanted.among(rows)))
-        return list(zip(*(found.column(column).to_pylist() for column in columns), strict=True))
+        selected_rows = rows.filter(pa.array(selection.among(rows)))
+        return list(zip(*(selected_rows.column(column).to_pylist() for column in columns), strict=True))
 
 
 def _rows_of_table(file: pa.NativeFile, table: int) -> pa.RecordBatch | None:
@@ -210,7 +210,7 @@ class Sharing(Enum):
 
 
 def read_rows(
-    folder: Folder, names: Sequence[str], wanted: Wanted, share: tuple[int, int], sharing: Sharing
+    folder: Folder, names: Sequence[str], selection: RowSelection, share: tuple[int, int], sharing: Sharing
 ) -> Iterator[tuple[int, int, bytes]]:
     """Yield bucket, sequence and data of one share of the selected rows, sorted by bucket and sequence.
 
@@ -220,7 +220,7 @@ def read_rows(
         sharing: by which unit rows are divided among shares: by bucket, all rows together (as bucket 0), or row by row.
     """
     with closing(_Files(folder, names)) as files:
-        rows = _places(files, wanted, share, sharing)
+        rows = _places(files, selection, share, sharing)
         if rows is None:
             return
         windows, of_row = _windows(rows, _BETWEEN if folder.is_far else -1)
@@ -234,26 +234,27 @@ _Rows: TypeAlias = "tuple[NDArray[np.int64], ...]"
 """Bucket, number of the file, sequence, offset and size of rows, in the order in which they are read."""
 
 
-def _places(files: _Files, wanted: Wanted, share: tuple[int, int], sharing: Sharing) -> _Rows | None:
+def _places(files: _Files, selection: RowSelection, share: tuple[int, int], sharing: Sharing) -> _Rows | None:
     """Find the rows of a share; None if there are none."""
     number, shares = share
-    found, before = [], 0
+    parts, before = [], 0
     for file in range(files.count):
-        rows = _rows_of_table(files.opened(file), wanted.table)
+        rows = _rows_of_table(files.opened(file), selection.table)
         if rows is None:
             continue
-        at = np.nonzero(wanted.among(rows))[0]
-        bucket = rows.column("bucket").to_numpy()[at]
+        positions = np.nonzero(selection.among(rows))[0]
+        bucket = rows.column("bucket").to_numpy()[positions]
         if sharing is Sharing.TOGETHER:
             bucket = np.zeros_like(bucket)
-        turn = before + np.arange(len(at)) if sharing is Sharing.IN_TURN else bucket
-        before += len(at)
-        mine = turn % shares == number
-        at, columns = at[mine], (rows.column(column).to_numpy() for column in ("sequence", _OFFSET, "size"))
-        found.append((bucket[mine], np.full(len(at), file), *(column[at] for column in columns)))
-    if not found:
+        turn = before + np.arange(len(positions)) if sharing is Sharing.IN_TURN else bucket
+        before += len(positions)
+        is_mine = turn % shares == number
+        positions = positions[is_mine]
+        columns = (rows.column(column).to_numpy()[positions] for column in ("sequence", _OFFSET, "size"))
+        parts.append((bucket[is_mine], np.full(len(positions), file), *columns))
+    if not parts:
         return None
-    bucket, of_file, sequence, offset, size = (np.concatenate(columns) for columns in zip(*found, strict=True))
+    bucket, of_file, sequence, offset, size = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     order = np.lexsort((sequence, bucket))
     return bucket[order], of_file[order], sequence[order], offset[order], size[order]
 
@@ -324,7 +325,7 @@ class _Reader:
     def __enter__(self) -> _Reader:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
 

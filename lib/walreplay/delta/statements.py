@@ -334,7 +334,7 @@ def _schema_in(fields: Sequence[Mapping[str, Any]]) -> StructType:
 
 def made_by(spark: SparkSession, table: TableName) -> list[CommitId]:
     """Return the ids of the commits in a table's history, as far as they have one."""
-    return [own for own, _ in _history(spark, table, WHOLE_HISTORY) if own is not None]
+    return [commit_id for commit_id, _ in _history(spark, table, WHOLE_HISTORY) if commit_id is not None]
 
 
 def _history(spark: SparkSession, table: TableName, depth: int) -> Iterator[tuple[CommitId | None, Row]]:
@@ -361,21 +361,21 @@ def commits_since(spark: SparkSession, table: TableName, version: int) -> tuple[
     opened = opened_at(spark, table)
     if opened is not None:
         commits = opened.history(max(opened.version - max(version, 0) + 1, 1))
-        return opened.version, [one for one in reversed(list(commits)) if one.version >= version]
+        return opened.version, [commit for commit in reversed(list(commits)) if commit.version >= version]
     rows = logged(spark, table, 1)
     newest = rows[0].version if rows else -1
     if newest > version:
         rows = logged(spark, table, newest - max(version, 0) + 1)
-    return newest, [one for one in reversed(rows) if one.version >= version]
+    return newest, [commit for commit in reversed(rows) if commit.version >= version]
 
 
 def find_commit(
     spark: SparkSession, table: TableName, commit: CommitId, *, depth: int = FEW_COMMITS
 ) -> TableCommit | None:
     """Find a commit in the newest entries of a table's history."""
-    for own, row in _history(spark, table, depth):
-        if own is not None and own == commit:
-            return TableCommit(int(row.version), dict(row.operationMetrics or {}), own.counts, own.form)
+    for logged_id, row in _history(spark, table, depth):
+        if logged_id is not None and logged_id == commit:
+            return TableCommit(int(row.version), dict(row.operationMetrics or {}), logged_id.counts, logged_id.form)
     return None
 
 
@@ -413,8 +413,8 @@ def forget_version(spark: SparkSession) -> None:
 
 def merge(spark: SparkSession, statement: str) -> dict[str, str]:
     """Run a MERGE, and count its rows as the history does; a MERGE that is skipped as made already counts none."""
-    found = spark.sql(statement).collect()
-    return {name: str(row[column] or 0) for row in found for column, name in _MERGED.items()}
+    result_rows = spark.sql(statement).collect()
+    return {name: str(row[column] or 0) for row in result_rows for column, name in _MERGED.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -487,26 +487,26 @@ def like_table(frame: DataFrame, table: TableName) -> DataFrame:
     return shaped(frame, read(frame.sparkSession, table).schema)
 
 
-def shaped(frame: DataFrame, wanted: StructType) -> DataFrame:
+def shaped(frame: DataFrame, schema: StructType) -> DataFrame:
     """Return rows with these columns, and inside of them with these fields: NULL in those that they lack."""
-    own = {field.name: field.dataType for field in frame.schema.fields}
+    types_by_name = {field.name: field.dataType for field in frame.schema.fields}
     columns = []
-    for field in wanted.fields:
-        kind = own.get(field.name)
+    for field in schema.fields:
+        kind = types_by_name.get(field.name)
         column = f.lit(None) if kind is None else f.col(quote(field.name))
         columns.append(_shaped(column, kind, field.dataType).alias(field.name))
     return frame.select(*columns)
 
 
-def _shaped(column: Column, kind: DataType | None, wanted: DataType) -> Column:
+def _shaped(column: Column, kind: DataType | None, target_type: DataType) -> Column:
     # A cast goes by place.
-    if not (isinstance(kind, StructType) and isinstance(wanted, StructType)) or kind.names == wanted.names:
-        return column.cast(wanted)
-    own = {field.name: field.dataType for field in kind.fields}
+    if not (isinstance(kind, StructType) and isinstance(target_type, StructType)) or kind.names == target_type.names:
+        return column.cast(target_type)
+    types_by_name = {field.name: field.dataType for field in kind.fields}
     fields = []
-    for field in wanted.fields:
-        value = column.getField(field.name) if field.name in own else f.lit(None)
-        fields.append(_shaped(value, own.get(field.name), field.dataType).alias(field.name))
+    for field in target_type.fields:
+        value = column.getField(field.name) if field.name in types_by_name else f.lit(None)
+        fields.append(_shaped(value, types_by_name.get(field.name), field.dataType).alias(field.name))
     return f.when(column.isNotNull(), f.struct(*fields))
 
 

@@ -33,15 +33,15 @@ def storage_of(folder: Folder) -> tuple[str, dict[str, str]]:
     if isinstance(folder, MountedFolder):
         return folder.path, {}
     assert isinstance(folder, StoreFolder)
-    given = dict(folder.options)
-    found = {_NAMES[name]: str(value) for name, value in given.items() if name in _NAMES}
-    if given.get("anonymous"):
-        found["skip_signature"] = "true"
-    if "endpoint_override" in given:
-        scheme, host = given.get("scheme", "https"), str(given["endpoint_override"])
-        is_virtual = bool(given.get("force_virtual_addressing"))
-        found["aws_endpoint"] = f"{scheme}://{folder.bucket}.{host}" if is_virtual else f"{scheme}://{host}"
-        found["aws_allow_http"] = str(scheme == "http").lower()
-        found["aws_virtual_hosted_style_request"] = str(is_virtual).lower()
+    arrow_options = dict(folder.options)
+    delta_options = {_NAMES[name]: str(value) for name, value in arrow_options.items() if name in _NAMES}
+    if arrow_options.get("anonymous"):
+        delta_options["skip_signature"] = "true"
+    if "endpoint_override" in arrow_options:
+        scheme, host = arrow_options.get("scheme", "https"), str(arrow_options["endpoint_override"])
+        is_virtual = bool(arrow_options.get("force_virtual_addressing"))
+        delta_options["aws_endpoint"] = f"{scheme}://{folder.bucket}.{host}" if is_virtual else f"{scheme}://{host}"
+        delta_options["aws_allow_http"] = str(scheme == "http").lower()
+        delta_options["aws_virtual_hosted_style_request"] = str(is_virtual).lower()
     _, _, path = folder.path.partition("/")
-    return f"{_SCHEMES[folder.kind]}://{folder.bucket}/{path}", found
+    return f"{_SCHEMES[folder.kind]}://{folder.bucket}/{path}", delta_options

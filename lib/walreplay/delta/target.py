@@ -55,7 +55,7 @@ def encode_name(name: str) -> str:
     A name stays as it is, except for what would leave the folder, end the name or hide it from Spark (a leading ``.``
     or ``_``).  That is percent-encoded, and so is ``%`` itself, so that no two names become one.
     """
-    encoded = _UNSAFE.sub(lambda found: f"%{ord(found[0]):02X}", name)
+    encoded = _UNSAFE.sub(lambda match: f"%{ord(match[0]):02X}", name)
     if encoded[:1] in (".", "_"):
         encoded = f"%{ord(encoded[0]):02X}{encoded[1:]}"
     return encoded
@@ -69,7 +69,7 @@ def encode_for_catalog(name: str) -> str:
     points in hexadecimal: ``order-items`` is ``order__x2d__items``.  An underscore that begins ``__x``, or the ledger's
     name, is encoded too.  No two names become one, except those that differ only by case, because catalogs ignore case.
     """
-    return _NOT_IN_CATALOGS.sub(lambda found: f"__x{'_'.join(f'{ord(char):x}' for char in found[0])}__", name)
+    return _NOT_IN_CATALOGS.sub(lambda match: f"__x{'_'.join(f'{ord(char):x}' for char in match[0])}__", name)
 
 
 def quote(name: str) -> str:
@@ -253,14 +253,14 @@ def storage_errors(place: str, *, if_damaged: str = "") -> Iterator[None]:
         reason = error.strerror or os.strerror(error.errno)
         raise _refused(str(error.filename or place), reason, error.errno) from error
     except Exception as error:
-        said, of_worker = _SAID.search(str(error)), _OF_WORKER.search(str(error))
-        if said is not None:
-            found = _PLACE.search(str(error))
-            raise _refused(found[1] if found else place, said[0], errno.ENOSPC) from error
+        disk_full, of_worker = _SAID.search(str(error)), _OF_WORKER.search(str(error))
+        if disk_full is not None:
+            file_match = _PLACE.search(str(error))
+            raise _refused(file_match[1] if file_match else place, disk_full[0], errno.ENOSPC) from error
         if if_damaged and (damage := _damage(error, of_worker, place)) is not None:
-            told, path = damage
+            problem, path = damage
             remedy = f"Bring back what is missing; or {if_damaged}"
-            raise TargetError(f"the table is damaged: {told}", path=path, remedy=remedy) from error
+            raise TargetError(f"the table is damaged: {problem}", path=path, remedy=remedy) from error
         if of_worker is None:
             raise
         number = int(of_worker[1])
@@ -363,10 +363,10 @@ def opened_at(spark: SparkSession, table: TableName) -> LocalTable | None:
     return None if folder is None else opened_in(folder)
 
 
-def opened_in(folder: Folder, *, shared: bool = True) -> LocalTable | None:
+def opened_in(folder: Folder, *, use_cache: bool = True) -> LocalTable | None:
     """Open the table in a folder; see `opened_at` and `LocalTable.open`."""
     try:
-        return LocalTable.open(folder, shared=shared)
+        return LocalTable.open(folder, use_cache=use_cache)
     except NotReadError:
         return None
 
@@ -419,10 +419,10 @@ def _location(spark: SparkSession, table: TableName) -> str | None:
         rows = spark.sql(f"SHOW TABLE EXTENDED IN {schema} LIKE '{name}'").collect()
     except AnalysisException:
         return None
-    told = dict(_LOCATED.findall(rows[0].information)) if rows else {}
-    if told.get("Provider", "").lower() != "delta" or told.get("Type") not in {"MANAGED", "EXTERNAL"}:
+    details = dict(_LOCATED.findall(rows[0].information)) if rows else {}
+    if details.get("Provider", "").lower() != "delta" or details.get("Type") not in {"MANAGED", "EXTERNAL"}:
         return None
-    return _plain(told["Location"]) if "Location" in told else None
+    return _plain(details["Location"]) if "Location" in details else None
 
 
 def _plain(location: str) -> str | None:

@@ -122,10 +122,10 @@ _SETTINGS: Final = delta.FEW_ROWS | {
 
 
 def upkeep_session(
-    spark: SparkSession, more: Mapping[str, str] = delta.NO_PROPERTIES
+    spark: SparkSession, extra_settings: Mapping[str, str] = delta.NO_PROPERTIES
 ) -> AbstractContextManager[SparkSession]:
     """Return a session for the statements here."""
-    return session_with(spark, {**_SETTINGS, **more})
+    return session_with(spark, {**_SETTINGS, **extra_settings})
 
 
 def files_of(spark: SparkSession, table: TableName) -> FilesOfTable:
@@ -136,7 +136,7 @@ def files_of(spark: SparkSession, table: TableName) -> FilesOfTable:
     """
     opened = opened_at(spark, table)
     if opened is not None and opened.obstacle is None:
-        return from_log((file.size, file.marked) for file in opened.files)
+        return from_log((file.size, file.has_deletion_vector) for file in opened.files)
     (detail,) = spark.sql(f"DESCRIBE DETAIL {table.sql}").select("numFiles", "sizeInBytes").collect()
     history = spark.sql(f"DESCRIBE HISTORY {table.sql} LIMIT {_COMMITS}")
     rows = history.select("operation", "operationMetrics").collect()

@@ -431,7 +431,7 @@ class TableChecks:
                 place = folder_of(self.context.own, (table.before or table).table.path)
                 if isinstance(place, MountedFolder):
                     # As a crash of the machine leaves them; Spark and delta-rs refuse them in different ways.
-                    clear_leftovers(place, sums_only=True)
+                    clear_leftovers(place, checksums_only=True)
                 return self._check(table, known, resumed=resumed, moves_in=table.table in moving)
 
         found = self.context.each(look, tables.tables)

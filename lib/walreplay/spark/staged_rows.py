@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as f
 
 from walreplay.delta import statements as delta
-from walreplay.delta.staged_file import Sharing, Wanted, read_columns
+from walreplay.delta.staged_file import RowSelection, Sharing, read_columns
 from walreplay.delta.statements import sql_schema
 from walreplay.delta.stores import taken
 from walreplay.delta.target import TableName, folder_at, schema_folder
@@ -222,7 +222,7 @@ class FileStaging(Staging):
     def staged(self, spark: SparkSession, table: int) -> Rows:
         """Return what was staged under a table's number, as `walreplay.spark.workers.rows.unpack_batches` takes it."""
         tasks = 1 + self._sizes[table] // _BYTES_A_TASK
-        return self._rows(spark, Wanted(table, least_bucket=NO_BUCKET), tasks, Sharing.IN_TURN)
+        return self._rows(spark, RowSelection(table, least_bucket=NO_BUCKET), tasks, Sharing.IN_TURN)
 
     def clear(self, spark: SparkSession | None = None) -> None:
         """Delete the staged events."""
@@ -266,13 +266,13 @@ class FileStaging(Staging):
         return [Total(**row) for row in summed(found).to_pylist()]
 
     def _places(self, spark: SparkSession, table: int) -> list[tuple[int, int]]:
-        wanted = Wanted(table, least_bucket=NO_BUCKET)
+        wanted = RowSelection(table, least_bucket=NO_BUCKET)
         columns = ("sequence", "relation")
         found = (read_columns(self._folder, name, wanted, columns) for name in self._names.get(table, ()))
         return sorted(set(chain.from_iterable(found)))
 
     def _events(self, spark: SparkSession, rows: StagedRows) -> Rows:
-        wanted = Wanted(rows.table, rows.start, rows.stop)
+        wanted = RowSelection(rows.table, rows.start, rows.stop)
         if rows.together:
             return self._rows(spark, wanted, 1, Sharing.TOGETHER)
         return self._rows(spark, wanted, rows.tasks, Sharing.BY_BUCKET)
@@ -281,9 +281,9 @@ class FileStaging(Staging):
         return self._events(spark, rows).mapInArrow(as_they_are, sql_schema(ROUTE))
 
     def _links(self, spark: SparkSession, rows: StagedRows) -> Rows:
-        return self._rows(spark, Wanted(rows.table, rows.start, rows.stop, NO_BUCKET), 1, Sharing.TOGETHER)
+        return self._rows(spark, RowSelection(rows.table, rows.start, rows.stop, NO_BUCKET), 1, Sharing.TOGETHER)
 
-    def _rows(self, spark: SparkSession, wanted: Wanted, tasks: int, sharing: Sharing) -> FileRows:
+    def _rows(self, spark: SparkSession, wanted: RowSelection, tasks: int, sharing: Sharing) -> FileRows:
         names = tuple(self._names.get(wanted.table, ()))
         return FileRows(spark, Shares(self._folder, names, wanted, tasks, sharing))
 

@@ -121,7 +121,7 @@ class FileRow(OneRow):
         if known.table is not None:
             return known.table if known.table.version == known.version else known.table.followed(known.version)
         folder = self._locate()
-        table = None if folder is None else opened_in(folder, shared=False)
+        table = None if folder is None else opened_in(folder, use_cache=False)
         return table if table is not None and table.version == known.version and table.obstacle is None else None
 
     def _read_commit(self, folder: Folder, version: int) -> _Known | None:
@@ -138,7 +138,7 @@ class FileRow(OneRow):
     def _look(self) -> _Known | None:
         """Read the row of the newest version; None if Spark has to."""
         folder = self._locate()
-        table = None if folder is None else opened_in(folder, shared=False)
+        table = None if folder is None else opened_in(folder, use_cache=False)
         if table is None or table.version < 0 or table.obstacle is not None:
             return None
         columns = table.columns(self._schema)
@@ -160,7 +160,7 @@ class FileRow(OneRow):
         delta.create_table(self._spark, self._table, self._schema, self._properties)
         steps.reached(f"table made: {self._table.text}")
         folder = self._locate()
-        table = None if folder is None else opened_in(folder, shared=False)
+        table = None if folder is None else opened_in(folder, use_cache=False)
         # Another run may have made it, and brought its row; if it does so now, the commit fails.
         is_fresh = table is not None and table.version == 0 and table.obstacle is None
         return table if is_fresh else None

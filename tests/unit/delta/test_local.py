@@ -192,13 +192,13 @@ def test_a_table_that_was_dropped_is_not_begun_in_its_middle(folder: MountedFold
 
 def test_a_commit_whose_answer_was_lost_is_known_again(folder: MountedFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     table = made(folder, 1)
-    make = LocalTable._make
+    make = LocalTable._write_commit
 
     def lose(self: LocalTable, *arguments: object) -> None:
         make(self, *arguments)  # type: ignore[arg-type]
         raise CommitFailedError("it is there already")
 
-    monkeypatch.setattr(LocalTable, "_make", lose)
+    monkeypatch.setattr(LocalTable, "_write_commit", lose)
     assert table.commit([written(table, 2)], CommitId("ledger", 2)) == 1
     assert ids(folder) == [1, 2]
 
@@ -237,7 +237,7 @@ def test_what_a_crash_has_left_of_a_commit_is_removed(folder: MountedFolder) -> 
     at_work = f".{1:020}.json.0-1.tmp"
     for name in (*left, at_work, f"{0:020}.crc"):
         (log / name).write_text("left")
-    clear_leftovers(folder, sums_only=True)
+    clear_leftovers(folder, checksums_only=True)
     assert {path.name for path in log.iterdir()} == {f"{0:020}.json", f"{0:020}.crc", at_work}
     (log / f"{0:020}.crc").unlink()
     clear_leftovers(folder)
@@ -249,7 +249,7 @@ def test_what_a_crash_has_left_of_a_commit_is_removed(folder: MountedFolder) -> 
 def test_what_is_open_is_not_taken_for_what_comes_in_its_place(folder: MountedFolder) -> None:
     """A table is opened once as long as its log's newest version is the same file."""
     first = made(folder, 1)
-    again, own = LocalTable.open(folder), LocalTable.open(folder, shared=False)
+    again, own = LocalTable.open(folder), LocalTable.open(folder, use_cache=False)
     assert again._table is LocalTable.open(folder)._table
     assert own._table is not again._table
     assert own.commit([written(own, 2)], CommitId("ledger", 2)) == 1
@@ -324,6 +324,6 @@ def test_removed_files_that_are_gone_are_not_counted_though_the_log_names_them(f
     table = LocalTable.open(folder)
     (first,) = table.files
     table.commit([written(table, 2)], instead_of=[first])
-    assert LocalTable.open(folder, shared=False).unreferenced() == 1
+    assert LocalTable.open(folder, use_cache=False).unreferenced() == 1
     Path(folder.path, first.path).unlink()
-    assert LocalTable.open(folder, shared=False).unreferenced() == 0
+    assert LocalTable.open(folder, use_cache=False).unreferenced() == 0

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from walreplay.delta import staged_file
-from walreplay.delta.staged_file import Sharing, StagedFileWriter, Wanted, read_columns, read_rows
+from walreplay.delta.staged_file import RowSelection, Sharing, StagedFileWriter, read_columns, read_rows
 from walreplay.session.folders import MountedFolder, StoreFolder
 
 _COLUMNS = ("table", "bucket", "sequence", "size")
@@ -61,7 +61,7 @@ def rows() -> list[list[Row]]:
     ]
 
 
-def _expected(rows: list[list[Row]], wanted: Wanted) -> list[tuple[int, int, bytes]]:
+def _expected(rows: list[list[Row]], wanted: RowSelection) -> list[tuple[int, int, bytes]]:
     return [
         (bucket, sequence, data)
         for file in rows
@@ -80,7 +80,7 @@ def test_more_files_than_a_process_may_have_open_are_read(
     monkeypatch.setattr(staged_file, "_MOST_OPEN", 3)
     names = [_write(tmp_path, [(0, bucket, number, b"%d" % number) for bucket in (0, 1)]) for number in range(10)]
     folder = FarFolder(str(tmp_path)) if far else MountedFolder(str(tmp_path))
-    found = list(read_rows(folder, names, Wanted(0), (0, 1), Sharing.BY_BUCKET))
+    found = list(read_rows(folder, names, RowSelection(0), (0, 1), Sharing.BY_BUCKET))
     assert found == [(bucket, number, b"%d" % number) for bucket in (0, 1) for number in range(10)]
 
 
@@ -96,7 +96,7 @@ def test_what_is_read_ahead_in_a_store_is_kept_up_to_its_last_row(tmp_path: Path
         assert closed is not None
         names.append(closed[0])
     with closing(staged_file._Files(folder, names)) as files:
-        places = staged_file._places(files, Wanted(0), (0, 1), sharing)
+        places = staged_file._places(files, RowSelection(0), (0, 1), sharing)
         assert places is not None
         windows, of_row = staged_file._windows(places, 1000)
         assert len(windows) < len(of_row)
@@ -128,7 +128,7 @@ def test_small_files_of_a_store_are_not_all_in_memory(tmp_path: Path, monkeypatc
             assert files.opened(number).size() <= size
             most = max(most, len(files._files))
     assert most == 3
-    assert len(list(read_rows(folder, names, Wanted(0), (0, 1), Sharing.BY_BUCKET))) == 10
+    assert len(list(read_rows(folder, names, RowSelection(0), (0, 1), Sharing.BY_BUCKET))) == 10
 
 
 def test_an_index_of_many_rows_takes_little_memory(tmp_path: Path) -> None:
@@ -155,13 +155,13 @@ class FarFolder(MountedFolder):
 @pytest.mark.parametrize("shares", [1, 3, 7])
 @pytest.mark.parametrize(
     "wanted",
-    [Wanted(1), Wanted(0, 10, 30), Wanted(-2, least_bucket=-1), Wanted(5)],
+    [RowSelection(1), RowSelection(0, 10, 30), RowSelection(-2, least_bucket=-1), RowSelection(5)],
     ids=["all", "between", "without buckets", "none"],
 )
 def test_each_wanted_row_is_in_one_share(
     tmp_path: Path,
     rows: list[list[Row]],
-    wanted: Wanted,
+    wanted: RowSelection,
     shares: int,
     kind: type[MountedFolder],
     between: int,
@@ -200,19 +200,19 @@ def test_what_is_read_together_lies_together_in_a_store(
     name = _write(tmp_path, rows, kind=FarFolder)
     assert sorted(row[2][0] for row in _read_all(tmp_path, name)) == list(range(40))
     with closing(staged_file._Files(FarFolder(str(tmp_path)), [name])) as files:
-        places = staged_file._places(files, Wanted(0), (0, 1), Sharing.BY_BUCKET)
+        places = staged_file._places(files, RowSelection(0), (0, 1), Sharing.BY_BUCKET)
         assert places is not None
         assert len(staged_file._windows(places, 0)[0]) == windows
 
 
 def _read_all(folder: Path, name: str) -> list[tuple[int, int, bytes]]:
-    return list(read_rows(FarFolder(str(folder)), [name], Wanted(0), (0, 1), Sharing.BY_BUCKET))
+    return list(read_rows(FarFolder(str(folder)), [name], RowSelection(0), (0, 1), Sharing.BY_BUCKET))
 
 
 def test_the_index_has_the_columns_of_each_table_but_the_data(tmp_path: Path, rows: list[list[Row]]) -> None:
     name = _write(tmp_path, rows[0])
     for table in range(-2, 3):
-        wanted = Wanted(table, least_bucket=-1)
+        wanted = RowSelection(table, least_bucket=-1)
         found = read_columns(MountedFolder(str(tmp_path)), name, wanted, ("bucket", "sequence", "size"))
         of_table = [(*row[1:3], len(row[3])) for row in rows[0] if row[0] == table]
         assert sorted(found) == sorted(of_table)

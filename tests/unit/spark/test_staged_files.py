@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 
-from walreplay.delta.staged_file import Sharing, Wanted
+from walreplay.delta.staged_file import RowSelection, Sharing
 from walreplay.session.folders import MountedFolder
 from walreplay.spark.staged_rows import FileRows, FileStaging
 from walreplay.spark.workers.rows import Total, refusal_in, stage_batch, staged_row
@@ -48,7 +48,7 @@ def _staged(folder: Path, *tasks: tuple[int, ...]) -> FileStaging:
     return staging
 
 
-def _shares(staging: FileStaging, wanted: Wanted, tasks: int) -> Shares:
+def _shares(staging: FileStaging, wanted: RowSelection, tasks: int) -> Shares:
     return staging._rows(None, wanted, tasks, Sharing.BY_BUCKET).shares  # type: ignore[arg-type]
 
 
@@ -67,7 +67,7 @@ def test_a_task_writes_one_file_and_tells_what_its_rows_come_to(tmp_path: Path) 
 def test_what_tasks_have_staged_is_found(tmp_path: Path) -> None:
     staging = _staged(tmp_path, (0, 1), (2,))
     assert staging._places(None, 0) == [(5, 0), (6, 0), (7, 1)]  # type: ignore[arg-type]
-    shares = _shares(staging, Wanted(0, start=6), 1)
+    shares = _shares(staging, RowSelection(0, start=6), 1)
     assert [batch.to_pylist()[0]["data"] for batch in shares.of(0)] == [b""] * 3 + [b"three"] * 3
 
 
@@ -102,7 +102,7 @@ def _counted(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def test_a_task_works_on_its_shares_alone(tmp_path: Path) -> None:
     staging = _staged(tmp_path, (0, 1), (2,))
-    shares = _shares(staging, Wanted(0), 2)
+    shares = _shares(staging, RowSelection(0), 2)
     numbers = pa.RecordBatch.from_pydict({"id": [0, 1]})
     found = [batch.to_pylist() for batch in over_shares([numbers], work=_counted, shares=shares)]
     assert found == [[{"rows": 6}], [{"rows": 3}]]
@@ -113,7 +113,7 @@ def test_work_that_is_done_together_is_shared_out_evenly(count: int) -> None:
     together = Together(None)  # type: ignore[arg-type]
     sizes = [(50 << 20) if number % 17 == 0 else 100 for number in range(count)]
     for size in sizes:
-        shares = Shares(MountedFolder(""), (), Wanted(0), 1 + size // (4 << 20), Sharing.BY_BUCKET)
+        shares = Shares(MountedFolder(""), (), RowSelection(0), 1 + size // (4 << 20), Sharing.BY_BUCKET)
         together.add(FileRows(None, shares), _counted, size)  # type: ignore[arg-type]
     bins = together._bins()
     parts = [(part.slot, part.number) for bin_ in bins for part in bin_]

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from walreplay.delta.data_files import DataFile, DataFileWriter, FileColumn
 from walreplay.delta.small_table import MOST_BYTES, Before, rewrite
-from walreplay.delta.staged_file import Sharing, StagedFileWriter, Wanted, read_rows
+from walreplay.delta.staged_file import RowSelection, Sharing, StagedFileWriter, read_rows
 from walreplay.errors import TargetError
 from walreplay.fold.events import Mode, batch_to_ipc
 from walreplay.session.folders import Folder, MountedFolder, reason_of
@@ -367,7 +367,7 @@ class Shares:
 
     folder: Folder
     names: tuple[str, ...]
-    wanted: Wanted
+    wanted: RowSelection
     count: int
     sharing: Sharing
 
