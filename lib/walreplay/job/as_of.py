@@ -21,7 +21,7 @@ from walreplay.delta import statements as delta
 from walreplay.delta.target import Target, catalog_errors, ledger_errors, quote
 from walreplay.errors import ConfigError, TargetError
 from walreplay.ledger.ledger import Ledger, Load, State
-from walreplay.ledger.runs import first_lsn, loads_of, told
+from walreplay.ledger.runs import first_lsn, loads_of, remembered_runs
 from walreplay.ledger.status import TableVersion, nothing_applied, proved, versions_at
 from walreplay.lsn import POSTGRES_EPOCH, format_lsn, parse_lsn, to_datetime
 from walreplay.names import RowKind, output_of, relation_of, source_oid
@@ -231,7 +231,7 @@ class _Found:
     @classmethod
     def of(cls, spark: SparkSession, target: Target, high: int, time: int | None) -> _Found:
         """Find the last commit at a time among those up to an LSN, and the run that comes nearest."""
-        runs = told(delta.read(spark, target.ledger("runs")))
+        runs = remembered_runs(delta.read(spark, target.ledger("runs")))
         known = delta.read(spark, target.ledger("transactions")).where(f"commit_lsn <= {high}")
         with ledger_errors(target.ledger("transactions").text):
             if time is not None:

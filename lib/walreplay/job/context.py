@@ -18,7 +18,7 @@ from walreplay.delta.target import TableName, Target, storage_errors
 from walreplay.errors import TargetError, WalReplayError, listed
 from walreplay.job.source_check import SiblingLedgers, check_places
 from walreplay.ledger.ledger import Ledger
-from walreplay.ledger.runs import Rows, is_due, keep_small, tell
+from walreplay.ledger.runs import Rows, is_due, keep_small, write_metrics
 from walreplay.ledger.state import State, now
 from walreplay.lsn import to_datetime
 from walreplay.progress import NoProgress, Progress, log
@@ -264,7 +264,7 @@ class RunContext:
 
     def tell_metrics(self, rows: Rows) -> None:
         """Add rows to the file that the call was given for them."""
-        problem = tell(self.metrics, self.target.text, rows)
+        problem = write_metrics(self.metrics, self.target.text, rows)
         if problem is not None:
             self.warnings.append(problem)
 

@@ -22,7 +22,7 @@ from walreplay.delta.target import TableName, catalog_errors, storage_errors
 from walreplay.delta.upkeep import Action
 from walreplay.errors import ConfigError, TargetError, WalReplayError
 from walreplay.job.context import RunContext
-from walreplay.ledger.runs import HISTORY, UNTOLD, first_kept, forget
+from walreplay.ledger.runs import HISTORY, NO_VACUUM_LOG, first_kept, forget
 from walreplay.ledger.state import APPLIED, State, now
 from walreplay.ledger.status import nothing_applied
 from walreplay.progress import Progress, log
@@ -201,7 +201,7 @@ class _Maintenance:
             with (
                 storage_errors(table.text),
                 jobs_named(self.context.spark, f"maintain {name}"),
-                upkeep.upkeep_session(self.context.spark, UNTOLD if is_ledger else delta.NO_PROPERTIES) as own,
+                upkeep.upkeep_session(self.context.spark, NO_VACUUM_LOG if is_ledger else delta.NO_PROPERTIES) as own,
             ):
                 work(own)
         except Exception as error:

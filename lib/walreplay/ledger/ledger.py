@@ -164,12 +164,12 @@ class Ledger:
             TargetError: when another walreplay wrote it, or a base load is interrupted.
         """
         with settings(self._spark, delta.FEW_ROWS):
-            self._stored = found = self._read()
-        load = None if found.state is None else found.state.load
-        at_work = found.holder is not None and lock.why_dead(found.holder, now()) is None
+            self._stored = stored = self._read()
+        load = None if stored.state is None else stored.state.load
+        at_work = stored.holder is not None and lock.why_dead(stored.holder, now()) is None
         if load is not None and not self._loads and not at_work:
             raise self.interrupted(load)
-        return found.state
+        return stored.state
 
     def interrupted(self, load: Load) -> TargetError:
         """Return the error for a base load that was interrupted."""
@@ -240,11 +240,11 @@ class Ledger:
             row = before.row or State(str(uuid.uuid4()), source="", run=0, phase=NEW, started_at=now(), captures="")
             failure: Exception | None = None
             try:
-                taken = self._take(before, row, mine)
+                is_taken = self._take(before, row, mine)
             except Exception as error:
                 # Delta refuses one of two writers with various errors; the row shows whether this was one.
-                failure, taken = error, False
-            self._stored = _Stored(True, row, mine) if taken else self._read()
+                failure, is_taken = error, False
+            self._stored = _Stored(True, row, mine) if is_taken else self._read()
             if self._stored.holder == mine:
                 self.warnings += warnings
                 log("lock taken", table=self._table.text, holder=mine.id)
@@ -372,10 +372,10 @@ class Ledger:
         try:
             self._lost = self._lost or not change()
         except Exception:
-            found = self._read().holder
-            if found is not None and found.id == mine.id and found != after:
+            holder = self._read().holder
+            if holder is not None and holder.id == mine.id and holder != after:
                 raise
-            self._lost = found != after
+            self._lost = holder != after
         if not self._lost and after is not None:
             self._mine = after
 
@@ -442,9 +442,9 @@ class Ledger:
         self, before: State | None, phase: str, run: int, places: Sequence[str], files: int = 0, size: int = 0
     ) -> State:
         """Return the state of a run that begins: nothing is left in it of what was interrupted before."""
-        known = before or State(self.id, source="", run=0, phase=NEW, started_at=now(), captures="")
+        state = before or State(self.id, source="", run=0, phase=NEW, started_at=now(), captures="")
         return replace(
-            known.ended(known.tables),
+            state.ended(state.tables),
             run=run,
             phase=phase,
             started_at=now(),
@@ -569,10 +569,10 @@ class _Held:
         """Return whether a known row meets the condition."""
         if self.of is not None and (row["run"], row["phase"]) != self.of:
             return False
-        found = None if row["holder"] is None else lock.Holder.from_json(row["holder"])
-        if found is None or self.holder is None:
-            return found is self.holder
-        return found.id == self.holder.id and (not self.silent or found.beat == self.holder.beat)
+        row_holder = None if row["holder"] is None else lock.Holder.from_json(row["holder"])
+        if row_holder is None or self.holder is None:
+            return row_holder is self.holder
+        return row_holder.id == self.holder.id and (not self.silent or row_holder.beat == self.holder.beat)
 
     def sql(self, row: str = "") -> str:
         """Return the condition for a statement, in which the row has a name, with a dot behind it."""

@@ -166,10 +166,10 @@ def run_row(
 
 def _tables(report: RunReport, entries: Mapping[int, MirrorEntry], plan: str) -> list[tuple[Any, ...]]:
     """Return tables as `RUNS` has them: its names are those of `TableReport`, or of `_noted`."""
-    rows = []
+    rows, names = [], [field.name for field in _TABLE]
     for table in report.tables:
         noted = _noted(table, entries.get(-1 if table.oid is None else table.oid), plan)
-        rows.append(tuple(_plain(noted[one.name] if one.name in noted else getattr(table, one.name)) for one in _TABLE))
+        rows.append(tuple(_plain(noted[name] if name in noted else getattr(table, name)) for name in names))
     return rows
 
 
@@ -178,9 +178,9 @@ def _noted(table: TableReport, entry: MirrorEntry | None, plan: str) -> dict[str
     # A copied table has a version though the run has not written to it.
     is_made = entry is not None and entry.left is not None and entry.run == plan
     version = entry.left if entry is not None and is_made else table.version
-    gone = [] if entry is None else [one for one in entry.shape.columns if one.dropped or one.source == OWN]
-    mark = next((one.name for one in gone if one.source == OWN), None)
-    names = [one.name for one in gone]
+    kept = [] if entry is None else [column for column in entry.shape.columns if column.dropped or column.source == OWN]
+    mark = next((column.name for column in kept if column.source == OWN), None)
+    names = [column.name for column in kept]
     return {"version": version, "plan": plan if is_made else None, "kept": names, "delete_mark": mark}
 
 
@@ -207,7 +207,7 @@ def _relations(announced: Sequence[Relation], report: RunReport) -> list[tuple[A
     ]
 
 
-def told(runs: DataFrame) -> DataFrame:
+def remembered_runs(runs: DataFrame) -> DataFrame:
     """Leave out of the table ``runs`` the rows that are kept only for what later runs need; see `RUNS`."""
     return runs.where("kept_for_tables IS NULL")
 
@@ -232,22 +232,22 @@ def unreadable(loads: Sequence[tuple[int, Load]], oid: int, run: int, applied_ls
     Returns:
         a sentence for people; empty if nothing is wrong.
     """
-    own = [(number, load) for number, load in loads if oid in load.oids]
-    until = [load for number, load in own if number <= run]
-    if own and not until:
-        return f"it lacked rows from before the captures, which run {own[0][0]} has loaded: read it from that run on"
+    loads = [(number, load) for number, load in loads if oid in load.oids]
+    until = [load for number, load in loads if number <= run]
+    if loads and not until:
+        return f"it lacked rows from before the captures, which run {loads[0][0]} has loaded: read it from that run on"
     if until and until[-1].at_lsn > (-1 if applied_lsn is None else applied_lsn):
-        at = format_lsn(until[-1].at_lsn)
-        return f"its rows are as of LSN {at}, later than the run's: read it from a run on that has applied up to there"
+        lsn = format_lsn(until[-1].at_lsn)
+        return f"its rows are as of LSN {lsn}, later than the run's: read it from a run on that has applied up to there"
     return ""
 
 
 def first_lsn(loads: Sequence[tuple[int, Load]], oid: int) -> int | None:
     """Return the LSN from which on a loaded table's history is what the source held; None if nothing was loaded."""
-    own = [load for _, load in loads if oid in load.oids]
+    table_loads = [load for _, load in loads if oid in load.oids]
     # A load before all captures makes the history anew; one behind some goes on with it.
-    anew = max((n for n, load in enumerate(own) if load.after < 0), default=0)
-    return own[anew].at_lsn if own else None
+    newest_start = max((n for n, load in enumerate(table_loads) if load.after < 0), default=0)
+    return table_loads[newest_start].at_lsn if table_loads else None
 
 
 Rows = Sequence[Mapping[str, Any]]
@@ -307,7 +307,7 @@ def lines_of(target: str, rows: Rows) -> list[str]:
     return [json.dumps({"target": target, **values}) for values in named]
 
 
-def tell(place: str | None, target: str, rows: Rows) -> str | None:
+def write_metrics(place: str | None, target: str, rows: Rows) -> str | None:
     """Add rows to a file, or as a file to a folder; return a warning where that fails, as the run itself has not.
 
     Args:
@@ -332,7 +332,7 @@ OF_HISTORY: Final = {"delta.logRetentionDuration": "interval 7 days"}
 OF_STATE: Final = {**OF_HISTORY, "delta.deletedFileRetentionDuration": "interval 1 day"}
 """Those of ``state``, of which each run writes some versions, and only the newest is read."""
 
-UNTOLD: Final = {"spark.databricks.delta.vacuum.logging.enabled": "false"}
+NO_VACUUM_LOG: Final = {"spark.databricks.delta.vacuum.logging.enabled": "false"}
 """That files were removed need not be among the commits, which tell what runs have recorded."""
 
 
@@ -358,18 +358,18 @@ def keep_small(
         keep_days: runs that have ended before are forgotten; None for none.
         check_lock: raises an error if the lock is lost.
     """
-    with upkeep_session(spark, UNTOLD) as own:
+    with upkeep_session(spark, NO_VACUUM_LOG) as session:
         steps.reached("ledger is to be kept small")
-        forget(own, target, keep_days, now, check_lock)
+        forget(session, target, keep_days, now, check_lock)
         for name in (*HISTORY, "state"):
             table = target.ledger(name)
             check_lock()
             with ledger_errors(table.text):
-                if not delta.exists(own, table):
+                if not delta.exists(session, table):
                     continue
                 if name in HISTORY:
-                    optimize(own, table)
-                vacuum(own, table)
+                    optimize(session, table)
+                vacuum(session, table)
             steps.reached(f"ledger's table kept small: {name}")
 
 

@@ -145,10 +145,10 @@ class Heartbeat:
         self._ended.set()
 
     def _run(self) -> None:
-        more = True
-        while more and not self._ended.wait(BEAT_SECONDS):
+        continues = True
+        while continues and not self._ended.wait(BEAT_SECONDS):
             with suppress(Exception):
-                more = self._beat()
+                continues = self._beat()
 
 
 def hold(holder: Holder) -> None:
@@ -386,9 +386,9 @@ class Rebuild:
     def to_json(self, target: Target) -> str:
         """Write it."""
         tables = []
-        for one in self.tables:
-            source, entry = target.relative(one.source), placed(one.entry, target.relative).to_json()
-            tables.append({"path": source.path, "parts": source.parts, "entry": entry, "rows": one.rows})
+        for replacement in self.tables:
+            source, entry = target.relative(replacement.source), placed(replacement.entry, target.relative).to_json()
+            tables.append({"path": source.path, "parts": source.parts, "entry": entry, "rows": replacement.rows})
         load = None if self.load is None else self.load.to_json()
         return json.dumps({"id": self.id, "side": self.side, "tables": tables, "load": load}, ensure_ascii=False)
 
@@ -396,10 +396,10 @@ class Rebuild:
     def from_json(cls, text: str, target: Target) -> Rebuild:
         """Read what `to_json` wrote."""
         values, tables = json.loads(text), []
-        for one in values["tables"]:
-            source = target.absolute(TableName(one["path"], tuple(one["parts"])))
-            entry = placed(MirrorEntry.from_json(one["entry"]), target.absolute)
-            tables.append(Replacement(source, entry, one["rows"]))
+        for fields in values["tables"]:
+            source = target.absolute(TableName(fields["path"], tuple(fields["parts"])))
+            entry = placed(MirrorEntry.from_json(fields["entry"]), target.absolute)
+            tables.append(Replacement(source, entry, fields["rows"]))
         load = None if values["load"] is None else Load.from_json(values["load"])
         return cls(values["id"], values["side"], tuple(tables), load)
 

@@ -19,7 +19,7 @@ from walreplay.delta.local import DamagedLogError
 from walreplay.delta.target import TableName, Target, catalog_errors, ledger_errors, quote
 from walreplay.errors import TargetError
 from walreplay.ledger.ledger import APPLIED, LOADING, PLANNED, Ledger, State
-from walreplay.ledger.runs import loads_of, told, unreadable
+from walreplay.ledger.runs import loads_of, remembered_runs, unreadable
 from walreplay.ledger.state import REBUILDING, Holder, Load, at_work, why_dead
 from walreplay.lsn import to_datetime
 from walreplay.names import RowKind, output_of, source_oid
@@ -154,15 +154,15 @@ def status(spark: SparkSession, target: str | os.PathLike[str], source: str | No
         TargetError: when there is none.
     """
     place = Target.parse(str(target)).of_source(source)
-    own = own_session(spark)
-    with spark_errors(path=place.text), quiet_queries(), set_for_a_while(own, delta.SMALL_STATE):
+    session = own_session(spark)
+    with spark_errors(path=place.text), quiet_queries(), set_for_a_while(session, delta.SMALL_STATE):
         ledger = Ledger(spark, place, choose_writer(spark, place), loads=True)
         with catalog_errors(place):
             state = ledger.read()
         running = _run_at_work(state, ledger.holder)
         if state is None:
             raise nothing_applied(place, running)
-        runs = _newest_runs(own, place, state.run)
+        runs = _newest_runs(session, place, state.run)
     if state.phase in (PLANNED, LOADING, REBUILDING):
         runs = [run for run in runs if run.run != state.run]
         runs.append(RunStatus(state.run, state.phase, state.started_at, None, None, state.files, None, None, None))
@@ -184,19 +184,19 @@ def versions_at(spark: SparkSession, target: str | os.PathLike[str], run: int, s
         TargetError: when there is no such run, or it has not come to its end.
     """
     place = Target.parse(str(target)).of_source(source)
-    own = own_session(spark)
+    session = own_session(spark)
     table = place.ledger("runs")
     failures = spark_errors(path=place.text)
-    with failures, quiet_queries(), set_for_a_while(own, delta.SMALL_STATE), ledger_errors(table.text):
+    with failures, quiet_queries(), set_for_a_while(session, delta.SMALL_STATE), ledger_errors(table.text):
         with catalog_errors(place):
-            is_there = delta.exists(own, table)
+            is_there = delta.exists(session, table)
         if not is_there:
             raise nothing_applied(place)
-        runs = delta.read(own, table)
-        found = told(runs).where(runs.run == run).select("applied_lsn", "applied_commit_ts").collect()
-        if not found:
-            there = spans(row.run for row in told(runs).select("run").orderBy("run").collect())
-            raise TargetError(f"there is no run {run} that has ended", path=place.text, remedy=f"There are: {there}")
+        runs = delta.read(session, table)
+        run_rows = remembered_runs(runs).where(runs.run == run).select("applied_lsn", "applied_commit_ts").collect()
+        if not run_rows:
+            numbers = spans(row.run for row in remembered_runs(runs).select("run").orderBy("run").collect())
+            raise TargetError(f"there is no run {run} that has ended", path=place.text, remedy=f"There are: {numbers}")
         rows = runs.where(runs.run <= run).selectExpr("run", "inline(tables)")
         # A table that the run did not write to has the version of an earlier run.
         newest = rows.groupBy("oid").agg(
@@ -206,9 +206,9 @@ def versions_at(spark: SparkSession, target: str | os.PathLike[str], run: int, s
             ),
         )
         held = newest.where("at IS NOT NULL AND NOT last.set_aside").select("oid", "last.*", "at.*")
-        state = Ledger(own, place, choose_writer(own, place), loads=True).read()
-        loads, (row,) = loads_of(runs, state), found
-        version_of = partial(_version_of, own, place, state, loads, run, row.applied_lsn)
+        state = Ledger(session, place, choose_writer(session, place), loads=True).read()
+        loads, (row,) = loads_of(runs, state), run_rows
+        version_of = partial(_version_of, session, place, state, loads, run, row.applied_lsn)
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             tables = tuple(pool.map(version_of, held.orderBy("name").collect()))
     return Cut(place.text, run, row.applied_lsn, _utc(row.applied_commit_ts), tables)
@@ -228,7 +228,8 @@ def _version_of(
     row: Row,
 ) -> TableVersion:
     """Return a table's version after a run, if it proves to be the one of the run that has noted it."""
-    entry = next((one for one in (() if state is None else state.tables) if one.oid == row.oid), None)
+    entries = {} if state is None else {entry.oid: entry for entry in state.tables}
+    entry = entries.get(row.oid)
     # A table may have moved since.
     location = row.location if entry is None else entry.table.text
     table = table_at(target, location)
@@ -246,7 +247,7 @@ def _version_of(
         conditions += [f"NOT {quote(row.delete_mark)}"] if row.delete_mark else []
         columns += f" EXCEPT ({', '.join(map(quote, row.kept))})" if row.kept else ""
     where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
-    doubts = [] if entry is None else [one.text for one in entry.doubts if one.covers(lsn, row.run)]
+    doubts = [] if entry is None else [doubt.text for doubt in entry.doubts if doubt.covers(lsn, row.run)]
     sql = f"SELECT {columns} FROM {table.sql} VERSION AS OF {version}{where}"
     return TableVersion(row.name, location, version, sql, "; ".join(doubts), not doubts, row.oid)
 
@@ -303,20 +304,20 @@ def _newest_runs(spark: SparkSession, target: Target, last: int) -> list[RunStat
     with ledger_errors(table.text):
         if not delta.exists(spark, table):
             return []
-        runs = told(delta.read(spark, table)).where(F.col("run") <= last)
+        runs = remembered_runs(delta.read(spark, table)).where(F.col("run") <= last)
         columns = ("run", "started_at", "finished_at", "applied_lsn", "files", "transactions", "changes", "writer")
-        shown = runs.select(*(one for one in columns if one in runs.columns), F.size("tables").alias("tables"))
+        shown = runs.select(*(name for name in columns if name in runs.columns), F.size("tables").alias("tables"))
         newest = [row.asDict() for row in shown.orderBy("run", ascending=False).limit(_RUNS_SHOWN).collect()]
     times = ("started_at", "finished_at")
-    return [RunStatus(state=APPLIED, **row | {one: _utc(row[one]) for one in times}) for row in reversed(newest)]
+    return [RunStatus(state=APPLIED, **row | {name: _utc(row[name]) for name in times}) for row in reversed(newest)]
 
 
 def _open_transactions(state: State) -> Iterator[PendingTransaction]:
-    for one in () if state.resume is None else state.resume.open_transactions:
-        since = None if one.since is None else to_datetime(one.since)
+    for item in () if state.resume is None else state.resume.open_transactions:
+        since = None if item.since is None else to_datetime(item.since)
         age = None if since is None else datetime.now(timezone.utc) - since
         yield PendingTransaction(
-            one.kind, one.xid, one.gid, one.lsn, one.path, one.offset, since, age, one.bytes, one.segments
+            item.kind, item.xid, item.gid, item.lsn, item.path, item.offset, since, age, item.bytes, item.segments
         )
 
 
@@ -330,10 +331,10 @@ def spans(numbers: Iterable[int]) -> str:
     >>> spans([1, 2, 3, 5])
     '1 to 3, 5'
     """
-    found: list[list[int]] = []
+    ranges: list[list[int]] = []
     for number in numbers:
-        if found and found[-1][-1] == number - 1:
-            found[-1][1:] = [number]
+        if ranges and ranges[-1][-1] == number - 1:
+            ranges[-1][1:] = [number]
         else:
-            found.append([number])
-    return ", ".join(" to ".join(map(str, span)) for span in found)
+            ranges.append([number])
+    return ", ".join(" to ".join(map(str, span)) for span in ranges)

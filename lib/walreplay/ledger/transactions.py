@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 
-_KNOWN: Final = -1
+_LEDGER_SESSION: Final = -1
 """The session that the ledger's transactions have among the run's."""
 
-_MOST_TOLD: Final = 5
+_MAX_LOSSES: Final = 5
 
 _OF_TRANSACTIONS: Final = {
     **OF_HISTORY,
@@ -89,8 +89,8 @@ class History:
         if not self.plan.resent:
             return []
         copies = self._copies(self.spark)
-        known = self._known(copies)
-        together = copies if known is None else copies.unionByName(known)
+        ledger_copies = self._ledger_copies(copies)
+        together = copies if ledger_copies is None else copies.unionByName(ledger_copies)
         firsts = together.groupBy("commit_lsn").agg(
             f.min_by(f.struct("session", "xid", "commit_ts", "changes", "digest", "complete"), "session").alias("first")
         )
@@ -105,8 +105,8 @@ class History:
             f"CASE WHEN session = first.session THEN CASE WHEN {late} AND changes > 0 THEN 'unknown' END "
             f"WHEN NOT ({same}) THEN 'differs' END"
         )
-        found = joined.withColumn("verdict", f.expr(verdict)).where("verdict IS NOT NULL")
-        for row in found.orderBy("session", "commit_lsn").limit(1).collect():
+        faulty = joined.withColumn("verdict", f.expr(verdict)).where("verdict IS NOT NULL")
+        for row in faulty.orderBy("session", "commit_lsn").limit(1).collect():
             make = unknown if row.verdict == "unknown" else differing
             raise make(row.commit_lsn, row.xid, row.path, row.offset)
         return [lost(*row) for row in _missing(copies, together).collect()]
@@ -128,19 +128,19 @@ class History:
         last = newest.selectExpr("xid", "unix_micros(commit_ts) AS time", "origin").collect()
         if not last:
             return None
-        (before,) = last
-        ahead = f"pmod(xid - {before.xid}L + {XIDS // 2}L, {XIDS}L) - {XIDS // 2}L"
+        (last_row,) = last
+        ahead = f"pmod(xid - {last_row.xid}L + {XIDS // 2}L, {XIDS}L) - {XIDS // 2}L"
         new = self._copies(self.spark).where(f"commit_lsn > {self.plan.after_lsn}L AND gid IS NULL")
-        found = new.selectExpr(
+        summary = new.selectExpr(
             "count(*) AS transactions",
             f"max({ahead}) AS newest",
             "unix_micros(max(commit_ts)) AS time",
             "count(origin) AS of_origins",
         ).collect()[0]
         later = None
-        if found.time is not None and not found.of_origins and before.origin is None:
-            later = timedelta(microseconds=found.time - before.time)
-        return Followed(found.transactions, found.newest or 0, later)
+        if summary.time is not None and not summary.of_origins and last_row.origin is None:
+            later = timedelta(microseconds=summary.time - last_row.time)
+        return Followed(summary.transactions, summary.newest or 0, later)
 
     def write(self, state: State, *, resumed: bool) -> None:
         """Append the run's transactions and messages, each in one commit that is made once."""
@@ -209,8 +209,8 @@ class History:
         if self.plan.decided:
             decided = spark.createDataFrame(self._decided(), _DECIDED)
             parts = parts.unionByName(decided.selectExpr("*", "0L AS changes", "0L AS digest"))
-        more = (f.max("gid").alias("gid"), f.max("origin").alias("origin"), f.min("applied").alias("applied"))
-        return whole_transactions(parts, more=more)
+        extra_columns = (f.max("gid").alias("gid"), f.max("origin").alias("origin"), f.min("applied").alias("applied"))
+        return whole_transactions(parts, extra_columns=extra_columns)
 
     def _decided(self) -> Sequence[tuple[int, datetime, int, str | None, str | None, int, bool, bool, str, int]]:
         return [
@@ -221,15 +221,15 @@ class History:
             for item in self.plan.decided
         ]
 
-    def _known(self, copies: DataFrame) -> DataFrame | None:
+    def _ledger_copies(self, copies: DataFrame) -> DataFrame | None:
         """Return what the ledger knows of transactions that have come again."""
         table = self.target.ledger("transactions")
         if not delta.exists(self.spark, table):
             return None
         low = copies.agg({"commit_lsn": "min"}).collect()[0][0]
-        known = delta.read(self.spark, table).where(f"commit_lsn BETWEEN {low or 0}L AND {self.plan.after_lsn}L")
-        given = {"session": f"{_KNOWN} AS session", "complete": "true AS complete"}
-        return known.selectExpr(*(given.get(name, name) for name in copies.columns))
+        ledger_rows = delta.read(self.spark, table).where(f"commit_lsn BETWEEN {low or 0}L AND {self.plan.after_lsn}L")
+        given = {"session": f"{_LEDGER_SESSION} AS session", "complete": "true AS complete"}
+        return ledger_rows.selectExpr(*(given.get(name, name) for name in copies.columns))
 
     def ended(self, xids: Sequence[int]) -> dict[int, int]:
         """Return which of some xids have come as ordinary transactions, with their last commit LSN."""
@@ -240,12 +240,12 @@ class History:
         return {row[0]: row[1] for row in rows}
 
 
-def whole_transactions(parts: DataFrame, *by: str, more: Sequence[Column] = ()) -> DataFrame:
+def whole_transactions(parts: DataFrame, *by: str, extra_columns: Sequence[Column] = ()) -> DataFrame:
     """Return one row for each transaction and session, of its parts, which may lie in several files.
 
     Args:
         by: other columns that keep parts apart.
-        more: what the rows have of other columns.
+        extra_columns: what the rows have of other columns.
     """
     # Where a transaction begins, or commits; parts that go on elsewhere have no offset.
     where = f.expr("CASE WHEN offset >= 0 THEN offset END")
@@ -257,7 +257,7 @@ def whole_transactions(parts: DataFrame, *by: str, more: Sequence[Column] = ()) 
         f.min("complete").alias("complete"),
         f.min_by("path", where).alias("path"),
         f.min(where).alias("offset"),
-        *more,
+        *extra_columns,
     )
 
 
@@ -275,12 +275,12 @@ def _missing(copies: DataFrame, together: DataFrame) -> DataFrame:
     earlier = together.where("changes > 0").selectExpr("session AS before", "commit_lsn", "xid")
     inside = f.expr("before < session AND commit_lsn > low AND commit_lsn < high")
     lacking = earlier.join(spans, on=inside).join(copies, on=["session", "commit_lsn"], how="left_anti")
-    found = lacking.groupBy("session", "start").agg(
+    losses = lacking.groupBy("session", "start").agg(
         f.countDistinct("commit_lsn").alias("count"),
         f.min("commit_lsn").alias("first"),
         f.min_by("xid", "commit_lsn").alias("xid"),
     )
-    return found.orderBy("session").select("count", "first", "xid", "start.*").limit(_MOST_TOLD)
+    return losses.orderBy("session").select("count", "first", "xid", "start.*").limit(_MAX_LOSSES)
 
 
 def _recorded(transactions: DataFrame, state: State) -> DataFrame:
@@ -290,9 +290,9 @@ def _recorded(transactions: DataFrame, state: State) -> DataFrame:
 
 def refuse_gone(paths: Sequence[str], present: Sequence[str]) -> None:
     """Refuse to decode when files are gone that hold the beginning of transactions."""
-    there = set(present)
+    present_paths = set(present)
     for path in paths:
-        if path not in there:
+        if path not in present_paths:
             raise OrderError(
                 "the file is gone, and it holds the beginning of a transaction that ends now",
                 path=path,

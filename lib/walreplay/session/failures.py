@@ -71,11 +71,11 @@ def spark_errors(*, table: str | None = None, path: str | None = None) -> Iterat
     except WalReplayError:
         raise
     except Exception as error:
-        told = failure_of(error, table=table, path=path)
-        if told is None:
+        failure = failure_of(error, table=table, path=path)
+        if failure is None:
             raise
         # The original stays in __context__, but is not shown, because it may quote values.
-        raise told from None
+        raise failure from None
 
 
 def failure_of(error: Exception, *, table: str | None = None, path: str | None = None) -> WalReplayError | None:
@@ -96,9 +96,9 @@ def failure_of(error: Exception, *, table: str | None = None, path: str | None =
         return _of_store(OSError(by_worker[1]), table=table, path=path)
     traced = f"{text}\n: {getattr(error, '_stackTrace', '')}"
     for sign, problem, remedy in _CAUSES:
-        found = re.search(sign, traced, re.MULTILINE)
-        if found is not None:
-            names = {**found.groupdict(), **_packages()}
+        match = re.search(sign, traced, re.MULTILINE)
+        if match is not None:
+            names = {**match.groupdict(), **_packages()}
             place = names.get("place") or path
             return SparkFailure(problem.format(**names), table=table, path=place, remedy=remedy.format(**names))
     problem = _problem(error, text, innermost(traced))
@@ -116,9 +116,9 @@ def _problem(error: Exception, text: str, cause: str | None) -> str:
     problem = text.strip().splitlines()[0].removesuffix(".") if state else None
     if state is None:
         # Of what Java has thrown as it is, the text alone has them.
-        found = _CONDITION.search(text)
-        condition, state = (found[1], found[2]) if found else (condition, "")
-        problem = condition if found else None
+        match = _CONDITION.search(text)
+        condition, state = (match[1], match[2]) if match else (condition, "")
+        problem = condition if match else None
     if state.startswith(_DATA_EXCEPTION):
         return condition or type(error).__name__
     if problem is None:
@@ -134,8 +134,8 @@ def _of_store(error: OSError, *, table: str | None, path: str | None) -> SparkFa
     reason, bucket = reason_of(error), urlsplit(path or "").netloc
     if bucket and reason in ("NO_SUCH_BUCKET", "NoSuchBucket"):
         return SparkFailure(_NO_BUCKET[0].format(bucket=bucket), table=table, path=path, remedy=_NO_BUCKET[1])
-    told = f"the store denies access or cannot be reached: {reason}"
-    return SparkFailure(told, table=table, path=path, remedy=_CREDENTIALS)
+    problem = f"the store denies access or cannot be reached: {reason}"
+    return SparkFailure(problem, table=table, path=path, remedy=_CREDENTIALS)
 
 
 def innermost(text: str) -> str | None:
@@ -143,20 +143,20 @@ def innermost(text: str) -> str | None:
 
     The rest of a message may quote values.
     """
-    found = _THROWN.findall(text)
-    if not found:
+    thrown = _THROWN.findall(text)
+    if not thrown:
         return None
-    kind, message = found[-1]
+    kind, message = thrown[-1]
     reason = _REASON.search(message) or _LEADING.match(message)
-    places = (place for _, said in reversed(found) for sign in _FILES if (place := sign.search(said)) is not None)
+    places = (place for _, detail in reversed(thrown) for sign in _FILES if (place := sign.search(detail)) is not None)
     place = next(places, None)
-    told = kind if reason is None else f"{kind} ({reason[reason.lastindex or 0]})"
+    problem = kind if reason is None else f"{kind} ({reason[reason.lastindex or 0]})"
     # The folder of a partition has a value in its name.
     if place is None:
-        return told
+        return problem
     # Spark names a file as a URI.
     file = unquote(place[1]) if ":///" in place[1] else place[1]
-    return f"{told} at {_OF_PARTITIONS.sub('=…', file)}"
+    return f"{problem} at {_OF_PARTITIONS.sub('=…', file)}"
 
 
 def is_refused(problem: str) -> bool:

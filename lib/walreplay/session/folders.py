@@ -41,15 +41,15 @@ _FEW_ATTEMPTS: Final = 3
 _IMPATIENCE: Final = timedelta(seconds=15)
 """How long a store may be silent where it is only tried whether it is reached: less than 20 s in all."""
 
-_KEPT_FOR: Final = 30.0
+_CACHE_SECONDS: Final = 30.0
 """A small file of a store is read again after so many seconds, at the latest."""
-_MOST_KEPT: Final = 16
+_MAX_CACHED_FILES: Final = 16
 
-_SAID_BY_STORE: Final = re.compile(
+_STORE_REASON: Final = re.compile(
     r"(?:AWS|Google Cloud|Azure)\w* Error (\w+)|HTTP status (\d{3})|\[(\w+)\] HTTP|<Code>(\w+)</Code>"
 )
 """How Arrow's clients name the reason, and the store itself, whose answer delta-rs passes on."""
-_UNKNOWN: Final = re.compile(r"AWS Error UNKNOWN \(HTTP status (\d{3})\)(?:.*\bUnable to parse ExceptionName: (\w+))?")
+_UNNAMED: Final = re.compile(r"AWS Error UNKNOWN \(HTTP status (\d{3})\)(?:.*\bUnable to parse ExceptionName: (\w+))?")
 """How Amazon's client puts what it has no name of its own for."""
 
 _NO_ROOM_FOR_ERROR: Final = "Failed to flush response stream"
@@ -189,14 +189,14 @@ class MountedFolder(Folder):
 
     def listed(self) -> list[Listed]:
         """Return the files inside."""
-        found = []
+        files = []
         with suppress(FileNotFoundError, NotADirectoryError), os.scandir(self.path) as entries:
             for entry in entries:
                 # A file may be gone since.
                 with suppress(FileNotFoundError):
                     status = entry.stat()
-                    found.append(Listed(entry.name, status.st_size, status.st_mtime_ns))
-        return found
+                    files.append(Listed(entry.name, status.st_size, status.st_mtime_ns))
+        return files
 
     def changed_at(self, name: str) -> float | None:
         """Return when a folder inside was last changed; None for none, or for a file."""
@@ -274,7 +274,7 @@ class StoreFolder(Folder):
 
     def create(self, name: str) -> pa.NativeFile:
         """Begin to write a file."""
-        _KEPT.drop(self, self._of(name))
+        _FILE_CACHE.drop(self, self._of(name))
         return self.system.open_output_stream(self._of(name))
 
     def put(self, name: str, data: bytes) -> None:
@@ -284,14 +284,14 @@ class StoreFolder(Folder):
 
     def open(self, name: str) -> pa.NativeFile:
         """Open a file; a small one is read at once, and kept for a while (see `forget_files`)."""
-        kept = _KEPT.get(self, self._of(name))
+        kept = _FILE_CACHE.get(self, self._of(name))
         if kept is not None:
             return pa.BufferReader(kept)
         file = self.system.open_input_file(self._of(name))
         if file.size() > WHOLE:
             return file
         with file:
-            return pa.BufferReader(_KEPT.keep(self, self._of(name), file.read_buffer()))
+            return pa.BufferReader(_FILE_CACHE.keep(self, self._of(name), file.read_buffer()))
 
     def read(self, name: str) -> bytes:
         """Read a file."""
@@ -301,28 +301,28 @@ class StoreFolder(Folder):
 
     def names(self) -> list[str]:
         """Return the names of the files and folders inside."""
-        return [found.base_name for found in self._listed()]
+        return [info.base_name for info in self._listed()]
 
     def listed(self) -> list[Listed]:
         """Return the files inside."""
-        return [Listed(one.base_name, one.size, one.mtime_ns or 0) for one in self._listed() if one.is_file]
+        return [Listed(info.base_name, info.size, info.mtime_ns or 0) for info in self._listed() if info.is_file]
 
     def changed_at(self, name: str) -> float | None:
         """Return when the newest file of a folder inside was written."""
-        times = [found.mtime_ns or 0 for found in self.inside(name)._listed() if found.is_file]
+        times = [info.mtime_ns or 0 for info in self.inside(name)._listed() if info.is_file]
         return max(times) / 1e9 if times else None
 
     def delete(self, *names: str) -> None:
         """Delete files, as far as they exist."""
         for name in names:
             with suppress(FileNotFoundError):
-                _KEPT.drop(self, self._of(name))
+                _FILE_CACHE.drop(self, self._of(name))
                 self.system.delete_file(self._of(name))
 
     def delete_all(self) -> None:
         """Delete all objects whose names begin with the prefix."""
         with suppress(FileNotFoundError):
-            _KEPT.drop(self, f"{self.path}/")
+            _FILE_CACHE.drop(self, f"{self.path}/")
             self.system.delete_dir(self.path)
 
     def delete_empty(self) -> None:
@@ -331,8 +331,8 @@ class StoreFolder(Folder):
     def _listed(self) -> Sequence[fs.FileInfo]:
         from pyarrow import fs
 
-        found: Sequence[fs.FileInfo] = self.system.get_file_info(fs.FileSelector(self.path, allow_not_found=True))
-        return found
+        infos: Sequence[fs.FileInfo] = self.system.get_file_info(fs.FileSelector(self.path, allow_not_found=True))
+        return infos
 
     def _of(self, name: str) -> str:
         return f"{self.path}/{name}"
@@ -342,18 +342,18 @@ def reason_of(error: OSError) -> str:
     """Return in a few words why a file system or a store refuses something, without names and values."""
     if error.errno:
         return os.strerror(error.errno)
-    unknown, said = _UNKNOWN.search(str(error)), _SAID_BY_STORE.search(str(error))
+    unnamed, reason = _UNNAMED.search(str(error)), _STORE_REASON.search(str(error))
     if _NO_ROOM_FOR_ERROR in str(error):
         return "the store has refused to send it"
-    if unknown:
-        return unknown[2] or f"HTTP status {unknown[1]}"
-    return next(filter(None, said.groups())) if said else "an error of the file system"
+    if unnamed:
+        return unnamed[2] or f"HTTP status {unnamed[1]}"
+    return next(filter(None, reason.groups())) if reason else "an error of the file system"
 
 
 def silence_of(error: Exception) -> str | None:
     """Return in a few words why S3's client has got no answer at all from an address; None if it is something else."""
-    found = _NO_ANSWER.search(str(error)) if isinstance(error, OSError) else None
-    return None if found is None else _SILENCES[found[1]]
+    match = _NO_ANSWER.search(str(error)) if isinstance(error, OSError) else None
+    return None if match is None else _SILENCES[match[1]]
 
 
 def forget_files(folder: Folder | None = None) -> None:
@@ -366,12 +366,12 @@ def forget_files(folder: Folder | None = None) -> None:
         folder: with all below it; None for any.
     """
     if folder is None:
-        _KEPT.clear()
+        _FILE_CACHE.clear()
     elif isinstance(folder, StoreFolder):
-        _KEPT.drop(folder, f"{folder.path}/")
+        _FILE_CACHE.drop(folder, f"{folder.path}/")
 
 
-class _Kept:
+class _FileCache:
     """Small files of stores that this process has read a moment ago: some are read by several in a row."""
 
     def __init__(self) -> None:
@@ -380,13 +380,13 @@ class _Kept:
 
     def get(self, folder: StoreFolder, path: str) -> pa.Buffer | None:
         with self._lock:
-            since, data = self._files.get((folder.kind, folder.options, path), (-_KEPT_FOR, None))
-        return data if time.monotonic() - since < _KEPT_FOR else None
+            since, data = self._files.get((folder.kind, folder.options, path), (-_CACHE_SECONDS, None))
+        return data if time.monotonic() - since < _CACHE_SECONDS else None
 
     def keep(self, folder: StoreFolder, path: str, data: pa.Buffer) -> pa.Buffer:
         with self._lock:
             self._files.pop((folder.kind, folder.options, path), None)
-            while len(self._files) >= _MOST_KEPT:
+            while len(self._files) >= _MAX_CACHED_FILES:
                 # The one that was read first.
                 del self._files[next(iter(self._files))]
             self._files[folder.kind, folder.options, path] = time.monotonic(), data
@@ -404,7 +404,7 @@ class _Kept:
             self._files.clear()
 
 
-_KEPT: Final = _Kept()
+_FILE_CACHE: Final = _FileCache()
 
 
 @lru_cache(maxsize=16)

@@ -83,18 +83,18 @@ def own_session(spark: SparkSession) -> SparkSession:
     """Return a new session with settings of its own (`EXACT`), if there can be one; otherwise the given session."""
     if not has_own_sessions(spark):
         return spark
-    own, configured = spark.newSession(), _configured(spark)
-    _check_refused(_set_all(own, _corrections(configured)), configured)
-    return own
+    session, configured = spark.newSession(), _configured(spark)
+    _check_refused(_set_all(session, _corrections(configured)), configured)
+    return session
 
 
 def session_with(spark: SparkSession, values: Mapping[str, str]) -> AbstractContextManager[SparkSession]:
     """Return a session with some settings: a new one, or for a while the given one if there can be no new one."""
-    own = own_session(spark)
-    if own is spark:
+    session = own_session(spark)
+    if session is spark:
         return set_for_a_while(spark, values)
-    _set_all(own, values)
-    return nullcontext(own)
+    _set_all(session, values)
+    return nullcontext(session)
 
 
 @contextmanager
@@ -219,10 +219,10 @@ def one_name(place: str) -> str:
     Databricks' volumes have three: ``/Volumes/x``, ``dbfs:/Volumes/x`` and ``file:/Volumes/x``, of which the first is
     given.  ``file:///x`` is ``file:/x``.  All else stays as it is.
     """
-    found = _MOUNTABLE.fullmatch(place)
-    if found is None:
+    match = _MOUNTABLE.fullmatch(place)
+    if match is None:
         return place
-    scheme, path = found.groups()
+    scheme, path = match.groups()
     return f"/{path}" if f"{path}/".startswith(_VOLUMES) else f"{scheme}:/{path}"
 
 

@@ -124,9 +124,9 @@ def _driver_reaches(spark: SparkSession, store: StoreFolder) -> bool:
             # Whatever is the matter, an Arrow without the store's client among it: Spark's own way is there.  Only
             # where nothing answers Spark's client would get no answer either, and would try for minutes.
             # A client of Spark Connect may be in another network than its server.
-            told = _silence(store, problem) if has_own_sessions(spark) else None
-            if told is not None and not _has_proxy(spark):
-                raise told from None
+            failure = _silence(store, problem) if has_own_sessions(spark) else None
+            if failure is not None and not _has_proxy(spark):
+                raise failure from None
             _REACHED[key] = False
         else:
             _REACHED[key] = True
@@ -165,21 +165,21 @@ def _has_proxy(spark: SparkSession) -> bool:
     return any(map(properties.getProperty, _JAVA_PROXIES))
 
 
-_KEPT_FOR: Final = 30.0
-_ASKED: Final[list[tuple[object, float, Mapping[str, str]]]] = []
+_CACHE_SECONDS: Final = 30.0
+_CACHED: Final[list[tuple[object, float, Mapping[str, str]]]] = []
 """The session that was asked last for its settings, when that was, and what it has said."""
 
 
 def _store_of(spark: SparkSession, path: str) -> StoreFolder | None:
     is_classic = has_own_sessions(spark)
-    of = spark._jsc if is_classic else spark
-    known = [told for asked, at, told in _ASKED if asked is of and time.monotonic() - at < _KEPT_FOR]
-    if not known:
-        known = [_hadoop_settings(spark) if is_classic else _session_settings(spark)]
-        _ASKED[:] = [(of, time.monotonic(), known[0])]
-    found = store_of(path, known[0])
-    if found is None or is_classic or _KEYED & {name for name, _ in found.options}:
-        return found
+    owner, now = spark._jsc if is_classic else spark, time.monotonic()
+    settings = next((values for key, since, values in _CACHED if key is owner and now - since < _CACHE_SECONDS), None)
+    if settings is None:
+        settings = _hadoop_settings(spark) if is_classic else _session_settings(spark)
+        _CACHED[:] = [(owner, time.monotonic(), settings)]
+    store = store_of(path, settings)
+    if store is None or is_classic or _KEYED & {name for name, _ in store.options}:
+        return store
     # What a server has in its environment, or in core-site.xml, its client does not know.
     return None
 
@@ -191,75 +191,75 @@ def _hadoop_settings(spark: SparkSession) -> dict[str, str]:
     defaults.addResource("core-default.xml")
     names = [_KEYSTORE]
     for prefix in ("fs.", "google."):
-        own = hadoop.getPropsWithPrefix(prefix)
-        own.entrySet().removeAll(defaults.getPropsWithPrefix(prefix).entrySet())
-        names += [f"{prefix}{name}" for name in own]
+        properties = hadoop.getPropsWithPrefix(prefix)
+        properties.entrySet().removeAll(defaults.getPropsWithPrefix(prefix).entrySet())
+        names += [f"{prefix}{name}" for name in properties]
     return {name: value for name in names if (value := hadoop.get(name))}
 
 
 def _session_settings(spark: SparkSession) -> dict[str, str]:
     """Return the same of a session of Spark Connect: its own settings, as far as the server tells them."""
     try:
-        told: Mapping[str, str] = spark.conf.getAll
+        values: Mapping[str, str] = spark.conf.getAll
     except Exception:
         # A platform may refuse to tell.
         return {}
     # What was set for the session, without the prefix, counts more.
-    return {name.removeprefix("spark.hadoop."): told[name] for name in sorted(told, reverse=True) if told[name]}
+    return {name.removeprefix("spark.hadoop."): values[name] for name in sorted(values, reverse=True) if values[name]}
 
 
-def store_of(path: str, told: Mapping[str, str]) -> StoreFolder | None:
+def store_of(path: str, settings: Mapping[str, str]) -> StoreFolder | None:
     """Return a URI's place in an object store, as Arrow reaches it; None if it may not do so as Spark does.
 
     Args:
-        told: the settings of Hadoop that were set, without its defaults.
+        settings: the settings of Hadoop that were set, without its defaults.
     """
-    if _OTHERWISE.search(re.sub(r"^\w+://", "", path)) or _KEYSTORE in told:
+    if _OTHERWISE.search(re.sub(r"^\w+://", "", path)) or _KEYSTORE in settings:
         return None
     uri = urlsplit(path)
     bucket, _, host = uri.netloc.partition("@")
-    if not bucket or told.get(f"fs.{uri.scheme}.impl") not in _CLASSES.get(uri.scheme, ()):
+    if not bucket or settings.get(f"fs.{uri.scheme}.impl") not in _CLASSES.get(uri.scheme, ()):
         return None
     options: Mapping[str, str | int | bool] | None = None
     if uri.scheme in {"s3a", "s3"} and not host:
-        kind, options = "S3FileSystem", _s3(bucket, _below("fs.s3a.", told))
+        kind, options = "S3FileSystem", _s3(bucket, _below("fs.s3a.", settings))
     elif uri.scheme == "gs" and not host:
-        kind, options = "GcsFileSystem", _gcs(told)
+        kind, options = "GcsFileSystem", _gcs(settings)
     elif uri.scheme == "abfss" and host.endswith(_AZURE):
-        kind, options = "AzureFileSystem", _azure(host, _below("fs.azure.", told))
+        kind, options = "AzureFileSystem", _azure(host, _below("fs.azure.", settings))
     if options is None:
         return None
     place = f"{bucket}/{uri.path.strip('/')}".rstrip("/")
     return StoreFolder(uri.scheme, uri.netloc, place, kind, tuple(options.items()))
 
 
-def _below(prefix: str, told: Mapping[str, str]) -> dict[str, str]:
-    return {name.removeprefix(prefix): value for name, value in told.items() if name.startswith(prefix)}
+def _below(prefix: str, settings: Mapping[str, str]) -> dict[str, str]:
+    return {name.removeprefix(prefix): value for name, value in settings.items() if name.startswith(prefix)}
 
 
-def _s3(bucket: str, told: Mapping[str, str]) -> dict[str, str | int | bool] | None:
+def _s3(bucket: str, settings: Mapping[str, str]) -> dict[str, str | int | bool] | None:
     """Return the options of Arrow's client for the settings below ``fs.s3a``; None if there is any other one."""
-    others = [name for name in told if _S3_KNOWN.match(name) is None]
-    credentials = _s3_credentials(told)
+    others = [name for name in settings if _S3_KNOWN.match(name) is None]
+    credentials = _s3_credentials(settings)
     if credentials is None or any(re.match(rf"bucket\.{re.escape(bucket)}\.|(?!bucket\.)", name) for name in others):
         return None
-    found: dict[str, str | int | bool] = {**credentials}
-    scheme, has_scheme, host = told.get("endpoint", "").rstrip("/").rpartition("://")
+    options: dict[str, str | int | bool] = {**credentials}
+    scheme, has_scheme, host = settings.get("endpoint", "").rstrip("/").rpartition("://")
     of_amazon = _AMAZON.fullmatch(host)
-    region = told.get("endpoint.region") or (of_amazon[1] if of_amazon else None)
+    region = settings.get("endpoint.region") or (of_amazon[1] if of_amazon else None)
     if region:
-        found["region"] = region
-    is_secure = scheme != "http" if has_scheme else told.get("connection.ssl.enabled") != "false"
-    found["scheme"] = "https" if is_secure else "http"
+        options["region"] = region
+    is_secure = scheme != "http" if has_scheme else settings.get("connection.ssl.enabled") != "false"
+    options["scheme"] = "https" if is_secure else "http"
     if host and not of_amazon:
-        found["endpoint_override"] = host
-        found["force_virtual_addressing"] = told.get("path.style.access") != "true"
-    return found
+        options["endpoint_override"] = host
+        options["force_virtual_addressing"] = settings.get("path.style.access") != "true"
+    return options
 
 
-def _s3_credentials(told: Mapping[str, str]) -> dict[str, str | bool] | None:
+def _s3_credentials(settings: Mapping[str, str]) -> dict[str, str | bool] | None:
     """Return the keys, or nothing where Hadoop's default provider has none and asks the environment, as Arrow does."""
-    names, provider = ["access.key", "secret.key"], told.get("aws.credentials.provider")
+    names, provider = ["access.key", "secret.key"], settings.get("aws.credentials.provider")
     if provider and all(map(_OF_ENVIRONMENT.fullmatch, re.split(r"[\s,]+", provider.strip()))):
         return {}
     if provider == f"{_PROVIDERS}AnonymousAWSCredentialsProvider":
@@ -268,30 +268,30 @@ def _s3_credentials(told: Mapping[str, str]) -> dict[str, str | bool] | None:
         names.append("session.token")
     elif provider != f"{_PROVIDERS}SimpleAWSCredentialsProvider":
         return None
-    keys = {name.replace(".", "_"): told[name] for name in names if name in told}
+    keys = {name.replace(".", "_"): settings[name] for name in names if name in settings}
     if {"access_key", "secret_key"} <= keys.keys():
         return {**keys}
     return None if keys or provider else {}
 
 
-def _gcs(told: Mapping[str, str]) -> dict[str, str | int | bool] | None:
+def _gcs(settings: Mapping[str, str]) -> dict[str, str | int | bool] | None:
     """Return no options, for credentials of the environment; None if Spark has others, or any other setting."""
-    others = {name for name in told if name.startswith(("fs.gs.", "google."))}
+    others = {name for name in settings if name.startswith(("fs.gs.", "google."))}
     others -= {"fs.gs.impl", "fs.gs.project.id", "fs.gs.auth.type"}
-    kind = told.get("fs.gs.auth.type", "COMPUTE_ENGINE")
+    kind = settings.get("fs.gs.auth.type", "COMPUTE_ENGINE")
     return {} if not others and kind in {"COMPUTE_ENGINE", "APPLICATION_DEFAULT"} else None
 
 
-def _azure(host: str, told: Mapping[str, str]) -> dict[str, str | int | bool] | None:
+def _azure(host: str, settings: Mapping[str, str]) -> dict[str, str | int | bool] | None:
     """Return the options for an account and its key; None if there is any other setting below ``fs.azure``."""
     # Of an account alone counts more, and what is said of another account does not matter.
     here = f".{host}"
-    said = {
-        name.removesuffix(here): told[name]
-        for name in sorted(told)
+    account_settings = {
+        name.removesuffix(here): settings[name]
+        for name in sorted(settings)
         if name.endswith(here) or not name.endswith(".core.windows.net")
     }
-    key, kind = said.pop("account.key", None), said.pop("account.auth.type", "SharedKey")
-    if key is None or kind != "SharedKey" or said:
+    key, kind = account_settings.pop("account.key", None), account_settings.pop("account.auth.type", "SharedKey")
+    if key is None or kind != "SharedKey" or account_settings:
         return None
     return {"account_name": host.partition(".")[0], "account_key": key}

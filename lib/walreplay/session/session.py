@@ -147,16 +147,16 @@ def remote_session(builder: SparkSession.Builder) -> SparkSession:
 
 def _check_server(address: str) -> None:
     """Raise if nothing takes a connection there."""
-    found = urlsplit(address)
-    if found.scheme != "sc" or not found.hostname or any(os.environ.get(name) for name in _PROXIES):
+    url = urlsplit(address)
+    if url.scheme != "sc" or not url.hostname or any(os.environ.get(name) for name in _PROXIES):
         return
     try:
-        socket.create_connection((found.hostname, found.port or _PORT), _CONNECT_SECONDS).close()
+        socket.create_connection((url.hostname, url.port or _PORT), _CONNECT_SECONDS).close()
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise SparkFailure(
             f"the Spark Connect server cannot be reached ({reason})",
-            path=f"sc://{found.netloc.rpartition('@')[2]}",
+            path=f"sc://{url.netloc.rpartition('@')[2]}",
             remedy=f"See that it runs, and that {_SERVER} has its address, then run it again",
         ) from None
 
@@ -211,12 +211,12 @@ def delta_jars(progress: Progress | None = None) -> list[Path]:
     Raises:
         ConfigError: there are none for this pair, or they cannot be fetched.
     """
-    pair, known = Pair.installed(), known_jars()
-    missing = [path for path in pair.paths if path not in known]
+    pair, digests = Pair.installed(), known_jars()
+    missing = [path for path in pair.paths if path not in digests]
     if missing or (pair.delta.startswith("4.0.") and pair.spark != "4.0"):
         raise ConfigError(
             f"no JARs of Delta are known for delta-spark {pair.delta} with pyspark {pyspark.__version__}",
-            remedy=_known_pair(pair.spark, known),
+            remedy=_known_pair(pair.spark, digests),
         )
     folder = jar_folder()
     jars = [folder / path.rpartition("/")[2] for path in pair.paths]
@@ -224,7 +224,7 @@ def delta_jars(progress: Progress | None = None) -> list[Path]:
     if absent and progress is not None:
         progress.stage(f"fetch Delta {pair.delta} for Spark {pair.spark} into {folder}", None)
     for path, jar in absent:
-        _save(_fetched(path, known[path], folder), jar)
+        _save(_fetched(path, digests[path], folder), jar)
     if absent and progress is not None:
         progress.done()
     return jars
@@ -270,22 +270,22 @@ def fitting_package() -> str:
     return f"Start Spark with --packages {'.'.join(group)}:{artifact}:{version}"
 
 
-def _known_pair(spark: str, known: Mapping[str, str]) -> str:
+def _known_pair(spark: str, digests: Mapping[str, str]) -> str:
     """Return what to install: the newest Delta for a Spark, or the newest pair if there is none."""
-    best, fits = _best(spark, known)
-    wanted = f"'delta-spark=={best.delta}'" if fits else f"'pyspark=={best.spark}.*' 'delta-spark=={best.delta}'"
-    return f"Install a pair that fits: pip install {wanted}; or {_OWN_JARS}"
+    best, fits = _best(spark, digests)
+    packages = f"'delta-spark=={best.delta}'" if fits else f"'pyspark=={best.spark}.*' 'delta-spark=={best.delta}'"
+    return f"Install a pair that fits: pip install {packages}; or {_OWN_JARS}"
 
 
-def _best(spark: str, known: Mapping[str, str]) -> tuple[Pair, bool]:
+def _best(spark: str, digests: Mapping[str, str]) -> tuple[Pair, bool]:
     """Return the newest pair for a Spark, or of all, and whether it is one for that Spark."""
     pairs = set()
-    for path in known:
-        found = re.fullmatch(r"delta-spark_(?:(\d+\.\d+)_)?2\.13-(.+)\.jar", path.rpartition("/")[2])
-        if found:
-            pairs.add(Pair(found[1] or "4.0", found[2]))
-    here = [pair for pair in pairs if pair.spark == spark]
-    return max(here or pairs, key=lambda pair: (_numbers(pair.spark), _numbers(pair.delta))), bool(here)
+    for path in digests:
+        match = re.fullmatch(r"delta-spark_(?:(\d+\.\d+)_)?2\.13-(.+)\.jar", path.rpartition("/")[2])
+        if match:
+            pairs.add(Pair(match[1] or "4.0", match[2]))
+    fitting = [pair for pair in pairs if pair.spark == spark]
+    return max(fitting or pairs, key=lambda pair: (_numbers(pair.spark), _numbers(pair.delta))), bool(fitting)
 
 
 def _numbers(version: str) -> tuple[int, ...]:
@@ -399,10 +399,10 @@ def local_cores(spark: SparkSession) -> int | None:
     except Exception:
         # A platform may refuse to tell.
         return None
-    found = re.fullmatch(r"local(?:\[\s*(\d+|\*)\s*(?:,.*)?\])?", master)
-    if found is None:
+    match = re.fullmatch(r"local(?:\[\s*(\d+|\*)\s*(?:,.*)?\])?", master)
+    if match is None:
         return None
-    return (os.cpu_count() or 1) if found[1] == "*" else int(found[1] or 1)
+    return (os.cpu_count() or 1) if match[1] == "*" else int(match[1] or 1)
 
 
 def _is_submitted() -> bool:
@@ -424,9 +424,9 @@ def _spark_defaults() -> Iterator[tuple[str, str]]:
     path = Path(os.environ.get("SPARK_CONF_DIR") or _spark_home() / "conf", "spark-defaults.conf")
     if path.is_file():
         for line in path.read_text(encoding="utf-8").splitlines():
-            found = re.fullmatch(r"\s*([^\s#=:]+)[\s=:]+(.*?)\s*", line)
-            if found:
-                yield found[1], found[2]
+            match = re.fullmatch(r"\s*([^\s#=:]+)[\s=:]+(.*?)\s*", line)
+            if match:
+                yield match[1], match[2]
 
 
 def _submit_arguments() -> Iterator[tuple[str, str]]:
@@ -471,8 +471,8 @@ def _submit(jars: str | None) -> None:
         return
     arguments = _submitted()
     if jars is not None and _JARS in dict(_submit_arguments()):
-        at = arguments.index(_SHELL)
-        arguments[at:at] = ["--jars", jars]
+        position = arguments.index(_SHELL)
+        arguments[position:position] = ["--jars", jars]
     os.environ[_SUBMIT] = shlex.join(arguments)
 
 
@@ -536,7 +536,7 @@ def _java_version(java: Path) -> int | None:
     """Read the version from a file of the JDK, which is faster than to start Java."""
     release = java.resolve().parent.parent / "release"
     try:
-        found = re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', release.read_text(encoding="utf-8"), re.MULTILINE)
+        match = re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', release.read_text(encoding="utf-8"), re.MULTILINE)
     except OSError:
         return None
-    return int(found[1]) if found else None
+    return int(match[1]) if match else None

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from walreplay.errors import TargetError
-from walreplay.ledger.runs import lines_of, metrics_of, tell
+from walreplay.ledger.runs import lines_of, metrics_of, write_metrics
 from walreplay.ledger.state import State
 from walreplay.report import RunReport, TableReport
 from walreplay.session.text_files import append_lines
@@ -116,5 +116,5 @@ def test_a_file_that_cannot_be_added_to_is_told_with_what_to_give_instead(
     with pytest.raises(TargetError, match=r"cannot be added to the file .Operation not supported.") as caught:
         append_lines(str(tmp_path / "m"), ["a"], "n")
     assert "folder" in str(caught.value.remedy)
-    assert "cannot be added" in (tell(str(tmp_path / "m"), "t", metrics_of(report(), STATE, NOON, ())) or "")
-    assert tell(None, "t", metrics_of(report(), STATE, NOON, ())) is None
+    assert "cannot be added" in (write_metrics(str(tmp_path / "m"), "t", metrics_of(report(), STATE, NOON, ())) or "")
+    assert write_metrics(None, "t", metrics_of(report(), STATE, NOON, ())) is None

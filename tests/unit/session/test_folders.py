@@ -11,7 +11,7 @@ import pytest
 
 from support.object_store import KEYS, ObjectStore, object_store
 from walreplay.session import folders
-from walreplay.session.folders import _KEPT, WHOLE, Folder, MountedFolder, StoreFolder, forget_files, reason_of
+from walreplay.session.folders import _FILE_CACHE, WHOLE, Folder, MountedFolder, StoreFolder, forget_files, reason_of
 
 
 @pytest.fixture(scope="module")
@@ -165,7 +165,7 @@ def test_no_more_than_some_files_are_kept(store: ObjectStore) -> None:
     for number in range(40):
         folder.put(str(number), b"%d" % number)
         assert folder.read(str(number)) == b"%d" % number
-    assert len(_KEPT._files) <= 16
+    assert len(_FILE_CACHE._files) <= 16
 
 
 def test_an_arrow_that_cannot_delay_opening_is_used_without(monkeypatch: pytest.MonkeyPatch) -> None:
