@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+# Operations that keep a table's rows.  Changed columns are noticed elsewhere.
 _KEEP_ROWS: Final = frozenset(
     {
         "ADD COLUMN",
@@ -47,10 +48,9 @@ _KEEP_ROWS: Final = frozenset(
         "VACUUM START",
     }
 )
-"""Operations that keep a table's rows.  Changed columns are noticed elsewhere."""
 
 _RESTORE: Final = "RESTORE"
-_DROPS: Final = "DROP COLUMNS"
+_DROPS: Final = "DROP COLUMNS"  # this statement has no condition that could hold a mark
 
 _STATEMENT_MARK: Final = re.compile(r"walreplay:((?:[0-9a-f]{2})+)")
 
@@ -136,7 +136,7 @@ class CommitId:
             source = str(mark["source"]) if "source" in mark else None
             form = str(mark["form"]) if "form" in mark else None
             return cls(str(mark["walreplay"]), int(mark["number"]), run, oid, counts, source, form)
-        except (ValueError, TypeError, KeyError, AttributeError):
+        except (ValueError, TypeError, KeyError, AttributeError):  # anybody may write any user metadata
             return None
 
     @property
@@ -165,7 +165,7 @@ class LoggedCommit:
     def restored(self) -> int | None:
         """The version that a RESTORE went back to; None for all other commits."""
         version = str(self.parameters.get("version"))
-        return int(version) if self.operation == _RESTORE and version.isdecimal() else None
+        return int(version) if self.operation == _RESTORE and version.isdecimal() else None  # by time: none
 
     @property
     def keeps_rows(self) -> bool:
@@ -211,6 +211,7 @@ def _with_marks(commits: Iterable[LoggedCommit]) -> Iterator[tuple[LoggedCommit,
     in_front: CommitId | None = None
     for commit in commits:
         commit_id = CommitId.of_mark(commit.mark)
+        # Number 0: the commit belongs to a run, and is none of its steps.
         if commit_id is None and commit.operation == _DROPS and in_front is not None and in_front.number == 0:
             commit_id = in_front
         yield commit, commit_id
@@ -263,12 +264,12 @@ def follow(
         highest = max(highest, 0 if commit_id is None else commit_id.number)
         restored_standing = None if commit.restored is None else standings.get(commit.restored)
         if restored_standing is not None:
-            standing = restored_standing
+            standing = restored_standing  # also undoes what others have changed
         elif commit_id is not None and commit_id.run is not None and commit_id.run.id == run:
             passed = standing.passed or standing.changed
             standing = Standing(version, version, steps=standing.steps | {commit_id.number}, passed=passed)
         elif commit_id is not None:
-            standing = replace(standing, ahead=(*standing.ahead, commit_id))
+            standing = replace(standing, ahead=(*standing.ahead, commit_id))  # the ledger was set back
         elif is_siblings_commit and standing.is_sound:
             # To set the table back to an earlier version would take the other source's rows away.
             standing = replace(standing, left=version)
@@ -289,8 +290,7 @@ def follow(
 
 _VACUUM: Final = "VACUUM START"
 _RETENTIONS: Final = ("specifiedRetentionMillis", "defaultRetentionMillis")
-_SLACK: Final = 60_000
-"""VACUUM reads the clock before it commits; milliseconds."""
+_SLACK: Final = 60_000  # milliseconds: VACUUM reads the clock before it commits
 
 LOOK_BACK: Final = 3
 """So many commits that keep rows may stand between a run's commit and the version that it has noted."""
@@ -319,8 +319,9 @@ def proven(
         )
     later = [commit for commit in commits if commit.version > version]
     vacuums = [commit for commit in later if commit.operation == _VACUUM]
+    # The version itself, then later ones with the same rows: the first whose files VACUUM has kept.
     for count, commit in enumerate((None, *later)):
-        if commit is not None and not commit.keeps_rows:
+        if commit is not None and not commit.keeps_rows:  # all later versions have other rows
             break
         rest = later[count:]
         following = next((other for other in rest if not other.operation.startswith("VACUUM")), None)
@@ -336,6 +337,7 @@ def _is_bare(commit: LoggedCommit) -> bool:
 
 def _keeps_files_since(commit: LoggedCommit, vacuum: LoggedCommit) -> bool:
     """Return whether VACUUM has kept the files that a commit, or a later one, has removed from the table."""
+    # Milliseconds; a retention that the statement itself named counts more.
     kept = next((int(vacuum.parameters[name]) for name in _RETENTIONS if name in vacuum.parameters), 0)
     return vacuum.time < commit.time or commit.time > vacuum.time - kept + _SLACK
 
@@ -355,11 +357,10 @@ FEATURE: Final = "delta.feature."
 
 _READER: Final = "delta.minReaderVersion"
 
-_LISTS: Final = 3
-"""The reader version from which on a protocol lists its features."""
+_LISTS: Final = 3  # from this reader version on, a protocol lists its features
 
+# Characters that Delta refuses in a column's name without column mapping.
 _NOT_IN_PARQUET: Final = re.compile(r"[ ,;{}()\n\t=]")
-"""Characters that Delta refuses in a column's name without column mapping."""
 
 
 def needed_by(fields: Iterable[Mapping[str, Any]]) -> dict[str, str]:

@@ -30,14 +30,11 @@ _DICTIONARY_BYTES: Final = 1 << 16
 That takes a third less time, and no more space.
 """
 
-_MOST_DIGITS: Final = 18
-"""A decimal with more digits is not stored as an integer in Parquet."""
+_MOST_DIGITS: Final = 18  # a decimal with more digits is not stored as an integer in Parquet
 
-_INDEXED: Final = 32
-"""Delta keeps statistics of so many first columns, unless a table's properties say otherwise."""
+_INDEXED: Final = 32  # columns, from the first on, that have statistics unless a table's property says otherwise
 
-_LONGEST: Final = 32
-"""Delta's statistics keep so many characters of a text."""
+_LONGEST: Final = 32  # characters of a text that Delta's statistics keep
 _HIGHEST: Final = "\U0010ffff"
 
 _EPOCH: Final = datetime(1970, 1, 1)
@@ -213,7 +210,7 @@ def _statistics(metadata: pq.FileMetaData, columns: Sequence[FileColumn]) -> str
     lows, highs, nulls = [], [], []
     leaf = 0
     for column in columns:
-        first_leaf, leaf = leaf, leaf + _leaves(column.type)
+        first_leaf, leaf = leaf, leaf + _leaves(column.type)  # Parquet numbers leaves, not columns
         if not column.indexed or pa.types.is_nested(column.type):
             continue
         parts = [metadata.row_group(group).column(first_leaf).statistics for group in range(metadata.num_row_groups)]
@@ -270,7 +267,7 @@ def _decimal(raw: int | bytes, scale: int) -> str | None:
 def _text(raw: bytes, greatest: bool) -> str | None:
     text = raw.decode()
     if len(text) > _LONGEST:
-        if greatest and text[_LONGEST] == _HIGHEST:
+        if greatest and text[_LONGEST] == _HIGHEST:  # no character is above the next one
             return None
-        text = text[:_LONGEST] + (_HIGHEST if greatest else "")
+        text = text[:_LONGEST] + (_HIGHEST if greatest else "")  # a bound that is above all texts that begin so
     return json.dumps(text)

@@ -36,9 +36,9 @@ LOG: Final = "_delta_log"
 ATTEMPTS: Final = 5
 """So often an append is tried where others commit what does not change the columns, such as an OPTIMIZE."""
 
-_COMMITS_A_CHECKPOINT: Final = 10
-"""As Delta's own default: readers need not read more commits than these."""
+_COMMITS_A_CHECKPOINT: Final = 10  # Delta's own default
 
+# Properties that our files do not have to respect, or do; others (constraints, formats) may ask for more.
 _KNOWN_PROPERTIES: Final = (
     "delta.appendOnly",
     "delta.checkpoint",
@@ -54,8 +54,8 @@ _KNOWN_PROPERTIES: Final = (
     "delta.setTransactionRetentionDuration",
     "delta.targetFileSize",
 )
-"""Properties of tables that files need not heed, or that are heeded; others (constraints, formats) may ask for more."""
 
+# Table features that delta-rs can write, and that our files do not have to respect, or do.
 _KNOWN_FEATURES: Final = frozenset(
     {
         "appendOnly",
@@ -67,11 +67,11 @@ _KNOWN_FEATURES: Final = frozenset(
         "timestampNtz",
     }
 )
-"""Features of tables that delta-rs writes to, and that files need not heed, or that are heeded."""
 
+# What a column may have in its metadata; other columns are generated, or must hold something.
 _KNOWN_FIELDS: Final = {"comment", "delta.columnMapping.id", "delta.columnMapping.physicalName", "delta.typeChanges"}
-"""The same of columns; others are generated, or must hold something."""
 
+# A table is created here only with properties that begin so.
 _CREATE_PREFIXES: Final = (
     "delta.checkpoint",
     "delta.dataSkipping",
@@ -80,26 +80,22 @@ _CREATE_PREFIXES: Final = (
     "delta.logRetention",
     "delta.setTrans",
 )
-"""The beginnings of the properties with which a table is created here."""
 
 _WEEK: Final = "interval 1 week"
+# How long removed files are kept without the property, and the only form of it that delta-rs reads.
 _INTERVAL: Final = re.compile(r"interval \d+ (?:second|minute|hour|day|week)s?", re.IGNORECASE)
-"""How long removed files are kept, where nothing is said, and in which form delta-rs reads it."""
 
-_COMMIT_KEY: Final = "walreplay.commit"
-"""By this a commit is known again if the store's answer to it was lost."""
+_COMMIT_KEY: Final = "walreplay.commit"  # finds our commit again if the store's answer to it was lost
 
-_SOLE_FILE_KEY: Final = "walreplay.file"
-"""By this a commit names the only file that its table has."""
+_SOLE_FILE_KEY: Final = "walreplay.file"  # by it a commit names the only file that its table has
 
-_MAX_OPEN_TABLES: Final = 64
-"""So many tables are kept open."""
+_MAX_OPEN_TABLES: Final = 64  # tables that a process keeps open
 
+# The log's files that show that a table has had a version.
 _VERSION_FILE: Final = re.compile(r"(\d{20})\.(json|checkpoint\b.*\.parquet)")
-"""The log's files that show that a table has had a version."""
 
+# How files of a version begin, also its checksums and files that were to become a commit.
 _VERSIONED_NAME: Final = re.compile(r"\.{0,2}(\d{20})\.")
-"""How files of a version begin: its checksums, and what was to become one."""
 
 _CHECKSUMS: Final = re.compile(r"\d{20}\.crc|\.\d{20}\.(json|crc)\.crc")
 
@@ -165,7 +161,7 @@ def sole_file(folder: Folder, version: int) -> str | None:
         # All of it: a commit may be cut off, or damaged, behind its first line.
         actions = list(map(json.loads, folder.inside(LOG).read(f"{version:020}.json").splitlines()))
         info: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
-        name: str | None = info.get(_SOLE_FILE_KEY)
+        name: str | None = info.get(_SOLE_FILE_KEY)  # None if the commit names no file
         return name if any(action.get("add", {}).get("path") == name for action in actions) else None
     return None
 
@@ -241,10 +237,10 @@ class LocalTable:
             if file.size == 0 and file.name.endswith(".json"):
                 raise DamagedLogError(f"{LOG}/{file.name} is empty")
         stamp = frozenset(file for file in log if file.name.startswith(f"{newest:020}."))
-        table = _OPEN_TABLES.get(folder, stamp) if use_cache else None
+        table = _OPEN_TABLES.get(folder, stamp) if use_cache else None  # the stamp changes with each commit
         if table is None:
             table = _open(folder)
-            if use_cache and table is not None and table.version() == newest:
+            if use_cache and table is not None and table.version() == newest:  # else another commit has come since
                 _OPEN_TABLES.keep(folder, stamp, table)
         return cls(folder, table, stamp)
 
@@ -365,6 +361,7 @@ class LocalTable:
                 vectors = pa.RecordBatchReader.from_stream(table.deletion_vectors()).read_all()
             with_vectors = {unquote(path).rpartition("/")[2] for path in vectors["filepath"].to_pylist()}
         return [
+            # By their names alone, which are unique: each has a UUID.
             TableFile(action["path"], action["size_bytes"], unquote(action["path"]).rpartition("/")[2] in with_vectors)
             for action in actions
         ]
@@ -374,7 +371,7 @@ class LocalTable:
         if not _INTERVAL.fullmatch(self.properties.get("delta.deletedFileRetentionDuration", _WEEK)):
             return None
         with _log_errors(self.folder):
-            paths = self._delta_table.vacuum(dry_run=True, full=True)
+            paths = self._delta_table.vacuum(dry_run=True, full=True)  # full: also files that no commit has named
         split_paths = [path.rpartition("/")[::2] for path in paths]
         # delta-rs takes every deletion vector for a file that nobody needs, and lists Hadoop's checksums, too.
         if any(name.startswith("deletion_vector") for _, name in split_paths):
@@ -416,6 +413,7 @@ class LocalTable:
         """
         if self._table is not None:
             self._check_version_exists()
+        # Delta's protocol: a number that is not above the application's last one was committed already.
         if commit is not None and self.last_number(commit.application) >= commit.number:
             return None
         now = int(time.time() * 1000)
@@ -424,6 +422,7 @@ class LocalTable:
         metrics = _commit_metrics(added) if metrics is None else metrics
         version, self.commit_id = self.version + 1, uuid.uuid4().hex
         commit_info: dict[str, Any] = {_COMMIT_KEY: self.commit_id}
+        # The table is new, or this file replaces all others.
         if len(added) == 1 and (version == 0 or (instead_of is not None and len(instead_of) == len(self.files))):
             commit_info[_SOLE_FILE_KEY] = added[0].name
         self._drop_checksums(f"{version:020}.json")
@@ -432,11 +431,12 @@ class LocalTable:
                 self._write_commit(actions, _properties(commit_info, commit, metrics))
         except (DeltaError, NotReadError) as error:
             newer = LocalTable.open(self.folder)
-            if newer.version < version:
+            if newer.version < version:  # nobody has made this version: the error is not about a conflict
                 raise
             # The answer to it may have been lost.
             entries = newer._delta_table.history(newer.version - version + 1)
             if all((entry.get("version"), entry.get(_COMMIT_KEY)) != (version, self.commit_id) for entry in entries):
+                # Files that replace others were made of this version's rows, which another commit may have changed.
                 may_follow = self._table is not None and instead_of is None and newer.fields == self.fields
                 if not may_follow or newer.obstacle is not None or attempts == 1:
                     problem = f"somebody else has committed version {version} of the table while the run was at work"
@@ -470,9 +470,11 @@ class LocalTable:
             self.folder.delete(*(f"{LOG}/.{name}.crc" for name in names))
 
     def _write_commit(self, actions: Sequence[Any], commit_properties: CommitProperties) -> None:
+        # `commit` makes its checkpoints itself
         hooks = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
         if self._table is not None:
             arguments: dict[str, Any] = {"commit_properties": commit_properties, "post_commithook_properties": hooks}
+            # With "overwrite" delta-rs would remove all files of the table; here the actions say which are removed.
             self._table.create_write_transaction(list(actions), "append", self._table.schema(), **arguments)
             return
         assert self._pending is not None
@@ -510,10 +512,9 @@ class _TableCache:
 
     def keep(self, folder: Folder, stamp: frozenset[Listed], table: DeltaTable) -> None:
         with self._lock:
-            self._tables.pop(folder, None)
+            self._tables.pop(folder, None)  # so that it goes to the end of the dictionary
             while len(self._tables) >= _MAX_OPEN_TABLES:
-                # The one that was opened first.
-                del self._tables[next(iter(self._tables))]
+                del self._tables[next(iter(self._tables))]  # the one that was opened first
             self._tables[folder] = stamp, table
 
     def drop(self, folder: Folder) -> None:
@@ -547,6 +548,7 @@ def _log_errors(folder: Folder) -> Iterator[None]:
     """Turn damaged logs into their own error, and let no failure say more than its first line."""
     try:
         yield
+    # `LocalTable.commit` reads the log to decide: a conflict, or an answer that was lost.
     except CommitFailedError:
         raise
     except DeltaError as error:
@@ -558,10 +560,11 @@ def _log_errors(folder: Folder) -> Iterator[None]:
 
 def _properties(info: Mapping[str, Any], commit: CommitId | None, metrics: Mapping[str, int]) -> CommitProperties:
     info = {**info, "operationMetrics": {name: str(count) for name, count in metrics.items()}}
-    transactions = []
+    transactions = []  # Delta skips a second commit with the same application and number
     if commit is not None:
         info["userMetadata"] = commit.mark
         transactions = [Transaction(commit.application, commit.number, int(time.time() * 1000))]
+    # Without retries: delta-rs would rebase the commit on a newer version. Here it fails, and `commit` decides.
     return CommitProperties(custom_metadata=info, app_transactions=transactions, max_commit_retries=0)
 
 
@@ -619,7 +622,7 @@ def declared_type(kind: pa.DataType) -> Any:
     if kind in _TYPES:
         return _TYPES[kind]
     if pa.types.is_dictionary(kind):
-        return declared_type(kind.value_type)
+        return declared_type(kind.value_type)  # Delta has no dictionaries
     if pa.types.is_decimal(kind):
         return f"decimal({kind.precision},{kind.scale})"
     if pa.types.is_timestamp(kind):
@@ -646,7 +649,7 @@ def _in_files(kind: pa.DataType, expected: Any, declared: Any) -> pa.DataType | 
         expected: the type as it would be declared; ``declared`` is the one of the table.
     """
     if isinstance(expected, str) or isinstance(declared, str):
-        return kind if expected == declared else None
+        return kind if expected == declared else None  # of a type without parts the files have no names
     if expected["type"] != declared["type"]:
         return None
     if pa.types.is_list(kind):

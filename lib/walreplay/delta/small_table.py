@@ -38,8 +38,8 @@ _OUTPUT_ROWS: Final = 1 << 16
 _OTHER_TEXTS: Final = (pa.large_string(), pa.string_view())
 _OTHER_BYTES: Final = (pa.large_binary(), pa.binary_view())
 
+# Keys in the metadata of a file whose dates follow another calendar.
 _OLD_CALENDAR: Final = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
-"""Keys in the metadata of a file whose dates follow another calendar."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,13 +172,13 @@ def matches_of(
         if place in names:
             old_keys.append(_texts_of(old_values, rescued[0], names[place]))
             new_keys.append(_texts_of(new_values, rescued[1], names[place]))
-        elif not keys.with_null:
+        elif not keys.with_null:  # in SQL no NULL equals another one
             return None
     runs = runs_of(old_keys, new_keys, (len(old[0]), len(new[0])))
     if runs is None:
         return None
     order, first, counts = runs
-    if (counts > 1).any():
+    if (counts > 1).any():  # a key is in the table twice: the MERGE has to decide
         return None
     return np.where(counts > 0, order[np.minimum(first, len(order) - 1)], -1) if len(order) else np.full(len(first), -1)
 
@@ -294,7 +294,7 @@ def _conformed(array: pa.Array, kind: pa.DataType) -> pa.Array | None:
     if stored == kind:
         return array
     if pa.types.is_signed_integer(stored) and pa.types.is_signed_integer(kind) and stored.bit_width < kind.bit_width:
-        return array.cast(kind)
+        return array.cast(kind)  # the file is older than the column's widened type
     if (kind == pa.string() and stored in _OTHER_TEXTS) or (kind == pa.binary() and stored in _OTHER_BYTES):
         # Files that delta-rs has compacted have such types.
         return array.cast(kind)
@@ -364,11 +364,13 @@ def with_versions(
         return None
     opened = np.nonzero(flags(rows, "opens"))[0]
     count = len(old[0])
+    # Only the files in which versions end are rewritten.
     files = np.unique(np.searchsorted(np.cumsum(lengths), gone, side="right"))
     counted = np.array(lengths, np.int64)
     kept = in_ranges((np.cumsum(counted) - counted)[files], counted[files])
     places = [np.concatenate([kept, count + opened])] * len(old)
     if isinstance(before.rows, Keys):
+        # An unchanged value was not sent: it comes from the version that ends.
         for number in before.rows.tracked:
             stays = flags(rows, f"k{number}")[opened]
             places[number] = np.concatenate([kept, np.where(stays, ends.base[opened], count + opened)])
@@ -462,8 +464,8 @@ def _of_images(
     return _Ends(is_open[pairs[hit]], lsn[hit], end_times, missing, np.full(rows.num_rows, -1))
 
 
+# Both halves of the images' hashes, and each row's number among those of its image.
 _Places = tuple["NDArray[np.uint64]", "NDArray[np.uint64]", "NDArray[np.int64]"]
-"""Both halves of the images' hashes, and each row's number among those of its image."""
 
 
 def _numbered(first: NDArray[np.uint64], second: NDArray[np.uint64], *order: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -483,7 +485,7 @@ def _paired(old: _Places, new: _Places) -> NDArray[np.int64]:
     is_new = np.arange(len(first)) >= len(old[0])
     rows = np.lexsort((is_new, number, second, first))
     before, behind = rows[:-1], rows[1:]
-    same = ~is_new[before] & is_new[behind]
+    same = ~is_new[before] & is_new[behind]  # an old row directly in front of its new one
     for part in (first, second, number):
         same &= part[before] == part[behind]
     old_of_new = np.full(len(new[0]), -1)
@@ -542,7 +544,7 @@ def _with_keys(
     count = len(old[0])
     # The source of each row: its position among the table's rows followed by the folded ones.
     positions = np.arange(count)
-    positions[matches[updated]] = count + updated
+    positions[matches[updated]] = count + updated  # a row that is updated stays in its place
     positions = np.concatenate([np.delete(positions, deleted_rows), count + inserted])
     places = [positions] * len(old)
     of_update = np.nonzero(positions >= count)[0][: len(updated)]
@@ -579,7 +581,7 @@ def _with_copies(
     missing = np.maximum(needed - stored_counts, 0)
     if missing.any() and images.has_younger:
         return None
-    removed, added = np.minimum(stored_counts, needed), net + needed
+    removed, added = np.minimum(stored_counts, needed), net + needed  # equal rows are removed, then added again
     if int(added.sum()) * max(1, max((_longest(part) for part in new), default=1)) > MOST_BYTES:
         return None
     old_rows = order[in_ranges(first, removed)]

@@ -29,13 +29,11 @@ if TYPE_CHECKING:
 
 DATA: Final = "data"
 _OFFSET: Final = "offset"
-_TABLES: Final = b"tables"
-"""The key in the index's schema metadata for a JSON list: the table's number for each batch."""
+_TABLES: Final = b"tables"  # schema metadata of the index: a JSON list with the table's number of each batch
 
 _ORDER: Final = [("table", "ascending"), ("bucket", "ascending"), ("sequence", "ascending")]
 
-_BATCHES_AT_ONCE: Final = 256
-"""So many batches of one row each are joined, because each takes 7 kB of memory."""
+_BATCHES_AT_ONCE: Final = 256  # batches of one row each that are joined, because each takes 7 kB of memory
 
 _ALIGNED: Final = 64
 
@@ -49,11 +47,10 @@ _MOST_WAITING: Final = 64 << 20
 """Rows that go to an object store are sorted before they are written, so many bytes at a time: what is read together
 lies together, and takes a request or two instead of one for each batch."""
 
-_MOST_OPEN: Final = 256
-"""A task has so many files open at most; systems allow a process about a thousand."""
+_MOST_OPEN: Final = 256  # files that a task has open at most; systems allow a process about a thousand
 
+# Small files of a store are in memory as a whole while they are open: so many bytes of them at most.
 _MOST_HELD: Final = 64 << 20
-"""Small files of a store are in memory as a whole while they are open: so many bytes of them at most."""
 
 
 class StagedFileWriter:
@@ -230,8 +227,8 @@ def read_rows(
                 yield int(bucket[row]), int(sequence[row]), reader.read(row, int(offset[row]), int(size[row]))
 
 
+# Bucket, number of the file, sequence, offset and size of rows, in the order in which they are read.
 _Rows: TypeAlias = "tuple[NDArray[np.int64], ...]"
-"""Bucket, number of the file, sequence, offset and size of rows, in the order in which they are read."""
 
 
 def _places(files: _Files, selection: RowSelection, share: tuple[int, int], sharing: Sharing) -> _Rows | None:
@@ -337,9 +334,9 @@ class _Reader:
         if data is None:
             data = self._next(number)
             if window.last > row:
-                self._read[number] = data
+                self._read[number] = data  # other rows of the window follow
         elif window.last == row:
-            del self._read[number]
+            del self._read[number]  # this was its last row
         start = offset - window.start
         return data if len(data) == size else data[start : start + size]
 
@@ -392,7 +389,7 @@ class _Files:
             if len(self._files) >= _MOST_OPEN or self._held >= _MOST_HELD:
                 self.close()
             opened = self._files[file] = self._opened.enter_context(self._folder.open(self._names[file]))
-            self._held += opened.size() if isinstance(opened, pa.BufferReader) else 0
+            self._held += opened.size() if isinstance(opened, pa.BufferReader) else 0  # the whole file is in memory
         return self._files[file]
 
     def read(self, window: _Window) -> bytes:

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
 
+# SQL's names of types that Delta's log calls otherwise.
 _SQL: Final = {"byte": "TINYINT", "short": "SMALLINT", "integer": "INT", "long": "BIGINT"}
-"""SQL's names of types that Delta's log calls otherwise."""
 
 
 def sql_type(kind: pa.DataType) -> str:
@@ -62,13 +62,12 @@ def sql_schema(schema: pa.Schema) -> str:
     return ", ".join(f"{quote(field.name)} {sql_type(field.type)}" for field in schema)
 
 
+# Tables are made at the same time, and a Hive metastore logs an error if a schema is made twice.
 _one_schema: Final = threading.Lock()
-"""Tables are made at the same time, and a Hive metastore logs an error if a schema is made twice."""
 
 _NOT_EMPTY: Final = ("DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION", "LOCATION_ALREADY_EXISTS")
 
-_A_WHILE: Final = 60.0
-"""Between its commit and the catalog a statement takes less than so many seconds."""
+_A_WHILE: Final = 60.0  # seconds; a statement takes fewer from its commit to the catalog
 
 NO_PROPERTIES: Final[Mapping[str, str]] = {}
 """A table has none but those that its columns need."""
@@ -162,7 +161,7 @@ def _remove_rest(spark: SparkSession, table: TableName, commit: CommitId | None)
     is_own = commit is None or (made_by is not None and made_by.application == commit.application)
     if opened is None or first is None or not is_own or not opened.is_empty:
         return False
-    if changed is None or time.time() - changed < _A_WHILE:
+    if changed is None or time.time() - changed < _A_WHILE:  # the statement may be at work still
         return False
     folder.delete_all()
     forget_files()
@@ -190,20 +189,20 @@ FEW_COMMITS: Final = 20
 WHOLE_HISTORY: Final = 10_000
 """How far back an interrupted run looks for its own commits."""
 
+# The conditions under which there is no table at a path.
 _MISSING: Final = ("PATH_NOT_FOUND", "DELTA_TABLE_NOT_FOUND", "DELTA_PATH_DOES_NOT_EXIST", "DELTA_MISSING_DELTA_TABLE")
-"""The conditions under which there is no table at a path."""
 
+# Where Delta tells a session which version its last commit has made.
 _LAST_VERSION: Final = "spark.databricks.delta.lastCommitVersionInSession"
-"""Where Delta tells a session which version its last commit has made."""
 
 _CONFLICT: Final = re.compile(r"\[DELTA_(CONCURRENT_|METADATA_CHANGED|PROTOCOL_CHANGED)")
 
+# What a MERGE gives back, by the names that the history has for it.
 _MERGED: Final = {
     "num_inserted_rows": "numTargetRowsInserted",
     "num_updated_rows": "numTargetRowsUpdated",
     "num_deleted_rows": "numTargetRowsDeleted",
 }
-"""What a MERGE gives back, by the names that the history has for it."""
 
 SMALL_STATE: Final = {
     # Delta reads a table's state in 50 tasks by default, whatever its size.
@@ -374,7 +373,7 @@ def find_commit(
 ) -> TableCommit | None:
     """Find a commit in the newest entries of a table's history."""
     for logged_id, row in _history(spark, table, depth):
-        if logged_id is not None and logged_id == commit:
+        if logged_id is not None and logged_id == commit:  # without counts, source and form
             return TableCommit(int(row.version), dict(row.operationMetrics or {}), logged_id.counts, logged_id.form)
     return None
 

@@ -12,6 +12,7 @@ _MISREAD: Final = re.compile(r"[%\x00-\x1f\x7f]")
 
 _SCHEMES: Final = {"S3FileSystem": "s3", "GcsFileSystem": "gs", "AzureFileSystem": "abfss"}
 
+# The options of Arrow's clients by which delta-rs names them.
 _NAMES: Final[Mapping[str, str]] = {
     "access_key": "aws_access_key_id",
     "secret_key": "aws_secret_access_key",
@@ -20,7 +21,6 @@ _NAMES: Final[Mapping[str, str]] = {
     "account_name": "azure_storage_account_name",
     "account_key": "azure_storage_account_key",
 }
-"""The options of Arrow's clients by which delta-rs names them."""
 
 
 def taken(folder: Folder) -> Folder | None:

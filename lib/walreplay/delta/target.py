@@ -37,16 +37,14 @@ if TYPE_CHECKING:
 
 
 LEDGER_SCHEMA: Final = "_walreplay"
-_SOURCES: Final = "sources"
-"""The folder, inside the ledger's, of the ledgers of several sources."""
+_SOURCES: Final = "sources"  # inside the ledger's folder: the ledgers of several sources
 _CATALOG = re.compile(r"[A-Za-z_][A-Za-z0-9_\-]*(\.[A-Za-z_][A-Za-z0-9_\-]*)?")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:")
 _NOT_IN_CATALOGS = re.compile(rf"(?:[^A-Za-z0-9_]|_(?=_x)|\A_(?={LEDGER_SCHEMA[1:]}))+", re.IGNORECASE | re.ASCII)
 _UNSAFE = re.compile(r"[/\\%\x00-\x1f\x7f]")
 
 
-_BETWEEN: Final = "__x__"
-"""What no encoded name holds."""
+_BETWEEN: Final = "__x__"  # no encoded name contains it
 
 
 def encode_name(name: str) -> str:
@@ -216,23 +214,23 @@ class Target:
 
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 _SAID: Final = re.compile("|".join(re.escape(os.strerror(number)) for number in _FULL))
+# How Java names the file that it could not write.
 _PLACE: Final = re.compile(rf"(/[^\s:()'\"]+)[^/\n]{{0,4}}\((?:{_SAID.pattern})\)")
-"""How Java names the file that it could not write."""
+# What Python says where a worker could not reach a file.
 _OF_WORKER: Final = re.compile(r"^(?:\w+Error): \[Errno (\d+)\] [^:\n]+: '([^'\n]+)'", re.MULTILINE)
-"""What Python says where a worker could not reach a file."""
 
+# What Spark and Delta say of a table that they cannot read.
 _DAMAGE: Final = re.compile(
     r"DELTA_(?!CONCURRENT_|METADATA_CHANGED|PROTOCOL_CHANGED)|FAILED_READ_FILE|FileNotFound|Parquet|jackson|EOFException"
     r"|ChecksumException"
 )
-"""What Spark and Delta say of a table that they cannot read."""
 
 
+# What they say of a damaged table while it is written to, when other faults may look alike.
 _TORN: Final = re.compile(
     r"DELTA_(?:VERSIONS_NOT_CONTIGUOUS|TRUNCATED_|STATE_RECOVER_|LOG_FILE_NOT_FOUND|MISSING_)|FAILED_READ_FILE|"
     r"FileNotFound|not a Parquet file|ChecksumException"
 )
-"""The same of a table that is written to, where much else may be the matter."""
 
 
 @contextmanager
@@ -248,6 +246,7 @@ def storage_errors(place: str, *, if_damaged: str = "") -> Iterator[None]:
     except WalReplayError:
         raise
     except OSError as error:
+        # Of a store's client, or a lost Java: `walreplay.session.failures.failure_of` explains these.
         if error.errno is None or isinstance(error, ConnectionError):
             raise
         reason = error.strerror or os.strerror(error.errno)
@@ -339,8 +338,8 @@ def catalog_errors(target: Target) -> Iterator[None]:
 
 _NAME: Final = "spark_catalog"
 _DELTA_CATALOG: Final = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+# The setting by which something else stands in the place of a Hive metastore (Glue, for one).
 _METASTORES: Final = "hive.metastore.client.factory.class"
-"""The setting by which something else stands in the place of a Hive metastore (Glue, for one)."""
 _HIVE: Final = "SessionHiveMetaStoreClientFactory"
 
 _LOCATED: Final = re.compile(r"^(Type|Provider|Location): (.*)$", re.MULTILINE)
@@ -387,7 +386,7 @@ def schema_folder(spark: SparkSession, table: TableName) -> Folder | None:
 def folder_of_new(spark: SparkSession, table: TableName) -> Folder | None:
     """Return the folder in which a catalog would make a table; see `folder_at`."""
     schema = schema_folder(spark, table)
-    return None if schema is None else schema.inside(table.parts[-1].lower())
+    return None if schema is None else schema.inside(table.parts[-1].lower())  # catalogs ignore case
 
 
 def tells(spark: SparkSession, parts: tuple[str, ...]) -> bool:

@@ -110,8 +110,8 @@ def _number(metrics: Mapping[str, str], names: Sequence[str]) -> int | None:
     return next((int(metrics[name]) for name in names if name in metrics), None)
 
 
+# The newest commits from which small files are estimated, where the log cannot be read here.
 _COMMITS: Final = 100
-"""So many of a table's newest commits tell how many small files it has got, where its log cannot be read here."""
 
 _SETTINGS: Final = delta.FEW_ROWS | {
     # Files that are large enough are not written anew each time that there are some small ones.

@@ -57,8 +57,7 @@ if TYPE_CHECKING:
 
 
 _SETTINGS: Final = delta.FEW_ROWS_REWRITTEN
-_ATTEMPTS: Final = 5
-"""How often the lock is tried for, when others change the row in between."""
+_ATTEMPTS: Final = 5  # How often the lock is tried for, when others change the row in between
 _A_MOMENT: Final = 0.5
 
 

@@ -46,8 +46,7 @@ _TURNS: Final = 8
 BEAT_SECONDS: Final = 30.0
 """How often a holder gives a sign of life; a run that is shorter gives none but its own writes."""
 
-_held: set[str] = set()
-"""The locks that runs of this process hold."""
+_held: set[str] = set()  # The locks that runs of this process hold
 
 
 @dataclass(frozen=True, slots=True)
@@ -489,8 +488,8 @@ def now() -> datetime:
     return datetime.now(timezone.utc)
 
 
+# What the row and `State` have alike.
 _AS_THEY_ARE: Final = ("ledger", "source", "run", "phase", "captures", "files", "bytes", "vacated")
-"""What the row and `State` have alike."""
 
 
 def values_of(state: State, holder: Holder | None, target: Target) -> dict[str, Any]:

@@ -214,8 +214,7 @@ def versions_at(spark: SparkSession, target: str | os.PathLike[str], run: int, s
     return Cut(place.text, run, row.applied_lsn, _utc(row.applied_commit_ts), tables)
 
 
-_AT_ONCE: Final = 8
-"""So many tables' logs are read at the same time."""
+_AT_ONCE: Final = 8  # So many tables' logs are read at the same time
 
 
 def _version_of(

@@ -34,8 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 
-_LEDGER_SESSION: Final = -1
-"""The session that the ledger's transactions have among the run's."""
+_LEDGER_SESSION: Final = -1  # The session that the ledger's transactions have among the run's
 
 _MAX_LOSSES: Final = 5
 

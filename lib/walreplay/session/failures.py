@@ -32,26 +32,25 @@ _JAVA_GONE: Final = (
     "Spark's JVM has ended, perhaps for want of memory; give it more (--driver-memory, or spark.driver.memory)"
 )
 
-_DATA_EXCEPTION: Final = "22"
-"""The class of SQLSTATEs whose messages quote values."""
+_DATA_EXCEPTION: Final = "22"  # The class of SQLSTATEs whose messages quote values
 
+# What stands in the text of an error that Spark has given a condition, wherever it was wrapped.
 _CONDITION: Final = re.compile(r"\[([A-Z][A-Z0-9_]*(?:\.[A-Z0-9_]+)*)\] .*?SQLSTATE: (\w{5})", re.DOTALL)
-"""What stands in the text of an error that Spark has given a condition, wherever it was wrapped."""
 
+# An exception in a stack trace of Java's: its class, and the first line of its message.
 _THROWN: Final = re.compile(r"^(?:Caused by: |: )((?:[\w$]+\.)+[\w$]+)(?:: ([^\n]*))?", re.MULTILINE)
-"""An exception in a stack trace of Java's: its class, and the first line of its message."""
 
 _REFUSALS: Final = tuple(map(os.strerror, (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR)))
 _REASON: Final = re.compile("|".join(map(re.escape, (*_REFUSALS, os.strerror(errno.EIO), os.strerror(errno.ENOSPC)))))
 
 _PLACE: Final = r"((?:\w[\w+.-]*:)?/[^\n]+?)"
+# How Hadoop, Java and Spark name a file with which something is the matter; a name may have blanks.
 _FILES: Final = (
     re.compile(rf"{_PLACE}(?: at \d+ exp: | does not exist| \((?:{_REASON.pattern})\)| is not a Parquet file)"),
     re.compile(rf"reading file {_PLACE}\. "),
     re.compile(rf"(?:Mkdirs failed to create|is not a directory:) {_PLACE}(?: \(|$)"),
     re.compile(rf"{_PLACE}: Unable to reconstruct state"),
 )
-"""How Hadoop, Java and Spark name a file with which something is the matter; a name may have blanks."""
 
 _LEADING: Final = re.compile(r"\[([A-Z][A-Z0-9_.]+)\]")
 _OF_PARTITIONS: Final = re.compile(r"=[^/]*(?=/)")
@@ -200,6 +199,7 @@ _PACKAGE: Final = (
     "spark.addArtifacts(…, pyfile=True) on Spark Connect; or install walreplay on the cluster. In local mode "
     "PYSPARK_PYTHON has to name the Python that has it; then run it again"
 )
+# The causes that people meet: the sign in what Spark has thrown, the problem, and what to do.
 _CAUSES: Final = (
     (r"No FileSystem for scheme \"(?P<name>[\w+.-]+)\"", "Spark has no file system for {name}://", _STORE_JARS),
     (
@@ -261,4 +261,3 @@ _CAUSES: Final = (
         _GO_ON,
     ),
 )
-"""The causes that people meet: the sign in what Spark has thrown, the problem, and what to do."""

@@ -34,31 +34,28 @@ WHOLE: Final = 1 << 20
 """A file in an object store that has no more bytes is read at once: a request takes as long as to read some of them."""
 
 _ATTEMPTS: Final = 8
-_PATIENCE: Final = timedelta(minutes=1)
-"""Google's client would try for a quarter of an hour, if nothing else is said."""
+_PATIENCE: Final = timedelta(minutes=1)  # Google's client would try for a quarter of an hour, if nothing else is said
 
 _FEW_ATTEMPTS: Final = 3
+# How long a store may be silent where it is only tried whether it is reached: less than 20 s in all.
 _IMPATIENCE: Final = timedelta(seconds=15)
-"""How long a store may be silent where it is only tried whether it is reached: less than 20 s in all."""
 
-_CACHE_SECONDS: Final = 30.0
-"""A small file of a store is read again after so many seconds, at the latest."""
+_CACHE_SECONDS: Final = 30.0  # A small file of a store is read again after so many seconds, at the latest
 _MAX_CACHED_FILES: Final = 16
 
+# How Arrow's clients name the reason, and the store itself, whose answer delta-rs passes on.
 _STORE_REASON: Final = re.compile(
     r"(?:AWS|Google Cloud|Azure)\w* Error (\w+)|HTTP status (\d{3})|\[(\w+)\] HTTP|<Code>(\w+)</Code>"
 )
-"""How Arrow's clients name the reason, and the store itself, whose answer delta-rs passes on."""
+# How Amazon's client puts what it has no name of its own for.
 _UNNAMED: Final = re.compile(r"AWS Error UNKNOWN \(HTTP status (\d{3})\)(?:.*\bUnable to parse ExceptionName: (\w+))?")
-"""How Amazon's client puts what it has no name of its own for."""
 
+# So it puts any error of a GET that is longer than what was asked for.
 _NO_ROOM_FOR_ERROR: Final = "Failed to flush response stream"
-"""So it puts any error of a GET that is longer than what was asked for."""
 
 NO_NAME: Final = "its name is not known"
 _SILENCES: Final = {"6": NO_NAME, "7": "the connection is refused", "28": "it is silent"}
-_NO_ANSWER: Final = re.compile(rf"\bcurlCode: ({'|'.join(_SILENCES)})\b")
-"""By the numbers that curl has for them."""
+_NO_ANSWER: Final = re.compile(rf"\bcurlCode: ({'|'.join(_SILENCES)})\b")  # By the numbers that curl has for them
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,6 +60,7 @@ spark.sql.execution.pyspark.binaryAsBytes spark.sql.json.enableExactStringParsin
 spark.sql.jsonGenerator.ignoreNullFields spark.sql.parquet.fieldId.write.enabled
 spark.sql.parquet.inferTimestampNTZ.enabled spark.sql.parquet.int96AsTimestamp spark.sql.readSideCharPadding
 """
+# Settings that are set only where they are configured otherwise.
 _DEFAULTS: Final = {
     **dict.fromkeys(_OFF.split(), "false"),
     **dict.fromkeys(_ON.split(), "true"),
@@ -67,11 +68,10 @@ _DEFAULTS: Final = {
     "spark.sql.sources.partitionOverwriteMode": "STATIC",
     "spark.sql.storeAssignmentPolicy": "ANSI",
 }
-"""Settings that are set only where they are configured otherwise."""
 
 _LEGACY: Final = "spark.sql.legacy."
+# Beginnings of settings that are left out: a table has the properties of walreplay's configuration, in both ways.
 _UNSET: Final = (_LEGACY, "spark.databricks.delta.properties.defaults.", "spark.databricks.delta.write.txn")
-"""Beginnings of settings that are left out: a table has the properties of walreplay's configuration, in both ways."""
 
 
 def has_own_sessions(spark: SparkSession) -> bool:
@@ -207,8 +207,8 @@ def quiet_queries() -> Iterator[None]:
 
 
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
+# ``file:/x`` and ``file:///x``; what has a host, ``file://host/x``, is something else.
 _MOUNTABLE: Final = re.compile(r"(file|dbfs):(?:/|///+)([^/].*)", re.DOTALL)
-"""``file:/x`` and ``file:///x``; what has a host, ``file://host/x``, is something else."""
 
 _VOLUMES: Final = "Volumes/"
 

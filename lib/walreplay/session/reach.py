@@ -41,6 +41,7 @@ def local_folder(spark: SparkSession, path: str | None) -> str | None:
 
 
 _S3A: Final = "org.apache.hadoop.fs.s3a.S3AFileSystem"
+# The classes (``fs.SCHEME.impl``, None for Hadoop's default) that know a place by the settings that are read here.
 _CLASSES: Final[Mapping[str, tuple[str | None, ...]]] = {
     "s3a": (None, _S3A),
     # EMR has a file system of its own behind it, with keys and encryption of its own.
@@ -48,11 +49,10 @@ _CLASSES: Final[Mapping[str, tuple[str | None, ...]]] = {
     "gs": (None, "com.google.cloud.hadoop.fs.gcs.GoogleHadoopFileSystem"),
     "abfss": (None,),
 }
-"""The classes (``fs.SCHEME.impl``, None for Hadoop's default) that know a place by the settings that are read here."""
 
-_KEYSTORE: Final = "hadoop.security.credential.provider.path"
-"""Where keys and encryption may be set out of sight."""
+_KEYSTORE: Final = "hadoop.security.credential.provider.path"  # Where keys and encryption may be set out of sight
 
+# The settings below ``fs.s3a`` that may be set where Python reads and writes.
 _S3_KNOWN: Final = re.compile(
     r"(?:(?:access|secret)\.key|session\.token|aws\.credentials\.provider|endpoint(?:\.region)?|path\.style\.access"
     r"|connection\.ssl\.enabled|impl(?:\.disable\.cache)?)$"
@@ -60,26 +60,24 @@ _S3_KNOWN: Final = re.compile(
     r"|attempts\.|block\.size|buffer\.dir|change\.detection|committer\.|connection\.(?!ssl)|directory\.marker"
     r"|experimental\.input|fast\.upload|multi(?:part|object)|performance\.|readahead\.|retry\.|threads\.|vectored\."
 )
-"""The settings below ``fs.s3a`` that may be set where Python reads and writes."""
 
 _PROVIDERS: Final = "org.apache.hadoop.fs.s3a."
+# Classes that look for credentials where Arrow's client and delta-rs do, too.
 _OF_ENVIRONMENT: Final = re.compile(
     r"(?:org\.apache\.hadoop\.fs\.s3a|software\.amazon\.awssdk|com\.amazonaws)\.[\w.]*(?:EnvironmentVariable|IAMInstance|WebIdentityTokenFile|Container|InstanceProfile|Default)"
     r"(?:AWS)?Credentials(?:Provider|ProviderChain)"
 )
-"""Classes that look for credentials where Arrow's client and delta-rs do, too."""
 
+# The addresses of Amazon's that Arrow finds by the region; others it is told.
 _AMAZON: Final = re.compile(r"s3(?:[.-]([a-z]{2}(?:-[a-z]+)+-\d+))?\.amazonaws\.com")
-"""The addresses of Amazon's that Arrow finds by the region; others it is told."""
 
-_AZURE: Final = ".dfs.core.windows.net"
-"""Behind an account's name; other clouds have accounts of the same names."""
+_AZURE: Final = ".dfs.core.windows.net"  # Behind an account's name; other clouds have accounts of the same names
 
+# The options of Arrow's clients by which they need nothing of the environment's.
 _KEYED: Final = {"access_key", "account_key", "anonymous"}
-"""The options of Arrow's clients by which they need nothing of the environment's."""
 
+# What means something else in a URI's path to Spark than to Arrow, or to `urlsplit`, which leaves line breaks out.
 _OTHERWISE: Final = re.compile(r"[\x00-\x1f\x7f?#%]|//|/\.\.?(?:/|$)")
-"""What means something else in a URI's path to Spark than to Arrow, or to `urlsplit`, which leaves line breaks out."""
 
 
 def folder_of(spark: SparkSession, path: str | None) -> Folder | None:
@@ -110,8 +108,8 @@ def staging_folder(spark: SparkSession, place: str) -> Folder | None:
     return folder_of(spark, place)
 
 
+# Whether the driver reaches a bucket, by its client's options.
 _REACHED: Final[dict[tuple[str, Options, str], bool]] = {}
-"""Whether the driver reaches a bucket, by its client's options."""
 
 
 def _driver_reaches(spark: SparkSession, store: StoreFolder) -> bool:
@@ -166,8 +164,8 @@ def _has_proxy(spark: SparkSession) -> bool:
 
 
 _CACHE_SECONDS: Final = 30.0
+# The session that was asked last for its settings, when that was, and what it has said.
 _CACHED: Final[list[tuple[object, float, Mapping[str, str]]]] = []
-"""The session that was asked last for its settings, when that was, and what it has said."""
 
 
 def _store_of(spark: SparkSession, path: str) -> StoreFolder | None:

@@ -49,8 +49,7 @@ if TYPE_CHECKING:
 
 _NAME: Final = __name__.partition(".")[0]
 _LEFT_OUT: Final = ("__pycache__",)
-_DATE: Final = (1980, 1, 1, 0, 0, 0)
-"""Zips of the same files are the same."""
+_DATE: Final = (1980, 1, 1, 0, 0, 0)  # Zips of the same files are the same
 
 
 def package_zip(file: str | Path) -> str:
@@ -117,8 +116,8 @@ _SERVER: Final = "SPARK_REMOTE"
 _NAMED: Final = (_SERVER, "SPARK_CONNECT_MODE_ENABLED")
 _PROXIES: Final = ("grpc_proxy", "https_proxy", "http_proxy")
 _PORT: Final = 15002
+# Seconds that a server has to take a connection; pyspark tries for ten minutes, without a word.
 _CONNECT_SECONDS: Final = 10.0
-"""Seconds that a server has to take a connection; pyspark tries for ten minutes, without a word."""
 
 
 def is_remote() -> bool:
@@ -166,8 +165,7 @@ def _check_server(address: str) -> None:
 _MAVEN: Final = "https://repo1.maven.org/maven2"
 _MIRROR: Final = "MAVEN_REPOSITORY"
 _TRIES: Final = 3
-_DOWNLOAD_SECONDS: Final = 30.0
-"""Seconds that a repository may be silent."""
+_DOWNLOAD_SECONDS: Final = 30.0  # Seconds that a repository may be silent
 
 _OWN_JARS: Final = "bring the JARs yourself by spark.jars or spark.jars.packages"
 
@@ -344,8 +342,8 @@ _DELTA_EXTENSION: Final = "io.delta.sql.DeltaSparkSessionExtension"
 _CATALOG: Final = "spark.sql.catalog.spark_catalog"
 _DELTA_CATALOG: Final = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 
+# Values that are shown or written as text must not depend on where the job runs.
 _TIME_ZONE: Final = ("spark.sql.session.timeZone", "UTC")
-"""Values that are shown or written as text must not depend on where the job runs."""
 
 _STORES: Final = {"spark.hadoop.fs.s3a.performance.flags": "mkdir"}
 """A table's log has two folders.  To make one in an object store, Hadoop asks for all that are above it, one after the
@@ -353,8 +351,8 @@ other: half a dozen requests for each new table, about folders that do not exist
 
 _GIB: Final = 1 << 30
 
+# Spark refuses a longer one: with the socket's own name its path would be too long for the system.
 _LONGEST_SOCKET_FOLDER: Final = 61
-"""Spark refuses a longer one: with the socket's own name its path would be too long for the system."""
 
 
 def build_session(app_name: str = "walreplay", progress: Progress | None = None) -> SparkSession:
