@@ -38,7 +38,7 @@ _OUTPUT_ROWS: Final = 1 << 16
 _OTHER_TEXTS: Final = (pa.large_string(), pa.string_view())
 _OTHER_BYTES: Final = (pa.large_binary(), pa.binary_view())
 
-# Keys in the metadata of a file whose dates follow another calendar.
+# Keys in the metadata of files whose dates follow the Julian calendar before 1582.
 _OLD_CALENDAR: Final = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
 
 

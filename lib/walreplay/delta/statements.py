@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
 
-# SQL's names of types that Delta's log calls otherwise.
+# SQL's names of types that have other names in Delta's log.
 _SQL: Final = {"byte": "TINYINT", "short": "SMALLINT", "integer": "INT", "long": "BIGINT"}
 
 
@@ -192,12 +192,12 @@ WHOLE_HISTORY: Final = 10_000
 # The conditions under which there is no table at a path.
 _MISSING: Final = ("PATH_NOT_FOUND", "DELTA_TABLE_NOT_FOUND", "DELTA_PATH_DOES_NOT_EXIST", "DELTA_MISSING_DELTA_TABLE")
 
-# Where Delta tells a session which version its last commit has made.
+# The setting in which Delta notes the version of the session's last commit.
 _LAST_VERSION: Final = "spark.databricks.delta.lastCommitVersionInSession"
 
 _CONFLICT: Final = re.compile(r"\[DELTA_(CONCURRENT_|METADATA_CHANGED|PROTOCOL_CHANGED)")
 
-# What a MERGE gives back, by the names that the history has for it.
+# The columns of a MERGE's result, and the history's names for them.
 _MERGED: Final = {
     "num_inserted_rows": "numTargetRowsInserted",
     "num_updated_rows": "numTargetRowsUpdated",

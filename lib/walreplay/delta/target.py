@@ -216,7 +216,7 @@ _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 _SAID: Final = re.compile("|".join(re.escape(os.strerror(number)) for number in _FULL))
 # How Java names the file that it could not write.
 _PLACE: Final = re.compile(rf"(/[^\s:()'\"]+)[^/\n]{{0,4}}\((?:{_SAID.pattern})\)")
-# What Python says where a worker could not reach a file.
+# Python's text for a file that a worker could not reach.
 _OF_WORKER: Final = re.compile(r"^(?:\w+Error): \[Errno (\d+)\] [^:\n]+: '([^'\n]+)'", re.MULTILINE)
 
 # What Spark and Delta say of a table that they cannot read.
@@ -338,7 +338,7 @@ def catalog_errors(target: Target) -> Iterator[None]:
 
 _NAME: Final = "spark_catalog"
 _DELTA_CATALOG: Final = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
-# The setting by which something else stands in the place of a Hive metastore (Glue, for one).
+# The setting that replaces the Hive metastore by something else (AWS Glue, for example).
 _METASTORES: Final = "hive.metastore.client.factory.class"
 _HIVE: Final = "SessionHiveMetaStoreClientFactory"
 

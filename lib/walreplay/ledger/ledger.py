@@ -57,8 +57,8 @@ if TYPE_CHECKING:
 
 
 _SETTINGS: Final = delta.FEW_ROWS_REWRITTEN
-_ATTEMPTS: Final = 5  # How often the lock is tried for, when others change the row in between
-_A_MOMENT: Final = 0.5
+_ATTEMPTS: Final = 5  # times that the lock is tried for, if others change the row in between
+_A_MOMENT: Final = 0.5  # seconds; another run's new table comes into the catalog meanwhile
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,12 +166,13 @@ class Ledger:
             self._stored = stored = self._read()
         load = None if stored.state is None else stored.state.load
         at_work = stored.holder is not None and lock.why_dead(stored.holder, now()) is None
-        if load is not None and not self._loads and not at_work:
+        if load is not None and not self._loads and not at_work:  # a load that is at work is not interrupted
             raise self.interrupted(load)
         return stored.state
 
     def interrupted(self, load: Load) -> TargetError:
         """Return the error for a base load that was interrupted."""
+        # Once tables may have its commit, it can only be finished.
         given_up = "; or forget it: walreplay load --replace, without rows" if not load.writing else ""
         return TargetError(
             f"a base load of {load.names} as of LSN {format_lsn(load.at_lsn)} was interrupted, or has failed",
@@ -235,7 +236,7 @@ class Ledger:
                 # It may have ended since the state was read.
                 before = self._read()
             warnings = self._take_over(before)
-            self._mine = mine = mine.behind(before.holder)
+            self._mine = mine = mine.behind(before.holder)  # the other may only be paused, and go on
             row = before.row or State(str(uuid.uuid4()), source="", run=0, phase=NEW, started_at=now(), captures="")
             failure: Exception | None = None
             try:
@@ -244,12 +245,12 @@ class Ledger:
                 # Delta refuses one of two writers with various errors; the row shows whether this was one.
                 failure, is_taken = error, False
             self._stored = _Stored(True, row, mine) if is_taken else self._read()
-            if self._stored.holder == mine:
+            if self._stored.holder == mine:  # also where only the answer was lost
                 self.warnings += warnings
                 log("lock taken", table=self._table.text, holder=mine.id)
                 self.taken_over = None if before.holder is None else before.holder.id
                 return
-            if failure is None or self._stored != before:
+            if failure is None or self._stored != before:  # the row has changed: try again
                 continue
             # Another run may be creating the table: committed already, but not yet in the catalog.
             if before.row is not None or attempt == _ATTEMPTS - 1:
@@ -337,7 +338,7 @@ class Ledger:
         """
         with self._writing, settings(self._spark, _SETTINGS):
             assert self._mine is not None, "the lock comes first"
-            holder = None if state.phase == APPLIED else self._mine.alive_now()
+            holder = None if state.phase == APPLIED else self._mine.alive_now()  # the last write frees the lock
             mine = self._mine
             values = values_of(state, holder, self._target)
             self._change_as_holder(lambda: self._row.change(values, _Held(mine)), holder)
@@ -372,9 +373,9 @@ class Ledger:
             self._lost = self._lost or not change()
         except Exception:
             holder = self._read().holder
-            if holder is not None and holder.id == mine.id and holder != after:
+            if holder is not None and holder.id == mine.id and holder != after:  # nothing was written, the lock is held
                 raise
-            self._lost = holder != after
+            self._lost = holder != after  # equal: it was written, and only the answer was lost
         if not self._lost and after is not None:
             self._mine = after
 
@@ -464,7 +465,7 @@ class Ledger:
         files = [
             (state.run, f.path, f.length, f.fingerprint, plan.resume.place.framing.value, f.start, f.stop)
             for f in plan.files
-            if f.scanned
+            if f.scanned  # others hold parts of transactions that were open before
         ]
         self._record(state, LedgerTable("files", FILES), files, resumed=resumed)
 
@@ -570,7 +571,7 @@ class _Held:
             return False
         row_holder = None if row["holder"] is None else lock.Holder.from_json(row["holder"])
         if row_holder is None or self.holder is None:
-            return row_holder is self.holder
+            return row_holder is self.holder  # both None: nobody has the lock
         return row_holder.id == self.holder.id and (not self.silent or row_holder.beat == self.holder.beat)
 
     def sql(self, row: str = "") -> str:
@@ -578,6 +579,7 @@ class _Held:
         terms = [] if self.of is None else [f"{row}run = {self.of[0]}", f"{row}phase = '{self.of[1]}'"]
         if self.holder is None:
             return " AND ".join([*terms, f"{row}holder IS NULL"])
+        # UUID() lets nothing else come into the SQL.
         terms.append(f"get_json_object({row}holder, '$.id') = '{uuid.UUID(self.holder.id)}'")
         if self.silent:
             terms.append(f"get_json_object({row}holder, '$.beat') = '{self.holder.beat.isoformat()}'")

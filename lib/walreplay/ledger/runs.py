@@ -159,8 +159,8 @@ def run_row(
         _relations(announced, report),
         list(report.warnings),
         report.writer,
-        None,
-        None if load is None else load.to_json(),
+        None,  # kept_for_tables
+        None if load is None else load.to_json(),  # ``load``, from which base loads are read again
     )
 
 
@@ -187,13 +187,13 @@ def _noted(table: TableReport, entry: MirrorEntry | None, plan: str) -> dict[str
 def _plain(value: Any) -> Any:
     if isinstance(value, tuple):
         return list(value)
-    return None if value == "" else value
+    return None if value == "" else value  # empty: the report says nothing
 
 
 def _relations(announced: Sequence[Relation], report: RunReport) -> list[tuple[Any, ...]]:
     """Return relations as `RUNS` has them, the last version of each with what it has changed in its table."""
     notes = {table.name: list(table.notes) for table in report.tables}
-    last = {r.qualified_name: r for r in announced}
+    last = {r.qualified_name: r for r in announced}  # the last version of each
     return [
         (
             r.oid,
@@ -236,7 +236,7 @@ def unreadable(loads: Sequence[tuple[int, Load]], oid: int, run: int, applied_ls
     until = [load for number, load in loads if number <= run]
     if loads and not until:
         return f"it lacked rows from before the captures, which run {loads[0][0]} has loaded: read it from that run on"
-    if until and until[-1].at_lsn > (-1 if applied_lsn is None else applied_lsn):
+    if until and until[-1].at_lsn > (-1 if applied_lsn is None else applied_lsn):  # the load has brought later rows
         lsn = format_lsn(until[-1].at_lsn)
         return f"its rows are as of LSN {lsn}, later than the run's: read it from a run on that has applied up to there"
     return ""
@@ -262,7 +262,7 @@ def metrics_of(report: RunReport, state: State | None, finished_at: datetime, be
         behind: LSNs that the captures have told of beyond what is applied: of transactions that have not ended in them.
     """
     applied = report.applied_lsn
-    top = max((lsn for lsn in behind if lsn is not None), default=None)
+    top = max((lsn for lsn in behind if lsn is not None), default=None)  # the source has come so far, at least
     lag = None if report.applied_commit_ts is None else (finished_at - report.applied_commit_ts).total_seconds()
     of_run = {
         "run": report.run,
@@ -279,7 +279,7 @@ def metrics_of(report: RunReport, state: State | None, finished_at: datetime, be
         "applied_lsn": applied,
         "applied_commit_ts": report.applied_commit_ts,
         "lag_seconds": None if lag is None else round(max(0.0, lag), 3),
-        "lag_bytes": None if applied is None else max(0, (top or 0) - applied),
+        "lag_bytes": None if applied is None else max(0, (top or 0) - applied),  # LSNs count bytes of WAL
     }
     without = dict.fromkeys(_of(TableReport("", "", "unchanged")))
     return [{**of_run, **_of(table)} for table in report.tables] or [{**of_run, **without}]
@@ -367,7 +367,7 @@ def keep_small(
             with ledger_errors(table.text):
                 if not delta.exists(session, table):
                     continue
-                if name in HISTORY:
+                if name in HISTORY:  # ``state`` has one row, in one file
                     optimize(session, table)
                 vacuum(session, table)
             steps.reached(f"ledger's table kept small: {name}")
@@ -419,8 +419,8 @@ def _forget_runs(spark: SparkSession, table: TableName, kept: int, check_lock: C
     with ledger_errors(table.text):
         runs = delta.read(spark, table)
         old = runs.where(f"run < {kept}").selectExpr("run", "inline(tables)")
-        last = old.groupBy("oid").agg({"run": "max"}).collect()
-        left = old.where("version IS NOT NULL").groupBy("oid").agg({"run": "max"}).collect()
+        last = old.groupBy("oid").agg({"run": "max"}).collect()  # each table's last name and place
+        left = old.where("version IS NOT NULL").groupBy("oid").agg({"run": "max"}).collect()  # its last version
         loads = runs.where(f"run < {kept} AND load IS NOT NULL").select("run", "run").collect()
         named = runs.where(f"run < {kept}").selectExpr("run", "inline(relations)")
         names = named.groupBy("oid", "namespace", "name").agg({"run": "max"}).select("oid", "max(run)").collect()
@@ -437,4 +437,4 @@ def _forget_runs(spark: SparkSession, table: TableName, kept: int, check_lock: C
 
 def _listed(runs: Iterable[int]) -> str:
     """Write runs' numbers in SQL; with one that no run has, as there has to be one."""
-    return ", ".join(map(str, sorted({-1, *runs})))
+    return ", ".join(map(str, sorted({-1, *runs})))  # SQL has no empty IN ()

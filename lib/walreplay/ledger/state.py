@@ -41,12 +41,12 @@ from walreplay.table.registry import MirrorEntry
 LEASE: Final = timedelta(seconds=120)
 """A holder that has been silent for longer is dead."""
 
-_TURNS: Final = 8
+_TURNS: Final = 8  # folders that take turns, one for each run that has taken over
 
 BEAT_SECONDS: Final = 30.0
 """How often a holder gives a sign of life; a run that is shorter gives none but its own writes."""
 
-_held: set[str] = set()  # The locks that runs of this process hold
+_held: set[str] = set()  # ids of the holders that are runs of this process
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +117,7 @@ class Holder:
 
 def why_dead(holder: Holder, now: datetime) -> str | None:
     """Return why a holder counts as dead; None if it counts as alive."""
+    # A run of this process is alive, whatever its beats say.
     if holder.id in _held:
         return None
     if _is_gone(holder):
@@ -146,7 +147,7 @@ class Heartbeat:
     def _run(self) -> None:
         continues = True
         while continues and not self._ended.wait(BEAT_SECONDS):
-            with suppress(Exception):
+            with suppress(Exception):  # the next beat may succeed
                 continues = self._beat()
 
 
@@ -177,12 +178,13 @@ def _is_gone(holder: Holder) -> bool:
     if process is None:  # of somebody else, and hidden
         return False
     state, start = process
+    # A zombie, or dead; or a later process has got the same id.
     return state in "ZX" or (holder.process_start is not None and start != holder.process_start)
 
 
 def _is_there(pid: int) -> bool:
     try:
-        os.kill(pid, 0)
+        os.kill(pid, 0)  # signal 0 only asks whether there is such a process
     except ProcessLookupError:
         return False
     except OSError:  # it is there, and somebody else's
@@ -198,7 +200,7 @@ def _process(pid: int) -> tuple[str, int] | None:
         return None
     # The program's name stands in brackets, and may hold some itself.
     fields = text.rpartition(")")[2].split()
-    return fields[0], int(fields[19])
+    return fields[0], int(fields[19])  # fields 3 and 22 of proc(5)
 
 
 def _boot_id() -> str | None:
@@ -445,7 +447,7 @@ class State:
     def is_of(self, source: str) -> bool:
         """Return whether the target is made from a source; one to which nothing has come yet may be of any."""
         is_empty = self.plan is None and self.resume is None and not self.tables
-        is_same = self.source.removeprefix("file:") == source.removeprefix("file:")
+        is_same = self.source.removeprefix("file:") == source.removeprefix("file:")  # a path, or its URI
         return is_same or (is_empty and not (self.load is not None and self.load.writing))
 
     @property
@@ -457,7 +459,7 @@ class State:
     @property
     def run_id(self) -> RunId:
         """What the commits of the run at work say of it."""
-        beside = self.load or self.rebuild
+        beside = self.load or self.rebuild  # such a run has an id of its own, and no plan
         if beside is not None:
             return RunId(beside.id, self.reached[0], 0 if self.resume is None else self.resume.applied)
         assert self.plan is not None
@@ -488,13 +490,13 @@ def now() -> datetime:
     return datetime.now(timezone.utc)
 
 
-# What the row and `State` have alike.
+# Columns of the row that are fields of `State` as they are.
 _AS_THEY_ARE: Final = ("ledger", "source", "run", "phase", "captures", "files", "bytes", "vacated")
 
 
 def values_of(state: State, holder: Holder | None, target: Target) -> dict[str, Any]:
     """Return the row's values by their columns, in these columns' order."""
-    plan = None if state.plan is None else plan_to_json(state.plan)
+    plan = None if state.plan is None else plan_to_json(state.plan)  # the column has what the phase says
     if state.load is not None:
         plan = state.load.to_json()
     if state.rebuild is not None:
@@ -519,7 +521,7 @@ def state_of(row: Mapping[str, Any], target: Target) -> State:
         started_at=row["started_at"].astimezone(timezone.utc),
         finished_at=None if ended is None else ended.astimezone(timezone.utc),
         plan=None if plan is None or phase in (LOADING, REBUILDING) else plan_from_json(plan),
-        load=Load.from_json(plan) if phase == LOADING else None,
+        load=Load.from_json(plan) if phase == LOADING else None,  # the same column: see `values_of`
         rebuild=Rebuild.from_json(plan, target) if phase == REBUILDING else None,
         resume=None if resume is None else resume_from_json(resume),
         seen=SeenFiles(**json.loads(row["seen"])),
@@ -532,4 +534,5 @@ def at_work(state: State | None) -> int:
     """Return the number of the run that has the lock."""
     if state is None:
         return 1
+    # A run gets its number when it writes its plan.
     return state.run if state.phase in (PLANNED, LOADING, REBUILDING) else state.run + 1

@@ -156,7 +156,7 @@ def status(spark: SparkSession, target: str | os.PathLike[str], source: str | No
     place = Target.parse(str(target)).of_source(source)
     session = own_session(spark)
     with spark_errors(path=place.text), quiet_queries(), set_for_a_while(session, delta.SMALL_STATE):
-        ledger = Ledger(spark, place, choose_writer(spark, place), loads=True)
+        ledger = Ledger(spark, place, choose_writer(spark, place), loads=True)  # an interrupted load is shown
         with catalog_errors(place):
             state = ledger.read()
         running = _run_at_work(state, ledger.holder)
@@ -164,7 +164,7 @@ def status(spark: SparkSession, target: str | os.PathLike[str], source: str | No
             raise nothing_applied(place, running)
         runs = _newest_runs(session, place, state.run)
     if state.phase in (PLANNED, LOADING, REBUILDING):
-        runs = [run for run in runs if run.run != state.run]
+        runs = [run for run in runs if run.run != state.run]  # its row is written before its end
         runs.append(RunStatus(state.run, state.phase, state.started_at, None, None, state.files, None, None, None))
     lsn, commit_time = state.reached
     applied = None if lsn < 0 else lsn
@@ -214,7 +214,7 @@ def versions_at(spark: SparkSession, target: str | os.PathLike[str], run: int, s
     return Cut(place.text, run, row.applied_lsn, _utc(row.applied_commit_ts), tables)
 
 
-_AT_ONCE: Final = 8  # So many tables' logs are read at the same time
+_AT_ONCE: Final = 8  # tables whose logs are read at the same time
 
 
 def _version_of(
@@ -243,8 +243,8 @@ def _version_of(
     conditions = [is_own(entry.share)] if entry is not None and entry.share is not None else []
     columns = "*"
     if output.rows is RowKind.CURRENT:
-        conditions += [f"NOT {quote(row.delete_mark)}"] if row.delete_mark else []
-        columns += f" EXCEPT ({', '.join(map(quote, row.kept))})" if row.kept else ""
+        conditions += [f"NOT {quote(row.delete_mark)}"] if row.delete_mark else []  # soft deletes
+        columns += f" EXCEPT ({', '.join(map(quote, row.kept))})" if row.kept else ""  # the source has no such columns
     where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
     doubts = [] if entry is None else [doubt.text for doubt in entry.doubts if doubt.covers(lsn, row.run)]
     sql = f"SELECT {columns} FROM {table.sql} VERSION AS OF {version}{where}"

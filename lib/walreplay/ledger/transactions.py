@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 
-_LEDGER_SESSION: Final = -1  # The session that the ledger's transactions have among the run's
+_LEDGER_SESSION: Final = -1  # lower than the run's sessions, so that its transactions come first
 
 _MAX_LOSSES: Final = 5
 
@@ -90,11 +90,13 @@ class History:
         copies = self._copies(self.spark)
         ledger_copies = self._ledger_copies(copies)
         together = copies if ledger_copies is None else copies.unionByName(ledger_copies)
+        # The first session that has sent a transaction; the ledger's own is in front of all.
         firsts = together.groupBy("commit_lsn").agg(
             f.min_by(f.struct("session", "xid", "commit_ts", "changes", "digest", "complete"), "session").alias("first")
         )
         joined = copies.join(firsts, on="commit_lsn", how="inner")
         late = self._is_late(self._highest(copies))
+        # A copy that is not complete has a part of the changes, and no digest of all.
         same = (
             "xid = first.xid AND commit_ts = first.commit_ts AND "
             "(NOT complete OR NOT first.complete OR "
@@ -122,13 +124,14 @@ class History:
         table = self.target.ledger("transactions")
         if not delta.exists(self.spark, table):
             return None
+        # A prepared transaction may commit long after it got its xid.
         of_ledger = delta.read(self.spark, table).where(f"gid IS NULL AND commit_lsn <= {self.plan.after_lsn}L")
         newest = of_ledger.orderBy(f.col("commit_lsn").desc()).limit(1)
         last = newest.selectExpr("xid", "unix_micros(commit_ts) AS time", "origin").collect()
         if not last:
             return None
         (last_row,) = last
-        ahead = f"pmod(xid - {last_row.xid}L + {XIDS // 2}L, {XIDS}L) - {XIDS // 2}L"
+        ahead = f"pmod(xid - {last_row.xid}L + {XIDS // 2}L, {XIDS}L) - {XIDS // 2}L"  # xids of 32 bits wrap around
         new = self._copies(self.spark).where(f"commit_lsn > {self.plan.after_lsn}L AND gid IS NULL")
         summary = new.selectExpr(
             "count(*) AS transactions",
@@ -156,6 +159,7 @@ class History:
                 if begun is not None:
                     write_rows(begun[0], state, begun[1])
 
+        # A shared session allows one statement at a time.
         with ThreadPoolExecutor(len(writes) if has_own_sessions(self.spark) else 1) as pool:
             list(pool.map(write, writes))
 
@@ -186,7 +190,7 @@ class History:
         high, cases = self.plan.after_lsn, []
         for session in sorted(highest):
             cases.append(f"WHEN session = {session} THEN commit_lsn <= {high}L")
-            high = max(high, highest[session])
+            high = max(high, highest[session])  # what a later session sends must be above it
         return f"(CASE {' '.join(cases)} ELSE false END)" if cases else "false"
 
     def _copies(self, spark: SparkSession) -> DataFrame:
@@ -252,8 +256,8 @@ def whole_transactions(parts: DataFrame, *by: str, extra_columns: Sequence[Colum
         f.max("commit_ts").alias("commit_ts"),
         f.max("xid").alias("xid"),
         f.sum("changes").alias("changes"),
-        f.bit_xor("digest").alias("digest"),
-        f.min("complete").alias("complete"),
+        f.bit_xor("digest").alias("digest"),  # of a whole, from its parts in any order
+        f.min("complete").alias("complete"),  # false if any part is not
         f.min_by("path", where).alias("path"),
         f.min(where).alias("offset"),
         *extra_columns,

@@ -32,9 +32,9 @@ _JAVA_GONE: Final = (
     "Spark's JVM has ended, perhaps for want of memory; give it more (--driver-memory, or spark.driver.memory)"
 )
 
-_DATA_EXCEPTION: Final = "22"  # The class of SQLSTATEs whose messages quote values
+_DATA_EXCEPTION: Final = "22"  # this class of SQLSTATEs has messages that quote values
 
-# What stands in the text of an error that Spark has given a condition, wherever it was wrapped.
+# The condition in the text of one of Spark's errors, however it was wrapped.
 _CONDITION: Final = re.compile(r"\[([A-Z][A-Z0-9_]*(?:\.[A-Z0-9_]+)*)\] .*?SQLSTATE: (\w{5})", re.DOTALL)
 
 # An exception in a stack trace of Java's: its class, and the first line of its message.

@@ -34,28 +34,28 @@ WHOLE: Final = 1 << 20
 """A file in an object store that has no more bytes is read at once: a request takes as long as to read some of them."""
 
 _ATTEMPTS: Final = 8
-_PATIENCE: Final = timedelta(minutes=1)  # Google's client would try for a quarter of an hour, if nothing else is said
+_PATIENCE: Final = timedelta(minutes=1)  # Google's client would try for a quarter of an hour by default
 
 _FEW_ATTEMPTS: Final = 3
-# How long a store may be silent where it is only tried whether it is reached: less than 20 s in all.
+# How long a store may be silent when we only check whether it can be reached: less than 20 s in all.
 _IMPATIENCE: Final = timedelta(seconds=15)
 
-_CACHE_SECONDS: Final = 30.0  # A small file of a store is read again after so many seconds, at the latest
+_CACHE_SECONDS: Final = 30.0  # seconds after which a store's small file is read again, at the latest
 _MAX_CACHED_FILES: Final = 16
 
 # How Arrow's clients name the reason, and the store itself, whose answer delta-rs passes on.
 _STORE_REASON: Final = re.compile(
     r"(?:AWS|Google Cloud|Azure)\w* Error (\w+)|HTTP status (\d{3})|\[(\w+)\] HTTP|<Code>(\w+)</Code>"
 )
-# How Amazon's client puts what it has no name of its own for.
+# How Amazon's client writes an error that it has no name for.
 _UNNAMED: Final = re.compile(r"AWS Error UNKNOWN \(HTTP status (\d{3})\)(?:.*\bUnable to parse ExceptionName: (\w+))?")
 
-# So it puts any error of a GET that is longer than what was asked for.
+# How Amazon's client writes an error of a GET whose text is longer than the range that was requested.
 _NO_ROOM_FOR_ERROR: Final = "Failed to flush response stream"
 
 NO_NAME: Final = "its name is not known"
 _SILENCES: Final = {"6": NO_NAME, "7": "the connection is refused", "28": "it is silent"}
-_NO_ANSWER: Final = re.compile(rf"\bcurlCode: ({'|'.join(_SILENCES)})\b")  # By the numbers that curl has for them
+_NO_ANSWER: Final = re.compile(rf"\bcurlCode: ({'|'.join(_SILENCES)})\b")  # curl's numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +167,7 @@ class MountedFolder(Folder):
         """Write a small file, which is there whole or not at all."""
         path, whole = Path(self.path, f".{name}.{uuid.uuid4()}.tmp"), Path(self.path, name)
         path.write_bytes(data)
-        path.replace(whole)
+        path.replace(whole)  # at once: readers see no half of it
 
     def open(self, name: str) -> pa.NativeFile:
         """Open a file."""
@@ -382,10 +382,9 @@ class _FileCache:
 
     def keep(self, folder: StoreFolder, path: str, data: pa.Buffer) -> pa.Buffer:
         with self._lock:
-            self._files.pop((folder.kind, folder.options, path), None)
+            self._files.pop((folder.kind, folder.options, path), None)  # so that it goes to the end of the dictionary
             while len(self._files) >= _MAX_CACHED_FILES:
-                # The one that was read first.
-                del self._files[next(iter(self._files))]
+                del self._files[next(iter(self._files))]  # the one that was read first
             self._files[folder.kind, folder.options, path] = time.monotonic(), data
         return data
 

@@ -70,7 +70,7 @@ _DEFAULTS: Final = {
 }
 
 _LEGACY: Final = "spark.sql.legacy."
-# Beginnings of settings that are left out: a table has the properties of walreplay's configuration, in both ways.
+# Settings that begin so are unset: a table's properties come from walreplay's configuration alone.
 _UNSET: Final = (_LEGACY, "spark.databricks.delta.properties.defaults.", "spark.databricks.delta.write.txn")
 
 

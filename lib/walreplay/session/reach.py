@@ -50,7 +50,7 @@ _CLASSES: Final[Mapping[str, tuple[str | None, ...]]] = {
     "abfss": (None,),
 }
 
-_KEYSTORE: Final = "hadoop.security.credential.provider.path"  # Where keys and encryption may be set out of sight
+_KEYSTORE: Final = "hadoop.security.credential.provider.path"  # keys and encryption may be set there, out of sight
 
 # The settings below ``fs.s3a`` that may be set where Python reads and writes.
 _S3_KNOWN: Final = re.compile(
@@ -68,12 +68,12 @@ _OF_ENVIRONMENT: Final = re.compile(
     r"(?:AWS)?Credentials(?:Provider|ProviderChain)"
 )
 
-# The addresses of Amazon's that Arrow finds by the region; others it is told.
+# Amazon's addresses, which Arrow finds by the region; any other address is an option.
 _AMAZON: Final = re.compile(r"s3(?:[.-]([a-z]{2}(?:-[a-z]+)+-\d+))?\.amazonaws\.com")
 
-_AZURE: Final = ".dfs.core.windows.net"  # Behind an account's name; other clouds have accounts of the same names
+_AZURE: Final = ".dfs.core.windows.net"  # behind an account's name; other clouds have accounts of the same names
 
-# The options of Arrow's clients by which they need nothing of the environment's.
+# With one of these options Arrow's clients need no credentials of the environment.
 _KEYED: Final = {"access_key", "account_key", "anonymous"}
 
 # What means something else in a URI's path to Spark than to Arrow, or to `urlsplit`, which leaves line breaks out.
@@ -164,7 +164,7 @@ def _has_proxy(spark: SparkSession) -> bool:
 
 
 _CACHE_SECONDS: Final = 30.0
-# The session that was asked last for its settings, when that was, and what it has said.
+# The last session whose settings were read, when (monotonic seconds), and the settings.
 _CACHED: Final[list[tuple[object, float, Mapping[str, str]]]] = []
 
 

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 _NAME: Final = __name__.partition(".")[0]
 _LEFT_OUT: Final = ("__pycache__",)
-_DATE: Final = (1980, 1, 1, 0, 0, 0)  # Zips of the same files are the same
+_DATE: Final = (1980, 1, 1, 0, 0, 0)  # of all files: the same files make the same zip
 
 
 def package_zip(file: str | Path) -> str:
@@ -116,7 +116,7 @@ _SERVER: Final = "SPARK_REMOTE"
 _NAMED: Final = (_SERVER, "SPARK_CONNECT_MODE_ENABLED")
 _PROXIES: Final = ("grpc_proxy", "https_proxy", "http_proxy")
 _PORT: Final = 15002
-# Seconds that a server has to take a connection; pyspark tries for ten minutes, without a word.
+# Seconds until a server has to accept a connection; pyspark tries for ten minutes, and says nothing.
 _CONNECT_SECONDS: Final = 10.0
 
 
@@ -165,7 +165,7 @@ def _check_server(address: str) -> None:
 _MAVEN: Final = "https://repo1.maven.org/maven2"
 _MIRROR: Final = "MAVEN_REPOSITORY"
 _TRIES: Final = 3
-_DOWNLOAD_SECONDS: Final = 30.0  # Seconds that a repository may be silent
+_DOWNLOAD_SECONDS: Final = 30.0  # a repository may be silent for so long
 
 _OWN_JARS: Final = "bring the JARs yourself by spark.jars or spark.jars.packages"
 
@@ -204,13 +204,14 @@ def delta_jars(progress: Progress | None = None) -> list[Path]:
     """Return the JARs for what is installed, from the cache, into which they are fetched if they are not there.
 
     Args:
-        progress: told when something is fetched.
+        progress: reports downloads.
 
     Raises:
         ConfigError: there are none for this pair, or they cannot be fetched.
     """
     pair, digests = Pair.installed(), known_jars()
     missing = [path for path in pair.paths if path not in digests]
+    # The JARs of Delta 4.0 do not name the Spark that they were built for.
     if missing or (pair.delta.startswith("4.0.") and pair.spark != "4.0"):
         raise ConfigError(
             f"no JARs of Delta are known for delta-spark {pair.delta} with pyspark {pyspark.__version__}",
@@ -300,7 +301,7 @@ def _fetched(path: str, digest: str, folder: Path) -> bytes:
                 data: bytes = answer.read()
         except urllib.error.HTTPError as error:
             problem = f"the answer was {error.code}"
-            if error.code < 500:
+            if error.code < 500:  # the next try would get the same answer
                 break
         except (OSError, ValueError) as error:
             problem = str(getattr(error, "reason", error))
@@ -359,7 +360,7 @@ def build_session(app_name: str = "walreplay", progress: Progress | None = None)
     """Return the existing session, or start one with Delta.
 
     Args:
-        progress: told when Delta's JARs are fetched, which happens once on a machine.
+        progress: reports the download of Delta's JARs, which happens once on a machine.
 
     Raises:
         ConfigError: Java is missing or has the wrong version, or Delta's JARs are not to be had; or pyspark has no
@@ -378,7 +379,7 @@ def build_session(app_name: str = "walreplay", progress: Progress | None = None)
         settings.update(_local())
     builder: SparkSession.Builder = SparkSession.builder.appName(app_name)
     for key, value in settings.items():
-        if key in (_EXTENSIONS, _JARS) or key not in configured:
+        if key in (_EXTENSIONS, _JARS) or key not in configured:  # these two include what is configured
             builder = builder.config(key, value)
     _submit(settings.get(_JARS))
     if not _is_submitted():
@@ -470,6 +471,7 @@ def _submit(jars: str | None) -> None:
     arguments = _submitted()
     if jars is not None and _JARS in dict(_submit_arguments()):
         position = arguments.index(_SHELL)
+        # What stands behind the program would be its own arguments.
         arguments[position:position] = ["--jars", jars]
     os.environ[_SUBMIT] = shlex.join(arguments)
 
