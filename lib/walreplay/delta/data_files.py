@@ -31,9 +31,7 @@ That takes a third less time, and no more space.
 """
 
 _MOST_DIGITS: Final = 18  # a decimal with more digits is not stored as an integer in Parquet
-
 _INDEXED: Final = 32  # columns, from the first on, that have statistics unless a table's property says otherwise
-
 _LONGEST: Final = 32  # characters of a text that Delta's statistics keep
 _HIGHEST: Final = "\U0010ffff"
 

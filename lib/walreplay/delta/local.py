@@ -86,9 +86,7 @@ _WEEK: Final = "interval 1 week"
 _INTERVAL: Final = re.compile(r"interval \d+ (?:second|minute|hour|day|week)s?", re.IGNORECASE)
 
 _COMMIT_KEY: Final = "walreplay.commit"  # finds our commit again if the store's answer to it was lost
-
 _SOLE_FILE_KEY: Final = "walreplay.file"  # by it a commit names the only file that its table has
-
 _MAX_OPEN_TABLES: Final = 64  # tables that a process keeps open
 
 # The log's files that show that a table has had a version.
@@ -101,7 +99,6 @@ _CHECKSUMS: Final = re.compile(r"\d{20}\.crc|\.\d{20}\.(json|crc)\.crc")
 
 _DAMAGED: Final = re.compile(r"\bgap\b|Json error|No files in log segment|No table metadata or protocol", re.IGNORECASE)
 _MAX_PROBLEM_LENGTH: Final = 200
-
 
 _RUN_AGAIN: Final = "Run again: it looks at what was done to the table, and goes on where it stopped"
 
@@ -204,9 +201,6 @@ class LocalTable:
         folder: the table's.
         table: its newest version; None if there is no table yet.
         stamp: the log's files of that version, if they were listed.
-
-    Attributes:
-        commit_id: of the commit that was made last, which no other has.
     """
 
     def __init__(self, folder: Folder, table: DeltaTable | None, stamp: frozenset[Listed] = frozenset()) -> None:
@@ -214,7 +208,6 @@ class LocalTable:
         self._table = table
         self._stamp = stamp
         self._pending: tuple[Schema, str, dict[str, str]] | None = None
-        self.commit_id = ""
 
     @classmethod
     def open(cls, folder: Folder, *, use_cache: bool = True) -> LocalTable:
@@ -360,11 +353,9 @@ class LocalTable:
             with _log_errors(self.folder):
                 vectors = pa.RecordBatchReader.from_stream(table.deletion_vectors()).read_all()
             with_vectors = {unquote(path).rpartition("/")[2] for path in vectors["filepath"].to_pylist()}
-        return [
-            # By their names alone, which are unique: each has a UUID.
-            TableFile(action["path"], action["size_bytes"], unquote(action["path"]).rpartition("/")[2] in with_vectors)
-            for action in actions
-        ]
+        # By their names alone, which are unique: each has a UUID.
+        sizes = ((action["path"], action["size_bytes"]) for action in actions)
+        return [TableFile(path, size, unquote(path).rpartition("/")[2] in with_vectors) for path, size in sizes]
 
     def unreferenced(self) -> int | None:
         """Return how many files no version needs any more which the retention keeps; None if only Spark may know."""
@@ -420,8 +411,8 @@ class LocalTable:
         actions: list[Any] = [RemoveAction(gone.path, True, now, gone.size, {}) for gone in instead_of or ()]
         actions += [AddAction(file.name, file.size, {}, now, True, file.stats) for file in added]
         metrics = _commit_metrics(added) if metrics is None else metrics
-        version, self.commit_id = self.version + 1, uuid.uuid4().hex
-        commit_info: dict[str, Any] = {_COMMIT_KEY: self.commit_id}
+        version, commit_id = self.version + 1, uuid.uuid4().hex
+        commit_info: dict[str, Any] = {_COMMIT_KEY: commit_id}
         # The table is new, or this file replaces all others.
         if len(added) == 1 and (version == 0 or (instead_of is not None and len(instead_of) == len(self.files))):
             commit_info[_SOLE_FILE_KEY] = added[0].name
@@ -435,7 +426,7 @@ class LocalTable:
                 raise
             # The answer to it may have been lost.
             entries = newer._delta_table.history(newer.version - version + 1)
-            if all((entry.get("version"), entry.get(_COMMIT_KEY)) != (version, self.commit_id) for entry in entries):
+            if all((entry.get("version"), entry.get(_COMMIT_KEY)) != (version, commit_id) for entry in entries):
                 # Files that replace others were made of this version's rows, which another commit may have changed.
                 may_follow = self._table is not None and instead_of is None and newer.fields == self.fields
                 if not may_follow or newer.obstacle is not None or attempts == 1:
@@ -445,8 +436,7 @@ class LocalTable:
         _OPEN_TABLES.drop(self.folder)
         interval = int(self.properties.get("delta.checkpointInterval", _COMMITS_A_CHECKPOINT))
         if version > 0 and version % interval == 0:
-            # Without it the table is right, and whoever reads it next takes longer.
-            with suppress(NotReadError, OSError, DamagedLogError):
+            with suppress(NotReadError, OSError, DamagedLogError):  # without it the table is right, and read slower
                 LocalTable.open(self.folder).checkpoint()
         return version
 

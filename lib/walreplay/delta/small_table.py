@@ -276,8 +276,7 @@ def read_rows(before: Before) -> tuple[list[pa.Array], list[int]] | None:
                 return None
             for part, column in zip(parts, before.columns, strict=True):
                 if column.physical not in file_columns:
-                    # The column was added after the file was written.
-                    part.append(pa.nulls(batch.num_rows, column.type))
+                    part.append(pa.nulls(batch.num_rows, column.type))  # the column is younger than the file
                     continue
                 array = _conformed(batch.column(column.physical), column.type)
                 if array is None:
@@ -296,8 +295,7 @@ def _conformed(array: pa.Array, kind: pa.DataType) -> pa.Array | None:
     if pa.types.is_signed_integer(stored) and pa.types.is_signed_integer(kind) and stored.bit_width < kind.bit_width:
         return array.cast(kind)  # the file is older than the column's widened type
     if (kind == pa.string() and stored in _OTHER_TEXTS) or (kind == pa.binary() and stored in _OTHER_BYTES):
-        # Files that delta-rs has compacted have such types.
-        return array.cast(kind)
+        return array.cast(kind)  # files that delta-rs has compacted have such types
     if stored == pa.timestamp("us") and kind == pa.timestamp("us", "UTC"):
         # INT96 timestamps do not say that they are in UTC, and Arrow reads the earliest ones as 1970.
         return None if pc.any(pc.equal(array.cast(pa.int64()), 0)).as_py() else array.cast(kind)
@@ -360,8 +358,7 @@ def with_versions(
     begun = (old[before.sources.index(name)].take(pa.array(gone)) for name in ("start_lsn", "start_at"))
     start, since = (column.cast(pa.int64()).to_numpy(zero_copy_only=False) for column in begun)
     if ((start > lsn) | (since > time)).any():
-        # A MERGE refuses a version that would end before it begins.
-        return None
+        return None  # a MERGE refuses a version that would end before it begins
     opened = np.nonzero(flags(rows, "opens"))[0]
     count = len(old[0])
     # Only the files in which versions end are rewritten.
@@ -417,11 +414,9 @@ def _of_keys(
     if not are_distinct(ended) or (keys.claims and (flags(rows, "claimed") & (ended >= 0)).any()):
         return None
     if (stays & (base < 0)).any():
-        # There is nothing that the value could be taken from.
-        return None
+        return None  # an unchanged value, and no row that has it
     if before.rescued is not None and has_texts(old[before.rescued].take(pa.array(base[stays]))):
-        # Rescued texts stay with their columns.
-        return None
+        return None  # rescued texts stay with their columns
     hit = ended >= 0
     missing = missing_of(flags(rows, "expected") & ~hit, flags(rows, "deleted"))
     return _Ends(ended[hit], _ints(rows, "closes_lsn")[hit], _ints(rows, "closes_at")[hit], missing, base)
@@ -440,8 +435,7 @@ def _of_images(
     open_rows = [column.take(pa.array(is_open)) for column in old]
     closing_rows = [column.take(pa.array(closing)) for column in new]
     if before.rescued is not None and (has_texts(open_rows[before.rescued]) or has_texts(closing_rows[before.rescued])):
-        # Rescued texts are compared without those of dropped columns, in whatever order they are.
-        return None
+        return None  # rescued texts are compared without those of dropped columns, in whatever order they are
     hashes = [
         hash_rows([part[number] for number in images.columns], count)
         for part, count in ((open_rows, len(is_open)), (closing_rows, len(closing)))
@@ -565,8 +559,7 @@ def _with_copies(
 ) -> Rewritten | None:
     """Apply the net count of each image: see `walreplay.writing.multiset.merge_multiset`."""
     if before.rescued is not None and (has_texts(old[before.rescued]) or has_texts(new[before.rescued])):
-        # Rescued texts are compared without those of dropped columns, in whatever order they are.
-        return None
+        return None  # rescued texts are compared without those of dropped columns, in whatever order they are
     count = len(old[0])
     net, needed = (contiguous(rows.column(name)).to_numpy() for name in ("net", "needed"))
     stored_images, folded_images = ([part[number] for number in images.columns] for part in (old, new))
@@ -586,12 +579,7 @@ def _with_copies(
         return None
     old_rows = order[in_ranges(first, removed)]
     positions = np.concatenate([np.delete(np.arange(count), old_rows), count + np.repeat(np.arange(len(net)), added)])
-    counts = {
-        "updated": 0,
-        "deleted": len(old_rows),
-        "inserted": int(added.sum()),
-        "copied": count - len(old_rows),
-    }
+    counts = {"updated": 0, "deleted": len(old_rows), "inserted": int(added.sum()), "copied": count - len(old_rows)}
     lost = {"without_base": 0, "deletes_without_row": int(missing.sum())}
     return Rewritten(joined(old, new), (positions,) * len(old), counts, lost, tuple(range(len(before.files))))
 
