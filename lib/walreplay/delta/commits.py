@@ -203,9 +203,9 @@ class Standing:
 
 
 def _with_marks(commits: Iterable[LoggedCommit]) -> Iterator[tuple[LoggedCommit, CommitId | None]]:
-    """Yield commits, each with whose it is.
+    """Yield commits, each with its id; None for a commit without one.
 
-    A statement that drops columns has no condition that could hold its mark: the commit in front of it says whose it is
+    A statement that drops columns has no condition that could hold its mark: the commit in front of it has the id
     (`walreplay.delta.statements.say_in_front`).
     """
     in_front: CommitId | None = None

@@ -168,9 +168,9 @@ def _newest(names: Sequence[str]) -> int:
 
 
 def clear_leftovers(folder: Folder, *, checksums_only: bool = False) -> None:
-    """Remove files of a log that belong to commits which are gone: they would be taken for those of the next ones.
+    """Remove files of a log whose commits are gone: they would seem to belong to the next commits.
 
-    Hadoop's checksums of commits (``.NAME.json.crc``) damn a commit that comes in their place.
+    With a checksum of an earlier commit (``.NAME.json.crc``), Hadoop refuses a new commit of the same name.
 
     Args:
         checksums_only: somebody may be about to commit, so that only checksums, which come last, are known to be left.
@@ -184,9 +184,9 @@ def clear_leftovers(folder: Folder, *, checksums_only: bool = False) -> None:
 
 
 def touch(folder: MountedFolder) -> None:
-    """Let a table that was moved be seen to be another one.
+    """Make Spark see that another table lies at this path after a move.
 
-    Spark keeps what it has read of a path's log, and takes it for unchanged while the newest commit has the same
+    Spark keeps what it has read of a path's log, and does not read the log again while the newest commit has the same
     number and time.
     """
     version = newest_version(folder)
@@ -240,7 +240,7 @@ class LocalTable:
     def followed(self, version: int) -> LocalTable | None:
         """Return the table as of the version that was committed; None if somebody else has committed since.
 
-        It must not be from the cache, and this one is not to be used any more.
+        This table must not come from the cache, and must not be used afterwards.
         """
         try:
             with _log_errors(self.folder):
@@ -520,7 +520,7 @@ _OPEN_TABLES: Final = _TableCache()
 
 
 def forget_tables() -> None:
-    """Open tables anew: in the time between two runs a store's log may have become another with the same stamps."""
+    """Empty the cache: between two runs a store's log may have been replaced by another one with the same stamps."""
     _OPEN_TABLES.clear()
 
 

@@ -89,7 +89,7 @@ def say(
     Args:
         old_comment: the comment that walreplay wrote last; empty for none.
         new_comment: the new comment; empty for none.
-        is_new: the caller has just made the table, without a comment; to ask it takes as long as to make it.
+        is_new: the caller has just created the table, without a comment; to read that takes as long as to create it.
     """
     current = "" if is_new else delta.comment_of(spark, table)
     comment = followed(current, old_comment, new_comment)

@@ -97,7 +97,7 @@ class StagedFileWriter:
         self._places.add(places.append_column(_OFFSET, pa.array(offsets, pa.int64())))
 
     def close(self) -> tuple[str, pa.Table] | None:
-        """Finish the file; give its name and its index, or None if there were no rows."""
+        """Finish the file; return its name and its index, or None if there were no rows."""
         self._write_waiting()
         if self._file is None:
             return None
@@ -275,9 +275,9 @@ class _Window:
 
 
 def _windows(rows: _Rows, most_between: int) -> tuple[list[_Window], list[int]]:
-    """Divide rows into windows, in the order of their first rows; give the number of each row's window, too.
+    """Divide rows into windows, in the order of their first rows; return also the number of each row's window.
 
-    Rows are read together that are of one bucket, as whoever reads one of them needs the others, too.
+    Only rows of one bucket are read together, because a reader of one of them needs all of them.
 
     Args:
         most_between: how many bytes may lie between two of them; below 0, each row is read by itself.

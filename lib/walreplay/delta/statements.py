@@ -174,7 +174,7 @@ def listed(properties: Mapping[str, str]) -> str:
 
 
 def commented(comment: str | None) -> str:
-    """Return a comment as it stands in a statement that declares something; empty for none."""
+    """Return the COMMENT clause of a declaration; empty for no comment."""
     return f" COMMENT {literal(comment)}" if comment else ""
 
 
@@ -287,7 +287,7 @@ def committing(spark: SparkSession, commit: CommitId) -> Iterator[Marking]:
 
 
 def say_in_front(spark: SparkSession, table: TableName, commit: CommitId) -> None:
-    """Write in a commit of its own which run makes the next one, where the platform does not let that one say it."""
+    """Note in a separate commit which run makes the next one, if the platform lets the next commit hold no mark."""
     spark.sql(f"ALTER TABLE {table.sql} SET TBLPROPERTIES ({listed({MADE_BY: in_statement(commit.mark)})})")
 
 
@@ -390,7 +390,7 @@ def size_of(spark: SparkSession, table: TableName) -> int:
 
 
 def is_conflict(error: Exception) -> bool:
-    """Return whether a commit failed because somebody else made one in between."""
+    """Return whether a commit failed because somebody else has committed in between."""
     return isinstance(error, ConflictError) or _CONFLICT.search(str(error)) is not None
 
 
@@ -482,12 +482,12 @@ def write(
 
 
 def like_table(frame: DataFrame, table: TableName) -> DataFrame:
-    """Return rows with all columns of a table that is there: NULL in those that they lack, in its order and types."""
+    """Return rows with all columns of an existing table, in its order and types: NULL in those that the rows lack."""
     return shaped(frame, read(frame.sparkSession, table).schema)
 
 
 def shaped(frame: DataFrame, schema: StructType) -> DataFrame:
-    """Return rows with these columns, and inside of them with these fields: NULL in those that they lack."""
+    """Return rows with these columns, and these fields inside structs: NULL in those that the rows lack."""
     types_by_name = {field.name: field.dataType for field in frame.schema.fields}
     columns = []
     for field in schema.fields:
@@ -523,7 +523,7 @@ def checkpoint(spark: SparkSession, table: TableName) -> None:
 
 
 def with_comments(frame: DataFrame, comments: Mapping[str, str]) -> DataFrame:
-    """Return rows whose columns, by name, say what those of the table are to say that is made of them."""
+    """Return rows whose columns have the comments that the columns of the new table are to have."""
     columns = (
         f.col(quote(name)).alias(name, metadata={"comment": comments[name]})
         if comments.get(name)
@@ -534,18 +534,18 @@ def with_comments(frame: DataFrame, comments: Mapping[str, str]) -> DataFrame:
 
 
 def comments_of(spark: SparkSession, table: TableName) -> dict[str, str]:
-    """Return what the columns of a table that is there say, by name; empty for nothing."""
+    """Return the comments of an existing table's columns, by name; empty for none."""
     return {field.name: field.metadata.get("comment") or "" for field in read(spark, table).schema.fields}
 
 
 def comment_of(spark: SparkSession, table: TableName) -> str:
-    """Return what a table that is there says of itself; empty for nothing."""
+    """Return an existing table's comment; empty for none."""
     (row,) = spark.sql(f"DESCRIBE DETAIL {table.sql}").select("description").collect()
     return row.description or ""
 
 
 def drop(spark: SparkSession, table: TableName) -> None:
-    """Remove a catalog's table, if it is there; the next one of its name may lie where it lay."""
+    """Remove a catalog's table, if it exists; the next table of its name may lie at the same place."""
     spark.sql(f"DROP TABLE IF EXISTS {table.sql}")
     forget_files()
 
@@ -553,8 +553,8 @@ def drop(spark: SparkSession, table: TableName) -> None:
 def forget(spark: SparkSession, table: TableName) -> None:
     """Make Delta read a path's log again, after a folder has been moved without Delta.
 
-    The logs of two tables that swap places can agree in versions and times of their commits, which may be made in the
-    same millisecond.  Then one table would be read for the other.
+    The logs of two tables that swap places may have the same versions, committed in the same millisecond.  Then Delta
+    would read one table as the other.
     """
     forget_files()
     folder = folder_at(spark, table)

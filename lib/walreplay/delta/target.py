@@ -189,7 +189,7 @@ class Target:
         return replace(self, beside=f"rebuild_{name}")
 
     def of_side(self, side: Target, table: TableName) -> TableName:
-        """Return the place in this target that a table in a side target stands for."""
+        """Return the table in this target that a side target's table will replace."""
         if self.root is not None and side.root is not None and table.path is not None:
             return TableName(path=f"{self.root}{table.path.removeprefix(side.root)}")
         namespace, _, name = table.parts[-1].partition(f"{side.beside}_")[2].partition(_BETWEEN)
@@ -239,7 +239,7 @@ def storage_errors(place: str, *, if_damaged: str = "") -> Iterator[None]:
 
     Args:
         place: the target, if the error does not name the file.
-        if_damaged: what to do if it is the table at the place that is damaged; empty if that is told elsewhere.
+        if_damaged: what to do if the table at the place is damaged; empty if the caller reports that itself.
     """
     try:
         yield
@@ -319,7 +319,7 @@ _NO_CATALOG: Final = ("REQUIRES_SINGLE_PART_NAMESPACE", "CATALOG_NOT_FOUND", "NO
 
 @contextmanager
 def catalog_errors(target: Target) -> Iterator[None]:
-    """If a catalog does not exist, say what its name may have been meant to be.
+    """Explain an unknown catalog: its name may have been meant as a folder's.
 
     Raises:
         ConfigError: there is no such catalog.
@@ -390,7 +390,7 @@ def folder_of_new(spark: SparkSession, table: TableName) -> Folder | None:
 
 
 def tells(spark: SparkSession, parts: tuple[str, ...]) -> bool:
-    """Return whether what a name's catalog says of locations holds for everybody who commits there.
+    """Return whether a table is what lies at its location in the catalog, for everybody who commits there.
 
     Args:
         parts: the name's, of a table, or of its catalog alone.

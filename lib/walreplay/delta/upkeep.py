@@ -27,7 +27,7 @@ LEAST: Final = 10
 """So few small files, or files with deletion vectors, are left as they are."""
 
 Action: TypeAlias = Literal["optimize", "purge", "vacuum", "forget"]
-"""``optimize``: small files are written together; ``purge``: files with deletion vectors are written anew; ``vacuum``:
+"""``optimize``: small files are written together; ``purge``: files with deletion vectors are rewritten; ``vacuum``:
 files that no version needs any more are removed; ``forget``: the ledger's rows of old runs are removed."""
 
 _ADDED: Final = ("numAddedFiles", "numTargetFilesAdded", "numFiles")
@@ -131,8 +131,8 @@ def upkeep_session(
 def files_of(spark: SparkSession, table: TableName) -> FilesOfTable:
     """Return how many files a table has, how many are small, and how many have rows that are only marked deleted.
 
-    The log tells it exactly, where the driver reaches it by itself.  Elsewhere the table's history does, as far back as
-    it is read here.
+    The log has exact numbers, where the driver reaches it by itself.  Elsewhere they are estimated from the newest
+    commits of the table's history.
     """
     opened = opened_at(spark, table)
     if opened is not None and opened.obstacle is None:
@@ -154,7 +154,7 @@ def optimize(spark: SparkSession, table: TableName) -> tuple[int, int]:
 
 
 def purge(spark: SparkSession, table: TableName) -> tuple[int, int]:
-    """Write the files anew that have rows which are only marked as deleted; see `optimize`."""
+    """Rewrite the files with rows that are only marked as deleted; see `optimize`."""
     return _rewritten(spark, f"REORG TABLE {table.sql} APPLY (PURGE)")
 
 
@@ -185,7 +185,7 @@ def vacuum(spark: SparkSession, table: TableName) -> None:
 
 @contextmanager
 def _silent(spark: SparkSession) -> Iterator[None]:
-    """Keep Delta from saying on Java's standard output what VACUUM has done: a command's result belongs there alone."""
+    """Keep VACUUM's report off Java's standard output, which is for a command's result alone."""
     if not has_own_sessions(spark):
         yield
         return

@@ -435,13 +435,13 @@ class Ledger:
         return self.write(replace(self._begun(before, LOADING, run, places, files, size), source=source, load=load))
 
     def write_rebuild(self, before: State, rebuild: Rebuild, run: int, places: Sequence[str] = ()) -> State:
-        """Write what tables are made again of to ``state``, before any of them has it; see `write_plan`."""
+        """Write a rebuild to ``state``, before any table has its rows; see `write_plan`."""
         return self.write(replace(self._begun(before, REBUILDING, run, places), rebuild=rebuild))
 
     def _begun(
         self, before: State | None, phase: str, run: int, places: Sequence[str], files: int = 0, size: int = 0
     ) -> State:
-        """Return the state of a run that begins: nothing is left in it of what was interrupted before."""
+        """Return the state of a run that begins, without anything of an interrupted run."""
         state = before or State(self.id, source="", run=0, phase=NEW, started_at=now(), captures="")
         return replace(
             state.ended(state.tables),

@@ -174,7 +174,7 @@ def _tables(report: RunReport, entries: Mapping[int, MirrorEntry], plan: str) ->
 
 
 def _noted(table: TableReport, entry: MirrorEntry | None, plan: str) -> dict[str, Any]:
-    """Return what a table's version proves itself by, and which of its columns are not the source's."""
+    """Return what proves a table's version (the run's id), and which of its columns are not the source's."""
     # A copied table has a version though the run has not written to it.
     is_made = entry is not None and entry.left is not None and entry.run == plan
     version = entry.left if entry is not None and is_made else table.version
@@ -208,7 +208,7 @@ def _relations(announced: Sequence[Relation], report: RunReport) -> list[tuple[A
 
 
 def remembered_runs(runs: DataFrame) -> DataFrame:
-    """Leave out of the table ``runs`` the rows that are kept only for what later runs need; see `RUNS`."""
+    """Return the table ``runs`` without rows that are kept only because later runs need them; see `RUNS`."""
     return runs.where("kept_for_tables IS NULL")
 
 
@@ -333,7 +333,7 @@ OF_STATE: Final = {**OF_HISTORY, "delta.deletedFileRetentionDuration": "interval
 """Those of ``state``, of which each run writes some versions, and only the newest is read."""
 
 NO_VACUUM_LOG: Final = {"spark.databricks.delta.vacuum.logging.enabled": "false"}
-"""That files were removed need not be among the commits, which tell what runs have recorded."""
+"""VACUUM of the ledger's own tables writes no commits of its own, so that histories show the runs' commits."""
 
 
 def is_due(first: int, last: int, every: int) -> bool:
@@ -406,7 +406,7 @@ def forget(
                 continue
             rows = f"run < {kept}"
             if name == "transactions":
-                # A new server is told by the last one.
+                # The last transaction shows whether a later run reads another server (`History.followed`).
                 (newest,) = delta.read(spark, table).selectExpr("max(commit_lsn) AS lsn").collect()
                 rows += f" AND commit_lsn < {newest.lsn or 0}"
             check_lock()

@@ -44,7 +44,7 @@ LEASE: Final = timedelta(seconds=120)
 _TURNS: Final = 8  # folders that take turns, one for each run that has taken over
 
 BEAT_SECONDS: Final = 30.0
-"""How often a holder gives a sign of life; a run that is shorter gives none but its own writes."""
+"""How often a holder writes a sign of life; a shorter run writes none besides its states."""
 
 _held: set[str] = set()  # ids of the holders that are runs of this process
 
@@ -54,7 +54,7 @@ class Holder:
     """A run that holds a target's lock, or held it.
 
     Attributes:
-        process_start: in clock ticks since boot; None if the system does not tell.
+        process_start: in clock ticks since boot; None if the system does not know.
         boot_id, pid_namespace: a process id is unique within these; None if the system has none.
         beat: its last sign of life.
         turn: which of several folders it uses for work that Delta does not guard; see `behind`.
@@ -132,7 +132,7 @@ class Heartbeat:
     """Writes signs of life in the background.
 
     Args:
-        beat: gives one, and returns whether to continue.  After an error it is called again: the next may succeed.
+        beat: writes one, and returns whether to continue.  After an error it is called again: the next may succeed.
     """
 
     def __init__(self, beat: Callable[[], bool]) -> None:
@@ -193,7 +193,7 @@ def _is_there(pid: int) -> bool:
 
 
 def _process(pid: int) -> tuple[str, int] | None:
-    """Return a process's state and when it was started; None where the system does not tell."""
+    """Return a process's state and start time (clock ticks since boot); None if the system has neither."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -263,10 +263,10 @@ NEW: Final = "new"
 PLANNED: Final = "planned"
 APPLIED: Final = "applied"
 LOADING: Final = "loading"
-"""A base load is written down: its rows are being read, or some tables may have its commit (`Load.writing`)."""
+"""A base load is in the ledger: its rows are being read, or some tables may have its commit (`Load.writing`)."""
 
 REBUILDING: Final = "rebuilding"
-"""What tables are made again of stands written, and some may have its commit."""
+"""The rebuild is in the ledger, and some tables may have its commit."""
 
 FORMAT: Final = 1
 """Any other is refused."""
@@ -310,7 +310,7 @@ class Load:
     """What a base load brings to tables.
 
     Attributes:
-        id: given when the load is written down, and to no other: its commits carry it.
+        id: unique, given when the load is written down; its commits carry it.
         at_lsn: the last commit LSN that is among the rows.
         tables: the oid and the name of each.
         origin: where the rows come from.
@@ -374,7 +374,7 @@ class Rebuild:
     """What a rebuild brings to tables.
 
     Attributes:
-        id: given when it is written down, and to no other, by which its commits are told.
+        id: unique, given when it is written down; its commits carry it.
         side: the name of the side target that has the rows (`Target.side`).
         load: the base load that the rows begin with, if this is one.
     """
@@ -423,7 +423,7 @@ class State:
         tables: what is known of all mirror tables that were ever written to.
         places: the places, as the ledger has them, that the run at work takes for its tables, and that no other source
             of the same target may take.
-        vacated: the tables that give way to others have left their places.
+        vacated: tables whose places others take have been moved away.
     """
 
     ledger: str

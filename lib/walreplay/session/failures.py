@@ -126,7 +126,7 @@ def _problem(error: Exception, text: str, cause: str | None) -> str:
 
 
 def _of_store(error: OSError, *, table: str | None, path: str | None) -> SparkFailure:
-    """Return the error for what a store has said to Arrow's client, in whose text are addresses and much else."""
+    """Return the error for a store's answer to Arrow's client, whose text has addresses and much else."""
     # Needs pyarrow, which the program begins without.
     from walreplay.session.folders import reason_of
 

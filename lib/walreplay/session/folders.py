@@ -249,7 +249,7 @@ class StoreFolder(Folder):
         return _client(self.kind, self.options)
 
     def try_out(self) -> None:
-        """List something by a client that gives up soon.
+        """List a folder that does not exist, by a client with a short timeout.
 
         Raises:
             Exception: of any kind: the store refuses, or does not answer; or Arrow has no client for it.
@@ -354,7 +354,7 @@ def silence_of(error: Exception) -> str | None:
 
 
 def forget_files(folder: Folder | None = None) -> None:
-    """Read small files of stores anew, as somebody else may have put others in their place.
+    """Read small files of stores again, because somebody else may have replaced them.
 
     Data files and staged ones never change, and have names of their own.  But a table's log that is deleted, or moved
     away, may be followed by another one whose commits have the same numbers.

@@ -87,7 +87,7 @@ def folder_of(spark: SparkSession, path: str | None) -> Folder | None:
         path: None (a table in a catalog) is no folder.
 
     Raises:
-        SparkFailure: nothing answers at the address that Spark has been told.
+        SparkFailure: nothing answers at the address in Spark's settings.
     """
     local = local_folder(spark, path)
     if local is not None:
@@ -132,7 +132,7 @@ def _driver_reaches(spark: SparkSession, store: StoreFolder) -> bool:
 
 
 def _silence(store: StoreFolder, problem: Exception) -> SparkFailure | None:
-    """Return the error if nothing answers where Spark has been told that the store is; None if it is something else."""
+    """Return the error if nothing answers at the store's address in Spark's settings; None for any other problem."""
     options, silence = dict(store.options), silence_of(problem)
     address, is_virtual = options.get("endpoint_override"), options.get("force_virtual_addressing")
     if not address or silence is None or (is_virtual and "." in store.bucket):
@@ -196,7 +196,7 @@ def _hadoop_settings(spark: SparkSession) -> dict[str, str]:
 
 
 def _session_settings(spark: SparkSession) -> dict[str, str]:
-    """Return the same of a session of Spark Connect: its own settings, as far as the server tells them."""
+    """Return the same of a session of Spark Connect: its own settings, as far as the server returns them."""
     try:
         values: Mapping[str, str] = spark.conf.getAll
     except Exception:
