@@ -165,7 +165,8 @@ class LoggedCommit:
     def restored(self) -> int | None:
         """The version that a RESTORE went back to; None for all other commits."""
         version = str(self.parameters.get("version"))
-        return int(version) if self.operation == _RESTORE and version.isdecimal() else None  # by time: none
+        # A RESTORE by time names no version.
+        return int(version) if self.operation == _RESTORE and version.isdecimal() else None
 
     @property
     def keeps_rows(self) -> bool:

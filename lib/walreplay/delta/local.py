@@ -38,7 +38,7 @@ ATTEMPTS: Final = 5
 
 _COMMITS_A_CHECKPOINT: Final = 10  # Delta's own default
 
-# Properties that our files do not have to respect, or do; others (constraints, formats) may ask for more.
+# Properties that our files respect, or do not have to; others (constraints, formats) may ask for more.
 _KNOWN_PROPERTIES: Final = (
     "delta.appendOnly",
     "delta.checkpoint",
@@ -55,7 +55,7 @@ _KNOWN_PROPERTIES: Final = (
     "delta.targetFileSize",
 )
 
-# Table features that delta-rs can write, and that our files do not have to respect, or do.
+# Table features that delta-rs can write, and that our files respect, or do not have to.
 _KNOWN_FEATURES: Final = frozenset(
     {
         "appendOnly",
@@ -550,7 +550,7 @@ def _log_errors(folder: Folder) -> Iterator[None]:
 
 def _properties(info: Mapping[str, Any], commit: CommitId | None, metrics: Mapping[str, int]) -> CommitProperties:
     info = {**info, "operationMetrics": {name: str(count) for name, count in metrics.items()}}
-    transactions = []  # Delta skips a second commit with the same application and number
+    transactions = []  # the log keeps their numbers: see `last_number`
     if commit is not None:
         info["userMetadata"] = commit.mark
         transactions = [Transaction(commit.application, commit.number, int(time.time() * 1000))]
