@@ -364,7 +364,7 @@ def test_only_spark_s_own_catalog_with_delta_s_in_front_is_asked(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def way(session: SparkSession, target: str) -> str:
-        return choose_writer(session, Target.parse(target)).way
+        return choose_writer(session, Target.parse(target)).kind
 
     assert [way(spark, target) for target in ("spark_catalog", "SPARK_CATALOG.shop", "main", "main.shop")] == [
         "files",

@@ -180,7 +180,7 @@ def count_values(
     found: dict[Relation, Values] = {}
     errors = [from_dict(json.loads(row.error)) for row in rows if row.error is not None]
     for row in rows:
-        for number, (count, size, rescued) in json.loads(row.told).items():
+        for number, (count, size, rescued) in json.loads(row.counts).items():
             relation = relations[int(number)]
             found[relation] = found.get(relation, Values()) + Values(count, size, Counter(rescued))
     order = {file.path: number for number, file in enumerate(plan.files)}

@@ -397,7 +397,7 @@ class BaseLoad:
             files=rows.files,
             capture_bytes=rows.size or 0,
             changes=tables.changes,
-            writer=context.writer.way,
+            writer=context.writer.kind,
         )
         loaded = {table.oid for table in tables.tables}
         with context.recording():

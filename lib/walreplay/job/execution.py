@@ -533,7 +533,7 @@ class Applying:
             changes=tables.changes,
             warnings=(*run.warnings[self.told :], *missing_warnings(reports, run.settings, run.gaps)),
             stages=run.phases,
-            writer=run.writer.way,
+            writer=run.writer.kind,
         )
         with run.recording():
             left = {**prepared.copied, **{one.oid: one.version for one in reports if one.oid is not None}}

@@ -232,7 +232,7 @@ class RewriteFold(MergeFold):
 class FileWriter(TableWriter):
     """Write files, and leave to statements the tables that need something that this writer does not know."""
 
-    way: ClassVar[Way] = "files"
+    kind: ClassVar[Way] = "files"
     shares_folds: ClassVar[bool] = True
 
     def __init__(self, reached: Reached, staged: ReachedStaging | None = None) -> None:

@@ -148,11 +148,11 @@ class TableWriter:
         staged: the user's own folder for that, if the driver may reach it; where it is reached, it comes first.
 
     Attributes:
-        way: its name in reports.
+        kind: its name in reports.
         shares_folds: several tables can be folded in one job before each gets its commit (`Fold.shared`).
     """
 
-    way: ClassVar[Way] = "statements"
+    kind: ClassVar[Way] = "statements"
     shares_folds: ClassVar[bool] = False
 
     def __init__(self, reached: Reached | None = None, staged: ReachedStaging | None = None) -> None:

@@ -452,7 +452,7 @@ RECORDED: Final = pa.schema(
 )
 """A transaction, or a part of one (with an ``offset`` below zero unless it begins there); or a file's error."""
 
-COUNTED: Final = pa.schema([("told", pa.string()), ("error", pa.string())])
+COUNTED: Final = pa.schema([("counts", pa.string()), ("error", pa.string())])
 """A file's `counted`, as JSON: for each relation's number its rows, their bytes, and rescued values by column."""
 
 
@@ -533,7 +533,7 @@ def count_batches(batches: Iterable[pa.RecordBatch], *, task: AuditTask) -> Iter
         except WalReplayError as problem:
             error = json.dumps(problem.at(path=path).to_dict())
         told: dict[int, Any] = {number: [one.rows, one.size, one.rescued] for number, one in counts.items()}
-        yield pa.RecordBatch.from_pylist([{"told": json.dumps(told), "error": error}], schema=COUNTED)
+        yield pa.RecordBatch.from_pylist([{"counts": json.dumps(told), "error": error}], schema=COUNTED)
 
 
 def _counted(batch: ChangeBatch) -> Values:
