@@ -47,26 +47,26 @@ def range_of(view: memoryview, start: int, stop: int) -> tuple[int, int]:
     return _row_from(view, start), _row_from(view, stop)
 
 
-def _row_from(view: memoryview, at: int) -> int:
+def _row_from(view: memoryview, offset: int) -> int:
     """Return where the first row begins at a place or behind it."""
-    if at == 0 or at >= len(view):
-        return min(at, len(view))
-    at -= 1
+    if offset == 0 or offset >= len(view):
+        return min(offset, len(view))
+    offset -= 1
     while True:
-        window = bytes(view[at : at + CHUNK])
+        window = bytes(view[offset : offset + CHUNK])
         if not window:
             return len(view)
-        found = window.find(_NEWLINE)
-        while found >= 0:
-            if not _is_escaped(view, at + found):
-                return at + found + 1
-            found = window.find(_NEWLINE, found + 1)
-        at += len(window)
+        newline = window.find(_NEWLINE)
+        while newline >= 0:
+            if not _is_escaped(view, offset + newline):
+                return offset + newline + 1
+            newline = window.find(_NEWLINE, newline + 1)
+        offset += len(window)
 
 
-def _is_escaped(view: memoryview, at: int) -> bool:
+def _is_escaped(view: memoryview, offset: int) -> bool:
     count = 0
-    while at > count and view[at - count - 1] == _BACKSLASH:
+    while offset > count and view[offset - count - 1] == _BACKSLASH:
         count += 1
     return count % 2 == 1
 
@@ -95,7 +95,7 @@ def read_cells(
     """
     splitter = _Splitter(form, fields, path)
     waiting: list[memoryview | NDArray[np.uint8]] = []
-    size = tried = 0
+    size = size_tried = 0
     base = start
     for piece in _pieces(content, start, stop):
         if splitter.ended:
@@ -103,28 +103,28 @@ def read_cells(
             continue
         waiting.append(piece)
         size += len(piece)
-        if size < 2 * tried:
+        if size < 2 * size_tried:
             # A row is larger than a chunk: looked at each time, it would take for ever.
             continue
-        buf = _joined(waiting, size, path)
-        at = yield from splitter.split(buf, splitter.whole(buf, size), base)
+        chunk = _joined(waiting, size, path)
+        rows_end = yield from splitter.split(chunk, splitter.whole(chunk, size), base)
         if splitter.ended:
-            splitter.refuse_more(buf[at:size], base + at)
-            at = size
-        base += at
-        waiting, size = [buf[at:size]], size - at
-        tried = size if at == 0 else 0
+            splitter.refuse_more(chunk[rows_end:size], base + rows_end)
+            rows_end = size
+        base += rows_end
+        waiting, size = [chunk[rows_end:size]], size - rows_end
+        size_tried = size if rows_end == 0 else 0
     if not splitter.ended:
-        buf = _joined(waiting, size, path)
-        if size and splitter.in_quotes(buf, size):
+        chunk = _joined(waiting, size, path)
+        if size and splitter.in_quotes(chunk, size):
             raise splitter.error("a quoted field has no end", base)
-        splitter.check_last_row(buf, size, base)
-        at = yield from splitter.split(buf, size, base)
+        splitter.check_last_row(chunk, size, base)
+        rows_end = yield from splitter.split(chunk, size, base)
         if splitter.ended:
-            splitter.refuse_more(buf[at:size], base + at)
-        elif at < size:
-            raise splitter.error("the data end inside of a row", base + at)
-        base += at
+            splitter.refuse_more(chunk[rows_end:size], base + rows_end)
+        elif rows_end < size:
+            raise splitter.error("the data end inside of a row", base + rows_end)
+        base += rows_end
     splitter.check_end(base, is_marked=is_marked)
     if splitter.ended and stop is not None and stop < len(content):
         # What follows in other ranges would be taken for rows.
@@ -133,24 +133,24 @@ def read_cells(
 
 def _pieces(content: bytes | memoryview, start: int, stop: int | None) -> Iterator[memoryview]:
     """Yield the bytes between two places, in pieces of about a chunk."""
-    at = 0
+    step_start = 0
     for step in in_steps(content):
         view = memoryview(step)
-        low = max(0, start - at)
-        high = len(view) if stop is None else min(len(view), stop - at)
+        low = max(0, start - step_start)
+        high = len(view) if stop is None else min(len(view), stop - step_start)
         for place in range(low, high, CHUNK):
             yield view[place : min(place + CHUNK, high)]
-        at += len(view)
+        step_start += len(view)
 
 
 def _joined(parts: Sequence[memoryview | NDArray[np.uint8]], size: int, path: str) -> NDArray[np.uint8]:
     if size > _MOST:
         raise NotSupported("a row has more than 2 GiB, or has no end", path=path, remedy=_DAMAGED)
     buf = np.empty(size + _SLACK, np.uint8)
-    at = 0
+    filled = 0
     for part in parts:
-        buf[at : at + len(part)] = np.frombuffer(part, np.uint8)
-        at += len(part)
+        buf[filled : filled + len(part)] = np.frombuffer(part, np.uint8)
+        filled += len(part)
     buf[size:] = 0
     return buf
 
@@ -182,18 +182,18 @@ class _Splitter:
             return max(0, kernels.csv_end(buf, 0, size, ord(self._form.quote), ord(self._form.escape)))
         view = memoryview(buf.data)[:size]
         data = bytes(view[-4096:])
-        at, low = size, size - len(data)
-        while at > 0:
-            found = data.rfind(_NEWLINE, 0, at - low)
-            if found < 0:
-                if low == 0:
+        offset, data_start = size, size - len(data)
+        while offset > 0:
+            newline = data.rfind(_NEWLINE, 0, offset - data_start)
+            if newline < 0:
+                if data_start == 0:
                     return 0
-                data = bytes(view[:low])
-                at, low = low, 0
+                data = bytes(view[:data_start])
+                offset, data_start = data_start, 0
                 continue
-            at = low + found
-            if not _is_escaped(view, at):
-                return at + 1
+            offset = data_start + newline
+            if not _is_escaped(view, offset):
+                return offset + 1
         return 0
 
     def in_quotes(self, buf: NDArray[np.uint8], size: int) -> bool:
@@ -203,29 +203,29 @@ class _Splitter:
 
     def split(self, buf: NDArray[np.uint8], end: int, base: int) -> Generator[Cells, None, int]:
         """Yield the rows up to a place; at the end give where the last one ends."""
-        at = self._behind_head(buf, end) if self._in_head else 0
-        while at < end and not self.ended and not self._in_head:
-            rows = self._run(buf, at, end)
-            why = int(self._marks[kernels.WHY])
+        start = self._behind_head(buf, end) if self._in_head else 0
+        while start < end and not self.ended and not self._in_head:
+            rows = self._run(buf, start, end)
+            reason = int(self._marks[kernels.WHY])
             if rows:
                 used = rows * self._fields
                 yield Cells(buf, self._offset[:used], self._length[:used], rows, base)
-            at = int(self._marks[kernels.AT])
-            self.ended = why == kernels.ENDED
-            if why not in (kernels.MORE, kernels.ENDED):
-                raise self._fault(why, base + int(self._marks[kernels.ROW]))
+            start = int(self._marks[kernels.AT])
+            self.ended = reason == kernels.ENDED
+            if reason not in (kernels.MORE, kernels.ENDED):
+                raise self._fault(reason, base + int(self._marks[kernels.ROW]))
             if not rows:
                 break
-        return at
+        return start
 
-    def _run(self, buf: NDArray[np.uint8], at: int, end: int) -> int:
+    def _run(self, buf: NDArray[np.uint8], start: int, end: int) -> int:
         form, cells = self._form, (self._offset, self._length, self._marks)
         if form.kind == "binary":
-            return kernels.split_binary(buf, at, end, self._fields, *cells)
+            return kernels.split_binary(buf, start, end, self._fields, *cells)
         if form.kind == "csv":
             signs = (ord(form.delimiter), ord(form.quote), ord(form.escape))
-            return kernels.split_csv(buf, at, end, self._fields, *signs, self._null, *cells)
-        return kernels.split_text(buf, at, end, self._fields, ord(form.delimiter), self._null, *cells)
+            return kernels.split_csv(buf, start, end, self._fields, *signs, self._null, *cells)
+        return kernels.split_text(buf, start, end, self._fields, ord(form.delimiter), self._null, *cells)
 
     def _behind_head(self, buf: NDArray[np.uint8], end: int) -> int:
         """Return where the rows of binary format begin; 0 if the header is not whole yet."""
@@ -233,7 +233,7 @@ class _Splitter:
         if end < fixed:
             return 0
         head = buf[:fixed].tobytes()
-        flags, more = (int.from_bytes(head[at : at + 4], "big") for at in (fixed - 8, fixed - 4))
+        flags, extension = (int.from_bytes(head[field : field + 4], "big") for field in (fixed - 8, fixed - 4))
         if not head.startswith(SIGNATURE):
             raise self.error("the file is not in COPY's binary format", 0)
         if flags & _HAS_OIDS or flags >> 17:
@@ -242,10 +242,10 @@ class _Splitter:
                 path=self._path,
                 remedy="Copy the table without them",
             )
-        if end < fixed + more:
+        if end < fixed + extension:
             return 0
         self._in_head = False
-        return fixed + more
+        return fixed + extension
 
     def refuse_more(self, rest: NDArray[np.uint8], offset: int) -> None:
         """Refuse anything but line ends behind the marker of the end."""
@@ -254,12 +254,12 @@ class _Splitter:
 
     def check_last_row(self, buf: NDArray[np.uint8], size: int, base: int) -> None:
         """Refuse a last row of text or CSV without its newline: COPY ends each row with one."""
-        at = self.whole(buf, size)
+        rows_end = self.whole(buf, size)
         if self._form.kind == "text" and _is_escaped(memoryview(buf.data), size):
             return  # a stray backslash, which is told when it is met
-        if at < size and buf[at:size].tobytes().rstrip(b"\r") != _MARKER:
+        if rows_end < size and buf[rows_end:size].tobytes().rstrip(b"\r") != _MARKER:
             problem = "the last row has no newline, which COPY ends each row with: it was cut off"
-            raise CaptureError(problem, path=self._path, offset=base + at, remedy=_CUT)
+            raise CaptureError(problem, path=self._path, offset=base + rows_end, remedy=_CUT)
 
     def check_end(self, offset: int, *, is_marked: bool) -> None:
         """Refuse an end that is none."""
@@ -270,7 +270,7 @@ class _Splitter:
         if is_marked:
             raise self.error("the data end early: the marker of their end is missing", offset)
 
-    def _fault(self, why: int, offset: int) -> CaptureError:
+    def _fault(self, reason: int, offset: int) -> CaptureError:
         fields = int(self._marks[kernels.FIELDS])
         problem = {
             kernels.WRONG_FIELDS: f"a row has {'more' if fields > self._fields else fields} fields where "
@@ -278,7 +278,7 @@ class _Splitter:
             kernels.STRAY_RETURN: "a carriage return stands in the middle of a row",
             kernels.STRAY_BACKSLASH: "the data end with a backslash",
             kernels.WRONG_LENGTH: "a field's length is negative",
-        }[why]
+        }[reason]
         return self.error(problem, offset)
 
     def error(self, problem: str, offset: int) -> CaptureError:

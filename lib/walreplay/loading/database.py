@@ -90,26 +90,26 @@ class TablePiece:
     row_filter: str | None = None
 
 
-def session_statements(snapshot: str | None, said: Mapping[str, str] | None = None) -> str:
+def session_statements(snapshot: str | None, settings: Mapping[str, str] | None = None) -> str:
     """Return what a session runs first: its transaction takes the snapshot, and writes values as the stream does.
 
     Raises:
         ConfigError: that is no snapshot's name.
     """
-    found = ["SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"]
+    statements = ["SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"]
     if snapshot is not None:
         if not _SNAPSHOT.fullmatch(snapshot):
             raise ConfigError(
                 "--snapshot is not the name of a snapshot",
                 remedy="Give it as PostgreSQL writes it: 00000003-0000001B-1",
             )
-        found.append(f"SET TRANSACTION SNAPSHOT '{snapshot}'")
-    found += [f"SET LOCAL {name} = '{value}'" for name, value in _TEXTS.items()]
+        statements.append(f"SET TRANSACTION SNAPSHOT '{snapshot}'")
+    statements += [f"SET LOCAL {name} = '{value}'" for name, value in _TEXTS.items()]
     # A table whose rows a policy hides is refused, not read in part.
-    found += ["SET LOCAL row_security = off", "SET LOCAL standard_conforming_strings = on"]
-    found += [f"SET LOCAL {name} = 0" for name in _PATIENT]
-    found += [f"SET LOCAL {name} = {_literal(value)}" for name, value in (said or {}).items()]
-    return "; ".join([*found, f"SET LOCAL {_HELD} = 'yes'"])
+    statements += ["SET LOCAL row_security = off", "SET LOCAL standard_conforming_strings = on"]
+    statements += [f"SET LOCAL {name} = 0" for name in _PATIENT]
+    statements += [f"SET LOCAL {name} = {_literal(value)}" for name, value in (settings or {}).items()]
+    return "; ".join([*statements, f"SET LOCAL {_HELD} = 'yes'"])
 
 
 _SESSION: Final = (
@@ -314,7 +314,7 @@ def _text_of(name: str, type_oid: int) -> str:
 
 def _without_parameters(condition: str) -> str:
     """Double question marks outside of quotes: there they are operators, which the driver takes for parameters."""
-    return re.sub(r"('(?:[^']|'')*'|\"(?:[^\"]|\"\")*\")|\?", lambda found: found[1] or "??", condition)
+    return re.sub(r"('(?:[^']|'')*'|\"(?:[^\"]|\"\")*\")|\?", lambda match: match[1] or "??", condition)
 
 
 def _quoted(name: str) -> str:
@@ -327,7 +327,7 @@ def _literal(text: str) -> str:
 
 def problem_of(text: str) -> tuple[str, str] | None:
     """Return what an error's text says of why the database cannot be read, and the remedy; None if it says nothing."""
-    return next((told for sign, *told in _SIGNS if re.search(sign, text)), None)  # type: ignore[return-value]
+    return next((problem for sign, *problem in _SIGNS if re.search(sign, text)), None)  # type: ignore[return-value]
 
 
 _SIGNS: Final[Sequence[tuple[str, str, str]]] = (
@@ -428,18 +428,18 @@ def read_address(text: str) -> Address:
     """
     if not text.startswith(_POSTGRESQL):
         raise ConfigError("of the sources for JDBC, PostgreSQL alone can be read", remedy=_HOW)
-    found = _URL.fullmatch(text)
-    hosts = [] if found is None else [_HOST.fullmatch(host) for host in found["hosts"].split(",")]
-    if found is None or not all(hosts):
+    match = _URL.fullmatch(text)
+    hosts = [] if match is None else [_HOST.fullmatch(host) for host in match["hosts"].split(",")]
+    if match is None or not all(hosts):
         raise ConfigError("the address is not one of PostgreSQL", remedy=_HOW)
-    parameters = dict(parse_qsl(found["parameters"] or "", keep_blank_values=True))
+    parameters = dict(parse_qsl(match["parameters"] or "", keep_blank_values=True))
     if any("password" in name.lower() for name in parameters):
         raise ConfigError("the address has a password in it, and addresses are shown and kept", remedy=_WHERE)
     return Address(
         text,
-        f"jdbc:postgresql://{found['hosts']}/{found['database']}",
+        f"jdbc:postgresql://{match['hosts']}/{match['database']}",
         tuple((host["name"].strip("[]"), host["port"] or _PORT) for host in hosts if host is not None),
-        unquote(found["database"]),
+        unquote(match["database"]),
         parameters.get("user"),
     )
 
@@ -466,16 +466,16 @@ def credentials_of(address: Address, environment: Mapping[str, str]) -> dict[str
 
 def _kept(address: Address, user: str, environment: Mapping[str, str]) -> str | None:
     """Look a password up in a file as libpq has it."""
-    said = environment.get("PGPASSFILE")
-    file = Path(said) if said else Path.home() / ".pgpass"
+    named_file = environment.get("PGPASSFILE")
+    file = Path(named_file) if named_file else Path.home() / ".pgpass"
     try:
         if file.stat().st_mode & _EVERYBODY:
             raise ConfigError("others may read the file with passwords", path=str(file), remedy=f"chmod 600 {file}")
         lines = file.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
-        if said is None:
+        if named_file is None:
             return None
-        raise ConfigError("there is no such file with passwords", path=said, remedy="Check PGPASSFILE") from None
+        raise ConfigError("there is no such file with passwords", path=named_file, remedy="Check PGPASSFILE") from None
     except (OSError, UnicodeDecodeError):
         raise ConfigError("the file with passwords cannot be read", path=str(file), remedy="Check PGPASSFILE") from None
     for line in lines:
@@ -483,7 +483,7 @@ def _kept(address: Address, user: str, environment: Mapping[str, str]) -> str | 
         if line.startswith("#") or len(fields) != 5:
             continue
         if any(
-            all(has in ("*", wanted) for has, wanted in zip(fields, (*host, address.database, user), strict=False))
+            all(entry in ("*", value) for entry, value in zip(fields, (*host, address.database, user), strict=False))
             for host in address.hosts
         ):
             return fields[4]

@@ -57,10 +57,10 @@ class Description:
         row_filters: Mapping[int, str] | None = None,
     ) -> Description:
         """Make one of the stream's messages."""
-        found: dict[str, tuple[Relation, ...]] = {}
+        by_name: dict[str, tuple[Relation, ...]] = {}
         for relation in relations:
-            found[relation.qualified_name] = (*found.get(relation.qualified_name, ()), relation)
-        return cls(found, tuple(types), rows or {}, row_filters or {})
+            by_name[relation.qualified_name] = (*by_name.get(relation.qualified_name, ()), relation)
+        return cls(by_name, tuple(types), rows or {}, row_filters or {})
 
     def relation(self, name: str) -> Relation:
         """Return a table's relation.
@@ -68,11 +68,11 @@ class Description:
         Raises:
             ConfigError: there is no such table, or two.
         """
-        found = self.relations.get(name, ())
-        if len(found) == 1:
-            return found[0]
+        relations = self.relations.get(name, ())
+        if len(relations) == 1:
+            return relations[0]
         raise ConfigError(
-            "nothing says what the table's columns are" if not found else "the name may mean two tables",
+            "nothing says what the table's columns are" if not relations else "the name may mean two tables",
             table=name,
             remedy=f"Name it by --table as schema.table. Of a dump: dump the tables that are published, and no others "
             "(pg_dump --table), with --load-via-partition-root where partitions are published as their root. "
@@ -101,10 +101,10 @@ def read_description(text: str, path: str) -> Description:
             table = _table(values)
             if values.get("row_filter") is not None:
                 row_filters[table[0]] = str(values["row_filter"])
-            found = columns.setdefault(table, [])
+            pairs = columns.setdefault(table, [])
             if values["attnum"] is None:
                 continue
-            found.append((int(values["attnum"]), _column(values)))
+            pairs.append((int(values["attnum"]), _column(values)))
         except (ValueError, KeyError, TypeError, AttributeError):
             raise ConfigError(
                 f"line {number} is not what describe.sql writes",
@@ -115,10 +115,10 @@ def read_description(text: str, path: str) -> Description:
             oid = int(values["type_oid"])
             types[oid] = Type(oid, _namespace(values["type_schema"]), str(values["type_name"]))
     relations = [
-        Relation(oid, namespace, name, identity, tuple(column for _, column in sorted(found, key=lambda one: one[0])))
-        for (oid, namespace, name, identity), found in columns.items()
+        Relation(oid, namespace, name, identity, tuple(column for _, column in sorted(pairs, key=lambda item: item[0])))
+        for (oid, namespace, name, identity), pairs in columns.items()
     ]
-    twice = any(len({attnum for attnum, _ in found}) < len(found) for found in columns.values())
+    twice = any(len({attnum for attnum, _ in pairs}) < len(pairs) for pairs in columns.values())
     if twice or len({relation.oid for relation in relations}) < len(relations):
         raise ConfigError("a table is described twice", path=path, remedy="Describe one database, once")
     if not rows.keys() <= {relation.oid for relation in relations}:
@@ -128,7 +128,7 @@ def read_description(text: str, path: str) -> Description:
 
 def write_description(relations: Iterable[Relation], of: Description) -> str:
     """Return what ``describe.sql`` and ``base.sh`` would write of relations, for `read_description`."""
-    named = {type_.oid: type_ for type_ in of.types}
+    types_by_oid = {type_.oid: type_ for type_ in of.types}
     lines = []
     for relation in relations:
         table = {
@@ -138,8 +138,8 @@ def write_description(relations: Iterable[Relation], of: Description) -> str:
             "replica_identity": relation.replica_identity,
         }
         for number, column in enumerate(relation.columns, start=1):
-            type_ = named.get(column.type_oid)
-            found = {
+            type_ = types_by_oid.get(column.type_oid)
+            values = {
                 "attnum": number,
                 "column": column.name,
                 "type_oid": column.type_oid,
@@ -151,7 +151,7 @@ def write_description(relations: Iterable[Relation], of: Description) -> str:
                 "described_number": column.described_number or max(column.number, 0),
                 "labels": column.described_labels,
             }
-            lines.append(json.dumps(table | found))
+            lines.append(json.dumps(table | values))
         if not relation.columns:
             lines.append(json.dumps(table | {"attnum": None}))
         if relation.oid in of.rows:
@@ -203,9 +203,10 @@ def table_of(path: str, root: str, tables: Collection[str]) -> str | None:
     # The root itself may be a table's folder.
     above = (base if whole != base else base.parent).parts[-2:]
     parts = (*above, *below)
-    hidden = set() if whole == base else {at for at, part in enumerate(parts) if at >= len(above) and _is_hidden(part)}
+    first_below = len(parts) if whole == base else len(above)
+    hidden = {level for level in range(first_below, len(parts)) if _is_hidden(parts[level])}
     for name, first, last in _candidates(parts):
-        if name in tables and all(first <= at <= last for at in hidden):
+        if name in tables and all(first <= level <= last for level in hidden):
             return name
     if hidden:
         return None
@@ -238,17 +239,17 @@ def _is_hidden(name: str) -> bool:
 
 def _candidates(parts: Sequence[str]) -> Iterator[tuple[str, int, int]]:
     """Yield what a file may be called after, and which of the path's parts say so: the first and the last."""
-    *folders, own = parts
+    *folders, file_name = parts
     end = len(folders)
-    bare = bare_name(own)[0]
+    bare = bare_name(file_name)[0]
     for last in dict.fromkeys((bare, _PART.sub("", bare))):
         yield from _spelled(last, end, end)
         if folders:
             yield from _spelled(f"{folders[-1]}.{last}", end - 1, end)
-    for at in range(end - 1, -1, -1):
-        yield from _spelled(folders[at], at, at)
-        if at:
-            yield from _spelled(f"{folders[at - 1]}.{folders[at]}", at - 1, at)
+    for level in range(end - 1, -1, -1):
+        yield from _spelled(folders[level], level, level)
+        if level:
+            yield from _spelled(f"{folders[level - 1]}.{folders[level]}", level - 1, level)
 
 
 def _spelled(name: str, first: int, last: int) -> Iterator[tuple[str, int, int]]:

@@ -92,13 +92,13 @@ class CopyOptions:
                 path=path,
                 remedy="Copy it by COPY … (ENCODING 'UTF8'), or in binary format",
             )
-        found = {"text": TEXT, "csv": CSV, "binary": BINARY}[kind]
-        quote = found.quote if self.quote is None else self.quote
+        defaults = {"text": TEXT, "csv": CSV, "binary": BINARY}[kind]
+        quote = defaults.quote if self.quote is None else self.quote
         return _checked(
             replace(
-                found,
-                delimiter=found.delimiter if self.delimiter is None else self.delimiter,
-                null=found.null if self.null is None else self.null,
+                defaults,
+                delimiter=defaults.delimiter if self.delimiter is None else self.delimiter,
+                null=defaults.null if self.null is None else self.null,
                 quote=quote,
                 # As in COPY: the same as the quote if nothing else is said.
                 escape=quote if self.escape is None else self.escape,
@@ -172,19 +172,19 @@ def copy_options(text: str | None) -> CopyOptions:
     rest = re.sub(r"^with\s*(?=\()", "", rest, flags=re.IGNORECASE)
     if rest.startswith("(") and rest.endswith(")"):
         rest = rest[1:-1].strip()
-    found: dict[str, str | None] = {}
-    at = 0
-    while at < len(rest):
-        option = _OPTION.match(rest, at)
+    values: dict[str, str | None] = {}
+    position = 0
+    while position < len(rest):
+        option = _OPTION.match(rest, position)
         name = "" if option is None else option["name"].lower()
         if name and name not in _OPTIONS:
             raise _unknown_option(name)
-        if option is None or name in found:
-            problem = f"{name} is given twice" if option else f"not a list of COPY's options: {rest[at:]}"
+        if option is None or name in values:
+            problem = f"{name} is given twice" if option else f"not a list of COPY's options: {rest[position:]}"
             raise ConfigError(f"--copy-options: {problem}", remedy=_HOW_TO_SAY)
-        found[name] = _value_of(option)
-        at = option.end()
-    return _options_of(found)
+        values[name] = _value_of(option)
+        position = option.end()
+    return _options_of(values)
 
 
 def _value_of(option: re.Match[str]) -> str | None:
@@ -203,17 +203,17 @@ def _character(escaped: re.Match[str]) -> str:
     return chr(int(escaped["hexadecimal"], 16) if escaped["hexadecimal"] else int(escaped["octal"], 8))
 
 
-def _options_of(found: dict[str, str | None]) -> CopyOptions:
-    for name, value in found.items():
-        known = _KINDS if name == "format" else _HEADERS if name == "header" else None
-        if (value is None and name != "header") or (known and value is not None and value.lower() not in known):
-            what = f"one of {', '.join(known)}" if known else "a value"
-            raise ConfigError(f"--copy-options: {name} has to have {what}", remedy=_HOW_TO_SAY)
-    kind, header = found.pop("format", None), found.pop("header", "off")
+def _options_of(values: dict[str, str | None]) -> CopyOptions:
+    for name, value in values.items():
+        allowed = _KINDS if name == "format" else _HEADERS if name == "header" else None
+        if (value is None and name != "header") or (allowed and value is not None and value.lower() not in allowed):
+            expected = f"one of {', '.join(allowed)}" if allowed else "a value"
+            raise ConfigError(f"--copy-options: {name} has to have {expected}", remedy=_HOW_TO_SAY)
+    kind, header = values.pop("format", None), values.pop("header", "off")
     return CopyOptions(
         None if kind is None else _KINDS[kind.lower()],
         header=header is None or _HEADERS[header.lower()],
-        **found,
+        **values,
     )
 
 
@@ -282,11 +282,11 @@ def _behind_header(head: bytes, form: CopyFormat) -> int:
     if form.kind == "text":
         return head.find(b"\n") + 1 or -1
     quote, quoted = ord(form.quote), False
-    for at, byte in enumerate(head):
+    for offset, byte in enumerate(head):
         if byte == quote:
             quoted = not quoted
         elif byte == 0x0A and not quoted:
-            return at + 1
+            return offset + 1
     return -1
 
 

@@ -61,17 +61,17 @@ def read_copy(statement: str) -> tuple[str, tuple[str, ...]] | None:
     >>> read_copy('COPY shop."Odd ""Name" (id, "a, b") FROM stdin;')
     ('shop.Odd "Name', ('id', 'a, b'))
     """
-    found = _COPY.fullmatch(statement)
-    if found is None:
+    match = _COPY.fullmatch(statement)
+    if match is None:
         return None
-    columns, at, text = [], 0, found[3] or ""
-    while at < len(text):
-        one = _EACH.match(text, at)
-        if one is None:
+    columns, position, text = [], 0, match[3] or ""
+    while position < len(text):
+        name = _EACH.match(text, position)
+        if name is None:
             return None
-        columns.append(_plain(one[1]))
-        at = one.end()
-    return f"{_plain(found[1])}.{_plain(found[2])}", tuple(columns)
+        columns.append(_plain(name[1]))
+        position = name.end()
+    return f"{_plain(match[1])}.{_plain(match[2])}", tuple(columns)
 
 
 def _plain(name: str) -> str:
@@ -87,21 +87,21 @@ def sections_of(data: bytes | memoryview, path: str) -> Iterator[Section]:
     view = memoryview(data)
     buffer = view.obj if hasattr(view.obj, "find") else bytes(view)
     assert isinstance(buffer, bytes) or hasattr(buffer, "find")
-    at = 0
+    position = 0
     while True:
-        start = buffer.find(_SECTION, at)
+        start = buffer.find(_SECTION, position)
         if start < 0:
             return
         line_end = buffer.find(b"\n", start)
         line = bytes(view[start : line_end if line_end >= 0 else len(view)])
-        at = start + len(_SECTION)
+        position = start + len(_SECTION)
         if start and view[start - 1] != 0x0A:
             continue
         statement = _statement(buffer, view, start)
-        found = None if statement is None else read_copy(statement.decode(errors="surrogateescape"))
-        if found is None and not line.rstrip().endswith(_STDIN):
+        table_columns = None if statement is None else read_copy(statement.decode(errors="surrogateescape"))
+        if table_columns is None and not line.rstrip().endswith(_STDIN):
             continue
-        if found is None or statement is None:
+        if table_columns is None or statement is None:
             raise CaptureError(
                 "the COPY that begins here does not name its table as pg_dump does",
                 path=path,
@@ -113,16 +113,16 @@ def sections_of(data: bytes | memoryview, path: str) -> Iterator[Section]:
         end = buffer.find(_END, first - 1)
         if end < 0:
             raise CaptureError("the rows that begin here have no end", path=path, offset=first, remedy="Dump again")
-        yield Section(*found, start=first, stop=end + 1)
-        at = end + len(_END)
+        yield Section(*table_columns, start=first, stop=end + 1)
+        position = end + len(_END)
 
 
 def _statement(buffer: Any, view: memoryview, start: int) -> bytes | None:
     """Return the COPY that begins at a place: names in quotes may have newlines; None if it has no end in reach."""
-    at = start
-    while (found := buffer.find(_STDIN, at, start + _MAX_STATEMENT_BYTES)) >= 0:
-        at = found + len(_STDIN)
-        statement = bytes(view[start:at])
+    stop = start
+    while (stdin := buffer.find(_STDIN, stop, start + _MAX_STATEMENT_BYTES)) >= 0:
+        stop = stdin + len(_STDIN)
+        statement = bytes(view[start:stop])
         if statement.count(b'"') % 2 == 0:
             return statement
     return None
@@ -199,15 +199,15 @@ class _Toc:
         file = self._text()
         if kind != "TABLE DATA" or not has_data or not file:
             return None
-        found = read_copy(copy or "")
-        if found is None:
+        table_columns = read_copy(copy or "")
+        if table_columns is None:
             raise NotSupported(
                 "the rows are not dumped by COPY",
                 path=self._path,
                 table=f"{namespace}.{name}",
                 remedy="Dump without --inserts",
             )
-        return Section(*found, file=file)
+        return Section(*table_columns, file=file)
 
     def _byte(self) -> int:
         value = self._data[self._at]

@@ -67,10 +67,10 @@ class TypedRows:
             yield from self.inserts(batch.slice(0, half))
             yield from self.inserts(batch.slice(half))
             return
-        columns = [_plain(batch.column(at)) for at in self.order]
+        columns = [_plain(batch.column(number)) for number in self.order]
         texts = {number: column for number, column in enumerate(columns) if pa.types.is_string(column.type)}
-        found = self._read(texts, batch.num_rows) if texts else None
-        read, rescued = (columns, None) if found is None else (found.columns, found.rescued)
+        text_columns = self._read(texts, batch.num_rows) if texts else None
+        read, rescued = (columns, None) if text_columns is None else (text_columns.columns, text_columns.rescued)
         values = [
             read[number] if number in texts else _with_canonical(self._converted(column, number), self.types[number])
             for number, column in enumerate(columns)
@@ -94,12 +94,12 @@ class TypedRows:
             return column
         if _class_of(column.type) == _class_of(kind):
             try:
-                found = column.cast(kind, safe=True)
+                converted = column.cast(kind, safe=True)
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
                 pass  # its message quotes a value
             else:
-                if not pa.types.is_floating(kind) or _is_same(column, found):
-                    return found
+                if not pa.types.is_floating(kind) or _is_same(column, converted):
+                    return converted
         raise CaptureError(
             f"the column is {column.type} there, which does not become {kind} exactly",
             path=self.path,
@@ -117,17 +117,17 @@ def order_of(relation: Relation, names: Sequence[str], path: str, *, by_captures
     Raises:
         CaptureError: one is missing, or named twice; or there is one that the captures do not know.
     """
-    wanted = [column.name for column in relation.columns]
-    more = [name for name in names if name not in wanted] if by_captures else []
-    if more:
+    column_names = [column.name for column in relation.columns]
+    unknown = [name for name in names if name not in column_names] if by_captures else []
+    if unknown:
         # It may have been added behind the captures: its values would be lost.
         raise CaptureError(
-            f"the column {more[0]} is not among the table's, as the captures know it",
+            f"the column {unknown[0]} is not among the table's, as the captures know it",
             path=path,
             table=relation.qualified_name,
             remedy=f"If it is not published, leave it out of the rows; otherwise: {HOW_TO_DESCRIBE}",
         )
-    missing = [name for name in wanted if name not in names]
+    missing = [name for name in column_names if name not in names]
     if missing or len(set(names)) != len(names):
         problem = f"the column {missing[0]} is missing" if missing else "a column is named twice"
         raise CaptureError(
@@ -137,7 +137,7 @@ def order_of(relation: Relation, names: Sequence[str], path: str, *, by_captures
             remedy="Give all columns of the table by their own names, as a file's header has them; if it is a "
             "generated column that is published, which pg_dump leaves out, copy the table by base.sh",
         )
-    return [names.index(name) for name in wanted]
+    return [names.index(name) for name in column_names]
 
 
 def _plain(column: pa.Array) -> pa.Array:
@@ -172,9 +172,9 @@ def _cells(texts: Mapping[int, pa.Array], width: int, rows: int) -> Cells:
     return Cells(buf, offset.reshape(-1), length.reshape(-1), rows, 0)
 
 
-def _is_same(column: pa.Array, found: pa.Array) -> bool:
+def _is_same(column: pa.Array, converted: pa.Array) -> bool:
     """Return whether floats of fewer bits are the same numbers; Arrow rounds them without a word."""
-    back = found.cast(column.type)
+    back = converted.cast(column.type)
     differs = pc.and_(pc.not_equal(column, back), pc.invert(pc.and_(pc.is_nan(column), pc.is_nan(back))))
     return not pc.any(differs).as_py()
 

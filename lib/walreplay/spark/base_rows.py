@@ -174,9 +174,9 @@ class FrameOfBase(BaseSource):
         def works(task: LoadTask) -> Works:
             load = partial(load_rows, task=task, relation=relation, order=order, path=self.origin)
             # If there is no row, there may be no task either.
-            one = self._frame.sparkSession.range(0, 1, 1, 1)
+            one_row = self._frame.sparkSession.range(0, 1, 1, 1)
             made = partial(make_tables, task=task)
-            return [(with_part(self._frame), load), (one, made)], BYTES_A_BATCH
+            return [(with_part(self._frame), load), (one_row, made)], BYTES_A_BATCH
 
         return BaseRows(0, None, None, works)
 
@@ -226,7 +226,7 @@ def list_base(spark: SparkSession, origin: str) -> list[BaseFile]:
         for name, stat in stats:
             changed, hidden = stat.st_mtime_ns // 1_000_000, is_hidden(name, path)
             files.append(BaseFile(f"{LOCAL_SCHEME}{name}", stat.st_size, changed=changed, is_hidden=hidden))
-        return [one for file in _without_toc(spark, files) for one in _sections(file)]
+        return [section for file in _without_toc(spark, files) for section in _sections(file)]
     reader = spark.read.format("binaryFile").option("recursiveFileLookup", "true")
     try:
         listed = reader.load(escape_glob(root)).selectExpr("path", "length", "unix_millis(modificationTime) AS changed")
@@ -255,13 +255,13 @@ def _without_toc(spark: SparkSession, files: list[BaseFile]) -> list[BaseFile]:
     """
     tocs = [file for file in files if PurePath(file.path).name == TOC and not file.is_hidden]
     folders = tuple(toc.path.removesuffix(TOC) for toc in tocs)
-    found = [file for file in files if not file.path.startswith(folders)]
+    row_files = [file for file in files if not file.path.startswith(folders)]
     for toc in tocs:
         folder = toc.path.removesuffix(TOC)
-        there = {file.path.removeprefix(folder): file for file in files}
+        by_name = {file.path.removeprefix(folder): file for file in files}
         for section in read_toc(_content(spark, toc.path), toc.path):
             names = [f"{section.file}{ending}" for ending in ("", *COMPRESSED)]
-            name = next((name for name in names if name in there), None)
+            name = next((name for name in names if name in by_name), None)
             if name is None:
                 raise CaptureError(
                     f"the file {section.file}, with the table's rows, is missing",
@@ -269,8 +269,8 @@ def _without_toc(spark: SparkSession, files: list[BaseFile]) -> list[BaseFile]:
                     table=section.table,
                     remedy="Dump again, or copy the folder again",
                 )
-            found.append(replace(there[name], section=section))
-    return found
+            row_files.append(replace(by_name[name], section=section))
+    return row_files
 
 
 def _content(spark: SparkSession, path: str) -> bytes:
@@ -298,8 +298,8 @@ def _sections(file: BaseFile) -> list[BaseFile]:
             path=file.path,
             remedy="Decompress it, or dump with --format=directory, whose files may be compressed",
         )
-    found = list(sections_of(content, file.path))
-    return [replace(file, length=(one.stop or 0) - one.start, section=one) for one in found]
+    sections = list(sections_of(content, file.path))
+    return [replace(file, length=(section.stop or 0) - section.start, section=section) for section in sections]
 
 
 def parts_of(files: Sequence[BaseFile], relations: Sequence[Relation], options: CopyOptions) -> tuple[LoadPart, ...]:
@@ -317,8 +317,8 @@ def parts_of(files: Sequence[BaseFile], relations: Sequence[Relation], options: 
         edges = [first + file.length * number // count for number in range(count + 1)]
         parts += [LoadPart(file.path, relation, start, stop, columns) for start, stop in pairwise(edges)]
     seen: Counter[Relation] = Counter()
-    for at, part in enumerate(parts):
-        parts[at] = replace(part, number=seen[part.relation])
+    for index, part in enumerate(parts):
+        parts[index] = replace(part, number=seen[part.relation])
         seen[part.relation] += 1
     return tuple(parts)
 
@@ -362,20 +362,20 @@ class FilesOfBase(BaseSource):
     def tables(self, description: Description) -> frozenset[str]:
         """Name the tables whose rows are there, or are counted, so that they should be there."""
         named = {file: self._table_of(file, description) for file in self._files}
-        found = {name for name in named.values() if name is not None}
-        left = [file.path for file, name in named.items() if name is None]
-        if left:
-            more = f" and {len(left) - _MOST_NAMED} more" if len(left) > _MOST_NAMED else ""
+        names = {name for name in named.values() if name is not None}
+        left_out = [file.path for file, name in named.items() if name is None]
+        if left_out:
+            others = f" and {len(left_out) - _MOST_NAMED} more" if len(left_out) > _MOST_NAMED else ""
             self.warnings = [
                 f"left out, as their names begin with . or _, and no table is called so: "
-                f"{', '.join(left[:_MOST_NAMED])}{more}"
+                f"{', '.join(left_out[:_MOST_NAMED])}{others}"
             ]
-        if not found:
+        if not names:
             raise ConfigError("there are no files of tables", path=self.origin, remedy="Check --from")
         if self._table is None and not is_same(self._files[0].path, root_of(self.origin)):
-            relations = (one for same in description.relations.values() for one in same)
-            found |= {relation.qualified_name for relation in relations if relation.oid in description.rows}
-        return frozenset(found)
+            relations = (relation for versions in description.relations.values() for relation in versions)
+            names |= {relation.qualified_name for relation in relations if relation.oid in description.rows}
+        return frozenset(names)
 
     def described(self) -> Description | None:
         """Files do not say what their tables are."""
@@ -385,8 +385,8 @@ class FilesOfBase(BaseSource):
         """Return what it takes to read the files once more."""
         # Below the folder, or the one file's own name: the folder may move.
         root = root_of(self.origin).removeprefix(LOCAL_SCHEME).strip("/")
-        told = sorted((file.path.partition(root)[2], file.length) for file in self._files)
-        digest = hashlib.sha256(json.dumps(told).encode()).hexdigest()
+        lengths = sorted((file.path.partition(root)[2], file.length) for file in self._files)
+        digest = hashlib.sha256(json.dumps(lengths).encode()).hexdigest()
         changed = max(file.changed for file in self._files)
         return CopiedFiles(self._table, self._options, description, digest, changed)
 
@@ -398,15 +398,17 @@ class FilesOfBase(BaseSource):
             ConfigError: a dump has rows that are not published.
         """
         counts = description.rows
-        self._counted = {one.oid: (one.qualified_name, counts[one.oid]) for one in relations if one.oid in counts}
+        counted = [relation for relation in relations if relation.oid in counts]
+        self._counted = {relation.oid: (relation.qualified_name, counts[relation.oid]) for relation in counted}
         named = ((file, self._table_of(file, description)) for file in self._files)
-        found = [(file, description.relation(name)) for file, name in named if name is not None]
-        chosen = [(file, relation) for file, relation in found if relation in relations]
+        tables = [(file, description.relation(name)) for file, name in named if name is not None]
+        chosen = [(file, relation) for file, relation in tables if relation in relations]
         _check_published(chosen, description)
         files = [file for file, _ in chosen]
-        without = [one for one in relations if one not in {relation for _, relation in chosen}]
+        with_files = {relation for _, relation in chosen}
+        without = [relation for relation in relations if relation not in with_files]
         # An object store may keep no empty file.
-        self.check({one.oid: 0 for one in without})
+        self.check({relation.oid: 0 for relation in without})
         parts = parts_of(files, [relation for _, relation in chosen], self._options)
 
         def works(task: LoadTask) -> Works:
@@ -518,8 +520,8 @@ class DatabaseOfBase(BaseSource):
         self._server = self._ask_server()
         lines = self._lines(script("describe.sql"), self._publication)
         described = read_description("\n".join(lines), self.origin)
-        versions = (relation for found in described.relations.values() for relation in found)
-        relations = [relation for relation in versions if self._table in (None, relation.qualified_name)]
+        all_relations = (relation for versions in described.relations.values() for relation in versions)
+        relations = [relation for relation in all_relations if self._table in (None, relation.qualified_name)]
         if not relations:
             problem = "the database has no such table or publication"
             raise ConfigError(problem, path=self.origin, remedy="Check the names")
@@ -543,21 +545,21 @@ class DatabaseOfBase(BaseSource):
         parts = {piece.oid: database.ranges_of(piece, self._server.block_size) for piece in pieces}
 
         def works(task: LoadTask) -> Works:
-            found: list[tuple[DataFrame, partial[Iterator[object]]]] = []
+            works_of_pieces: list[tuple[DataFrame, partial[Iterator[object]]]] = []
             first = 0
             for piece in pieces:
                 # The relation that is loaded may be the one that the target knows already.
                 relation = by_name[piece.table]
                 query = database.rows_query(piece, relation)
-                fetched = database.rows_at_a_time(piece)
-                frame = self._read(query, parts[piece.oid], fetched, database.session_statements(self._snapshot))
+                fetch_size = database.rows_at_a_time(piece)
+                frame = self._read(query, parts[piece.oid], fetch_size, database.session_statements(self._snapshot))
                 columns = tuple(range(len(relation.columns)))
                 names = [f"c{number}" for number in columns] or ["c0"]
                 load = partial(load_rows, task=task, relation=relation, order=columns, path=self.origin, first=first)
-                found.append((with_part(frame.select(*names)), load))
+                works_of_pieces.append((with_part(frame.select(*names)), load))
                 first += len(parts[piece.oid])
-            one = self._spark.range(0, 1, 1, 1)
-            return [*found, (one, partial(make_tables, task=task))], BYTES_A_BATCH
+            one_row = self._spark.range(0, 1, 1, 1)
+            return [*works_of_pieces, (one_row, partial(make_tables, task=task))], BYTES_A_BATCH
 
         count = sum(len(ranges) for ranges in parts.values())
         return BaseRows(0, sum(piece.size for piece in pieces), count, works, self._connections)
@@ -592,19 +594,19 @@ class DatabaseOfBase(BaseSource):
         except WalReplayError as error:
             raise error.at(path=self.origin) from None
 
-    def _lines(self, statement: str, said: Mapping[str, str] | None = None, *, now: bool = False) -> list[str]:
+    def _lines(self, statement: str, settings: Mapping[str, str] | None = None, *, now: bool = False) -> list[str]:
         """Run a query that gives lines of JSON.
 
         Args:
-            said: the settings that it reads.
+            settings: the settings that it reads.
             now: as things are now, whatever the snapshot sees.
         """
         with self.errors():
-            first = database.session_statements(None if now else self._snapshot, said)
+            first = database.session_statements(None if now else self._snapshot, settings)
             return [row.line for row in self._read(database.query_of(statement), _EVERYTHING, 1000, first).collect()]
 
-    def _read(self, query: str, ranges: Sequence[str], fetched: int, first: str) -> DataFrame:
-        properties = {**self._properties, "sessionInitStatement": first, "fetchsize": str(fetched)}
+    def _read(self, query: str, ranges: Sequence[str], fetch_size: int, first: str) -> DataFrame:
+        properties = {**self._properties, "sessionInitStatement": first, "fetchsize": str(fetch_size)}
         with self.errors():
             return self._spark.read.jdbc(self._url, query, predicates=list(ranges), properties=properties)
 
@@ -618,7 +620,7 @@ class DatabaseOfBase(BaseSource):
         except Exception as error:
             # What Java has thrown stands in the text, or behind it.
             text = "".join(map(str, (error, getattr(error, "_cause", ""), *traceback.format_exception(error))))
-            told = database.problem_of(text)
-            if told is None:
+            problem = database.problem_of(text)
+            if problem is None:
                 raise
-            raise SparkFailure(told[0], path=self.origin, remedy=told[1]) from None
+            raise SparkFailure(problem[0], path=self.origin, remedy=problem[1]) from None

@@ -65,10 +65,10 @@ class StoredFiles:
 
 def bucket_of(spark: SparkSession, paths: Sequence[str]) -> StoreFolder | None:
     """Return the bucket that all files are in, if driver and workers reach it by themselves; None otherwise."""
-    found = re.match(r"[^:/]+://[^/]+", paths[0]) if paths else None
-    if found is None or not all(path.startswith(f"{found[0]}/") for path in paths):
+    root = re.match(r"[^:/]+://[^/]+", paths[0]) if paths else None
+    if root is None or not all(path.startswith(f"{root[0]}/") for path in paths):
         return None
-    folder = folder_of(spark, f"{found[0]}/")
+    folder = folder_of(spark, f"{root[0]}/")
     if not isinstance(folder, StoreFolder) or not _workers_reach(spark, folder, paths[0]):
         return None
     return folder
@@ -98,7 +98,7 @@ def _workers_reach(spark: SparkSession, bucket: StoreFolder, path: str) -> bool:
     return _REACHED[key]
 
 
-def listed(spark: SparkSession, root: str, wanted: Settings) -> list[tuple[str, int, int]] | None:
+def listed(spark: SparkSession, root: str, config: Settings) -> list[tuple[str, int, int]] | None:
     """List the files of a folder in a store as Spark would; None if it is left to Spark.
 
     Returns:
@@ -107,26 +107,26 @@ def listed(spark: SparkSession, root: str, wanted: Settings) -> list[tuple[str, 
     """
     from pyarrow import fs
 
-    if _OTHERWISE.search(wanted.file_pattern or "") or any(sign in root for sign in "*?[{"):
+    if _OTHERWISE.search(config.file_pattern or "") or any(sign in root for sign in "*?[{"):
         return None
     folder = folder_of(spark, root)
     if not isinstance(folder, StoreFolder):
         return None
     try:
-        found = folder.system.get_file_info(fs.FileSelector(folder.path, recursive=True))
+        entries = folder.system.get_file_info(fs.FileSelector(folder.path, recursive=True))
     except (OSError, pa.ArrowException):
         # It is a file, or is not there, or may not be read: Spark says which.
         return None
     files = []
-    for one in found:
-        name = one.path.removeprefix(f"{folder.path}/")
-        *folders, own = name.split("/")
-        if not one.is_file or not one.size or _is_hidden(own):
+    for entry in entries:
+        name = entry.path.removeprefix(f"{folder.path}/")
+        *folders, file_name = name.split("/")
+        if not entry.is_file or not entry.size or _is_hidden(file_name):
             continue
         if any(_is_hidden(name) and not name.startswith(_NOT_HIDDEN) for name in folders):
             continue
-        if wanted.file_pattern is None or fnmatchcase(one.base_name, wanted.file_pattern):
-            files.append((folder.uri_of(name), int(one.size), int(one.mtime_ns or 0) // 1_000_000 * 1000))
+        if config.file_pattern is None or fnmatchcase(entry.base_name, config.file_pattern):
+            files.append((folder.uri_of(name), int(entry.size), int(entry.mtime_ns or 0) // 1_000_000 * 1000))
     return files
 
 
@@ -178,19 +178,19 @@ def root_of(captures: str) -> str:
 def name_in(root: str, path: str) -> str:
     """Return a file's name below the captures' root; it stays the same if the captures are moved as a whole."""
     path = one_name(path)
-    _, found, name = path.partition(root)
-    return name if found else path
+    _, separator, name = path.partition(root)
+    return name if separator else path
 
 
-def list_captures(spark: SparkSession, captures: str, wanted: Settings) -> list[CaptureFile]:
+def list_captures(spark: SparkSession, captures: str, config: Settings) -> list[CaptureFile]:
     """List the capture files in the configured order, without reading them; none if no file has a byte yet.
 
     Raises:
         ConfigError: the place does not exist, or has no file.
         CaptureError: a file is too large.
     """
-    rows = _listed(spark, captures, wanted)
-    if not rows and not _has_empty_files(spark, absolute(captures), wanted):
+    rows = _listed(spark, captures, config)
+    if not rows and not _has_empty_files(spark, absolute(captures), config):
         remedy = "Check --captures and, in the configuration, file_pattern"
         raise ConfigError("there are no capture files", path=captures, remedy=remedy)
     files = [CaptureFile(*row) for row in rows]
@@ -202,20 +202,20 @@ def list_captures(spark: SparkSession, captures: str, wanted: Settings) -> list[
                 remedy="Decompress it, if it is compressed; split it anywhere, by `split -b 1G -d FILE FILE.`; "
                 "and take it away, as its parts stand for it",
             )
-    return sorted(files, key=lambda file: sort_key(wanted.file_order, file.path, file.modified))
+    return sorted(files, key=lambda file: sort_key(config.file_order, file.path, file.modified))
 
 
-def _listed(spark: SparkSession, captures: str, wanted: Settings) -> list[tuple[str, int, int]]:
+def _listed(spark: SparkSession, captures: str, config: Settings) -> list[tuple[str, int, int]]:
     """List files: path, length and time of change of each."""
     root = absolute(captures)
-    in_store = listed(spark, root, wanted)
+    in_store = listed(spark, root, config)
     if in_store:
         return in_store
     reader = spark.read.format("binaryFile").option("recursiveFileLookup", "true")
-    if wanted.file_pattern is not None:
-        reader = reader.option("pathGlobFilter", wanted.file_pattern)
+    if config.file_pattern is not None:
+        reader = reader.option("pathGlobFilter", config.file_pattern)
     if root.startswith((LOCAL_SCHEME, "/")):
-        refuse_endless(Path(re.sub(r"^file:/+", "/", root)), pattern=wanted.file_pattern)
+        refuse_endless(Path(re.sub(r"^file:/+", "/", root)), pattern=config.file_pattern)
     try:
         listing = reader.load(escape_glob(root) if not _is_glob(root) else root)
         # As a number: timestamps are collected in local time, where one hour of autumn is ambiguous.
@@ -224,12 +224,12 @@ def _listed(spark: SparkSession, captures: str, wanted: Settings) -> list[tuple[
         if _is_not_found(error):
             raise ConfigError("no such file or folder", path=captures, remedy="Check --captures") from None
         raise
-    _refuse_unread_names(root, wanted)
+    _refuse_unread_names(root, config)
     # A glob finds what is hidden, too.
     return [(row.path, row.length, row.modified) for row in rows if f"/{INDEX_FOLDER}/" not in row.path]
 
 
-def _refuse_unread_names(root: str, wanted: Settings) -> None:
+def _refuse_unread_names(root: str, config: Settings) -> None:
     """Refuse local files whose names are not UTF-8: Java does not list them, and does not say so."""
     if not Path(root).is_dir():
         return
@@ -239,7 +239,7 @@ def _refuse_unread_names(root: str, wanted: Settings) -> None:
             # Python decodes bytes that are no UTF-8 to halves of surrogate pairs.
             if name.isascii() or not _SURROGATE.search(name) or name.startswith(_HIDDEN):
                 continue
-            if name in folders or wanted.file_pattern is None or fnmatch(name, wanted.file_pattern):
+            if name in folders or config.file_pattern is None or fnmatch(name, config.file_pattern):
                 problem = "the name is not UTF-8, and Spark does not see the file"
                 raise ConfigError(problem, path=str(Path(folder, name)), remedy="Rename it")
 
@@ -250,15 +250,15 @@ def confirm_holes(spark: SparkSession, holes: Sequence[Hole]) -> list[Hole]:
     for hole in holes:
         # Only these names are looked for; anything else counts as missing.
         absent = [name for name, glob in hole.names if not _is_empty_file(spark, glob)]
-        more = hole.missing - len(hole.names)
-        if absent or more:
-            confirmed.append(replace(hole, missing=len(absent) + more, example=(absent or [hole.example])[0]))
+        unnamed = hole.missing - len(hole.names)
+        if absent or unnamed:
+            confirmed.append(replace(hole, missing=len(absent) + unnamed, example=(absent or [hole.example])[0]))
     return confirmed
 
 
-def _has_empty_files(spark: SparkSession, root: str, wanted: Settings) -> bool:
+def _has_empty_files(spark: SparkSession, root: str, config: Settings) -> bool:
     """Return whether the captures, of which Spark lists none, are files without a byte: pg_recvlogical begins so."""
-    inside = f"{escape_glob(root)}/{wanted.file_pattern or '[^_.]*'}"
+    inside = f"{escape_glob(root)}/{config.file_pattern or '[^_.]*'}"
     path = mounted_path(root)
     return _is_glob(root) or (path is not None and path.is_file()) or _is_empty_file(spark, inside)
 
@@ -340,10 +340,10 @@ def scan_captures(spark: SparkSession, tasks: Mapping[str, ScanTask]) -> dict[st
         WalReplayError: the error of the first file, in the stream's order, that has one.
     """
     scans: dict[str, FileScan] = {}
-    for path, found in scan_each(spark, tasks).items():
-        if isinstance(found, WalReplayError):
-            raise found
-        scans[path] = found
+    for path, scan in scan_each(spark, tasks).items():
+        if isinstance(scan, WalReplayError):
+            raise scan
+        scans[path] = scan
     return scans
 
 
@@ -357,16 +357,16 @@ def scan_each(spark: SparkSession, tasks: Mapping[str, ScanTask]) -> dict[str, F
     frame = files.mapInArrow(partial(scan_batches, tasks=dict(tasks)), sql_schema(SCAN))
     with settings(spark, files_a_batch(tasks)):
         rows = frame.collect()
-    found: dict[str, FileScan | WalReplayError] = {}
+    scans: dict[str, FileScan | WalReplayError] = {}
     for row in rows:
         if row.error is None:
             scan: FileScan = pickle.loads(row.scan)
-            found[scan.path] = scan
+            scans[scan.path] = scan
             continue
         error = from_dict(json.loads(row.error))
         if error.path is None or error.path not in tasks:
             raise error
-        found[error.path] = error
+        scans[error.path] = error
     problem = "the file was there when the run began, and has vanished since"
     remedy = "Bring it back if it has transactions that are wanted, and run again; move files away only between runs"
-    return {path: found[path] if path in found else CaptureError(problem, path=path, remedy=remedy) for path in tasks}
+    return {path: scans[path] if path in scans else CaptureError(problem, path=path, remedy=remedy) for path in tasks}

@@ -136,23 +136,23 @@ class _Reader(DataSourceReader):
 
 def _path(path: str) -> str:
     """Return a path as Python has it."""
-    found = mounted_path(path)
-    if found is None:
+    mounted = mounted_path(path)
+    if mounted is None:
         raise ConfigError(
             "the data source reads mounted folders alone",
             path=path,
             remedy="Use a volume or another mount, or walreplay.apply, which reads every file system that Spark has",
         )
-    return str(found)
+    return str(mounted)
 
 
 def _of_table(batch: ChangeBatch, typed: pa.Schema) -> pa.RecordBatch:
     """Return changes of one table under the columns of its first version."""
-    found = dict(zip(batch.data.schema.names, batch.data.columns, strict=True))
+    by_name = dict(zip(batch.data.schema.names, batch.data.columns, strict=True))
     columns = []
-    *own, _ = typed
-    for column in own:
-        values = found.get(column.name)
+    *row_columns, _ = typed
+    for column in row_columns:
+        values = by_name.get(column.name)
         columns.append(pa.nulls(batch.data.num_rows, column.type) if values is None else values.cast(column.type))
     return pa.RecordBatch.from_arrays([*columns, _unchanged(batch)], schema=typed)
 
@@ -161,19 +161,19 @@ def _of_all(batch: ChangeBatch) -> pa.RecordBatch:
     """Return changes with their rows as JSON."""
     rows = batch.data.num_rows
     names = [column.name for column in batch.relation.columns]
-    own = [array.cast(column.type) for array, column in zip(batch.data.columns, _OWN, strict=False)]
+    own_columns = [array.cast(column.type) for array, column in zip(batch.data.columns, _OWN, strict=False)]
     unchanged = _unchanged(batch)
     texts = _objects(names, batch.columns, unchanged.to_pylist())
     before: list[str | None] = [None] * rows
     if batch.before is not None:
-        places = batch.before_rows.to_pylist()
-        for place, text in zip(places, _objects(names, batch.before_columns, [None] * len(places)), strict=True):
-            before[place] = text
+        numbers = batch.before_rows.to_pylist()
+        for number, text in zip(numbers, _objects(names, batch.before_columns, [None] * len(numbers)), strict=True):
+            before[number] = text
     table = pa.repeat(pa.scalar(batch.relation.qualified_name), rows)
     ops = batch.ops.to_pylist()
     row = [None if op == "t" else text for op, text in zip(ops, texts, strict=True)]
     return pa.RecordBatch.from_arrays(
-        [*own, table, pa.array(row, pa.string()), pa.array(before, pa.string()), unchanged], schema=CHANGES
+        [*own_columns, table, pa.array(row, pa.string()), pa.array(before, pa.string()), unchanged], schema=CHANGES
     )
 
 
@@ -190,10 +190,10 @@ def _objects(
     names: Sequence[str], columns: Sequence[pa.Array], left_out: Sequence[Sequence[str] | None]
 ) -> Iterator[str]:
     """Write rows as JSON objects; NULL is there, what was not sent is not."""
-    values = [column.to_pylist() for column in columns]
+    lists = [column.to_pylist() for column in columns]
     for row, without in enumerate(left_out):
-        found = {name: column[row] for name, column in zip(names, values, strict=True) if name not in (without or ())}
-        yield json.dumps(found, default=_text, ensure_ascii=False)
+        values = {name: column[row] for name, column in zip(names, lists, strict=True) if name not in (without or ())}
+        yield json.dumps(values, default=_text, ensure_ascii=False)
 
 
 def _text(value: Any) -> str:

@@ -110,13 +110,13 @@ class TableStaging(Staging):
 
     def _totals(self, spark: SparkSession) -> list[Total]:
         totals = self._frame(spark).groupBy("table", "relation", "info")
-        found = totals.agg(
+        sums = totals.agg(
             f.sum("rows").alias("rows"),
             f.sum("size").alias("size"),
             f.min("sequence").alias("first"),
             f.max("sequence").alias("last"),
         )
-        return [Total(*row) for row in found.select(*Total._fields).collect()]
+        return [Total(*row) for row in sums.select(*Total._fields).collect()]
 
     def _places(self, spark: SparkSession, table: int) -> list[Row]:
         rows = self._of_table(spark, table).select("sequence", "relation")
@@ -165,8 +165,8 @@ class CountedStaging(TableStaging):
     def _stage(self, spark: SparkSession, works: TaskWorks, values: Mapping[str, str], tasks: int | None) -> None:
         frames = [rows.mapInArrow(partial(without_data, work=work), sql_schema(_INDEX)) for rows, work in works]
         with settings(spark, values):
-            found = [row.asDict() for row in together(frames, tasks).collect()]
-        self._rows = pa.Table.from_pylist(found, _INDEX)
+            staged = [row.asDict() for row in together(frames, tasks).collect()]
+        self._rows = pa.Table.from_pylist(staged, _INDEX)
 
     def _totals(self, spark: SparkSession) -> list[Total]:
         return [Total(**row) for row in totals_of(self._rows).to_pylist()]
@@ -203,16 +203,16 @@ class FileStaging(Staging):
 
     Args:
         folder: for those of all runs.
-        own: the name of the run's folder; ``before`` is that of the run from which it has taken over.
+        run_id: the name of the run's folder; ``previous_run_id`` is that of the run from which it has taken over.
     """
 
-    def __init__(self, folder: Folder, own: str = "", before: str | None = None) -> None:
+    def __init__(self, folder: Folder, run_id: str = "", previous_run_id: str | None = None) -> None:
         super().__init__()
         self._runs = folder
-        self._folder = folder.inside(own)
-        self._before = before
+        self._folder = folder.inside(run_id)
+        self._previous_run_id = previous_run_id
         self._names: dict[int, list[str]] = {}
-        self._found: list[pa.RecordBatch] = []
+        self._new_totals: list[pa.RecordBatch] = []
 
     @property
     def kept_rows_folder(self) -> Folder:
@@ -228,7 +228,7 @@ class FileStaging(Staging):
         """Delete the staged events."""
         self.written = False
         self._names = {}
-        self._found = []
+        self._new_totals = []
         _remove(self._folder)
         self._runs.delete_empty()
 
@@ -236,7 +236,7 @@ class FileStaging(Staging):
         """Delete what ended runs have left behind."""
         for name in self._runs.names():
             changed = self._runs.changed_at(name)
-            if changed is not None and (name == self._before or time.time() - changed > _OLD):
+            if changed is not None and (name == self._previous_run_id or time.time() - changed > _OLD):
                 _remove(self._runs.inside(name))
 
     def _stage(self, spark: SparkSession, works: TaskWorks, values: Mapping[str, str], tasks: int | None) -> None:
@@ -254,28 +254,28 @@ class FileStaging(Staging):
         """Take in the names and totals of the files that tasks have written (see `stage_into_file`)."""
         for row in written:
             totals = batch_from_ipc(row.totals)
-            self._found.append(totals)
+            self._new_totals.append(totals)
             for table in pc.unique(totals.column("table")).to_pylist():
                 self._names.setdefault(table, []).append(row.name)
 
     def _totals(self, spark: SparkSession) -> list[Total]:
-        if not self._found:
+        if not self._new_totals:
             return []
-        found = pa.Table.from_batches(self._found)
-        self._found = []
-        return [Total(**row) for row in summed(found).to_pylist()]
+        batches = pa.Table.from_batches(self._new_totals)
+        self._new_totals = []
+        return [Total(**row) for row in summed(batches).to_pylist()]
 
     def _places(self, spark: SparkSession, table: int) -> list[tuple[int, int]]:
-        wanted = RowSelection(table, least_bucket=NO_BUCKET)
+        selection = RowSelection(table, least_bucket=NO_BUCKET)
         columns = ("sequence", "relation")
-        found = (read_columns(self._folder, name, wanted, columns) for name in self._names.get(table, ()))
-        return sorted(set(chain.from_iterable(found)))
+        places = (read_columns(self._folder, name, selection, columns) for name in self._names.get(table, ()))
+        return sorted(set(chain.from_iterable(places)))
 
     def _events(self, spark: SparkSession, rows: StagedRows) -> Rows:
-        wanted = RowSelection(rows.table, rows.start, rows.stop)
+        selection = RowSelection(rows.table, rows.start, rows.stop)
         if rows.together:
-            return self._rows(spark, wanted, 1, Sharing.TOGETHER)
-        return self._rows(spark, wanted, rows.tasks, Sharing.BY_BUCKET)
+            return self._rows(spark, selection, 1, Sharing.TOGETHER)
+        return self._rows(spark, selection, rows.tasks, Sharing.BY_BUCKET)
 
     def _frame_of_events(self, spark: SparkSession, rows: StagedRows) -> DataFrame:
         return self._events(spark, rows).mapInArrow(as_they_are, sql_schema(ROUTE))
@@ -283,9 +283,9 @@ class FileStaging(Staging):
     def _links(self, spark: SparkSession, rows: StagedRows) -> Rows:
         return self._rows(spark, RowSelection(rows.table, rows.start, rows.stop, NO_BUCKET), 1, Sharing.TOGETHER)
 
-    def _rows(self, spark: SparkSession, wanted: RowSelection, tasks: int, sharing: Sharing) -> FileRows:
-        names = tuple(self._names.get(wanted.table, ()))
-        return FileRows(spark, Shares(self._folder, names, wanted, tasks, sharing))
+    def _rows(self, spark: SparkSession, selection: RowSelection, tasks: int, sharing: Sharing) -> FileRows:
+        names = tuple(self._names.get(selection.table, ()))
+        return FileRows(spark, Shares(self._folder, names, selection, tasks, sharing))
 
 
 def _remove(folder: Folder) -> None:
@@ -310,12 +310,12 @@ class Reached(ABC):
         """Return whether the workers reach a table's folder by themselves, too: tried once for those beside it."""
 
     @abstractmethod
-    def staging(self, table: TableName, own: str) -> Folder | None:
+    def staging(self, table: TableName, run_id: str) -> Folder | None:
         """Return the folder where runs stage events, if driver and workers reach it.
 
         Args:
             table: the ledger's, that stands for it.
-            own: the name of the run's folder inside, which is deleted at the end.
+            run_id: the name of the run's folder inside, which is deleted at the end.
         """
 
 
@@ -346,12 +346,12 @@ class ReachedRoot(Reached):
             tried.delete_all()
         return self._by_workers
 
-    def staging(self, table: TableName, own: str) -> Folder | None:
+    def staging(self, table: TableName, run_id: str) -> Folder | None:
         """Return the folder at the table's path."""
         assert table.path is not None
         folder = self._below(table.path)
         if self._by_workers is None:
-            self._by_workers = workers_reach(self._spark, folder.inside(own))
+            self._by_workers = workers_reach(self._spark, folder.inside(run_id))
         return folder if self._by_workers else None
 
     def _below(self, path: str) -> Folder:
@@ -374,13 +374,13 @@ class ReachedCatalog(Reached):
         """Return whether the workers reach a table's folder: tried once for a bucket, or for a folder of tables."""
         return self._reach(folder, folder.inside(_tried()), passing=True)
 
-    def staging(self, table: TableName, own: str) -> Folder | None:
+    def staging(self, table: TableName, run_id: str) -> Folder | None:
         """Return a folder in that of the ledger's schema, of a name that no table of a catalog has."""
         schema = schema_folder(self._spark, table)
         if schema is None:
             return None
         folder = schema.inside(f".{table.parts[-1].lower()}")
-        return folder if self._reach(folder, folder.inside(own), passing=False) else None
+        return folder if self._reach(folder, folder.inside(run_id), passing=False) else None
 
     def _reach(self, folder: Folder, tried: Folder, *, passing: bool) -> bool:
         key = _beside(folder)
@@ -404,14 +404,14 @@ class ReachedStaging:
         self._folder = folder.inside(_STAGING)
         self._by_workers: bool | None = None
 
-    def folder(self, own: str) -> Folder | None:
+    def folder(self, run_id: str) -> Folder | None:
         """Return the folder of all runs' events, if the workers reach it, too: that is tried once.
 
         Args:
-            own: the name of the run's folder inside, which is deleted at the end.
+            run_id: the name of the run's folder inside, which is deleted at the end.
         """
         if self._by_workers is None:
-            self._by_workers = workers_reach(self._spark, self._folder.inside(own))
+            self._by_workers = workers_reach(self._spark, self._folder.inside(run_id))
         return self._folder if self._by_workers else None
 
 
@@ -444,8 +444,8 @@ def workers_reach(spark: SparkSession, folder: Folder) -> bool:
             return False
         if isinstance(folder, MountedFolder) or not has_own_sessions(spark):
             return folder.read(name) == b"1"
-        found = spark._jvm.org.apache.hadoop.fs.Path(folder.uri_of(name))  # type: ignore[union-attr]
-        return bool(found.getFileSystem(spark._jsc.hadoopConfiguration()).exists(found))
+        path = spark._jvm.org.apache.hadoop.fs.Path(folder.uri_of(name))  # type: ignore[union-attr]
+        return bool(path.getFileSystem(spark._jsc.hadoopConfiguration()).exists(path))
     except Exception:
         # Whatever is the matter: Spark's own way is there.
         return False

@@ -255,40 +255,40 @@ class Staging(ABC):
         failed = [row for row in totals if row.table == ERROR_TABLE]
         if failed:
             raise from_dict(json.loads(min(failed, key=lambda row: row.first).info))
-        told = sorted(json.loads(row.info) for row in totals if row.table == USES_TABLE)
-        self.uses = tuple((number, lsn) for _, _, *used in told for number, lsn in used)
-        self.tops = tuple((sequence, top) for sequence, top, *_ in told)
-        found: dict[int, dict[int, StagedVersion]] = {}
+        units = sorted(json.loads(row.info) for row in totals if row.table == USES_TABLE)
+        self.uses = tuple((number, lsn) for _, _, *used in units for number, lsn in used)
+        self.tops = tuple((sequence, top) for sequence, top, *_ in units)
+        versions_by_table: dict[int, dict[int, StagedVersion]] = {}
         emptied: dict[int, list[EmptiedAt]] = {}
         for row in totals:
             if row.table < 0:
                 continue
             info = json.loads(row.info)
-            emptied.setdefault(row.table, []).extend(EmptiedAt(*one) for one in info.get("emptied", ()))
-            versions = found.setdefault(row.table, {})
-            unknown = StagedVersion(0, (), False, False, row.first, row.last)
-            before = versions.get(row.relation, unknown)
+            emptied.setdefault(row.table, []).extend(EmptiedAt(*truncate) for truncate in info.get("emptied", ()))
+            versions = versions_by_table.setdefault(row.table, {})
+            nothing = StagedVersion(0, (), False, False, row.first, row.last)
+            earlier = versions.get(row.relation, nothing)
             versions[row.relation] = StagedVersion(
-                rows=before.rows + row.rows,
-                tracked=tuple(sorted({*before.tracked, *info["tracked"]})),
-                moves=before.moves or info["moves"],
-                deletes=before.deletes or info["deletes"],
-                first=min(before.first, row.first),
-                last=max(before.last, row.last),
+                rows=earlier.rows + row.rows,
+                tracked=tuple(sorted({*earlier.tracked, *info["tracked"]})),
+                moves=earlier.moves or info["moves"],
+                deletes=earlier.deletes or info["deletes"],
+                first=min(earlier.first, row.first),
+                last=max(earlier.last, row.last),
             )
         return {
             table: Staged(
                 versions, self._segments(spark, table, versions), self._sizes[table], tuple(sorted(emptied[table]))
             )
-            for table, versions in found.items()
+            for table, versions in versions_by_table.items()
         }
 
     def _segments(
         self, spark: SparkSession, table: int, versions: Mapping[int, StagedVersion]
     ) -> tuple[VersionSegment, ...]:
         """Return the versions in the order in which they were used."""
-        ranges = sorted((found.first, found.last, number) for number, found in versions.items())
-        if all(one[1] < other[0] for one, other in pairwise(ranges)):
+        ranges = sorted((version.first, version.last, number) for number, version in versions.items())
+        if all(earlier[1] < later[0] for earlier, later in pairwise(ranges)):
             return tuple(VersionSegment(first, number) for first, _, number in ranges)
         # A version may be used again: a table may return to an earlier definition.
         segments: list[VersionSegment] = []
@@ -304,7 +304,7 @@ def together(frames: Sequence[DataFrame], tasks: int | None) -> DataFrame:
     Args:
         tasks: how many are at work at a time; each has some of the works' partitions, one after the other.
     """
-    frame = reduce(lambda one, other: one.unionByName(other), frames)
+    frame = reduce(lambda left, right: left.unionByName(right), frames)
     return frame if tasks is None else frame.coalesce(tasks)
 
 

@@ -125,7 +125,7 @@ def _levels(statements: _Statements, after: TableShape, metadata: MetadataNames)
     levels = [_Level(statements, after, first=first[-1][0].name if first else None)]
     if LOG_COLUMNS["before"] in metadata.names:
         # What is said of columns is said once.
-        plain = replace(statements, adds=tuple(replace(one, comment="") for one in statements.adds), comments=())
+        plain = replace(statements, adds=tuple(replace(column, comment="") for column in statements.adds), comments=())
         levels.append(_Level(plain, after, LOG_COLUMNS["before"]))
     return levels
 
@@ -185,11 +185,11 @@ def _statements(evolution: Evolution) -> _Statements | None:
         if id_ in new and old[id_].comment != new[id_].comment
     )
     # If a name is removed and also given to another column, the table does not show which statements were run.
-    gone = {fold(name) for name in (*drops, *(name for name, _ in renames))}
-    come = {fold(name) for name in (*(column.name for column in adds), *(name for _, name in renames))}
-    kept = [column.id for column in before.columns if column.id in new]
-    in_order = [column.id for column in after.columns if column.id in old] == kept
-    if gone & come or not in_order:
+    removed_names = {fold(name) for name in (*drops, *(name for name, _ in renames))}
+    given_names = {fold(name) for name in (*(column.name for column in adds), *(name for _, name in renames))}
+    kept_ids = [column.id for column in before.columns if column.id in new]
+    in_order = [column.id for column in after.columns if column.id in old] == kept_ids
+    if removed_names & given_names or not in_order:
         return None
     return _Statements(drops, renames, types, adds, comments)
 
@@ -204,8 +204,8 @@ def _goes_by_names(
     names, unchanged = [old for old, _ in statements.renames], LOG_COLUMNS["unchanged"]
     if unchanged not in metadata.names or not names:
         return False
-    listed = f.array(*map(f.lit, names))
-    return bool(delta.read(spark, table).where(f.arrays_overlap(f.col(quote(unchanged)), listed)).limit(1).collect())
+    renamed = f.array(*map(f.lit, names))
+    return bool(delta.read(spark, table).where(f.arrays_overlap(f.col(quote(unchanged)), renamed)).limit(1).collect())
 
 
 def touches_rescued(evolution: Evolution) -> bool:
@@ -215,8 +215,8 @@ def touches_rescued(evolution: Evolution) -> bool:
     whatever its type, because an earlier type may have left them.
     """
     assert evolution.before is not None
-    stays = {column.id for column in evolution.shape.columns}
-    return any(column.id not in stays for column in evolution.before.columns) or any(
+    kept_ids = {column.id for column in evolution.shape.columns}
+    return any(column.id not in kept_ids for column in evolution.before.columns) or any(
         source.column is not None and (source.column != column.name or converts(source.chain))
         for source, column in zip(evolution.of_table(), evolution.shape.columns, strict=True)
     )
@@ -247,14 +247,14 @@ def _run(
     if not delta.exists(spark, table):
         raise TargetError("the table is gone", path=table.text, remedy="Restore it, or apply to a new target")
     for level in levels:
-        there = delta.read(spark, table).schema
+        schema = delta.read(spark, table).schema
         if level.within is not None:
-            inner = there[level.within].dataType
+            inner = schema[level.within].dataType
             assert isinstance(inner, StructType)
-            there = inner
-        kinds = {field.name: field.dataType.simpleString() for field in there.fields}
-        says = {field.name: field.metadata.get("comment") or "" for field in there.fields}
-        for statement in _pending(table, level, kinds, says):
+            schema = inner
+        types = {field.name: field.dataType.simpleString() for field in schema.fields}
+        comments = {field.name: field.metadata.get("comment") or "" for field in schema.fields}
+        for statement in _pending(table, level, types, comments):
             check_lock(sure=True)  # Spark's statement does not say which version it follows, so it may come late
             steps.reached(f"columns are to change: {table.text}")
             with settings(spark, {delta.USER_METADATA: of_no_step.mark}) as refused:
@@ -269,47 +269,47 @@ def _dropping(table: TableName) -> str:
     return f"ALTER TABLE {table.sql} DROP COLUMNS"
 
 
-def _pending(table: TableName, level: _Level, there: Mapping[str, str], says: Mapping[str, str]) -> Iterator[str]:
+def _pending(table: TableName, level: _Level, types: Mapping[str, str], comments: Mapping[str, str]) -> Iterator[str]:
     """Write the statements that are still to be run.
 
     Args:
-        there: the columns by name, with their SQL types; ``says``: with their comments.
+        types: the columns by name, with their SQL types; ``comments``: with their comments.
     """
-    statements, there, says = level.statements, dict(there), dict(says)
-    drops = [level.sql(name) for name in statements.drops if name in there]
-    dropping = f"{_dropping(table)} ({', '.join(drops)})"
-    if drops and level.within is None:
-        yield dropping
+    statements, types, comments = level.statements, dict(types), dict(comments)
+    dropped = [level.sql(name) for name in statements.drops if name in types]
+    drop_statement = f"{_dropping(table)} ({', '.join(dropped)})"
+    if dropped and level.within is None:
+        yield drop_statement
     for old, new in statements.renames:
-        if old in there:
+        if old in types:
             yield f"ALTER TABLE {table.sql} RENAME COLUMN {level.sql(old)} TO {quote(new)}"
-            there[new] = there.pop(old)
-            says[new] = says.pop(old, "")
+            types[new] = types.pop(old)
+            comments[new] = comments.pop(old, "")
     for name, kind in statements.types:
-        if there.get(name, "").upper() != sql_type(kind.arrow).upper():
+        if types.get(name, "").upper() != sql_type(kind.arrow).upper():
             yield f"ALTER TABLE {table.sql} ALTER COLUMN {level.sql(name)} TYPE {sql_type(kind.arrow)}"
-    if adds := _added(level, there):
+    if adds := _added(level, types):
         yield f"ALTER TABLE {table.sql} ADD COLUMNS ({', '.join(adds)})"
-    if drops and level.within is not None:
+    if dropped and level.within is not None:
         # A column keeps a field at least.
-        yield dropping
-    for name, (before, wanted) in statements.comments:
-        now = says.get(name, "")
-        if (comment := followed(now, before, wanted)) != now:
+        yield drop_statement
+    for name, (old_comment, new_comment) in statements.comments:
+        comment_now = comments.get(name, "")
+        if (comment := followed(comment_now, old_comment, new_comment)) != comment_now:
             yield f"ALTER TABLE {table.sql} ALTER COLUMN {quote(name)} COMMENT {delta.literal(comment)}"
 
 
-def _added(level: _Level, there: Collection[str]) -> list[str]:
+def _added(level: _Level, existing: Collection[str]) -> list[str]:
     """Return the columns that are still to be added, each with its place."""
-    previous, found = level.first, []
+    previous, columns = level.first, []
     new = {column.name: column.comment for column in level.statements.adds}
     for column in level.after.columns:
-        if column.name in new and column.name not in there:
+        if column.name in new and column.name not in existing:
             place = f"AFTER {quote(previous)}" if previous is not None else "FIRST"
-            told = delta.commented(new[column.name])
-            found.append(f"{level.sql(column.name)} {sql_type(column.type.arrow)}{told} {place}")
+            comment = delta.commented(new[column.name])
+            columns.append(f"{level.sql(column.name)} {sql_type(column.type.arrow)}{comment} {place}")
         previous = column.name
-    return found
+    return columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,10 +343,10 @@ def rewrite_batches(batches: Iterable[pa.RecordBatch], *, task: RewriteTask) -> 
     for batch in batches:
         rows = batch.num_rows
         rescued = batch.column(task.rescued) if task.rescued is not None else pa.nulls(rows, pa.string())
-        own: dict[int, pa.Array] = {}
+        changed: dict[int, pa.Array] = {}
         try:
             if task.log is not None:
-                own, rescued, old_texts = task.log.project(batch, rescued, task.projection)
+                changed, rescued, old_texts = task.log.project(batch, rescued, task.projection)
             columns, rescued = project_columns(
                 [batch.column(number) for number in task.before], rescued, rows, task.projection
             )
@@ -355,8 +355,8 @@ def rewrite_batches(batches: Iterable[pa.RecordBatch], *, task: RewriteTask) -> 
         if task.log is not None and task.log.task.before is not None:
             rescued = with_old_texts(rescued, old_texts, task.log.task.before)
         if task.rescued is not None:
-            own[task.rescued] = rescued
-        metadata = [own.get(number, batch.column(number)) for number in task.metadata]
+            changed[task.rescued] = rescued
+        metadata = [changed.get(number, batch.column(number)) for number in task.metadata]
         arrays = zip([*columns, *metadata], task.schema.types, strict=True)
         yield pa.RecordBatch.from_arrays([array.cast(kind) for array, kind in arrays], schema=task.schema)
 
@@ -373,9 +373,9 @@ def _rewrite(
     assert before is not None
     frame = rewritten(delta.read(spark, table), evolution, metadata)
     ensure(spark, table, needed_by(frame.schema.jsonValue()["fields"]), check_lock)
-    own = own_columns(metadata, evolution.shape).fields
-    says, others = delta.comments_of(spark, table), {field.name: "" for field in own}
-    frame = delta.with_comments(frame, followed_columns(says, before, evolution.shape, others))
+    metadata_fields = own_columns(metadata, evolution.shape).fields
+    comments, metadata_comments = delta.comments_of(spark, table), {field.name: "" for field in metadata_fields}
+    frame = delta.with_comments(frame, followed_columns(comments, before, evolution.shape, metadata_comments))
     write_rewritten(frame, table, commit)
 
 
@@ -387,26 +387,26 @@ def rewritten(rows: DataFrame, evolution: Evolution, metadata: MetadataNames) ->
     """
     before = evolution.before
     assert before is not None
-    places = {name: number for number, name in enumerate(rows.columns)}
+    numbers = {name: number for number, name in enumerate(rows.columns)}
     names = [column.name for column in before.columns]
     after = [column.name for column in evolution.shape.columns]
-    own = own_columns(metadata, evolution.shape).fields
+    metadata_fields = own_columns(metadata, evolution.shape).fields
     rescued = metadata.rescued_data
-    types = [*(column.type.arrow for column in evolution.shape.columns), *(field.type for field in own)]
+    types = [*(column.type.arrow for column in evolution.shape.columns), *(field.type for field in metadata_fields)]
     log = None
     if LOG_COLUMNS["before"] in metadata.names:
-        log = OldLogRows(log_task(evolution.shape), places[LOG_COLUMNS["unchanged"]], places[LOG_COLUMNS["before"]])
+        log = OldLogRows(log_task(evolution.shape), numbers[LOG_COLUMNS["unchanged"]], numbers[LOG_COLUMNS["before"]])
     task = RewriteTask(
         projection=Projection.of(evolution.of_table(), names, after, rescues=rescued is not None),
-        before=tuple(places[name] for name in names),
-        metadata=tuple(places[field.name] for field in own),
-        rescued=None if rescued is None else places[rescued],
+        before=tuple(numbers[name] for name in names),
+        metadata=tuple(numbers[field.name] for field in metadata_fields),
+        rescued=None if rescued is None else numbers[rescued],
         schema=pa.schema([pa.field(f"c{number}", kind) for number, kind in enumerate(types)]),
         log=log,
     )
-    numbered = rows.toDF(*(f"c{number}" for number in range(len(places))))
+    numbered = rows.toDF(*(f"c{number}" for number in range(len(numbers))))
     rewritten = numbered.mapInArrow(partial(rewrite_batches, task=task), sql_schema(task.schema))
-    frame = rewritten.toDF(*after, *(field.name for field in own))
+    frame = rewritten.toDF(*after, *(field.name for field in metadata_fields))
     return frame.select(*(quote(name) for name in table_schema(evolution.shape, metadata).names))
 
 

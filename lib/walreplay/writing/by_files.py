@@ -71,7 +71,7 @@ class FileAppend(Append):
     def write_rows(self, rows: Sequence[Sequence[Any]]) -> None:
         """Write a few rows that the driver has."""
         columns = zip(zip(*rows, strict=True), self._columns, strict=True)
-        arrays = [pa.array([_named(value, one.type) for value in values], one.type) for values, one in columns]
+        arrays = [pa.array([_named(value, column.type) for value in values], column.type) for values, column in columns]
         with DataFileWriter(self._table.folder, self._columns, written_by=pyspark.__version__) as writer:
             writer.write(pa.RecordBatch.from_arrays(arrays, names=[column.name for column in self._columns]))
             file = writer.close()
@@ -218,12 +218,12 @@ class RewriteFold(MergeFold):
         if written.replaced is None:
             return replace(MergeFold.commit(self, spark, written, ready), reason=_NOT_PLAIN)
         # `ready` is not called: it asks for the table's size, which takes longer than to rewrite a small table.
-        done = self.rewrite.commit(written, self.merge)
-        if done is not None:
-            return done
+        rewritten = self.rewrite.commit(written, self.merge)
+        if rewritten is not None:
+            return rewritten
         # Somebody has changed the table in between.
-        kept = MergeFold(self.rows, keeping(self.task, self.folder), self.merge, self.task, self.folder)
-        return replace(kept.commit(spark, kept.run(spark), ready), reason=_CHANGED)
+        merge_fold = MergeFold(self.rows, keeping(self.task, self.folder), self.merge, self.task, self.folder)
+        return replace(merge_fold.commit(spark, merge_fold.run(spark), ready), reason=_CHANGED)
 
 
 # The writer
@@ -273,12 +273,12 @@ class FileWriter(TableWriter):
         *,
         exists: bool,
         overwrite: bool,
-        stays: str,
+        merge_reason: str,
     ) -> Fold:
         """Begin to bring an epoch's rows to their table."""
         fold: Fold | str = "its rows are overwritten"
         if not overwrite:
-            fold = self._fold(spark, staging, run, number, exists=exists, stays=stays)
+            fold = self._fold(spark, staging, run, number, exists=exists, merge_reason=merge_reason)
         if isinstance(fold, Fold):
             return fold
         return StatementFold(staging, run, number, exists=exists, overwrite=overwrite, reason=fold)
@@ -328,13 +328,13 @@ class FileWriter(TableWriter):
         """
         delta.create_table(spark, table, columns, properties, commit=commit)
         steps.reached(f"table made: {table.text}")
-        begun = self._open_or_say(spark, table)
-        if isinstance(begun, str):
-            return begun
-        first = next(begun.history(), None)
-        made_by = None if first is None else CommitId.of_mark(first.mark)
-        if begun.version == 0 and (commit is None or made_by == replace(commit, number=0)):
-            return begun
+        opened = self._open_or_say(spark, table)
+        if isinstance(opened, str):
+            return opened
+        first_commit = next(opened.history(), None)
+        made_by = None if first_commit is None else CommitId.of_mark(first_commit.mark)
+        if opened.version == 0 and (commit is None or made_by == replace(commit, number=0)):
+            return opened
         if commit is None:
             return "somebody else has written to it since it was made"
         raise TargetError(
@@ -353,15 +353,15 @@ class FileWriter(TableWriter):
         properties: Mapping[str, str],
         commit: delta.CommitId | None = None,
     ) -> FileAppend | str:
-        new = schema if create else None
-        begun = self._open_or_say(spark, table, create=new, properties=properties, commit=commit)
-        if isinstance(begun, str):
-            return begun
-        columns = begun.columns(schema)
-        return OTHER_COLUMNS if columns is None else FileAppend(begun, columns)
+        new_columns = schema if create else None
+        opened = self._open_or_say(spark, table, create=new_columns, properties=properties, commit=commit)
+        if isinstance(opened, str):
+            return opened
+        columns = opened.columns(schema)
+        return OTHER_COLUMNS if columns is None else FileAppend(opened, columns)
 
     def _fold(
-        self, spark: SparkSession, staging: Staging, run: TableRun, number: int, *, exists: bool, stays: str
+        self, spark: SparkSession, staging: Staging, run: TableRun, number: int, *, exists: bool, merge_reason: str
     ) -> FileFold | str:
         """Return how an epoch is folded to files, or give the reason why statements have to write its rows.
 
@@ -377,8 +377,10 @@ class FileWriter(TableWriter):
             if not exists and merge.table.path is None:
                 # The statement that makes it is no commit that another run's would keep from being made.
                 run.check_lock()
-            schema, own = merge.schema if exists else merge.commented_schema, dict(merge.properties)
-            append = self._append(spark, merge.table, schema, create=not exists, properties=own, commit=merge.commit)
+            schema, options = merge.schema if exists else merge.commented_schema, dict(merge.properties)
+            append = self._append(
+                spark, merge.table, schema, create=not exists, properties=options, commit=merge.commit
+            )
             if isinstance(append, str):
                 return append
             work = append.folding(task, [source for _, source in merge.pairs])
@@ -388,7 +390,7 @@ class FileWriter(TableWriter):
             return "nothing tells its rows apart"
         if not epoch.rows:
             return "there are no rows for it"
-        rewrite = stays or begin_rewrite(merge, run.size, partial(self._open_or_say, spark, merge.table))
+        rewrite = merge_reason or begin_rewrite(merge, run.size, partial(self._open_or_say, spark, merge.table))
         rows = run.events(spark, staging, epoch, task)
         if isinstance(rewrite, str):
             return MergeFold(rows, keeping(task, folder), merge, task, folder, reason=rewrite)
@@ -409,15 +411,15 @@ def choose_writer(spark: SparkSession, target: Target, staging: str | None = Non
     Args:
         staging: a folder of the user's for staged events; None: in the target's own place.
     """
-    chosen = os.environ.get(_SWITCH)
-    folder = None if chosen == "spark" else folder_of(spark, target.root)
+    commits = os.environ.get(_SWITCH)
+    folder = None if commits == "spark" else folder_of(spark, target.root)
     # Since the last run of this process somebody may have begun the target anew.
     forget_files(folder)
     forget_tables()
-    reached = None if chosen == "spark" else _reached(spark, target, folder)
-    wanted = None if chosen == "spark" or staging is None else staging_folder(spark, staging)
-    staged = None if wanted is None else ReachedStaging(spark, wanted)
-    if reached is None or chosen == "statements":
+    reached = None if commits == "spark" else _reached(spark, target, folder)
+    user_folder = None if commits == "spark" or staging is None else staging_folder(spark, staging)
+    staged = None if user_folder is None else ReachedStaging(spark, user_folder)
+    if reached is None or commits == "statements":
         return TableWriter(reached, staged)
     return FileWriter(reached, staged)
 

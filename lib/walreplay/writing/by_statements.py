@@ -159,19 +159,19 @@ class TableWriter:
         self._reached = reached
         self._staged = staged
 
-    def staging(self, target: Target, own: str, before: str | None, turn: int) -> Staging:
+    def staging(self, target: Target, run_id: str, previous_run_id: str | None, turn: int) -> Staging:
         """Return the place where a run stages its events; if it has lost the lock, it must leave the place alone.
 
         Args:
-            own: the id of the run.
-            before: the id of the run from which it has taken over; None if there is none.
+            run_id: the id of the run.
+            previous_run_id: the id of the run from which it has taken over; None if there is none.
             turn: the number of the run's place, if places have numbers instead of ids.
         """
-        folder = None if self._staged is None else self._staged.folder(own)
+        folder = None if self._staged is None else self._staged.folder(run_id)
         if folder is None and self._reached is not None:
-            folder = self._reached.staging(target.ledger(STAGING), own)
+            folder = self._reached.staging(target.ledger(STAGING), run_id)
         if folder is not None:
-            return FileStaging(folder, own, before)
+            return FileStaging(folder, run_id, previous_run_id)
         return TableStaging(target.ledger(STAGING if turn == 0 else f"{STAGING}_{turn}"))
 
     def one_row(
@@ -214,7 +214,7 @@ class TableWriter:
         *,
         exists: bool,
         overwrite: bool,
-        stays: str,
+        merge_reason: str,
     ) -> Fold:
         """Begin to bring an epoch's rows to their table.
 
@@ -222,7 +222,7 @@ class TableWriter:
             number: the epoch's.  If it has no rows, the table is new, overwritten or only appended to.
             exists: the table exists.
             overwrite: the epoch's rows replace the table's.
-            stays: why the table must not be rewritten even if it is small; empty if it may be.
+            merge_reason: why the table must not be rewritten even if it is small; empty if it may be.
         """
         return StatementFold(staging, run, number, exists=exists, overwrite=overwrite)
 
@@ -244,8 +244,8 @@ class StatementAppend(Append):
 
     def write_staged(self, staged: Rows, schema: pa.Schema, constants: Mapping[str, pa.Array]) -> None:
         """Have executors write staged records."""
-        more = pa.schema([*schema, *(pa.field(name, value.type) for name, value in constants.items())])
-        self.write_frame(staged.mapInArrow(partial(unpack_with, constants=dict(constants)), sql_schema(more)))
+        all_columns = pa.schema([*schema, *(pa.field(name, value.type) for name, value in constants.items())])
+        self.write_frame(staged.mapInArrow(partial(unpack_with, constants=dict(constants)), sql_schema(all_columns)))
 
     def write_frame(self, frame: DataFrame) -> None:
         """Have executors write the rows of a query, whose columns are the table's."""
@@ -254,7 +254,7 @@ class StatementAppend(Append):
     def commit(self, commit: delta.CommitId, *, follows: bool = True) -> int | None:
         """Commit what was written; to Delta two commits of one application at a time are in conflict anyway."""
         frames = self._frames or [self.spark.createDataFrame([], sql_schema(self.schema))]
-        frame = reduce(lambda one, other: one.unionByName(other), frames)
+        frame = reduce(lambda left, right: left.unionByName(right), frames)
         delta.forget_version(self.spark)
         new = delta.NewTable(self.properties) if self.create else None
         delta.write(frame, self.table, "append", commit, create=new)

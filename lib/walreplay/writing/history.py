@@ -48,8 +48,8 @@ def with_continued(spark: SparkSession, kept: DataFrame, merge: Merge, open_rows
         open_rows: a query for the table's open versions.
     """
     assert merge.watched is not None
-    concerned = " OR ".join(["closes", "may_continue", *(f"k{number}" for number in merge.tracked)])
-    kept.where(concerned).selectExpr("*", "true AS matches").createOrReplaceTempView(_WATCHED_SOURCE)
+    meets_base = " OR ".join(["closes", "may_continue", *(f"k{number}" for number in merge.tracked)])
+    kept.where(meets_base).selectExpr("*", "true AS matches").createOrReplaceTempView(_WATCHED_SOURCE)
     values = values_with_bases(merge)
     listed = [f"{values.get(name, f's.{name}')} AS {name}" for name in kept.columns]
     joined = spark.sql(
@@ -58,12 +58,12 @@ def with_continued(spark: SparkSession, kept: DataFrame, merge: Merge, open_rows
     )
     names = tuple(column.name for column in merge.shape.columns)
     work = partial(continue_batches, identity=merge.identity, names=names, watched=merge.watched)
-    kinds = [merge.type_of(number).arrow for number in merge.identity.key]
-    base = [f.expr(image_of(f"b{k}", kind)) for k, kind in enumerate(kinds)] + [f.col("base_rescued")]
+    types = [merge.type_of(number).arrow for number in merge.identity.key]
+    base = [f.expr(image_of(f"b{k}", kind)) for k, kind in enumerate(types)] + [f.col("base_rescued")]
     in_order = joined.repartition(*base).sortWithinPartitions(*base, "opens", "start_lsn", "ordinal")
     decided = in_order.mapInArrow(work, joined.withColumn("replaces", f.lit(True)).schema)
-    others = kept.where(f"NOT ({concerned})").selectExpr("*", "false AS replaces")
-    return decided.select(*kept.columns, "replaces").unionByName(others)
+    rest = kept.where(f"NOT ({meets_base})").selectExpr("*", "false AS replaces")
+    return decided.select(*kept.columns, "replaces").unionByName(rest)
 
 
 def values_with_bases(merge: Merge) -> dict[str, str]:
@@ -117,22 +117,22 @@ def merge_versions(spark: SparkSession, rows: DataFrame, merge: Merge) -> Writte
     Args:
         rows: see `walreplay.fold.versions.version_schema`.
     """
-    with kept_rows(spark, rows, _TOTALS) as (kept, found):
-        return merge_kept_versions(spark, kept, found, merge)
+    with kept_rows(spark, rows, _TOTALS) as (kept, totals):
+        return merge_kept_versions(spark, kept, totals, merge)
 
 
-def merge_kept_versions(spark: SparkSession, kept: DataFrame, found: Mapping[str, Any], merge: Merge) -> Written:
+def merge_kept_versions(spark: SparkSession, kept: DataFrame, totals: Mapping[str, Any], merge: Merge) -> Written:
     """Add and end versions by rows that are checkpointed, as `merge_versions` does.
 
     Args:
-        found: ``unknown``, ``live`` and ``gone`` over the rows, see `_TOTALS`.
+        totals: ``unknown``, ``live`` and ``gone`` over the rows, see `_TOTALS`.
     """
     if merge.identity.mode is Mode.MULTISET:
-        return _merge_images(spark, kept, found, merge)
+        return _merge_images(spark, kept, totals, merge)
     if merge.identity.mode is Mode.KEYED:
-        return _merge_keyed(spark, kept, found, merge)
+        return _merge_keyed(spark, kept, totals, merge)
     kept.selectExpr("*", *_OWN_PLACE).createOrReplaceTempView(_SOURCE)
-    return _commit(spark, merge, _SAME_VERSION, _lost(found))
+    return _commit(spark, merge, _SAME_VERSION, _lost(totals))
 
 
 def _open_rows(merge: Merge) -> str:
@@ -140,16 +140,16 @@ def _open_rows(merge: Merge) -> str:
     return f"(SELECT * FROM {merge.own_rows} WHERE {_END_LSN} IS NULL)"
 
 
-def _lost(found: Mapping[str, Any], *, updates: int = 0, deletes: int = 0) -> RowCounts:
+def _lost(totals: Mapping[str, Any], *, updates: int = 0, deletes: int = 0) -> RowCounts:
     """Return the counts of rows, with those that the table should have and does not.
 
     Args:
-        found: what is known without the table: a truncate of the run has taken these.
+        totals: what is known without the table: a truncate of the run has taken these.
     """
     return RowCounts(
-        unknown=found.get("unknown") or 0,
-        without_base=(found.get("live") or 0) + updates,
-        deletes_without_row=(found.get("gone") or 0) + deletes,
+        unknown=totals.get("unknown") or 0,
+        without_base=(totals.get("live") or 0) + updates,
+        deletes_without_row=(totals.get("gone") or 0) + deletes,
     )
 
 
@@ -212,8 +212,8 @@ def _replaces(merge: Merge, ends: str) -> str:
     """Write the clause by which an open version gets new values, and goes on unless the run has ended it."""
     if merge.watched is None:
         return ""
-    own = [f"t.{target} = s.{source}" for target, source in merge.pairs if source not in VERSION_COLUMNS]
-    return f"WHEN MATCHED AND s.replaces THEN UPDATE SET {', '.join([*own, ends])} "
+    assignments = [f"t.{target} = s.{source}" for target, source in merge.pairs if source not in VERSION_COLUMNS]
+    return f"WHEN MATCHED AND s.replaces THEN UPDATE SET {', '.join([*assignments, ends])} "
 
 
 def _statement(merge: Merge, match: str, marking: delta.Marking) -> str:
@@ -234,14 +234,14 @@ def _statement(merge: Merge, match: str, marking: delta.Marking) -> str:
 # Tables with a key.
 
 
-def _merge_keyed(spark: SparkSession, kept: DataFrame, found: Mapping[str, Any], merge: Merge) -> Written:
+def _merge_keyed(spark: SparkSession, kept: DataFrame, totals: Mapping[str, Any], merge: Merge) -> Written:
     match, kept = match_moved(merge), _spread(kept, merge)
     kept.selectExpr("*", "closes AS matches").createOrReplaceTempView(_SOURCE)
     (row,) = spark.sql(
         f"SELECT count_if(NOT s.deleted) AS updates, count_if(s.deleted) AS deletes FROM {_SOURCE} AS s "
         f"LEFT ANTI JOIN {_open_rows(merge)} AS t ON {match} WHERE s.closes AND s.expected"
     ).collect()
-    counts = _lost(found, updates=row.updates, deletes=row.deletes)
+    counts = _lost(totals, updates=row.updates, deletes=row.deletes)
     if merge.watched is not None:
         rows = with_continued(spark, kept, merge, _open_rows(merge))
         with kept_rows(spark, rows, {"rows": "count(1)"}) as (decided, _):
@@ -256,13 +256,13 @@ def _merge_keyed(spark: SparkSession, kept: DataFrame, found: Mapping[str, Any],
 
 def _spread(kept: DataFrame, merge: Merge) -> DataFrame:
     """Put the own keys of rows without a base in its place: else a join would bring all of them to one task."""
-    needs = ["false" if merge.watched is None else "may_continue", *(f"k{number}" for number in merge.tracked)]
-    keeps = " OR ".join(needs)
-    own = {
-        f"b{k}": f"CASE WHEN opens AND NOT ({keeps}) THEN c{number} ELSE b{k} END AS b{k}"
+    conditions = ["false" if merge.watched is None else "may_continue", *(f"k{number}" for number in merge.tracked)]
+    needs_base = " OR ".join(conditions)
+    key_columns = {
+        f"b{k}": f"CASE WHEN opens AND NOT ({needs_base}) THEN c{number} ELSE b{k} END AS b{k}"
         for k, number in enumerate(merge.identity.key)
     }
-    return kept.selectExpr(*(own.get(name, name) for name in kept.columns))
+    return kept.selectExpr(*(key_columns.get(name, name) for name in kept.columns))
 
 
 def _filled(spark: SparkSession, kept: DataFrame, merge: Merge) -> DataFrame:
@@ -277,7 +277,7 @@ def _filled(spark: SparkSession, kept: DataFrame, merge: Merge) -> DataFrame:
 # Tables without a key.
 
 
-def _merge_images(spark: SparkSession, kept: DataFrame, found: Mapping[str, Any], merge: Merge) -> Written:
+def _merge_images(spark: SparkSession, kept: DataFrame, totals: Mapping[str, Any], merge: Merge) -> Written:
     """End copies of images: the newest first, so that it does not matter where runs end."""
     images = ImageSql(spark, merge, image_of_rows(merge))
     kept.where("closes").createOrReplaceTempView(_CLOSING)
@@ -291,7 +291,7 @@ def _merge_images(spark: SparkSession, kept: DataFrame, found: Mapping[str, Any]
         closing.createOrReplaceTempView(_CLOSING)
         # Under the source's names, because the table's can be anything.
         listed = ", ".join(f"t.{place} AS {source}" for place, source in merge.pairs)
-        there = (
+        open_copies = (
             "SELECT s.image, u.start_lsn AS base_lsn, u.ordinal AS base_ordinal, "
             "row_number() OVER (PARTITION BY s.image ORDER BY u.start_lsn DESC, u.ordinal DESC) AS nth "
             f"FROM (SELECT * FROM {_CLOSING} WHERE place = image) AS s "
@@ -299,13 +299,13 @@ def _merge_images(spark: SparkSession, kept: DataFrame, found: Mapping[str, Any]
         )
         columns = ", ".join(f"s.{name}" for name in kept.columns)
         ended = spark.sql(
-            f"SELECT {columns}, o.base_lsn, o.base_ordinal FROM {_CLOSING} AS s LEFT JOIN ({there}) AS o "
+            f"SELECT {columns}, o.base_lsn, o.base_ordinal FROM {_CLOSING} AS s LEFT JOIN ({open_copies}) AS o "
             "ON s.image = o.image AND s.nth = o.nth"
         )
         opened = kept.where("opens").selectExpr("*", *_OWN_PLACE)
-        totals = {"missing": "count_if(closes AND expected AND base_lsn IS NULL)"}
-        with kept_rows(spark, opened.unionByName(ended), totals) as (rows, known):
+        missing_total = {"missing": "count_if(closes AND expected AND base_lsn IS NULL)"}
+        with kept_rows(spark, opened.unionByName(ended), missing_total) as (rows, missing):
             rows.createOrReplaceTempView(_SOURCE)
-            lost = (found.get("live") or 0) + (found.get("gone") or 0)
-            counts = _lost({"unknown": found.get("unknown")}, deletes=(known["missing"] or 0) + lost)
+            lost = (totals.get("live") or 0) + (totals.get("gone") or 0)
+            counts = _lost({"unknown": totals.get("unknown")}, deletes=(missing["missing"] or 0) + lost)
             return _commit(spark, merge, _SAME_VERSION, counts)

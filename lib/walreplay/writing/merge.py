@@ -109,19 +109,19 @@ class RowCounts:
     deletes_without_row: int = 0
 
     def __add__(self, other: RowCounts) -> RowCounts:
-        return RowCounts(*(one + two for one, two in zip(astuple(self), astuple(other), strict=True)))
+        return RowCounts(*(count + added for count, added in zip(astuple(self), astuple(other), strict=True)))
 
-    def against(self, commit: delta.TableCommit, own: RowCounts) -> RowCounts:
+    def against(self, commit: delta.TableCommit, merged: RowCounts) -> RowCounts:
         """Add the rows that a MERGE should have found and did not.
 
         Args:
             commit: the MERGE, with its metrics.
-            own: the counts of the rows that it merged.
+            merged: the counts of the rows that it merged.
         """
-        if "numTargetRowsUpdated" not in commit.metrics or not (own.live or own.gone):
+        if "numTargetRowsUpdated" not in commit.metrics or not (merged.live or merged.gone):
             return self
-        without_base = max(0, own.live - commit.rows("numTargetRowsMatchedUpdated", "numTargetRowsUpdated"))
-        without_row = max(0, own.gone - commit.rows("numTargetRowsMatchedDeleted", "numTargetRowsDeleted"))
+        without_base = max(0, merged.live - commit.rows("numTargetRowsMatchedUpdated", "numTargetRowsUpdated"))
+        without_row = max(0, merged.gone - commit.rows("numTargetRowsMatchedDeleted", "numTargetRowsDeleted"))
         return replace(
             self,
             without_base=self.without_base + without_base,
@@ -135,14 +135,14 @@ class RowCounts:
     @property
     def notes(self) -> tuple[str, ...]:
         """The counts as sentences for a report."""
-        told = (
+        counted = (
             (self.without_base, "updated {} not in the table: written with what is known of {}"),
             (self.deletes_without_row, "deleted {} not in the table"),
             (self.unknown, "{} with values that are not known: NULL stands for them"),
         )
         return tuple(
             text.format("1 row" if count == 1 else f"{count:,} rows", "it" if count == 1 else "them")
-            for count, text in told
+            for count, text in counted
             if count
         )
 
@@ -154,14 +154,14 @@ class Written:
     Attributes:
         metrics: numbers of rows, by their names in the table's history.
         version: the table's version that the commit has made; None if it is not known.
-        way: how the rows were written; None if there were none.
+        writer_kind: how the rows were written; None if there were none.
         reason: why statements have written them, although the writer writes files; otherwise empty.
     """
 
     counts: RowCounts
     metrics: Mapping[str, str]
     version: int | None = None
-    way: Way | None = "statements"
+    writer_kind: Way | None = "statements"
     reason: str = ""
 
 
@@ -221,17 +221,17 @@ def append_rows(spark: SparkSession, rows: DataFrame | None, merge: Merge, mode:
     # Delta replaces a catalog's table, or rows, by a query of its own, from which an observation gets nothing.
     is_deleted = mode == "overwrite" and (merge.table.path is None or merge.metadata.share is not None)
     if is_deleted:
-        with kept_rows(spark, rows, totals) as (kept, found):
-            numbers = _numbers(found)
+        with kept_rows(spark, rows, totals) as (kept, results):
+            numbers = _numbers(results)
             _write_rows(spark, kept, merge, mode, create=create)
     else:
-        observed = Observation()
-        frame = rows.observe(observed, *(f.expr(expression).alias(name) for name, expression in totals.items()))
+        observation = Observation()
+        frame = rows.observe(observation, *(f.expr(expression).alias(name) for name, expression in totals.items()))
         _write_rows(spark, frame, merge, mode, create=create)
         if has_own_sessions(spark) and delta.last_version(spark) is None:
             # Another driver has made the commit, so Delta skips it.  Nothing was observed, and it would be waited for.
             return Written(count_rows(rows, merge), {})
-        numbers = _numbers(observed.get)
+        numbers = _numbers(observation.get)
     return Written(appended(merge.counted_as, numbers), {APPENDED: str(numbers["written"])})
 
 
@@ -249,40 +249,40 @@ def _write_rows(spark: SparkSession, frame: DataFrame, merge: Merge, mode: str, 
 
 def _write_table(spark: SparkSession, frame: DataFrame, merge: Merge, mode: str, *, create: bool) -> None:
     """Write rows to their table; columns that this declares get their comments."""
-    anew, share = mode == "overwrite", merge.metadata.share
+    overwrites, share = mode == "overwrite", merge.metadata.share
     if share is not None and not create:
-        only = is_own(share) if anew else ""
+        only = is_own(share) if overwrites else ""
         delta.write(delta.like_table(frame, merge.table), merge.table, mode, merge.commit, only=only)
         return
-    if create or anew:
-        there = {} if create else delta.comments_of(spark, merge.table)
-        frame = delta.with_comments(frame, merge.comments(there))
+    if create or overwrites:
+        comments = {} if create else delta.comments_of(spark, merge.table)
+        frame = delta.with_comments(frame, merge.comments(comments))
     new = delta.NewTable(dict(merge.properties), merge.comment) if create else None
-    delta.write(frame, merge.table, mode, merge.commit, create=new, new_schema=anew)
+    delta.write(frame, merge.table, mode, merge.commit, create=new, new_schema=overwrites)
 
 
 def count_rows(rows: DataFrame, merge: Merge) -> RowCounts:
     """Count rows that `append_rows` has written; by itself it counts them only while it writes."""
     totals = _written(merge).items()
-    (found,) = rows.agg(*(f.expr(expression).alias(name) for name, expression in totals)).collect()
-    return appended(merge.counted_as, _numbers(found.asDict()))
+    (row,) = rows.agg(*(f.expr(expression).alias(name) for name, expression in totals)).collect()
+    return appended(merge.counted_as, _numbers(row.asDict()))
 
 
-def _numbers(found: Mapping[str, Any]) -> dict[str, int]:
+def _numbers(totals: Mapping[str, Any]) -> dict[str, int]:
     """Return totals as numbers; a total over no rows is 0."""
-    return {name: value or 0 for name, value in found.items()}
+    return {name: value or 0 for name, value in totals.items()}
 
 
-def appended(mode: Mode, found: Mapping[str, int]) -> RowCounts:
+def appended(mode: Mode, totals: Mapping[str, int]) -> RowCounts:
     """Return the counts of rows that were written to a table by `append_rows`.
 
     Args:
-        found: totals over the rows, by name.
+        totals: totals over the rows, by name.
     """
-    unknown = found.get("unknown", 0)
+    unknown = totals.get("unknown", 0)
     if mode is Mode.KEYED:
-        return RowCounts(unknown=unknown, without_base=found.get("live", 0), deletes_without_row=found.get("gone", 0))
-    return RowCounts(unknown=unknown, deletes_without_row=found.get("missing", 0))
+        return RowCounts(unknown=unknown, without_base=totals.get("live", 0), deletes_without_row=totals.get("gone", 0))
+    return RowCounts(unknown=unknown, deletes_without_row=totals.get("missing", 0))
 
 
 MATERIALIZE: Final = "spark.databricks.delta.merge.materializeSource"
@@ -305,9 +305,9 @@ def kept_rows(
     columns = [f.expr(expression).alias(name) for name, expression in totals.items()]
     if has_own_sessions(spark):
         # They are counted by the same job: a query for it makes a small MERGE a twentieth slower.
-        observed = Observation()
-        kept = rows.observe(observed, *columns).localCheckpoint(eager=True)
-        found = {name: observed.get.get(name) for name in totals}
+        observation = Observation()
+        kept = rows.observe(observation, *columns).localCheckpoint(eager=True)
+        results = {name: observation.get.get(name) for name in totals}
     else:
         try:
             kept = rows.localCheckpoint(eager=True)
@@ -316,9 +316,9 @@ def kept_rows(
                 raise
             yield rows, rows.agg(*columns).collect()[0].asDict()
             return
-        found = kept.agg(*columns).collect()[0].asDict()
+        results = kept.agg(*columns).collect()[0].asDict()
     with settings(spark, {MATERIALIZE: "none"}):
-        yield kept, found
+        yield kept, results
 
 
 def merge_keyed(spark: SparkSession, rows: DataFrame, merge: Merge) -> Written:
@@ -327,17 +327,17 @@ def merge_keyed(spark: SparkSession, rows: DataFrame, merge: Merge) -> Written:
     Raises:
         Exception: Spark's.  `walreplay.spark.workers.rows.refusal_in` finds a worker's own error in its text.
     """
-    with kept_rows(spark, rows, _totals(_COUNTED[Mode.KEYED])) as (kept, found):
-        return merge_kept(spark, kept, found, merge)
+    with kept_rows(spark, rows, _totals(_COUNTED[Mode.KEYED])) as (kept, totals):
+        return merge_kept(spark, kept, totals, merge)
 
 
-def merge_kept(spark: SparkSession, kept: DataFrame, found: Mapping[str, Any], merge: Merge) -> Written:
+def merge_kept(spark: SparkSession, kept: DataFrame, totals: Mapping[str, Any], merge: Merge) -> Written:
     """MERGE rows that are checkpointed.
 
     Args:
-        found: totals over the rows, by name.
+        totals: totals over the rows, by name.
     """
-    counts = RowCounts(**{name: found.get(name) or 0 for name in _COUNTED[Mode.KEYED]})
+    counts = RowCounts(**{name: totals.get(name) or 0 for name in _COUNTED[Mode.KEYED]})
     kept.createOrReplaceTempView(_SOURCE)
     with delta.committing(spark, counts.counted(merge)) as marking:
         metrics = delta.merge(spark, _keyed_statement(merge, marking))

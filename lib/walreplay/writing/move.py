@@ -64,8 +64,8 @@ class Fence:
     def __init__(self, root: str, ledger: str, run_id: str) -> None:
         self._root = root
         self._fences = Path(ledger, _FENCES)
-        self._own = self._fences / run_id
-        self._up = ""
+        self._run_folder = self._fences / run_id
+        self._path_up = ""
         self._confirm: Callable[[], None] = lambda: None
 
     def put_up(self, confirm: Callable[[], None]) -> None:
@@ -74,15 +74,15 @@ class Fence:
         Args:
             confirm: writes the lock's row, and raises if the run has lost the lock.
         """
-        self._own.mkdir(parents=True, exist_ok=True)
+        self._run_folder.mkdir(parents=True, exist_ok=True)
         # The real paths: either may be behind a symbolic link.
-        self._up = os.path.relpath(os.path.realpath(self._root), os.path.realpath(self._own))
+        self._path_up = os.path.relpath(os.path.realpath(self._root), os.path.realpath(self._run_folder))
         self._confirm = confirm
         confirm()
 
     def take_down(self) -> None:
         """Remove the run's folder, and the folder of all fences if it was the last."""
-        for folder in (self._own, self._fences):
+        for folder in (self._run_folder, self._fences):
             with suppress(OSError):
                 folder.rmdir()
 
@@ -93,7 +93,7 @@ class Fence:
             TargetError: one cannot be removed.
         """
         try:
-            others = [folder for folder in self._fences.iterdir() if folder != self._own]
+            others = [folder for folder in self._fences.iterdir() if folder != self._run_folder]
         except FileNotFoundError:
             return
         for folder in others:
@@ -133,18 +133,18 @@ class Fence:
             ) from None
 
     def _check(self) -> None:
-        if self._own.exists():
+        if self._run_folder.exists():
             return
         self._confirm()
         raise TargetError(
             "the run has lost what it needs to rename a table's folder",
-            path=str(self._own),
+            path=str(self._run_folder),
             remedy="Somebody has removed it; run again when no other run is at work",
         )
 
     def _through(self, path: str) -> Path:
         """Return a path that leads through the run's own folder."""
-        return self._own / self._up / os.path.relpath(path, self._root)
+        return self._run_folder / self._path_up / os.path.relpath(path, self._root)
 
 
 _RENAMING: Final = ("file", "hdfs", "viewfs", "abfs", "abfss")
@@ -190,17 +190,17 @@ def move(
             return _moved(spark, step)
     note = None
     if delta.exists(spark, step.source):
-        there = delta.exists(spark, step.destination)
+        exists = delta.exists(spark, step.destination)
         comment = delta.comment_of(spark, step.source)
-        if not there or delta.find_commit(spark, step.destination, commit) is None:
+        if not exists or delta.find_commit(spark, step.destination, commit) is None:
             # What a run before could not remove is without rows.
-            if there and not delta.read(spark, step.destination).isEmpty():
+            if exists and not delta.read(spark, step.destination).isEmpty():
                 raise occupied(step.destination.text, step.name)
-            mode, rows = "overwrite" if there else "append", delta.read(spark, step.source)
-            if there:
+            mode, rows = "overwrite" if exists else "append", delta.read(spark, step.source)
+            if exists:
                 ensure(spark, step.destination, needed_by(rows.schema.jsonValue()["fields"]), check_lock)
-            new = None if there else delta.NewTable(comment=comment)
-            delta.write(rows, step.destination, mode, commit, create=new, new_schema=there)
+            new = None if exists else delta.NewTable(comment=comment)
+            delta.write(rows, step.destination, mode, commit, create=new, new_schema=exists)
         say(spark, step.destination, "", comment, check_lock)
         note = remove(spark, step.source, check_lock)
     return copied(spark, step, commit, note)
@@ -214,8 +214,8 @@ def copied(
     Args:
         depth: how far back the copy's commit is looked for.
     """
-    there = delta.exists(spark, step.destination)
-    copy = delta.find_commit(spark, step.destination, commit, depth=depth) if there else None
+    exists = delta.exists(spark, step.destination)
+    copy = delta.find_commit(spark, step.destination, commit, depth=depth) if exists else None
     return MovedTable(note, is_copy=True, version=None if copy is None else copy.version)
 
 
@@ -269,15 +269,15 @@ class FileSystem:
         Raises:
             TargetError: something is at the destination, or the file system refuses.
         """
-        here, there = self._path(source), self._path(destination)
-        if not self._files.exists(here):
+        old_path, new_path = self._path(source), self._path(destination)
+        if not self._files.exists(old_path):
             return
         # If the destination exists, Hadoop would move the folder into it instead of renaming it.
-        if self._files.exists(there):
+        if self._files.exists(new_path):
             raise occupied(destination)
-        self._files.mkdirs(there.getParent())
+        self._files.mkdirs(new_path.getParent())
         check_lock()
-        if not self._files.rename(here, there):
+        if not self._files.rename(old_path, new_path):
             remedy = "Run again when it can"
             raise TargetError(f"the table's folder cannot be renamed to {destination}", path=source, remedy=remedy)
 
@@ -337,17 +337,17 @@ def replace_rows(spark: SparkSession, what: Replacing) -> int | None:
     if folder is not None:
         # What commits that are gone have left would damn those that come in their place.
         clear_leftovers(folder)
-    there = delta.exists(spark, table)
-    found = None
-    if what.resumed and there:
-        found = delta.find_commit(spark, table, what.commit, depth=delta.WHOLE_HISTORY)
-    if found is None:
+    exists = delta.exists(spark, table)
+    made = None
+    if what.resumed and exists:
+        made = delta.find_commit(spark, table, what.commit, depth=delta.WHOLE_HISTORY)
+    if made is None:
         if what.resumed and not delta.exists(spark, what.source):
             # Somebody has removed them: the table stays as it is.
             return None
-        _write(spark, what, there=there)
-        found = delta.find_commit(spark, table, what.commit)
-    if found is None:
+        _write(spark, what, exists=exists)
+        made = delta.find_commit(spark, table, what.commit)
+    if made is None:
         raise TargetError(
             "the table's commit is not in its history: another one has its number, or something else writes to it",
             table=entry.name,
@@ -357,32 +357,32 @@ def replace_rows(spark: SparkSession, what: Replacing) -> int | None:
         )
     steps.reached(f"rows replaced: {entry.name}")
     _lay_out(spark, what)
-    return found.version
+    return made.version
 
 
-def _write(spark: SparkSession, what: Replacing, *, there: bool) -> None:
+def _write(spark: SparkSession, what: Replacing, *, exists: bool) -> None:
     entry, table, before = what.entry, what.entry.table, what.before
     rows = delta.read(spark, what.source)
-    if there and before is not None and before.layout.cluster_by:
+    if exists and before is not None and before.layout.cluster_by:
         # Delta does not drop a column that clusters.
         change_layout(spark, what.entry.table, "CLUSTER BY NONE", what.check_lock)
-    if there:
+    if exists:
         ensure(spark, table, needed_by(rows.schema.jsonValue()["fields"]), what.check_lock)
-    with _may_be_emptied(spark, what, there=there), conflicts_told(table, what.check_lock):
+    with _may_be_emptied(spark, what, exists=exists), conflicts_told(table, what.check_lock):
         what.check_lock()
         steps.reached(f"rows are to be replaced: {entry.name}")
-        mode = "overwrite" if there else "append"
-        new = None if there else delta.NewTable(dict(entry.layout.properties), entry.comment)
-        delta.write(rows, table, mode, what.commit, create=new, new_schema=there)
-    if there:
+        mode = "overwrite" if exists else "append"
+        new = None if exists else delta.NewTable(dict(entry.layout.properties), entry.comment)
+        delta.write(rows, table, mode, what.commit, create=new, new_schema=exists)
+    if exists:
         # Columns of the same names may have had other types.
         delta.checkpoint(spark, table)
 
 
 @contextmanager
-def _may_be_emptied(spark: SparkSession, what: Replacing, *, there: bool) -> Iterator[None]:
+def _may_be_emptied(spark: SparkSession, what: Replacing, *, exists: bool) -> Iterator[None]:
     """Let the rows of a table that is only appended to be replaced, this once."""
-    is_closed = there and shown(spark, what.entry.table).get(_APPENDS_ONLY, "").lower() == "true"
+    is_closed = exists and shown(spark, what.entry.table).get(_APPENDS_ONLY, "").lower() == "true"
     if is_closed:
         unset(spark, what.entry.table, [_APPENDS_ONLY], (), what.check_lock)
     yield
@@ -393,10 +393,10 @@ def _may_be_emptied(spark: SparkSession, what: Replacing, *, there: bool) -> Ite
 def _lay_out(spark: SparkSession, what: Replacing) -> None:
     """Set the table's properties, its comment and its clustering; none of it changes rows or columns."""
     table, before, check_lock = what.entry.table, what.before, what.check_lock
-    wanted, columns = dict(what.entry.layout.properties), what.entry.layout.cluster_by
+    properties, columns = dict(what.entry.layout.properties), what.entry.layout.cluster_by
     if before is not None:
-        unset(spark, table, dict(before.layout.properties), wanted, check_lock)
-    ensure(spark, table, wanted, check_lock)
+        unset(spark, table, dict(before.layout.properties), properties, check_lock)
+    ensure(spark, table, properties, check_lock)
     say(spark, table, "" if before is None else before.comment, what.entry.comment, check_lock)
     if columns:
         change_layout(spark, table, f"CLUSTER BY ({', '.join(map(quote, columns))})", check_lock)

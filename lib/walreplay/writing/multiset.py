@@ -80,14 +80,14 @@ def _apply(images: ImageSql, counted: DataFrame, added: list[int], unknown: RowC
         added: the ids of the columns that were added while the table had rows; a later column has a higher id.
         unknown: the other counts of the rows.
     """
-    with kept_rows(images.spark, counted, {"missing": "sum(greatest(needed - copies, 0L))"}) as (known, totals):
+    with kept_rows(images.spark, counted, {"missing": "sum(greatest(needed - copies, 0L))"}) as (kept, totals):
         missing = totals["missing"] or 0
         if missing and added:
             newest = max(added)
-            older = images.counted(images.older(known, newest))
-            return _apply(images, older, [one for one in added if one < newest], unknown)
+            older = images.counted(images.older(kept, newest))
+            return _apply(images, older, [number for number in added if number < newest], unknown)
         counts = unknown + RowCounts(deletes_without_row=int(missing))
-        known.createOrReplaceTempView(_COUNTED)
+        kept.createOrReplaceTempView(_COUNTED)
         with delta.committing(images.spark, counts.counted(images.merge)) as marking:
             metrics = delta.merge(images.spark, images.statement(marking))
     return Written(counts, metrics)
@@ -112,16 +112,16 @@ class ImageSql:
     merge: Merge
     image: Sequence[tuple[str, str]]
 
-    def same(self, one: str, other: str) -> str:
+    def same(self, row: str, source_row: str) -> str:
         """Write the condition that two rows are equal.
 
         Args:
-            one: the alias of a row; ``t`` is one of the target's.
-            other: the alias of one of the source's rows.
+            row: the alias of a row; ``t`` is one of the target's.
+            source_row: the alias of one of the source's rows.
         """
         terms = []
         for target, source in self.image:
-            first, second = f"{one}.{target if one == 't' else source}", f"{other}.{source}"
+            first, second = f"{row}.{target if row == 't' else source}", f"{source_row}.{source}"
             if source == "rescued":
                 first, second = self._rescued(first), self._rescued(second)
             terms.append(same_image(first, second, self._kind(source)))
@@ -130,7 +130,7 @@ class ImageSql:
     def alike(self) -> list[str]:
         """Write the expressions that are the same for equal images of the source's rows."""
         sources = [source for _, source in self.image]
-        return [self._rescued(one) if one == "rescued" else image_of(one, self._kind(one)) for one in sources]
+        return [self._rescued(name) if name == "rescued" else image_of(name, self._kind(name)) for name in sources]
 
     def _rescued(self, text: str, without: Sequence[str] = ()) -> str:
         """Write rescued values in one form, without those of dropped columns and of the given ones."""
@@ -180,18 +180,19 @@ class ImageSql:
             f"WHERE needed > copies AND ({has_newer}))"
         ).createOrReplaceTempView(_OLDER)
         first = f"(SELECT * FROM {_OLDER} WHERE image = place)"
-        there = (
+        older_copies = (
             f"SELECT o.place, count(*) AS copies FROM {first} AS o JOIN {self.merge.own_rows} AS t "
             f"ON {self.same('t', 'o')} GROUP BY o.place"
         )
-        known = (
+        equal_rows = (
             f"SELECT o.place, n.image, n.needed, n.net FROM {first} AS o JOIN {_COUNTED} AS n "
             f"ON n.needed > 0 AND {self.same('n', 'o')}"
         )
         taken = (
             "SELECT o.*, k.image AS known, "
             "greatest(0L, least(o.missing, t.copies - coalesce(k.needed, 0L) - o.prior)) AS taken "
-            f"FROM {_OLDER} AS o JOIN ({there}) AS t ON o.place = t.place LEFT JOIN ({known}) AS k ON o.place = k.place"
+            f"FROM {_OLDER} AS o JOIN ({older_copies}) AS t ON o.place = t.place "
+            f"LEFT JOIN ({equal_rows}) AS k ON o.place = k.place"
         )
         given = f"SELECT known, sum(taken) AS taken FROM ({taken}) WHERE known IS NOT NULL GROUP BY known"
         changed = {

@@ -32,19 +32,19 @@ _ATTEMPTS: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _VersionRow:
     """The row of a table's version.
 
     Attributes:
         values: None for an empty table.
         table: open, as of this version or the one before; None if it has yet to be opened.
-        own: the version is this process's own commit, and others may have followed.
+        is_ours: the version is this process's own commit, and others may have followed.
     """
 
     version: int
     values: Mapping[str, Any] | None
     table: LocalTable | None = None
-    own: bool = False
+    is_ours: bool = False
 
 
 class FileRow(OneRow):
@@ -65,7 +65,7 @@ class FileRow(OneRow):
         super().__init__(spark, table, schema, properties)
         self._locate = locate
         self._newest: tuple[Folder, int] | None = None
-        self._known: _Known | None = None
+        self._row: _VersionRow | None = None
 
     def exists(self) -> bool:
         """Return whether the table exists."""
@@ -77,8 +77,8 @@ class FileRow(OneRow):
     def read(self) -> Mapping[str, Any] | None:
         """Return the row of an existing table, by its columns' names; None if the table is empty."""
         newest, self._newest = self._newest, None
-        self._known = (None if newest is None else self._read_commit(*newest)) or self._look()
-        return super().read() if self._known is None else self._known.values
+        self._row = (None if newest is None else self._read_commit(*newest)) or self._look()
+        return super().read() if self._row is None else self._row.values
 
     def create(self, values: Mapping[str, Any], *, exists: bool) -> bool:
         """Create the table with its row, or insert the row into an empty table; return whether that was done."""
@@ -91,40 +91,40 @@ class FileRow(OneRow):
 
     def change(self, values: Mapping[str, Any], condition: Condition) -> bool:
         """Change some of the row's values; return whether the condition held."""
-        known, self._known = self._known, None
+        current, self._row = self._row, None
         for _ in range(_ATTEMPTS):
-            known = self._look() if known is None else known
-            before = None if known is None else known.values
-            if known is None or before is None:
+            current = self._look() if current is None else current
+            old_values = None if current is None else current.values
+            if current is None or old_values is None:
                 break
-            if not condition.is_in(before):
-                if not known.own:
+            if not condition.is_in(old_values):
+                if not current.is_ours:
                     return False
-                known = None
+                current = None
                 continue
-            table = self._open(known)
+            table = self._open(current)
             if table is None:
-                known = None
+                current = None
                 continue
-            row = {**before, **values}
+            new_values = {**old_values, **values}
             try:
-                version = self._write(table, row, table.files)
+                version = self._write(table, new_values, table.files)
             except ConflictError:
-                known = None
+                current = None
             else:
-                self._known = _Known(version, row, table, own=True)
+                self._row = _VersionRow(version, new_values, table, is_ours=True)
                 return True
         return super().change(values, condition)
 
-    def _open(self, known: _Known) -> LocalTable | None:
+    def _open(self, current: _VersionRow) -> LocalTable | None:
         """Open a version to commit the next one; None if there is a newer one, or Spark has to do it."""
-        if known.table is not None:
-            return known.table if known.table.version == known.version else known.table.followed(known.version)
+        if (table := current.table) is not None:
+            return table if table.version == current.version else table.followed(current.version)
         folder = self._locate()
         table = None if folder is None else opened_in(folder, use_cache=False)
-        return table if table is not None and table.version == known.version and table.obstacle is None else None
+        return table if table is not None and table.version == current.version and table.obstacle is None else None
 
-    def _read_commit(self, folder: Folder, version: int) -> _Known | None:
+    def _read_commit(self, folder: Folder, version: int) -> _VersionRow | None:
         """Read the row by the newest commit alone; None if that does not say where it is."""
         name = sole_file(folder, version)
         if name is None:
@@ -133,9 +133,9 @@ class FileRow(OneRow):
             values = _row_in(folder, name, {column.name: (column.name, column.type) for column in self._schema})
         except FileNotFoundError:
             return None
-        return None if values is None else _Known(version, values)
+        return None if values is None else _VersionRow(version, values)
 
-    def _look(self) -> _Known | None:
+    def _look(self) -> _VersionRow | None:
         """Read the row of the newest version; None if Spark has to."""
         folder = self._locate()
         table = None if folder is None else opened_in(folder, use_cache=False)
@@ -145,11 +145,11 @@ class FileRow(OneRow):
         if columns is None or len(table.files) > 1:
             return None
         if not table.files:
-            return _Known(table.version, None, table)
+            return _VersionRow(table.version, None, table)
         name = table.files[0].name
-        found = {column.name: (column.physical, column.type) for column in columns}
-        values = None if name is None else _row_in(table.folder, name, found)
-        return None if values is None else _Known(table.version, values, table)
+        names_in_file = {column.name: (column.physical, column.type) for column in columns}
+        values = None if name is None else _row_in(table.folder, name, names_in_file)
+        return None if values is None else _VersionRow(table.version, values, table)
 
     def _new(self) -> LocalTable | None:
         """Begin the table that is created with its row; None if statements have to do it."""

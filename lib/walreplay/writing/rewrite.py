@@ -81,31 +81,31 @@ class Rewrite:
     def commit(self, written: FilesWritten, merge: Merge) -> Written | None:
         """Commit files in place of those of the table (`FilesWritten.replaced`); None if it has changed since."""
         counts = written.counts
-        found = RowCounts(**{name: counts[name] for name in ("unknown", "without_base", "deletes_without_row")})
+        row_counts = RowCounts(**{name: counts[name] for name in ("unknown", "without_base", "deletes_without_row")})
         changed = {name: counts[name] for name in ("inserted", "updated", "deleted")}
         replaced = (written.replaced or ()) if any(changed.values()) else ()
-        gone = [self.table.files[number] for number in replaced]
+        removed = [self.table.files[number] for number in replaced]
         metrics = {
             "numSourceRows": sum(changed.values()),
             "numOutputRows": sum(file.rows for file in written.files),
-            "numTargetRowsCopied": counts["copied"] if gone else 0,
+            "numTargetRowsCopied": counts["copied"] if removed else 0,
             **{f"numTargetRows{name.capitalize()}": count for name, count in changed.items()},
             "numTargetRowsMatchedUpdated": counts["updated"],
             "numTargetRowsMatchedDeleted": counts["deleted"],
             "numTargetFilesAdded": len(written.files),
-            "numTargetFilesRemoved": len(gone),
+            "numTargetFilesRemoved": len(removed),
             "numTargetBytesAdded": sum(file.size for file in written.files),
-            "numTargetBytesRemoved": sum(file.size for file in gone),
+            "numTargetBytesRemoved": sum(file.size for file in removed),
         }
         try:
-            version = self.table.commit(written.files, found.counted(merge), instead_of=gone, metrics=metrics)
+            version = self.table.commit(written.files, row_counts.counted(merge), instead_of=removed, metrics=metrics)
         except Exception as error:
             # After any other error the commit may have been made, so the files must stay.
             if not delta.is_conflict(error):
                 raise
             self.table.folder.delete(*(file.name for file in written.files))
             return None
-        return Written(found, {name: str(count) for name, count in metrics.items()}, version, "files")
+        return Written(row_counts, {name: str(count) for name, count in metrics.items()}, version, "files")
 
 
 def begin_rewrite(merge: Merge, staged: int, begin: Callable[[], LocalTable | str]) -> Rewrite | str:

@@ -128,8 +128,8 @@ def _move_rows(spark: SparkSession, step: Move, commit: delta.CommitId, check_lo
 def _copy(
     spark: SparkSession, step: Move, rows: DataFrame, commit: delta.CommitId, check_lock: Callable[..., None]
 ) -> None:
-    found = delta.schema_of(spark, step.destination)
-    if found is None:
+    schema = delta.schema_of(spark, step.destination)
+    if schema is None:
         delta.write(rows, step.destination, "append", commit, create=delta.NewTable())
         return
     if step.joins is None and not delta.read(spark, step.destination).isEmpty():
@@ -137,7 +137,7 @@ def _copy(
     if step.joins is not None:
         made = delta.made_by(spark, step.destination)
         check_output(step.name, step.destination.text, step.oid, step.joins.source, made)
-    changes = needed(columns_there(found), columns_there(rows.schema))
+    changes = needed(columns_there(schema), columns_there(rows.schema))
     if changes.conflicts:
         raise TargetError(
             f"its rows cannot go there: the column {changes.conflicts[0][0].text!r} is of another type",
@@ -165,26 +165,26 @@ def make_ready(spark: SparkSession, run: TableRun, number: int) -> bool:
     plan = run.plan
     assert plan.metadata.share is not None
     merge = run.merge(number)
-    found = delta.schema_of(spark, plan.table)
-    if found is None:
+    schema = delta.schema_of(spark, plan.table)
+    if schema is None:
         if plan.before is not None:
             raise TargetError(
                 "the table is gone", table=plan.name, path=plan.table.text, remedy="Bring it back as it was"
             )
         _make(spark, run, merge)
-        found = delta.schema_of(spark, plan.table)
-        assert found is not None
+        schema = delta.schema_of(spark, plan.table)
+        assert schema is not None
     if plan.before is None and number == 0:
         # Another source may have made it since the tables were checked.
         made = delta.made_by(spark, plan.table)
         check_output(plan.name, plan.table.text, plan.oid, plan.metadata.share.source, made)
-    changes = needed(columns_there(found), columns_in(merge.schema))
-    for wanted, there in changes.conflicts:
-        raise column_conflict(plan, wanted, there)
+    changes = needed(columns_there(schema), columns_in(merge.schema))
+    for new_column, column in changes.conflicts:
+        raise column_conflict(plan, new_column, column)
     change_columns(spark, plan.table, changes, run.check_lock, merge.comments({}))
     # Of its rows, the source alone writes any, under its own lock.
-    own = delta.read(spark, plan.table).where(is_own(plan.metadata.share))
-    return plan.before is None and number == 0 and own.limit(1).isEmpty()
+    own_rows = delta.read(spark, plan.table).where(is_own(plan.metadata.share))
+    return plan.before is None and number == 0 and own_rows.limit(1).isEmpty()
 
 
 def _make(spark: SparkSession, run: TableRun, merge: Merge) -> None:
@@ -217,16 +217,16 @@ def change_columns(
     """
     if not changes.any:
         return
-    kinds = dict.fromkeys(one.kind for one in (*changes.added, *changes.widened))
-    features: dict[str, str] = TIMESTAMP_NTZ if any("timestamp_ntz" in kind.lower() for kind in kinds) else {}
+    types = dict.fromkeys(column.kind for column in (*changes.added, *changes.widened))
+    features: dict[str, str] = TIMESTAMP_NTZ if any("timestamp_ntz" in kind.lower() for kind in types) else {}
     ensure(spark, table, features | (TYPE_WIDENING if changes.widened else {}), check_lock)
     statements = []
     if changes.added:
         # What is said of columns is said once.
-        said = {one: comments.get(one.name) if one.within is None else None for one in changes.added}
-        listed = (f"{one.sql} {one.kind}{delta.commented(comment)}" for one, comment in said.items())
+        texts = {column: comments.get(column.name) if column.within is None else None for column in changes.added}
+        listed = (f"{column.sql} {column.kind}{delta.commented(comment)}" for column, comment in texts.items())
         statements.append(f"ADD COLUMNS ({', '.join(listed)})")
-    statements += [f"ALTER COLUMN {one.sql} TYPE {one.kind}" for one in changes.widened]
+    statements += [f"ALTER COLUMN {column.sql} TYPE {column.kind}" for column in changes.widened]
     for statement in statements:
         check_lock()
         steps.reached(f"columns are to change: {table.text}")
@@ -234,8 +234,8 @@ def change_columns(
             spark.sql(f"ALTER TABLE {table.sql} {statement}")
         except Exception:
             # Another source may have had the same change.
-            found = delta.schema_of(spark, table)
-            if found is None or needed(columns_there(found), [*changes.added, *changes.widened]).any:
+            schema = delta.schema_of(spark, table)
+            if schema is None or needed(columns_there(schema), [*changes.added, *changes.widened]).any:
                 raise
     delta.forget_version(spark)
 
@@ -268,8 +268,8 @@ def _own_rows(spark: SparkSession, run: TableRun, shape: TableShape) -> DataFram
     assert plan.metadata.share is not None
     rows = delta.read(spark, plan.table).where(is_own(plan.metadata.share))
     # Another source may have widened a column, or added one.
-    wanted = spark.createDataFrame([], sql_schema(table_schema(shape, plan.metadata))).schema
-    return delta.shaped(rows, wanted)
+    schema = spark.createDataFrame([], sql_schema(table_schema(shape, plan.metadata))).schema
+    return delta.shaped(rows, schema)
 
 
 def moves_values(evolution: Evolution) -> bool:

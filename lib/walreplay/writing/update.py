@@ -7,7 +7,7 @@ Fold many tables in one Spark job, before each gets its own commit.
 
 A fold depends only on the staged events, not on the table, and for most tables takes next to no time.  A job takes some
 tens of milliseconds however little it does, and so does each of its tasks.  Tasks that read staged rows and write files
-themselves need nothing that Spark has to bring together, so all tables can share a job (`Together`).
+themselves need nothing that Spark has to bring together, so all tables can share a job (`SharedFoldJob`).
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _LEAST_BYTES: Final = 256 << 10
 
 
 @dataclass
-class Together:
+class SharedFoldJob:
     """Functions that are run in one job; each gives rows of `walreplay.spark.workers.write.FILES`."""
 
     spark: SparkSession
@@ -76,25 +76,25 @@ class Together:
 
     def run(self) -> list[list[Row]]:
         """Run all functions; return the rows of each, in the order in which they were added."""
-        found: list[list[Row]] = [[] for _ in range(self._slots)]
+        rows_by_slot: list[list[Row]] = [[] for _ in range(self._slots)]
         bins = self._bins()
         if bins:
-            with session_with(self.spark, delta.FEW_ROWS) as own:
-                numbers = own.range(0, len(bins), 1, len(bins))
+            with session_with(self.spark, delta.FEW_ROWS) as session:
+                numbers = session.range(0, len(bins), 1, len(bins))
                 frame = numbers.mapInArrow(partial(work_together, bins=bins), f"slot INT, {sql_schema(FILES)}")
                 for row in frame.collect():
-                    found[row.slot].append(row)
-        return found
+                    rows_by_slot[row.slot].append(row)
+        return rows_by_slot
 
     def _bins(self) -> list[list[TableShare]]:
         """Divide the parts among tasks: the largest first, each to the task that has least to do."""
         total = sum(weight for weight, _ in self._parts)
         bins: list[list[TableShare]] = [[] for _ in range(min(len(self._parts), -(-total // _BYTES_A_TASK)))]
-        least = [(0, number) for number in range(len(bins))]
+        bins_by_load = [(0, number) for number in range(len(bins))]
         for weight, part in sorted(self._parts, key=lambda item: -item[0]):
-            taken, number = least[0]
+            load, number = bins_by_load[0]
             bins[number].append(part)
-            heapq.heapreplace(least, (taken + weight, number))
+            heapq.heapreplace(bins_by_load, (load + weight, number))
         return bins
 
 
@@ -127,10 +127,10 @@ def begin_fold(
     overwrite: bool = False,
 ) -> Fold:
     """Begin to bring an epoch's rows to their table; see `TableWriter.fold`."""
-    stays = "its changes are many" if run.tasks > 1 else ""
+    merge_reason = "its changes are many" if run.tasks > 1 else ""
     if run.plan.metadata.share is not None:
-        stays = "several sources share it"
-    return writer.fold(spark, staging, run, number, exists=exists, overwrite=overwrite, stays=stays)
+        merge_reason = "several sources share it"
+    return writer.fold(spark, staging, run, number, exists=exists, overwrite=overwrite, merge_reason=merge_reason)
 
 
 def groups_of(runs: Sequence[TableRun], writer: TableWriter) -> list[list[TableRun]]:
@@ -187,29 +187,32 @@ def fold_together(
     """
 
     def begin(run: TableRun) -> tuple[SparkSession, Fold]:
-        with session_with(spark, delta.SMALL_STATE) as own:
-            return own, begin_fold(own, writer, staging, run, 0, exists=run.exists)
+        with session_with(spark, delta.SMALL_STATE) as session:
+            return session, begin_fold(session, writer, staging, run, 0, exists=run.exists)
 
     with ThreadPoolExecutor(at_once) as pool:
-        begun = list(pool.map(begin, runs))
-    together = Together(spark)
+        folds = list(pool.map(begin, runs))
+    job = SharedFoldJob(spark)
     slots = {}
-    for run, (own, fold) in zip(runs, begun, strict=True):
+    for run, (session, fold) in zip(runs, folds, strict=True):
         if fold.shared is not None:
             rows, work = fold.shared
-            slots[run.plan.number] = own, fold, together.add(rows, work, run.size)
+            slots[run.plan.number] = session, fold, job.add(rows, work, run.size)
     with refusals_told():
-        found = together.run()
-    return {number: FoldedTable(own, fold, FilesWritten.of(found[slot])) for number, (own, fold, slot) in slots.items()}
+        rows_by_slot = job.run()
+    return {
+        number: FoldedTable(session, fold, FilesWritten.of(rows_by_slot[slot]))
+        for number, (session, fold, slot) in slots.items()
+    }
 
 
 def set_properties(spark: SparkSession, run: TableRun) -> None:
     """Set an existing table's properties and comment, and unset properties that are no longer configured."""
-    plan, wanted = run.plan, dict(run.plan.layout.properties)
-    before = {} if plan.before is None else dict(plan.before.layout.properties)
-    unset(spark, plan.table, before, wanted, run.check_lock)
-    if wanted != before:
-        ensure(spark, plan.table, wanted, run.check_lock)
+    plan, properties = run.plan, dict(run.plan.layout.properties)
+    old_properties = {} if plan.before is None else dict(plan.before.layout.properties)
+    unset(spark, plan.table, old_properties, properties, run.check_lock)
+    if properties != old_properties:
+        ensure(spark, plan.table, properties, run.check_lock)
     if plan.before is not None and plan.changes_comment:
         say(spark, plan.table, plan.before.comment, plan.comment, run.check_lock)
 
@@ -221,24 +224,24 @@ def leave_clustering(spark: SparkSession, run: TableRun) -> None:
         change_layout(spark, run.plan.table, "CLUSTER BY NONE", run.check_lock)
 
 
-def set_layout(spark: SparkSession, run: TableRun, way: Way | None) -> None:
+def set_layout(spark: SparkSession, run: TableRun, writer_kind: Way | None) -> None:
     """Set what a table can only be given when it exists with all its columns.
 
     That is its clustering.  If a DataFrame's write has created the table at a path, it is also its comment and the
     properties that are not Delta's own.
 
     Args:
-        way: how this run has made the table's commits; None if it has made none itself.
+        writer_kind: how this run has made the table's commits; None if it has made none itself.
     """
     plan = run.plan
-    if plan.before is None and plan.table.path is not None and way != "files":
-        is_new = way is not None and not run.resumed and plan.metadata.share is None
+    if plan.before is None and plan.table.path is not None and writer_kind != "files":
+        is_new = writer_kind is not None and not run.resumed and plan.metadata.share is None
         say(spark, plan.table, "", plan.comment, run.check_lock, is_new=is_new)
     if plan.before is None and any(not name.startswith("delta.") for name, _ in plan.layout.properties):
         ensure(spark, plan.table, dict(plan.layout.properties), run.check_lock)
-    before = () if plan.before is None else plan.before.layout.cluster_by
+    old_columns = () if plan.before is None else plan.before.layout.cluster_by
     columns = plan.layout.cluster_by
-    if columns == before and not (columns and (_changes(plan) or plan.truncated or run.resumed)):
+    if columns == old_columns and not (columns and (_changes(plan) or plan.truncated or run.resumed)):
         return
     listed = f"({', '.join(map(quote, columns))})" if columns else "NONE"
     change_layout(spark, plan.table, f"CLUSTER BY {listed}", run.check_lock)
@@ -248,7 +251,7 @@ def _changes(plan: TablePlan) -> bool:
     return any(alters_columns(epoch.evolution) for epoch in plan.epochs)
 
 
-_SHUFFLED: Final = "spark.sql.shuffle.partitions"
+_SHUFFLE_PARTITIONS: Final = "spark.sql.shuffle.partitions"
 
 _FEW_CHANGES: Final = 10_000
 _SMALL_TABLE: Final = 16 << 20
@@ -273,28 +276,29 @@ def apply_table(
     writes: list[Written] = []
     depth = delta.WHOLE_HISTORY if run.resumed or plan.metadata.share is not None else len(plan.epochs) * SLOTS + 20
     exists = run.exists
-    session = session_with(spark, delta.SMALL_STATE) if folded is None else nullcontext(folded.spark)
-    with session as own, settings(own, _shuffled(own, run)):
+    context = session_with(spark, delta.SMALL_STATE) if folded is None else nullcontext(folded.spark)
+    with context as session, settings(session, _shuffle_settings(session, run)):
         for number in range(len(plan.epochs)):
             commit = run.step(number, MERGE)
             if run.resumed and not exists:
-                exists = delta.exists(own, plan.table)
-            made = delta.find_commit(own, plan.table, commit, depth=depth) if run.may_have(commit) and exists else None
-            if made is None:
+                exists = delta.exists(session, plan.table)
+            may_be_applied = run.may_have(commit) and exists
+            applied = delta.find_commit(session, plan.table, commit, depth=depth) if may_be_applied else None
+            if applied is None:
                 if plan.metadata.share is not None:
-                    run = replace(run, appends=make_ready(own, run, number))
+                    run = replace(run, appends=make_ready(session, run, number))
                     exists = True
                 action = action_of(run)
-                written = _apply_epoch(own, writer, staging, run, number, folded, exists=exists)
+                written = _apply_epoch(session, writer, staging, run, number, folded, exists=exists)
                 epoch_counts = written.counts
-                writes += [written] if written.way is not None else []
-                made = _made(own, run, commit, written, depth)
+                writes += [written] if written.writer_kind is not None else []
+                applied = _made(session, run, commit, written, depth)
             else:
-                _check_form(run, number, made)
-                epoch_counts = _counts_of(own, staging, run, number, made)
-            counts, exists = (counts + epoch_counts).against(made, epoch_counts), True
-            commits.append(made)
-        set_layout(own, run, writes[0].way if writes else None)
+                _check_form(run, number, applied)
+                epoch_counts = _counts_of(session, staging, run, number, applied)
+            counts, exists = (counts + epoch_counts).against(applied, epoch_counts), True
+            commits.append(applied)
+        set_layout(session, run, writes[0].writer_kind if writes else None)
     return replace(_reported(plan, action, commits, writes, counts), seconds=time.monotonic() - began)
 
 
@@ -310,6 +314,7 @@ def _reported(
     Args:
         writes: those of them that this run has written itself; an interrupted one may have made the others.
     """
+    kinds = {write.writer_kind for write in writes}
     return TableReport(
         name=plan.name,
         location=plan.table.text,
@@ -327,8 +332,8 @@ def _reported(
         oid=plan.oid,
         set_aside=plan.set_aside,
         notes=(*plan.notes, *counts.notes),
-        writer=None if not writes else "files" if all(written.way == "files" for written in writes) else "statements",
-        writer_reason=next((written.reason for written in writes if written.reason), None),
+        writer=None if not kinds else "files" if kinds == {"files"} else "statements",
+        writer_reason=next((write.reason for write in writes if write.reason), None),
     )
 
 
@@ -343,21 +348,21 @@ def check_renamed(spark: SparkSession, staging: Staging, run: TableRun) -> None:
     if claim is None or claim == IN_PARTITIONS or epoch.identity.evicts or not epoch.rows:
         return
     merge = run.merge(0)
-    with session_with(spark, delta.SMALL_STATE) as own, refusals_told():
-        claimed = folded_rows(own, staging, run, epoch, fresh=False).where("claimed")
-        known = {} if plan.before is None else {column.id: column for column in plan.before.shape.columns}
+    with session_with(spark, delta.SMALL_STATE) as session, refusals_told():
+        claimed = folded_rows(session, staging, run, epoch, fresh=False).where("claimed")
+        old_columns = {} if plan.before is None else {column.id: column for column in plan.before.shape.columns}
         keys = [(number, merge.shape.columns[number]) for number in epoch.identity.key]
         if claimed.isEmpty() or plan.before is None or plan.truncated:
             return
-        if any(column.id not in known or column.type != known[column.id].type for _, column in keys):
+        if any(column.id not in old_columns or column.type != old_columns[column.id].type for _, column in keys):
             return
-        rows = own.sql(f"SELECT * FROM {replace(merge, table=plan.before.table).own_rows}").alias("t")
+        rows = session.sql(f"SELECT * FROM {replace(merge, table=plan.before.table).own_rows}").alias("t")
         has_versions = plan.metadata.rows is RowKind.VERSION
         if has_versions:
             rows = rows.where(f"{quote(HISTORY_COLUMNS['end_lsn'])} IS NULL")
         pairs = [
-            f"t.{quote(known[column.id].name)} = s.{f'b{place}' if has_versions or merge.moves else f'c{number}'}"
-            for place, (number, column) in enumerate(keys)
+            f"t.{quote(old_columns[column.id].name)} = s.{f'b{k}' if has_versions or merge.moves else f'c{number}'}"
+            for k, (number, column) in enumerate(keys)
         ]
         if not claimed.alias("s").join(rows, f.expr(" AND ".join(pairs)), "left_semi").isEmpty():
             raise claim_refuted(claim, plan.name)
@@ -392,7 +397,7 @@ def _apply_epoch(
     plan, epoch, merge = run.plan, run.plan.epochs[number], run.merge(number)
     truncated = plan.truncated and number == 0
     overwrite = exists and _overwrites(run, number)
-    is_merged = exists and not overwrite and not merge.only_adds
+    needs_merge = exists and not overwrite and not merge.only_adds
     if exists and number == 0:
         set_properties(spark, run)
         leave_clustering(spark, run)
@@ -401,10 +406,10 @@ def _apply_epoch(
         if truncated:
             _mark_deleted(spark, run, number)
     delta.forget_version(spark)
-    if is_merged and epoch.rows == 0 and merge.empties is None:
+    if needs_merge and epoch.rows == 0 and merge.empties is None:
         # Only the columns change; an empty commit shows that the epoch was applied.
-        return replace(append_rows(spark, None, merge, "append", create=False), way=None)
-    ready = partial(_ready, spark, run, merge, epoch.rows, exists=exists, overwrite=overwrite, is_merged=is_merged)
+        return replace(append_rows(spark, None, merge, "append", create=False), writer_kind=None)
+    ready = partial(_ready, spark, run, merge, epoch.rows, exists=exists, overwrite=overwrite, needs_merge=needs_merge)
     with settings(spark, FEW_PARTS_A_BATCH), refusals_told():
         fold, files = (None, None) if folded is None else (folded.fold, folded.written)
         if fold is None:
@@ -417,13 +422,13 @@ def _apply_epoch(
     return written if written.reason else replace(written, reason=fold.reason)
 
 
-def _check_form(run: TableRun, number: int, found: delta.TableCommit) -> None:
+def _check_form(run: TableRun, number: int, commit: delta.TableCommit) -> None:
     """Refuse to take a commit of an interrupted run for an epoch that has become another one.
 
     Raises:
         TargetError: the configuration has changed in between.
     """
-    if found.form is None or found.form == run.form(number):
+    if commit.form is None or commit.form == run.form(number):
         return
     raise TargetError(
         "the run was interrupted behind its commit of the table, and the configuration has changed since: the table's "
@@ -435,13 +440,13 @@ def _check_form(run: TableRun, number: int, found: delta.TableCommit) -> None:
 
 
 def _counts_of(
-    spark: SparkSession, staging: Staging, run: TableRun, number: int, found: delta.TableCommit
+    spark: SparkSession, staging: Staging, run: TableRun, number: int, commit: delta.TableCommit
 ) -> RowCounts:
     """Return the counts of a commit that was made before the run was interrupted."""
     epoch = run.plan.epochs[number]
-    if found.counts is not None:
-        return RowCounts(**{name: found.counts.get(name, 0) for name in RowCounts.__dataclass_fields__})
-    if not epoch.rows or "numTargetRowsUpdated" in found.metrics:
+    if commit.counts is not None:
+        return RowCounts(**{name: commit.counts.get(name, 0) for name in RowCounts.__dataclass_fields__})
+    if not epoch.rows or "numTargetRowsUpdated" in commit.metrics:
         return RowCounts()
     with refusals_told():
         # Only a table that was made, or overwritten, has not its counts in its history.
@@ -462,9 +467,9 @@ def _made(
     if version is not None:
         return delta.TableCommit(version, written.metrics)
     # Delta skipped it because it was made before, or the platform does not report versions.
-    found = delta.find_commit(spark, plan.table, commit, depth=depth)
-    if found is not None and (run.standing is None or found.version > run.standing.latest):
-        return found
+    table_commit = delta.find_commit(spark, plan.table, commit, depth=depth)
+    if table_commit is not None and (run.standing is None or table_commit.version > run.standing.latest):
+        return table_commit
     raise TargetError(
         "the table's commit is not in its history: another one has its number, or something else writes to the table",
         table=plan.name,
@@ -474,14 +479,14 @@ def _made(
     )
 
 
-def _shuffled(spark: SparkSession, run: TableRun) -> dict[str, str]:
+def _shuffle_settings(spark: SparkSession, run: TableRun) -> dict[str, str]:
     """Return the setting with which a MERGE shuffles into as many parts as there are folding tasks, if these are more.
 
     The number is never lowered, because the table may be large.  Spark joins small parts by itself.
     """
-    usual = spark.conf.get(_SHUFFLED, None) or ""
+    configured = spark.conf.get(_SHUFFLE_PARTITIONS, None) or ""
     # Databricks has "auto" there.
-    return {_SHUFFLED: str(run.tasks)} if usual.isdigit() and int(usual) < run.tasks else {}
+    return {_SHUFFLE_PARTITIONS: str(run.tasks)} if configured.isdigit() and int(configured) < run.tasks else {}
 
 
 def _alter(spark: SparkSession, run: TableRun, number: int) -> None:
@@ -500,34 +505,35 @@ def _changes_types(run: TableRun) -> bool:
     before = run.plan.before
     if before is None:
         return True
-    kinds = {column.name: column.type.arrow for column in before.shape.columns}
-    return any(kinds.get(one.name, one.type.arrow) != one.type.arrow for one in run.plan.epochs[0].shape.columns)
+    types = {column.name: column.type.arrow for column in before.shape.columns}
+    new = ((column.name, column.type.arrow) for column in run.plan.epochs[0].shape.columns)
+    return any(types.get(name, kind) != kind for name, kind in new)
 
 
 def _mark_deleted(spark: SparkSession, run: TableRun, number: int) -> None:
     """Mark all rows as deleted, where a truncate deletes softly."""
     name = next(column.name for column in run.plan.epochs[number].shape.columns if column.source == OWN)
     share, commit = run.plan.metadata.share, run.step(number, TRUNCATE)
-    own = "" if share is None else f"{is_own(share)} AND "
+    own_rows = "" if share is None else f"{is_own(share)} AND "
     if run.may_have(commit) and delta.has_commit(spark, run.plan.table, commit):
         return
     with delta.committing(spark, commit) as marking:
-        rows = f"{own}NOT {quote(name)}{marking(quote(name))}"
-        spark.sql(f"UPDATE {run.plan.table.sql} SET {quote(name)} = true WHERE {rows}")
+        condition = f"{own_rows}NOT {quote(name)}{marking(quote(name))}"
+        spark.sql(f"UPDATE {run.plan.table.sql} SET {quote(name)} = true WHERE {condition}")
 
 
 def _ready(
-    spark: SparkSession, run: TableRun, merge: Merge, rows: int, *, exists: bool, overwrite: bool, is_merged: bool
+    spark: SparkSession, run: TableRun, merge: Merge, rows: int, *, exists: bool, overwrite: bool, needs_merge: bool
 ) -> Mapping[str, str]:
     """Switch on the features that an epoch's statement needs; return the settings for the statement."""
-    is_small = is_merged and _is_small(spark, run)
+    is_small = needs_merge and _is_small(spark, run)
     if overwrite:
         ensure(spark, merge.table, needed_by(declared(merge.schema)), run.check_lock)
-    if is_merged and not is_small and run.plan.layout.marks_rows:
+    if needs_merge and not is_small and run.plan.layout.marks_rows:
         ensure(spark, merge.table, DELETION_VECTORS, run.check_lock)
     if rows > _FEW_CHANGES:
         return {}
-    if not is_merged:
+    if not needs_merge:
         return {} if exists else delta.FEW_ROWS
     return delta.FEW_ROWS_REWRITTEN if is_small else {}
 

@@ -14,7 +14,7 @@ from walreplay.session.folders import MountedFolder
 from walreplay.spark.staged_rows import FileRows, FileStaging
 from walreplay.spark.workers.rows import Total, refusal_in, stage_batch, staged_row
 from walreplay.spark.workers.write import Shares, over_shares, stage_into_file
-from walreplay.writing.update import Together
+from walreplay.writing.update import SharedFoldJob
 
 _ROWS = (
     staged_row(0, 0, 5, "a", bucket=0, rows=3, data=b"one"),
@@ -110,7 +110,7 @@ def test_a_task_works_on_its_shares_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("count", [1, 3, 40, 200])
 def test_work_that_is_done_together_is_shared_out_evenly(count: int) -> None:
-    together = Together(None)  # type: ignore[arg-type]
+    together = SharedFoldJob(None)  # type: ignore[arg-type]
     sizes = [(50 << 20) if number % 17 == 0 else 100 for number in range(count)]
     for size in sizes:
         shares = Shares(MountedFolder(""), (), RowSelection(0), 1 + size // (4 << 20), Sharing.BY_BUCKET)

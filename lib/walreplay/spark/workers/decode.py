@@ -197,7 +197,7 @@ def decoder_of(framing: Framing, task: DecodeTask) -> Decoder:
     """Return the decoder of one file, which decodes and records what the task wants of it."""
     settings, kept = task.settings, task.kept
     floors = {relation.oid: floor for relation, to in task.relations.items() if (floor := to.floor) >= 0}
-    truncates = {oid: at for oid, at in task.truncates.items() if oid not in kept and at[0] >= floors.get(oid, -1)}
+    truncates = {oid: to for oid, to in task.truncates.items() if oid not in kept and to[0] >= floors.get(oid, -1)}
     return Decoder(
         framing,
         row_filter=RowFilter(task.relations.keys(), truncates, floors, settings.origins.wants, settings.skipped),
@@ -220,32 +220,32 @@ def staged_rows(plan: FilePlan, content: memoryview, task: DecodeTask) -> Iterat
     recorded: list[Recorded] = []
     messages: list[LogicalMessage] = []
     units = list(_units(steps))
-    for unit in units:
-        taken = _Unit(task, unit[0].sequence)
-        for step in unit:
+    for unit_steps in units:
+        unit = _Unit(task, unit_steps[0].sequence)
+        for step in unit_steps:
             for batch in planned.decode(decoder, step, task.versions, task.types, task.layouts):
-                yield from taken.take(batch)
-            found, told = decoder.take_recorded()
-            taken.recorded += found
-            messages += told
+                yield from unit.take(batch)
+            transactions, logical = decoder.take_recorded()
+            unit.recorded += transactions
+            messages += logical
         for batch in decoder.rest():
-            yield from taken.take(batch)
-        if unit is units[-1]:
+            yield from unit.take(batch)
+        if unit_steps is units[-1]:
             # Folding needs the memory.  Earlier, the next unit would only read the pages again.
             release_pages(content)
-        recorded += taken.recorded
+        recorded += unit.recorded
         # A relation's last truncate stands before all of its rows that are left.
-        for number, relation in enumerate([*decoder.take_truncated(), *taken.truncated]):
+        for number, relation in enumerate([*decoder.take_truncated(), *unit.truncated]):
             for to in task.relations[relation].of(RowKind.CURRENT) if relation in task.relations else ():
-                yield staged_row(to.table, to.relation, unit[0].sequence * PARTS + number, _info())
-        yield from _folded_rows(taken, unit[0].sequence, task)
-        taken.leave_out(decoder.take_left_out())
-        used = [(task.relations[one].number, taken.used_at(one)) for one in decoder.take_uses()]
-        last = taken.last_time
+                yield staged_row(to.table, to.relation, unit_steps[0].sequence * PARTS + number, _info())
+        yield from _folded_rows(unit, unit_steps[0].sequence, task)
+        unit.leave_out(decoder.take_left_out())
+        used = [(task.relations[relation].number, unit.used_at(relation)) for relation in decoder.take_uses()]
+        last = unit.last_time
         if used or last != NO_TIME:
             # Rows of one ``info`` are told as one: no two are equal.
-            info = json.dumps([unit[0].sequence, last, *used])
-            yield staged_row(USES_TABLE, NO_RELATION, unit[0].sequence, info)
+            info = json.dumps([unit_steps[0].sequence, last, *used])
+            yield staged_row(USES_TABLE, NO_RELATION, unit_steps[0].sequence, info)
     whole, parts = transactions_of(recorded, task.settings)
     for table, rows in ((TRANSACTIONS_TABLE, whole), (PARTS_TABLE, parts), (MESSAGES_TABLE, messages_of(messages))):
         if rows.num_rows:
@@ -259,8 +259,8 @@ def _info(part: Events | None = None, emptied: Sequence[tuple[int, ...]] = ()) -
         emptied: the truncates that a history's table has: sequence, commit LSN, ordinal, time on the axis.
     """
     if part is None:
-        told = {"tracked": [], "moves": False, "deletes": False}
-        return json.dumps(told | {"emptied": list(emptied)} if emptied else told)
+        info = {"tracked": [], "moves": False, "deletes": False}
+        return json.dumps(info | {"emptied": list(emptied)} if emptied else info)
     deletes = bool(((part.action == DELETE) | (part.action == REMOVE)).any())
     return json.dumps({"tracked": sorted(part.unchanged), "moves": part.has_moves, "deletes": deletes})
 
@@ -358,9 +358,9 @@ class _Unit:
         truncate = self._task.truncates.get(oid)
         if truncate is None or oid not in self._kept:
             return 0
-        at, last = truncate
+        last_lsn, last_ordinal = truncate
         lsn, ordinal = batch.commit_lsns.to_numpy(), batch.ordinals.to_numpy()
-        return int(((lsn < at) | ((lsn == at) & (ordinal <= last))).sum())
+        return int(((lsn < last_lsn) | ((lsn == last_lsn) & (ordinal <= last_ordinal))).sum())
 
     def _log_row(self, shown: ChangeBatch, log: Assignment) -> dict[str, Any]:
         """Stage changes as they are: there may be as many as in the whole archive."""
@@ -370,9 +370,9 @@ class _Unit:
         self._logs[log.table] = log.relation, number
         bucket = (file_of(self._sequence) + self._turn) % self._task.buckets
         self._turn += 1
-        at = self._sequence * PARTS + PARTS // 2 + number
+        part_sequence = self._sequence * PARTS + PARTS // 2 + number
         rows, data = shown.data.num_rows, staged_changes(shown)
-        return staged_row(log.table, log.relation, at, _info(), bucket=bucket, rows=rows, data=data)
+        return staged_row(log.table, log.relation, part_sequence, _info(), bucket=bucket, rows=rows, data=data)
 
     def _gather(self, shown: ChangeBatch, mirror: Assignment, *, truncated: bool = False) -> None:
         part = self._part(shown, mirror)
@@ -409,36 +409,36 @@ def _rows_below(batch: ChangeBatch, to: Assignment, assigned: Assigned) -> int:
     return int((batch.commit_lsns.to_numpy() < to.floor).sum())
 
 
-def _folded_rows(taken: _Unit, sequence: int, task: DecodeTask) -> Iterator[dict[str, Any]]:
+def _folded_rows(unit: _Unit, sequence: int, task: DecodeTask) -> Iterator[dict[str, Any]]:
     """Fold and stage what a unit has gathered; a history's events are staged as they are, with their times."""
-    gathered = taken.gathered
-    for table in list(gathered):
+    parts_by_table = unit.gathered
+    for table in list(parts_by_table):
         # A truncate's mark, which may be of an earlier version, stands in front of what has come behind it.
-        for number, found in enumerate(gathered.pop(table), start=1):
-            at = sequence * PARTS + PARTS // 2 + number
-            if found.emptied:
-                tops = taken.commits.up_to(np.array([lsn for lsn, _ in found.emptied])).tolist()
-                told = [(at, *one, top) for one, top in zip(found.emptied, tops, strict=True)]
-                rows = 0 if found.parts else found.rows
-                yield staged_row(table, found.relation, at, _info(emptied=told), rows=rows)
-            if not found.parts:
+        for number, part in enumerate(parts_by_table.pop(table), start=1):
+            part_sequence = sequence * PARTS + PARTS // 2 + number
+            if part.emptied:
+                tops = unit.commits.up_to(np.array([lsn for lsn, _ in part.emptied])).tolist()
+                truncates = [(part_sequence, *truncate, top) for truncate, top in zip(part.emptied, tops, strict=True)]
+                rows = 0 if part.parts else part.rows
+                yield staged_row(table, part.relation, part_sequence, _info(emptied=truncates), rows=rows)
+            if not part.parts:
                 continue
-            events = concat(found.parts)
-            found.parts.clear()  # their memory is needed for what they are folded to
+            events = concat(part.parts)
+            part.parts.clear()  # their memory is needed for what they are folded to
             if events.marks is None:
-                events = fold_events(events, found.identity, found.names, found.table, buckets=task.buckets)
+                events = fold_events(events, part.identity, part.names, part.table, buckets=task.buckets)
             else:
-                events.marks = replace(events.marks, top=taken.commits.up_to(events.lsns))
-            links = links_of(events, found.identity, found.names)
+                events.marks = replace(events.marks, top=unit.commits.up_to(events.lsns))
+            links = links_of(events, part.identity, part.names)
             if links is not None:
-                yield staged_row(links_table(table), found.relation, at, "", data=links.to_ipc())
-            parts = split(events, found.identity, found.names, task.buckets, file_of(sequence))
-            if not parts:
-                yield staged_row(table, found.relation, at, _info(), rows=found.rows)
-            for part_number, (bucket, part) in enumerate(parts):
+                yield staged_row(links_table(table), part.relation, part_sequence, "", data=links.to_ipc())
+            pieces = split(events, part.identity, part.names, task.buckets, file_of(sequence))
+            if not pieces:
+                yield staged_row(table, part.relation, part_sequence, _info(), rows=part.rows)
+            for piece_number, (bucket, piece) in enumerate(pieces):
                 # Counted once, whatever the number of parts.
-                rows = found.rows if part_number == 0 else 0
-                yield staged_row(table, found.relation, at, _info(part), bucket=bucket, rows=rows, data=to_ipc(part))
+                rows, data = part.rows if piece_number == 0 else 0, to_ipc(piece)
+                yield staged_row(table, part.relation, part_sequence, _info(piece), bucket=bucket, rows=rows, data=data)
 
 
 RECORDED: Final = pa.schema(
@@ -532,8 +532,8 @@ def count_batches(batches: Iterable[pa.RecordBatch], *, task: AuditTask) -> Iter
                 counts[number] = counts.get(number, Values()) + _counted(batch)
         except WalReplayError as problem:
             error = json.dumps(problem.at(path=path).to_dict())
-        told: dict[int, Any] = {number: [one.rows, one.size, one.rescued] for number, one in counts.items()}
-        yield pa.RecordBatch.from_pylist([{"counts": json.dumps(told), "error": error}], schema=COUNTED)
+        lists: dict[int, Any] = {number: [of.rows, of.size, of.rescued] for number, of in counts.items()}
+        yield pa.RecordBatch.from_pylist([{"counts": json.dumps(lists), "error": error}], schema=COUNTED)
 
 
 def _counted(batch: ChangeBatch) -> Values:

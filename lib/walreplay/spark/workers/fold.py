@@ -136,8 +136,8 @@ def route_batches(batches: Iterable[pa.RecordBatch], *, task: FoldTask, buckets:
         elif not len(routes.key):
             yield route_batch(bucket, sequence, data)
         else:
-            own = task.named(task.version_of(sequence))
-            for to, part in route(from_ipc(data), *own, routes, buckets):
+            identity_and_names = task.named(task.version_of(sequence))
+            for to, part in route(from_ipc(data), *identity_and_names, routes, buckets):
                 yield route_batch(to, sequence, to_ipc(part))
 
 
@@ -188,9 +188,9 @@ def _merge_rows(parts: list[tuple[int, Events]], task: FoldTask) -> Iterator[pa.
         events = concat([task.project(version, run) for version, run in _runs(parts, task)])
         parts.clear()
         if task.history is not None:
-            told, own = task.history, (task.identity, task.names, task.tracked)
-            options: dict[str, Any] = {"keep": False, "watched": told.watched, "fresh": told.fresh}
-            yield from version_rows(events, told.emptied, *own, **options, table=task.table)
+            history, identity, names = task.history, task.identity, task.names
+            options: dict[str, Any] = {"keep": False, "watched": history.watched, "fresh": history.fresh}
+            yield from version_rows(events, history.emptied, identity, names, task.tracked, **options, table=task.table)
             return
         yield from rows_to_merge(events, task.identity, task.names, task.tracked, moves=task.moves, table=task.table)
     except WalReplayError as problem:

@@ -146,9 +146,9 @@ class _Output:
         self.parts, self.size, self.turn = [], 0, self.turn + 1
         shown = tuple(column.name for column in to.shown.relation.columns)
         names = (*shown, "") if to.marks_deleted else shown
-        rows, at = events.rows, sequence_of(number) * _PLACES + self.turn
+        rows, sequence = events.rows, sequence_of(number) * _PLACES + self.turn
         for bucket, piece in split(events, to.identity, names, buckets, number + self.turn):
-            yield staged_row(to.table, to.relation, at, _INFO, bucket=bucket, rows=rows, data=to_ipc(piece))
+            yield staged_row(to.table, to.relation, sequence, _INFO, bucket=bucket, rows=rows, data=to_ipc(piece))
             rows = 0  # counted once, whatever the number of pieces
 
 
@@ -163,16 +163,16 @@ def load_batches(
     """
     by_path = {part.path: number for number, part in enumerate(parts)}
     for batch in batches:
-        found: Iterable[tuple[int, Any]]
+        contents: Iterable[tuple[int, Any]]
         if "content" in batch.schema.names:
             columns = batch.column("path").to_pylist(), batch.column("content")
-            found = ((by_path[path], content.as_buffer()) for path, content in zip(*columns, strict=True))
+            contents = ((by_path[path], content.as_buffer()) for path, content in zip(*columns, strict=True))
         else:
-            found = ((number, map_capture(parts[number].path)) for number in batch.column("file").to_pylist())
-        for number, content in found:
+            contents = ((number, map_capture(parts[number].path)) for number in batch.column("file").to_pylist())
+        for number, content in contents:
             part = parts[number]
-            found_rows = _part(content, part, options, task)
-            yield from staged_batches(found_rows, part.relation, number, part.path, task, first=part.number * _ROWS)
+            changes = _part(content, part, options, task)
+            yield from staged_batches(changes, part.relation, number, part.path, task, first=part.number * _ROWS)
 
 
 def _part(content: Content, part: LoadPart, options: CopyOptions, task: LoadTask) -> Iterator[ChangeBatch]:
@@ -201,19 +201,19 @@ def staged_batches(
         number: of the part that they are.
         first: the number of the first row in a history; None to follow the part's.
     """
-    at = sequence_of(number) * _PLACES
+    sequence = sequence_of(number) * _PLACES
     try:
         for row in _staged(batches, relation, number, task, number * _ROWS if first is None else first):
             yield stage_batch(row)
     except WalReplayError as problem:
         problem.table = problem.table or relation.qualified_name
-        yield stage_batch(staged_row(ERROR_TABLE, NO_RELATION, at, json.dumps(problem.at(path=path).to_dict())))
+        yield stage_batch(staged_row(ERROR_TABLE, NO_RELATION, sequence, json.dumps(problem.at(path=path).to_dict())))
 
 
 def made_tables(relation: Relation, number: int, task: LoadTask) -> Iterator[Mapping[str, Any]]:
     """Yield what is staged of tables without rows, so that they are made, too."""
-    for one in task.outputs(relation):
-        yield staged_row(one.to.table, one.to.relation, sequence_of(number) * _PLACES, _INFO)
+    for output in task.outputs(relation):
+        yield staged_row(output.to.table, output.to.relation, sequence_of(number) * _PLACES, _INFO)
 
 
 def _staged(
@@ -225,17 +225,17 @@ def _staged(
     for batch in batches:
         # As a rule all tables show the same, and to mask values takes time.
         views: dict[Shown, ChangeBatch] = {}
-        for one in outputs:
-            to = one.to.shown
-            if to not in views:
-                views[to] = show(batch, to, task.settings.mask_salt if to.masked else b"")
-            one.take(views[to], first, task.top)
-            if one.size >= _FLUSH_BYTES:
-                yield from one.staged(number, task.buckets)
+        for output in outputs:
+            shown = output.to.shown
+            if shown not in views:
+                views[shown] = show(batch, shown, task.settings.mask_salt if shown.masked else b"")
+            output.take(views[shown], first, task.top)
+            if output.size >= _FLUSH_BYTES:
+                yield from output.staged(number, task.buckets)
         first += batch.data.num_rows
-    for one in outputs:
-        if one.parts:
-            yield from one.staged(number, task.buckets)
+    for output in outputs:
+        if output.parts:
+            yield from output.staged(number, task.buckets)
 
 
 def _batches(content: memoryview, part: LoadPart, options: CopyOptions, task: LoadTask) -> Iterator[ChangeBatch]:
@@ -243,11 +243,11 @@ def _batches(content: memoryview, part: LoadPart, options: CopyOptions, task: Lo
     relation, codec = part.relation, task.settings.codec
     types = task.relations[relation].types
     if part.path.endswith(PARQUET):
-        at = order_of(relation, columns_of(content, part.path), part.path, by_captures=task.by_captures)
-        yield from read_batches(content, TypedRows(relation, types, task.names, at, task.lsn, part.path))
+        column_order = order_of(relation, columns_of(content, part.path), part.path, by_captures=task.by_captures)
+        yield from read_batches(content, TypedRows(relation, types, task.names, column_order, task.lsn, part.path))
         return
-    told = options if part.columns is None else CopyOptions("text")
-    form = told.format_of(part.path, head_of(content), codec)
+    given_options = options if part.columns is None else CopyOptions("text")
+    form = given_options.format_of(part.path, head_of(content), codec)
     names: Sequence[str] | None = part.columns
     low, high = 0, None
     if names is None and form.header and form.kind != "binary":

@@ -173,7 +173,7 @@ def transactions_of(recorded: Sequence[Recorded], settings: TaskSettings) -> tup
     # One decoder has numbered them all: each list of origins begins with the one before.
     origins = max((item.origins for item in recorded), key=len)
     paths = list(dict.fromkeys(item.path for item in recorded))
-    origin, at = joined("origin"), joined("at")
+    origin_numbers, offsets = joined("origin"), joined("at")
     dictionary = pa.DictionaryArray.from_arrays
     batch = pa.RecordBatch.from_arrays(
         [
@@ -182,15 +182,15 @@ def transactions_of(recorded: Sequence[Recorded], settings: TaskSettings) -> tup
             pa.array(joined("xid")),
             pa.array(joined("rows")),
             pa.array(joined("digest")),
-            dictionary(pa.array(origin.astype(np.int32)), pa.array(origins, pa.string())),
-            pa.array(np.array([settings.origins.wants(name) for name in origins])[origin]),
+            dictionary(pa.array(origin_numbers.astype(np.int32)), pa.array(origins, pa.string())),
+            pa.array(np.array([settings.origins.wants(name) for name in origins])[origin_numbers]),
             pa.array(repeated(item.session for item in recorded)),
             dictionary(pa.array(repeated(paths.index(item.path) for item in recorded)), pa.array(paths)),
-            pa.array(at),
+            pa.array(offsets),
         ],
         schema=TRANSACTION,
     )
-    whole = (at >= 0) & (repeated(item.ended for item in recorded) == 1)
+    whole = (offsets >= 0) & (repeated(item.ended for item in recorded) == 1)
     if whole.all():
         return batch, batch.slice(batch.num_rows)
     return batch.filter(pa.array(whole)), batch.filter(pa.array(~whole))
@@ -200,16 +200,16 @@ def messages_of(messages: Iterable[LogicalMessage]) -> pa.RecordBatch:
     """Return logical messages as rows."""
     rows = [
         {
-            "lsn": one.lsn,
-            "prefix": one.prefix,
-            "content": one.content,
-            "transactional": one.commit_lsn is not None,
-            "commit_lsn": one.commit_lsn,
-            "commit_ts": None if one.commit_time is None else one.commit_time + POSTGRES_EPOCH_UNIX_MICROS,
-            "xid": one.xid,
-            "ordinal": one.ordinal,
+            "lsn": message.lsn,
+            "prefix": message.prefix,
+            "content": message.content,
+            "transactional": message.commit_lsn is not None,
+            "commit_lsn": message.commit_lsn,
+            "commit_ts": None if message.commit_time is None else message.commit_time + POSTGRES_EPOCH_UNIX_MICROS,
+            "xid": message.xid,
+            "ordinal": message.ordinal,
         }
-        for one in messages
+        for message in messages
     ]
     return pa.RecordBatch.from_pylist(rows, schema=MESSAGE)
 
@@ -252,8 +252,8 @@ def refusals_told() -> Iterator[None]:
 
 def refusal_in(text: str) -> WalReplayError | None:
     """Find the error that a worker has put into the text of its exception."""
-    _, found, rest = text.partition(_REFUSED)
-    if not found:
+    _, marker, rest = text.partition(_REFUSED)
+    if not marker:
         return None
     try:
         return from_dict(json.JSONDecoder().raw_decode(rest)[0])

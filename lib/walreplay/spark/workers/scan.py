@@ -81,7 +81,7 @@ def map_capture(path: str) -> memoryview | WalReplayError:
 @spark_task
 def scan_batches(batches: Iterable[pa.RecordBatch], *, tasks: Mapping[str, ScanTask]) -> Iterator[pa.RecordBatch]:
     """Scan whole files; one row per file, with its pickled `FileScan` or its error."""
-    told: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     size = 0
     for path, content in capture_files(batches, tasks):
         scan, error = None, None
@@ -89,13 +89,13 @@ def scan_batches(batches: Iterable[pa.RecordBatch], *, tasks: Mapping[str, ScanT
             scan = pickle.dumps(scan_of(path, view_of(content), tasks[path]))
         except WalReplayError as problem:
             error = json.dumps(problem.to_dict())
-        told.append({"scan": scan, "error": error})
+        rows.append({"scan": scan, "error": error})
         size += len(scan or "")
-        if len(told) >= _SCANS_A_BATCH or size >= _BYTES_A_BATCH:
-            yield pa.RecordBatch.from_pylist(told, schema=SCAN)
-            told, size = [], 0
-    if told:
-        yield pa.RecordBatch.from_pylist(told, schema=SCAN)
+        if len(rows) >= _SCANS_A_BATCH or size >= _BYTES_A_BATCH:
+            yield pa.RecordBatch.from_pylist(rows, schema=SCAN)
+            rows, size = [], 0
+    if rows:
+        yield pa.RecordBatch.from_pylist(rows, schema=SCAN)
 
 
 def scan_of(path: str, content: memoryview, task: ScanTask) -> FileScan:
@@ -127,8 +127,8 @@ def with_contents(
     batches: Iterable[pa.RecordBatch], *, work: Work, bucket: StoreFolder, paths: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
     """Do some work on files that Spark has given by their numbers: it gets rows of `CONTENTS`, one at a time."""
-    wanted = (paths[number] for batch in batches for number in batch.column("file").to_pylist())
-    with closing(_files(bucket, wanted)) as files:
+    chosen = (paths[number] for batch in batches for number in batch.column("file").to_pylist())
+    with closing(_files(bucket, chosen)) as files:
         yield from work(files)
 
 

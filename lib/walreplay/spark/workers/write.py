@@ -65,10 +65,10 @@ class FilesWritten:
     replaced: tuple[int, ...] | None = None
 
     @classmethod
-    def of(cls, told: Iterable[Row]) -> FilesWritten:
+    def of(cls, rows: Iterable[Row]) -> FilesWritten:
         """Gather what the tasks return, rows of `FILES`."""
         files, counts, replaced = [], Counter[str](), None
-        for row in told:
+        for row in rows:
             if row.replaced is not None:
                 replaced = tuple(row.replaced)
             counts.update(json.loads(row.counts))
@@ -103,8 +103,8 @@ def write_folded(batches: Iterable[pa.RecordBatch], *, task: FoldTask, files: Fi
     final = _versions if task.history is not None else _FINAL[task.identity.mode]
     with _file(files) as write:
         for batch in fold_batches(batches, task=task):
-            parts, found = final(batch)
-            counts.update(found)
+            parts, part_counts = final(batch)
+            counts.update(part_counts)
             for part in parts:
                 write(part)
     yield _written(write.file, counts)
@@ -174,8 +174,8 @@ def write_records(
 def unpack_with(batches: Iterable[pa.RecordBatch], *, constants: Mapping[str, pa.Array]) -> Iterator[pa.RecordBatch]:
     """Yield staged records (see `unpack_batches`) with further columns that have one value for all."""
     for batch in unpack_batches(batches):
-        more = [pa.repeat(value[0], batch.num_rows) for value in constants.values()]
-        yield pa.RecordBatch.from_arrays([*batch.columns, *more], names=[*batch.schema.names, *constants])
+        constant_columns = [pa.repeat(value[0], batch.num_rows) for value in constants.values()]
+        yield pa.RecordBatch.from_arrays([*batch.columns, *constant_columns], names=[*batch.schema.names, *constants])
 
 
 @spark_task
@@ -355,8 +355,8 @@ def totals_of(index: pa.Table) -> pa.Table:
 
 def summed(totals: pa.Table) -> pa.Table:
     """Add totals up that have the same table, relation version and ``info``."""
-    found = totals.group_by(list(_KEYS), use_threads=False).aggregate(list(_SUMS))
-    return found.select([*_KEYS, *(f"{name}_{how}" for name, how in _SUMS)]).rename_columns(
+    sums = totals.group_by(list(_KEYS), use_threads=False).aggregate(list(_SUMS))
+    return sums.select([*_KEYS, *(f"{name}_{how}" for name, how in _SUMS)]).rename_columns(
         [*_KEYS, *(name for name, _ in _SUMS)]
     )
 
@@ -367,14 +367,14 @@ class Shares:
 
     folder: Folder
     names: tuple[str, ...]
-    wanted: RowSelection
+    selection: RowSelection
     count: int
     sharing: Sharing
 
     def of(self, number: int) -> Iterator[pa.RecordBatch]:
         """Read a share: bucket, sequence and data."""
         with _refusing("cannot be read", self.folder):
-            for row in read_rows(self.folder, self.names, self.wanted, (number, self.count), self.sharing):
+            for row in read_rows(self.folder, self.names, self.selection, (number, self.count), self.sharing):
                 yield route_batch(*row)
 
 
