@@ -225,7 +225,7 @@ def test_a_state_that_is_too_long_for_a_statement_is_written_all_the_same(
         walreplay.apply(spark, captures=captures, target=target)
         (row,) = delta.read(spark, Target.parse(str(target)).ledger("state")).collect()
         states.append(row.asDict() | dict.fromkeys(("ledger", "started_at", "finished_at", "tables")))
-        monkeypatch.setattr(row_statements, "_LONG", 0)
+        monkeypatch.setattr(row_statements, "_MAX_LITERAL_CHARS", 0)
     assert states[0] == states[1]
     assert states[0]["phase"] == "applied"
     _more(captures)

@@ -118,7 +118,7 @@ def _run(mirror: SmallMirror, patch: pytest.MonkeyPatch) -> None:
         relation(7, "widened", {**small, "a": INT8}), m.Insert(7, row(10, 5_000_000_000, "z")),
     )  # fmt: skip
     patch.setattr(update, "_SMALL_TABLE", 0)
-    patch.setattr(rewrite, "_MOST_BYTES", -1)
+    patch.setattr(rewrite, "_MAX_BYTES", -1)
     mirror.apply(m.Insert(1, _ROWS[5]), m.Delete(8, key=row(3, None, None)), m.Update(8, row(4, 44, "new")))
     patch.undo()
 

@@ -122,7 +122,7 @@ def _with_marked_rows(mirror: SmallMirror, _: pytest.MonkeyPatch) -> None:
 
 
 def _large(_: SmallMirror, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("walreplay.writing.rewrite._MOST_BYTES", 1000)
+    monkeypatch.setattr("walreplay.writing.rewrite._MAX_BYTES", 1000)
 
 
 _LEFT = {

@@ -58,7 +58,7 @@ def shared(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 def test_tables_share_a_job_some_at_a_time(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared: list[list[str]]
 ) -> None:
-    monkeypatch.setattr(folding, "_MOST_TOGETHER", 2)
+    monkeypatch.setattr(folding, "_MAX_SHARED_TABLES", 2)
     captures, target = tmp_path / "captures", tmp_path / "mirror"
     # Three with a key, two that can only be added to.
     columns = {number: (_column("n", key=number < 4),) for number in range(1, 6)}

@@ -119,7 +119,7 @@ def test_rows_are_marked_from_the_first_merge_into_a_large_table_on(
     )
     assert (_features(mirror, "key"), _features(mirror, "none")) == (set(), set())
     monkeypatch.setattr(update, "_SMALL_TABLE", 0)
-    monkeypatch.setattr(rewrite, "_MOST_BYTES", -1)
+    monkeypatch.setattr(rewrite, "_MAX_BYTES", -1)
     mirror.apply(key, m.Delete(1, key=row(3, None)), none, m.Delete(2, old=row(3, "old")))
     assert (_features(mirror, "key"), _features(mirror, "none")) == ({_MARKED}, {_MARKED})
     assert mirror.rows() == mirror.expected(tmp_path / "expected")

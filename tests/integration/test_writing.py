@@ -129,7 +129,7 @@ def test_of_two_who_make_a_table_one_fails(spark: SparkSession, writer: TableWri
 def test_a_row_is_changed_if_the_condition_holds(
     spark: SparkSession, writer: TableWriter, table: TableName, monkeypatch: pytest.MonkeyPatch, long: bool
 ) -> None:
-    monkeypatch.setattr(row_statements, "_LONG", 0 if long else 1000)
+    monkeypatch.setattr(row_statements, "_MAX_LITERAL_CHARS", 0 if long else 1000)
     schema = pa.schema(
         [("n", pa.int64()), ("text", pa.string()), ("at", pa.timestamp("us", "UTC")), ("all", pa.list_(pa.string()))]
     )

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 CHUNK: Final = 1 << 20
 
-_MOST: Final = 2**31 - 1 - 64
+_MAX_ROW_BYTES: Final = 2**31 - 1 - 64
 _CELLS: Final = 1 << 18
 _SLACK: Final = 16
 """Bytes behind a chunk's own, so that kernels copy its last values by whole words, too."""
@@ -144,7 +144,7 @@ def _pieces(content: bytes | memoryview, start: int, stop: int | None) -> Iterat
 
 
 def _joined(parts: Sequence[memoryview | NDArray[np.uint8]], size: int, path: str) -> NDArray[np.uint8]:
-    if size > _MOST:
+    if size > _MAX_ROW_BYTES:
         raise NotSupported("a row has more than 2 GiB, or has no end", path=path, remedy=_DAMAGED)
     buf = np.empty(size + _SLACK, np.uint8)
     filled = 0
@@ -203,7 +203,7 @@ class _Splitter:
 
     def split(self, buf: NDArray[np.uint8], end: int, base: int) -> Generator[Cells, None, int]:
         """Yield the rows up to a place; at the end give where the last one ends."""
-        start = self._behind_head(buf, end) if self._in_head else 0
+        start = self._rows_start(buf, end) if self._in_head else 0
         while start < end and not self.ended and not self._in_head:
             rows = self._run(buf, start, end)
             reason = int(self._marks[kernels.WHY])
@@ -227,7 +227,7 @@ class _Splitter:
             return kernels.split_csv(buf, start, end, self._fields, *signs, self._null, *cells)
         return kernels.split_text(buf, start, end, self._fields, ord(form.delimiter), self._null, *cells)
 
-    def _behind_head(self, buf: NDArray[np.uint8], end: int) -> int:
+    def _rows_start(self, buf: NDArray[np.uint8], end: int) -> int:
         """Return where the rows of binary format begin; 0 if the header is not whole yet."""
         fixed = len(SIGNATURE) + 8
         if end < fixed:

@@ -26,7 +26,7 @@ _SNAPSHOT: Final = re.compile(r"[0-9A-Fa-f]+(?:-[0-9A-Fa-f]+)+")
 
 _HELD: Final = "walreplay.snapshot_is_held"
 
-_TEXTS: Final = {
+_TEXT_SETTINGS: Final = {
     "DateStyle": "ISO",
     "IntervalStyle": "postgres",
     "bytea_output": "hex",
@@ -35,7 +35,7 @@ _TEXTS: Final = {
 }
 """What a value's text depends on; the script for COPY sets the same."""
 
-_PATIENT: Final = ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout")
+_TIMEOUTS: Final = ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout")
 
 _SAME_TEXT: Final = frozenset({17, 20, 21, 23, 25, 114, 700, 701, 1043, 1082, 1114, 1184, 1700, 2950, 3802})
 """Types (by oid) whose cast to text is what their output function gives, at less cost.  It is not for boolean, char(n),
@@ -46,7 +46,7 @@ _TID_RANGES: Final = 14_00_00
 
 _PART_BYTES: Final = 64 << 20
 _FETCHED_BYTES: Final = 8 << 20
-_MOST_FETCHED: Final = 10_000
+_MAX_FETCHED_ROWS: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +104,10 @@ def session_statements(snapshot: str | None, settings: Mapping[str, str] | None 
                 remedy="Give it as PostgreSQL writes it: 00000003-0000001B-1",
             )
         statements.append(f"SET TRANSACTION SNAPSHOT '{snapshot}'")
-    statements += [f"SET LOCAL {name} = '{value}'" for name, value in _TEXTS.items()]
+    statements += [f"SET LOCAL {name} = '{value}'" for name, value in _TEXT_SETTINGS.items()]
     # A table whose rows a policy hides is refused, not read in part.
     statements += ["SET LOCAL row_security = off", "SET LOCAL standard_conforming_strings = on"]
-    statements += [f"SET LOCAL {name} = 0" for name in _PATIENT]
+    statements += [f"SET LOCAL {name} = 0" for name in _TIMEOUTS]
     statements += [f"SET LOCAL {name} = {_literal(value)}" for name, value in (settings or {}).items()]
     return "; ".join([*statements, f"SET LOCAL {_HELD} = 'yes'"])
 
@@ -301,7 +301,7 @@ def ranges_of(piece: TablePiece, block_size: int) -> list[str]:
 
 def rows_at_a_time(piece: TablePiece) -> int:
     """Return how many rows the driver fetches at a time; they lie in memory."""
-    return max(1, min(_MOST_FETCHED, _FETCHED_BYTES * max(1, piece.rows) // max(1, piece.size)))
+    return max(1, min(_MAX_FETCHED_ROWS, _FETCHED_BYTES * max(1, piece.rows) // max(1, piece.size)))
 
 
 def _text_of(name: str, type_oid: int) -> str:
@@ -327,10 +327,10 @@ def _literal(text: str) -> str:
 
 def problem_of(text: str) -> tuple[str, str] | None:
     """Return what an error's text says of why the database cannot be read, and the remedy; None if it says nothing."""
-    return next((problem for sign, *problem in _SIGNS if re.search(sign, text)), None)  # type: ignore[return-value]
+    return next((problem for sign, *problem in _PROBLEMS if re.search(sign, text)), None)  # type: ignore[return-value]
 
 
-_SIGNS: Final[Sequence[tuple[str, str, str]]] = (
+_PROBLEMS: Final[Sequence[tuple[str, str, str]]] = (
     (
         r"ClassNotFoundException: org\.postgresql|No suitable driver",
         "Spark has not got PostgreSQL's JDBC driver",
@@ -399,7 +399,7 @@ _POSTGRESQL: Final = "jdbc:postgresql:"
 _URL: Final = re.compile(r"jdbc:postgresql://(?P<hosts>[^/?#]+)/(?P<database>[^/?#]+)(?:\?(?P<parameters>[^#]*))?")
 _HOST: Final = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[^:\[\]@]+)(?::(?P<port>\d+))?")
 _PORT: Final = "5432"
-_EVERYBODY: Final = 0o077
+_GROUP_OR_OTHERS: Final = 0o077
 
 
 @dataclass(frozen=True, slots=True)
@@ -427,14 +427,14 @@ def read_address(text: str) -> Address:
         ConfigError: it is none, or has a password in it; the text is not shown then.
     """
     if not text.startswith(_POSTGRESQL):
-        raise ConfigError("of the sources for JDBC, PostgreSQL alone can be read", remedy=_HOW)
+        raise ConfigError("of the sources for JDBC, PostgreSQL alone can be read", remedy=_ADDRESS_REMEDY)
     match = _URL.fullmatch(text)
     hosts = [] if match is None else [_HOST.fullmatch(host) for host in match["hosts"].split(",")]
     if match is None or not all(hosts):
-        raise ConfigError("the address is not one of PostgreSQL", remedy=_HOW)
+        raise ConfigError("the address is not one of PostgreSQL", remedy=_ADDRESS_REMEDY)
     parameters = dict(parse_qsl(match["parameters"] or "", keep_blank_values=True))
     if any("password" in name.lower() for name in parameters):
-        raise ConfigError("the address has a password in it, and addresses are shown and kept", remedy=_WHERE)
+        raise ConfigError("the address has a password in it, and addresses are shown and kept", remedy=_PASSWORD_REMEDY)
     return Address(
         text,
         f"jdbc:postgresql://{match['hosts']}/{match['database']}",
@@ -444,8 +444,8 @@ def read_address(text: str) -> Address:
     )
 
 
-_HOW: Final = "Write it like jdbc:postgresql://host:5432/database, with parameters as the driver has them"
-_WHERE: Final = "Set PGPASSWORD, or PGPASSFILE to a file with lines host:port:database:user:password"
+_ADDRESS_REMEDY: Final = "Write it like jdbc:postgresql://host:5432/database, with parameters as the driver has them"
+_PASSWORD_REMEDY: Final = "Set PGPASSWORD, or PGPASSFILE to a file with lines host:port:database:user:password"
 
 
 def credentials_of(address: Address, environment: Mapping[str, str]) -> dict[str, str]:
@@ -460,16 +460,16 @@ def credentials_of(address: Address, environment: Mapping[str, str]) -> dict[str
     user = address.user or environment.get("PGUSER")
     if not user:
         raise ConfigError("it is not said who asks the database", path=address.shown, remedy="Set PGUSER")
-    password = environment.get("PGPASSWORD") or _kept(address, user, environment)
+    password = environment.get("PGPASSWORD") or _password_in_file(address, user, environment)
     return {"user": user} if password is None else {"user": user, "password": password}
 
 
-def _kept(address: Address, user: str, environment: Mapping[str, str]) -> str | None:
+def _password_in_file(address: Address, user: str, environment: Mapping[str, str]) -> str | None:
     """Look a password up in a file as libpq has it."""
     named_file = environment.get("PGPASSFILE")
     file = Path(named_file) if named_file else Path.home() / ".pgpass"
     try:
-        if file.stat().st_mode & _EVERYBODY:
+        if file.stat().st_mode & _GROUP_OR_OTHERS:
             raise ConfigError("others may read the file with passwords", path=str(file), remedy=f"chmod 600 {file}")
         lines = file.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:

@@ -256,7 +256,7 @@ def header_of(head: bytes, form: CopyFormat, codec: str, path: str) -> tuple[lis
     Raises:
         CaptureError: there is no whole line.
     """
-    end = _behind_header(head, form)
+    end = _header_end(head, form)
     if end < 0:
         raise CaptureError("the line with the columns' names has no end", path=path)
     line = head[:end].decode(codec).rstrip("\r\n")
@@ -278,7 +278,7 @@ def header_of(head: bytes, form: CopyFormat, codec: str, path: str) -> tuple[lis
         raise CaptureError("the line with the columns' names is not CSV", path=path) from None
 
 
-def _behind_header(head: bytes, form: CopyFormat) -> int:
+def _header_end(head: bytes, form: CopyFormat) -> int:
     if form.kind == "text":
         return head.find(b"\n") + 1 or -1
     quote, quoted = ord(form.quote), False

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-_MOST_BYTES: Final = 1 << 30
+_MAX_BATCH_BYTES: Final = 1 << 30
 """The cells of a batch lie in one array, in which places have 31 bits."""
 
 _SLACK: Final = 16
@@ -62,7 +62,7 @@ class TypedRows:
             CaptureError: a column is of another type, and its values do not convert exactly.
             ValueFormatError: a string is not in its type's form.
         """
-        if batch.num_rows > 1 and batch.nbytes > _MOST_BYTES:
+        if batch.num_rows > 1 and batch.nbytes > _MAX_BATCH_BYTES:
             half = batch.num_rows // 2
             yield from self.inserts(batch.slice(0, half))
             yield from self.inserts(batch.slice(half))

@@ -186,11 +186,11 @@ _RANGE_BYTES: Final = 64 << 20
 
 _PLAIN_DUMP: Final = (".sql", *(f".sql{ending}" for ending in COMPRESSED))
 
-_MOST_NAMED: Final = 5
+_MAX_NAMED: Final = 5
 """So many of the files that are left out are named."""
 
 _FEW_PARTS: Final = 32
-_MOST_TASKS: Final = 1024
+_MAX_TASKS: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,10 +365,10 @@ class FilesOfBase(BaseSource):
         names = {name for name in named.values() if name is not None}
         left_out = [file.path for file, name in named.items() if name is None]
         if left_out:
-            others = f" and {len(left_out) - _MOST_NAMED} more" if len(left_out) > _MOST_NAMED else ""
+            others = f" and {len(left_out) - _MAX_NAMED} more" if len(left_out) > _MAX_NAMED else ""
             self.warnings = [
                 f"left out, as their names begin with . or _, and no table is called so: "
-                f"{', '.join(left_out[:_MOST_NAMED])}{others}"
+                f"{', '.join(left_out[:_MAX_NAMED])}{others}"
             ]
         if not names:
             raise ConfigError("there are no files of tables", path=self.origin, remedy="Check --from")
@@ -456,7 +456,7 @@ def _rows_to_read(spark: SparkSession, parts: Sequence[LoadPart]) -> tuple[DataF
     """Return a row for each part, as `load_batches` takes them, and the settings for the job."""
     paths = [part.path for part in parts]
     if are_mapped(paths):
-        tasks = None if len(parts) <= _FEW_PARTS else min(len(parts), _MOST_TASKS)
+        tasks = None if len(parts) <= _FEW_PARTS else min(len(parts), _MAX_TASKS)
         return number_files(spark, len(parts), tasks), {}
     frame = spark.read.format("binaryFile").load([escape_glob(path) for path in paths])
     return frame.select("path", "content"), files_a_batch(paths)

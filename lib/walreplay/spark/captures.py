@@ -1,4 +1,4 @@
-"""Capture files: listed by Spark, and scanned in parallel; without Spark in an object store that Python reaches.
+"""Capture files: list_in_store by Spark, and scanned in parallel; without Spark in an object store that Python reaches.
 
 `StoredFiles` are in a store that driver and workers reach by themselves, so their bytes do not pass through the JVM.
 """
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-_OTHERWISE: Final = re.compile(r"[{\[\\]")
+_SPECIAL_IN_HADOOP: Final = re.compile(r"[{\[\\]")
 """What means something else to Hadoop in a pattern than to Python."""
 
 _NOT_HIDDEN: Final = ("_metadata", "_common_metadata")
@@ -98,7 +98,7 @@ def _workers_reach(spark: SparkSession, bucket: StoreFolder, path: str) -> bool:
     return _REACHED[key]
 
 
-def listed(spark: SparkSession, root: str, config: Settings) -> list[tuple[str, int, int]] | None:
+def list_in_store(spark: SparkSession, root: str, config: Settings) -> list[tuple[str, int, int]] | None:
     """List the files of a folder in a store as Spark would; None if it is left to Spark.
 
     Returns:
@@ -107,7 +107,7 @@ def listed(spark: SparkSession, root: str, config: Settings) -> list[tuple[str, 
     """
     from pyarrow import fs
 
-    if _OTHERWISE.search(config.file_pattern or "") or any(sign in root for sign in "*?[{"):
+    if _SPECIAL_IN_HADOOP.search(config.file_pattern or "") or any(sign in root for sign in "*?[{"):
         return None
     folder = folder_of(spark, root)
     if not isinstance(folder, StoreFolder):
@@ -208,7 +208,7 @@ def list_captures(spark: SparkSession, captures: str, config: Settings) -> list[
 def _listed(spark: SparkSession, captures: str, config: Settings) -> list[tuple[str, int, int]]:
     """List files: path, length and time of change of each."""
     root = absolute(captures)
-    in_store = listed(spark, root, config)
+    in_store = list_in_store(spark, root, config)
     if in_store:
         return in_store
     reader = spark.read.format("binaryFile").option("recursiveFileLookup", "true")

@@ -26,7 +26,7 @@ ROW: Final = "__row"
 BEFORE: Final = "__before"
 UNCHANGED: Final = "__unchanged"
 
-_OWN: Final = pa.schema(
+_CHANGE_COLUMNS: Final = pa.schema(
     [
         ("__op", pa.string()),
         ("__commit_lsn", pa.int64()),
@@ -37,7 +37,7 @@ _OWN: Final = pa.schema(
 )
 _LISTED: Final = pa.list_(pa.string())
 _TEXTS: Final = [(name, pa.string()) for name in (TABLE, ROW, BEFORE)]
-CHANGES: Final = pa.schema([*_OWN, *_TEXTS, (UNCHANGED, _LISTED)])
+CHANGES: Final = pa.schema([*_CHANGE_COLUMNS, *_TEXTS, (UNCHANGED, _LISTED)])
 """What all tables' changes have: each row, and what was sent of the old one, is a JSON object."""
 
 
@@ -65,15 +65,15 @@ class PgoutputDataSource(DataSource):
         Raises:
             ConfigError: there is no such table in the captures.
         """
-        return sql_schema(CHANGES if self._asked.table is None else self._typed())
+        return sql_schema(CHANGES if self._request.table is None else self._typed())
 
     def reader(self, schema: Any) -> DataSourceReader:
         """Return what reads the captures."""
-        typed = None if self._asked.table is None else self._typed()
-        return _Reader(self._asked, typed)
+        typed = None if self._request.table is None else self._typed()
+        return _Reader(self._request, typed)
 
     @property
-    def _asked(self) -> _Asked:
+    def _request(self) -> _Request:
         options = self.options
         path = options.get("path")
         if not path:
@@ -82,11 +82,11 @@ class PgoutputDataSource(DataSource):
             )
         known_framing(options.get("framing"))
         encoding = options.get("sourceEncoding") or "UTF8"
-        return _Asked(_path(path), options.get("table"), options.get("framing"), encoding)
+        return _Request(_path(path), options.get("table"), options.get("framing"), encoding)
 
     def _typed(self) -> pa.Schema:
         """Return the columns of the table's first version."""
-        asked = self._asked
+        asked = self._request
         for batch in asked.batches():
             # A column of the table may have this name.
             (name,) = free_names([UNCHANGED], set(batch.data.schema.names))
@@ -99,7 +99,7 @@ class PgoutputDataSource(DataSource):
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _Request:
     """What the options say."""
 
     path: str
@@ -121,17 +121,17 @@ class _Reader(DataSourceReader):
         typed: the table's columns; None for all tables' changes.
     """
 
-    def __init__(self, asked: _Asked, typed: pa.Schema | None) -> None:
+    def __init__(self, asked: _Request, typed: pa.Schema | None) -> None:
         list_files(asked.path)  # said before a task starts, if there are none
-        self._asked = asked
+        self._request = asked
         self._typed = typed
 
     def partitions(self) -> Sequence[InputPartition]:
         return [InputPartition(0)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        for batch in self._asked.batches():
-            yield _of_all(batch) if self._typed is None else _of_table(batch, self._typed)
+        for batch in self._request.batches():
+            yield _json_batch(batch) if self._typed is None else _typed_batch(batch, self._typed)
 
 
 def _path(path: str) -> str:
@@ -146,7 +146,7 @@ def _path(path: str) -> str:
     return str(mounted)
 
 
-def _of_table(batch: ChangeBatch, typed: pa.Schema) -> pa.RecordBatch:
+def _typed_batch(batch: ChangeBatch, typed: pa.Schema) -> pa.RecordBatch:
     """Return changes of one table under the columns of its first version."""
     by_name = dict(zip(batch.data.schema.names, batch.data.columns, strict=True))
     columns = []
@@ -157,11 +157,11 @@ def _of_table(batch: ChangeBatch, typed: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([*columns, _unchanged(batch)], schema=typed)
 
 
-def _of_all(batch: ChangeBatch) -> pa.RecordBatch:
+def _json_batch(batch: ChangeBatch) -> pa.RecordBatch:
     """Return changes with their rows as JSON."""
     rows = batch.data.num_rows
     names = [column.name for column in batch.relation.columns]
-    own_columns = [array.cast(column.type) for array, column in zip(batch.data.columns, _OWN, strict=False)]
+    own_columns = [array.cast(column.type) for array, column in zip(batch.data.columns, _CHANGE_COLUMNS, strict=False)]
     unchanged = _unchanged(batch)
     texts = _objects(names, batch.columns, unchanged.to_pylist())
     before: list[str | None] = [None] * rows

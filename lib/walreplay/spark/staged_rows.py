@@ -341,7 +341,7 @@ class ReachedRoot(Reached):
     def by_workers(self, folder: Folder) -> bool:
         """Return whether the workers reach the root by themselves, too."""
         if self._by_workers is None:
-            tried = self._folder.inside(_tried())
+            tried = self._folder.inside(_probe_name())
             self._by_workers = workers_reach(self._spark, tried)
             tried.delete_all()
         return self._by_workers
@@ -363,7 +363,7 @@ class ReachedCatalog(Reached):
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
-        self._tried: dict[object, bool] = {}
+        self._probe_name: dict[object, bool] = {}
         self._trying = threading.Lock()
 
     def located(self, spark: SparkSession, table: TableName) -> Folder | None:
@@ -372,7 +372,7 @@ class ReachedCatalog(Reached):
 
     def by_workers(self, folder: Folder) -> bool:
         """Return whether the workers reach a table's folder: tried once for a bucket, or for a folder of tables."""
-        return self._reach(folder, folder.inside(_tried()), passing=True)
+        return self._reach(folder, folder.inside(_probe_name()), passing=True)
 
     def staging(self, table: TableName, run_id: str) -> Folder | None:
         """Return a folder in that of the ledger's schema, of a name that no table of a catalog has."""
@@ -383,13 +383,13 @@ class ReachedCatalog(Reached):
         return folder if self._reach(folder, folder.inside(run_id), passing=False) else None
 
     def _reach(self, folder: Folder, tried: Folder, *, passing: bool) -> bool:
-        key = _beside(folder)
+        key = _reach_key(folder)
         with self._trying:
-            if key not in self._tried:
-                self._tried[key] = workers_reach(self._spark, tried)
+            if key not in self._probe_name:
+                self._probe_name[key] = workers_reach(self._spark, tried)
                 if passing:
                     tried.delete_all()
-            return self._tried[key]
+            return self._probe_name[key]
 
 
 class ReachedStaging:
@@ -415,14 +415,14 @@ class ReachedStaging:
         return self._folder if self._by_workers else None
 
 
-def _beside(folder: Folder) -> object:
+def _reach_key(folder: Folder) -> object:
     """Return what a folder shares with those that are reached as it is."""
     if isinstance(folder, StoreFolder):
         return folder.kind, folder.options, folder.bucket
     return str(Path(folder.path).parent) if isinstance(folder, MountedFolder) else folder
 
 
-def _tried() -> str:
+def _probe_name() -> str:
     return f".reached-{uuid.uuid4()}"
 
 

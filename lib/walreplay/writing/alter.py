@@ -88,7 +88,7 @@ def alter(
     if not alters(evolution):
         return False
     statements = _statements(evolution)
-    if statements is not None and _goes_by_names(spark, table, evolution, statements, metadata):
+    if statements is not None and _has_texts_by_name(spark, table, evolution, statements, metadata):
         statements = None
     if statements is None:
         if not resumed or not delta.has_commit(spark, table, commit):
@@ -194,7 +194,7 @@ def _statements(evolution: Evolution) -> _Statements | None:
     return _Statements(drops, renames, types, adds, comments)
 
 
-def _goes_by_names(
+def _has_texts_by_name(
     spark: SparkSession, table: TableName, evolution: Evolution, statements: _Statements, metadata: MetadataNames
 ) -> bool:
     """Return whether some row has texts that go by names of columns that change."""
@@ -243,24 +243,24 @@ def _run(
     Each says that it is the run's, but none of its steps: who finishes the run would take a dropped column for a change
     by somebody else.
     """
-    of_no_step = replace(commit, number=0)
+    without_step = replace(commit, number=0)
     if not delta.exists(spark, table):
         raise TargetError("the table is gone", path=table.text, remedy="Restore it, or apply to a new target")
     for level in levels:
         schema = delta.read(spark, table).schema
         if level.within is not None:
-            inner = schema[level.within].dataType
-            assert isinstance(inner, StructType)
-            schema = inner
+            column_type = schema[level.within].dataType
+            assert isinstance(column_type, StructType)
+            schema = column_type
         types = {field.name: field.dataType.simpleString() for field in schema.fields}
         comments = {field.name: field.metadata.get("comment") or "" for field in schema.fields}
         for statement in _pending(table, level, types, comments):
             check_lock(sure=True)  # Spark's statement does not say which version it follows, so it may come late
             steps.reached(f"columns are to change: {table.text}")
-            with settings(spark, {delta.USER_METADATA: of_no_step.mark}) as refused:
+            with settings(spark, {delta.USER_METADATA: without_step.mark}) as refused:
                 if refused and statement.startswith(_dropping(table)):
                     # The other statements keep the rows, whoever runs them.
-                    delta.say_in_front(spark, table, of_no_step)
+                    delta.say_in_front(spark, table, without_step)
                 spark.sql(statement)
 
 

@@ -124,7 +124,7 @@ def _named(value: Any, kind: pa.DataType) -> Any:
 
 # Folds
 
-_NOT_PLAIN: Final = "it is too large once it is read, or its rows are not plain"
+_NOT_REWRITTEN: Final = "it is too large once it is read, or its rows are not plain"
 _CHANGED: Final = "somebody has changed it meanwhile"
 
 
@@ -216,7 +216,7 @@ class RewriteFold(MergeFold):
         """Commit the rewritten table, or MERGE the kept rows."""
         assert written is not None
         if written.replaced is None:
-            return replace(MergeFold.commit(self, spark, written, ready), reason=_NOT_PLAIN)
+            return replace(MergeFold.commit(self, spark, written, ready), reason=_NOT_REWRITTEN)
         # `ready` is not called: it asks for the table's size, which takes longer than to rewrite a small table.
         rewritten = self.rewrite.commit(written, self.merge)
         if rewritten is not None:
@@ -276,14 +276,14 @@ class FileWriter(TableWriter):
         merge_reason: str,
     ) -> Fold:
         """Begin to bring an epoch's rows to their table."""
-        fold: Fold | str = "its rows are overwritten"
+        fold_or_reason: Fold | str = "its rows are overwritten"
         if not overwrite:
-            fold = self._fold(spark, staging, run, number, exists=exists, merge_reason=merge_reason)
-        if isinstance(fold, Fold):
-            return fold
-        return StatementFold(staging, run, number, exists=exists, overwrite=overwrite, reason=fold)
+            fold_or_reason = self._fold(spark, staging, run, number, exists=exists, merge_reason=merge_reason)
+        if isinstance(fold_or_reason, Fold):
+            return fold_or_reason
+        return StatementFold(staging, run, number, exists=exists, overwrite=overwrite, reason=fold_or_reason)
 
-    def _open_or_say(
+    def _open_or_reason(
         self,
         spark: SparkSession,
         table: TableName,
@@ -328,7 +328,7 @@ class FileWriter(TableWriter):
         """
         delta.create_table(spark, table, columns, properties, commit=commit)
         steps.reached(f"table made: {table.text}")
-        opened = self._open_or_say(spark, table)
+        opened = self._open_or_reason(spark, table)
         if isinstance(opened, str):
             return opened
         first_commit = next(opened.history(), None)
@@ -354,7 +354,7 @@ class FileWriter(TableWriter):
         commit: delta.CommitId | None = None,
     ) -> FileAppend | str:
         new_columns = schema if create else None
-        opened = self._open_or_say(spark, table, create=new_columns, properties=properties, commit=commit)
+        opened = self._open_or_reason(spark, table, create=new_columns, properties=properties, commit=commit)
         if isinstance(opened, str):
             return opened
         columns = opened.columns(schema)
@@ -390,7 +390,7 @@ class FileWriter(TableWriter):
             return "nothing tells its rows apart"
         if not epoch.rows:
             return "there are no rows for it"
-        rewrite = merge_reason or begin_rewrite(merge, run.size, partial(self._open_or_say, spark, merge.table))
+        rewrite = merge_reason or begin_rewrite(merge, run.size, partial(self._open_or_reason, spark, merge.table))
         rows = run.events(spark, staging, epoch, task)
         if isinstance(rewrite, str):
             return MergeFold(rows, keeping(task, folder), merge, task, folder, reason=rewrite)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 _SOURCE: Final = "walreplay_row"
 
-_LONG: Final = 1 << 17
+_MAX_LITERAL_CHARS: Final = 1 << 17
 """A row with more characters is not written as literals, because a statement's text must not grow without limit."""
 
 _UNIX_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -100,7 +100,7 @@ class OneRow:
         Raises:
             Exception: Delta's, if somebody else has committed at the same time.
         """
-        if sum(len(value) for value in values.values() if isinstance(value, str)) <= _LONG:
+        if sum(len(value) for value in values.values() if isinstance(value, str)) <= _MAX_LITERAL_CHARS:
             # An UPDATE of one row takes half the time of a MERGE.
             assignments = ", ".join(f"{quote(name)} = {_literal(value)}" for name, value in values.items())
             return self._changed(f"UPDATE {self._table.sql} SET {assignments} WHERE {condition.sql()}")

@@ -53,7 +53,7 @@ def with_continued(spark: SparkSession, kept: DataFrame, merge: Merge, open_rows
     values = values_with_bases(merge)
     listed = [f"{values.get(name, f's.{name}')} AS {name}" for name in kept.columns]
     joined = spark.sql(
-        f"SELECT {', '.join([*listed, *_of_bases(merge)])} FROM {_WATCHED_SOURCE} AS s "
+        f"SELECT {', '.join([*listed, *_base_columns(merge)])} FROM {_WATCHED_SOURCE} AS s "
         f"LEFT JOIN {open_rows} AS t ON {match_moved(merge)}"
     )
     names = tuple(column.name for column in merge.shape.columns)
@@ -70,25 +70,25 @@ def values_with_bases(merge: Merge) -> dict[str, str]:
     """Write, by the rows' columns, what versions have that the source did not send again: the open version's values."""
     values = {}
     for number in merge.tracked:
-        values[f"c{number}"] = f"CASE WHEN s.k{number} THEN {_of_table(merge, number)} ELSE s.c{number} END"
+        values[f"c{number}"] = f"CASE WHEN s.k{number} THEN {_open_value(merge, number)} ELSE s.c{number} END"
     rescued = merge.metadata.rescued_data
     if rescued is not None and merge.tracked:
         values["rescued"] = merged_rescued(merge, quote(rescued))
     return values
 
 
-def _of_bases(merge: Merge) -> list[str]:
+def _base_columns(merge: Merge) -> list[str]:
     """Write the columns that `walreplay.fold.versions.continue_bases` needs of the table's open versions."""
     assert merge.watched is not None
     rescued = merge.metadata.rescued_data
     return [
         f"t.{_START_LSN} IS NOT NULL AS found",
         f"{'CAST(NULL AS STRING)' if rescued is None else f't.{quote(rescued)}'} AS o_rescued",
-        *(f"{_of_table(merge, number)} AS o{number}" for number in merge.watched),
+        *(f"{_open_value(merge, number)} AS o{number}" for number in merge.watched),
     ]
 
 
-def _of_table(merge: Merge, number: int) -> str:
+def _open_value(merge: Merge, number: int) -> str:
     """Write a value of the table's open version, in the type that the rows have."""
     value = f"t.{quote(merge.shape.columns[number].name)}"
     # Where a table is shared, another source may have widened the column, and what is compared are hashes.
@@ -132,7 +132,7 @@ def merge_kept_versions(spark: SparkSession, kept: DataFrame, totals: Mapping[st
     if merge.identity.mode is Mode.KEYED:
         return _merge_keyed(spark, kept, totals, merge)
     kept.selectExpr("*", *_OWN_PLACE).createOrReplaceTempView(_SOURCE)
-    return _commit(spark, merge, _SAME_VERSION, _lost(totals))
+    return _commit(spark, merge, _SAME_VERSION, _lost_counts(totals))
 
 
 def _open_rows(merge: Merge) -> str:
@@ -140,7 +140,7 @@ def _open_rows(merge: Merge) -> str:
     return f"(SELECT * FROM {merge.own_rows} WHERE {_END_LSN} IS NULL)"
 
 
-def _lost(totals: Mapping[str, Any], *, updates: int = 0, deletes: int = 0) -> RowCounts:
+def _lost_counts(totals: Mapping[str, Any], *, updates: int = 0, deletes: int = 0) -> RowCounts:
     """Return the counts of rows, with those that the table should have and does not.
 
     Args:
@@ -241,7 +241,7 @@ def _merge_keyed(spark: SparkSession, kept: DataFrame, totals: Mapping[str, Any]
         f"SELECT count_if(NOT s.deleted) AS updates, count_if(s.deleted) AS deletes FROM {_SOURCE} AS s "
         f"LEFT ANTI JOIN {_open_rows(merge)} AS t ON {match} WHERE s.closes AND s.expected"
     ).collect()
-    counts = _lost(totals, updates=row.updates, deletes=row.deletes)
+    counts = _lost_counts(totals, updates=row.updates, deletes=row.deletes)
     if merge.watched is not None:
         rows = with_continued(spark, kept, merge, _open_rows(merge))
         with kept_rows(spark, rows, {"rows": "count(1)"}) as (decided, _):
@@ -307,5 +307,5 @@ def _merge_images(spark: SparkSession, kept: DataFrame, totals: Mapping[str, Any
         with kept_rows(spark, opened.unionByName(ended), missing_total) as (rows, missing):
             rows.createOrReplaceTempView(_SOURCE)
             lost = (totals.get("live") or 0) + (totals.get("gone") or 0)
-            counts = _lost({"unknown": totals.get("unknown")}, deletes=(missing["missing"] or 0) + lost)
+            counts = _lost_counts({"unknown": totals.get("unknown")}, deletes=(missing["missing"] or 0) + lost)
             return _commit(spark, merge, _SAME_VERSION, counts)

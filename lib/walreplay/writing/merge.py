@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from walreplay.report import TableReport
 
 
-_MOST: Final = 50
+_MAX_NAMED: Final = 50
 _REASONS: Final = (
     "Likely reasons: the rows were there before the captures began, or came with a partition that was attached (load "
     "the table's rows: walreplay load --from BASE --at-lsn LSN --replace); the output was switched on later; a setting "
@@ -76,7 +76,7 @@ def missing_warnings(
             of_gap.setdefault(source_oid(report.oid or 0), f"{report.name} ({kinds})")
     for gap, tables in lacking.items():
         reasons = _GAP.format(gap) if gap else _REASONS
-        yield f"rows are not in their tables though changed: {listed(sorted(tables.values()), _MOST)}. {reasons}"
+        yield f"rows are not in their tables though changed: {listed(sorted(tables.values()), _MAX_NAMED)}. {reasons}"
 
 
 # The commit
@@ -84,7 +84,7 @@ def missing_warnings(
 _SOURCE: Final = "walreplay_source"
 APPENDED: Final = "numOutputRows"
 
-_OF_CONFIGURED: Final = Claim(
+_CONFIGURED_KEY: Final = Claim(
     "the configured key is not unique",
     "Correct keys in the configuration; if the captures lack deletes, say so by skipped_operations or --allow-gaps",
 )
@@ -165,7 +165,7 @@ class Written:
     reason: str = ""
 
 
-_COUNTED: Final = {
+_MODE_COUNTS: Final = {
     Mode.KEYED: {
         "live": "NOT deleted AND expected",
         "gone": "deleted AND expected",
@@ -175,7 +175,7 @@ _COUNTED: Final = {
     Mode.APPEND: {"unknown": "unknown"},
 }
 
-_COUNTED_OF_VERSIONS: Final = {
+_VERSION_COUNTS: Final = {
     "live": "expected AND NOT deleted",
     "gone": "expected AND deleted",
     "unknown": "opens AND unknown",
@@ -183,11 +183,11 @@ _COUNTED_OF_VERSIONS: Final = {
 """Of a history, whose rows open versions or close them."""
 
 _COPIES: Final = "needed + net"
-_IS_THERE: Final = f"{_COPIES} > 0"
+_HAS_COPIES: Final = f"{_COPIES} > 0"
 
 _ROWS: Final = {
     Mode.KEYED: "count_if(NOT deleted)",
-    Mode.MULTISET: f"sum(CASE WHEN {_IS_THERE} THEN {_COPIES} END)",
+    Mode.MULTISET: f"sum(CASE WHEN {_HAS_COPIES} THEN {_COPIES} END)",
     Mode.APPEND: "count(1)",
 }
 """SQL for the number of rows that `append_rows` writes."""
@@ -197,13 +197,13 @@ def _totals(counted: Mapping[str, str]) -> dict[str, str]:
     return {name: f"count_if({condition})" for name, condition in counted.items()}
 
 
-def _written(merge: Merge) -> dict[str, str]:
+def _written_totals(merge: Merge) -> dict[str, str]:
     """Return SQL for what is counted of the rows that `append_rows` writes, by name."""
     mode = merge.identity.mode
     if merge.metadata.rows is RowKind.VERSION:
-        return {**_totals(_COUNTED_OF_VERSIONS), "written": "count_if(opens)"}
+        return {**_totals(_VERSION_COUNTS), "written": "count_if(opens)"}
     missing = {"missing": "sum(needed)"} if mode is Mode.MULTISET else {}
-    return {**_totals(_COUNTED[mode]), "written": _ROWS[mode], **missing}
+    return {**_totals(_MODE_COUNTS[mode]), "written": _ROWS[mode], **missing}
 
 
 def append_rows(spark: SparkSession, rows: DataFrame | None, merge: Merge, mode: str, *, create: bool) -> Written:
@@ -217,7 +217,7 @@ def append_rows(spark: SparkSession, rows: DataFrame | None, merge: Merge, mode:
     if rows is None:
         _write_table(spark, spark.createDataFrame([], sql_schema(merge.schema)), merge, mode, create=create)
         return Written(RowCounts(), {APPENDED: "0"})
-    totals = _written(merge)
+    totals = _written_totals(merge)
     # Delta replaces a catalog's table, or rows, by a query of its own, from which an observation gets nothing.
     is_deleted = mode == "overwrite" and (merge.table.path is None or merge.metadata.share is not None)
     if is_deleted:
@@ -241,7 +241,7 @@ def _write_rows(spark: SparkSession, frame: DataFrame, merge: Merge, mode: str, 
     elif merge.identity.mode is Mode.KEYED:
         frame = frame.where("NOT deleted")
     elif merge.identity.mode is Mode.MULTISET:
-        frame = frame.where(_IS_THERE).selectExpr("*", f"explode(sequence(1L, {_COPIES})) AS copy")
+        frame = frame.where(_HAS_COPIES).selectExpr("*", f"explode(sequence(1L, {_COPIES})) AS copy")
     # Names are no expressions.
     written = frame.select(*(f.col(source) for _, source in merge.pairs)).toDF(*merge.schema.names)
     _write_table(spark, written, merge, mode, create=create)
@@ -263,7 +263,7 @@ def _write_table(spark: SparkSession, frame: DataFrame, merge: Merge, mode: str,
 
 def count_rows(rows: DataFrame, merge: Merge) -> RowCounts:
     """Count rows that `append_rows` has written; by itself it counts them only while it writes."""
-    totals = _written(merge).items()
+    totals = _written_totals(merge).items()
     (row,) = rows.agg(*(f.expr(expression).alias(name) for name, expression in totals)).collect()
     return appended(merge.counted_as, _numbers(row.asDict()))
 
@@ -327,7 +327,7 @@ def merge_keyed(spark: SparkSession, rows: DataFrame, merge: Merge) -> Written:
     Raises:
         Exception: Spark's.  `walreplay.spark.workers.rows.refusal_in` finds a worker's own error in its text.
     """
-    with kept_rows(spark, rows, _totals(_COUNTED[Mode.KEYED])) as (kept, totals):
+    with kept_rows(spark, rows, _totals(_MODE_COUNTS[Mode.KEYED])) as (kept, totals):
         return merge_kept(spark, kept, totals, merge)
 
 
@@ -337,7 +337,7 @@ def merge_kept(spark: SparkSession, kept: DataFrame, totals: Mapping[str, Any], 
     Args:
         totals: totals over the rows, by name.
     """
-    counts = RowCounts(**{name: totals.get(name) or 0 for name in _COUNTED[Mode.KEYED]})
+    counts = RowCounts(**{name: totals.get(name) or 0 for name in _MODE_COUNTS[Mode.KEYED]})
     kept.createOrReplaceTempView(_SOURCE)
     with delta.committing(spark, counts.counted(merge)) as marking:
         metrics = delta.merge(spark, _keyed_statement(merge, marking))
@@ -373,7 +373,7 @@ def _keyed_statement(merge: Merge, marking: delta.Marking) -> str:
 
 def refuse_claimed(merge: Merge) -> str:
     """Write the clause that stops the MERGE if a key is taken that whole old rows have shown to be free."""
-    claim = merge.identity.claims or (_OF_CONFIGURED if merge.configured else None)
+    claim = merge.identity.claims or (_CONFIGURED_KEY if merge.configured else None)
     if claim is None or merge.identity.evicts:
         return ""
     error = claim_refuted(claim, merge.name)

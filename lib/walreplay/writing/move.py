@@ -147,7 +147,7 @@ class Fence:
         return self._run_folder / self._path_up / os.path.relpath(path, self._root)
 
 
-_RENAMING: Final = ("file", "hdfs", "viewfs", "abfs", "abfss")
+_ATOMIC_RENAMES: Final = ("file", "hdfs", "viewfs", "abfs", "abfss")
 """The file systems that rename a folder in one atomic step."""
 
 
@@ -185,7 +185,7 @@ def move(
         return _moved(spark, step)
     if step.source.path is not None and step.destination.path is not None:
         files = file_system(spark, step.source.path)
-        if files is not None and files.scheme in _RENAMING:
+        if files is not None and files.scheme in _ATOMIC_RENAMES:
             files.rename(step.source.path, step.destination.path, check_lock)
             return _moved(spark, step)
     note = None
@@ -323,7 +323,7 @@ class Replacing:
     check_lock: Callable[..., None]
 
 
-def replace_rows(spark: SparkSession, what: Replacing) -> int | None:
+def replace_rows(spark: SparkSession, replacing: Replacing) -> int | None:
     """Put the rows in place, and return the version that the table has with them; None if they are gone.
 
     Args:
@@ -332,22 +332,22 @@ def replace_rows(spark: SparkSession, what: Replacing) -> int | None:
     Raises:
         TargetError: somebody else writes to the table.
     """
-    entry, table = what.entry, what.entry.table
+    entry, table = replacing.entry, replacing.entry.table
     folder = folder_at(spark, table)
     if folder is not None:
         # What commits that are gone have left would damn those that come in their place.
         clear_leftovers(folder)
     exists = delta.exists(spark, table)
-    made = None
-    if what.resumed and exists:
-        made = delta.find_commit(spark, table, what.commit, depth=delta.WHOLE_HISTORY)
-    if made is None:
-        if what.resumed and not delta.exists(spark, what.source):
+    commit = None
+    if replacing.resumed and exists:
+        commit = delta.find_commit(spark, table, replacing.commit, depth=delta.WHOLE_HISTORY)
+    if commit is None:
+        if replacing.resumed and not delta.exists(spark, replacing.source):
             # Somebody has removed them: the table stays as it is.
             return None
-        _write(spark, what, exists=exists)
-        made = delta.find_commit(spark, table, what.commit)
-    if made is None:
+        _write(spark, replacing, exists=exists)
+        commit = delta.find_commit(spark, table, replacing.commit)
+    if commit is None:
         raise TargetError(
             "the table's commit is not in its history: another one has its number, or something else writes to it",
             table=entry.name,
@@ -356,47 +356,47 @@ def replace_rows(spark: SparkSession, what: Replacing) -> int | None:
             "remove the table and run walreplay rebuild again, which makes it anew",
         )
     steps.reached(f"rows replaced: {entry.name}")
-    _lay_out(spark, what)
-    return made.version
+    _lay_out(spark, replacing)
+    return commit.version
 
 
-def _write(spark: SparkSession, what: Replacing, *, exists: bool) -> None:
-    entry, table, before = what.entry, what.entry.table, what.before
-    rows = delta.read(spark, what.source)
+def _write(spark: SparkSession, replacing: Replacing, *, exists: bool) -> None:
+    entry, table, before = replacing.entry, replacing.entry.table, replacing.before
+    rows = delta.read(spark, replacing.source)
     if exists and before is not None and before.layout.cluster_by:
         # Delta does not drop a column that clusters.
-        change_layout(spark, what.entry.table, "CLUSTER BY NONE", what.check_lock)
+        change_layout(spark, replacing.entry.table, "CLUSTER BY NONE", replacing.check_lock)
     if exists:
-        ensure(spark, table, needed_by(rows.schema.jsonValue()["fields"]), what.check_lock)
-    with _may_be_emptied(spark, what, exists=exists), conflicts_told(table, what.check_lock):
-        what.check_lock()
+        ensure(spark, table, needed_by(rows.schema.jsonValue()["fields"]), replacing.check_lock)
+    with _may_be_emptied(spark, replacing, exists=exists), conflicts_told(table, replacing.check_lock):
+        replacing.check_lock()
         steps.reached(f"rows are to be replaced: {entry.name}")
         mode = "overwrite" if exists else "append"
         new = None if exists else delta.NewTable(dict(entry.layout.properties), entry.comment)
-        delta.write(rows, table, mode, what.commit, create=new, new_schema=exists)
+        delta.write(rows, table, mode, replacing.commit, create=new, new_schema=exists)
     if exists:
         # Columns of the same names may have had other types.
         delta.checkpoint(spark, table)
 
 
 @contextmanager
-def _may_be_emptied(spark: SparkSession, what: Replacing, *, exists: bool) -> Iterator[None]:
+def _may_be_emptied(spark: SparkSession, replacing: Replacing, *, exists: bool) -> Iterator[None]:
     """Let the rows of a table that is only appended to be replaced, this once."""
-    is_closed = exists and shown(spark, what.entry.table).get(_APPENDS_ONLY, "").lower() == "true"
-    if is_closed:
-        unset(spark, what.entry.table, [_APPENDS_ONLY], (), what.check_lock)
+    is_append_only = exists and shown(spark, replacing.entry.table).get(_APPENDS_ONLY, "").lower() == "true"
+    if is_append_only:
+        unset(spark, replacing.entry.table, [_APPENDS_ONLY], (), replacing.check_lock)
     yield
-    if is_closed:
-        ensure(spark, what.entry.table, {_APPENDS_ONLY: "true"}, what.check_lock)
+    if is_append_only:
+        ensure(spark, replacing.entry.table, {_APPENDS_ONLY: "true"}, replacing.check_lock)
 
 
-def _lay_out(spark: SparkSession, what: Replacing) -> None:
+def _lay_out(spark: SparkSession, replacing: Replacing) -> None:
     """Set the table's properties, its comment and its clustering; none of it changes rows or columns."""
-    table, before, check_lock = what.entry.table, what.before, what.check_lock
-    properties, columns = dict(what.entry.layout.properties), what.entry.layout.cluster_by
+    table, before, check_lock = replacing.entry.table, replacing.before, replacing.check_lock
+    properties, columns = dict(replacing.entry.layout.properties), replacing.entry.layout.cluster_by
     if before is not None:
         unset(spark, table, dict(before.layout.properties), properties, check_lock)
     ensure(spark, table, properties, check_lock)
-    say(spark, table, "" if before is None else before.comment, what.entry.comment, check_lock)
+    say(spark, table, "" if before is None else before.comment, replacing.entry.comment, check_lock)
     if columns:
         change_layout(spark, table, f"CLUSTER BY ({', '.join(map(quote, columns))})", check_lock)

@@ -77,7 +77,7 @@ class FileRow(OneRow):
     def read(self) -> Mapping[str, Any] | None:
         """Return the row of an existing table, by its columns' names; None if the table is empty."""
         newest, self._newest = self._newest, None
-        self._row = (None if newest is None else self._read_commit(*newest)) or self._look()
+        self._row = (None if newest is None else self._read_commit(*newest)) or self._read_newest()
         return super().read() if self._row is None else self._row.values
 
     def create(self, values: Mapping[str, Any], *, exists: bool) -> bool:
@@ -93,7 +93,7 @@ class FileRow(OneRow):
         """Change some of the row's values; return whether the condition held."""
         current, self._row = self._row, None
         for _ in range(_ATTEMPTS):
-            current = self._look() if current is None else current
+            current = self._read_newest() if current is None else current
             old_values = None if current is None else current.values
             if current is None or old_values is None:
                 break
@@ -135,7 +135,7 @@ class FileRow(OneRow):
             return None
         return None if values is None else _VersionRow(version, values)
 
-    def _look(self) -> _VersionRow | None:
+    def _read_newest(self) -> _VersionRow | None:
         """Read the row of the newest version; None if Spark has to."""
         folder = self._locate()
         table = None if folder is None else opened_in(folder, use_cache=False)

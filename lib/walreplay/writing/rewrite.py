@@ -43,10 +43,10 @@ def keeping_files(task: FoldTask, folder: Folder) -> FileTask:
     return FileTask(folder, columns, tuple(task.schema.names), pyspark.__version__)
 
 
-_MOST_BYTES: Final = 16 << 20
+_MAX_BYTES: Final = 16 << 20
 """The limit of the table's files, and of its staged changes."""
 
-_MOST_FILES: Final = 64
+_MAX_FILES: Final = 64
 
 OTHER_COLUMNS: Final = "its columns differ from the ledger's"
 
@@ -72,7 +72,7 @@ class Rewrite:
             files=self.names,
             columns=self.columns,
             sources=tuple(sources),
-            rows=_told_apart(merge, sources),
+            rows=_row_identity(merge, sources),
             emptied=merge.empties,
         )
         files = FileTask(self.table.folder, self.columns, tuple(sources), pyspark.__version__)
@@ -115,7 +115,7 @@ def begin_rewrite(merge: Merge, staged: int, begin: Callable[[], LocalTable | st
         staged: bytes of the staged events that its rows are folded from.
         begin: opens the table, or returns the reason why no files may be written to it.
     """
-    if staged > _MOST_BYTES:
+    if staged > _MAX_BYTES:
         return "its changes are many"
     if merge.watched is not None:
         return "whether a version begins hangs on the one that the table has"
@@ -129,7 +129,7 @@ def begin_rewrite(merge: Merge, staged: int, begin: Callable[[], LocalTable | st
     columns = table.columns(merge.schema) if table.has_only(merge.schema) else None
     if columns is None:
         return OTHER_COLUMNS
-    if len(table.files) > _MOST_FILES or sum(file.size for file in table.files) > _MOST_BYTES:
+    if len(table.files) > _MAX_FILES or sum(file.size for file in table.files) > _MAX_BYTES:
         return "it is too large to be written anew"
     names = tuple(name for file in table.files if (name := file.name) is not None)
     if len(names) < len(table.files):
@@ -137,7 +137,7 @@ def begin_rewrite(merge: Merge, staged: int, begin: Callable[[], LocalTable | st
     return Rewrite(table, columns, names)
 
 
-def _told_apart(merge: Merge, sources: Sequence[str]) -> Keys | Images | None:
+def _row_identity(merge: Merge, sources: Sequence[str]) -> Keys | Images | None:
     if merge.identity.mode is Mode.APPEND:
         return None
     if merge.identity.mode is Mode.MULTISET:

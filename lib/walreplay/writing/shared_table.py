@@ -42,10 +42,10 @@ if TYPE_CHECKING:
 
 _Result = TypeVar("_Result")
 
-_MOST: Final = 30
+_MAX_ATTEMPTS: Final = 30
 """So often a table is brought up to date again, at most, because others have committed in between."""
 
-_IN_BETWEEN: Final = re.compile(
+_CONFLICTS: Final = re.compile(
     r"\[DELTA_(CONCURRENT_|METADATA_CHANGED|PROTOCOL_CHANGED|SCHEMA_CHANGE|FAILED_TO_MERGE_FIELDS)"
 )
 """The last one: rows have a column's type of before another source widened it."""
@@ -64,17 +64,17 @@ def in_turn(run: TableRun, apply: Callable[[TableRun, bool], _Result]) -> _Resul
         Exception: what has stopped it, if that is anything else; or the conflict, if there is no end of them.
     """
     # What it has committed stands in the table's history, as for a run that was interrupted.
-    again = replace(run, resumed=True, standing=None)
+    resumed = replace(run, resumed=True, standing=None)
     with _turns[run.plan.table.place]:
-        return _until_done(lambda first: apply(run if first else again, first), run.plan.name, run.check_lock)
+        return _until_done(lambda first: apply(run if first else resumed, first), run.plan.name, run.check_lock)
 
 
 def _until_done(work: Callable[[bool], _Result], name: str, check_lock: Callable[..., None]) -> _Result:
-    for attempt in range(_MOST):
+    for attempt in range(_MAX_ATTEMPTS):
         try:
             return work(attempt == 0)
         except Exception as error:
-            if attempt == _MOST - 1 or not _is_in_between(error):
+            if attempt == _MAX_ATTEMPTS - 1 or not _is_conflict(error):
                 raise
         check_lock(sure=True)
         steps.reached(f"another source was faster: {name}")
@@ -82,9 +82,9 @@ def _until_done(work: Callable[[bool], _Result], name: str, check_lock: Callable
     raise AssertionError
 
 
-def _is_in_between(error: BaseException | None) -> bool:
+def _is_conflict(error: BaseException | None) -> bool:
     while error is not None:
-        if isinstance(error, ConflictError) or _IN_BETWEEN.search(str(error)) is not None:
+        if isinstance(error, ConflictError) or _CONFLICTS.search(str(error)) is not None:
             return True
         error = error.__cause__
     return False
@@ -120,8 +120,8 @@ def _move_rows(spark: SparkSession, step: Move, commit: delta.CommitId, check_lo
             note = remove(spark, step.source, check_lock)
         else:
             with delta.committing(spark, commit) as marking:
-                gone = f"{is_own(step.leaves)}{marking(quote(step.leaves.column))}"
-                spark.sql(f"DELETE FROM {step.source.sql} WHERE {gone}")
+                condition = f"{is_own(step.leaves)}{marking(quote(step.leaves.column))}"
+                spark.sql(f"DELETE FROM {step.source.sql} WHERE {condition}")
     return copied(spark, step, commit, note, depth=delta.WHOLE_HISTORY)
 
 

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 
 _BYTES_A_TASK: Final = 8 << 20
-_LEAST_BYTES: Final = 256 << 10
+_SHARE_COST_BYTES: Final = 256 << 10
 """The fixed cost of a share, as the number of bytes that take as long to process."""
 
 
@@ -70,7 +70,7 @@ class SharedFoldJob:
         """Add a function for staged rows of so many bytes; return the position of its rows in the result of `run`."""
         slot, count = self._slots, rows.shares.count
         self._slots += 1
-        weight = _LEAST_BYTES + size // count
+        weight = _SHARE_COST_BYTES + size // count
         self._parts += [(weight, TableShare(slot, work, rows.shares, number)) for number in range(count)]
         return slot
 
@@ -98,12 +98,12 @@ class SharedFoldJob:
         return bins
 
 
-_MOST_TOGETHER: Final = 64
+_MAX_SHARED_TABLES: Final = 64
 """So many tables share a job at most: each holds a session and a transaction until its commit."""
 
-_MOST_BYTES: Final = 512 << 20
+_MAX_SHARED_BYTES: Final = 512 << 20
 """Tables that share a job have so many bytes of staged events together, at most: all wait for the end of the job."""
-_MOST_BYTES_OF_ONE: Final = 128 << 20
+_MAX_TABLE_BYTES: Final = 128 << 20
 """A table with more staged events has a job of its own."""
 
 
@@ -142,7 +142,7 @@ def groups_of(runs: Sequence[TableRun], writer: TableWriter) -> list[list[TableR
         if not writer.shares_folds or not _can_share(run):
             alone.append(run)
             continue
-        if groups[-1] and (len(groups[-1]) == _MOST_TOGETHER or size + run.size > _MOST_BYTES):
+        if groups[-1] and (len(groups[-1]) == _MAX_SHARED_TABLES or size + run.size > _MAX_SHARED_BYTES):
             groups.append([])
             size = 0
         groups[-1].append(run)
@@ -156,7 +156,7 @@ def _can_share(run: TableRun) -> bool:
     if plan.metadata.share is not None and plan.before is None:
         # The table is not ready yet.
         return False
-    if run.resumed or len(plan.epochs) > 1 or run.size > _MOST_BYTES_OF_ONE:
+    if run.resumed or len(plan.epochs) > 1 or run.size > _MAX_TABLE_BYTES:
         return False
     (epoch,) = plan.epochs
     if not epoch.rows or (epoch.moves and run.tasks > 1):
@@ -292,7 +292,7 @@ def apply_table(
                 written = _apply_epoch(session, writer, staging, run, number, folded, exists=exists)
                 epoch_counts = written.counts
                 writes += [written] if written.writer_kind is not None else []
-                applied = _made(session, run, commit, written, depth)
+                applied = _committed(session, run, commit, written, depth)
             else:
                 _check_form(run, number, applied)
                 epoch_counts = _counts_of(session, staging, run, number, applied)
@@ -454,7 +454,7 @@ def _counts_of(
         return count_rows(folded_rows(spark, staging, run, epoch, fresh=fresh), run.merge(number))
 
 
-def _made(
+def _committed(
     spark: SparkSession, run: TableRun, commit: delta.CommitId, written: Written, depth: int
 ) -> delta.TableCommit:
     """Return the commit that was just made, as the table's history has it.

@@ -146,7 +146,7 @@ def test_a_string_that_is_no_value_is_refused_without_being_told():
 def test_a_large_batch_is_taken_in_parts(monkeypatch):
     from walreplay.loading import typed_rows
 
-    monkeypatch.setattr(typed_rows, "_MOST_BYTES", 100)
+    monkeypatch.setattr(typed_rows, "_MAX_BATCH_BYTES", 100)
     relation = Relation(1, "s", "t", "d", (Column("c", TEXT, -1, False),))
     rows = TypedRows(relation, column_types(relation, {}), {}, [0], 1, "f")
     found = list(rows.inserts(pa.RecordBatch.from_pydict({"c": [str(n) * 9 for n in range(100)]})))
