@@ -51,7 +51,7 @@ def _row_from(view: memoryview, offset: int) -> int:
     """Return where the first row begins at a place or behind it."""
     if offset == 0 or offset >= len(view):
         return min(offset, len(view))
-    offset -= 1
+    offset -= 1  # a newline just before the place ends a row, too
     while True:
         window = bytes(view[offset : offset + CHUNK])
         if not window:
@@ -68,7 +68,7 @@ def _is_escaped(view: memoryview, offset: int) -> bool:
     count = 0
     while offset > count and view[offset - count - 1] == _BACKSLASH:
         count += 1
-    return count % 2 == 1
+    return count % 2 == 1  # in pairs backslashes escape each other
 
 
 def read_cells(
@@ -112,7 +112,7 @@ def read_cells(
             splitter.refuse_more(chunk[rows_end:size], base + rows_end)
             rows_end = size
         base += rows_end
-        waiting, size = [chunk[rows_end:size]], size - rows_end
+        waiting, size = [chunk[rows_end:size]], size - rows_end  # the row that is not whole yet
         size_tried = size if rows_end == 0 else 0
     if not splitter.ended:
         chunk = _joined(waiting, size, path)
@@ -134,7 +134,7 @@ def read_cells(
 def _pieces(content: bytes | memoryview, start: int, stop: int | None) -> Iterator[memoryview]:
     """Yield the bytes between two places, in pieces of about a chunk."""
     step_start = 0
-    for step in in_steps(content):
+    for step in in_steps(content):  # one step, unless the file is compressed
         view = memoryview(step)
         low = max(0, start - step_start)
         high = len(view) if stop is None else min(len(view), stop - step_start)
@@ -168,7 +168,7 @@ class _Splitter:
         self._fields = fields
         self._path = path
         self._null = np.frombuffer(form.null.encode(), np.uint8)
-        self._room = max(_CELLS, fields)
+        self._room = max(_CELLS, fields)  # one row at least
         self._offset = np.empty(self._room, np.int32)
         self._length = np.empty(self._room, np.int32)
         self._marks = np.zeros(kernels.MARKS, np.int64)
@@ -177,11 +177,11 @@ class _Splitter:
     def whole(self, buf: NDArray[np.uint8], size: int) -> int:
         """Return where the last whole row ends, as far as that has to be known before rows are taken."""
         if self._form.kind == "binary":
-            return size
+            return size  # the kernel finds by the lengths where the last whole row ends
         if self._form.kind == "csv":
             return max(0, kernels.csv_end(buf, 0, size, ord(self._form.quote), ord(self._form.escape)))
         view = memoryview(buf.data)[:size]
-        data = bytes(view[-4096:])
+        data = bytes(view[-4096:])  # as a rule the last row's end is near
         offset, data_start = size, size - len(data)
         while offset > 0:
             newline = data.rfind(_NEWLINE, 0, offset - data_start)
@@ -214,7 +214,7 @@ class _Splitter:
             self.ended = reason == kernels.ENDED
             if reason not in (kernels.MORE, kernels.ENDED):
                 raise self._fault(reason, base + int(self._marks[kernels.ROW]))
-            if not rows:
+            if not rows:  # the next row is not whole
                 break
         return start
 
@@ -236,7 +236,7 @@ class _Splitter:
         flags, extension = (int.from_bytes(head[field : field + 4], "big") for field in (fixed - 8, fixed - 4))
         if not head.startswith(SIGNATURE):
             raise self.error("the file is not in COPY's binary format", 0)
-        if flags & _HAS_OIDS or flags >> 17:
+        if flags & _HAS_OIDS or flags >> 17:  # of bits 16 to 31 a reader must know each
             raise NotSupported(
                 "the rows have the OIDs that tables had up to PostgreSQL 11" if flags & _HAS_OIDS else "unknown flags",
                 path=self._path,
@@ -245,7 +245,7 @@ class _Splitter:
         if end < fixed + extension:
             return 0
         self._in_head = False
-        return fixed + extension
+        return fixed + extension  # a reader has to skip the header's extension
 
     def refuse_more(self, rest: NDArray[np.uint8], offset: int) -> None:
         """Refuse anything but line ends behind the marker of the end."""

@@ -107,7 +107,7 @@ def session_statements(snapshot: str | None, settings: Mapping[str, str] | None 
     statements += [f"SET LOCAL {name} = '{value}'" for name, value in _TEXT_SETTINGS.items()]
     # A table whose rows a policy hides is refused, not read in part.
     statements += ["SET LOCAL row_security = off", "SET LOCAL standard_conforming_strings = on"]
-    statements += [f"SET LOCAL {name} = 0" for name in _TIMEOUTS]
+    statements += [f"SET LOCAL {name} = 0" for name in _TIMEOUTS]  # a large table takes longer than usual statements
     statements += [f"SET LOCAL {name} = {_literal(value)}" for name, value in (settings or {}).items()]
     return "; ".join([*statements, f"SET LOCAL {_HELD} = 'yes'"])
 
@@ -184,9 +184,9 @@ def read_pieces(
     """
     pieces = []
     for values in map(json.loads, lines):
-        if values["kind"] == "p":
+        if values["kind"] == "p":  # a partitioned table has no rows by itself
             continue
-        is_stored = values["kind"] == "r"
+        is_stored = values["kind"] == "r"  # else a foreign table, without blocks
         has_ranges = is_stored and server.version >= _TID_RANGES
         pieces.append(
             TablePiece(
@@ -267,7 +267,7 @@ def check_moment(server: Server, snapshot: str | None, lsn: int) -> None:
             "several sessions read the tables, and without a snapshot each of them would see other rows",
             remedy="Give --snapshot, the snapshot that a slot has exported, as snapshot.sh does (walreplay --scripts)",
         )
-    if server.replayed != lsn + 1:
+    if server.replayed != lsn + 1:  # the rows are those of commits before the position
         raise ConfigError(
             f"the standby stands at LSN {format_lsn(server.replayed)}, and not where it was said",
             remedy="Have it stop to replay, SELECT pg_wal_replay_pause(), and give pg_last_wal_replay_lsn() as "
@@ -281,7 +281,7 @@ def rows_query(piece: TablePiece, relation: Relation) -> str:
     texts = [_text_of(column.name, column.type_oid) for column in relation.columns] or ["NULL::pg_catalog.text"]
     columns = [f"{text} AS c{number}" for number, text in enumerate(texts)]
     if piece.blocks is not None:
-        columns.append("ctid AS place")
+        columns.append("ctid AS place")  # the row's block, and its number there
     condition = "true" if piece.row_filter is None else _without_parameters(piece.row_filter)
     rows = f"SELECT {', '.join(columns)} FROM ONLY {_quoted(piece.schema)}.{_quoted(piece.name)} WHERE {condition}"
     return f"(SELECT found.* FROM {_SESSION} CROSS JOIN ({rows}) AS found WHERE is_held) AS q"
@@ -292,7 +292,7 @@ def ranges_of(piece: TablePiece, block_size: int) -> list[str]:
     if piece.blocks is None:
         return ["true"]
     parts = max(1, -(-max(piece.size, piece.blocks * block_size) // _PART_BYTES))
-    parts = min(parts, max(1, piece.blocks))
+    parts = min(parts, max(1, piece.blocks))  # one block at least
     edges = [piece.blocks * number // parts for number in range(1, parts)]
     lows = ["true", *(f"place >= '({edge},0)'::pg_catalog.tid" for edge in edges)]
     highs = [*(f"place < '({edge},0)'::pg_catalog.tid" for edge in edges), "true"]
@@ -433,7 +433,7 @@ def read_address(text: str) -> Address:
     if match is None or not all(hosts):
         raise ConfigError("the address is not one of PostgreSQL", remedy=_ADDRESS_REMEDY)
     parameters = dict(parse_qsl(match["parameters"] or "", keep_blank_values=True))
-    if any("password" in name.lower() for name in parameters):
+    if any("password" in name.lower() for name in parameters):  # also sslpassword
         raise ConfigError("the address has a password in it, and addresses are shown and kept", remedy=_PASSWORD_REMEDY)
     return Address(
         text,
@@ -469,11 +469,11 @@ def _password_in_file(address: Address, user: str, environment: Mapping[str, str
     named_file = environment.get("PGPASSFILE")
     file = Path(named_file) if named_file else Path.home() / ".pgpass"
     try:
-        if file.stat().st_mode & _GROUP_OR_OTHERS:
+        if file.stat().st_mode & _GROUP_OR_OTHERS:  # libpq ignores such a file
             raise ConfigError("others may read the file with passwords", path=str(file), remedy=f"chmod 600 {file}")
         lines = file.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
-        if named_file is None:
+        if named_file is None:  # nobody has asked for it
             return None
         raise ConfigError("there is no such file with passwords", path=named_file, remedy="Check PGPASSFILE") from None
     except (OSError, UnicodeDecodeError):

@@ -95,14 +95,14 @@ def read_description(text: str, path: str) -> Description:
             continue
         try:
             values = json.loads(line)
-            if "rows" in values:
+            if "rows" in values:  # a line of base.sh
                 rows[int(values["oid"])] = int(values["rows"])
                 continue
             table = _table(values)
             if values.get("row_filter") is not None:
                 row_filters[table[0]] = str(values["row_filter"])
             pairs = columns.setdefault(table, [])
-            if values["attnum"] is None:
+            if values["attnum"] is None:  # a table without columns has a line, too
                 continue
             pairs.append((int(values["attnum"]), _column(values)))
         except (ValueError, KeyError, TypeError, AttributeError):
@@ -179,7 +179,7 @@ def _column(values: Mapping[str, Any]) -> Column:
 
 
 def _namespace(name: str) -> str:
-    return "" if name == _CATALOG else str(name)
+    return "" if name == _CATALOG else str(name)  # the stream writes pg_catalog as an empty name
 
 
 _LOCAL: Final = re.compile(r"^file:/+")
@@ -242,14 +242,14 @@ def _candidates(parts: Sequence[str]) -> Iterator[tuple[str, int, int]]:
     *folders, file_name = parts
     end = len(folders)
     bare = bare_name(file_name)[0]
-    for last in dict.fromkeys((bare, _PART.sub("", bare))):
+    for last in dict.fromkeys((bare, _PART.sub("", bare))):  # the whole name first: a table may be called t_1
         yield from _spelled(last, end, end)
         if folders:
-            yield from _spelled(f"{folders[-1]}.{last}", end - 1, end)
+            yield from _spelled(f"{folders[-1]}.{last}", end - 1, end)  # schema/table.csv
     for level in range(end - 1, -1, -1):
-        yield from _spelled(folders[level], level, level)
+        yield from _spelled(folders[level], level, level)  # schema.table/0001.csv
         if level:
-            yield from _spelled(f"{folders[level - 1]}.{folders[level]}", level - 1, level)
+            yield from _spelled(f"{folders[level - 1]}.{folders[level]}", level - 1, level)  # schema/table/0001.csv
 
 
 def _spelled(name: str, first: int, last: int) -> Iterator[tuple[str, int, int]]:

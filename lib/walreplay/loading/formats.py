@@ -86,7 +86,7 @@ class CopyOptions:
                 path=path,
                 remedy=f'Say so by --copy-options "format {"binary" if is_binary else "text"}"',
             )
-        if kind != "binary" and codec in _EMBEDS_ASCII:
+        if kind != "binary" and codec in _EMBEDS_ASCII:  # in binary format no byte is a sign
             raise NotSupported(
                 f"text in {codec} cannot be taken apart: its characters may have bytes that COPY gives a meaning",
                 path=path,
@@ -212,7 +212,7 @@ def _options_of(values: dict[str, str | None]) -> CopyOptions:
     kind, header = values.pop("format", None), values.pop("header", "off")
     return CopyOptions(
         None if kind is None else _KINDS[kind.lower()],
-        header=header is None or _HEADERS[header.lower()],
+        header=header is None or _HEADERS[header.lower()],  # HEADER alone means true
         **values,
     )
 
@@ -230,7 +230,7 @@ def _unknown_option(name: str) -> ConfigError:
 def head_of(content: bytes | memoryview) -> bytes:
     """Return the first bytes of a file, decompressed."""
     for step in in_steps(content):
-        if len(step):
+        if len(step):  # a step of decompression may yield nothing
             return bytes(step[:_HEAD])
     return b""
 
@@ -284,7 +284,7 @@ def _header_end(head: bytes, form: CopyFormat) -> int:
     quote, quoted = ord(form.quote), False
     for offset, byte in enumerate(head):
         if byte == quote:
-            quoted = not quoted
+            quoted = not quoted  # a doubled quote ends and begins again
         elif byte == 0x0A and not quoted:
             return offset + 1
     return -1

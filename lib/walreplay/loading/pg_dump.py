@@ -85,7 +85,7 @@ def sections_of(data: bytes | memoryview, path: str) -> Iterator[Section]:
         CaptureError: a section has no end.
     """
     view = memoryview(data)
-    buffer = view.obj if hasattr(view.obj, "find") else bytes(view)
+    buffer = view.obj if hasattr(view.obj, "find") else bytes(view)  # a mapped file is searched without a copy
     assert isinstance(buffer, bytes) or hasattr(buffer, "find")
     position = 0
     while True:
@@ -95,7 +95,7 @@ def sections_of(data: bytes | memoryview, path: str) -> Iterator[Section]:
         line_end = buffer.find(b"\n", start)
         line = bytes(view[start : line_end if line_end >= 0 else len(view)])
         position = start + len(_SECTION)
-        if start and view[start - 1] != 0x0A:
+        if start and view[start - 1] != 0x0A:  # not at a line's beginning
             continue
         statement = _statement(buffer, view, start)
         table_columns = None if statement is None else read_copy(statement.decode(errors="surrogateescape"))
@@ -110,7 +110,7 @@ def sections_of(data: bytes | memoryview, path: str) -> Iterator[Section]:
             )
         line_end = buffer.find(b"\n", start + len(statement))
         first = line_end + 1 or len(view)
-        end = buffer.find(_END, first - 1)
+        end = buffer.find(_END, first - 1)  # a table without rows has its marker in the first line
         if end < 0:
             raise CaptureError("the rows that begin here have no end", path=path, offset=first, remedy="Dump again")
         yield Section(*table_columns, start=first, stop=end + 1)
@@ -123,7 +123,7 @@ def _statement(buffer: Any, view: memoryview, start: int) -> bytes | None:
     while (stdin := buffer.find(_STDIN, stop, start + _MAX_STATEMENT_BYTES)) >= 0:
         stop = stdin + len(_STDIN)
         statement = bytes(view[start:stop])
-        if statement.count(b'"') % 2 == 0:
+        if statement.count(b'"') % 2 == 0:  # else the semicolon stands inside of a quoted name
             return statement
     return None
 
@@ -149,10 +149,10 @@ class _Toc:
     def __init__(self, data: bytes, path: str) -> None:
         self._data = data
         self._path = path
-        self._at = len(_MAGIC) + 3
+        self._at = len(_MAGIC) + 3  # behind the version's three bytes
         if not data.startswith(_MAGIC) or len(data) <= self._at:
             raise CaptureError("the file is no table of contents of pg_dump", path=path)
-        self._version = (data[5], data[6])
+        self._version = (data[5], data[6])  # the third byte is a revision
         if not _LEAST <= self._version <= _NEWEST:
             raise NotSupported(
                 f"the dump is of the format {data[5]}.{data[6]}, which is not known", path=path, remedy="Use COPY"
@@ -216,15 +216,15 @@ class _Toc:
 
     def _int(self) -> int:
         negative = self._byte()
-        value = sum(self._byte() << 8 * place for place in range(self._int_size))
+        value = sum(self._byte() << 8 * place for place in range(self._int_size))  # the lowest byte first
         return -value if negative else value
 
     def _text(self) -> str | None:
         size = self._int()
-        if size < 0:
+        if size < 0:  # NULL
             return None
         if self._at + size > len(self._data):
             raise IndexError
         text = self._data[self._at : self._at + size]
         self._at += size
-        return text.decode(errors="surrogateescape")
+        return text.decode(errors="surrogateescape")  # a name may be in any encoding

@@ -152,7 +152,7 @@ def _plain(column: pa.Array) -> pa.Array:
 def _cells(texts: Mapping[int, pa.Array], width: int, rows: int) -> Cells:
     """Lay the cells of some columns out row by row; those of the others are NULL."""
     offset = np.zeros((rows, width), np.int32)
-    length = np.full((rows, width), -1, np.int32)
+    length = np.full((rows, width), -1, np.int32)  # -1: NULL
     pieces: list[NDArray[np.uint8]] = []
     size = 0
     for number, column in texts.items():
@@ -160,7 +160,7 @@ def _cells(texts: Mapping[int, pa.Array], width: int, rows: int) -> Cells:
         if rows == 0 or ends is None:
             continue
         places = np.frombuffer(ends, np.int32)[column.offset : column.offset + rows + 1]
-        first, last = int(places[0]), int(places[-1])
+        first, last = int(places[0]), int(places[-1])  # a slice's texts begin within its buffer
         offset[:, number] = places[:-1] - first + size
         length[:, number] = np.diff(places)
         if column.null_count:

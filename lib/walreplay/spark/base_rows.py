@@ -219,7 +219,7 @@ def list_base(spark: SparkSession, origin: str) -> list[BaseFile]:
         CaptureError: a file is too large to be read from where it lies.
     """
     root = root_of(origin)
-    if root.startswith(("/", LOCAL_SCHEME)):
+    if root.startswith(("/", LOCAL_SCHEME)):  # Python lists them: Spark would leave out hidden and empty ones
         path = "/" + root.removeprefix(LOCAL_SCHEME).lstrip("/")
         stats = [(name, Path(name).stat()) for name in list_files(path, hidden=True)]
         files = []
@@ -261,7 +261,7 @@ def _without_toc(spark: SparkSession, files: list[BaseFile]) -> list[BaseFile]:
         by_name = {file.path.removeprefix(folder): file for file in files}
         for section in read_toc(_content(spark, toc.path), toc.path):
             names = [f"{section.file}{ending}" for ending in ("", *COMPRESSED)]
-            name = next((name for name in names if name in by_name), None)
+            name = next((name for name in names if name in by_name), None)  # pg_dump may have compressed it
             if name is None:
                 raise CaptureError(
                     f"the file {section.file}, with the table's rows, is missing",
@@ -315,8 +315,9 @@ def parts_of(files: Sequence[BaseFile], relations: Sequence[Relation], options: 
         first = 0 if section is None else section.start
         count = max(1, -(-file.length // _RANGE_BYTES))
         edges = [first + file.length * number // count for number in range(count + 1)]
+        # The edges lie anywhere: `range_of` moves them to the next row's beginning.
         parts += [LoadPart(file.path, relation, start, stop, columns) for start, stop in pairwise(edges)]
-    seen: Counter[Relation] = Counter()
+    seen: Counter[Relation] = Counter()  # parts are numbered by table, so that other tables do not change the numbers
     for index, part in enumerate(parts):
         parts[index] = replace(part, number=seen[part.relation])
         seen[part.relation] += 1

@@ -126,6 +126,7 @@ def list_in_store(spark: SparkSession, root: str, config: Settings) -> list[tupl
         if any(_is_hidden(name) and not name.startswith(_NOT_HIDDEN) for name in folders):
             continue
         if config.file_pattern is None or fnmatchcase(entry.base_name, config.file_pattern):
+            # Spark, too, knows times of change to the millisecond: both ways the ledger has the same.
             files.append((folder.uri_of(name), int(entry.size), int(entry.mtime_ns or 0) // 1_000_000 * 1000))
     return files
 
@@ -209,7 +210,7 @@ def _listed(spark: SparkSession, captures: str, config: Settings) -> list[tuple[
     """List files: path, length and time of change of each."""
     root = absolute(captures)
     in_store = list_in_store(spark, root, config)
-    if in_store:
+    if in_store:  # an empty list is left to Spark, too, which says what is wrong
         return in_store
     reader = spark.read.format("binaryFile").option("recursiveFileLookup", "true")
     if config.file_pattern is not None:
@@ -234,7 +235,7 @@ def _refuse_unread_names(root: str, config: Settings) -> None:
     if not Path(root).is_dir():
         return
     for folder, folders, files in os.walk(root):
-        folders[:] = [name for name in folders if not name.startswith(_HIDDEN)]
+        folders[:] = [name for name in folders if not name.startswith(_HIDDEN)]  # os.walk does not go into the others
         for name in (*folders, *files):
             # Python decodes bytes that are no UTF-8 to halves of surrogate pairs.
             if name.isascii() or not _SURROGATE.search(name) or name.startswith(_HIDDEN):
@@ -360,7 +361,7 @@ def scan_each(spark: SparkSession, tasks: Mapping[str, ScanTask]) -> dict[str, F
     scans: dict[str, FileScan | WalReplayError] = {}
     for row in rows:
         if row.error is None:
-            scan: FileScan = pickle.loads(row.scan)
+            scan: FileScan = pickle.loads(row.scan)  # written by this package's own tasks
             scans[scan.path] = scan
             continue
         error = from_dict(json.loads(row.error))
@@ -369,4 +370,5 @@ def scan_each(spark: SparkSession, tasks: Mapping[str, ScanTask]) -> dict[str, F
         scans[error.path] = error
     problem = "the file was there when the run began, and has vanished since"
     remedy = "Bring it back if it has transactions that are wanted, and run again; move files away only between runs"
+    # A task may bring no row of a file: Spark's listing for the job leaves out what is gone by then.
     return {path: scans[path] if path in scans else CaptureError(problem, path=path, remedy=remedy) for path in tasks}

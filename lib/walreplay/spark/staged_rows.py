@@ -109,6 +109,7 @@ class TableStaging(Staging):
                 delta.write(frame, self._table, "overwrite", create=delta.NewTable())
 
     def _totals(self, spark: SparkSession) -> list[Total]:
+        # The column `data` is not read: Parquet keeps columns apart.
         totals = self._frame(spark).groupBy("table", "relation", "info")
         sums = totals.agg(
             f.sum("rows").alias("rows"),
@@ -126,7 +127,7 @@ class TableStaging(Staging):
         events = self._frame_of_events(spark, rows)
         if not rows.together and rows.tasks > 1:
             return by_bucket(events, rows.tasks)
-        events = events.selectExpr("0 AS bucket", "sequence", "data").coalesce(1)
+        events = events.selectExpr("0 AS bucket", "sequence", "data").coalesce(1)  # one bucket: all is folded together
         return events.sortWithinPartitions("bucket", "sequence")
 
     def _frame_of_events(self, spark: SparkSession, rows: StagedRows) -> DataFrame:
@@ -145,7 +146,7 @@ class TableStaging(Staging):
         return spark.read.table(self._table.sql)
 
     def _of_table(self, spark: SparkSession, table: int) -> DataFrame:
-        if self._table.path is None or not self.has(table):
+        if self._table.path is None or not self.has(table):  # without rows there is no folder to read
             return self._frame(spark).where(f"table = {table}")
         # Only its own folder is listed: of more than 32 Spark lists each by a task, and would do so for every table.
         reader = spark.read.schema(sql_schema(STAGE)).option("basePath", self._table.path)
@@ -229,13 +230,14 @@ class FileStaging(Staging):
         self.written = False
         self._names = {}
         self._new_totals = []
-        _remove(self._folder)
+        _remove(self._folder)  # with files of failed tasks, whose names nobody has
         self._runs.delete_empty()
 
     def _clear_before(self) -> None:
         """Delete what ended runs have left behind."""
         for name in self._runs.names():
             changed = self._runs.changed_at(name)
+            # Other folders may be those of runs that are at work, or paused.
             if changed is not None and (name == self._previous_run_id or time.time() - changed > _OLD):
                 _remove(self._runs.inside(name))
 
@@ -384,7 +386,7 @@ class ReachedCatalog(Reached):
 
     def _reach(self, folder: Folder, tried: Folder, *, passing: bool) -> bool:
         key = _reach_key(folder)
-        with self._trying:
+        with self._trying:  # tables are written by several threads
             if key not in self._probe_name:
                 self._probe_name[key] = workers_reach(self._spark, tried)
                 if passing:
@@ -418,7 +420,7 @@ class ReachedStaging:
 def _reach_key(folder: Folder) -> object:
     """Return what a folder shares with those that are reached as it is."""
     if isinstance(folder, StoreFolder):
-        return folder.kind, folder.options, folder.bucket
+        return folder.kind, folder.options, folder.bucket  # one client and its keys reach all of a bucket
     return str(Path(folder.path).parent) if isinstance(folder, MountedFolder) else folder
 
 

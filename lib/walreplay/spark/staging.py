@@ -188,11 +188,11 @@ class Staging(ABC):
         Args:
             task: how they are folded.
         """
-        if rows.together or (rows.tasks == 1 and rows.moves):
+        if rows.together or (rows.tasks == 1 and rows.moves):  # in one task linked keys meet anyway
             return self._events(spark, replace(rows, together=True))
         if not rows.moves:
             return self._events(spark, rows)
-        links = self._links(spark, replace(rows, table=links_table(rows.table)))
+        links = self._links(spark, replace(rows, table=links_table(rows.table)))  # one task finds which keys are linked
         routes = links.mapInArrow(partial(link_batches, buckets=rows.buckets), sql_schema(ROUTE))
         together = by_bucket(self._frame_of_events(spark, rows).unionByName(routes), rows.tasks)
         routed = together.mapInArrow(partial(route_batches, task=task, buckets=rows.buckets), sql_schema(ROUTE))
@@ -254,6 +254,7 @@ class Staging(ABC):
         """Sum up each table's versions, or raise the first error."""
         failed = [row for row in totals if row.table == ERROR_TABLE]
         if failed:
+            # The first in the stream, whichever task failed first.
             raise from_dict(json.loads(min(failed, key=lambda row: row.first).info))
         units = sorted(json.loads(row.info) for row in totals if row.table == USES_TABLE)
         self.uses = tuple((number, lsn) for _, _, *used in units for number, lsn in used)
@@ -261,7 +262,7 @@ class Staging(ABC):
         versions_by_table: dict[int, dict[int, StagedVersion]] = {}
         emptied: dict[int, list[EmptiedAt]] = {}
         for row in totals:
-            if row.table < 0:
+            if row.table < 0:  # errors, uses, links and the ledger's records have no versions
                 continue
             info = json.loads(row.info)
             emptied.setdefault(row.table, []).extend(EmptiedAt(*truncate) for truncate in info.get("emptied", ()))
@@ -310,4 +311,5 @@ def together(frames: Sequence[DataFrame], tasks: int | None) -> DataFrame:
 
 def by_bucket(frame: DataFrame, tasks: int) -> DataFrame:
     """Bring each bucket's rows to one task, sorted."""
+    # Spark's hash of a bucket decides on the task, so all of a bucket's rows meet in one.
     return frame.repartition(tasks, "bucket").sortWithinPartitions("bucket", "sequence")

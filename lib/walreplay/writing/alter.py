@@ -91,7 +91,8 @@ def alter(
     if statements is not None and _has_texts_by_name(spark, table, evolution, statements, metadata):
         statements = None
     if statements is None:
-        if not resumed or not delta.has_commit(spark, table, commit):
+        # A rewrite is one commit, so an interrupted run has made all of it or nothing.
+        if not resumed or not delta.has_commit(spark, table, commit):  # a rewrite is one commit: made, or not
             _rewrite(spark, table, evolution, metadata, commit, check_lock)
         delta.checkpoint(spark, table)
         return True
@@ -249,7 +250,7 @@ def _run(
     for level in levels:
         schema = delta.read(spark, table).schema
         if level.within is not None:
-            column_type = schema[level.within].dataType
+            column_type = schema[level.within].dataType  # the fields of the old row's struct
             assert isinstance(column_type, StructType)
             schema = column_type
         types = {field.name: field.dataType.simpleString() for field in schema.fields}
@@ -281,12 +282,12 @@ def _pending(table: TableName, level: _Level, types: Mapping[str, str], comments
     if dropped and level.within is None:
         yield drop_statement
     for old, new in statements.renames:
-        if old in types:
+        if old in types:  # else an interrupted run has renamed it
             yield f"ALTER TABLE {table.sql} RENAME COLUMN {level.sql(old)} TO {quote(new)}"
             types[new] = types.pop(old)
             comments[new] = comments.pop(old, "")
     for name, kind in statements.types:
-        if types.get(name, "").upper() != sql_type(kind.arrow).upper():
+        if types.get(name, "").upper() != sql_type(kind.arrow).upper():  # else an interrupted run has widened it
             yield f"ALTER TABLE {table.sql} ALTER COLUMN {level.sql(name)} TYPE {sql_type(kind.arrow)}"
     if adds := _added(level, types):
         yield f"ALTER TABLE {table.sql} ADD COLUMNS ({', '.join(adds)})"
@@ -304,11 +305,11 @@ def _added(level: _Level, existing: Collection[str]) -> list[str]:
     previous, columns = level.first, []
     new = {column.name: column.comment for column in level.statements.adds}
     for column in level.after.columns:
-        if column.name in new and column.name not in existing:
+        if column.name in new and column.name not in existing:  # else an interrupted run has added it
             place = f"AFTER {quote(previous)}" if previous is not None else "FIRST"
             comment = delta.commented(new[column.name])
             columns.append(f"{level.sql(column.name)} {sql_type(column.type.arrow)}{comment} {place}")
-        previous = column.name
+        previous = column.name  # each column is added behind the one that it follows in the source
     return columns
 
 
@@ -351,7 +352,7 @@ def rewrite_batches(batches: Iterable[pa.RecordBatch], *, task: RewriteTask) -> 
                 [batch.column(number) for number in task.before], rescued, rows, task.projection
             )
         except WalReplayError as problem:
-            raise RuntimeError(refusal_text(problem)) from None
+            raise RuntimeError(refusal_text(problem)) from None  # an exception's text is all that reaches the driver
         if task.log is not None and task.log.task.before is not None:
             rescued = with_old_texts(rescued, old_texts, task.log.task.before)
         if task.rescued is not None:
@@ -404,6 +405,7 @@ def rewritten(rows: DataFrame, evolution: Evolution, metadata: MetadataNames) ->
         schema=pa.schema([pa.field(f"c{number}", kind) for number, kind in enumerate(types)]),
         log=log,
     )
+    # A name like `a.b` would be an expression to Spark.
     numbered = rows.toDF(*(f"c{number}" for number in range(len(numbers))))
     rewritten = numbered.mapInArrow(partial(rewrite_batches, task=task), sql_schema(task.schema))
     frame = rewritten.toDF(*after, *(field.name for field in metadata_fields))
@@ -423,7 +425,7 @@ def write_rewritten(frame: DataFrame, table: TableName, commit: delta.CommitId, 
         delta.write(frame, table, "overwrite", commit, new_schema=not only, only=only)
     except Exception as error:
         refusal = refusal_in(str(error))
-        if refusal is None:
+        if refusal is None:  # Spark's own error, and no worker's
             raise
         refusal.table = table.text
         raise refusal from None

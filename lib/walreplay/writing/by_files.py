@@ -61,7 +61,7 @@ class FileAppend(Append):
     def __init__(self, table: LocalTable, columns: tuple[FileColumn, ...]) -> None:
         self._table = table
         self._columns = columns
-        self._files: list[DataFile] = []
+        self._files: list[DataFile] = []  # no part of the table before the commit; VACUUM removes them after a kill
 
     @property
     def rows(self) -> int:
@@ -74,7 +74,7 @@ class FileAppend(Append):
         arrays = [pa.array([_named(value, column.type) for value in values], column.type) for values, column in columns]
         with DataFileWriter(self._table.folder, self._columns, written_by=pyspark.__version__) as writer:
             writer.write(pa.RecordBatch.from_arrays(arrays, names=[column.name for column in self._columns]))
-            file = writer.close()
+            file = writer.close()  # None: there were no rows
         if file is not None:
             self._files.append(file)
 
@@ -102,6 +102,7 @@ class FileAppend(Append):
 
     def commit(self, commit: delta.CommitId, *, follows: bool = True) -> int | None:
         """Commit what was written."""
+        # An append may follow others: delta-rs is asked again, on a newer version.
         return self._table.commit(self._files, commit, attempts=ATTEMPTS if follows else 1)
 
     def _task(self, sources: Sequence[str]) -> FileTask:
@@ -150,7 +151,7 @@ class FileFold(Fold):
 
     def run(self, spark: SparkSession) -> FilesWritten | None:
         """Fold and write in a job of its own."""
-        if self.rows is None:
+        if self.rows is None:  # the epoch has no rows, but it has a commit
             return None
         # Java gets few rows, but large ones.
         with settings(spark, delta.FEW_ROWS):
@@ -189,11 +190,11 @@ class MergeFold(FileFold):
         with settings(spark, ready()):
             names = [file.name for file in written.files]
             schema = sql_schema(self.task.schema)
-            if names:
+            if names:  # Spark reads no empty list of paths
                 kept = spark.read.schema(schema).parquet(*(escape_glob(self.folder.uri_of(name)) for name in names))
             else:
                 kept = spark.createDataFrame([], schema)
-            with settings(spark, {MATERIALIZE: "none"}):
+            with settings(spark, {MATERIALIZE: "none"}):  # the source is in files already, which do not change
                 if self.merge.metadata.rows is RowKind.VERSION:
                     merged = merge_kept_versions(spark, kept, written.counts, self.merge)
                 elif self.merge.identity.mode is Mode.MULTISET:
@@ -215,7 +216,7 @@ class RewriteFold(MergeFold):
     def commit(self, spark: SparkSession, written: FilesWritten | None, ready: Ready) -> Written:
         """Commit the rewritten table, or MERGE the kept rows."""
         assert written is not None
-        if written.replaced is None:
+        if written.replaced is None:  # the task has found that it cannot rewrite the table
             return replace(MergeFold.commit(self, spark, written, ready), reason=_NOT_REWRITTEN)
         # `ready` is not called: it asks for the table's size, which takes longer than to rewrite a small table.
         rewritten = self.rewrite.commit(written, self.merge)
@@ -297,7 +298,7 @@ class FileWriter(TableWriter):
         Args:
             create: the columns of a table that does not exist yet.
         """
-        if create is not None and table.path is None:
+        if create is not None and table.path is None:  # only a statement makes the catalog know the table
             return self._make(spark, table, create, properties, commit)
         folder = self._places.located(spark, table)
         if folder is None or not self._places.by_workers(folder):
@@ -333,6 +334,7 @@ class FileWriter(TableWriter):
             return opened
         first_commit = next(opened.history(), None)
         made_by = None if first_commit is None else CommitId.of_mark(first_commit.mark)
+        # Version 0 is the statement's own: somebody else's table has another mark, or rows already.
         if opened.version == 0 and (commit is None or made_by == replace(commit, number=0)):
             return opened
         if commit is None:
@@ -412,6 +414,7 @@ def choose_writer(spark: SparkSession, target: Target, staging: str | None = Non
         staging: a folder of the user's for staged events; None: in the target's own place.
     """
     commits = os.environ.get(_SWITCH)
+    # "spark" leaves the events' staging to Spark, too.
     folder = None if commits == "spark" else folder_of(spark, target.root)
     # Since the last run of this process somebody may have begun the target anew.
     forget_files(folder)

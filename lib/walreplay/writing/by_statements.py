@@ -114,7 +114,7 @@ class OneRow:
     def _changed(self, statement: str) -> bool:
         """Run a statement, and return whether it found the row."""
         (counts,) = self._spark.sql(statement).collect()
-        return bool(counts[0])
+        return bool(counts[0])  # num_affected_rows, the first column of a result of UPDATE or MERGE
 
     def _frame(self, values: Mapping[str, Any]) -> DataFrame:
         schema = pa.schema([self._schema.field(name) for name in values])
@@ -172,6 +172,7 @@ class TableWriter:
             folder = self._reached.staging(target.ledger(STAGING), run_id)
         if folder is not None:
             return FileStaging(folder, run_id, previous_run_id)
+        # A run that has lost the lock may still write to the last turn's table.
         return TableStaging(target.ledger(STAGING if turn == 0 else f"{STAGING}_{turn}"))
 
     def one_row(
@@ -255,7 +256,7 @@ class StatementAppend(Append):
         """Commit what was written; to Delta two commits of one application at a time are in conflict anyway."""
         frames = self._frames or [self.spark.createDataFrame([], sql_schema(self.schema))]
         frame = reduce(lambda left, right: left.unionByName(right), frames)
-        delta.forget_version(self.spark)
+        delta.forget_version(self.spark)  # Delta leaves the last version there if it skips the commit
         new = delta.NewTable(self.properties) if self.create else None
         delta.write(frame, self.table, "append", commit, create=new)
         return delta.last_version(self.spark)
@@ -283,7 +284,7 @@ class StatementFold(Fold):
         """Make the table's commit."""
         epoch, merge = self.table.plan.epochs[self.number], self.table.merge(self.number)
         with settings(spark, ready()):
-            fresh = not self.exists or self.overwrite or merge.appends
+            fresh = not self.exists or self.overwrite or merge.appends  # no rows that a fold could continue
             has_rows = epoch.rows or merge.empties is not None
             rows = folded_rows(spark, self.staging, self.table, epoch, fresh=fresh) if has_rows else None
             if not self.exists or self.overwrite or merge.only_adds:

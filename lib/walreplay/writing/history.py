@@ -60,6 +60,7 @@ def with_continued(spark: SparkSession, kept: DataFrame, merge: Merge, open_rows
     work = partial(continue_batches, identity=merge.identity, names=names, watched=merge.watched)
     types = [merge.type_of(number).arrow for number in merge.identity.key]
     base = [f.expr(image_of(f"b{k}", kind)) for k, kind in enumerate(types)] + [f.col("base_rescued")]
+    # One task sees a base with all of its changes, in commit order.
     in_order = joined.repartition(*base).sortWithinPartitions(*base, "opens", "start_lsn", "ordinal")
     decided = in_order.mapInArrow(work, joined.withColumn("replaces", f.lit(True)).schema)
     rest = kept.where(f"NOT ({meets_base})").selectExpr("*", "false AS replaces")
@@ -131,13 +132,13 @@ def merge_kept_versions(spark: SparkSession, kept: DataFrame, totals: Mapping[st
         return _merge_images(spark, kept, totals, merge)
     if merge.identity.mode is Mode.KEYED:
         return _merge_keyed(spark, kept, totals, merge)
-    kept.selectExpr("*", *_OWN_PLACE).createOrReplaceTempView(_SOURCE)
+    kept.selectExpr("*", *_OWN_PLACE).createOrReplaceTempView(_SOURCE)  # mode APPEND: no change closes one
     return _commit(spark, merge, _SAME_VERSION, _lost_counts(totals))
 
 
 def _open_rows(merge: Merge) -> str:
     """Write a query for the table's open versions."""
-    return f"(SELECT * FROM {merge.own_rows} WHERE {_END_LSN} IS NULL)"
+    return f"(SELECT * FROM {merge.own_rows} WHERE {_END_LSN} IS NULL)"  # an open version has no end
 
 
 def _lost_counts(totals: Mapping[str, Any], *, updates: int = 0, deletes: int = 0) -> RowCounts:
@@ -159,7 +160,7 @@ def _commit(spark: SparkSession, merge: Merge, match: str, counts: RowCounts) ->
     Args:
         match: finds a closing row's version among the open ones.
     """
-    if merge.empties is None:
+    if merge.empties is None:  # no truncate
         return _merged(spark, merge, match, counts)
     if merge.identity.mode is Mode.KEYED:
         _placed(spark, merge, match).createOrReplaceTempView(_SOURCE)
@@ -247,7 +248,7 @@ def _merge_keyed(spark: SparkSession, kept: DataFrame, totals: Mapping[str, Any]
         with kept_rows(spark, rows, {"rows": "count(1)"}) as (decided, _):
             decided.selectExpr("*", "closes OR replaces AS matches").createOrReplaceTempView(_SOURCE)
             return _commit(spark, merge, match, counts)
-    if not merge.tracked:
+    if not merge.tracked:  # each change brings all values
         return _commit(spark, merge, match, counts)
     with kept_rows(spark, _filled(spark, kept, merge), {"rows": "count(1)"}) as (filled, _):
         filled.selectExpr("*", "closes AS matches").createOrReplaceTempView(_SOURCE)

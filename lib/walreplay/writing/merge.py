@@ -202,7 +202,7 @@ def _written_totals(merge: Merge) -> dict[str, str]:
     mode = merge.identity.mode
     if merge.metadata.rows is RowKind.VERSION:
         return {**_totals(_VERSION_COUNTS), "written": "count_if(opens)"}
-    missing = {"missing": "sum(needed)"} if mode is Mode.MULTISET else {}
+    missing = {"missing": "sum(needed)"} if mode is Mode.MULTISET else {}  # copies that deletes need
     return {**_totals(_MODE_COUNTS[mode]), "written": _ROWS[mode], **missing}
 
 
@@ -237,7 +237,7 @@ def append_rows(spark: SparkSession, rows: DataFrame | None, merge: Merge, mode:
 
 def _write_rows(spark: SparkSession, frame: DataFrame, merge: Merge, mode: str, *, create: bool) -> None:
     if merge.metadata.rows is RowKind.VERSION:
-        frame = frame.where("opens")
+        frame = frame.where("opens")  # in a table without rows nothing is closed
     elif merge.identity.mode is Mode.KEYED:
         frame = frame.where("NOT deleted")
     elif merge.identity.mode is Mode.MULTISET:
@@ -281,6 +281,7 @@ def appended(mode: Mode, totals: Mapping[str, int]) -> RowCounts:
     """
     unknown = totals.get("unknown", 0)
     if mode is Mode.KEYED:
+        # The table had no rows, so none of these bases can have been there.
         return RowCounts(unknown=unknown, without_base=totals.get("live", 0), deletes_without_row=totals.get("gone", 0))
     return RowCounts(unknown=unknown, deletes_without_row=totals.get("missing", 0))
 

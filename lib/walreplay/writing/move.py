@@ -83,7 +83,7 @@ class Fence:
     def take_down(self) -> None:
         """Remove the run's folder, and the folder of all fences if it was the last."""
         for folder in (self._run_folder, self._fences):
-            with suppress(OSError):
+            with suppress(OSError):  # the folder of all fences may have those of other runs in it
                 folder.rmdir()
 
     def take_down_others(self) -> None:
@@ -114,7 +114,7 @@ class Fence:
         Raises:
             TargetError: the run has lost the lock, or something else is at the new place.
         """
-        if not Path(source).exists():
+        if not Path(source).exists():  # an earlier attempt has renamed it
             self._check()
             return
         # An empty folder may be replaced: nothing is lost with it.
@@ -135,7 +135,7 @@ class Fence:
     def _check(self) -> None:
         if self._run_folder.exists():
             return
-        self._confirm()
+        self._confirm()  # raises if another run has the lock
         raise TargetError(
             "the run has lost what it needs to rename a table's folder",
             path=str(self._run_folder),
@@ -202,7 +202,7 @@ def move(
             new = None if exists else delta.NewTable(comment=comment)
             delta.write(rows, step.destination, mode, commit, create=new, new_schema=exists)
         say(spark, step.destination, "", comment, check_lock)
-        note = remove(spark, step.source, check_lock)
+        note = remove(spark, step.source, check_lock)  # last: while the old table is there, a move is resumed
     return copied(spark, step, commit, note)
 
 
@@ -270,7 +270,7 @@ class FileSystem:
             TargetError: something is at the destination, or the file system refuses.
         """
         old_path, new_path = self._path(source), self._path(destination)
-        if not self._files.exists(old_path):
+        if not self._files.exists(old_path):  # an earlier attempt has renamed it
             return
         # If the destination exists, Hadoop would move the folder into it instead of renaming it.
         if self._files.exists(new_path):
@@ -339,7 +339,7 @@ def replace_rows(spark: SparkSession, replacing: Replacing) -> int | None:
         clear_leftovers(folder)
     exists = delta.exists(spark, table)
     commit = None
-    if replacing.resumed and exists:
+    if replacing.resumed and exists:  # the commit may be in the log already
         commit = delta.find_commit(spark, table, replacing.commit, depth=delta.WHOLE_HISTORY)
     if commit is None:
         if replacing.resumed and not delta.exists(spark, replacing.source):

@@ -84,7 +84,7 @@ def _apply(images: ImageSql, counted: DataFrame, added: list[int], unknown: RowC
         missing = totals["missing"] or 0
         if missing and added:
             newest = max(added)
-            older = images.counted(images.older(kept, newest))
+            older = images.counted(images.older(kept, newest))  # again, for rows older than the newest column
             return _apply(images, older, [number for number in added if number < newest], unknown)
         counts = unknown + RowCounts(deletes_without_row=int(missing))
         kept.createOrReplaceTempView(_COUNTED)
@@ -96,7 +96,7 @@ def _apply(images: ImageSql, counted: DataFrame, added: list[int], unknown: RowC
 def image_of_rows(merge: Merge) -> list[tuple[str, str]]:
     """Return a table's columns (`Merge.pairs`) that are in an image: not dropped ones, and those of commits."""
     dropped = {quote(column.name) for column in merge.shape.columns if column.dropped}
-    of_commits = {"lsn", "ts", *HISTORY_COLUMNS}
+    of_commits = {"lsn", "ts", *HISTORY_COLUMNS}  # equal rows of two commits differ in these
     return [(name, source) for name, source in merge.pairs if name not in dropped and source not in of_commits]
 
 
@@ -215,7 +215,7 @@ class ImageSql:
         """Write the MERGE for the counted rows."""
         pairs = self.merge.pairs
         # Each name has its alias in front, because the table may have a column of the same name.
-        loses = "s.needed > 0 AND s.copies > 0"
+        loses = "s.needed > 0 AND s.copies > 0"  # images of which the table has copies, and some are deleted
         targets = ", ".join(f"t.{target} AS {source}" for target, source in pairs)
         newest_first = next((f"t.{target} DESC, " for target, source in pairs if source == "lsn"), "")
         staying = (

@@ -71,12 +71,12 @@ class FileRow(OneRow):
         """Return whether the table exists."""
         # A catalog may have another table of the name since it was asked last.
         folder = self._locate()
-        self._newest = None if folder is None else (folder, newest_version(folder))
+        self._newest = None if folder is None else (folder, newest_version(folder))  # for `read`, which follows
         return delta.is_known(self._spark, self._table) if self._newest is None else self._newest[1] >= 0
 
     def read(self) -> Mapping[str, Any] | None:
         """Return the row of an existing table, by its columns' names; None if the table is empty."""
-        newest, self._newest = self._newest, None
+        newest, self._newest = self._newest, None  # used once: it may be old by the next time
         self._row = (None if newest is None else self._read_commit(*newest)) or self._read_newest()
         return super().read() if self._row is None else self._row.values
 
@@ -172,7 +172,7 @@ class FileRow(OneRow):
             writer.write(pa.RecordBatch.from_pylist([dict(values)], self._schema))
             file = writer.close()
         assert file is not None
-        version = table.commit([file], instead_of=before)
+        version = table.commit([file], instead_of=before)  # a conflict if the table has another version by now
         assert version is not None
         return version
 

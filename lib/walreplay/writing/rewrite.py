@@ -85,6 +85,7 @@ class Rewrite:
         changed = {name: counts[name] for name in ("inserted", "updated", "deleted")}
         replaced = (written.replaced or ()) if any(changed.values()) else ()
         removed = [self.table.files[number] for number in replaced]
+        # The names are those of a MERGE's metrics, so that a table's history reads alike whoever wrote.
         metrics = {
             "numSourceRows": sum(changed.values()),
             "numOutputRows": sum(file.rows for file in written.files),
@@ -142,7 +143,7 @@ def _row_identity(merge: Merge, sources: Sequence[str]) -> Keys | Images | None:
         return None
     if merge.identity.mode is Mode.MULTISET:
         image = tuple(sources.index(source) for _, source in image_of_rows(merge))
-        lsn = sources.index("lsn") if "lsn" in sources else None
+        lsn = sources.index("lsn") if "lsn" in sources else None  # of equal rows the newest is deleted first
         return Images(image, lsn, has_younger=bool(added_ids(merge)))
     return Keys(
         columns=merge.identity.key,
@@ -150,7 +151,7 @@ def _row_identity(merge: Merge, sources: Sequence[str]) -> Keys | Images | None:
         marks_deleted=merge.marks_deleted,
         claims=merge.configured or merge.identity.claims is not None,
         moved=merge.moves,
-        with_null=merge.configured,
+        with_null=merge.configured,  # a configured key may hold NULL
         rescuable=tuple(
             (place, merge.shape.columns[number].name)
             for place, number in enumerate(merge.identity.key)

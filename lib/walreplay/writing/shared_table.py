@@ -65,7 +65,7 @@ def in_turn(run: TableRun, apply: Callable[[TableRun, bool], _Result]) -> _Resul
     """
     # What it has committed stands in the table's history, as for a run that was interrupted.
     resumed = replace(run, resumed=True, standing=None)
-    with _turns[run.plan.table.place]:
+    with _turns[run.plan.table.place]:  # in one process sources take turns, so no conflict is needed to find out
         return _until_done(lambda first: apply(run if first else resumed, first), run.plan.name, run.check_lock)
 
 
@@ -78,7 +78,7 @@ def _until_done(work: Callable[[bool], _Result], name: str, check_lock: Callable
                 raise
         check_lock(sure=True)
         steps.reached(f"another source was faster: {name}")
-        time.sleep(random.uniform(0.0, 0.2 * min(attempt + 1, 20)))
+        time.sleep(random.uniform(0.0, 0.2 * min(attempt + 1, 20)))  # other processes wait for other times
     raise AssertionError
 
 
@@ -86,7 +86,7 @@ def _is_conflict(error: BaseException | None) -> bool:
     while error is not None:
         if isinstance(error, ConflictError) or _CONFLICTS.search(str(error)) is not None:
             return True
-        error = error.__cause__
+        error = error.__cause__  # an error of ours may be raised from Delta's
     return False
 
 
@@ -116,7 +116,7 @@ def _move_rows(spark: SparkSession, step: Move, commit: delta.CommitId, check_lo
             _copy(spark, step, rows, commit, check_lock)
         steps.reached(f"rows copied: {step.name}")
         check_lock()
-        if step.leaves is None:
+        if step.leaves is None:  # the whole table was the source's
             note = remove(spark, step.source, check_lock)
         else:
             with delta.committing(spark, commit) as marking:
@@ -245,7 +245,7 @@ def alter_own(spark: SparkSession, run: TableRun, number: int) -> bool:
     plan, evolution = run.plan, run.plan.epochs[number].evolution
     share, before, commit = plan.metadata.share, evolution.before, run.step(number, ALTER)
     assert share is not None
-    if before is None:
+    if before is None:  # the ledger knows no rows of the source's
         return False
     rescued = plan.metadata.rescued_data
     rows = _own_rows(spark, run, before)

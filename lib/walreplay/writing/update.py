@@ -68,9 +68,9 @@ class SharedFoldJob:
 
     def add(self, rows: FileRows, work: Work, size: int) -> int:
         """Add a function for staged rows of so many bytes; return the position of its rows in the result of `run`."""
-        slot, count = self._slots, rows.shares.count
+        slot, count = self._slots, rows.shares.count  # a slot is a table, a share one of its parts
         self._slots += 1
-        weight = _SHARE_COST_BYTES + size // count
+        weight = _SHARE_COST_BYTES + size // count  # even a share without rows costs something
         self._parts += [(weight, TableShare(slot, work, rows.shares, number)) for number in range(count)]
         return slot
 
@@ -80,7 +80,7 @@ class SharedFoldJob:
         bins = self._bins()
         if bins:
             with session_with(self.spark, delta.FEW_ROWS) as session:
-                numbers = session.range(0, len(bins), 1, len(bins))
+                numbers = session.range(0, len(bins), 1, len(bins))  # one task for each bin
                 frame = numbers.mapInArrow(partial(work_together, bins=bins), f"slot INT, {sql_schema(FILES)}")
                 for row in frame.collect():
                     rows_by_slot[row.slot].append(row)
@@ -94,7 +94,7 @@ class SharedFoldJob:
         for weight, part in sorted(self._parts, key=lambda item: -item[0]):
             load, number = bins_by_load[0]
             bins[number].append(part)
-            heapq.heapreplace(bins_by_load, (load + weight, number))
+            heapq.heapreplace(bins_by_load, (load + weight, number))  # the heap's first bin has the least to do
         return bins
 
 
@@ -153,13 +153,13 @@ def groups_of(runs: Sequence[TableRun], writer: TableWriter) -> list[list[TableR
 def _can_share(run: TableRun) -> bool:
     """Return whether a table can be folded before anything else is done with it, in a job with other tables."""
     plan = run.plan
-    if plan.metadata.share is not None and plan.before is None:
+    if plan.metadata.share is not None and plan.before is None:  # make_ready has still to create it or add columns
         # The table is not ready yet.
         return False
-    if run.resumed or len(plan.epochs) > 1 or run.size > _MAX_TABLE_BYTES:
+    if run.resumed or len(plan.epochs) > 1 or run.size > _MAX_TABLE_BYTES:  # some epochs may be committed already
         return False
     (epoch,) = plan.epochs
-    if not epoch.rows or (epoch.moves and run.tasks > 1):
+    if not epoch.rows or (epoch.moves and run.tasks > 1):  # linked keys are brought together by a shuffle
         return False
     if not run.exists:
         return True
@@ -187,6 +187,7 @@ def fold_together(
     """
 
     def begin(run: TableRun) -> tuple[SparkSession, Fold]:
+        # Settings of a session of its own stay until the commit; on Spark Connect no folds are shared (`shares_folds`).
         with session_with(spark, delta.SMALL_STATE) as session:
             return session, begin_fold(session, writer, staging, run, 0, exists=run.exists)
 
@@ -221,7 +222,7 @@ def leave_clustering(spark: SparkSession, run: TableRun) -> None:
     """Remove a table's clustering before its columns change, because Delta does not drop a column that clusters."""
     before = run.plan.before
     if before is not None and before.layout.cluster_by and _changes(run.plan):
-        change_layout(spark, run.plan.table, "CLUSTER BY NONE", run.check_lock)
+        change_layout(spark, run.plan.table, "CLUSTER BY NONE", run.check_lock)  # set_layout puts it back
 
 
 def set_layout(spark: SparkSession, run: TableRun, writer_kind: Way | None) -> None:
@@ -280,7 +281,7 @@ def apply_table(
     with context as session, settings(session, _shuffle_settings(session, run)):
         for number in range(len(plan.epochs)):
             commit = run.step(number, MERGE)
-            if run.resumed and not exists:
+            if run.resumed and not exists:  # an epoch before the kill may have created it
                 exists = delta.exists(session, plan.table)
             may_be_applied = run.may_have(commit) and exists
             applied = delta.find_commit(session, plan.table, commit, depth=depth) if may_be_applied else None
@@ -291,11 +292,12 @@ def apply_table(
                 action = action_of(run)
                 written = _apply_epoch(session, writer, staging, run, number, folded, exists=exists)
                 epoch_counts = written.counts
-                writes += [written] if written.writer_kind is not None else []
+                writes += [written] if written.writer_kind is not None else []  # an empty commit has no writer
                 applied = _committed(session, run, commit, written, depth)
             else:
-                _check_form(run, number, applied)
+                _check_form(run, number, applied)  # the earlier commit is kept, and must be what this plan would write
                 epoch_counts = _counts_of(session, staging, run, number, applied)
+            # A MERGE's metrics show how many of the rows that it should have updated or deleted were there.
             counts, exists = (counts + epoch_counts).against(applied, epoch_counts), True
             commits.append(applied)
         set_layout(session, run, writes[0].writer_kind if writes else None)
@@ -352,7 +354,7 @@ def check_renamed(spark: SparkSession, staging: Staging, run: TableRun) -> None:
         claimed = folded_rows(session, staging, run, epoch, fresh=False).where("claimed")
         old_columns = {} if plan.before is None else {column.id: column for column in plan.before.shape.columns}
         keys = [(number, merge.shape.columns[number]) for number in epoch.identity.key]
-        if claimed.isEmpty() or plan.before is None or plan.truncated:
+        if claimed.isEmpty() or plan.before is None or plan.truncated:  # after a truncate the key is free
             return
         if any(column.id not in old_columns or column.type != old_columns[column.id].type for _, column in keys):
             return
@@ -365,11 +367,12 @@ def check_renamed(spark: SparkSession, staging: Staging, run: TableRun) -> None:
             for k, (number, column) in enumerate(keys)
         ]
         if not claimed.alias("s").join(rows, f.expr(" AND ".join(pairs)), "left_semi").isEmpty():
-            raise claim_refuted(claim, plan.name)
+            raise claim_refuted(claim, plan.name)  # the key is not free, so the rows are another table's
 
 
 def _overwrites(run: TableRun, number: int) -> bool:
-    is_new = run.plan.before is None and not run.appends
+    is_new = run.plan.before is None and not run.appends  # rows that the ledger does not know are replaced
+    # The plan leaves out what comes before the last truncate, so only the first epoch can follow one.
     return number == 0 and (is_new or (run.plan.truncated and not run.plan.soft_deletes))
 
 
@@ -377,7 +380,7 @@ def action_of(run: TableRun) -> Action:
     """Return what a run's commits are for a table."""
     # Of a table that is shared, it is the source's rows that are made; one that is there may be this run's own.
     if not run.exists or (run.plan.before is None and (run.resumed or run.plan.metadata.share is not None)):
-        return "created"
+        return "created"  # also of a shared table: the source's rows are new there
     if _overwrites(run, 0):
         return "overwritten"
     return "appended" if all(run.merge(number).only_adds for number in range(len(run.plan.epochs))) else "merged"
@@ -395,29 +398,30 @@ def _apply_epoch(
 ) -> Written:
     """Change the table's columns for an epoch; fold its rows, unless that was done before; and make the commit."""
     plan, epoch, merge = run.plan, run.plan.epochs[number], run.merge(number)
-    truncated = plan.truncated and number == 0
+    truncated = plan.truncated and number == 0  # so only the first epoch can follow a truncate
     overwrite = exists and _overwrites(run, number)
     needs_merge = exists and not overwrite and not merge.only_adds
-    if exists and number == 0:
+    if exists and number == 0:  # later epochs find the properties set
         set_properties(spark, run)
         leave_clustering(spark, run)
     if exists and not overwrite:
         _alter(spark, run, number)
         if truncated:
             _mark_deleted(spark, run, number)
-    delta.forget_version(spark)
+    delta.forget_version(spark)  # Delta does not set it for a commit that it skips as made before
     if needs_merge and epoch.rows == 0 and merge.empties is None:
         # Only the columns change; an empty commit shows that the epoch was applied.
         return replace(append_rows(spark, None, merge, "append", create=False), writer_kind=None)
     ready = partial(_ready, spark, run, merge, epoch.rows, exists=exists, overwrite=overwrite, needs_merge=needs_merge)
+    # A staged row may have megabytes, so a batch takes few of them.
     with settings(spark, FEW_PARTS_A_BATCH), refusals_told():
         fold, files = (None, None) if folded is None else (folded.fold, folded.written)
         if fold is None:
             fold = begin_fold(spark, writer, staging, run, number, exists=exists, overwrite=overwrite)
-            files = fold.run(spark)
+            files = fold.run(spark)  # the long part, before the lock is checked once more
         run.check_lock()
         written = fold.commit(spark, files, ready)
-    if overwrite and _changes_types(run):
+    if overwrite and _changes_types(run):  # else readers fail on statistics of the old types
         delta.checkpoint(spark, plan.table)
     return written if written.reason else replace(written, reason=fold.reason)
 
@@ -465,11 +469,11 @@ def _committed(
     plan = run.plan
     version = written.version if written.version is not None else delta.last_version(spark)
     if version is not None:
-        return delta.TableCommit(version, written.metrics)
+        return delta.TableCommit(version, written.metrics)  # its counts are known: no look into the history
     # Delta skipped it because it was made before, or the platform does not report versions.
     table_commit = delta.find_commit(spark, plan.table, commit, depth=depth)
     if table_commit is not None and (run.standing is None or table_commit.version > run.standing.latest):
-        return table_commit
+        return table_commit  # and not one from before, which would mean that the ledger was set back
     raise TargetError(
         "the table's commit is not in its history: another one has its number, or something else writes to the table",
         table=plan.name,

@@ -106,6 +106,7 @@ class Assigned:
     @property
     def floor(self) -> int:
         """Rows with a lower commit LSN are left out of all its tables."""
+        # One decode serves all tables, so it leaves out only what none of them wants.
         return min((to.floor for to in self.tables.values()), default=-1)
 
     def of(self, rows: RowKind) -> list[Assignment]:
@@ -185,7 +186,7 @@ def _units(steps: Iterable[Step]) -> Iterator[list[Step]]:
     """
     unit: list[Step] = []
     for step in steps:
-        if unit and step.sequence != unit[-1].sequence + 1:
+        if unit and step.sequence != unit[-1].sequence + 1:  # another file's step has the number in between
             yield unit
             unit = []
         unit.append(step)
@@ -228,7 +229,7 @@ def staged_rows(plan: FilePlan, content: memoryview, task: DecodeTask) -> Iterat
             transactions, logical = decoder.take_recorded()
             unit.recorded += transactions
             messages += logical
-        for batch in decoder.rest():
+        for batch in decoder.rest():  # batches that are not full: a unit is folded with all of its events
             yield from unit.take(batch)
         if unit_steps is units[-1]:
             # Folding needs the memory.  Earlier, the next unit would only read the pages again.
@@ -237,6 +238,7 @@ def staged_rows(plan: FilePlan, content: memoryview, task: DecodeTask) -> Iterat
         # A relation's last truncate stands before all of its rows that are left.
         for number, relation in enumerate([*decoder.take_truncated(), *unit.truncated]):
             for to in task.relations[relation].of(RowKind.CURRENT) if relation in task.relations else ():
+                # A row without events: it tells the driver that the version is used there.
                 yield staged_row(to.table, to.relation, unit_steps[0].sequence * PARTS + number, _info())
         yield from _folded_rows(unit, unit_steps[0].sequence, task)
         unit.leave_out(decoder.take_left_out())
@@ -258,7 +260,7 @@ def _info(part: Events | None = None, emptied: Sequence[tuple[int, ...]] = ()) -
     Args:
         emptied: the truncates that a history's table has: sequence, commit LSN, ordinal, time on the axis.
     """
-    if part is None:
+    if part is None:  # no events, or a change log's
         info = {"tracked": [], "moves": False, "deletes": False}
         return json.dumps(info | {"emptied": list(emptied)} if emptied else info)
     deletes = bool(((part.action == DELETE) | (part.action == REMOVE)).any())
@@ -279,9 +281,9 @@ class _Unit:
         self._sequence = sequence
         self._salt = task.settings.mask_salt
         self._kept = task.kept
-        self._logs: dict[int, tuple[int, int]] = {}
+        self._logs: dict[int, tuple[int, int]] = {}  # by table: its last relation version, and how many it had
         self._turn = 0
-        self._lsns: dict[tuple[int, str], int] = {}
+        self._lsns: dict[tuple[int, str], int] = {}  # (oid, name): the last commit LSN
         self.gathered: dict[int, list[_Gathered]] = {}
         self.truncated: dict[Relation, None] = {}
         self.recorded: list[Recorded] = []
@@ -319,9 +321,9 @@ class _Unit:
         # As a rule all tables show the same, and to mask values takes time.
         views: dict[Shown, ChangeBatch] = {}
         rows = batch.data.num_rows
-        self._used(batch.relation, batch.commit_lsns[-1].as_py())
+        self._used(batch.relation, batch.commit_lsns[-1].as_py())  # in commit order the last is the greatest
         for output, to in assigned.tables.items():
-            if (below := _rows_below(batch, to, assigned)) == rows:
+            if (below := _rows_below(batch, to, assigned)) == rows:  # the base load has them all
                 continue
             shown = self._shown(batch, to, views)
             match output.rows:
@@ -368,7 +370,7 @@ class _Unit:
         if relation != log.relation:
             number += 1
         self._logs[log.table] = log.relation, number
-        bucket = (file_of(self._sequence) + self._turn) % self._task.buckets
+        bucket = (file_of(self._sequence) + self._turn) % self._task.buckets  # no key decides: batches go round
         self._turn += 1
         part_sequence = self._sequence * PARTS + PARTS // 2 + number
         rows, data = shown.data.num_rows, staged_changes(shown)
@@ -385,10 +387,10 @@ class _Unit:
     def _part(self, shown: ChangeBatch, to: Assignment) -> _Gathered:
         """Return what is gathered of a relation version for a table."""
         parts = self.gathered.setdefault(to.table, [])
-        if not parts or parts[-1].relation != to.relation:
+        if not parts or parts[-1].relation != to.relation:  # events of two versions have other columns
             names = tuple(column.name for column in shown.relation.columns)
             if to.marks_deleted:
-                names = (*names, "")
+                names = (*names, "")  # the column that marks deleted rows
             parts.append(_Gathered(to.relation, to.identity, names, shown.relation.qualified_name))
         return parts[-1]
 
@@ -404,7 +406,7 @@ class _Unit:
 
 def _rows_below(batch: ChangeBatch, to: Assignment, assigned: Assigned) -> int:
     """Count a batch's rows that one of a relation's tables has from a base load, which are its first ones."""
-    if to.floor <= assigned.floor:
+    if to.floor <= assigned.floor:  # the decoder has left them out already
         return 0
     return int((batch.commit_lsns.to_numpy() < to.floor).sum())
 
@@ -419,7 +421,7 @@ def _folded_rows(unit: _Unit, sequence: int, task: DecodeTask) -> Iterator[dict[
             if part.emptied:
                 tops = unit.commits.up_to(np.array([lsn for lsn, _ in part.emptied])).tolist()
                 truncates = [(part_sequence, *truncate, top) for truncate, top in zip(part.emptied, tops, strict=True)]
-                rows = 0 if part.parts else part.rows
+                rows = 0 if part.parts else part.rows  # counted below, with the events
                 yield staged_row(table, part.relation, part_sequence, _info(emptied=truncates), rows=rows)
             if not part.parts:
                 continue
@@ -433,7 +435,7 @@ def _folded_rows(unit: _Unit, sequence: int, task: DecodeTask) -> Iterator[dict[
             if links is not None:
                 yield staged_row(links_table(table), part.relation, part_sequence, "", data=links.to_ipc())
             pieces = split(events, part.identity, part.names, task.buckets, file_of(sequence))
-            if not pieces:
+            if not pieces:  # the changes have cancelled out, but their rows count
                 yield staged_row(table, part.relation, part_sequence, _info(), rows=part.rows)
             for piece_number, (bucket, piece) in enumerate(pieces):
                 # Counted once, whatever the number of parts.
@@ -484,7 +486,7 @@ def record_batches(batches: Iterable[pa.RecordBatch], *, task: AuditTask) -> Ite
                 pass
         except WalReplayError as problem:
             error = json.dumps(problem.at(path=path).to_dict())
-        recorded, _ = decoder.take_recorded()
+        recorded, _ = decoder.take_recorded()  # also in front of an error
         for batch in transactions_of(recorded, task.settings):
             if batch.num_rows:
                 yield _as_recorded(batch)

@@ -130,10 +130,10 @@ def route_batches(batches: Iterable[pa.RecordBatch], *, task: FoldTask, buckets:
     routes = NO_ROUTES
     for bucket, sequence, data in staged_events(batches):
         if bucket != current:
-            current, routes = bucket, NO_ROUTES
+            current, routes = bucket, NO_ROUTES  # a bucket need not have any
         if sequence == ROUTES_SEQUENCE:
             routes = Routes.from_ipc(data)
-        elif not len(routes.key):
+        elif not len(routes.key):  # no key of the bucket has to go to another one
             yield route_batch(bucket, sequence, data)
         else:
             identity_and_names = task.named(task.version_of(sequence))
@@ -161,7 +161,7 @@ def _folded(batches: Iterable[pa.RecordBatch], task: FoldTask) -> Iterator[pa.Re
     # Rows that are only added need not meet.  There may be as many as in the whole archive.
     is_alone = task.identity.mode is Mode.APPEND
     for bucket, sequence, data in staged_events(batches):
-        if (is_alone or bucket != current) and parts:
+        if (is_alone or bucket != current) and parts:  # the bucket is complete, or its events need not meet
             yield from _merge_rows(parts, task)
             parts = []
         current = bucket
@@ -186,7 +186,7 @@ def _log_rows(batches: Iterable[pa.RecordBatch], log: LogTask, task: FoldTask) -
 def _merge_rows(parts: list[tuple[int, Events]], task: FoldTask) -> Iterator[pa.RecordBatch]:
     try:
         events = concat([task.project(version, run) for version, run in _runs(parts, task)])
-        parts.clear()
+        parts.clear()  # their memory is needed for the rows
         if task.history is not None:
             history, identity, names = task.history, task.identity, task.names
             options: dict[str, Any] = {"keep": False, "watched": history.watched, "fresh": history.fresh}
@@ -202,6 +202,7 @@ def _merge_rows(parts: list[tuple[int, Events]], task: FoldTask) -> Iterator[pa.
 def _runs(parts: list[tuple[int, Events]], task: FoldTask) -> Iterator[tuple[int, Events]]:
     """Put together what is of one version, file by file."""
     for version, run in groupby(parts, key=lambda item: task.version_of(item[0])):
+        # One file's events of a bucket may be staged in several pieces.
         files = [[part for _, part in group] for _, group in groupby(run, key=lambda item: item[0])]
         yield version, concat([rejoin(group) for group in files])
 

@@ -161,7 +161,7 @@ def load_batches(
     Args:
         parts: by their numbers; or, where Spark brings the bytes, each file's, by path.
     """
-    by_path = {part.path: number for number, part in enumerate(parts)}
+    by_path = {part.path: number for number, part in enumerate(parts)}  # files that Spark reads are not divided
     for batch in batches:
         contents: Iterable[tuple[int, Any]]
         if "content" in batch.schema.names:
@@ -255,7 +255,7 @@ def _batches(content: memoryview, part: LoadPart, options: CopyOptions, task: Lo
     if part.stop is not None:
         # The parts of a file meet at rows' beginnings.
         start, stop = range_of(content, part.start, part.stop)
-        low, high = max(start, low), max(stop, low)
+        low, high = max(start, low), max(stop, low)  # the first range begins behind the header
     order = None
     if names is not None and list(names) != [column.name for column in relation.columns]:
         order = order_of(relation, names, part.path, by_captures=task.by_captures)
@@ -281,7 +281,7 @@ def count_keys(batches: Iterable[pa.RecordBatch], *, task: FoldTask) -> Iterator
         first, second = (np.concatenate([part[half] for part in parts]) for half in (0, 1))
         order = np.lexsort((second, first))
         differs = (np.diff(first[order]) != 0) | (np.diff(second[order]) != 0)
-        keys = np.count_nonzero(differs) + bool(len(first))
+        keys = np.count_nonzero(differs) + bool(len(first))  # one more than the places where sorted keys differ
         return pa.RecordBatch.from_arrays([pa.array([keys], pa.int64())], schema=COUNTED)
 
     for bucket, sequence, data in staged_events(batches):
@@ -321,7 +321,7 @@ def load_rows(
         first: the number of the rows' first part among those of the load.
     """
     rest = iter(batches)
-    begun = list(islice((batch for batch in rest if batch.num_rows), 1))
+    begun = list(islice((batch for batch in rest if batch.num_rows), 1))  # the partition's number is in its rows alone
     part = begun[0].column(begun[0].num_columns - 1)[0].as_py() if begun else 0
     rows = TypedRows(relation, task.relations[relation].types, task.names, order, task.lsn, path)
     inserts = chain.from_iterable(map(rows.inserts, chain(begun, rest)))

@@ -93,7 +93,7 @@ ROUTES_SEQUENCE: Final = -1
 
 def links_table(table: int) -> int:
     """Return the table number of staged rows that hold the links between a table's keys."""
-    return -16 - table
+    return -16 - table  # below the special numbers, and no table's own
 
 
 class Total(NamedTuple):
@@ -118,7 +118,7 @@ Work: TypeAlias = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 def stage_batch(row: Mapping[str, Any]) -> pa.RecordBatch:
     """Return a staged row as an Arrow batch."""
-    *others, _ = STAGE
+    *others, _ = STAGE  # `data` is last
     arrays = [pa.array([row[field.name]], field.type) for field in others]
     return pa.RecordBatch.from_arrays([*arrays, one_binary(row["data"])], schema=STAGE)
 
@@ -256,6 +256,6 @@ def refusal_in(text: str) -> WalReplayError | None:
     if not marker:
         return None
     try:
-        return from_dict(json.JSONDecoder().raw_decode(rest)[0])
+        return from_dict(json.JSONDecoder().raw_decode(rest)[0])  # more of the exception's text follows the JSON
     except ValueError:
         return None

@@ -52,7 +52,7 @@ def capture_files(batches: Iterable[pa.RecordBatch], paths: Iterable[str]) -> It
     """
     numbered = list(paths)
     for batch in batches:
-        if "content" not in batch.schema.names:
+        if "content" not in batch.schema.names:  # the file is mounted: only its number comes from Spark
             for number in batch.column("file").to_pylist():
                 yield numbered[number], map_capture(numbered[number])
             continue
@@ -145,7 +145,7 @@ def _files(bucket: StoreFolder, paths: Iterable[str]) -> Generator[pa.RecordBatc
                 yield _row(*coming.popleft())
         finally:
             for _, opened in coming:
-                opened.cancel()
+                opened.cancel()  # the work has raised, or has enough
 
 
 def _row(path: str, opened: Future[StoredFile]) -> pa.RecordBatch:
@@ -184,7 +184,7 @@ class StoredFile:
         def fill(start: int) -> None:
             length = min(_PART, self._size - start)
             read = self._file.read_at(length, start)
-            if len(read) < length:
+            if len(read) < length:  # to Arrow's client a short answer is no error
                 raise OSError(_SHORT)
             into[start : start + length] = read
 

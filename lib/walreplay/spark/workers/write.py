@@ -72,7 +72,7 @@ class FilesWritten:
             if row.replaced is not None:
                 replaced = tuple(row.replaced)
             counts.update(json.loads(row.counts))
-            if row.name is not None:
+            if row.name is not None:  # None: the task had no rows for a file
                 files.append(DataFile(row.name, row.size, row.rows, row.stats))
         return cls(tuple(files), counts, replaced)
 
@@ -148,13 +148,13 @@ def write_rewritten(
             break
     rewritten = rewrite(before, folded) if folded and size <= MOST_BYTES else None
     if rewritten is None:
-        yield _keep(chain(folded, rest), task, kept)
+        yield _keep(chain(folded, rest), task, kept)  # what was read, and what was not
         return
     counts = sum((Counter(_counted(batch, task)) for batch in folded), Counter())
     counts.update(rewritten.counts)
     counts.update(rewritten.missing)
     with _file(files) as write:
-        if rewritten.changes:
+        if rewritten.changes:  # else the table stays as it is
             for batch in rewritten.batches():
                 write(batch.rename_columns(files.sources))
     yield _written(write.file, counts, rewritten.replaced)
@@ -196,7 +196,7 @@ class _Write:
         self.file: DataFile | None = None
 
     def __call__(self, batch: pa.RecordBatch) -> None:
-        self.writer.write(batch.select(self._sources))
+        self.writer.write(batch.select(self._sources))  # without the fold's own columns
 
 
 @contextmanager
@@ -220,7 +220,7 @@ def _written(
 
 
 def _true(mask: pa.Array) -> int:
-    return int(pc.sum(mask).as_py() or 0)
+    return int(pc.sum(mask).as_py() or 0)  # the sum over no rows is NULL
 
 
 _Final: TypeAlias = tuple[Iterable[pa.RecordBatch], dict[str, int]]
@@ -260,6 +260,7 @@ def _repeated(batch: pa.RecordBatch, ends: NDArray[np.int64]) -> Iterator[pa.Rec
     longest = sum(pc.max(pc.binary_length(column)).as_py() or 0 for column in texts)
     at_once = max(1, min(_ROWS_AT_ONCE, _BYTES_AT_ONCE // max(1, longest)))
     for start in range(0, total, at_once):
+        # Numbers among all copies; `ends` says which row each of them is a copy of.
         places = np.arange(start, min(start + at_once, total))
         yield batch.take(pa.array(np.searchsorted(ends, places, side="right")))
 
