@@ -58,7 +58,7 @@ def _row_from(view: memoryview, offset: int) -> int:
             return len(view)
         newline = window.find(_NEWLINE)
         while newline >= 0:
-            if not _is_escaped(view, offset + newline):
+            if not _is_escaped(view, offset + newline):  # a newline in a value may have a backslash before it
                 return offset + newline + 1
             newline = window.find(_NEWLINE, newline + 1)
         offset += len(window)
@@ -202,7 +202,7 @@ class _Splitter:
         return form.kind == "csv" and kernels.csv_end(buf, 0, size, ord(form.quote), ord(form.escape)) < 0
 
     def split(self, buf: NDArray[np.uint8], end: int, base: int) -> Generator[Cells, None, int]:
-        """Yield the rows up to a place; at the end give where the last one ends."""
+        """Yield the rows up to a place; return where the last one ends."""
         start = self._rows_start(buf, end) if self._in_head else 0
         while start < end and not self.ended and not self._in_head:
             rows = self._run(buf, start, end)
@@ -256,7 +256,7 @@ class _Splitter:
         """Refuse a last row of text or CSV without its newline: COPY ends each row with one."""
         rows_end = self.whole(buf, size)
         if self._form.kind == "text" and _is_escaped(memoryview(buf.data), size):
-            return  # a stray backslash, which is told when it is met
+            return  # a stray backslash: `split` raises for it
         if rows_end < size and buf[rows_end:size].tobytes().rstrip(b"\r") != _MARKER:
             problem = "the last row has no newline, which COPY ends each row with: it was cut off"
             raise CaptureError(problem, path=self._path, offset=base + rows_end, remedy=_CUT)

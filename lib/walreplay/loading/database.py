@@ -38,7 +38,7 @@ _TEXT_SETTINGS: Final = {
 _TIMEOUTS: Final = ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout")
 
 _SAME_TEXT: Final = frozenset({17, 20, 21, 23, 25, 114, 700, 701, 1043, 1082, 1114, 1184, 1700, 2950, 3802})
-"""Types (by oid) whose cast to text is what their output function gives, at less cost.  It is not for boolean, char(n),
+"""Types (by oid) whose cast to text is their output function's text, at less cost.  It is not for boolean, char(n),
 "char" and inet."""
 
 _TID_RANGES: Final = 14_00_00
@@ -96,9 +96,10 @@ def session_statements(snapshot: str | None, settings: Mapping[str, str] | None 
     Raises:
         ConfigError: that is no snapshot's name.
     """
+    # PostgreSQL imports a snapshot only at this level or above, before any query.
     statements = ["SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"]
     if snapshot is not None:
-        if not _SNAPSHOT.fullmatch(snapshot):
+        if not _SNAPSHOT.fullmatch(snapshot):  # it stands in a statement's text
             raise ConfigError(
                 "--snapshot is not the name of a snapshot",
                 remedy="Give it as PostgreSQL writes it: 00000003-0000001B-1",
@@ -123,7 +124,7 @@ _SESSION: Final = (
 
 
 def query_of(statement: str) -> str:
-    """Put a query that gives lines of JSON into the form in which Spark's reader takes one."""
+    """Write a query that returns lines of JSON in the form that Spark's reader accepts."""
     plain = re.sub(r"^\s*--.*$", "", statement, flags=re.MULTILINE).strip().rstrip(";")
     columns = "described.line::pg_catalog.text AS line"
     return f"(SELECT {columns} FROM {_SESSION} CROSS JOIN ({plain}) AS described (line) WHERE is_held) AS q"
@@ -140,7 +141,7 @@ SELECT json_build_object(
 
 
 def read_server(line: str) -> Server:
-    """Read what `SERVER` gives."""
+    """Read the line that `SERVER` returns."""
     values = json.loads(line)
     return Server(**values | {"replayed": parse_lsn(values["replayed"])})
 
@@ -177,7 +178,7 @@ ORDER BY pg_catalog.pg_table_size(c.oid) DESC, c.oid
 def read_pieces(
     lines: Iterable[str], server: Server, tables: Mapping[int, str], row_filters: Mapping[int, str]
 ) -> tuple[TablePiece, ...]:
-    """Read what `PIECES` gives, largest first.
+    """Read the lines that `PIECES` returns, largest first.
 
     Args:
         tables: the names of the tables, by their oids.
@@ -230,7 +231,7 @@ def check_kept(seen: Iterable[str], now: Iterable[str]) -> None:
     """Refuse what has not kept to the snapshot.
 
     Args:
-        seen: what the script ``kept.sql`` gives in the snapshot, with `MOVED`; ``now`` without it, later.
+        seen: what the script ``kept.sql`` returns in the snapshot, with `MOVED`; ``now`` without it, later.
 
     Raises:
         CaptureError: a line is not there any more.
@@ -486,5 +487,5 @@ def _password_in_file(address: Address, user: str, environment: Mapping[str, str
             all(entry in ("*", value) for entry, value in zip(fields, (*host, address.database, user), strict=False))
             for host in address.hosts
         ):
-            return fields[4]
+            return fields[4]  # the first line that fits counts, as for libpq
     return None

@@ -54,7 +54,7 @@ class CopyOptions:
     """What a user says of the files' format; what is None is as COPY has it.
 
     Attributes:
-        kind: None if each file tells it: binary by its first bytes, CSV by the name ``….csv``, and text else.
+        kind: None if each file shows it: binary by its first bytes, CSV by the name ``….csv``, and text else.
     """
 
     kind: Kind | None = None
@@ -74,7 +74,7 @@ class CopyOptions:
         Raises:
             ConfigError: an option is not one that COPY takes.
             CaptureError: the file is not in the format that it should be in.
-            NotSupported: its encoding cannot be told apart from what the format is made of.
+            NotSupported: a character's bytes may look like signs of the format.
         """
         is_binary = head.startswith(SIGNATURE)
         kind = self.kind or ("binary" if is_binary else "csv" if bare_name(path)[1] in _CSV else "text")
@@ -236,7 +236,7 @@ def head_of(content: bytes | memoryview) -> bytes:
 
 
 def bare_name(path: str) -> tuple[str, str]:
-    """Return a file's name without what tells compression and format, and the latter.
+    """Return a file's name without the endings of compression and format, and the latter.
 
     >>> bare_name("/base/shop.orders.csv.gz")
     ('shop.orders', '.csv')

@@ -44,7 +44,7 @@ class Section:
     Attributes:
         table: ``schema.table``.
         columns: of its rows, in their order.
-        file: the file's name without what tells compression; empty within a plain file.
+        file: the file's name without the ending of its compression; empty within a plain file.
         start, stop: where the rows lie in a plain file.
     """
 
@@ -113,7 +113,7 @@ def sections_of(data: bytes | memoryview, path: str) -> Iterator[Section]:
         end = buffer.find(_END, first - 1)  # a table without rows has its marker in the first line
         if end < 0:
             raise CaptureError("the rows that begin here have no end", path=path, offset=first, remedy="Dump again")
-        yield Section(*table_columns, start=first, stop=end + 1)
+        yield Section(*table_columns, start=first, stop=end + 1)  # with the last row's newline, without the marker
         position = end + len(_END)
 
 
@@ -215,7 +215,7 @@ class _Toc:
         return value
 
     def _int(self) -> int:
-        negative = self._byte()
+        negative = self._byte()  # the sign stands in front, as a byte of its own
         value = sum(self._byte() << 8 * place for place in range(self._int_size))  # the lowest byte first
         return -value if negative else value
 

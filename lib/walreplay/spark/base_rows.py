@@ -105,7 +105,7 @@ class BaseSource(ABC):
         """Name the tables (``schema.table``) whose rows are there.
 
         Raises:
-            ConfigError: it cannot be told.
+            ConfigError: nothing says which tables they are.
         """
 
     @abstractmethod
@@ -198,7 +198,7 @@ class BaseFile:
     """A file of a base load, or a section of a plain dump.
 
     Attributes:
-        path: as Spark gives it.
+        path: as Spark writes it.
         changed: when it was written, in ms since 1970.
         is_hidden: Spark would leave it out: it, or a folder that it is in, is called so.
         section: what a dump says of it; else its name says whose rows it has.
@@ -330,6 +330,7 @@ def _has_ranges(file: BaseFile, options: CopyOptions) -> bool:
     head = bytes(_mapped(file.path)[: 1 << 10])
     if detect_compression(head[:HEAD_BYTES]) is not None:
         return False
+    # Only in text a newline always ends a row; in CSV it may be quoted, in binary be part of a value.
     return file.section is not None or options.format_of(file.path, head).kind == "text"
 
 
@@ -345,7 +346,7 @@ class FilesOfBase(BaseSource):
         self._options = options
         self._table = table
         self._files: Sequence[BaseFile] = ()
-        self._counted: Mapping[int, tuple[str, int]] = {}
+        self._counted: Mapping[int, tuple[str, int]] = {}  # by oid: a table's name, and its rows when it was copied
         self.origin = origin
 
     @property
@@ -373,6 +374,7 @@ class FilesOfBase(BaseSource):
             ]
         if not names:
             raise ConfigError("there are no files of tables", path=self.origin, remedy="Check --from")
+        # A folder should have a file of each table that was counted; one file is one table's.
         if self._table is None and not is_same(self._files[0].path, root_of(self.origin)):
             relations = (relation for versions in description.relations.values() for relation in versions)
             names |= {relation.qualified_name for relation in relations if relation.oid in description.rows}
@@ -507,6 +509,7 @@ class DatabaseOfBase(BaseSource):
         self._lsn = lsn
         self._snapshot = snapshot
         self._connections = connections or CONNECTIONS
+        # A setting of the session, which describe.sql reads.
         self._publication = {} if publication is None else {"walreplay.publication": publication}
         self._table = table
         self._properties = {**credentials_of(address, os.environ), "driver": DRIVER}
@@ -555,10 +558,11 @@ class DatabaseOfBase(BaseSource):
                 fetch_size = database.rows_at_a_time(piece)
                 frame = self._read(query, parts[piece.oid], fetch_size, database.session_statements(self._snapshot))
                 columns = tuple(range(len(relation.columns)))
+                # A relation may have no columns, a query may not.
                 names = [f"c{number}" for number in columns] or ["c0"]
                 load = partial(load_rows, task=task, relation=relation, order=columns, path=self.origin, first=first)
                 works_of_pieces.append((with_part(frame.select(*names)), load))
-                first += len(parts[piece.oid])
+                first += len(parts[piece.oid])  # parts are numbered through all pieces
             one_row = self._spark.range(0, 1, 1, 1)
             return [*works_of_pieces, (one_row, partial(make_tables, task=task))], BYTES_A_BATCH
 
@@ -596,7 +600,7 @@ class DatabaseOfBase(BaseSource):
             raise error.at(path=self.origin) from None
 
     def _lines(self, statement: str, settings: Mapping[str, str] | None = None, *, now: bool = False) -> list[str]:
-        """Run a query that gives lines of JSON.
+        """Run a query that returns lines of JSON.
 
         Args:
             settings: the settings that it reads.
@@ -609,6 +613,7 @@ class DatabaseOfBase(BaseSource):
     def _read(self, query: str, ranges: Sequence[str], fetch_size: int, first: str) -> DataFrame:
         properties = {**self._properties, "sessionInitStatement": first, "fetchsize": str(fetch_size)}
         with self.errors():
+            # Each predicate becomes a partition of the frame, which a session of its own reads.
             return self._spark.read.jdbc(self._url, query, predicates=list(ranges), properties=properties)
 
     @contextmanager

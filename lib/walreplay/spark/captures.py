@@ -160,7 +160,7 @@ _HIDDEN: Final = (".", "_")
 
 @dataclass(frozen=True, slots=True)
 class CaptureFile:
-    """A file of the captures' listing; its path as Spark gives it.
+    """A file of the captures' listing; its path as Spark writes it.
 
     Attributes:
         modified: its modification time, in µs since 1970.
@@ -320,7 +320,7 @@ def number_files(spark: SparkSession, files: int, tasks: int | None = None) -> D
 def tasks_for(files: int, size: int, cores: int | None) -> int | None:
     """Return how many tasks share the files, by their total size; None for one per core.
 
-    A failed task is repeated as a whole, and each task is told about all files.  So a few files go into one task if
+    A failed task is repeated as a whole, and each task gets the names of all files.  So a few files go into one task if
     there are many, and more if they are small, as each task costs time and writes files of its own.  In local mode no
     task is repeated: there are as many as share the work evenly.
 

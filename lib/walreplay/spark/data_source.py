@@ -80,7 +80,7 @@ class PgoutputDataSource(DataSource):
             raise ConfigError(
                 "the captures' path is missing", remedy='Give it: spark.read.format("pgoutput").load(path)'
             )
-        known_framing(options.get("framing"))
+        known_framing(options.get("framing"))  # raises for a name that is none
         encoding = options.get("sourceEncoding") or "UTF8"
         return _Request(_path(path), options.get("table"), options.get("framing"), encoding)
 
@@ -127,7 +127,7 @@ class _Reader(DataSourceReader):
         self._typed = typed
 
     def partitions(self) -> Sequence[InputPartition]:
-        return [InputPartition(0)]
+        return [InputPartition(0)]  # transactions span files, so they are read in order by one task
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         for batch in self._request.batches():
@@ -150,7 +150,7 @@ def _typed_batch(batch: ChangeBatch, typed: pa.Schema) -> pa.RecordBatch:
     """Return changes of one table under the columns of its first version."""
     by_name = dict(zip(batch.data.schema.names, batch.data.columns, strict=True))
     columns = []
-    *row_columns, _ = typed
+    *row_columns, _ = typed  # the last is the list of unchanged columns
     for column in row_columns:
         values = by_name.get(column.name)
         columns.append(pa.nulls(batch.data.num_rows, column.type) if values is None else values.cast(column.type))
@@ -161,6 +161,7 @@ def _json_batch(batch: ChangeBatch) -> pa.RecordBatch:
     """Return changes with their rows as JSON."""
     rows = batch.data.num_rows
     names = [column.name for column in batch.relation.columns]
+    # A batch begins with the change's own columns, in this order.
     own_columns = [array.cast(column.type) for array, column in zip(batch.data.columns, _CHANGE_COLUMNS, strict=False)]
     unchanged = _unchanged(batch)
     texts = _objects(names, batch.columns, unchanged.to_pylist())
@@ -171,7 +172,7 @@ def _json_batch(batch: ChangeBatch) -> pa.RecordBatch:
             before[number] = text
     table = pa.repeat(pa.scalar(batch.relation.qualified_name), rows)
     ops = batch.ops.to_pylist()
-    row = [None if op == "t" else text for op, text in zip(ops, texts, strict=True)]
+    row = [None if op == "t" else text for op, text in zip(ops, texts, strict=True)]  # a truncate has no row
     return pa.RecordBatch.from_arrays(
         [*own_columns, table, pa.array(row, pa.string()), pa.array(before, pa.string()), unchanged], schema=CHANGES
     )

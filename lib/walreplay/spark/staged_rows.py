@@ -192,6 +192,7 @@ class FileRows:
 
     def mapInArrow(self, func: Work, schema: str, /) -> DataFrame:  # noqa: N802
         """Return what a function makes of each share."""
+        # Spark brings a task its number, and nothing else.
         numbers = self.spark.range(0, self.shares.count, 1, self.shares.count)
         return numbers.mapInArrow(partial(over_shares, work=func, shares=self.shares), schema)
 
@@ -257,6 +258,7 @@ class FileStaging(Staging):
         for row in written:
             totals = batch_from_ipc(row.totals)
             self._new_totals.append(totals)
+            # Tasks then open only the files that have rows of their table.
             for table in pc.unique(totals.column("table")).to_pylist():
                 self._names.setdefault(table, []).append(row.name)
 
@@ -316,7 +318,7 @@ class Reached(ABC):
         """Return the folder where runs stage events, if driver and workers reach it.
 
         Args:
-            table: the ledger's, that stands for it.
+            table: the ledger's table at whose place it lies.
             run_id: the name of the run's folder inside, which is deleted at the end.
         """
 
@@ -361,7 +363,7 @@ class ReachedRoot(Reached):
 
 
 class ReachedCatalog(Reached):
-    """The tables of a catalog that tells where they lie (`walreplay.delta.target`)."""
+    """The tables of a catalog that says where they lie (`walreplay.delta.target`)."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark

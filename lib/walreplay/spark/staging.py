@@ -170,7 +170,7 @@ class Staging(ABC):
             tasks: how many are at work at a time; None for any number.
 
         Raises:
-            WalReplayError: the first error that a row of `ERROR_TABLE` tells.
+            WalReplayError: the first error among the rows of `ERROR_TABLE`.
         """
         self._stage(spark, works, values, tasks)
         totals = self._totals(spark)
@@ -195,6 +195,7 @@ class Staging(ABC):
         links = self._links(spark, replace(rows, table=links_table(rows.table)))  # one task finds which keys are linked
         routes = links.mapInArrow(partial(link_batches, buckets=rows.buckets), sql_schema(ROUTE))
         together = by_bucket(self._frame_of_events(spark, rows).unionByName(routes), rows.tasks)
+        # The second shuffle: events of linked keys go to the bucket that their route names.
         routed = together.mapInArrow(partial(route_batches, task=task, buckets=rows.buckets), sql_schema(ROUTE))
         return by_bucket(routed, rows.tasks)
 
@@ -256,6 +257,7 @@ class Staging(ABC):
         if failed:
             # The first in the stream, whichever task failed first.
             raise from_dict(json.loads(min(failed, key=lambda row: row.first).info))
+        # Each begins with its unit's sequence, so they are in commit order.
         units = sorted(json.loads(row.info) for row in totals if row.table == USES_TABLE)
         self.uses = tuple((number, lsn) for _, _, *used in units for number, lsn in used)
         self.tops = tuple((sequence, top) for sequence, top, *_ in units)

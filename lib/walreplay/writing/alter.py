@@ -88,6 +88,7 @@ def alter(
     if not alters(evolution):
         return False
     statements = _statements(evolution)
+    # ALTER TABLE leaves names that stand in rows: in rescued data, or in a change log's lists of columns.
     if statements is not None and _has_texts_by_name(spark, table, evolution, statements, metadata):
         statements = None
     if statements is None:
@@ -408,7 +409,7 @@ def rewritten(rows: DataFrame, evolution: Evolution, metadata: MetadataNames) ->
     # A name like `a.b` would be an expression to Spark.
     numbered = rows.toDF(*(f"c{number}" for number in range(len(numbers))))
     rewritten = numbered.mapInArrow(partial(rewrite_batches, task=task), sql_schema(task.schema))
-    frame = rewritten.toDF(*after, *(field.name for field in metadata_fields))
+    frame = rewritten.toDF(*after, *(field.name for field in metadata_fields))  # by names again, as tables are written
     return frame.select(*(quote(name) for name in table_schema(evolution.shape, metadata).names))
 
 

@@ -293,7 +293,7 @@ class FileWriter(TableWriter):
         properties: Mapping[str, str] = delta.NO_PROPERTIES,
         commit: delta.CommitId | None = None,
     ) -> LocalTable | str:
-        """Open a table, or return the reason why that is not possible; `_make` tells of the rest.
+        """Open a table, or return the reason why that is not possible; `_make` has the other arguments.
 
         Args:
             create: the columns of a table that does not exist yet.
@@ -365,7 +365,7 @@ class FileWriter(TableWriter):
     def _fold(
         self, spark: SparkSession, staging: Staging, run: TableRun, number: int, *, exists: bool, merge_reason: str
     ) -> FileFold | str:
-        """Return how an epoch is folded to files, or give the reason why statements have to write its rows.
+        """Return how an epoch is folded to files, or the reason why statements have to write its rows.
 
         The table's rows, if it has any, are not overwritten.
         """
@@ -416,7 +416,7 @@ def choose_writer(spark: SparkSession, target: Target, staging: str | None = Non
     commits = os.environ.get(_SWITCH)
     # "spark" leaves the events' staging to Spark, too.
     folder = None if commits == "spark" else folder_of(spark, target.root)
-    # Since the last run of this process somebody may have begun the target anew.
+    # Since this process's last run somebody may have removed the target and begun a new one.
     forget_files(folder)
     forget_tables()
     reached = None if commits == "spark" else _reached(spark, target, folder)

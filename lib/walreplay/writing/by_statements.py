@@ -70,7 +70,7 @@ class OneRow:
         if not rows:
             return None
         (row,) = rows
-        # Spark gives times without a zone, in this machine's local time.
+        # Spark returns times without a zone, in this machine's local time.
         return {
             name: value.astimezone(timezone.utc) if isinstance(value, datetime) else value
             for name, value in row.asDict().items()
@@ -84,6 +84,7 @@ class OneRow:
         """
         frame = self._frame(values)
         if not exists and self._table.path is not None:
+            # Mode `error`: if two runs create the table at once, one of them fails.
             delta.write(frame, self._table, "error", create=delta.NewTable(self._properties))
             return True
         if not exists:
@@ -254,6 +255,7 @@ class StatementAppend(Append):
 
     def commit(self, commit: delta.CommitId, *, follows: bool = True) -> int | None:
         """Commit what was written; to Delta two commits of one application at a time are in conflict anyway."""
+        # Without rows, too, there is a commit: its number shows that it was made.
         frames = self._frames or [self.spark.createDataFrame([], sql_schema(self.schema))]
         frame = reduce(lambda left, right: left.unionByName(right), frames)
         delta.forget_version(self.spark)  # Delta leaves the last version there if it skips the commit

@@ -191,7 +191,7 @@ def _placed(spark: SparkSession, merge: Merge, match: str) -> DataFrame:
 def _emptied(spark: SparkSession, merge: Merge, lsn: int, time: int) -> DataFrame:
     """Return rows that close, by a truncate, the open versions that no other row closes.
 
-    To a MERGE that says so by NOT MATCHED BY SOURCE, each of the table's files would be one to be written anew.
+    NOT MATCHED BY SOURCE would make the MERGE rewrite every file of the table.
     """
     values = {"closes": "true", "matches": "true", "closes_lsn": f"{lsn}L", "closes_at": f"timestamp_micros({time})"}
     values |= dict.fromkeys(("opens", "replaces", "deleted", "expected", "claimed", "unknown"), "false")
@@ -294,6 +294,7 @@ def _merge_images(spark: SparkSession, kept: DataFrame, totals: Mapping[str, Any
         listed = ", ".join(f"t.{place} AS {source}" for place, source in merge.pairs)
         open_copies = (
             "SELECT s.image, u.start_lsn AS base_lsn, u.ordinal AS base_ordinal, "
+            # Numbered from the newest on: it is the newest copy that a delete or an update ends.
             "row_number() OVER (PARTITION BY s.image ORDER BY u.start_lsn DESC, u.ordinal DESC) AS nth "
             f"FROM (SELECT * FROM {_CLOSING} WHERE place = image) AS s "
             f"JOIN (SELECT {listed} FROM {_open_rows(merge)} AS t) AS u ON {images.same('u', 's')}"

@@ -73,6 +73,7 @@ def missing_warnings(
             counts = ((report.without_base, "updated"), (report.deletes_without_row, "deleted"))
             kinds = ", ".join(f"{count:,} to be {what}" for count, what in counts if count)
             of_gap = lacking.setdefault(gaps.get(report.oid or 0, ""), {})
+            # A history's or a change log's oid is not the relation's; all outputs of a table are one line.
             of_gap.setdefault(source_oid(report.oid or 0), f"{report.name} ({kinds})")
     for gap, tables in lacking.items():
         reasons = _GAP.format(gap) if gap else _REASONS
@@ -97,7 +98,7 @@ class RowCounts:
     Attributes:
         live: rows whose changes require that the table had them before, and that remain.
         gone: the same of rows that are deleted.
-        unknown: rows with a value that is not known; NULL stands for it.
+        unknown: rows with a value that is not known, and is written as NULL.
         without_base: rows among ``live`` that the table did not have.
         deletes_without_row: rows among ``gone`` that the table did not have.
     """
@@ -293,9 +294,9 @@ MATERIALIZE: Final = "spark.databricks.delta.merge.materializeSource"
 def kept_rows(
     spark: SparkSession, rows: DataFrame, totals: Mapping[str, str]
 ) -> Iterator[tuple[DataFrame, Mapping[str, Any]]]:
-    """Checkpoint rows that are read several times, so that the fold runs once.  Delta is told not to do it again.
+    """Checkpoint rows that are read several times, so that the fold runs once; Delta then makes no copy of its own.
 
-    If a platform does not allow checkpoints, the rows are given as they are, and Delta makes its own copy.
+    If a platform does not allow checkpoints, the rows come as they are, and Delta makes its own copy.
 
     Args:
         totals: SQL aggregates over all rows, by the names of their results.
@@ -313,7 +314,7 @@ def kept_rows(
         try:
             kept = rows.localCheckpoint(eager=True)
         except Exception as error:
-            if refusal_in(str(error)) is not None:
+            if refusal_in(str(error)) is not None:  # a worker's error, and no refusal of checkpoints
                 raise
             yield rows, rows.agg(*columns).collect()[0].asDict()
             return
@@ -350,6 +351,7 @@ def _keyed_statement(merge: Merge, marking: delta.Marking) -> str:
     values = {target: f"s.{source}" for target, source in pairs}
     for number in merge.tracked:
         target = quote(merge.shape.columns[number].name)
+        # `k` marks a value that the source did not send: the table's own stays.
         values[target] = f"CASE WHEN s.k{number} THEN t.{target} ELSE s.c{number} END"
     rescued = merge.metadata.rescued_data
     if rescued is not None and merge.tracked:
@@ -359,7 +361,7 @@ def _keyed_statement(merge: Merge, marking: delta.Marking) -> str:
     columns = ", ".join(target for target, _ in pairs)
     inserts = ", ".join(f"s.{source}" for _, source in pairs)
     deletes = "WHEN MATCHED AND s.deleted THEN DELETE " if merge.deletes or merge.moves else ""
-    live = "AND NOT s.deleted " if deletes else ""
+    live = "AND NOT s.deleted " if deletes else ""  # a deleted row that is not there must not be inserted
     marks = merge.marks_deleted
     if marks is not None:
         # A soft delete of a row that the table does not have must not insert a row.
@@ -417,7 +419,7 @@ def _match(merge: Merge) -> str:
             terms.append(f"{target} = {source}")
             continue
         terms.append(same_image(target, source, kind))
-        if rescuable:
+        if rescuable:  # where both are NULL, the texts have to be equal
             rescued = _rescued_text(f"t.{quote(merge.metadata.rescued_data or '')}", column.name)
             terms.append(f"({source} IS NOT NULL OR {rescued} <=> {_rescued_text(base_rescued, column.name)})")
     return " AND ".join(terms)

@@ -74,6 +74,7 @@ class Fence:
         Args:
             confirm: writes the lock's row, and raises if the run has lost the lock.
         """
+        # Before the check of the lock: a folder that is made late must not serve a rename.
         self._run_folder.mkdir(parents=True, exist_ok=True)
         # The real paths: either may be behind a symbolic link.
         self._path_up = os.path.relpath(os.path.realpath(self._root), os.path.realpath(self._run_folder))
@@ -144,6 +145,7 @@ class Fence:
 
     def _through(self, path: str) -> Path:
         """Return a path that leads through the run's own folder."""
+        # The system resolves `..` through the run's folder, which has to exist.
         return self._run_folder / self._path_up / os.path.relpath(path, self._root)
 
 

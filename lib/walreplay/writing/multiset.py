@@ -122,7 +122,7 @@ class ImageSql:
         terms = []
         for target, source in self.image:
             first, second = f"{row}.{target if row == 't' else source}", f"{source_row}.{source}"
-            if source == "rescued":
+            if source == "rescued":  # JSON: equal values may be texts in another order
                 first, second = self._rescued(first), self._rescued(second)
             terms.append(same_image(first, second, self._kind(source)))
         return " AND ".join(terms)
@@ -172,7 +172,7 @@ class ImageSql:
         rescues_newer = f"NOT ({self._rescued('rescued')} <=> {nothing['rescued']})"
         has_newer = " OR ".join([*(f"c{number} IS NOT NULL" for number in newer), rescues_newer])
         alike = ", ".join(image_of(source, self._kind(source)) for source in sources)
-        # `place` is the first of equal images and stands for all; `prior` is what the images before one of them take.
+        # `place`, the first of equal images, names all of them; `prior` counts the rows that images before one take.
         self.spark.sql(
             f"SELECT *, min(image) OVER (PARTITION BY {alike}) AS place, "
             f"sum(missing) OVER (PARTITION BY {alike} ORDER BY image) - missing AS prior FROM "
@@ -226,7 +226,7 @@ class ImageSql:
         )
         listed = ", ".join(source for _, source in pairs)
         source = (
-            f"SELECT true AS gone, {listed} FROM {_COUNTED} AS s WHERE {loses} UNION ALL "
+            f"SELECT true AS gone, {listed} FROM {_COUNTED} AS s WHERE {loses} UNION ALL "  # deletes all copies
             f"SELECT false AS gone, {listed} FROM ({staying}) WHERE place > lost UNION ALL "
             f"SELECT false AS gone, {listed} FROM "
             f"(SELECT *, explode(sequence(1L, needed + net)) FROM {_COUNTED} WHERE needed + net > 0)"

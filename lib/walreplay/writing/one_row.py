@@ -95,9 +95,10 @@ class FileRow(OneRow):
         for _ in range(_ATTEMPTS):
             current = self._read_newest() if current is None else current
             old_values = None if current is None else current.values
-            if current is None or old_values is None:
+            if current is None or old_values is None:  # Spark has to do it
                 break
             if not condition.is_in(old_values):
+                # Our own commit may be old by now, so the newest row is read before the condition is given up.
                 if not current.is_ours:
                     return False
                 current = None

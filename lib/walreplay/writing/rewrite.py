@@ -104,13 +104,14 @@ class Rewrite:
             # After any other error the commit may have been made, so the files must stay.
             if not delta.is_conflict(error):
                 raise
+            # It was a conflict, so no commit has these files.
             self.table.folder.delete(*(file.name for file in written.files))
             return None
         return Written(row_counts, {name: str(count) for name, count in metrics.items()}, version, "files")
 
 
 def begin_rewrite(merge: Merge, staged: int, begin: Callable[[], LocalTable | str]) -> Rewrite | str:
-    """Begin to rewrite a table, or give the reason why it has to be merged.
+    """Begin to rewrite a table, or return the reason why it has to be merged.
 
     Args:
         staged: bytes of the staged events that its rows are folded from.

@@ -58,7 +58,7 @@ def in_turn(run: TableRun, apply: Callable[[TableRun, bool], _Result]) -> _Resul
     """Bring a table up to date, again if other sources have committed in between.
 
     Args:
-        apply: does it; told whether it is the first time.
+        apply: applies the run; its second argument says whether this is the first attempt.
 
     Raises:
         Exception: what has stopped it, if that is anything else; or the conflict, if there is no end of them.
@@ -93,7 +93,7 @@ def _is_conflict(error: BaseException | None) -> bool:
 def move_rows(spark: SparkSession, step: Move, commit: delta.CommitId, check_lock: Callable[..., None]) -> MovedTable:
     """Move the source's own rows from a shared table, to one, or both; rows that were moved before are left there.
 
-    They are copied in one commit, and removed in another.  If the run is killed in between, the copy's tells.
+    They are copied in one commit, and removed in another.  If the run is killed in between, the copy's commit shows it.
 
     Args:
         spark: a session that only the caller uses.
@@ -253,6 +253,7 @@ def alter_own(spark: SparkSession, run: TableRun, number: int) -> bool:
         rescued is not None and touches_rescued(evolution) and has_rescued(rows, rescued)
     ):
         return False
+    # An interrupted run has rewritten the rows; to do it again would convert them twice.
     if run.may_have(commit) and delta.has_commit(spark, plan.table, commit):
         return False
     frame = delta.like_table(rewritten(rows, evolution, plan.metadata), plan.table)
@@ -263,7 +264,7 @@ def alter_own(spark: SparkSession, run: TableRun, number: int) -> bool:
 
 
 def _own_rows(spark: SparkSession, run: TableRun, shape: TableShape) -> DataFrame:
-    """Return the source's own rows, with the columns and types that it has given them."""
+    """Return the source's own rows, with the columns and types that it wrote them with."""
     plan = run.plan
     assert plan.metadata.share is not None
     rows = delta.read(spark, plan.table).where(is_own(plan.metadata.share))

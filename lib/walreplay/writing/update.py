@@ -60,7 +60,7 @@ _SHARE_COST_BYTES: Final = 256 << 10
 
 @dataclass
 class SharedFoldJob:
-    """Functions that are run in one job; each gives rows of `walreplay.spark.workers.write.FILES`."""
+    """Functions that are run in one job; each returns rows of `walreplay.spark.workers.write.FILES`."""
 
     spark: SparkSession
     _parts: list[tuple[int, TableShare]] = field(default_factory=list)
@@ -226,7 +226,7 @@ def leave_clustering(spark: SparkSession, run: TableRun) -> None:
 
 
 def set_layout(spark: SparkSession, run: TableRun, writer_kind: Way | None) -> None:
-    """Set what a table can only be given when it exists with all its columns.
+    """Set what a table can only have once it exists with all its columns.
 
     That is its clustering.  If a DataFrame's write has created the table at a path, it is also its comment and the
     properties that are not Delta's own.
@@ -242,6 +242,7 @@ def set_layout(spark: SparkSession, run: TableRun, writer_kind: Way | None) -> N
         ensure(spark, plan.table, dict(plan.layout.properties), run.check_lock)
     old_columns = () if plan.before is None else plan.before.layout.cluster_by
     columns = plan.layout.cluster_by
+    # A change of columns, a truncate or an interrupted run may have removed the clustering.
     if columns == old_columns and not (columns and (_changes(plan) or plan.truncated or run.resumed)):
         return
     listed = f"({', '.join(map(quote, columns))})" if columns else "NONE"
@@ -356,6 +357,7 @@ def check_renamed(spark: SparkSession, staging: Staging, run: TableRun) -> None:
         keys = [(number, merge.shape.columns[number]) for number in epoch.identity.key]
         if claimed.isEmpty() or plan.before is None or plan.truncated:  # after a truncate the key is free
             return
+        # The keys can only be compared with the old rows if the old table has them with the same types.
         if any(column.id not in old_columns or column.type != old_columns[column.id].type for _, column in keys):
             return
         rows = session.sql(f"SELECT * FROM {replace(merge, table=plan.before.table).own_rows}").alias("t")
@@ -543,7 +545,7 @@ def _ready(
 
 
 def _is_small(spark: SparkSession, run: TableRun) -> bool:
-    """Return whether a table is so small that a MERGE may write its files anew."""
+    """Return whether a table is so small that a MERGE may rewrite its files."""
     opened = opened_at(spark, run.plan.table)
     if opened is not None and opened.version < 0:
         raise dropped(run.plan.table.text)

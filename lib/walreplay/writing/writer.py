@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 Ready: TypeAlias = Callable[[], Mapping[str, str]]
-"""Prepares a table for a statement, and gives the settings for it; it may make a commit of its own."""
+"""Prepares a table for a statement, and returns the settings for it; it may make a commit of its own."""
 
 
 class Append(ABC):

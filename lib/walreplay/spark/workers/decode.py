@@ -198,6 +198,7 @@ def decoder_of(framing: Framing, task: DecodeTask) -> Decoder:
     """Return the decoder of one file, which decodes and records what the task wants of it."""
     settings, kept = task.settings, task.kept
     floors = {relation.oid: floor for relation, to in task.relations.items() if (floor := to.floor) >= 0}
+    # Rows before the last truncate are not decoded, unless a table keeps them; a later base load leaves out more.
     truncates = {oid: to for oid, to in task.truncates.items() if oid not in kept and to[0] >= floors.get(oid, -1)}
     return Decoder(
         framing,
@@ -238,14 +239,14 @@ def staged_rows(plan: FilePlan, content: memoryview, task: DecodeTask) -> Iterat
         # A relation's last truncate stands before all of its rows that are left.
         for number, relation in enumerate([*decoder.take_truncated(), *unit.truncated]):
             for to in task.relations[relation].of(RowKind.CURRENT) if relation in task.relations else ():
-                # A row without events: it tells the driver that the version is used there.
+                # A row without events, from which the driver knows that the version is used there.
                 yield staged_row(to.table, to.relation, unit_steps[0].sequence * PARTS + number, _info())
         yield from _folded_rows(unit, unit_steps[0].sequence, task)
         unit.leave_out(decoder.take_left_out())
         used = [(task.relations[relation].number, unit.used_at(relation)) for relation in decoder.take_uses()]
         last = unit.last_time
         if used or last != NO_TIME:
-            # Rows of one ``info`` are told as one: no two are equal.
+            # The driver gets one total for rows of equal ``info``, so no two may be equal.
             info = json.dumps([unit_steps[0].sequence, last, *used])
             yield staged_row(USES_TABLE, NO_RELATION, unit_steps[0].sequence, info)
     whole, parts = transactions_of(recorded, task.settings)
@@ -316,7 +317,7 @@ class _Unit:
         self._lsns[named] = max(lsn, self._lsns.get(named, -1))
 
     def take(self, batch: ChangeBatch) -> Iterator[dict[str, Any]]:
-        """Take a batch; give the rows that are staged of it at once."""
+        """Take a batch; yield the rows that are staged at once."""
         assigned = self._task.relations[batch.relation]
         # As a rule all tables show the same, and to mask values takes time.
         views: dict[Shown, ChangeBatch] = {}
@@ -427,12 +428,12 @@ def _folded_rows(unit: _Unit, sequence: int, task: DecodeTask) -> Iterator[dict[
                 continue
             events = concat(part.parts)
             part.parts.clear()  # their memory is needed for what they are folded to
-            if events.marks is None:
+            if events.marks is None:  # a history's events alone have times
                 events = fold_events(events, part.identity, part.names, part.table, buckets=task.buckets)
             else:
                 events.marks = replace(events.marks, top=unit.commits.up_to(events.lsns))
             links = links_of(events, part.identity, part.names)
-            if links is not None:
+            if links is not None:  # keys have changed: all events of linked keys have to meet
                 yield staged_row(links_table(table), part.relation, part_sequence, "", data=links.to_ipc())
             pieces = split(events, part.identity, part.names, task.buckets, file_of(sequence))
             if not pieces:  # the changes have cancelled out, but their rows count

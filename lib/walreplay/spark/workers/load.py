@@ -246,6 +246,7 @@ def _batches(content: memoryview, part: LoadPart, options: CopyOptions, task: Lo
         column_order = order_of(relation, columns_of(content, part.path), part.path, by_captures=task.by_captures)
         yield from read_batches(content, TypedRows(relation, types, task.names, column_order, task.lsn, part.path))
         return
+    # pg_dump writes COPY's text format, with its defaults.
     given_options = options if part.columns is None else CopyOptions("text")
     form = given_options.format_of(part.path, head_of(content), codec)
     names: Sequence[str] | None = part.columns
@@ -331,6 +332,6 @@ def load_rows(
 @spark_task
 def make_tables(batches: Iterable[pa.RecordBatch], *, task: LoadTask) -> Iterator[pa.RecordBatch]:
     """Stage that all tables are there, so that those without rows are made, too."""
-    for _ in batches:
+    for _ in batches:  # one row comes, so that the task runs
         for relation in task.relations:
             yield from map(stage_batch, made_tables(relation, 0, task))

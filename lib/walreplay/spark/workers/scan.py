@@ -29,7 +29,7 @@ LOCAL_SCHEME: Final = "file:"
 _SCANS_A_BATCH: Final = 256
 
 _BYTES_A_BATCH: Final = 1 << 20
-"""Scans are told some at a time: each batch costs Spark as much as the scan of a small file."""
+"""Scans are returned several at a time: a batch costs Spark as much as the scan of a small file."""
 
 
 Content: TypeAlias = pa.Buffer | memoryview | WalReplayError
@@ -65,7 +65,7 @@ def capture_files(batches: Iterable[pa.RecordBatch], paths: Iterable[str]) -> It
 
 
 def map_capture(path: str) -> memoryview | WalReplayError:
-    """Map a file of a mounted file system into memory, or give the error of reading it."""
+    """Map a file of a mounted file system into memory, or return the error of reading it."""
     name = path.removeprefix(LOCAL_SCHEME)
     try:
         # A path has one slash in front, or three.
@@ -126,7 +126,7 @@ CONTENTS: Final = pa.schema([("path", pa.string()), ("content", pa.binary()), ("
 def with_contents(
     batches: Iterable[pa.RecordBatch], *, work: Work, bucket: StoreFolder, paths: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    """Do some work on files that Spark has given by their numbers: it gets rows of `CONTENTS`, one at a time."""
+    """Do some work on files that come from Spark as numbers: it gets rows of `CONTENTS`, one at a time."""
     chosen = (paths[number] for batch in batches for number in batch.column("file").to_pylist())
     with closing(_files(bucket, chosen)) as files:
         yield from work(files)

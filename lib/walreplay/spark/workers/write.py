@@ -47,7 +47,7 @@ FILES: Final = pa.schema(
         ("replaced", pa.list_(pa.int64())),
     ]
 )
-"""The row that a task gives of what it has written."""
+"""The row that a task returns about what it has written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class FilesWritten:
 
     Attributes:
         counts: what the rows are counted for.
-        replaced: the numbers of the table's files that the files stand for; None if their rows are added to the table,
+        replaced: the numbers of the table's files that the files replace; None if their rows are added to the table,
             or merged into it.
     """
 
@@ -301,7 +301,7 @@ WRITTEN: Final = pa.schema([("name", pa.string()), ("totals", pa.binary())])
 
 @contextmanager
 def _refusing(problem: str, folder: Folder) -> Iterator[None]:
-    """Have the driver tell in one line what the file system has against staged rows."""
+    """Turn an error of the file system about staged rows into one that the driver reports in a line."""
     try:
         yield
     except OSError as error:
@@ -345,7 +345,7 @@ def without_data(batches: Iterable[pa.RecordBatch], *, work: Work) -> Iterator[p
 
 _KEYS: Final = ("table", "relation", "info")
 _SUMS: Final = (("rows", "sum"), ("size", "sum"), ("first", "min"), ("last", "max"))
-"""How totals are added up: `Total`'s fields behind those that tell them apart."""
+"""How totals are added up: `Total`'s fields behind its key."""
 
 
 def totals_of(index: pa.Table) -> pa.Table:
@@ -388,7 +388,7 @@ def over_shares(batches: Iterable[pa.RecordBatch], *, work: Work, shares: Shares
 
 
 def as_they_are(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield a share's rows unchanged: the work for `over_shares` if Spark goes on with them."""
+    """Yield a share's rows unchanged: the work for `over_shares` if Spark needs the rows themselves."""
     yield from batches
 
 
