@@ -251,10 +251,10 @@ class FileStaging(Staging):
         ]
         frame = together(frames, tasks)
         with settings(spark, {**delta.FEW_ROWS, **values}), refusals_told():
-            self._take(frame.collect())
+            self._add_files(frame.collect())
 
-    def _take(self, written: Sequence[Row]) -> None:
-        """Take in the names and totals of the files that tasks have written (see `stage_into_file`)."""
+    def _add_files(self, written: Sequence[Row]) -> None:
+        """Add the names and totals of the files that tasks have written (see `stage_into_file`)."""
         for row in written:
             totals = batch_from_ipc(row.totals)
             self._new_totals.append(totals)

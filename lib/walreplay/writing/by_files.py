@@ -270,7 +270,7 @@ class FileWriter(TableWriter):
         spark: SparkSession,
         staging: Staging,
         run: TableRun,
-        number: int,
+        epoch_number: int,
         *,
         exists: bool,
         overwrite: bool,
@@ -279,10 +279,10 @@ class FileWriter(TableWriter):
         """Begin to bring an epoch's rows to their table."""
         fold_or_reason: Fold | str = "its rows are overwritten"
         if not overwrite:
-            fold_or_reason = self._fold(spark, staging, run, number, exists=exists, merge_reason=merge_reason)
+            fold_or_reason = self._fold(spark, staging, run, epoch_number, exists=exists, reason=merge_reason)
         if isinstance(fold_or_reason, Fold):
             return fold_or_reason
-        return StatementFold(staging, run, number, exists=exists, overwrite=overwrite, reason=fold_or_reason)
+        return StatementFold(staging, run, epoch_number, exists=exists, overwrite=overwrite, reason=fold_or_reason)
 
     def _open_or_reason(
         self,
@@ -363,7 +363,7 @@ class FileWriter(TableWriter):
         return OTHER_COLUMNS if columns is None else FileAppend(opened, columns)
 
     def _fold(
-        self, spark: SparkSession, staging: Staging, run: TableRun, number: int, *, exists: bool, merge_reason: str
+        self, spark: SparkSession, staging: Staging, run: TableRun, epoch_number: int, *, exists: bool, reason: str
     ) -> FileFold | str:
         """Return how an epoch is folded to files, or the reason why statements have to write its rows.
 
@@ -373,7 +373,7 @@ class FileWriter(TableWriter):
             return "it is clustered by a column for which files that Python writes have no statistics"
         if not isinstance(staging, FileStaging):
             return "driver and workers do not reach a folder for its staged events"
-        epoch, merge = run.plan.epochs[number], run.merge(number)
+        epoch, merge = run.plan.epochs[epoch_number], run.merge(epoch_number)
         task, folder = run.fold_task(epoch, fresh=not exists or merge.appends), staging.kept_rows_folder
         if not exists or merge.only_adds:
             if not exists and merge.table.path is None:
@@ -392,7 +392,7 @@ class FileWriter(TableWriter):
             return "nothing tells its rows apart"
         if not epoch.rows:
             return "there are no rows for it"
-        rewrite = merge_reason or begin_rewrite(merge, run.size, partial(self._open_or_reason, spark, merge.table))
+        rewrite = reason or begin_rewrite(merge, run.size, partial(self._open_or_reason, spark, merge.table))
         rows = run.events(spark, staging, epoch, task)
         if isinstance(rewrite, str):
             return MergeFold(rows, keeping(task, folder), merge, task, folder, reason=rewrite)

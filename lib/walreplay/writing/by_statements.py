@@ -212,7 +212,7 @@ class TableWriter:
         spark: SparkSession,
         staging: Staging,
         run: TableRun,
-        number: int,
+        epoch_number: int,
         *,
         exists: bool,
         overwrite: bool,
@@ -221,12 +221,12 @@ class TableWriter:
         """Begin to bring an epoch's rows to their table.
 
         Args:
-            number: the epoch's.  If it has no rows, the table is new, overwritten or only appended to.
+            epoch_number: if the epoch has no rows, the table is new, overwritten or only appended to.
             exists: the table exists.
             overwrite: the epoch's rows replace the table's.
             merge_reason: why the table must not be rewritten even if it is small; empty if it may be.
         """
-        return StatementFold(staging, run, number, exists=exists, overwrite=overwrite)
+        return StatementFold(staging, run, epoch_number, exists=exists, overwrite=overwrite)
 
 
 @dataclass
@@ -269,7 +269,6 @@ class StatementFold(Fold):
     """The fold of an epoch within the statement that commits it.
 
     Attributes:
-        number: the epoch's.
         exists: the table exists.
         overwrite: the epoch's rows replace the table's.
         reason: see `Fold`.
@@ -277,14 +276,14 @@ class StatementFold(Fold):
 
     staging: Staging
     table: TableRun
-    number: int
+    epoch_number: int
     exists: bool
     overwrite: bool
     reason: str = ""
 
     def commit(self, spark: SparkSession, written: FilesWritten | None, ready: Ready) -> Written:
         """Make the table's commit."""
-        epoch, merge = self.table.plan.epochs[self.number], self.table.merge(self.number)
+        epoch, merge = self.table.plan.epochs[self.epoch_number], self.table.merge(self.epoch_number)
         with settings(spark, ready()):
             fresh = not self.exists or self.overwrite or merge.appends  # no rows that a fold could continue
             has_rows = epoch.rows or merge.empties is not None

@@ -188,26 +188,26 @@ class ImageSql:
             f"SELECT o.place, n.image, n.needed, n.net FROM {first} AS o JOIN {_COUNTED} AS n "
             f"ON n.needed > 0 AND {self.same('n', 'o')}"
         )
-        taken = (
+        taken_rows = (
             "SELECT o.*, k.image AS known, "
             "greatest(0L, least(o.missing, t.copies - coalesce(k.needed, 0L) - o.prior)) AS taken "
             f"FROM {_OLDER} AS o JOIN ({older_copies}) AS t ON o.place = t.place "
             f"LEFT JOIN ({equal_rows}) AS k ON o.place = k.place"
         )
-        given = f"SELECT known, sum(taken) AS taken FROM ({taken}) WHERE known IS NOT NULL GROUP BY known"
-        changed = {
+        given_rows = f"SELECT known, sum(taken) AS taken FROM ({taken_rows}) WHERE known IS NOT NULL GROUP BY known"
+        changed_columns = {
             "net": "n.net + coalesce(o.taken, 0L) - coalesce(g.taken, 0L)",
             "needed": "n.needed - coalesce(o.taken, 0L) + coalesce(g.taken, 0L)",
         }
         new = {**{source: source for source in sources}, "net": "-all_taken", "needed": "all_taken", "unknown": "false"}
         kinds = {field.name: field.dataType.simpleString() for field in counted.schema.fields}
         rows = [name for name in counted.columns if name not in _COUNTS]
-        changed_rows = ", ".join(f"{changed.get(name, f'n.{name}')} AS {name}" for name in rows)
+        changed_rows = ", ".join(f"{changed_columns.get(name, f'n.{name}')} AS {name}" for name in rows)
         new_rows = ", ".join(f"CAST({new.get(name, 'NULL')} AS {kinds[name]}) AS {name}" for name in rows)
         return self.spark.sql(
-            f"SELECT {changed_rows} FROM {_COUNTED} AS n LEFT JOIN ({taken}) AS o ON n.image = o.image "
-            f"LEFT JOIN ({given}) AS g ON n.image = g.known UNION ALL "
-            f"SELECT {new_rows} FROM (SELECT *, sum(taken) OVER (PARTITION BY place) AS all_taken FROM ({taken})) "
+            f"SELECT {changed_rows} FROM {_COUNTED} AS n LEFT JOIN ({taken_rows}) AS o ON n.image = o.image "
+            f"LEFT JOIN ({given_rows}) AS g ON n.image = g.known UNION ALL "
+            f"SELECT {new_rows} FROM (SELECT *, sum(taken) OVER (PARTITION BY place) AS all_taken FROM ({taken_rows})) "
             "WHERE known IS NULL AND image = place AND all_taken > 0"
         )
 

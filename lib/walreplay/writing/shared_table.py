@@ -150,7 +150,7 @@ def _copy(
     delta.write(delta.like_table(rows, step.destination), step.destination, "overwrite", commit, only=only)
 
 
-def make_ready(spark: SparkSession, run: TableRun, number: int) -> bool:
+def make_ready(spark: SparkSession, run: TableRun, epoch_number: int) -> bool:
     """Have the table there, with a column for all that an epoch's rows have; this changes no rows.
 
     Args:
@@ -164,7 +164,7 @@ def make_ready(spark: SparkSession, run: TableRun, number: int) -> bool:
     """
     plan = run.plan
     assert plan.metadata.share is not None
-    merge = run.merge(number)
+    merge = run.merge(epoch_number)
     schema = delta.schema_of(spark, plan.table)
     if schema is None:
         if plan.before is not None:
@@ -174,7 +174,7 @@ def make_ready(spark: SparkSession, run: TableRun, number: int) -> bool:
         _make(spark, run, merge)
         schema = delta.schema_of(spark, plan.table)
         assert schema is not None
-    if plan.before is None and number == 0:
+    if plan.before is None and epoch_number == 0:
         # Another source may have made it since the tables were checked.
         made = delta.made_by(spark, plan.table)
         check_output(plan.name, plan.table.text, plan.oid, plan.metadata.share.source, made)
@@ -184,7 +184,7 @@ def make_ready(spark: SparkSession, run: TableRun, number: int) -> bool:
     change_columns(spark, plan.table, changes, run.check_lock, merge.comments({}))
     # Of its rows, the source alone writes any, under its own lock.
     own_rows = delta.read(spark, plan.table).where(is_own(plan.metadata.share))
-    return plan.before is None and number == 0 and own_rows.limit(1).isEmpty()
+    return plan.before is None and epoch_number == 0 and own_rows.limit(1).isEmpty()
 
 
 def _make(spark: SparkSession, run: TableRun, merge: Merge) -> None:
@@ -240,10 +240,10 @@ def change_columns(
     delta.forget_version(spark)
 
 
-def alter_own(spark: SparkSession, run: TableRun, number: int) -> bool:
+def alter_own(spark: SparkSession, run: TableRun, epoch_number: int) -> bool:
     """Change the source's own rows to an epoch's columns, which the table has; return whether anything was done."""
-    plan, evolution = run.plan, run.plan.epochs[number].evolution
-    share, before, commit = plan.metadata.share, evolution.before, run.step(number, ALTER)
+    plan, evolution = run.plan, run.plan.epochs[epoch_number].evolution
+    share, before, commit = plan.metadata.share, evolution.before, run.step(epoch_number, ALTER)
     assert share is not None
     if before is None:  # the ledger knows no rows of the source's
         return False

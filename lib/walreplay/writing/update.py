@@ -121,7 +121,7 @@ def begin_fold(
     writer: TableWriter,
     staging: Staging,
     run: TableRun,
-    number: int,
+    epoch_number: int,
     *,
     exists: bool,
     overwrite: bool = False,
@@ -130,7 +130,7 @@ def begin_fold(
     merge_reason = "its changes are many" if run.tasks > 1 else ""
     if run.plan.metadata.share is not None:
         merge_reason = "several sources share it"
-    return writer.fold(spark, staging, run, number, exists=exists, overwrite=overwrite, merge_reason=merge_reason)
+    return writer.fold(spark, staging, run, epoch_number, exists=exists, overwrite=overwrite, merge_reason=merge_reason)
 
 
 def groups_of(runs: Sequence[TableRun], writer: TableWriter) -> list[list[TableRun]]:
@@ -280,24 +280,24 @@ def apply_table(
     exists = run.exists
     context = session_with(spark, delta.SMALL_STATE) if folded is None else nullcontext(folded.spark)
     with context as session, settings(session, _shuffle_settings(session, run)):
-        for number in range(len(plan.epochs)):
-            commit = run.step(number, MERGE)
+        for epoch_number in range(len(plan.epochs)):
+            commit = run.step(epoch_number, MERGE)
             if run.resumed and not exists:  # an epoch before the kill may have created it
                 exists = delta.exists(session, plan.table)
             may_be_applied = run.may_have(commit) and exists
             applied = delta.find_commit(session, plan.table, commit, depth=depth) if may_be_applied else None
             if applied is None:
                 if plan.metadata.share is not None:
-                    run = replace(run, appends=make_ready(session, run, number))
+                    run = replace(run, appends=make_ready(session, run, epoch_number))
                     exists = True
                 action = action_of(run)
-                written = _apply_epoch(session, writer, staging, run, number, folded, exists=exists)
+                written = _apply_epoch(session, writer, staging, run, epoch_number, folded, exists=exists)
                 epoch_counts = written.counts
                 writes += [written] if written.writer_kind is not None else []  # an empty commit has no writer
                 applied = _committed(session, run, commit, written, depth)
             else:
-                _check_form(run, number, applied)  # the earlier commit is kept, and must be what this plan would write
-                epoch_counts = _counts_of(session, staging, run, number, applied)
+                _check_form(run, epoch_number, applied)  # it must be what this plan would write
+                epoch_counts = _counts_of(session, staging, run, epoch_number, applied)
             # A MERGE's metrics show how many of the rows that it should have updated or deleted were there.
             counts, exists = (counts + epoch_counts).against(applied, epoch_counts), True
             commits.append(applied)
@@ -372,10 +372,10 @@ def check_renamed(spark: SparkSession, staging: Staging, run: TableRun) -> None:
             raise claim_refuted(claim, plan.name)  # the key is not free, so the rows are another table's
 
 
-def _overwrites(run: TableRun, number: int) -> bool:
+def _overwrites(run: TableRun, epoch_number: int) -> bool:
     is_new = run.plan.before is None and not run.appends  # rows that the ledger does not know are replaced
     # The plan leaves out what comes before the last truncate, so only the first epoch can follow one.
-    return number == 0 and (is_new or (run.plan.truncated and not run.plan.soft_deletes))
+    return epoch_number == 0 and (is_new or (run.plan.truncated and not run.plan.soft_deletes))
 
 
 def action_of(run: TableRun) -> Action:
@@ -393,23 +393,23 @@ def _apply_epoch(
     writer: TableWriter,
     staging: Staging,
     run: TableRun,
-    number: int,
+    epoch_number: int,
     folded: FoldedTable | None,
     *,
     exists: bool,
 ) -> Written:
     """Change the table's columns for an epoch; fold its rows, unless that was done before; and make the commit."""
-    plan, epoch, merge = run.plan, run.plan.epochs[number], run.merge(number)
-    truncated = plan.truncated and number == 0  # so only the first epoch can follow a truncate
-    overwrite = exists and _overwrites(run, number)
+    plan, epoch, merge = run.plan, run.plan.epochs[epoch_number], run.merge(epoch_number)
+    truncated = plan.truncated and epoch_number == 0  # so only the first epoch can follow a truncate
+    overwrite = exists and _overwrites(run, epoch_number)
     needs_merge = exists and not overwrite and not merge.only_adds
-    if exists and number == 0:  # later epochs find the properties set
+    if exists and epoch_number == 0:  # later epochs find the properties set
         set_properties(spark, run)
         leave_clustering(spark, run)
     if exists and not overwrite:
-        _alter(spark, run, number)
+        _alter(spark, run, epoch_number)
         if truncated:
-            _mark_deleted(spark, run, number)
+            _mark_deleted(spark, run, epoch_number)
     delta.forget_version(spark)  # Delta does not set it for a commit that it skips as made before
     if needs_merge and epoch.rows == 0 and merge.empties is None:
         # Only the columns change; an empty commit shows that the epoch was applied.
@@ -419,7 +419,7 @@ def _apply_epoch(
     with settings(spark, FEW_PARTS_A_BATCH), refusals_told():
         fold, files = (None, None) if folded is None else (folded.fold, folded.written)
         if fold is None:
-            fold = begin_fold(spark, writer, staging, run, number, exists=exists, overwrite=overwrite)
+            fold = begin_fold(spark, writer, staging, run, epoch_number, exists=exists, overwrite=overwrite)
             files = fold.run(spark)  # the long part, before the lock is checked once more
         run.check_lock()
         written = fold.commit(spark, files, ready)
@@ -428,13 +428,13 @@ def _apply_epoch(
     return written if written.reason else replace(written, reason=fold.reason)
 
 
-def _check_form(run: TableRun, number: int, commit: delta.TableCommit) -> None:
+def _check_form(run: TableRun, epoch_number: int, commit: delta.TableCommit) -> None:
     """Refuse to take a commit of an interrupted run for an epoch that has become another one.
 
     Raises:
         TargetError: the configuration has changed in between.
     """
-    if commit.form is None or commit.form == run.form(number):
+    if commit.form is None or commit.form == run.form(epoch_number):
         return
     raise TargetError(
         "the run was interrupted behind its commit of the table, and the configuration has changed since: the table's "
@@ -446,18 +446,18 @@ def _check_form(run: TableRun, number: int, commit: delta.TableCommit) -> None:
 
 
 def _counts_of(
-    spark: SparkSession, staging: Staging, run: TableRun, number: int, commit: delta.TableCommit
+    spark: SparkSession, staging: Staging, run: TableRun, epoch_number: int, commit: delta.TableCommit
 ) -> RowCounts:
     """Return the counts of a commit that was made before the run was interrupted."""
-    epoch = run.plan.epochs[number]
+    epoch = run.plan.epochs[epoch_number]
     if commit.counts is not None:
         return RowCounts(**{name: commit.counts.get(name, 0) for name in RowCounts.__dataclass_fields__})
     if not epoch.rows or "numTargetRowsUpdated" in commit.metrics:
         return RowCounts()
     with refusals_told():
         # Only a table that was made, or overwritten, has not its counts in its history.
-        fresh = number == 0 and run.plan.before is None
-        return count_rows(folded_rows(spark, staging, run, epoch, fresh=fresh), run.merge(number))
+        fresh = epoch_number == 0 and run.plan.before is None
+        return count_rows(folded_rows(spark, staging, run, epoch, fresh=fresh), run.merge(epoch_number))
 
 
 def _committed(
@@ -495,12 +495,12 @@ def _shuffle_settings(spark: SparkSession, run: TableRun) -> dict[str, str]:
     return {_SHUFFLE_PARTITIONS: str(run.tasks)} if configured.isdigit() and int(configured) < run.tasks else {}
 
 
-def _alter(spark: SparkSession, run: TableRun, number: int) -> None:
-    plan, commit = run.plan, run.step(number, ALTER)
+def _alter(spark: SparkSession, run: TableRun, epoch_number: int) -> None:
+    plan, commit = run.plan, run.step(epoch_number, ALTER)
     if plan.metadata.share is not None:
-        changed = alter_own(spark, run, number)
+        changed = alter_own(spark, run, epoch_number)
     else:
-        evolution, resumed = plan.epochs[number].evolution, run.may_have(commit)
+        evolution, resumed = plan.epochs[epoch_number].evolution, run.may_have(commit)
         changed = alter(spark, plan.table, evolution, plan.metadata, commit, run.check_lock, resumed=resumed)
     if changed:
         steps.reached(f"columns changed: {plan.name}")
@@ -516,10 +516,10 @@ def _changes_types(run: TableRun) -> bool:
     return any(types.get(name, kind) != kind for name, kind in new)
 
 
-def _mark_deleted(spark: SparkSession, run: TableRun, number: int) -> None:
+def _mark_deleted(spark: SparkSession, run: TableRun, epoch_number: int) -> None:
     """Mark all rows as deleted, where a truncate deletes softly."""
-    name = next(column.name for column in run.plan.epochs[number].shape.columns if column.source == OWN)
-    share, commit = run.plan.metadata.share, run.step(number, TRUNCATE)
+    name = next(column.name for column in run.plan.epochs[epoch_number].shape.columns if column.source == OWN)
+    share, commit = run.plan.metadata.share, run.step(epoch_number, TRUNCATE)
     own_rows = "" if share is None else f"{is_own(share)} AND "
     if run.may_have(commit) and delta.has_commit(spark, run.plan.table, commit):
         return

@@ -44,7 +44,7 @@ def _staged(folder: Path, *tasks: tuple[int, ...]) -> FileStaging:
     for numbers in tasks:
         batches = stage_into_file(_files(*numbers), work=_work, folder=MountedFolder(str(folder)))
         told = [SimpleNamespace(**row) for batch in batches for row in batch.to_pylist()]
-        staging._take(told)  # type: ignore[arg-type]
+        staging._add_files(told)  # type: ignore[arg-type]
     return staging
 
 

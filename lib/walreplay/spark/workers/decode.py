@@ -226,12 +226,12 @@ def staged_rows(plan: FilePlan, content: memoryview, task: DecodeTask) -> Iterat
         unit = _Unit(task, unit_steps[0].sequence)
         for step in unit_steps:
             for batch in planned.decode(decoder, step, task.versions, task.types, task.layouts):
-                yield from unit.take(batch)
+                yield from unit.add(batch)
             transactions, logical = decoder.take_recorded()
             unit.recorded += transactions
             messages += logical
         for batch in decoder.rest():  # batches that are not full: a unit is folded with all of its events
-            yield from unit.take(batch)
+            yield from unit.add(batch)
         if unit_steps is units[-1]:
             # Folding needs the memory.  Earlier, the next unit would only read the pages again.
             release_pages(content)
@@ -316,8 +316,8 @@ class _Unit:
         named = relation.oid, relation.qualified_name
         self._lsns[named] = max(lsn, self._lsns.get(named, -1))
 
-    def take(self, batch: ChangeBatch) -> Iterator[dict[str, Any]]:
-        """Take a batch; yield the rows that are staged at once."""
+    def add(self, batch: ChangeBatch) -> Iterator[dict[str, Any]]:
+        """Add a batch; yield the rows that are staged at once."""
         assigned = self._task.relations[batch.relation]
         # As a rule all tables show the same, and to mask values takes time.
         views: dict[Shown, ChangeBatch] = {}
@@ -329,13 +329,13 @@ class _Unit:
             shown = self._shown(batch, to, views)
             match output.rows:
                 case RowKind.CURRENT:
-                    self._take_current(batch, shown, to, below)
+                    self._gather_current(batch, shown, to, below)
                 case RowKind.VERSION:
                     self._follow(shown.slice(below, rows), to)
                 case RowKind.CHANGE:
                     yield self._log_row(shown.slice(below, rows), to)
 
-    def _take_current(self, batch: ChangeBatch, shown: ChangeBatch, mirror: Assignment, below: int) -> None:
+    def _gather_current(self, batch: ChangeBatch, shown: ChangeBatch, mirror: Assignment, below: int) -> None:
         """Gather a mirror's events: of the last truncate on, or all where deleted rows are kept."""
         rows, gone = batch.data.num_rows, max(below, self._truncated_rows(batch))
         if gone > below:

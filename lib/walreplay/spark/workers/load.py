@@ -125,8 +125,8 @@ class _Output:
     size: int = 0
     turn: int = 0
 
-    def take(self, shown: ChangeBatch, first: int, top: int) -> None:
-        """Take rows as inserts.
+    def add(self, shown: ChangeBatch, first: int, top: int) -> None:
+        """Add rows as inserts.
 
         Args:
             first: the number of the first of them among all rows of the load.
@@ -141,7 +141,7 @@ class _Output:
         self.size += sum(column.nbytes for column in self.parts[-1].columns)
 
     def staged(self, number: int, buckets: int) -> Iterator[Mapping[str, Any]]:
-        """Yield the rows to be staged of what was taken."""
+        """Yield the rows to be staged of what was added."""
         events, to = concat(self.parts), self.to
         self.parts, self.size, self.turn = [], 0, self.turn + 1
         shown = tuple(column.name for column in to.shown.relation.columns)
@@ -229,7 +229,7 @@ def _staged(
             shown = output.to.shown
             if shown not in views:
                 views[shown] = show(batch, shown, task.settings.mask_salt if shown.masked else b"")
-            output.take(views[shown], first, task.top)
+            output.add(views[shown], first, task.top)
             if output.size >= _FLUSH_BYTES:
                 yield from output.staged(number, task.buckets)
         first += batch.data.num_rows
