@@ -93,7 +93,7 @@ def alter(
         statements = None
     if statements is None:
         # A rewrite is one commit, so an interrupted run has made all of it or nothing.
-        if not resumed or not delta.has_commit(spark, table, commit):  # a rewrite is one commit: made, or not
+        if not resumed or not delta.has_commit(spark, table, commit):
             _rewrite(spark, table, evolution, metadata, commit, check_lock)
         delta.checkpoint(spark, table)
         return True

@@ -60,7 +60,7 @@ def with_continued(spark: SparkSession, kept: DataFrame, merge: Merge, open_rows
     work = partial(continue_batches, identity=merge.identity, names=names, watched=merge.watched)
     types = [merge.type_of(number).arrow for number in merge.identity.key]
     base = [f.expr(image_of(f"b{k}", kind)) for k, kind in enumerate(types)] + [f.col("base_rescued")]
-    # One task sees a base with all of its changes, in commit order.
+    # One task gets all rows about a base: what closes it, then what opens, in commit order.
     in_order = joined.repartition(*base).sortWithinPartitions(*base, "opens", "start_lsn", "ordinal")
     decided = in_order.mapInArrow(work, joined.withColumn("replaces", f.lit(True)).schema)
     rest = kept.where(f"NOT ({meets_base})").selectExpr("*", "false AS replaces")

@@ -250,16 +250,16 @@ def _write_rows(spark: SparkSession, frame: DataFrame, merge: Merge, mode: str, 
 
 def _write_table(spark: SparkSession, frame: DataFrame, merge: Merge, mode: str, *, create: bool) -> None:
     """Write rows to their table; columns that this declares get their comments."""
-    overwrites, share = mode == "overwrite", merge.metadata.share
+    table, overwrites, share = merge.table, mode == "overwrite", merge.metadata.share
     if share is not None and not create:
         only = is_own(share) if overwrites else ""
-        delta.write(delta.like_table(frame, merge.table), merge.table, mode, merge.commit, only=only)
+        delta.write(delta.like_table(frame, table), table, mode, merge.commit, only=only)
         return
     if create or overwrites:
-        comments = {} if create else delta.comments_of(spark, merge.table)
+        comments = {} if create else delta.comments_of(spark, table)
         frame = delta.with_comments(frame, merge.comments(comments))
     new = delta.NewTable(dict(merge.properties), merge.comment) if create else None
-    delta.write(frame, merge.table, mode, merge.commit, create=new, new_schema=overwrites)
+    delta.write(frame, table, mode, merge.commit, create=new, new_schema=overwrites)
 
 
 def count_rows(rows: DataFrame, merge: Merge) -> RowCounts:

@@ -85,7 +85,7 @@ def _apply(images: ImageSql, counted: DataFrame, added: list[int], unknown: RowC
         if missing and added:
             newest = max(added)
             older = images.counted(images.older(kept, newest))  # again, for rows older than the newest column
-            return _apply(images, older, [number for number in added if number < newest], unknown)
+            return _apply(images, older, [id_ for id_ in added if id_ < newest], unknown)
         counts = unknown + RowCounts(deletes_without_row=int(missing))
         kept.createOrReplaceTempView(_COUNTED)
         with delta.committing(images.spark, counts.counted(images.merge)) as marking:

@@ -154,7 +154,6 @@ def _can_share(run: TableRun) -> bool:
     """Return whether a table can be folded before anything else is done with it, in a job with other tables."""
     plan = run.plan
     if plan.metadata.share is not None and plan.before is None:  # make_ready has still to create it or add columns
-        # The table is not ready yet.
         return False
     if run.resumed or len(plan.epochs) > 1 or run.size > _MAX_TABLE_BYTES:  # some epochs may be committed already
         return False
