@@ -5,9 +5,8 @@
 - `FrameOfBase`: rows that Spark has, a DataFrame of a table or of a query.
 - `FilesOfBase`: files, which are listed and divided among tasks.
 - `DatabaseOfBase`: PostgreSQL over JDBC, with a snapshot that all of Spark's sessions use.  With a number of rows to
-  fetch, Spark ends the sessions' own commits before anything is run.  So what a session runs first, and the query for
-  a part of the rows, are one transaction.  `walreplay.loading.database` has both, and makes a session fail that has
-  not got the snapshot.
+  fetch, Spark switches autocommit off, so a session's first statements and its query are one transaction.
+  `walreplay.loading.database` has both, and makes a session fail that has not got the snapshot.
 """
 
 from __future__ import annotations
@@ -61,7 +60,6 @@ class BaseRows:
         files: how many there are; none where the rows are not in files.
         size: bytes, about; None if nobody knows.
         parts: how many tasks read them, if that is known.
-        works: what reads them.
         tasks: how many may be at work at a time; None for any number.
     """
 
@@ -143,7 +141,6 @@ class FrameOfBase(BaseSource):
     """A DataFrame with the rows of one table.
 
     Args:
-        origin: what it is called.
         table: whose rows they are.
     """
 
@@ -173,8 +170,7 @@ class FrameOfBase(BaseSource):
 
         def works(task: LoadTask) -> Works:
             load = partial(load_rows, task=task, relation=relation, order=order, path=self.origin)
-            # If there is no row, there may be no task either.
-            one_row = self._frame.sparkSession.range(0, 1, 1, 1)
+            one_row = self._frame.sparkSession.range(0, 1, 1, 1)  # without a row there may be no task
             made = partial(make_tables, task=task)
             return [(with_part(self._frame), load), (one_row, made)], BYTES_A_BATCH
 
@@ -410,8 +406,7 @@ class FilesOfBase(BaseSource):
         files = [file for file, _ in chosen]
         with_files = {relation for _, relation in chosen}
         without = [relation for relation in relations if relation not in with_files]
-        # An object store may keep no empty file.
-        self.check({relation.oid: 0 for relation in without})
+        self.check({relation.oid: 0 for relation in without})  # an object store may keep no empty file
         parts = parts_of(files, [relation for _, relation in chosen], self._options)
 
         def works(task: LoadTask) -> Works:
@@ -509,8 +504,7 @@ class DatabaseOfBase(BaseSource):
         self._lsn = lsn
         self._snapshot = snapshot
         self._connections = connections or CONNECTIONS
-        # A setting of the session, which describe.sql reads.
-        self._publication = {} if publication is None else {"walreplay.publication": publication}
+        self._publication = {} if publication is None else {"walreplay.publication": publication}  # for describe.sql
         self._table = table
         self._properties = {**credentials_of(address, os.environ), "driver": DRIVER}
 
@@ -552,14 +546,12 @@ class DatabaseOfBase(BaseSource):
             works_of_pieces: list[tuple[DataFrame, partial[Iterator[object]]]] = []
             first = 0
             for piece in pieces:
-                # The relation that is loaded may be the one that the target knows already.
-                relation = by_name[piece.table]
+                relation = by_name[piece.table]  # it may be the one that the target knows already
                 query = database.rows_query(piece, relation)
                 fetch_size = database.rows_at_a_time(piece)
                 frame = self._read(query, parts[piece.oid], fetch_size, database.session_statements(self._snapshot))
                 columns = tuple(range(len(relation.columns)))
-                # A relation may have no columns, a query may not.
-                names = [f"c{number}" for number in columns] or ["c0"]
+                names = [f"c{number}" for number in columns] or ["c0"]  # a query needs a column
                 load = partial(load_rows, task=task, relation=relation, order=columns, path=self.origin, first=first)
                 works_of_pieces.append((with_part(frame.select(*names)), load))
                 first += len(parts[piece.oid])  # parts are numbered through all pieces
