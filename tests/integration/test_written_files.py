@@ -175,7 +175,7 @@ def test_a_row_that_spark_has_written_is_read(spark: SparkSession, tmp_path: Pat
     )
     folder = MountedFolder(str(tmp_path / "t"))
     row = FileRow(spark, table, pa.schema([*schema, ("more", pa.string())]), lambda: folder)
-    assert row._look() is None
+    assert row._read_newest() is None
     spark.sql(f"ALTER TABLE {table.sql} ADD COLUMNS (more STRING)")
     assert row.read() == {"n": 1, "at": moment, "more": None}
 

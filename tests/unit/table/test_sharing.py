@@ -206,7 +206,7 @@ def test_any_other_error_is_the_end_and_so_are_conflicts_without_end():
     run = _Run()
     with pytest.raises(TargetError):
         in_turn(run, never)
-    assert len(run.asked) == sharing._MOST - 1
+    assert len(run.asked) == sharing._MAX_ATTEMPTS - 1
 
 
 def test_in_one_process_a_table_is_written_to_by_one_source_at_a_time():
