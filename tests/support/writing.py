@@ -49,7 +49,7 @@ def file_writer(spark: SparkSession, target: Path) -> FileWriter:
 
 def opened(spark: SparkSession, table: TableName) -> LocalTable | None:
     """Open a table; None where statements have to write to it."""
-    found = file_writer(spark, Path(table.path or "").parent)._open_or_say(spark, table)
+    found = file_writer(spark, Path(table.path or "").parent)._open_or_reason(spark, table)
     return found if isinstance(found, LocalTable) else None
 
 
