@@ -75,12 +75,12 @@ def decode_files(
     except NotPlain:
         pass
     yield from one_pass.rest()
-    known, known_rows = frozenset(files[: one_pass.first_needed]), one_pass.known_rows()
+    decoded_files, decoded_rows = frozenset(files[: one_pass.first_needed]), one_pass.known_rows()
     # What it holds is not needed any more.
     del one_pass
     plan = plan_files(files, framing, codec=codec, read=read)
-    batches = decode_plan(plan, read, tile_bytes=tile_bytes, codec=codec, known=known)
-    yield from behind(batches, known_rows)
+    batches = decode_plan(plan, read, tile_bytes=tile_bytes, codec=codec, known=decoded_files)
+    yield from behind(batches, decoded_rows)
 
 
 def known_framing(name: str | None) -> Framing | None:
@@ -90,5 +90,5 @@ def known_framing(name: str | None) -> Framing | None:
     try:
         return Framing(name)
     except ValueError:
-        known = ", ".join(framing.value for framing in Framing)
-        raise ConfigError(f"no framing is called {name!r}", remedy=f"There are {known}") from None
+        names = ", ".join(framing.value for framing in Framing)
+        raise ConfigError(f"no framing is called {name!r}", remedy=f"There are {names}") from None

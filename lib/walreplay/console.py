@@ -122,7 +122,7 @@ class Rate:
         self._clock = clock
         self._began = clock()
 
-    def told(self, done: int, total: int) -> str:
+    def describe(self, done: int, total: int) -> str:
         """Return how many bytes are done, how fast, and when it will end; nothing at the beginning."""
         now = self._clock()
         if not done:
@@ -171,8 +171,8 @@ class BarProgress:
 
     def so_far(self, done: int, total: int) -> None:
         """Show it in front of the stages that follow."""
-        told = self._rate.told(done, total)
-        self._whole = told and f"{told}: "
+        text = self._rate.describe(done, total)
+        self._whole = text and f"{text}: "
 
     def advance(self, count: int = 1) -> None:
         """Move the bar on."""
@@ -238,10 +238,10 @@ class LineProgress:
 
     def so_far(self, done: int, total: int) -> None:
         """Write it, in a line of its own."""
-        told = self._rate.told(done, total)
-        if told:
+        text = self._rate.describe(done, total)
+        if text:
             self.done()
-            self._output.line(told)
+            self._output.line(text)
 
     def done(self) -> None:
         """Print what the stage did and how long it took."""

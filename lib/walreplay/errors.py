@@ -177,7 +177,7 @@ def from_dict(fields: dict[str, Any]) -> WalReplayError:
 
 
 def _all_errors(kind: type[WalReplayError]) -> list[type[WalReplayError]]:
-    found = [kind]
+    kinds = [kind]
     for sub in kind.__subclasses__():
-        found.extend(_all_errors(sub))
-    return found
+        kinds.extend(_all_errors(sub))
+    return kinds

@@ -85,8 +85,8 @@ def list_files(
         path = Path(item)
         refuse_endless(path)
         if path.is_dir():
-            found = (file for file in path.rglob("*") if file.is_file() and (hidden or not _hidden(file, path)))
-            files.extend(map(str, sorted(found, key=lambda file: sort_key(order, str(file), _modified(file)))))
+            folder_files = (file for file in path.rglob("*") if file.is_file() and (hidden or not _hidden(file, path)))
+            files.extend(map(str, sorted(folder_files, key=lambda file: sort_key(order, str(file), _modified(file)))))
         elif path.exists():
             files.append(str(path))
         else:
@@ -106,7 +106,7 @@ def refuse_endless(path: Path, *, pattern: str | None = None) -> None:
         ConfigError: naming the first, or what cannot be read.
     """
     try:
-        found = next(_special(path, pattern), None)
+        special = next(_special(path, pattern), None)
     except OSError as error:
         # A link that leads to itself, a folder that may not be read.
         raise ConfigError(
@@ -114,12 +114,12 @@ def refuse_endless(path: Path, *, pattern: str | None = None) -> None:
             path=str(error.filename or path),
             remedy="See that it can be read, or leave it out of the captures' folder",
         ) from None
-    if found is not None:
-        mode = found.stat().st_mode
+    if special is not None:
+        mode = special.stat().st_mode
         kind = "a pipe" if stat.S_ISFIFO(mode) else "a socket" if stat.S_ISSOCK(mode) else "a device"
         raise ConfigError(
             f"{kind} is no capture file: its bytes cannot be read a second time",
-            path=str(found),
+            path=str(special),
             remedy="Write what it gives to a file, and leave it out of the captures' folder",
         )
 
@@ -233,9 +233,9 @@ def missing_numbers(paths: Sequence[str]) -> list[Hole]:
     for reading in (_SEGMENTS, _HEXADECIMALS, _DECIMALS):
         for series, write in _series(reading, [word for word in words if (word.path, word.start) not in taken]):
             taken.update((number.word.path, number.word.start) for number in series)
-            for one, two in pairwise(series):
-                if two.value - one.value > 1:
-                    holes.setdefault((one.word.path, two.word.path), _hole(one, two, write))
+            for earlier, later in pairwise(series):
+                if later.value - earlier.value > 1:
+                    holes.setdefault((earlier.word.path, later.word.path), _hole(earlier, later, write))
     return list(holes.values())
 
 
@@ -301,7 +301,8 @@ def _words(paths: Sequence[str]) -> list[_Word]:
 def _shared_folder(paths: Iterable[str]) -> int:
     """Return the length of the folders that paths have in common."""
     first, last = min(paths, default=""), max(paths, default="")
-    length = next((place for place, (one, two) in enumerate(zip(first, last, strict=False)) if one != two), len(first))
+    pairs = enumerate(zip(first, last, strict=False))
+    length = next((index for index, (left, right) in pairs if left != right), len(first))
     return first.rfind("/", 0, length) + 1
 
 
@@ -348,8 +349,8 @@ def _split(numbers: Sequence[_Number]) -> Iterator[list[_Number]]:
 
 
 def _is_one_by_one(series: Sequence[_Number]) -> bool:
-    ones = sum(two.value - one.value == 1 for one, two in pairwise(series))
-    return len(series) >= _FEWEST and ones >= len(series) - 1 - ones
+    steps_of_one = sum(later.value - earlier.value == 1 for earlier, later in pairwise(series))
+    return len(series) >= _FEWEST and steps_of_one >= len(series) - 1 - steps_of_one
 
 
 def _hole(before: _Number, after: _Number, write: _Write) -> Hole:

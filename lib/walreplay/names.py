@@ -54,7 +54,7 @@ def column_names(
     metadata: Iterable[str] = (),
     *,
     renames: Iterable[tuple[str, str]] = (),
-    known: Mapping[str, str] | None = None,
+    earlier: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
     """Return the target's name of every source column that a table has, or has had.
 
@@ -63,43 +63,44 @@ def column_names(
         metadata: the mirror's own columns.
         renames: columns that were renamed at the source, see `renamed_columns`; the new name may then be like the
             old one but for case.
-        known: names that were given before; they stay, and count as older than all versions.
+        earlier: names that were given before; they stay, and count as older than all versions.
 
     Raises:
         ConfigError: a known column has a name that is now one of the mirror's own.
     """
-    names = dict(known or {})
-    own = {fold(name): name for name in metadata}
+    names = dict(earlier or {})
+    own_names = {fold(name): name for name in metadata}
     for source, target in names.items():
-        if fold(target) in own:
+        if fold(target) in own_names:
             raise ConfigError(
-                f"the metadata column {own[fold(target)]!r} has the name that the column {source!r} has in the table",
+                f"the metadata column {own_names[fold(target)]!r} has the name that the column {source!r} has in the "
+                "table",
                 remedy="Give the metadata column another name (commit_lsn_column, commit_ts_column, "
                 "rescued_data_column); the names of others are fixed: leave out the source's column (exclude_columns), "
                 "or rename it",
             )
-    taken = {*own, *(fold(name) for name in RESERVED_COLUMNS), *(fold(target) for target in names.values())}
+    taken = {*own_names, *(fold(name) for name in RESERVED_COLUMNS), *(fold(target) for target in names.values())}
     renames = tuple(renames)
     # The columns that were known before may be those of the first version, or older ones.
-    before: Sequence[str] = tuple(names)
+    previous: Sequence[str] = tuple(names)
     for version in versions:
-        for old in renamed_columns(before, version, renames):
+        for old in renamed_columns(previous, version, renames):
             taken.discard(fold(names.pop(old)))
         for name in version:
             if name not in names:
                 names[name] = _free(name, taken)
                 taken.add(fold(names[name]))
-        before = version
+        previous = version
     return names
 
 
 def free_names(names: Iterable[str], taken: Iterable[str]) -> list[str]:
     """Return each name as it is, or with a suffix if it is taken; here names that differ by case are different."""
-    used, found = set(taken), []
+    used, result = set(taken), []
     for name in names:
-        found.append(_free(name, used, alike=str))
-        used.add(found[-1])
-    return found
+        result.append(_free(name, used, alike=str))
+        used.add(result[-1])
+    return result
 
 
 def _free(name: str, taken: Collection[str], alike: Callable[[str], str] = fold) -> str:
@@ -118,7 +119,7 @@ def renamed_columns(before: Sequence[str], after: Sequence[str], renames: Iterab
     """
     previous = {new: old for old, new in renames}
     old_names, new_names = set(before), set(after)
-    found: dict[str, str] = {}
+    renamed: dict[str, str] = {}
     for name in after:
         if name in old_names:
             continue
@@ -129,14 +130,14 @@ def renamed_columns(before: Sequence[str], after: Sequence[str], renames: Iterab
             if old in old_names:
                 chain[old] = new
                 if old not in new_names:
-                    found.update(chain)
+                    renamed.update(chain)
                     break
                 # The old name still exists, so it belongs to another column now.
                 new = old
             elif old in new_names:
                 break
             old = previous.get(old)
-    return found
+    return renamed
 
 
 _BITS: Final = 32

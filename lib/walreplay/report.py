@@ -45,12 +45,12 @@ def json_value(value: Any, name: str = "") -> Any:
     if isinstance(value, int) and not isinstance(value, bool) and name.endswith("lsn"):
         return format_lsn(value)
     if isinstance(value, (tuple, list)):
-        return [json_value(one) for one in value]
-    return {key: json_value(one) for key, one in value.items()} if isinstance(value, Mapping) else value
+        return [json_value(element) for element in value]
+    return {key: json_value(element) for key, element in value.items()} if isinstance(value, Mapping) else value
 
 
 def _fields(value: Any) -> dict[str, Any]:
-    return {one.name: json_value(getattr(value, one.name), one.name) for one in fields(value) if one.repr}
+    return {field.name: json_value(getattr(value, field.name), field.name) for field in fields(value) if field.repr}
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,30 +258,30 @@ class SourcesReport(Generic[_Result]):
     @property
     def results(self) -> dict[str, _Result]:
         """The reports of the sources that have not failed, by their names."""
-        return {one.source: one.result for one in self.sources if one.result is not None}
+        return {report.source: report.result for report in self.sources if report.result is not None}
 
     @property
     def failed(self) -> tuple[SourceReport[_Result], ...]:
         """The sources that have failed."""
-        return tuple(one for one in self.sources if one.error is not None)
+        return tuple(report for report in self.sources if report.error is not None)
 
     def raise_first(self) -> None:
         """Raise the error of the first source that has failed, if one has."""
-        for one in self.failed:
-            assert one.error is not None
-            raise one.error
+        for report in self.failed:
+            assert report.error is not None
+            raise report.error
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as values for JSON."""
         return {
             "sources": [
                 {
-                    "source": one.source,
-                    "status": "failed" if one.error is not None else "done",
-                    "error": one.problem,
-                    "report": json_value(one.result),
-                    "seconds": json_value(one.seconds),
+                    "source": report.source,
+                    "status": "failed" if report.error is not None else "done",
+                    "error": report.problem,
+                    "report": json_value(report.result),
+                    "seconds": json_value(report.seconds),
                 }
-                for one in self.sources
+                for report in self.sources
             ]
         }

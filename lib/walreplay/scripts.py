@@ -15,7 +15,7 @@ _ABOUT: Final = ("#", "--")
 
 def script_names() -> list[str]:
     """List the scripts."""
-    return sorted(one.name for one in (files("walreplay") / _FOLDER).iterdir() if one.name.endswith((".sh", ".sql")))
+    return sorted(file.name for file in (files("walreplay") / _FOLDER).iterdir() if file.name.endswith((".sh", ".sql")))
 
 
 def script(name: str) -> str:

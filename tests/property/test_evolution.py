@@ -281,5 +281,5 @@ def test_names_do_not_hang_on_where_runs_end(
     cut = 1 + cut % len(listed)
     earlier = column_names(listed[:cut], renames=renames)
     # A run begins with the version that is in force.
-    later = column_names(listed[cut - 1 :], renames=renames, known=earlier)
+    later = column_names(listed[cut - 1 :], renames=renames, earlier=earlier)
     assert later == column_names(listed, renames=renames)

@@ -50,10 +50,10 @@ def test_a_declared_rename_may_change_the_case_alone():
 
 
 def test_known_names_stay():
-    assert names("id Id", known={"Id": "Id"}) == {"Id": "Id", "id": "id__2"}
-    assert names("b", known={"a": "b"}) == {"a": "b", "b": "b__2"}
+    assert names("id Id", earlier={"Id": "Id"}) == {"Id": "Id", "id": "id__2"}
+    assert names("b", earlier={"a": "b"}) == {"a": "b", "b": "b__2"}
     with pytest.raises(ConfigError, match="'__deleted' has the name that the column '__Deleted'"):
-        names("id", known={"__Deleted": "__Deleted"})
+        names("id", earlier={"__Deleted": "__Deleted"})
 
 
 alphabet = st.text("aAbB_2İıß", min_size=1, max_size=6)
@@ -75,7 +75,7 @@ def test_names_do_not_hang_on_where_runs_end(versions, cut, pairs):
     whole = column_names(versions, OWN)
     first = column_names(versions[:cut], OWN)
     assert first.items() <= whole.items()
-    assert column_names(versions[cut:], OWN, known=first) == whole
+    assert column_names(versions[cut:], OWN, earlier=first) == whole
     assert column_names([*versions, *versions], OWN) == whole
 
 

@@ -166,10 +166,10 @@ def look_by_source(
 
     report = _each(config, chosen, look, quiet=printing.quiet)
     _show(report, write_index if command == "index" else write_audit, printing)
-    for one in report.sources:
-        if one.error is not None:
-            raise one.error
-        if command == "audit" and one.result is not None and not one.result.is_whole:
+    for source_report in report.sources:
+        if source_report.error is not None:
+            raise source_report.error
+        if command == "audit" and source_report.result is not None and not source_report.result.is_whole:
             return False
     return True
 
@@ -196,24 +196,24 @@ def maintain_by_source(
     report = _each(config, config.chosen(names), maintain, quiet=printing.quiet)
     _show(report, write_maintenance, printing)
     report.raise_first()
-    return not any(one.has_failed for one in report.results.values())
+    return not any(result.has_failed for result in report.results.values())
 
 
 def status_by_source(
-    target: str, config: Configuration | None, names: Sequence[str] | None, at: int | None, printing: Printing
+    target: str, config: Configuration | None, names: Sequence[str] | None, run_number: int | None, printing: Printing
 ) -> None:
     """Show what a target holds of each source, or which versions of its tables belong to one's run.
 
     Args:
         config: None for sources that are named alone.
-        at: the run, of one source.
+        run_number: the run, of one source.
     """
     config = _named(names) if config is None else config
     chosen = config.chosen(names)
-    if at is not None:
+    if run_number is not None:
         if len(chosen) != 1:
             raise ConfigError("a run is that of one source", remedy="Name the source, with --source")
-        cut = asked(lambda spark: walreplay.versions_at(spark, target, at, chosen[0]))
+        cut = asked(lambda spark: walreplay.versions_at(spark, target, run_number, chosen[0]))
         printing.show(cut.to_dict(), lambda output: write_cut(output, cut))
         return
     report = asked(lambda spark: walreplay.sources_status(spark, target, config, sources=chosen))
@@ -248,14 +248,14 @@ def _show(
     """Print what came of each source, and behind that a summary of all, if there is one."""
 
     def write(output: Screen) -> None:
-        for one in report.sources:
-            output.line(f"source {one.source}", style="bold")
-            if one.error is not None:
-                output.line(f"failed: {filled(one.problem or '')}", style="red")
-            elif one.result is None:
+        for source_report in report.sources:
+            output.line(f"source {source_report.source}", style="bold")
+            if source_report.error is not None:
+                output.line(f"failed: {filled(source_report.problem or '')}", style="red")
+            elif source_report.result is None:
                 output.line("nothing was applied yet")
             else:
-                write_one(output, one.result)
+                write_one(output, source_report.result)
         if write_all is not None:
             write_all(output, report)
 
@@ -264,32 +264,33 @@ def _show(
 
 def _write_applied(output: Screen, report: SourcesReport[RunReport]) -> None:
     rows: list[tuple[Any, ...]] = []
-    for one in report.sources:
-        done = one.result
-        if done is None:
-            rows.append((one.source, "failed", None, None, None, None, None, one.seconds))
+    for source_report in report.sources:
+        run_report = source_report.result
+        if run_report is None:
+            rows.append((source_report.source, "failed", None, None, None, None, None, source_report.seconds))
             continue
-        lsn = None if done.applied_lsn is None else format_lsn(done.applied_lsn)
-        counts = (done.files, done.transactions, done.changes, len(done.tables))
-        rows.append((one.source, done.status, *counts, lsn, one.seconds))
+        lsn = None if run_report.applied_lsn is None else format_lsn(run_report.applied_lsn)
+        counts = (run_report.files, run_report.transactions, run_report.changes, len(run_report.tables))
+        rows.append((source_report.source, run_report.status, *counts, lsn, source_report.seconds))
     output.line()
     output.table(("source", "state", "files", "transactions", "changes", "tables", "LSN", "seconds"), rows)
 
 
 def _write_standing(output: Screen, report: SourcesReport[TargetStatus | None]) -> None:
     rows: list[tuple[Any, ...]] = []
-    for one in report.sources:
-        found = one.result
-        if found is None:
-            rows.append((one.source, "failed" if one.error is not None else "nothing applied", None, None, None, None))
+    for source_report in report.sources:
+        status = source_report.result
+        if status is None:
+            problem = "nothing applied" if source_report.error is None else "failed"
+            rows.append((source_report.source, problem, None, None, None, None))
             continue
-        state = found.runs[-1].state if found.runs else None
-        if found.at_work is not None:
-            state = "at work" if found.at_work.alive else "interrupted"
-        run_number = found.runs[-1].run if found.runs else None
-        lsn = None if found.applied_lsn is None else format_lsn(found.applied_lsn)
-        when = found.applied_commit_ts
-        committed = None if when is None else when.isoformat(sep=" ", timespec="seconds")
-        rows.append((one.source, state, run_number, lsn, committed, len(found.open_transactions)))
+        state = status.runs[-1].state if status.runs else None
+        if status.at_work is not None:
+            state = "at work" if status.at_work.alive else "interrupted"
+        run_number = status.runs[-1].run if status.runs else None
+        lsn = None if status.applied_lsn is None else format_lsn(status.applied_lsn)
+        committed_at = status.applied_commit_ts
+        committed = None if committed_at is None else committed_at.isoformat(sep=" ", timespec="seconds")
+        rows.append((source_report.source, state, run_number, lsn, committed, len(status.open_transactions)))
     output.line()
     output.table(("source", "state", "run", "LSN", "committed", "open transactions"), rows)

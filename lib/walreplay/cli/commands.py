@@ -59,7 +59,7 @@ def _root(
         from walreplay.scripts import about, copy_scripts
 
         copies = copy_scripts(scripts)
-        Screen().table(("script", "what it does"), [(one.name, about(one.read_text("utf-8"))) for one in copies])
+        Screen().table(("script", "what it does"), [(copy.name, about(copy.read_text("utf-8"))) for copy in copies])
         raise typer.Exit
     if context.invoked_subcommand is None:
         Screen().lines(context.get_help())
@@ -137,11 +137,11 @@ def apply_command(
 ) -> None:
     """Apply new captures to the Delta tables of the target."""
     printing = Printing(as_json, report_file, quiet)
-    found = configuration(config, allow_gaps=allow_gaps, accept_changed_tables=accept_changed_tables)
-    if found.sources and not dry_run:
-        apply_by_source(target, found, source, captures=captures, printing=printing, metrics=metrics)
+    loaded_config = configuration(config, allow_gaps=allow_gaps, accept_changed_tables=accept_changed_tables)
+    if loaded_config.sources and not dry_run:
+        apply_by_source(target, loaded_config, source, captures=captures, printing=printing, metrics=metrics)
         return
-    place, settings = place_of(found, source, captures, "a dry run" if dry_run else "")
+    place, settings = place_of(loaded_config, source, captures, "a dry run" if dry_run else "")
     if dry_run:
         _forecast(place, target, settings, printing)
         return
@@ -178,14 +178,14 @@ def backfill_command(
     from walreplay.job.as_of import until_of
 
     until_of(until_lsn, until_time)  # said before Spark starts, if it cannot be read
-    found = configuration(config, allow_gaps=allow_gaps, accept_changed_tables=accept_changed_tables)
+    loaded_config = configuration(config, allow_gaps=allow_gaps, accept_changed_tables=accept_changed_tables)
     ends: dict[str, Any] = {"until_lsn": until_lsn, "until_time": until_time}
     parts: dict[str, Any] = {"table": table, "outputs": output or None, "from_lsn": from_lsn}
     alone = _alone(dry_run, parts)
-    if found.sources and not alone:
-        apply_by_source(target, found, source, captures=captures, printing=printing, metrics=metrics, **ends)
+    if loaded_config.sources and not alone:
+        apply_by_source(target, loaded_config, source, captures=captures, printing=printing, metrics=metrics, **ends)
         return
-    place, settings = place_of(found, source, captures, alone)
+    place, settings = place_of(loaded_config, source, captures, alone)
     if dry_run:
         _forecast(place, target, settings, printing, **ends, **parts)
         return
@@ -218,8 +218,8 @@ def rebuild_command(
     quiet: Quiet = False,
 ) -> None:
     """Make tables of a target again from the archive: damaged ones, and what was left out before."""
-    found = configuration(config, allow_gaps=allow_gaps)
-    place, settings = place_of(found, source, captures, "a rebuild")
+    loaded_config = configuration(config, allow_gaps=allow_gaps)
+    place, settings = place_of(loaded_config, source, captures, "a rebuild")
     run_and_print(
         lambda spark, progress: walreplay.rebuild(
             spark, place, target, table, outputs=output or None, config=settings, base=base, progress=progress
@@ -262,7 +262,7 @@ def load_command(
     settings = settings_of(configuration(config, allow_gaps=allow_gaps), source)
     if rows is None and query is None:
         of_rows = (at_lsn, consistent_point, describe, table, publication, snapshot, captures, copy_options)
-        if any(one is not None for one in of_rows):
+        if any(option is not None for option in of_rows):
             raise ConfigError(
                 "it is said how rows are read, and not where they are",
                 remedy="Give --from, or --from-query; or --replace alone, to give up an interrupted load",
@@ -304,11 +304,11 @@ def maintain_command(
 ) -> None:
     """Write small files together, remove unreferenced ones, and clean up the ledger, where that is needed."""
     printing = Printing(as_json, report_file, quiet)
-    found = configuration(config)
-    if found.sources:
-        is_done = maintain_by_source(target, found, source, table, dry_run=dry_run, printing=printing)
+    loaded_config = configuration(config)
+    if loaded_config.sources:
+        is_done = maintain_by_source(target, loaded_config, source, table, dry_run=dry_run, printing=printing)
     else:
-        settings = settings_of(found, source[0] if source else None)
+        settings = settings_of(loaded_config, source[0] if source else None)
         report = run_and_print(
             lambda spark, progress: walreplay.maintain(
                 spark, target, table, config=settings, dry_run=dry_run, progress=progress
@@ -325,7 +325,7 @@ def _alone(dry_run: bool, parts: Mapping[str, Any]) -> str:
     """Return what makes a backfill one of a single source; empty if nothing does."""
     if dry_run:
         return "a dry run"
-    return "a backfill of a part" if any(one is not None for one in parts.values()) else ""
+    return "a backfill of a part" if any(part is not None for part in parts.values()) else ""
 
 
 def _forecast(captures: str, target: str, settings: Settings, printing: Printing, **asked: Any) -> None:

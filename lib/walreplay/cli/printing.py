@@ -99,7 +99,7 @@ def write_report(output: Screen, report: RunReport) -> None:
         output, headers, [(table.name, _action(table), *_values(table, headers[2:])) for table in report.tables]
     )
     _write_notes(output, report.tables)
-    for reason, names in _other_ways(report).items():
+    for reason, names in _tables_by_reason(report).items():
         output.line(f"note: written by Spark's statements, as {reason}: {_listed(names)}")
     _write_warnings(output, report.warnings)
 
@@ -135,18 +135,18 @@ def _write_warnings(output: Screen, warnings: Sequence[str]) -> None:
         output.line(f"warning: {filled(warning)}", style="yellow")
 
 
-def _other_ways(report: RunReport) -> dict[str, list[str]]:
+def _tables_by_reason(report: RunReport) -> dict[str, list[str]]:
     """Return the tables that were written by statements though the run writes files, by what the reason was."""
-    found: dict[str, list[str]] = {}
+    names_by_reason: dict[str, list[str]] = {}
     for table in report.tables:
         if report.writer == "files" and table.writer == "statements":
-            found.setdefault(table.writer_reason or "", []).append(table.name)
-    return found
+            names_by_reason.setdefault(table.writer_reason or "", []).append(table.name)
+    return names_by_reason
 
 
 def _listed(names: Sequence[str]) -> str:
-    more = len(names) - _NAMED
-    return ", ".join(names) if more <= 1 else f"{', '.join(names[:_NAMED])} and {more:,} more"
+    rest = len(names) - _NAMED
+    return ", ".join(names) if rest <= 1 else f"{', '.join(names[:_NAMED])} and {rest:,} more"
 
 
 def _counted(number: int, thing: str) -> str:
@@ -228,11 +228,12 @@ def write_cut(output: Screen, cut: Cut) -> None:
                 output.line(f"{table.sql};")
 
 
-def write_as_of(output: Screen, found: AsOf) -> None:
+def write_as_of(output: Screen, moment: AsOf) -> None:
     """Write how each table is read as of a moment."""
-    lsn = "before every commit" if found.lsn is None else f"LSN {format_lsn(found.lsn)}"
-    output.line(f"{found.target} as of {lsn}" + ("" if found.time is None else f", at {found.time.isoformat(sep=' ')}"))
-    for table in found.tables:
+    lsn = "before every commit" if moment.lsn is None else f"LSN {format_lsn(moment.lsn)}"
+    time = "" if moment.time is None else f", at {moment.time.isoformat(sep=' ')}"
+    output.line(f"{moment.target} as of {lsn}{time}")
+    for table in moment.tables:
         output.line()
         now = "" if table.name_now == table.name else f", now {table.name_now or 'set aside'}"
         output.line(f"{table.name} ({table.output}){now}{'' if table.exact else ', not exactly'}", style="bold")
@@ -348,32 +349,34 @@ def _write_coverage(output: Screen, report: AuditReport) -> None:
     output.line()
     output.table(
         ("first file", "last file", "files", "transactions", "first LSN", "last LSN", "first commit", "last commit"),
-        [_values(one, (*names, "first_commit_ts", "last_commit_ts")) for one in report.coverage],
+        [_values(stretch, (*names, "first_commit_ts", "last_commit_ts")) for stretch in report.coverage],
         title="coverage: each line without a gap",
     )
 
 
 def _write_faults(output: Screen, report: AuditReport) -> None:
+    names = ("kind", "file", "offset", "files")
     problems = [
-        (one.kind, one.file, one.offset, one.files, f"{one.table}: {one.problem}" if one.table else one.problem)
-        for one in report.problems
+        (*_values(fault, names), f"{fault.table}: {fault.problem}" if fault.table else fault.problem)
+        for fault in report.problems
     ]
     _write_section(output, ("problem", "file", "offset", "files", "what"), problems, "damaged or missing")
-    for remedy in dict.fromkeys(one.remedy for one in report.problems if one.remedy):
-        kinds = dict.fromkeys(one.kind for one in report.problems if one.remedy == remedy)
+    for remedy in dict.fromkeys(fault.remedy for fault in report.problems if fault.remedy):
+        kinds = dict.fromkeys(fault.kind for fault in report.problems if fault.remedy == remedy)
         output.line(f"{', '.join(kinds)}: {filled(remedy)}")
-    holes = [(one.before, one.after, one.missing, one.example) for one in report.holes]
+    holes = [(hole.before, hole.after, hole.missing, hole.example) for hole in report.holes]
     _write_section(output, ("between", "and", "missing", "such as"), holes, "numbers that the files leave out")
 
 
 def _write_remarks(output: Screen, report: AuditReport) -> None:
-    overlaps = [(one.file, one.transactions, _lsn(one.first_lsn), _lsn(one.last_lsn)) for one in report.overlaps]
+    overlaps = [_values(overlap, ("file", "transactions", "first_lsn", "last_lsn")) for overlap in report.overlaps]
     title = f"sent again ({'' if report.copies_compared else 'not '}compared with their first copies)"
     _write_section(output, ("file", "transactions", "first LSN", "last LSN"), overlaps, title)
-    torn = [(one.file, one.bytes) for one in report.torn]
+    torn = [(message.file, message.bytes) for message in report.torn]
     _write_section(output, ("file", "bytes"), torn, "torn messages, which a reconnect has left")
     rows: list[tuple[Any, ...]] = [
-        (one.kind, str(one.xid), one.gid, _lsn(one.lsn), _time(one.since), one.file, one.offset) for one in report.open
+        (transaction.kind, str(transaction.xid), *_values(transaction, ("gid", "lsn", "since", "file", "offset")))
+        for transaction in report.open
     ]
     if report.unfinished_bytes:
         rows.append((f"message, {report.unfinished_bytes:,} bytes", "", None, None, None, "", None))
@@ -384,17 +387,17 @@ def _write_remarks(output: Screen, report: AuditReport) -> None:
 def _write_tables(output: Screen, report: AuditReport) -> None:
     headers = ["table", "oid", "inserts", "updates", "deletes", "truncates", "first file", "last file", "older rows"]
     rows = []
-    for one in report.tables:
-        base = f"truncated at {_lsn(one.truncated_lsn)}" if one.truncated_lsn is not None else one.base
-        row = [one.name, str(one.oid), one.inserts, one.updates, one.deletes, one.truncates]
-        row += [one.first_file, one.last_file, base]
+    for table in report.tables:
+        base = f"truncated at {_lsn(table.truncated_lsn)}" if table.truncated_lsn is not None else table.base
+        row = [table.name, str(table.oid), table.inserts, table.updates, table.deletes, table.truncates]
+        row += [table.first_file, table.last_file, base]
         if report.values_counted:
-            row += [one.decoded_rows, None if one.decoded_bytes is None else size(one.decoded_bytes)]
+            row += [table.decoded_rows, None if table.decoded_bytes is None else size(table.decoded_bytes)]
         rows.append(row)
     if report.values_counted:
         headers += ["committed changes", "decoded"]
     _write_section(output, headers, rows, "tables")
-    rescued = [(one.name, column, count) for one in report.tables for column, count in one.rescued.items()]
+    rescued = [(table.name, column, count) for table in report.tables for column, count in table.rescued.items()]
     _write_section(output, ("table", "column", "values"), rescued, "values that go to _rescued_data")
 
 

@@ -56,11 +56,11 @@ def index_command(
 ) -> None:
     """Write down what is in each capture file, so that later commands need not read it to know."""
     printing = Printing(as_json, report_file, quiet)
-    found = configuration(config, allow_gaps=allow_gaps)
-    if found.sources:
-        look_by_source("index", found, source, captures=captures, index=index, printing=printing)
+    loaded_config = configuration(config, allow_gaps=allow_gaps)
+    if loaded_config.sources:
+        look_by_source("index", loaded_config, source, captures=captures, index=index, printing=printing)
         return
-    place, settings = place_of(found, source, captures)
+    place, settings = place_of(loaded_config, source, captures)
     run_and_print(
         lambda spark, progress: walreplay.index(spark, place, index, settings, progress), write_index, printing
     )
@@ -81,13 +81,13 @@ def audit_command(
 ) -> None:
     """Show what an archive holds, and all that is damaged or missing; exit code 3 if anything is."""
     printing = Printing(as_json, report_file, quiet)
-    found = configuration(config)
-    if found.sources:
+    loaded_config = configuration(config)
+    if loaded_config.sources:
         is_whole = look_by_source(
-            "audit", found, source, captures=captures, index=index, printing=printing, values=values
+            "audit", loaded_config, source, captures=captures, index=index, printing=printing, values=values
         )
     else:
-        place, settings = place_of(found, source, captures)
+        place, settings = place_of(loaded_config, source, captures)
         is_whole = run_and_print(
             lambda spark, progress: walreplay.audit(spark, place, index, settings, progress, values=values),
             write_audit,
@@ -153,11 +153,11 @@ def status_command(
 ) -> None:
     """Show a target's runs, its applied LSN, and the transactions that are still open."""
     given = None if config is None else configuration(config)
-    at = int(as_of) if as_of is not None and as_of.isdecimal() else None
-    if table is not None and (as_of is None or at is not None):
+    run_number = int(as_of) if as_of is not None and as_of.isdecimal() else None
+    if table is not None and (as_of is None or run_number is not None):
         raise ConfigError("--table goes with --as-of a time or an LSN", remedy="Leave it out")
     printing = Printing(as_json, report_file)
-    if as_of is not None and at is None:
+    if as_of is not None and run_number is None:
         from walreplay.job.as_of import moment_of
 
         moment_of(as_of)  # said before Spark starts, if it cannot be read
@@ -166,11 +166,11 @@ def status_command(
         printing.show(moment.to_dict(), lambda output: write_as_of(output, moment))
         return
     if source or (given is not None and given.sources):
-        status_by_source(target, given, source, at, printing)
+        status_by_source(target, given, source, run_number, printing)
         return
-    if at is not None:
-        cut = asked(lambda spark: walreplay.versions_at(spark, target, at))
+    if run_number is not None:
+        cut = asked(lambda spark: walreplay.versions_at(spark, target, run_number))
         printing.show(cut.to_dict(), lambda output: write_cut(output, cut))
         return
-    found = asked(lambda spark: walreplay.status(spark, target))
-    printing.show(found.to_dict(), lambda output: write_status(output, found))
+    status = asked(lambda spark: walreplay.status(spark, target))
+    printing.show(status.to_dict(), lambda output: write_status(output, status))

@@ -30,9 +30,9 @@ def of_call(arguments: Sequence[str]) -> Iterator[None]:
     """Fill the values of a call's arguments into the commands that are shown meanwhile."""
     given: dict[str, list[str]] = {}
     for argument, value in zip(arguments, [*arguments[1:], ""], strict=False):
-        option, equals, own = argument.partition("=")
+        option, equals, inline_value = argument.partition("=")
         if option in _OPTIONS:
-            given.setdefault(option, []).append(own if equals else value)
+            given.setdefault(option, []).append(inline_value if equals else value)
     # Of several sources none is known to be the one that a remedy is for.
     token = _call.set([(option, given[option][0]) for option in _OPTIONS if len(given.get(option, ())) == 1])
     try:
@@ -50,8 +50,8 @@ def filled(text: str) -> str:
     """
 
     def fill(command: re.Match[str]) -> str:
-        wanted = ((option, value) for option, value in _call.get() if command[1] in _OPTIONS[option])
-        values = [f"{option} {quote(value)}" for option, value in wanted if option not in command[2]]
+        options = ((option, value) for option, value in _call.get() if command[1] in _OPTIONS[option])
+        values = [f"{option} {quote(value)}" for option, value in options if option not in command[2]]
         return " ".join([command[0], *values])
 
     return _COMMAND.sub(fill, text)

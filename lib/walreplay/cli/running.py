@@ -33,10 +33,10 @@ def configuration(path: str | None, *, allow_gaps: bool = False, accept_changed_
     """Read the configuration, with what the command line adds to it."""
     from walreplay.config import load_configuration
 
-    found = load_configuration(path)
+    config = load_configuration(path)
     if allow_gaps:
-        found = found.allowing_gaps()
-    return found.accepting_changed_tables() if accept_changed_tables else found
+        config = config.allowing_gaps()
+    return config.accepting_changed_tables() if accept_changed_tables else config
 
 
 def captures_given(captures: str | None) -> str:

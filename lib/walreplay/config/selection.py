@@ -302,7 +302,7 @@ def names_of(
     if settings.shares_table(*table.destination):
         reserved.append(SOURCE)
     try:
-        return column_names(history, reserved, renames=table.renames, known=given)
+        return column_names(history, reserved, renames=table.renames, earlier=given)
     except ConfigError as error:
         error.table = f"{table.source_schema}.{table.source_table}"
         raise

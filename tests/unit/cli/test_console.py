@@ -175,10 +175,10 @@ def test_wide_characters_do_not_push_the_next_column():
 def test_what_several_runs_have_read_is_told_with_its_rate_and_the_time_left():
     now = iter([0.0, 100.0, 110.0, 130.0])
     rate = Rate(lambda: next(now))
-    assert rate.told(0, 4 << 20) == ""
-    assert rate.told(1 << 20, 4 << 20) == "1.0 MiB of 4.0 MiB read, 102.4 KiB/s, 0:00:30 left"
+    assert rate.describe(0, 4 << 20) == ""
+    assert rate.describe(1 << 20, 4 << 20) == "1.0 MiB of 4.0 MiB read, 102.4 KiB/s, 0:00:30 left"
     # More has come meanwhile.
-    assert rate.told(6 << 20, 5 << 20) == "6.0 MiB of 6.0 MiB read, 204.8 KiB/s, 0:00:00 left"
+    assert rate.describe(6 << 20, 5 << 20) == "6.0 MiB of 6.0 MiB read, 204.8 KiB/s, 0:00:00 left"
 
 
 @pytest.mark.parametrize("kind", [BarProgress, LineProgress])
