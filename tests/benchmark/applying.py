@@ -88,7 +88,7 @@ def decode_stage(spark: SparkSession, captures: Path, *, folded: bool) -> None:
     """
     target = Target.parse(str(captures / "none"))
     run = _run(spark, target)
-    files = list_captures(run.own, str(captures), run.settings)
+    files = list_captures(run.session, str(captures), run.settings)
     plan = Scanning(run, {}).plan(RunInput(tuple(files), 0, None))
     task = DecodeTask(
         files={file.path: file for file in plan.files if file.steps},
@@ -99,12 +99,12 @@ def decode_stage(spark: SparkSession, captures: Path, *, folded: bool) -> None:
         settings=run.settings.of_tasks,
         buckets=buckets_of(size_of(captures)),
     )
-    frame = read_files(run.own, list(task.files), size_of(captures))
+    frame = read_files(run.session, list(task.files), size_of(captures))
     if folded:
         frame = frame.mapInArrow(partial(decode_batches, task=task), sql_schema(STAGE))
     else:
         frame = frame.mapInArrow(_row_counts(task), "rows LONG")
-    with settings(run.own, ONE_FILE_A_BATCH):
+    with settings(run.session, ONE_FILE_A_BATCH):
         frame.write.format("noop").mode("overwrite").save()
 
 

@@ -21,7 +21,7 @@ from walreplay.decode.scan import Until
 from walreplay.delta.target import catalog_errors
 from walreplay.errors import OrderError, TargetError, WalReplayError
 from walreplay.job.context import RunContext
-from walreplay.job.execution import Applying, Work, joined, run_bytes_of, timed
+from walreplay.job.execution import Applying, RunWork, joined, run_bytes_of, timed
 from walreplay.job.installing import Installing
 from walreplay.job.scanning import NewFiles, RunInput, Scanning
 from walreplay.job.table_check import TableChecks, newer_error
@@ -94,7 +94,7 @@ def run_job(
 
 
 @dataclass(frozen=True)
-class Found:
+class RunFiles:
     """What there is to do: the listing, and what of it the next run reads."""
 
     files: Sequence[CaptureFile]
@@ -117,10 +117,10 @@ class Job:
         self.captures = captures
         self.until = until
         self.source = run.settings.source or root_of(captures)
-        self._most = run_bytes_of(run.spark)
+        self._run_byte_limit = run_bytes_of(run.spark)
         self._files: list[CaptureFile] | None = None
-        self._told = 0
-        self._done: list[int] = []
+        self._first_warning = 0
+        self._run_numbers: list[int] = []
         self._bytes_read = self._bytes_wanted = 0
 
     def apply(self) -> RunReport:
@@ -128,13 +128,13 @@ class Job:
         began = time.monotonic()
         with self.run.at_work():
             report = self._apply()
-            self.run.keep_ledger_small(self._done)
+            self.run.keep_ledger_small(self._run_numbers)
         # Once for all runs of the call.
         warnings = (*self.run.warnings, *missing_warnings(report.tables, self.run.settings, self.run.gaps))
         return timed(replace(report, warnings=warnings), began, self.run.stages)
 
     def _apply(self) -> RunReport:
-        done: RunReport | None = None
+        joined_report: RunReport | None = None
         with self.run.stage("read ledger"), catalog_errors(self.run.target):
             state = self._read()
             self._check_source(state)
@@ -145,32 +145,32 @@ class Job:
                 state = self._install(state)
             if state is not None and state.phase == PLANNED:
                 state, report = self._finish(state)
-                done = joined(done, report)
+                joined_report = joined(joined_report, report)
             self._check_end(state)
-            found = self._look(state)
-            if found is None:
+            run_files = self._find_next_files(state)
+            if run_files is None:
                 break
             locked = self._lock()
             if locked is not state:
                 # Another run has come to its end since the ledger was read.
                 state, self._files = locked, None
                 continue
-            ended = self._run(found, state)
-            if ended is Idle.TOO_FEW_FILES:
-                self._most *= 2
+            outcome = self._run(run_files, state)
+            if outcome is Idle.TOO_FEW_FILES:
+                self._run_byte_limit *= 2
                 continue
-            if ended is Idle.AT_THE_END:
+            if outcome is Idle.AT_THE_END:
                 break
-            state, report = ended
-            self._bytes_read += found.reading.size
-            done = joined(done, report)
+            state, report = outcome
+            self._bytes_read += run_files.reading.size
+            joined_report = joined(joined_report, report)
             # As far as the listing tells.
             is_at_end = self.until is not None and state.resume is not None and state.resume.has_more
-            if not found.reading.has_rest or is_at_end:
-                return done
+            if not run_files.reading.has_rest or is_at_end:
+                return joined_report
         self._look_at_tables(state)
-        if done is not None:
-            return done
+        if joined_report is not None:
+            return joined_report
         report = self._nothing_new(state)
         waiting = state.resume.open_transactions if state is not None and state.resume is not None else ()
         self.run.tell_metrics(metrics_of(report, state, now(), (item.lsn for item in waiting)))
@@ -179,47 +179,47 @@ class Job:
     def _read(self) -> State | None:
         return self.run.ledger.read()
 
-    def _look(self, state: State | None) -> Found | None:
+    def _find_next_files(self, state: State | None) -> RunFiles | None:
         """Return what the next run has to read; None if there is nothing new."""
         with self.run.stage("list"):
             if self._files is None:
-                self._files = list_captures(self.run.own, self.captures, self.run.settings)
+                self._files = list_captures(self.run.session, self.captures, self.run.settings)
             files = self._files
-            new = NewFiles(self.run.own, self.captures, self.run.settings, self.run.target.ledger("files"))
+            new = NewFiles(self.run.session, self.captures, self.run.settings, self.run.target.ledger("files"))
             reading = new.what_is_new(files, state)
         if reading is None:
             return None
-        found = Found(files, new, reading.at_most(self._most))
+        run_files = RunFiles(files, new, reading.at_most(self._run_byte_limit))
         self._bytes_wanted = max(self._bytes_wanted, self._bytes_read + reading.size)
-        if found.reading.has_rest or self._bytes_read:
+        if run_files.reading.has_rest or self._bytes_read:
             # Of a call that is one run there is nothing to tell: its stages do.
             self.run.progress.so_far(self._bytes_read, self._bytes_wanted)
-        return found
+        return run_files
 
-    def _run(self, found: Found, state: State | None) -> tuple[State, RunReport] | Idle:
+    def _run(self, run_files: RunFiles, state: State | None) -> tuple[State, RunReport] | Idle:
         """Do one run; give the ledger's state behind it, and its report, or why there is nothing to apply."""
-        reading, new = found.reading, found.new
-        with self.run.staging() as staging, ThreadPoolExecutor(1) as beside:
-            index = self._index(found)
+        reading, new = run_files.reading, run_files.new
+        with self.run.staging() as staging, ThreadPoolExecutor(1) as index_pool:
+            index = self._index(run_files)
             scanning = Scanning(self.run, new.holes, self.until, index, records=self._records(index))
             plan = scanning.plan(reading)
             steps.reached("scanned")
-            idle = self._idle(plan, found, state)
+            idle = self._idle(plan, run_files, state)
             if idle is not None:
                 return idle
-            recorded = beside.submit(scanning.record)
+            index_write = index_pool.submit(scanning.record)
             if not has_own_sessions(self.run.spark):
                 # A shared session allows one statement at a time.
-                recorded.result()
+                index_write.result()
 
-            def write_plan(decoded: Plan, run: int, places: tuple[str, ...]) -> State:
+            def write_plan(decoded: Plan, run_number: int, places: tuple[str, ...]) -> State:
                 # Who finishes an interrupted run does not scan its files.
-                recorded.result()
-                seen = new.seen(found.files, plan.resume.last_path)
+                index_write.result()
+                seen = new.seen(run_files.files, plan.resume.last_path)
                 captures = RunCaptures(self.source, self.captures, len(reading.files), reading.size, seen)
-                return self.run.ledger.write_plan(state, decoded, run, places, captures)
+                return self.run.ledger.write_plan(state, decoded, run_number, places, captures)
 
-            return self._applied(staging, Work(plan, reading.size, state, write_plan))
+            return self._applied(staging, RunWork(plan, reading.size, state, write_plan))
 
     def _records(self, index: ArchiveIndex) -> ArchiveIndex | None:
         """Return the archive's index, if there is one: what the run finds is written to it."""
@@ -230,28 +230,28 @@ class Job:
             self.run.warnings.append(f"whether the archive has an index cannot be seen: {error}")
             return None
 
-    def _index(self, found: Found) -> ArchiveIndex:
+    def _index(self, run_files: RunFiles) -> ArchiveIndex:
         self.run.progress.doing("the archive's index")
-        home = home_of(self.captures, found.files)
-        return ArchiveIndex(self.run.own, table_of(None, home), home, self.run.settings)
+        home = home_of(self.captures, run_files.files)
+        return ArchiveIndex(self.run.session, table_of(None, home), home, self.run.settings)
 
-    def _idle(self, plan: Plan, found: Found, state: State | None) -> Idle | None:
+    def _idle(self, plan: Plan, run_files: RunFiles, state: State | None) -> Idle | None:
         """Return why there is nothing to apply; refuse a plan that cannot be."""
         if plan.is_idle and plan.resume.has_more:
             self._refuse_too_early(state)
             return Idle.AT_THE_END
-        if plan.is_idle and found.reading.has_rest:
+        if plan.is_idle and run_files.reading.has_rest:
             return Idle.TOO_FEW_FILES
         if plan.upto_lsn <= plan.after_lsn and state is None:
             self._refuse_empty(plan)
-        refuse_gone([file.path for file in plan.files if not file.scanned], [file.path for file in found.files])
+        refuse_gone([file.path for file in plan.files if not file.scanned], [file.path for file in run_files.files])
         return None
 
-    def _applied(self, staging: Staging, work: Work) -> tuple[State, RunReport]:
-        done = Applying(self.run, self.captures, staging, self._told).apply(work)
-        self._told = len(self.run.warnings)
-        self._done.append(done[0].run)
-        return done
+    def _applied(self, staging: Staging, work: RunWork) -> tuple[State, RunReport]:
+        result = Applying(self.run, self.captures, staging, self._first_warning).apply(work)
+        self._first_warning = len(self.run.warnings)
+        self._run_numbers.append(result[0].run)
+        return result
 
     def _lock(self) -> State | None:
         state = self.run.lock()
@@ -266,19 +266,19 @@ class Job:
         self.run.warnings.append(f"run {interrupted.run} was interrupted; it was finished first")
         plan = interrupted.plan
         assert plan is not None
-        fence = fence_of(self.run.own, self.run.target, self.run.ledger.run_id)
+        fence = fence_of(self.run.session, self.run.target, self.run.ledger.run_id)
         if fence is not None:
             # If the interrupted run was only paused, it can rename nothing from here on.
             fence.take_down_others()
 
-        def begun(_: Plan, __: int, places: tuple[str, ...]) -> State:
+        def reuse_plan(_: Plan, __: int, places: tuple[str, ...]) -> State:
             # Another configuration may want its tables elsewhere.
             if places == interrupted.places:
                 return interrupted
             return self.run.ledger.write(replace(interrupted, places=places))
 
         with self.run.staging() as staging:
-            work = Work(plan, interrupted.bytes, interrupted, begun, resumed=True)
+            work = RunWork(plan, interrupted.bytes, interrupted, reuse_plan, resumed=True)
             return self._applied(staging, work)
 
     # What there is to do
@@ -332,7 +332,7 @@ class Job:
         Raises:
             TargetError: one is newer than the ledger.
         """
-        folder = folder_of(self.run.own, self.run.target.root)
+        folder = folder_of(self.run.session, self.run.target.root)
         if state is None or (folder is not None and folder.is_far):
             return
         with self.run.stage("check"):
@@ -340,9 +340,9 @@ class Job:
             ahead = checks.look_at_others(state.tables, ())
         if not ahead:
             return
-        again = self.run.ledger.read()
+        current = self.run.ledger.read()
         # Without the lock, another run may have begun meanwhile.
-        if again is not None and (again.run, again.phase) == (state.run, state.phase):
+        if current is not None and (current.run, current.phase) == (state.run, state.phase):
             raise newer_error(ahead[0], ahead[0].standing.ahead[-1], state.reached[0])
 
     def _nothing_new(self, state: State | None) -> RunReport:

@@ -159,11 +159,11 @@ def as_of(
     configured = make_settings(config)
     place = Target.parse(str(target)).of_source(configured.ledger_name)
     lsn, time = moment_of(moment)
-    wanted = expression(".*" if table is None else tables_named(table))
-    own = own_session(spark)
-    with spark_errors(path=place.text), quiet_queries(), set_for_a_while(own, delta.SMALL_STATE):
+    table_pattern = expression(".*" if table is None else tables_named(table))
+    session = own_session(spark)
+    with spark_errors(path=place.text), quiet_queries(), set_for_a_while(session, delta.SMALL_STATE):
         with catalog_errors(place):
-            state = Ledger(own, place, choose_writer(own, place), loads=True).read()
+            state = Ledger(session, place, choose_writer(session, place), loads=True).read()
         if state is None or state.resume is None:
             raise nothing_applied(place)
         high = state.resume.place.high_lsn
@@ -173,20 +173,21 @@ def as_of(
                 path=place.text,
                 remedy="Ask for an earlier LSN, or apply more captures",
             )
-        found = _Found.of(own, place, high if lsn is None else lsn, time)
-        cut = None if found.run is None else versions_at(own, place.text, found.run, place.source)
-        loads = loads_of(delta.read(own, place.ledger("runs")), state)
-        asked = _Asked(own, state, configured, found, time, loads, {one.oid: one for one in cut.tables} if cut else {})
-        named = [(entry, *name_at(entry, found.lsn)) for entry in state.tables]
+        position = _Position.of(session, place, high if lsn is None else lsn, time)
+        cut = None if position.run is None else versions_at(session, place.text, position.run, place.source)
+        loads = loads_of(delta.read(session, place.ledger("runs")), state)
+        versions = {table.oid: table for table in cut.tables} if cut else {}
+        queries = _Queries(session, state, configured, position, time, loads, versions)
+        named_entries = [(entry, *name_at(entry, position.lsn)) for entry in state.tables]
         # While a name passes from one relation to another, the one that had it before is meant.
-        named.sort(key=lambda one: (one[1], one[0].called[:1]))
-        chosen = {(name, output_of(entry.oid)): (entry, doubt) for entry, name, doubt in reversed(named)}
+        named_entries.sort(key=lambda named: (named[1], named[0].called[:1]))
+        chosen = {(name, output_of(entry.oid)): (entry, doubt) for entry, name, doubt in reversed(named_entries)}
         tables = [
-            asked.table(entry, name, doubt)
-            for (name, _), (entry, doubt) in sorted(chosen.items(), key=lambda one: (one[0][0], one[0][1].number))
-            if name and wanted.fullmatch(name) is not None
+            queries.table(entry, name, doubt)
+            for (name, _), (entry, doubt) in sorted(chosen.items(), key=lambda pair: (pair[0][0], pair[0][1].number))
+            if name and table_pattern.fullmatch(name) is not None
         ]
-    shown = None if found.lsn < 0 else found.lsn
+    shown = None if position.lsn < 0 else position.lsn
     return AsOf(place.text, shown, None if time is None else to_datetime(time), tuple(tables))
 
 
@@ -212,7 +213,7 @@ def _timestamp(micros: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _Position:
     """What the ledger knows of a moment.
 
     Attributes:
@@ -229,33 +230,35 @@ class _Found:
     oids: frozenset[int] | None = None
 
     @classmethod
-    def of(cls, spark: SparkSession, target: Target, high: int, time: int | None) -> _Found:
+    def of(cls, spark: SparkSession, target: Target, high: int, time: int | None) -> _Position:
         """Find the last commit at a time among those up to an LSN, and the run that comes nearest."""
         runs = remembered_runs(delta.read(spark, target.ledger("runs")))
-        known = delta.read(spark, target.ledger("transactions")).where(f"commit_lsn <= {high}")
+        commits = delta.read(spark, target.ledger("transactions")).where(f"commit_lsn <= {high}")
         with ledger_errors(target.ledger("transactions").text):
             if time is not None:
                 # Everything in front of the first transaction that commits later.
-                (first,) = known.where(f"commit_ts > {_timestamp(time)}").selectExpr("min(commit_lsn) AS lsn").collect()
-                known = known if first.lsn is None else known.where(f"commit_lsn < {first.lsn}")
-                (last,) = known.selectExpr("max(commit_lsn) AS lsn").collect()
+                (first,) = (
+                    commits.where(f"commit_ts > {_timestamp(time)}").selectExpr("min(commit_lsn) AS lsn").collect()
+                )
+                commits = commits if first.lsn is None else commits.where(f"commit_lsn < {first.lsn}")
+                (last,) = commits.selectExpr("max(commit_lsn) AS lsn").collect()
                 high = -1 if last.lsn is None else last.lsn
-            row = runs.where(f"applied_lsn <= {high}").orderBy("run", ascending=False).first()
-            if row is None:
+            last_run = runs.where(f"applied_lsn <= {high}").orderBy("run", ascending=False).first()
+            if last_run is None:
                 return cls(high)
-            later = known.where(f"commit_lsn > {row.applied_lsn}").count()
-            behind = runs.where(f"run > {row.run}").orderBy("run").first() if later else None
-        if behind is None or (behind.applied_lsn or -1) < high:
-            return cls(high, row.run, row.applied_lsn, later)
-        return cls(high, row.run, row.applied_lsn, later, frozenset(one.oid for one in behind.tables))
+            later = commits.where(f"commit_lsn > {last_run.applied_lsn}").count()
+            next_run = runs.where(f"run > {last_run.run}").orderBy("run").first() if later else None
+        if next_run is None or (next_run.applied_lsn or -1) < high:
+            return cls(high, last_run.run, last_run.applied_lsn, later)
+        return cls(high, last_run.run, last_run.applied_lsn, later, frozenset(table.oid for table in next_run.tables))
 
 
-_Way: TypeAlias = tuple[str | None, str]
+_Query: TypeAlias = tuple[str | None, str]
 """A query, and what keeps it from being exact; empty for nothing."""
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _Queries:
     """A moment, and what tables are looked up in.
 
     Attributes:
@@ -265,7 +268,7 @@ class _Asked:
     spark: SparkSession
     state: State
     configured: Settings
-    found: _Found
+    position: _Position
     time: int | None
     loads: Sequence[tuple[int, Load]]
     versions: Mapping[int, TableVersion]
@@ -279,26 +282,26 @@ class _Asked:
         kind = output_of(entry.oid).rows
         sql, reason = self._mirror(entry) if kind is RowKind.CURRENT else self._live(entry, kind)
         reasons = [reason, doubt]
-        if kind is not RowKind.CURRENT or (self.found.later and not reason):
-            reasons += [one.text for one in entry.doubts if one.covers(self.found.lsn)]
+        if kind is not RowKind.CURRENT or (self.position.later and not reason):
+            reasons += [entry_doubt.text for entry_doubt in entry.doubts if entry_doubt.covers(self.position.lsn)]
         note = "; ".join(dict.fromkeys(filter(None, reasons)))
         now = None if entry.set_aside else entry.source_name
         exact = sql is not None and not note
         return TableAsOf(name, output_of(entry.oid).value, entry.table.text, sql, exact, note, now)
 
-    def _mirror(self, entry: MirrorEntry) -> _Way:
-        way = "the table's base load and a backfill give" if entry.base_lsn is not None else "a backfill gives"
-        exactly = f"in a new target {way} it exactly: walreplay backfill --until-lsn LSN"
+    def _mirror(self, entry: MirrorEntry) -> _Query:
+        means = "the table's base load and a backfill give" if entry.base_lsn is not None else "a backfill gives"
+        remedy = f"in a new target {means} it exactly: walreplay backfill --until-lsn LSN"
         version = self.versions.get(entry.oid)
         if version is None:
-            return None, f"the mirror has no version that is so old; {exactly}"
-        is_changed = self.found.later > 0 and (self.found.oids is None or entry.oid in self.found.oids)
+            return None, f"the mirror has no version that is so old; {remedy}"
+        is_changed = self.position.later > 0 and (self.position.oids is None or entry.oid in self.position.oids)
         if version.sql is not None and is_changed:
-            run_lsn = format_lsn(max(self.found.run_lsn, 0))
-            return version.sql, f"as of LSN {run_lsn}, {self.found.later:,} transactions earlier; {exactly}"
+            run_lsn = format_lsn(max(self.position.run_lsn, 0))
+            return version.sql, f"as of LSN {run_lsn}, {self.position.later:,} transactions earlier; {remedy}"
         return version.sql, version.note
 
-    def _live(self, entry: MirrorEntry, kind: RowKind) -> _Way:
+    def _live(self, entry: MirrorEntry, kind: RowKind) -> _Query:
         """Return how a history or a change log is read, in the version in which the last run has left it."""
         version, problem = None, "the ledger does not know which of its versions has the rows"
         if entry.left is not None:
@@ -310,38 +313,40 @@ class _Asked:
             source = f"(SELECT * FROM {source} WHERE {is_own(entry.share)})"
         return self._history(entry, source) if kind is RowKind.VERSION else self._change_log(entry, source)
 
-    def _history(self, entry: MirrorEntry, source: str) -> _Way:
+    def _history(self, entry: MirrorEntry, source: str) -> _Query:
         oid = source_oid(entry.oid)
         since = first_lsn(self.loads, oid)
-        if since is not None and self.found.lsn < since:
+        if since is not None and self.position.lsn < since:
             reason = f"it begins with rows that were loaded as of LSN {format_lsn(since)}: it can be read from there on"
             return None, reason
-        names, at = ("start_lsn", "end_lsn"), f"{self.found.lsn}"
+        names, moment = ("start_lsn", "end_lsn"), f"{self.position.lsn}"
         if self.time is not None:
-            names, at = ("start_at", "end_at"), _timestamp(self.time)
+            names, moment = ("start_at", "end_at"), _timestamp(self.time)
         start, end = (quote(HISTORY_COLUMNS[name]) for name in names)
         rescued = metadata_of(self.configured, output_of(entry.oid)).rescued_data
-        listed = ", ".join(map(quote, [*(one.name for one in entry.shape.present), *filter(None, [rescued])]))
-        sql = f"SELECT {listed} FROM {source} WHERE {start} <= {at} AND ({end} IS NULL OR {end} > {at})"
+        listed = ", ".join(map(quote, [*(column.name for column in entry.shape.present), *filter(None, [rescued])]))
+        sql = f"SELECT {listed} FROM {source} WHERE {start} <= {moment} AND ({end} IS NULL OR {end} > {moment})"
         for _, load in self.loads:
-            if oid in load.oids and load.after < self.found.lsn < load.at_lsn:
-                loaded, before = format_lsn(load.at_lsn), format_lsn(max(load.after, 0))
-                return sql, f"its rows were loaded as of LSN {loaded}; before it they are as of {before}"
+            if oid in load.oids and load.after < self.position.lsn < load.at_lsn:
+                loaded, earlier = format_lsn(load.at_lsn), format_lsn(max(load.after, 0))
+                return sql, f"its rows were loaded as of LSN {loaded}; before it they are as of {earlier}"
         return sql, ""
 
-    def _change_log(self, entry: MirrorEntry, source: str) -> _Way:
+    def _change_log(self, entry: MirrorEntry, source: str) -> _Query:
         assert self.state.resume is not None
-        oid, own = source_oid(entry.oid), relation_of(entry.oid)
-        is_newest = all(relation_of(one.oid) <= own for one in self.state.tables if source_oid(one.oid) == oid)
-        relation = next((one for one in self.state.resume.relations if one.oid == oid and is_newest), None)
+        oid, own_oid = source_oid(entry.oid), relation_of(entry.oid)
+        is_newest = all(
+            relation_of(other.oid) <= own_oid for other in self.state.tables if source_oid(other.oid) == oid
+        )
+        relation = next((other for other in self.state.resume.relations if other.oid == oid and is_newest), None)
         if first_lsn(self.loads, oid) is not None:
             return None, "the change log has no rows of the base load; the mirror and a history do"
         if relation is None:
             return None, "the table is not among those that the source has now"
         schema, table = relation.namespace or "pg_catalog", relation.name
-        given = dict(entry.names)
-        key = [given.get(one, one) for one in key_columns(relation, self.configured.keys_of(schema, table))]
-        sql = _Folding(entry, key, self.configured, self.found.lsn, source)
+        names = dict(entry.names)
+        key = [names.get(column, column) for column in key_columns(relation, self.configured.keys_of(schema, table))]
+        sql = _Folding(entry, key, self.configured, self.position.lsn, source)
         query, unexplained = sql.keyed() if key else sql.counted() if relation.replica_identity == "f" else sql.added()
         if not self.spark.sql(unexplained).isEmpty():
             return (
@@ -395,12 +400,12 @@ class _Folding:
 
     def counted(self) -> tuple[str, str]:
         """Of a table whose equal rows are counted."""
-        listed, at = self._listed(), "walreplay_at"
+        listed, order = self._listed(), "walreplay_at"
         images = (
-            f"images AS (SELECT {at}, {listed}, 1 AS walreplay_n FROM live WHERE {self._op} IN ('c', 'u') UNION ALL "
-            f"SELECT {at}, {self._listed(f'{self._before}.')}, -1 FROM live WHERE {self._op} IN ('u', 'd'))"
+            f"images AS (SELECT {order}, {listed}, 1 AS walreplay_n FROM live WHERE {self._op} IN ('c', 'u') UNION ALL "
+            f"SELECT {order}, {self._listed(f'{self._before}.')}, -1 FROM live WHERE {self._op} IN ('u', 'd'))"
         )
-        over = f"OVER (PARTITION BY {listed} ORDER BY {at}, walreplay_n)"
+        over = f"OVER (PARTITION BY {listed} ORDER BY {order}, walreplay_n)"
         return (
             f"WITH {self._live}, {images}, "
             f"counted AS (SELECT {listed}, sum(walreplay_n) AS walreplay_n FROM images GROUP BY {listed}) "

@@ -22,10 +22,10 @@ from walreplay.decode.scan import Until
 from walreplay.delta import statements as delta
 from walreplay.delta.target import Target, catalog_errors, ledger_errors
 from walreplay.errors import ConfigError, TargetError
-from walreplay.job.apply import Found, Idle, Job, run_job
+from walreplay.job.apply import Idle, Job, RunFiles, run_job
 from walreplay.job.as_of import lsn_of, until_of
 from walreplay.job.context import RunContext
-from walreplay.job.execution import Applying, Work, added_up, buckets_of, tasks_of
+from walreplay.job.execution import Applying, RunWork, added_up, buckets_of, tasks_of
 from walreplay.job.rebuild import rebuild
 from walreplay.job.scanning import Scanning
 from walreplay.ledger.ledger import Ledger
@@ -50,8 +50,8 @@ if TYPE_CHECKING:
 
 
 _COUNTS: Final = ("inserts", "updates", "deletes", "truncates")
-_RUNS: Final = 20
-_AS_LONG_AS: Final = 4.0
+_LAST_RUNS: Final = 20
+_RUN_PER_SCAN: Final = 4.0
 """A run takes about so many times as long as the scan of its files."""
 
 
@@ -66,8 +66,8 @@ class ForecastJob(Job):
         super().__init__(run, captures, until)
         self._anew = anew
         self._state: State | None = None
-        self._rows: dict[int, list[int]] = {}
-        self._wanted, self._known = set[int](), set[int]()
+        self._change_counts: dict[int, list[int]] = {}
+        self._wanted_oids, self._known_oids = set[int](), set[int]()
         self._reports: tuple[TableReport, ...] = ()
         self._runs = self._files_read = self._bytes = self._transactions = self._tasks = 0
 
@@ -76,7 +76,7 @@ class ForecastJob(Job):
         began = time.monotonic()
         with self.run.at_work():
             self._apply()
-            seconds, told = self._estimate()
+            seconds, basis = self._estimate()
         lsn, commit_time = (-1, 0) if self._state is None else self._state.reached
         return Forecast(
             captures=self.captures,
@@ -88,10 +88,10 @@ class ForecastJob(Job):
             applied_lsn=lsn if lsn >= 0 else None,
             applied_commit_ts=to_datetime(commit_time) if lsn >= 0 else None,
             tables=tuple(self._forecast_of(report) for report in self._reports),
-            left_out=sum(sum(counts) for oid, counts in self._rows.items() if oid not in self._wanted),
+            left_out=sum(sum(counts) for oid, counts in self._change_counts.items() if oid not in self._wanted_oids),
             tasks=self._tasks,
             estimated_seconds=seconds,
-            estimated_by=told,
+            estimated_by=basis,
             warnings=tuple(self.run.warnings),
             seconds=time.monotonic() - began,
         )
@@ -105,7 +105,7 @@ class ForecastJob(Job):
 
     def _read(self) -> State | None:
         state = super()._read()
-        self._known = set() if state is None else {entry.oid for entry in state.tables}
+        self._known_oids = set() if state is None else {entry.oid for entry in state.tables}
         return None if self._anew else state
 
     def _lock(self) -> State | None:
@@ -127,64 +127,66 @@ class ForecastJob(Job):
     def _look_at_tables(self, state: State | None) -> None:
         """Leave the tables alone."""
 
-    def _run(self, found: Found, state: State | None) -> tuple[State, RunReport] | Idle:
+    def _run(self, run_files: RunFiles, state: State | None) -> tuple[State, RunReport] | Idle:
         rows: list[RelationChangeCounts] = []
 
         def follow(stitch: Stitch) -> None:
             rows.extend(relation_rows(stitch.state))
 
-        plan = Scanning(self.run, found.new.holes, self.until, self._index(found), follow).plan(found.reading)
-        idle = self._idle(plan, found, state)
+        scanning = Scanning(self.run, run_files.new.holes, self.until, self._index(run_files), follow)
+        plan = scanning.plan(run_files.reading)
+        idle = self._idle(plan, run_files, state)
         if idle is not None:
             return idle
         self.run.warnings.extend(plan.warnings)
         before = state or State("", self.source, 0, APPLIED, now(), self.captures)
-        tables = self._plan_tables(plan, found.reading.size, before)
-        self._count(plan, rows, found)
-        seen = found.new.seen(found.files, plan.resume.last_path)
+        tables = self._plan_tables(plan, run_files.reading.size, before)
+        self._count(plan, rows, run_files)
+        seen = run_files.new.seen(run_files.files, plan.resume.last_path)
         self._state = replace(before, resume=plan.resume, seen=seen, captures=self.captures, tables=tables)
         return self._state, self._nothing_new(self._state)
 
     # What is told of it
 
-    def _count(self, plan: Plan, rows: Iterable[RelationChangeCounts], found: Found) -> None:
-        reading = found.reading
+    def _count(self, plan: Plan, rows: Iterable[RelationChangeCounts], run_files: RunFiles) -> None:
+        reading = run_files.reading
         self._runs += 1
         self._files_read += len(reading.files)
         self._bytes += reading.size
         self._transactions += plan.transactions
-        here: dict[int, int] = {}
-        for one in rows:
-            counts = (one.inserts, one.updates, one.deletes, one.truncates)
-            self._rows[one.oid] = [sum(pair) for pair in zip(self._rows.get(one.oid, (0,) * 4), counts, strict=True)]
-            here[one.oid] = here.get(one.oid, 0) + sum(counts)
-        self._tasks += self._tasks_of(here, found)
+        run_changes: dict[int, int] = {}
+        for relation in rows:
+            counts = (relation.inserts, relation.updates, relation.deletes, relation.truncates)
+            earlier = self._change_counts.get(relation.oid, (0,) * 4)
+            self._change_counts[relation.oid] = [sum(pair) for pair in zip(earlier, counts, strict=True)]
+            run_changes[relation.oid] = run_changes.get(relation.oid, 0) + sum(counts)
+        self._tasks += self._tasks_of(run_changes, run_files)
 
     def _plan_tables(self, plan: Plan, size: int, state: State) -> tuple[MirrorEntry, ...]:
         """Plan the tables of a run as it does itself; return what the ledger would know of them behind it."""
         catalogue = Catalogue.of(plan, self.run.settings, state.tables)
         self.run.warnings.extend(catalogue.warnings)
-        self._wanted |= {relation.oid for relation, versions in catalogue.versions.items() if versions}
-        work = Work(plan, size, state, lambda *_: state)
+        self._wanted_oids |= {relation.oid for relation, versions in catalogue.versions.items() if versions}
+        work = RunWork(plan, size, state, lambda *_: state)
         tables, reports = Applying(self.run, self.captures, CountedStaging()).forecast(work, catalogue)
         self._reports = added_up((*self._reports, *reports))
         return tables.entries
 
     def _forecast_of(self, report: TableReport) -> TableForecast:
-        counts = self._rows.get(source_oid(report.oid or 0), (0,) * 4)
+        counts = self._change_counts.get(source_oid(report.oid or 0), (0,) * 4)
         names = (name for name in TableForecast.__slots__ if hasattr(report, name))
         planned: dict[str, Any] = {name: getattr(report, name) for name in names}
-        if self._anew and report.oid in self._known:
+        if self._anew and report.oid in self._known_oids:
             planned["action"] = "overwritten"
         return TableForecast(**planned | dict(zip(_COUNTS, counts, strict=True)))
 
-    def _tasks_of(self, changes: dict[int, int], found: Found) -> int:
+    def _tasks_of(self, changes: dict[int, int], run_files: RunFiles) -> int:
         """Return about how many tasks read a run's files twice, and fold what they have of each wanted table."""
-        files, size, cores = len(found.reading.files), found.reading.size, local_cores(self.run.spark)
+        files, size, cores = len(run_files.reading.files), run_files.reading.size, local_cores(self.run.spark)
         reading = tasks_for(files, size, cores) or min(files, cores or files)
-        buckets, all_ = buckets_of(size), max(1, sum(changes.values()))
-        wanted = [count for oid, count in changes.items() if oid in self._wanted]
-        return 2 * reading + sum(tasks_of(buckets, size * count // all_) for count in wanted)
+        buckets, total_changes = buckets_of(size), max(1, sum(changes.values()))
+        table_changes = [count for oid, count in changes.items() if oid in self._wanted_oids]
+        return 2 * reading + sum(tasks_of(buckets, size * count // total_changes) for count in table_changes)
 
     def _estimate(self) -> tuple[float | None, str]:
         """Return how long it would take: by the rate of the target's last runs, or else by how long the scan took."""
@@ -193,18 +195,18 @@ class ForecastJob(Job):
         table = self.run.target.ledger("runs")
         rows: Sequence[tuple[int, float]] = ()
         with ledger_errors(table.text):
-            if delta.exists(self.run.own, table):
-                last = delta.read(self.run.own, table).where("transactions > 0 AND bytes > 0")
+            if delta.exists(self.run.session, table):
+                runs = delta.read(self.run.session, table).where("transactions > 0 AND bytes > 0")
                 took = "unix_micros(finished_at) - unix_micros(started_at) AS micros"
-                found = last.orderBy("run", ascending=False).limit(_RUNS).selectExpr("bytes", took).collect()
-                rows = [(row.bytes, row.micros / 1e6) for row in found]
+                run_rows = runs.orderBy("run", ascending=False).limit(_LAST_RUNS).selectExpr("bytes", took).collect()
+                rows = [(row.bytes, row.micros / 1e6) for row in run_rows]
         if rows:
             # What a run takes whatever it reads, and what each byte takes.
             least = min(seconds for _, seconds in rows)
             size, seconds = max(rows)
             rate = max(0.0, seconds - least) / size
             return self._runs * least + rate * self._bytes, "the target's runs before"
-        return _AS_LONG_AS * self.run.stages.get("scan", 0.0), "the scan of the same files"
+        return _RUN_PER_SCAN * self.run.stages.get("scan", 0.0), "the scan of the same files"
 
 
 def backfill(

@@ -16,6 +16,7 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Final
 
 from walreplay.decode.announcements import Layouts
@@ -128,26 +129,26 @@ class BaseLoad:
         Args:
             began: when, by the monotonic clock.
         """
-        before = self._interrupted(begun)
-        resumed = before is not None and before.writing
+        interrupted = self._interrupted(begun)
+        resumed = interrupted is not None and interrupted.writing
         rows = self.base.rows(begun.loaded, begun.description)
         self.context.warnings.extend(self.base.warnings)
-        noted, found = self._note(begun, before, rows, resumed=resumed)
-        context, load = self.context, noted.load
+        noted_state, checked = self._note(begun, interrupted, rows, resumed=resumed)
+        context, load = self.context, noted_state.load
         assert load is not None
         with context.staging() as staging:
             buckets = buckets_of(rows.size)
             staged = self._stage(begun, rows, staging, buckets, load.top)
             steps.reached("decoded")
             tables = self._tables(begun, staged)
-            commit = delta.CommitId(noted.ledger, noted.run, noted.run_id)
+            commit = delta.CommitId(noted_state.ledger, noted_state.run, noted_state.run_id)
             with context.stage("check"):
-                runs = table_runs(context, tables, found, staged, buckets, commit, resumed=resumed)
-                check_unique(context.own, staging, runs)
+                runs = table_runs(context, tables, checked, staged, buckets, commit, resumed=resumed)
+                check_unique(context.session, staging, runs)
                 # From now on, tables may have the load's commit.
-                state = context.ledger.write(replace(noted, load=replace(load, writing=True)))
+                state = context.ledger.write(replace(noted_state, load=replace(load, writing=True)))
             steps.reached("plan written")
-            runs = [_ending(one, self.lsn, load.top) for one in runs]
+            runs = [_ending(table_run, self.lsn, load.top) for table_run in runs]
             reports = RunTables(context).apply(runs, staging, [lambda: None])
             return self._record(state, tables, reports, begun.plan, rows, resumed=resumed, began=began)
 
@@ -159,14 +160,14 @@ class BaseLoad:
                 path=self.context.target.text,
                 remedy="Use another target, or leave out --captures",
             )
-        found = self.source if state is None or self.source is not None else state.source
-        if found is None:
+        source = self.source if state is None or self.source is not None else state.source
+        if source is None:
             raise ConfigError(
                 "a new target has to know which captures it belongs to",
                 path=self.context.target.text,
                 remedy="Give --captures, the folder where they lie or will lie, or set source in the configuration",
             )
-        return found
+        return source
 
     def _description(self, state: State | None) -> Description:
         described = self.described or self.base.described()
@@ -178,14 +179,16 @@ class BaseLoad:
             described = replace(Description.of(resume.relations, resume.types), by_captures=True)
         # The rows have the labels of enums as they are by now.
         layouts = Layouts(layouts=() if resume is None else resume.layouts)
-        relations = (layouts.labelled(layouts.succeeding(one)) for same in described.relations.values() for one in same)
+        relations = (
+            layouts.labelled(layouts.succeeding(relation)) for relation in chain(*described.relations.values())
+        )
         return replace(described, relations=Description.of(relations, ()).relations)
 
     def _plan(self, state: State | None, description: Description) -> Plan:
         """Return a plan of no transactions, which names the relations whose rows are there."""
         names = self.base.tables(description)
-        wanted = names if self.only is None else names & self.only
-        relations = tuple(description.relation(name) for name in sorted(wanted))
+        chosen_names = names if self.only is None else names & self.only
+        relations = tuple(description.relation(name) for name in sorted(chosen_names))
         resume = state.resume if state is not None and state.resume is not None else _NOWHERE
         high = resume.place.high_lsn
         return Plan(
@@ -208,47 +211,49 @@ class BaseLoad:
         """Return the relations that the configuration wants."""
         assigned = catalogue.assignments.items()
         mirrored = {relation for relation, to in assigned if any(output.is_whole for output in to.tables)}
-        wanted = frozenset(relation for relation in plan.announced if relation in mirrored)
-        left = sorted({relation.qualified_name for relation in plan.announced if relation not in mirrored})
-        if not wanted:
+        chosen = frozenset(relation for relation in plan.announced if relation in mirrored)
+        left_out = sorted({relation.qualified_name for relation in plan.announced if relation not in mirrored})
+        if not chosen:
             raise ConfigError(
                 "the configuration wants none of the tables", path=self.base.origin, remedy="Check --config"
             )
-        if left:
-            self.context.warnings.append(f"the configuration leaves out {', '.join(left)}: not loaded")
-        return wanted
+        if left_out:
+            self.context.warnings.append(f"the configuration leaves out {', '.join(left_out)}: not loaded")
+        return chosen
 
     def _interrupted(self, begun: PlannedLoad) -> Load | None:
         """Return the interrupted load that this one finishes; None if there is none, or this one takes its place."""
         state, context = begun.state, self.context
         if state is None or state.load is None:
             return None
-        before, oids = state.load, {relation.oid for relation in begun.loaded}
-        if before.at_lsn == self.lsn and oids == before.oids:
+        earlier, oids = state.load, {relation.oid for relation in begun.loaded}
+        if earlier.at_lsn == self.lsn and oids == earlier.oids:
             context.warnings.append(f"load {state.run} was interrupted; it was finished")
-            return before
-        missing = [name for oid, name in before.tables if oid not in oids]
-        if not before.writing and not missing:
+            return earlier
+        missing = [name for oid, name in earlier.tables if oid not in oids]
+        if not earlier.writing and not missing:
             context.warnings.append(
-                f"load {state.run}, as of LSN {format_lsn(before.at_lsn)}, was interrupted before any table had its "
+                f"load {state.run}, as of LSN {format_lsn(earlier.at_lsn)}, was interrupted before any table had its "
                 "rows; this one took its place"
             )
             return None
         has_histories = any(begun.catalogue.assignments[relation].of(RowKind.VERSION) for relation in begun.loaded)
-        if self.lsn < before.at_lsn and self.anew and before.writing and has_histories:
+        if self.lsn < earlier.at_lsn and self.anew and earlier.writing and has_histories:
             raise TargetError(
-                f"a load as of LSN {format_lsn(before.at_lsn)} was interrupted, and histories may have its rows",
+                f"a load as of LSN {format_lsn(earlier.at_lsn)} was interrupted, and histories may have its rows",
                 path=context.target.text,
                 remedy="Load as of that LSN or a later one",
             )
         if not self.anew or missing:
-            instead = "with --replace, all of them as of another one" if before.writing else "load all of them together"
+            instead = (
+                "with --replace, all of them as of another one" if earlier.writing else "load all of them together"
+            )
             lacks = f", and these rows have none of {listed(missing)}" if missing else ""
             raise TargetError(
-                f"a load of {before.names} as of LSN {format_lsn(before.at_lsn)} was interrupted{lacks}",
+                f"a load of {earlier.names} as of LSN {format_lsn(earlier.at_lsn)} was interrupted{lacks}",
                 path=context.target.text,
                 remedy=f"Load these tables as of that LSN, which finishes it; or, {instead}"
-                + ("" if before.writing else "; or forget it first: walreplay load --replace, without rows"),
+                + ("" if earlier.writing else "; or forget it first: walreplay load --replace, without rows"),
             )
         return None
 
@@ -267,7 +272,7 @@ class BaseLoad:
         self.context.ledger.write(state.ended(state.tables))
 
     def _note(
-        self, begun: PlannedLoad, before: Load | None, rows: BaseRows, *, resumed: bool
+        self, begun: PlannedLoad, interrupted: Load | None, rows: BaseRows, *, resumed: bool
     ) -> tuple[State, Sequence[CheckedTable]]:
         """Check the tables, and write the load down before a row of it is read.
 
@@ -278,15 +283,15 @@ class BaseLoad:
         tables = self._tables(begun, _unread(begun))
         with context.stage("check"):
             self._check_tables(tables, resumed=resumed)
-            found = TableChecks(context, accepts=self.anew).check(tables, state, resumed=resumed)
-            number = self._number(state, found, before)
+            checked = TableChecks(context, accepts=self.anew).check(tables, state, resumed=resumed)
+            number = self._number(state, checked, interrupted)
             if resumed:
                 assert state is not None
-                return state, found
+                return state, checked
             with context.apart(taken_by(tables), shared_by(tables)) as places:
-                noted = context.ledger.write_load(
+                noted_state = context.ledger.write_load(
                     state,
-                    self.load(begun) if before is None else replace(self.load(begun), id=before.id),
+                    self.load(begun) if interrupted is None else replace(self.load(begun), id=interrupted.id),
                     number,
                     places,
                     source=begun.source,
@@ -294,7 +299,7 @@ class BaseLoad:
                     size=rows.size or 0,
                 )
         steps.reached("load written down")
-        return noted, found
+        return noted_state, checked
 
     def load(self, begun: PlannedLoad) -> Load:
         """Return the load, as the ledger is to know it."""
@@ -309,9 +314,9 @@ class BaseLoad:
         catalogue, entries = begun.catalogue, begun.state.tables if begun.state is not None else ()
         uses = [(number, None) for number, relation in enumerate(catalogue.relations) if relation in begun.loaded]
         # What is there already is made anew, as by a truncate.
-        anew = tuple({relation.oid for relation in begun.loaded} & {entry.oid for entry in entries})
+        oids = tuple({relation.oid for relation in begun.loaded} & {entry.oid for entry in entries})
         period = Period(begun.applied, begun.applied)
-        return plan_tables(catalogue, staged, uses, anew, entries, self.context.settings, self.context.target, period)
+        return plan_tables(catalogue, staged, uses, oids, entries, self.context.settings, self.context.target, period)
 
     def _stage(self, begun: PlannedLoad, rows: BaseRows, staging: Staging, buckets: int, top: int) -> dict[int, Staged]:
         context = self.context
@@ -357,26 +362,26 @@ class BaseLoad:
                 remedy = "Load rows as of that LSN or a later one; or apply captures beyond the LSN of these rows first"
             raise TargetError(problem, table=table.name, path=table.table.text, remedy=remedy)
 
-    def _number(self, state: State | None, found: Sequence[CheckedTable], before: Load | None) -> int:
+    def _number(self, state: State | None, checked: Sequence[CheckedTable], interrupted: Load | None) -> int:
         """Return the load's number; refuse a ledger that is older than its tables.
 
         Args:
-            before: the interrupted load that this one finishes.
+            interrupted: the interrupted load that this one finishes.
         """
         context = self.context
-        known = state.run if state is not None else 0
-        if before is not None:
-            return known
+        last_run = state.run if state is not None else 0
+        if interrupted is not None:
+            return last_run
         given_up = state is not None and state.phase == LOADING
         recorded = highest_recorded(context)
-        ahead = any(there.standing is not None and there.standing.ahead for there in found)
-        if recorded > known or (ahead and not given_up):
+        ahead = any(check.standing is not None and check.standing.ahead for check in checked)
+        if recorded > last_run or (ahead and not given_up):
             raise TargetError(
                 "the tables are newer than the ledger",
                 path=context.target.text,
                 remedy="Bring back the ledger as it was, or run walreplay apply, and do what it says; then load",
             )
-        return max(known, highest_of(found)) + 1
+        return max(last_run, highest_of(checked)) + 1
 
     def _record(
         self,
@@ -391,9 +396,9 @@ class BaseLoad:
     ) -> RunReport:
         context = self.context
         assert state.load is not None
-        told = (replace(one, truncated=False) for one in reports)
+        untruncated = (replace(table, truncated=False) for table in reports)
         report = replace(
-            context.report(state.run, "loaded", self.base.origin, (plan.upto_lsn, plan.upto_commit_time), told),
+            context.report(state.run, "loaded", self.base.origin, (plan.upto_lsn, plan.upto_commit_time), untruncated),
             files=rows.files,
             capture_bytes=rows.size or 0,
             changes=tables.changes,
@@ -401,10 +406,10 @@ class BaseLoad:
         )
         loaded = {table.oid for table in tables.tables}
         with context.recording():
-            left = {one.oid: one.version for one in reports if one.oid is not None}
+            versions = {table.oid: table.version for table in reports if table.oid is not None}
             entries = [
                 replace(entry, base_lsn=self.lsn + 1) if entry.oid in loaded else entry
-                for entry in left_at(tables.entries, left, state.load.id)
+                for entry in left_at(tables.entries, versions, state.load.id)
             ]
             context.ledger.record(state, report, entries, plan.announced, resumed=resumed)
         steps.reached("run recorded")

@@ -51,7 +51,7 @@ class RunContext:
     """A run's sessions, settings and ledger, how it writes, and what it has to tell.
 
     Attributes:
-        spark: the caller's session; ``own`` has the settings that the run needs.
+        spark: the caller's session; ``session`` has the settings that the run needs.
         stages: seconds, by the names of the run's stages.
         warnings: what a person should know.
         gaps: what earlier runs have left out, by the oids of tables that may lack rows by it.
@@ -60,7 +60,7 @@ class RunContext:
     """
 
     spark: SparkSession
-    own: SparkSession
+    session: SparkSession
     target: Target
     settings: Settings
     ledger: Ledger
@@ -71,7 +71,7 @@ class RunContext:
     gaps: dict[int, str] = field(default_factory=dict)
     metrics: str | None = None
     changed: set[int] = field(default_factory=set)
-    _before: dict[str, float] = field(default_factory=dict)
+    _earlier_stages: dict[str, float] = field(default_factory=dict)
     _parts: list[str] = field(default_factory=list)
     _turn: threading.Lock = field(default_factory=threading.Lock)
 
@@ -133,7 +133,7 @@ class RunContext:
     def at_work(self) -> Iterator[None]:
         """Work on the target; at the end the lock is given back, and the progress display is closed."""
         try:
-            with quiet_queries(), storage_errors(self.target.text), set_for_a_while(self.own, SMALL_STATE):
+            with quiet_queries(), storage_errors(self.target.text), set_for_a_while(self.session, SMALL_STATE):
                 try:
                     yield
                 except Exception as error:
@@ -187,7 +187,7 @@ class RunContext:
                 # Another run is at work already.
                 return
             try:
-                keep_small(self.own, self.target, self.settings.ledger_keep_days, now(), self.ledger.check_lock)
+                keep_small(self.session, self.target, self.settings.ledger_keep_days, now(), self.ledger.check_lock)
             except Exception as error:
                 problem = error if isinstance(error, WalReplayError) else failure_of(error)
                 if problem is None:
@@ -202,20 +202,20 @@ class RunContext:
         if staging.written and self.ledger.has_lock():
             with self.stage("clean up"):
                 try:
-                    staging.clear(self.own)
+                    staging.clear(self.session)
                 except TargetError as error:
                     self.warnings.append(str(error))
 
     def apart(
-        self, wanted: Mapping[TableName, str], shared: Collection[TableName] = ()
+        self, new_tables: Mapping[TableName, str], shared: Collection[TableName] = ()
     ) -> AbstractContextManager[tuple[str, ...]]:
         """Return the places that the run takes, to be written with its plan; see `SiblingLedgers.apart`."""
-        return self.sibling_ledgers.apart(wanted, self.at_once, shared)
+        return self.sibling_ledgers.apart(new_tables, self.at_once, shared)
 
     @cached_property
     def sibling_ledgers(self) -> SiblingLedgers:
         """The ledgers of the other sources."""
-        return SiblingLedgers(self.own, self.target, self.writer, self.settings.siblings)
+        return SiblingLedgers(self.session, self.target, self.writer, self.settings.siblings)
 
     def report(
         self,
@@ -251,7 +251,7 @@ class RunContext:
     @property
     def phases(self) -> dict[str, float]:
         """Seconds by the names of stages, of the run that is at work: a call may do several."""
-        spent = {name: seconds - self._before.get(name, 0.0) for name, seconds in self.stages.items()}
+        spent = {name: seconds - self._earlier_stages.get(name, 0.0) for name, seconds in self.stages.items()}
         return {name: seconds for name, seconds in spent.items() if seconds > 0}
 
     @contextmanager
@@ -260,7 +260,7 @@ class RunContext:
         with self.stage("record"):
             yield
             self.tell_metrics(self.ledger.recorded)
-        self._before = dict(self.stages)
+        self._earlier_stages = dict(self.stages)
 
     def tell_metrics(self, rows: Rows) -> None:
         """Add rows to the file that the call was given for them."""

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from walreplay.delta import statements as delta
 from walreplay.delta.local import ConflictError, DroppedError
@@ -73,96 +73,96 @@ class RunTables:
             the state, and the versions of tables that were copied, by oid.
         """
         placement = tables.placement
-        copied: dict[int, int | None] = {}
+        copied_versions: dict[int, int | None] = {}
         if not placement.moves:
-            return state, copied
-        fence = fence_of(self.run.own, self.run.target, self.run.ledger.run_id)
+            return state, copied_versions
+        fence = fence_of(self.run.session, self.run.target, self.run.ledger.run_id)
         with self.run.stage("move"):
             try:
                 if fence is not None:
                     fence.put_up(partial(self.run.ledger.check_lock, sure=True))
                 if not state.vacated:
-                    copied |= self._move_all(placement.leaving, commit, 0, fence)
+                    copied_versions |= self._move_all(placement.leaving, commit, 0, fence)
                     state = self.run.ledger.write(replace(state, vacated=True))
                     steps.reached("places left")
-                copied |= self._move_all(placement.arriving, commit, len(placement.leaving), fence)
+                copied_versions |= self._move_all(placement.arriving, commit, len(placement.leaving), fence)
             finally:
                 if fence is not None:
                     fence.take_down()
-        return state, copied
+        return state, copied_versions
 
     def _move_all(
-        self, moves: Sequence[Move], commit: delta.CommitId, first: int, fence: Fence | None
+        self, moves: Sequence[Move], commit: delta.CommitId, first_step: int, fence: Fence | None
     ) -> dict[int, int | None]:
-        copied: dict[int, int | None] = {}
-        for number, step in enumerate(moves, first):
+        copied_versions: dict[int, int | None] = {}
+        for number, table_move in enumerate(moves, first_step):
             self.run.ledger.check_lock()
-            named = replace(step_of(commit, number), oid=step.oid)
-            own, check_lock = own_session(self.run.spark), self.run.ledger.check_lock
-            if step.is_shared:
-                named = replace(named, source=self.run.target.source)
-                moved = move_rows(own, step, named, check_lock)
+            move_commit = replace(step_of(commit, number), oid=table_move.oid)
+            session, check_lock = own_session(self.run.spark), self.run.ledger.check_lock
+            if table_move.is_shared:
+                move_commit = replace(move_commit, source=self.run.target.source)
+                result = move_rows(session, table_move, move_commit, check_lock)
             else:
-                moved = move(own, step, named, check_lock, fence)
-            if moved.note is not None:
-                self.run.warnings.append(moved.note)
-            if moved.is_copy:
-                copied[step.oid] = moved.version
-            steps.reached(f"table moved: {step.name}")
-        return copied
+                result = move(session, table_move, move_commit, check_lock, fence)
+            if result.note is not None:
+                self.run.warnings.append(result.note)
+            if result.is_copy:
+                copied_versions[table_move.oid] = result.version
+            steps.reached(f"table moved: {table_move.name}")
+        return copied_versions
 
     def apply(
-        self, runs: Sequence[TableRun], staging: Staging, kept: Sequence[Callable[[], None]]
+        self, runs: Sequence[TableRun], staging: Staging, ledger_writes: Sequence[Callable[[], None]]
     ) -> list[TableReport]:
         """Apply the tables concurrently, and beside them write what the ledger keeps of transactions and files.
 
         Args:
-            kept: writes that.
+            ledger_writes: write what the ledger keeps.
         """
         reports: list[TableReport] = []
         with (
             self.run.stage("apply", len(runs)),
-            ThreadPoolExecutor(len(kept)) as beside,
+            ThreadPoolExecutor(len(ledger_writes)) as ledger_pool,
             ThreadPoolExecutor(self.run.at_once) as pool,
         ):
             # A shared session allows one statement at a time.
-            histories: list[Future[None]] = []
-            for write in kept:
-                histories.append(beside.submit(self._keep, write))
+            ledger_futures: list[Future[None]] = []
+            for write in ledger_writes:
+                ledger_futures.append(ledger_pool.submit(self._write_ledger, write))
                 if not has_own_sessions(self.run.spark):
-                    histories[-1].result()
-            waiting: list[Future[TableReport]] = []
+                    ledger_futures[-1].result()
+            table_futures: list[Future[TableReport]] = []
 
             def gather() -> None:
-                for done in as_completed(waiting):
-                    report = done.result()
+                for future in as_completed(table_futures):
+                    report = future.result()
                     reports.append(report)
                     _log(report, runs[0].commit.number)
                     self.run.progress.advance()
                     steps.reached(f"table applied: {report.name}")
-                waiting.clear()
+                table_futures.clear()
 
             try:
-                for number, group in enumerate(groups_of(runs, self.run.writer)):
+                for group_number, group in enumerate(groups_of(runs, self.run.writer)):
                     # Tables with a job of their own start beside the first shared job.
-                    if number > 1:
+                    if group_number > 1:
                         gather()
-                    folded = self._fold_together(group, staging) if number else {}
-                    waiting += [
+                    folded = self._fold_together(group, staging) if group_number else {}
+                    table_futures += [
                         pool.submit(self._apply_table, staging, run, folded.get(run.plan.number)) for run in group
                     ]
                 gather()
             except BaseException:
-                for other in waiting:
-                    other.cancel()
+                for table_future in table_futures:
+                    table_future.cancel()
                 raise
             self.run.progress.doing("the ledger's transactions and files")
-            for history in histories:
-                history.result()
+            for ledger_future in ledger_futures:
+                ledger_future.result()
             steps.reached("history written")
         return sorted(reports, key=TableReport.order)
 
-    def _keep(self, write: Callable[[], None]) -> None:
+    def _write_ledger(self, write: Callable[[], None]) -> None:
         with jobs_named(self.run.spark, "record files and transactions"):
             write()
 
@@ -173,27 +173,27 @@ class RunTables:
         with self.run.doing(f"folding {names}"), jobs_named(self.run.spark, f"fold {len(group):,} tables"):
             return fold_together(self.run.spark, self.run.writer, staging, group, self.run.at_once)
 
-    def _apply_table(self, staging: Staging, run: TableRun, folded: FoldedTable | None) -> TableReport:
+    def _apply_table(self, staging: Staging, table_run: TableRun, folded: FoldedTable | None) -> TableReport:
         # If this process was paused, it may have lost the lock, and another run may be writing the table.
         self.run.ledger.check_lock()
-        place = run.plan.table.text
+        place = table_run.plan.table.text
 
-        def apply(one: TableRun, is_first: bool) -> TableReport:
+        def apply(attempt: TableRun, is_first: bool) -> TableReport:
             try:
-                return apply_table(self.run.spark, self.run.writer, staging, one, folded if is_first else None)
+                return apply_table(self.run.spark, self.run.writer, staging, attempt, folded if is_first else None)
             except (ConflictError, DroppedError) as error:
-                raise error.at(table=one.plan.name) from error.__cause__
+                raise error.at(table=attempt.plan.name) from error.__cause__
 
         with (
-            self.run.doing(run.plan.name),
-            spark_errors(table=run.plan.name, path=place),
-            storage_errors(place, if_damaged=_set_aside(run)),
-            jobs_named(self.run.spark, f"apply {run.plan.name}"),
+            self.run.doing(table_run.plan.name),
+            spark_errors(table=table_run.plan.name, path=place),
+            storage_errors(place, if_damaged=_damage_remedy(table_run)),
+            jobs_named(self.run.spark, f"apply {table_run.plan.name}"),
         ):
-            return apply(run, True) if run.plan.metadata.share is None else in_turn(run, apply)
+            return apply(table_run, True) if table_run.plan.metadata.share is None else in_turn(table_run, apply)
 
 
-def _set_aside(run: TableRun) -> str:
+def _damage_remedy(run: TableRun) -> str:
     """Write how a run goes on from a table that is damaged; empty for a new one, and for one that sources share."""
     before = run.plan.before
     if before is None or before.left is None or before.share is not None:
@@ -235,28 +235,28 @@ def timed(report: RunReport, began: float, stages: Mapping[str, float]) -> RunRe
     return replace(report, seconds=time.monotonic() - began, stages=dict(stages))
 
 
-def joined(one: RunReport | None, two: RunReport) -> RunReport:
+def joined(earlier: RunReport | None, later: RunReport) -> RunReport:
     """Report a run, and those before it of the same call, as one."""
-    if one is None:
-        return two
+    if earlier is None:
+        return later
     return replace(
-        two,
-        files=one.files + two.files,
-        capture_bytes=one.capture_bytes + two.capture_bytes,
-        transactions=one.transactions + two.transactions,
-        changes=one.changes + two.changes,
-        tables=added_up((*one.tables, *two.tables)),
+        later,
+        files=earlier.files + later.files,
+        capture_bytes=earlier.capture_bytes + later.capture_bytes,
+        transactions=earlier.transactions + later.transactions,
+        changes=earlier.changes + later.changes,
+        tables=added_up((*earlier.tables, *later.tables)),
     )
 
 
 def added_up(tables: Sequence[TableReport]) -> tuple[TableReport, ...]:
     """Report each table once: what several runs did to it is added up, and the last one's version counts."""
-    found: dict[tuple[int | None, str, str], TableReport] = {}
+    totals: dict[tuple[int | None, str, str], TableReport] = {}
     for table in tables:
         key = (table.oid, table.name, table.location)
-        before = found.get(key)
-        found[key] = table if before is None else _sum(before, table)
-    return tuple(sorted(found.values(), key=TableReport.order))
+        earlier = totals.get(key)
+        totals[key] = table if earlier is None else _sum(earlier, table)
+    return tuple(sorted(totals.values(), key=TableReport.order))
 
 
 _SUMMED: Final = (
@@ -265,16 +265,16 @@ _SUMMED: Final = (
 )
 
 
-def _sum(one: TableReport, two: TableReport) -> TableReport:
+def _sum(earlier: TableReport, later: TableReport) -> TableReport:
     return replace(
-        two,
-        action=two.action if one.action in ("unchanged", "set aside") else one.action,
-        **{name: getattr(one, name) + getattr(two, name) for name in _SUMMED},
-        truncated=one.truncated or two.truncated,
-        version=one.version if two.version is None else two.version,
-        notes=tuple(dict.fromkeys((*one.notes, *two.notes))),
-        writer=two.writer or one.writer,
-        writer_reason=two.writer_reason or one.writer_reason,
+        later,
+        action=later.action if earlier.action in ("unchanged", "set aside") else earlier.action,
+        **{name: getattr(earlier, name) + getattr(later, name) for name in _SUMMED},
+        truncated=earlier.truncated or later.truncated,
+        version=earlier.version if later.version is None else later.version,
+        notes=tuple(dict.fromkeys((*earlier.notes, *later.notes))),
+        writer=later.writer or earlier.writer,
+        writer_reason=later.writer_reason or earlier.writer_reason,
     )
 
 
@@ -317,28 +317,32 @@ def tasks_of(buckets: int, size: int) -> int:
     return min(buckets, 1 + size // _TASK_BYTES)
 
 
+Truncates: TypeAlias = Mapping[int, tuple[int, int]]
+"""The last truncate of each relation (by oid), as commit LSN and ordinal."""
+
+
 @dataclass(frozen=True)
-class Work:
+class RunWork:
     """What a run has to apply.
 
     Attributes:
-        size: bytes of the files that the plan reads.
-        before: the ledger's state, of an interrupted run its own.
-        begin: gives the run's state, in which the plan stands written under its number, with the places that it takes
-            (`State.places`); called once the files have proved to be decodable.
+        capture_bytes: bytes of the files that the plan reads.
+        ledger_state: the ledger's state, of an interrupted run its own.
+        write_plan: writes the plan to the ledger under the run's number, with the places that the run takes
+            (`State.places`), and returns the ledger's state; called once the files have proved to be decodable.
         resumed: the run was begun before; some tables may have its commit.
     """
 
     plan: Plan
-    size: int
-    before: State | None
-    begin: Callable[[Plan, int, tuple[str, ...]], State]
+    capture_bytes: int
+    ledger_state: State | None
+    write_plan: Callable[[Plan, int, tuple[str, ...]], State]
     resumed: bool = False
 
     @property
     def entries(self) -> tuple[MirrorEntry, ...]:
         """What the ledger knows of the tables."""
-        return self.before.tables if self.before is not None else ()
+        return self.ledger_state.tables if self.ledger_state is not None else ()
 
 
 @dataclass(frozen=True)
@@ -348,15 +352,14 @@ class Decoded:
     Attributes:
         plan: what is open in it is only what did not end in another way.
         staged: what each table has, by its number.
-        truncates: the last truncate of each relation (by oid), as commit LSN and ordinal.
         axis: the time of histories.
     """
 
     plan: Plan
     catalogue: Catalogue
     staged: Mapping[int, Staged]
-    truncates: Mapping[int, tuple[int, int]]
-    history: History
+    truncates: Truncates
+    transaction_log: History
     axis: Axis
 
 
@@ -366,14 +369,14 @@ class Prepared:
 
     Attributes:
         state: the ledger's, with the plan in it.
-        copied: the versions of tables that were copied to their places, by oid.
+        copied_versions: the versions of tables that were copied to their places, by oid.
     """
 
     plan: Plan
     tables: RunPlan
     state: State
     runs: Sequence[TableRun]
-    copied: Mapping[int, int | None]
+    copied_versions: Mapping[int, int | None]
 
 
 @dataclass
@@ -383,15 +386,15 @@ class Applying:
     Args:
         captures: where they lie, for the report.
         staging: where the run's events are kept.
-        told: how many of the call's warnings are those of runs before this one.
+        first_warning: the index of the run's first warning: those before are of earlier runs of the call.
     """
 
     run: RunContext
     captures: str
     staging: Staging
-    told: int = 0
+    first_warning: int = 0
 
-    def apply(self, work: Work) -> tuple[State, RunReport]:
+    def apply(self, work: RunWork) -> tuple[State, RunReport]:
         """Apply a plan; return the ledger's state behind it, and the run's report, but for its time."""
         self.run.warnings.extend(work.plan.warnings)
         catalogue = Catalogue.of(work.plan, self.run.settings, work.entries)
@@ -404,26 +407,26 @@ class Applying:
             self.run.clear(self.staging)
         return self._record(work, prepared, reports)
 
-    def _decode(self, work: Work, catalogue: Catalogue) -> Decoded:
+    def _decode(self, work: RunWork, catalogue: Catalogue) -> Decoded:
         """Decode the plan's files to staged events, and compare what has come again with what is known."""
         plan, truncates = work.plan, self._truncates(work.plan)
         self.run.ledger.check_lock()
         staged = self._stage(work, catalogue, truncates)
         steps.reached("decoded")
-        history = History(self.run.own, self.run.target, plan, self.staging, self.run.writer)
+        transaction_log = History(self.run.session, self.run.target, plan, self.staging, self.run.writer)
         with self.run.stage("check"):
-            self.run.warnings.extend(history.check_copies())
-            plan = _without_ended(plan, history)
+            self.run.warnings.extend(transaction_log.check_copies())
+            plan = _without_ended(plan, transaction_log)
         axis = _axis(plan, self.staging)
         top = None if axis.end == NO_TIME else axis.end - POSTGRES_EPOCH_UNIX_MICROS
         plan = replace(plan, resume=replace(plan.resume, top_time=top))
-        return Decoded(plan, catalogue, staged, truncates, history, axis)
+        return Decoded(plan, catalogue, staged, truncates, transaction_log, axis)
 
     def _truncates(self, plan: Plan) -> dict[int, tuple[int, int]]:
         skips = self.run.settings.skips("t")
         return {} if skips else {item.oid: (item.lsn, item.ordinal) for item in plan.truncates}
 
-    def _stage(self, work: Work, catalogue: Catalogue, truncates: Mapping[int, tuple[int, int]]) -> dict[int, Staged]:
+    def _stage(self, work: RunWork, catalogue: Catalogue, truncates: Truncates) -> dict[int, Staged]:
         plan = work.plan
         files = {file.path: file for file in plan.files if file.steps}
         if not files:
@@ -436,118 +439,125 @@ class Applying:
                 relations=catalogue.assignments,
                 truncates=truncates,
                 settings=self.run.settings.of_tasks,
-                buckets=buckets_of(work.size),
+                buckets=buckets_of(work.capture_bytes),
                 layouts=plan.layouts,
                 announcements=plan.announcements,
             )
-            return self.staging.decode(self.run.own, task)
+            return self.staging.decode(self.run.session, task)
 
-    def _prepare(self, work: Work, decoded: Decoded) -> Prepared:
+    def _prepare(self, work: RunWork, decoded: Decoded) -> Prepared:
         """Plan the tables, check them, write the plan down, and bring tables to their places."""
         run, plan = self.run, decoded.plan
         tables = self._plan_tables(work, decoded.catalogue, decoded.staged, decoded.truncates)
         with run.stage("check"):
-            self._check_server(tables.placement, work, decoded.history)
+            self._check_server(tables.placement, work, decoded.transaction_log)
         with run.stage("plan"), run.apart(taken_by(tables), shared_by(tables)) as places:
             checks = TableChecks(run, accepts=run.settings.accept_changed_tables)
-            found = checks.check(tables, work.before, resumed=work.resumed)
+            checked = checks.check(tables, work.ledger_state, resumed=work.resumed)
+            run_number = 0  # of a resumed run: its state has the number
             if not work.resumed:
                 plan = replace(plan, id=str(uuid.uuid4()))
-            number = checks.next_number(plan, tables, found, work.before, decoded.history) if not work.resumed else 0
-            if not work.resumed:
-                self._check_renamed(tables, found, decoded)
+                run_number = checks.next_number(plan, tables, checked, work.ledger_state, decoded.transaction_log)
+                self._check_renamed(tables, checked, decoded)
             run.progress.doing("writing the plan")
-            state = work.begin(plan, number, places)
+            state = work.write_plan(plan, run_number, places)
         steps.reached("plan written")
         commit = delta.CommitId(state.ledger, state.run, run_id(plan))
-        state, copied = RunTables(run).move(tables, state, commit)
-        buckets = buckets_of(work.size)
-        runs = table_runs(run, tables, found, decoded.staged, buckets, commit, resumed=work.resumed, axis=decoded.axis)
+        state, copied_versions = RunTables(run).move(tables, state, commit)
+        buckets = buckets_of(work.capture_bytes)
+        runs = table_runs(
+            run, tables, checked, decoded.staged, buckets, commit, resumed=work.resumed, axis=decoded.axis
+        )
         if work.resumed:
             with run.stage("plan"):
                 runs = checks.check_again(runs, plan)
-        return Prepared(plan, tables, state, runs, copied)
+        return Prepared(plan, tables, state, runs, copied_versions)
 
-    def _check_renamed(self, tables: RunPlan, found: Sequence[CheckedTable], decoded: Decoded) -> None:
-        runs = table_runs(self.run, tables, found, decoded.staged, 1, delta.CommitId("", 0), resumed=False)
-        for run in runs:
-            with spark_errors(table=run.plan.name):
-                check_renamed(self.run.spark, self.staging, run)
+    def _check_renamed(self, tables: RunPlan, checked: Sequence[CheckedTable], decoded: Decoded) -> None:
+        runs = table_runs(self.run, tables, checked, decoded.staged, 1, delta.CommitId("", 0), resumed=False)
+        for table_run in runs:
+            with spark_errors(table=table_run.plan.name):
+                check_renamed(self.run.spark, self.staging, table_run)
 
     def _plan_tables(
-        self, work: Work, catalogue: Catalogue, staged: Mapping[int, Staged], truncates: Mapping[int, tuple[int, int]]
+        self,
+        work: RunWork,
+        catalogue: Catalogue,
+        staged: Mapping[int, Staged],
+        truncates: Truncates,
     ) -> RunPlan:
         settings, target, uses = self.run.settings, self.run.target, self.staging.uses
         plan = work.plan
-        period = Period(plan.after_lsn, plan.upto_lsn, frozenset(one.oid for one in plan.before))
+        period = Period(plan.after_lsn, plan.upto_lsn, frozenset(relation.oid for relation in plan.before))
         tables = plan_tables(catalogue, staged, uses, tuple(truncates), work.entries, settings, target, period)
         self.run.warnings.extend(tables.warnings)
         return tables
 
-    def forecast(self, work: Work, catalogue: Catalogue) -> tuple[RunPlan, list[TableReport]]:
+    def forecast(self, work: RunWork, catalogue: Catalogue) -> tuple[RunPlan, list[TableReport]]:
         """Plan the tables as `apply` does; return what it would report of them, without the rows that it counts."""
         truncates = self._truncates(work.plan)
         staged = self._stage(work, catalogue, truncates)
         tables = self._plan_tables(work, catalogue, staged, truncates)
         self.run.warnings.extend(warnings_of(tables.placement, _sources(work)))
-        found = [CheckedTable(table.before is not None) for table in tables.tables]
-        runs = table_runs(self.run, tables, found, staged, 1, delta.CommitId("", 0), resumed=False)
+        checked = [CheckedTable(table.before is not None) for table in tables.tables]
+        runs = table_runs(self.run, tables, checked, staged, 1, delta.CommitId("", 0), resumed=False)
         return tables, [*map(_planned, runs), *moved(tables)]
 
-    def _check_server(self, placement: Placement, work: Work, history: History) -> None:
+    def _check_server(self, placement: Placement, work: RunWork, transaction_log: History) -> None:
         """Refuse tables that were all created again if they must be another server's; warn if they are many."""
         count = _sources(work)
         if is_in_doubt(placement) and not work.resumed:
-            followed = history.followed()
+            followed = transaction_log.followed()
             if followed is not None:
                 check_followed(placement, followed, count)
         self.run.warnings.extend(warnings_of(placement, count))
 
-    def _write(self, work: Work, decoded: Decoded, prepared: Prepared) -> list[TableReport]:
+    def _write(self, work: RunWork, decoded: Decoded, prepared: Prepared) -> list[TableReport]:
         """Apply the tables, and beside them write what the ledger keeps of transactions and files."""
-        kept = [
-            lambda: decoded.history.write(prepared.state, resumed=work.resumed),
+        ledger_writes = [
+            lambda: decoded.transaction_log.write(prepared.state, resumed=work.resumed),
             lambda: self.run.ledger.record_files(prepared.state, resumed=work.resumed),
         ]
         sizes = {table.plan.oid: table.size for table in prepared.runs}
         reports = [
             replace(report, bytes=sizes.get(report.oid or 0, 0))
-            for report in RunTables(self.run).apply(prepared.runs, self.staging, kept)
+            for report in RunTables(self.run).apply(prepared.runs, self.staging, ledger_writes)
         ]
         with self.run.stage("check"):
             TableChecks(self.run, accepts=False).look_back(prepared.runs, reports)
-        before = (table.plan.before for table in prepared.runs)
-        self.run.gaps |= {entry.oid: entry.gap for entry in before if entry is not None and entry.gap is not None}
+        entries = (table.plan.before for table in prepared.runs)
+        self.run.gaps |= {entry.oid: entry.gap for entry in entries if entry is not None and entry.gap is not None}
         return reports
 
-    def _record(self, work: Work, prepared: Prepared, reports: Sequence[TableReport]) -> tuple[State, RunReport]:
+    def _record(self, work: RunWork, prepared: Prepared, reports: Sequence[TableReport]) -> tuple[State, RunReport]:
         """Record the run in the ledger, which ends it."""
         run, plan, state, tables = self.run, prepared.plan, prepared.state, prepared.tables
         run.warnings.extend(_later_rows(tables.entries, plan.upto_lsn))
-        reached = plan.upto_lsn, plan.upto_commit_time
+        applied_upto = plan.upto_lsn, plan.upto_commit_time
         report = replace(
-            run.report(state.run, "applied", self.captures, reached, [*reports, *moved(tables)]),
+            run.report(state.run, "applied", self.captures, applied_upto, [*reports, *moved(tables)]),
             files=state.files,
-            capture_bytes=work.size,
+            capture_bytes=work.capture_bytes,
             transactions=plan.transactions,
             changes=tables.changes,
-            warnings=(*run.warnings[self.told :], *missing_warnings(reports, run.settings, run.gaps)),
+            warnings=(*run.warnings[self.first_warning :], *missing_warnings(reports, run.settings, run.gaps)),
             stages=run.phases,
             writer=run.writer.kind,
         )
         with run.recording():
-            left = {**prepared.copied, **{one.oid: one.version for one in reports if one.oid is not None}}
-            entries, gap = left_at(tables.entries, left, plan.id), plan.resume.gap
+            versions = {table.oid: table.version for table in reports if table.oid is not None}
+            entries = left_at(tables.entries, {**prepared.copied_versions, **versions}, plan.id)
+            gap = plan.resume.gap
             if gap is not None:
                 doubt = Doubt(plan.after_lsn + 1, None, gap or f"not noticed, up to LSN {format_lsn(plan.upto_lsn)}")
                 entries = [entry if entry.gap and not gap else over_gap(entry, doubt) for entry in entries]
-            entries = [_doubted(one, plan) if one.oid in run.changed else one for one in entries]
+            entries = [_doubted(entry, plan) if entry.oid in run.changed else entry for entry in entries]
             state = run.ledger.record(state, report, entries, resumed=work.resumed)
         steps.reached("run recorded")
         return state, report
 
 
-def _sources(work: Work) -> int:
+def _sources(work: RunWork) -> int:
     return len({relation_of(entry.oid) for entry in work.entries if not entry.set_aside})
 
 
@@ -575,11 +585,11 @@ def _doubted(entry: MirrorEntry, plan: Plan) -> MirrorEntry:
 
 def _later_rows(entries: Sequence[MirrorEntry], upto_lsn: int) -> list[str]:
     """Return a warning of the tables whose loaded rows are as of a later LSN than what is applied; or none."""
-    later = [one for one in entries if one.rows_at > upto_lsn]
+    later = [entry for entry in entries if entry.rows_at > upto_lsn]
     if not later:
         return []
-    high = format_lsn(max(one.rows_at for one in later))
-    names = listed([one.name for one in later])
+    high = format_lsn(max(entry.rows_at for entry in later))
+    names = listed([entry.name for entry in later])
     return [
         f"{names}: loaded with rows as of up to LSN {high}, later than what is applied; they are as of one moment with "
         "the other tables once captures up to there are applied"
@@ -587,9 +597,9 @@ def _later_rows(entries: Sequence[MirrorEntry], upto_lsn: int) -> list[str]:
 
 
 def table_runs(
-    run: RunContext,
+    context: RunContext,
     tables: RunPlan,
-    found: Sequence[CheckedTable],
+    checked: Sequence[CheckedTable],
     staged: Mapping[int, Staged],
     buckets: int,
     commit: delta.CommitId,
@@ -600,7 +610,7 @@ def table_runs(
     """Return how each table is written.
 
     Args:
-        found: each table, as it was found.
+        checked: each table, as it was found.
         staged: what each table has, by its number.
         commit: the run's.
     """
@@ -612,31 +622,31 @@ def table_runs(
             buckets=buckets,
             tasks=tasks_of(buckets, staged[table.number].size),
             size=staged[table.number].size,
-            exists=there.exists,
-            checked=None if there.standing is None else there.standing.latest,
+            exists=check.exists,
+            checked=None if check.standing is None else check.standing.latest,
             emptied=staged[table.number].emptied,
             axis=axis,
-            check_lock=run.ledger.check_lock,
+            check_lock=context.ledger.check_lock,
         )
-        for table, there in zip(tables.tables, found, strict=True)
+        for table, check in zip(tables.tables, checked, strict=True)
     ]
 
 
 def _axis(plan: Plan, staging: Staging) -> Axis:
     """Return the time of histories: of a run that goes on, as if it had not been interrupted."""
     before = NO_TIME if plan.top_time is None else plan.top_time + POSTGRES_EPOCH_UNIX_MICROS
-    decided = ((one.commit_lsn, one.commit_time + POSTGRES_EPOCH_UNIX_MICROS) for one in plan.decided)
+    decided = ((commit.commit_lsn, commit.commit_time + POSTGRES_EPOCH_UNIX_MICROS) for commit in plan.decided)
     return Axis.of(before, staging.tops if staging.decoded else (), decided)
 
 
-def _without_ended(plan: Plan, history: History) -> Plan:
+def _without_ended(plan: Plan, transaction_log: History) -> Plan:
     """Leave out of what is open the transactions that have come as ordinary ones.
 
     A streamed one does so in a later session, a prepared one if its slot sends no PREPARE any more.  No other has the
     xid of a prepared one, so a commit of that xid behind the Prepare is its own, or later than its end.
     """
     resume = plan.resume
-    ordinary = history.ended([item.xid for item in resume.deferred]) if resume.deferred else {}
+    ordinary = transaction_log.ended([item.xid for item in resume.deferred]) if resume.deferred else {}
     decided = {item.xid: item.commit_lsn for item in plan.decided}
     last = {xid: max(ordinary.get(xid, 0), decided.get(xid, 0)) for xid in {*ordinary, *decided}}
 

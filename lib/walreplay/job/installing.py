@@ -83,8 +83,8 @@ class Installing:
         Args:
             number: the rebuild's, as a run.
         """
-        there = {entry.oid for entry in state.tables if not entry.set_aside}
-        made = {one.entry.table: one.entry.name for one in rebuild.tables if one.entry.oid not in there}
+        existing_oids = {entry.oid for entry in state.tables if not entry.set_aside}
+        made = {swap.entry.table: swap.entry.name for swap in rebuild.tables if swap.entry.oid not in existing_oids}
         with self.context.apart(made) as places:
             return self.context.ledger.write_rebuild(state, rebuild, number, places)
 
@@ -102,51 +102,51 @@ class Installing:
             context.warnings.append(f"{what} {state.run} was interrupted; it was finished")
         commit = delta.CommitId(state.ledger, state.run, state.run_id)
         with context.stage("replace", len(rebuild.tables)):
-            brought = context.each(lambda one: self._bring(state, one, commit, resumed=resumed), rebuild.tables)
-            reports = [report for report in brought if report is not None]
+            results = context.each(lambda swap: self._bring(state, swap, commit, resumed=resumed), rebuild.tables)
+            reports = [report for report in results if report is not None]
         steps.reached("tables replaced")
         with context.stage("clean up"):
             context.ledger.check_lock()
             side = context.target.side(rebuild.side)
-            note = remove_side(context.own, side, [one.source for one in rebuild.tables])
+            note = remove_side(context.session, side, [swap.source for swap in rebuild.tables])
             if note is not None:
                 context.warnings.append(note)
         steps.reached("side removed")
         return self._record(state, reports, resumed=resumed)
 
-    def _bring(self, state: State, one: Replacement, commit: delta.CommitId, *, resumed: bool) -> TableReport | None:
-        context, entry = self.context, one.entry
-        before = {known.oid: known for known in state.tables}.get(entry.oid)
+    def _bring(self, state: State, swap: Replacement, commit: delta.CommitId, *, resumed: bool) -> TableReport | None:
+        context, entry = self.context, swap.entry
+        before = {ledger_entry.oid: ledger_entry for ledger_entry in state.tables}.get(entry.oid)
         commit = replace(step_of(commit, 0), oid=entry.oid)
-        what = Replacing(one.source, entry, before, commit, resumed, context.ledger.check_lock)
+        replacing = Replacing(swap.source, entry, before, commit, resumed, context.ledger.check_lock)
         place = entry.table.text
         with (
             spark_errors(table=entry.name, path=place),
             storage_errors(place, if_damaged=f"move {place} away, and run again: it is made anew"),
-            session_with(context.spark, delta.SMALL_STATE) as own,
+            session_with(context.spark, delta.SMALL_STATE) as session,
         ):
-            version = replace_rows(own, what)
+            version = replace_rows(session, replacing)
         context.progress.advance()
         if version is None:
             context.warnings.append(f"{entry.name}: its new rows are gone, so it is as it was; rebuild it again")
             return None
         steps.reached(f"table replaced: {entry.name}")
         action: Action = "created" if before is None else "overwritten"
-        return TableReport(entry.name, place, action, inserted=one.rows, version=version, oid=entry.oid)
+        return TableReport(entry.name, place, action, inserted=swap.rows, version=version, oid=entry.oid)
 
     def _record(self, state: State, reports: list[TableReport], *, resumed: bool) -> tuple[State, RunReport]:
         context, rebuild = self.context, state.rebuild
         assert rebuild is not None
-        told = context.report(state.run, "rebuilt", self.captures, state.reached, reports)
-        report = replace(told, writer="statements")
-        versions: Mapping[int, int | None] = {one.oid: one.version for one in reports if one.oid is not None}
+        report = context.report(state.run, "rebuilt", self.captures, state.reached, reports)
+        report = replace(report, writer="statements")
+        versions: Mapping[int, int | None] = {table.oid: table.version for table in reports if table.oid is not None}
         with context.recording():
             # A table whose new rows are gone is still the one that it was.
             entries = {entry.oid: entry for entry in state.tables}
-            for made in (one.entry for one in rebuild.tables if one.entry.oid in versions):
+            for made in (swap.entry for swap in rebuild.tables if swap.entry.oid in versions):
                 doubts = entries[made.oid].doubts if made.oid in entries else ()
                 entries[made.oid] = replace(made, doubts=anew(doubts, made.doubts, state.reached[0], state.run))
-            left = left_at(tuple(entries.values()), versions, rebuild.id)
-            state = context.ledger.record(state, report, left, resumed=resumed)
+            recorded = left_at(tuple(entries.values()), versions, rebuild.id)
+            state = context.ledger.record(state, report, recorded, resumed=resumed)
         steps.reached("run recorded")
         return state, report

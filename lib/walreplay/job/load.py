@@ -93,10 +93,10 @@ def load(
     is_folder = isinstance(source, (str, os.PathLike)) and not str(source).startswith(SCHEME)
     with RunContext.on(spark, target, chosen, progress, reads=str(source) if is_folder else None, loads=True) as run:
         of_database = {"publication": publication, "snapshot": snapshot, "connections": connections}
-        base = _base(run.own, source, lsn, options, table, of_database)
-        known = chosen.captures_uri if captures is None else str(captures)
-        named = chosen.source or (None if known is None else root_of(known))
-        return _bring(BaseLoad(run, base, lsn, described, named, anew=replace), known, began)
+        base = _base(run.session, source, lsn, options, table, of_database)
+        captures_uri = chosen.captures_uri if captures is None else str(captures)
+        source_name = chosen.source or (None if captures_uri is None else root_of(captures_uri))
+        return _bring(BaseLoad(run, base, lsn, described, source_name, anew=replace), captures_uri, began)
 
 
 def _bring(load: BaseLoad, captures: str | None, began: float) -> RunReport:
@@ -105,12 +105,12 @@ def _bring(load: BaseLoad, captures: str | None, began: float) -> RunReport:
         begun = load.begin()
         if load.lsn >= begun.applied:
             return load.bring(begun, began)
-        late = _late(load, begun)
+        late_load = _late(load, begun)
     assert begun.state is not None
     # The tables are made beside; names that differ by case alone are two tables'.
-    wanted = Narrowed(tables=f"(?-i:{'|'.join(map(re.escape, sorted(late.only)))})")
-    report = Rebuilding(load.context, begun.state.captures if captures is None else captures, wanted, late).run()
-    rows = sum(one.inserted for one in report.tables if output_of(one.oid or 0) is Output.MIRROR)
+    narrowed = Narrowed(tables=f"(?-i:{'|'.join(map(re.escape, sorted(late_load.only)))})")
+    report = Rebuilding(load.context, begun.state.captures if captures is None else captures, narrowed, late_load).run()
+    rows = sum(table.inserted for table in report.tables if output_of(table.oid or 0) is Output.MIRROR)
     captures = load.base.origin
     return replace_fields(report, status="loaded", captures=captures, files=0, capture_bytes=0, changes=rows)
 
@@ -126,7 +126,7 @@ def _base(
     """Return where the rows are."""
     if isinstance(source, str) and source.startswith(SCHEME):
         return DatabaseOfBase(spark, read_address(source), lsn, table=table, **of_database)
-    if any(one is not None for one in of_database.values()):
+    if any(option is not None for option in of_database.values()):
         raise ConfigError(
             "a publication, a snapshot and connections are a database's",
             remedy="Give --from jdbc:postgresql://host/database, or leave out --publication and --snapshot",

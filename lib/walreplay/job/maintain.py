@@ -59,9 +59,9 @@ def maintain(
         TargetError: nothing was applied to the target yet; a run is at work on it, or was interrupted.
         ConfigError: no table is called so.
     """
-    wanted = None if table is None else tables_named(table)
+    table_pattern = None if table is None else tables_named(table)
     with RunContext.on(spark, target, make_settings(config), progress, loads=True) as run:
-        return _Maintenance(run, wanted, dry_run).run()
+        return _Maintenance(run, table_pattern, dry_run).run()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class _Looked:
     """A table that was looked at, and what it needs."""
 
     table: TableName
-    found: TableMaintenance
+    report: TableMaintenance
     needs: Mapping[Action, str]
     is_ledger: bool
 
@@ -79,7 +79,7 @@ class _Maintenance:
     """One call of `maintain`."""
 
     context: RunContext
-    wanted: str | None
+    table_pattern: str | None
     dry_run: bool
 
     def run(self) -> MaintenanceReport:
@@ -105,82 +105,82 @@ class _Maintenance:
             )
         places = self._places(state)
         with context.stage("look at tables", len(places)):
-            looked = context.each(lambda one: self._look(*one), places)
+            looked = context.each(lambda place: self._look(*place), places)
         if self.dry_run:
-            return [one.found for one in looked]
+            return [table.report for table in looked]
         steps.reached("tables looked at")
-        due = sum(bool(one.needs) for one in looked)
+        due = sum(bool(table.needs) for table in looked)
         with context.stage("maintain", due):
             return context.each(self._work, looked)
 
     def _places(self, state: State) -> list[tuple[str, TableName, bool]]:
         """Return the tables, each once: its name, its place, and whether it is the ledger's."""
-        found: dict[str, tuple[str, TableName, bool]] = {}
+        places: dict[str, tuple[str, TableName, bool]] = {}
         for entry in sorted(state.tables, key=lambda entry: entry.name):
-            if self.wanted is None or expression(self.wanted).fullmatch(entry.source_name):
-                found.setdefault(entry.table.place, (entry.name, entry.table, False))
-        if self.wanted is None:
+            if self.table_pattern is None or expression(self.table_pattern).fullmatch(entry.source_name):
+                places.setdefault(entry.table.place, (entry.name, entry.table, False))
+        if self.table_pattern is None:
             for name in (*HISTORY, "state"):
                 table = self.context.target.ledger(name)
-                found[table.place] = (f"ledger: {name}", table, True)
-        elif not found:
+                places[table.place] = (f"ledger: {name}", table, True)
+        elif not places:
             raise ConfigError(
-                f"no table of the target is called {self.wanted!r}",
+                f"no table of the target is called {self.table_pattern!r}",
                 remedy="--table is a regular expression over the whole of the source's schema.table",
             )
-        return list(found.values())
+        return list(places.values())
 
     def _look(self, name: str, table: TableName, is_ledger: bool) -> _Looked:
         """Return what a table needs."""
-        found, needs = TableMaintenance(name, table.text), dict[Action, str]()
+        report, needs = TableMaintenance(name, table.text), dict[Action, str]()
 
         def look(spark: SparkSession) -> None:
-            nonlocal found, needs
+            nonlocal report, needs
             if not delta.exists(spark, table):
                 if not is_ledger:
-                    found = replace(found, problem="the table is gone")
+                    report = replace(report, problem="the table is gone")
                 return
-            files, left = upkeep.files_of(spark, table), upkeep.unreferenced(spark, table)
-            needs = upkeep.needs_of(files, left)
+            files, unreferenced = upkeep.files_of(spark, table), upkeep.unreferenced(spark, table)
+            needs = upkeep.needs_of(files, unreferenced)
             if table == self.context.target.ledger("runs"):
                 days = self.context.settings.ledger_keep_days
-                kept = first_kept(spark, self.context.target, days, now())
-                if kept is not None:
-                    needs = {"forget": f"runs before {kept:,} ended more than {days:,} days ago", **needs}
-            found = replace(
-                found,
+                first_run = first_kept(spark, self.context.target, days, now())
+                if first_run is not None:
+                    needs = {"forget": f"runs before {first_run:,} ended more than {days:,} days ago", **needs}
+            report = replace(
+                report,
                 files=files.count,
                 bytes=files.size,
                 small_files=files.small,
                 files_with_deletion_vectors=files.marked,
-                unreferenced_files=left,
+                unreferenced_files=unreferenced,
                 actions=tuple(needs),
                 reasons=tuple(needs.values()),
             )
 
         problem = self._tried(name, table, is_ledger, look)
         self.context.progress.advance()
-        return _Looked(table, found if problem is None else replace(found, problem=problem), needs, is_ledger)
+        return _Looked(table, report if problem is None else replace(report, problem=problem), needs, is_ledger)
 
     def _work(self, looked: _Looked) -> TableMaintenance:
         """Do what a table needs; where it fails, the others go on."""
         if not looked.needs:
-            return looked.found
+            return looked.report
         removed, added = 0, 0
 
         def work(spark: SparkSession) -> None:
             nonlocal removed, added
             for action in looked.needs:
                 self.context.ledger.check_lock()
-                with self.context.doing(f"{action} {looked.found.name}"):
-                    gone, come = self._do(spark, action, looked.table)
-                removed, added = removed + gone, added + come
-                log("maintained", table=looked.found.name, action=action, removed=gone, added=come)
-                steps.reached(f"maintained by {action}: {looked.found.name}")
+                with self.context.doing(f"{action} {looked.report.name}"):
+                    removed_files, added_files = self._do(spark, action, looked.table)
+                removed, added = removed + removed_files, added + added_files
+                log("maintained", table=looked.report.name, action=action, removed=removed_files, added=added_files)
+                steps.reached(f"maintained by {action}: {looked.report.name}")
 
-        problem = self._tried(looked.found.name, looked.table, looked.is_ledger, work)
+        problem = self._tried(looked.report.name, looked.table, looked.is_ledger, work)
         self.context.progress.advance()
-        return replace(looked.found, done=problem is None, files_removed=removed, files_added=added, problem=problem)
+        return replace(looked.report, done=problem is None, files_removed=removed, files_added=added, problem=problem)
 
     def _do(self, spark: SparkSession, action: Action, table: TableName) -> tuple[int, int]:
         """Do one thing; return how many files were removed and added."""
@@ -201,9 +201,11 @@ class _Maintenance:
             with (
                 storage_errors(table.text),
                 jobs_named(self.context.spark, f"maintain {name}"),
-                upkeep.upkeep_session(self.context.spark, NO_VACUUM_LOG if is_ledger else delta.NO_PROPERTIES) as own,
+                upkeep.upkeep_session(
+                    self.context.spark, NO_VACUUM_LOG if is_ledger else delta.NO_PROPERTIES
+                ) as session,
             ):
-                work(own)
+                work(session)
         except Exception as error:
             self.context.ledger.check_lock()
             if delta.is_conflict(error):

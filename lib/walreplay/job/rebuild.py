@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-_WHERE: Final = (
+_BASE_REMEDY: Final = (
     "Give the folder that has them by --base; or copy the tables again, and give the copy to walreplay load --replace"
 )
 
@@ -109,7 +109,7 @@ class _Copied(FilesOfBase):
 
     def __init__(self, spark: SparkSession, origin: str, files: CopiedFiles, *, moved: bool) -> None:
         super().__init__(spark, origin, files.options, files.table)
-        self._known, self._moved = files, moved
+        self._loaded_files, self._moved = files, moved
 
     def open(self) -> None:
         """List the files.
@@ -121,13 +121,15 @@ class _Copied(FilesOfBase):
             super().open()
         except ConfigError as error:
             problem = "the files that the table was loaded from are not there"
-            raise ConfigError(problem, path=self.origin, remedy=_WHERE) from error
-        found = self.files("")
-        if found.digest == self._known.digest and (self._moved or found.changed == self._known.changed):
+            raise ConfigError(problem, path=self.origin, remedy=_BASE_REMEDY) from error
+        present_files = self.files("")
+        if present_files.digest == self._loaded_files.digest and (
+            self._moved or present_files.changed == self._loaded_files.changed
+        ):
             return
-        why = "their times differ" if found.digest == self._known.digest else "names or lengths differ"
+        why = "their times differ" if present_files.digest == self._loaded_files.digest else "names or lengths differ"
         problem = f"the files are not those that the table was loaded from: {why}"
-        raise ConfigError(problem, path=self.origin, remedy=_WHERE)
+        raise ConfigError(problem, path=self.origin, remedy=_BASE_REMEDY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,18 +149,18 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True)
-class MakingBeside:
+class SideBuild:
     """Makes tables in a side target.
 
     Attributes:
         context: the target's.
-        since: transactions at or below this LSN need not be among the captures; None if all have to be.
+        compare_from_lsn: transactions at or below this LSN need not be among the captures; None if all have to be.
     """
 
     context: RunContext
     captures: str
     side: Side
-    since: int | None = None
+    compare_from_lsn: int | None = None
 
     def make(self, state: State) -> tuple[State, RunReport]:
         """Make the tables, up to where the target is.
@@ -174,25 +176,25 @@ class MakingBeside:
         """
         assert state.resume is not None
         context, end = self.context, state.resume.place.high_lsn
-        before = self._look()
-        if before is not None and before.resume is not None and before.resume.place.high_lsn > end:
+        side_state = self._read_side()
+        if side_state is not None and side_state.resume is not None and side_state.resume.place.high_lsn > end:
             # The target's ledger was set back.
-            self._begin_anew(before)
-            before = None
+            self._start_over(side_state)
+            side_state = None
         try:
-            report = self._run(before, end)
+            report = self._run(side_state, end)
         except OrderError:
-            if before is None:
+            if side_state is None:
                 raise
             # Captures that were missing, or have changed, may be right now: what was made of others does not count.
-            self._begin_anew(before)
+            self._start_over(side_state)
             report = self._run(None, end)
         context.warnings.extend(text for text in report.warnings if text not in context.warnings)
-        made = self._look()
+        made = self._read_side()
         try:
             self._check_end(made, state)
         except OrderError:
-            self._begin_anew(made)
+            self._start_over(made)
             raise
         assert made is not None
         check_unshared(made.tables)
@@ -202,25 +204,25 @@ class MakingBeside:
         spark, progress = self.context.spark, self.context.progress
         return RunContext.of(spark, self.side.target, self.side.settings, progress, loads=True)
 
-    def _look(self) -> State | None:
+    def _read_side(self) -> State | None:
         return self._context().ledger.read()
 
-    def _begin_anew(self, before: State | None) -> None:
+    def _start_over(self, side_state: State | None) -> None:
         """Remove what was made before."""
-        tables = () if before is None else before.tables
-        note = remove_side(self.context.own, self.side.target, [entry.table for entry in tables])
+        tables = () if side_state is None else side_state.tables
+        note = remove_side(self.context.session, self.side.target, [entry.table for entry in tables])
         if note is not None:
             raise TargetError(f"what was made before cannot be gone on with; {note}", path=self.side.target.text)
 
-    def _run(self, before: State | None, end: int) -> RunReport:
+    def _run(self, side_state: State | None, end: int) -> RunReport:
         """Bring the side target to the target's LSN; return the report of its last run."""
         # Two loads may be as of one LSN, of the same tables.
-        for step in self.side.loads[self._loaded(before) :]:
+        for step in self.side.loads[self._loaded(side_state) :]:
             load = step.load
             if load.after >= 0:
                 self._apply(load.after)
             context = self._context()
-            base, source = step.source(context.own), context.settings.source or root_of(self.captures)
+            base, source = step.source(context.session), context.settings.source or root_of(self.captures)
             BaseLoad(context, base, load.at_lsn, step.described, source, anew=True, only=step.only, top=load.top).run()
             self._take_over(context)
             steps.reached("base loaded beside")
@@ -237,48 +239,48 @@ class MakingBeside:
         for name, seconds in run.stages.items():
             stages[name] = stages.get(name, 0.0) + seconds
 
-    def _loaded(self, before: State | None) -> int:
+    def _loaded(self, side_state: State | None) -> int:
         """Return how many loads the side target has."""
         table = self.side.target.ledger("runs")
-        if before is None or not delta.exists(self.context.own, table):
+        if side_state is None or not delta.exists(self.context.session, table):
             return 0
-        return len(loads_of(delta.read(self.context.own, table), before))
+        return len(loads_of(delta.read(self.context.session, table), side_state))
 
     def _check_end(self, made: State | None, state: State) -> None:
         """Make sure that the captures hold all transactions that the target has."""
         assert state.resume is not None
-        reached, end = None if made is None else made.resume, state.reached[0]
+        side_resume, end = None if made is None else made.resume, state.reached[0]
         high = -1 if made is None else made.reached[0]
-        if reached is None or high != end:
+        if side_resume is None or high != end:
             raise OrderError(
                 f"the captures end at LSN {format_lsn(max(high, 0))}, but the target holds what was committed up to "
                 f"{format_lsn(end)}",
                 path=self.captures,
                 remedy="Nothing was changed; bring back all captures that the target was made of",
             )
-        found, applied = reached.applied, state.resume.applied
+        side_count, target_count = side_resume.applied, state.resume.applied
         where = "up to there"
-        if self.since is not None:
-            found, applied = self._count(self.side.target), self._count(self.context.target)
-            where = f"from {format_lsn(self.since)} up to there"
-        if found == applied:
+        if self.compare_from_lsn is not None:
+            side_count, target_count = self._count(self.side.target), self._count(self.context.target)
+            where = f"from {format_lsn(self.compare_from_lsn)} up to there"
+        if side_count == target_count:
             return
-        told = f"the captures hold {found:,} transactions {where}, and the target was made of {applied:,}"
-        if found < applied and not self.context.settings.allow_gaps:
+        message = f"the captures hold {side_count:,} transactions {where}, and the target was made of {target_count:,}"
+        if side_count < target_count and not self.context.settings.allow_gaps:
             raise OrderError(
-                told,
+                message,
                 path=self.captures,
                 remedy="Nothing was changed; bring back all captures that the target was made of, or go on without "
                 "what is missing by --allow-gaps",
             )
-        self.context.warnings.append(told)
+        self.context.warnings.append(message)
 
     def _count(self, target: Target) -> int:
         """Return how many transactions a target's ledger has above the LSN from which they are needed."""
         table = target.ledger("transactions")
-        if not delta.exists(self.context.own, table):
+        if not delta.exists(self.context.session, table):
             return 0
-        return delta.read(self.context.own, table).where(f"commit_lsn > {self.since}").count()
+        return delta.read(self.context.session, table).where(f"commit_lsn > {self.compare_from_lsn}").count()
 
 
 _NOT_OF_TABLES: Final = frozenset({"staging", "ledger_keep_days"})
@@ -317,10 +319,11 @@ def rebuild(
             from a database, as of an LSN that is gone.
         WalReplayError: as `walreplay.apply` does.
     """
-    settings, wanted = make_settings(config), outputs_named(outputs)
-    tables, where = tables_named(table), None if base is None else os.fspath(base)
+    settings, chosen_outputs = make_settings(config), outputs_named(outputs)
+    narrowed = Narrowed(tables_named(table), outputs=chosen_outputs)
+    folder = None if base is None else os.fspath(base)
     with RunContext.on(spark, target, settings, progress, reads=str(captures)) as context:
-        return Rebuilding(context, str(captures), Narrowed(tables, outputs=wanted), base=where).run()
+        return Rebuilding(context, str(captures), narrowed, base_folder=folder).run()
 
 
 @dataclass
@@ -328,15 +331,15 @@ class Rebuilding:
     """One call of `rebuild`; or a load of rows that are older than what is applied.
 
     Attributes:
-        late: that load; its tables are made again, whatever they are called by now.
-        base: where the files of the tables' base load are now; None for where they were.
+        late_load: that load; its tables are made again, whatever they are called by now.
+        base_folder: where the files of the tables' base load are now; None for where they were.
     """
 
     context: RunContext
     captures: str
-    wanted: Narrowed
-    late: BaseStep | None = None
-    base: str | None = None
+    narrowed: Narrowed
+    late_load: BaseStep | None = None
+    base_folder: str | None = None
 
     def run(self) -> RunReport:
         """Make the tables beside, and put them in place."""
@@ -355,7 +358,7 @@ class Rebuilding:
                 return finished[1]
         side = self._side(state)
         assert state is not None
-        made, report = self._beside(side).make(state)
+        made, report = self._side_build(side).make(state)
         steps.reached("made beside")
         locked = self.context.lock()
         if locked is not state:
@@ -363,11 +366,12 @@ class Rebuilding:
             side = self._side(locked)
             assert locked is not None
             state = locked
-            made, report = self._beside(side).make(state)
+            made, report = self._side_build(side).make(state)
         return self._put_in_place(state, side, made.tables, report)
 
-    def _beside(self, side: Side) -> MakingBeside:
-        return MakingBeside(self.context, self.captures, side, None if self.late is None else self.late.load.at_lsn)
+    def _side_build(self, side: Side) -> SideBuild:
+        late_lsn = None if self.late_load is None else self.late_load.load.at_lsn
+        return SideBuild(self.context, self.captures, side, late_lsn)
 
     def _finish(self, state: State) -> tuple[State | None, tuple[str, RunReport] | None]:
         """Finish a rebuild that was interrupted; return also its side target's name, and its report."""
@@ -383,27 +387,27 @@ class Rebuilding:
 
     def _side(self, state: State | None) -> Side:
         """Return where the tables are made, after the target has been looked at."""
-        known = self._known(state)
-        oids = self._relations(known)
+        target_state = self._rebuildable_state(state)
+        oids = self._relations(target_state)
         settings = self.context.settings
-        outputs = self.wanted.outputs
-        loads = (self.late,) if self.late is not None else self._loads(known, oids)
-        told = [
+        outputs = self.narrowed.outputs
+        loads = (self.late_load,) if self.late_load is not None else self._loads(target_state, oids)
+        fingerprint_parts = [
             FORMAT,
-            known.ledger,
-            self.wanted.tables,
+            target_state.ledger,
+            self.narrowed.tables,
             sorted(oids),
-            None if outputs is None else sorted(one.value for one in outputs),
+            None if outputs is None else sorted(output.value for output in outputs),
             settings.model_dump(mode="json", exclude=set(_NOT_OF_TABLES)),
             settings.mask_salt.hex(),
             settings.allow_gaps,
-            [(one.load.at_lsn, one.load.after, sorted(one.only)) for one in loads],
+            [(step.load.at_lsn, step.load.after, sorted(step.only)) for step in loads],
         ]
-        name = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
+        name = hashlib.sha256(json.dumps(fingerprint_parts, sort_keys=True).encode()).hexdigest()[:16]
         narrowed = settings.narrowed(Narrowed(oids=frozenset(oids), outputs=outputs))
         return Side(name, self.context.target.side(name), narrowed, loads)
 
-    def _known(self, state: State | None) -> State:
+    def _rebuildable_state(self, state: State | None) -> State:
         """Refuse a target of which nothing can be made again.
 
         Raises:
@@ -442,14 +446,14 @@ class Rebuilding:
         Of a load those alone that have its rows, whatever they are called: one that has got the name of a loaded table
         since would be made without the rows of its own base.
         """
-        if self.late is not None:
-            return source_oid(entry.oid) in self.late.load.oids
-        return self.wanted.wants(entry.source_name)
+        if self.late_load is not None:
+            return source_oid(entry.oid) in self.late_load.load.oids
+        return self.narrowed.wants(entry.source_name)
 
     def _loads(self, state: State, oids: Collection[int]) -> tuple[BaseStep, ...]:
         """Return the base loads that the wanted tables begin with, in their order."""
-        outputs = self.wanted.outputs
-        based = [
+        outputs = self.narrowed.outputs
+        loaded_entries = [
             entry
             for entry in state.tables
             if entry.base_lsn is not None
@@ -457,37 +461,37 @@ class Rebuilding:
             and self._wants(entry)
             and (outputs is None or output_of(entry.oid) in outputs)
         ]
-        if not based and self.base is not None:
+        if not loaded_entries and self.base_folder is not None:
             problem = "none of these tables has a base load"
             raise ConfigError(problem, path=self.context.target.text, remedy="Leave out --base")
-        if not based:
+        if not loaded_entries:
             return ()
         with self.context.stage("read ledger"):
-            runs = delta.read(self.context.own, self.context.target.ledger("runs"))
+            runs = delta.read(self.context.session, self.context.target.ledger("runs"))
             loads = [load for _, load in loads_of(runs, state)]
-        versioned = {source_oid(entry.oid) for entry in based if output_of(entry.oid).rows is RowKind.VERSION}
-        found, settled, overwritten = list[BaseStep](), set[int](), set[int]()
+        versioned = {source_oid(entry.oid) for entry in loaded_entries if output_of(entry.oid).rows is RowKind.VERSION}
+        base_steps, resolved_oids, overwritten = list[BaseStep](), set[int](), set[int]()
         for load in reversed(loads):
             # Rows that cannot be read again are not needed where a later load has overwritten them.
-            unneeded = settled | (overwritten - versioned if load.files is None else set())
-            mine = {oid: name for oid, name in load.tables if oid in oids and oid not in unneeded}
-            overwritten |= mine.keys()
+            unneeded = resolved_oids | (overwritten - versioned if load.files is None else set())
+            load_tables = {oid: name for oid, name in load.tables if oid in oids and oid not in unneeded}
+            overwritten |= load_tables.keys()
             if load.late:
                 # These tables begin with it, whatever was loaded before.
-                settled |= mine.keys()
-            if mine:
-                only = frozenset(mine.values())
-                found.append(BaseStep.again(load, self.base, only, self.context.target.text))
+                resolved_oids |= load_tables.keys()
+            if load_tables:
+                only = frozenset(load_tables.values())
+                base_steps.append(BaseStep.again(load, self.base_folder, only, self.context.target.text))
         # Loads between which nothing was applied keep their order: the sort is stable.
-        found.reverse()
-        found.sort(key=lambda step: step.load.after)
-        if self.base is not None and len(found) > 1:
+        base_steps.reverse()
+        base_steps.sort(key=lambda step: step.load.after)
+        if self.base_folder is not None and len(base_steps) > 1:
             raise ConfigError(
-                f"the tables have {len(found)} base loads, which lie in {len(found)} folders",
+                f"the tables have {len(base_steps)} base loads, which lie in {len(base_steps)} folders",
                 path=self.context.target.text,
                 remedy="Make tables of one load at a time by --table; or bring the files back to where they were",
             )
-        return tuple(found)
+        return tuple(base_steps)
 
     def _relations(self, state: State) -> set[int]:
         """Return the relations (by oid) that the tables may be made of: all that ever had one of their names.
@@ -498,33 +502,33 @@ class Rebuilding:
         parts: dict[str, tuple[str, str]] = {}
         table = self.context.target.ledger("runs")
         with self.context.stage("read ledger"):
-            if delta.exists(self.context.own, table):
-                rows = delta.read(self.context.own, table).where(f"run <= {state.run}")
+            if delta.exists(self.context.session, table):
+                rows = delta.read(self.context.session, table).where(f"run <= {state.run}")
                 for row in rows.selectExpr("inline(relations)").select("oid", "namespace", "name").distinct().collect():
                     name = f"{row.namespace or 'pg_catalog'}.{row.name}"
                     names.setdefault(row.oid, set()).add(name)
                     parts[name] = (row.namespace or "pg_catalog", row.name)
         for entry in state.tables:
             names.setdefault(source_oid(entry.oid), set()).add(entry.source_name)
-        for oid, name in () if self.late is None else self.late.load.tables:
+        for oid, name in () if self.late_load is None else self.late_load.load.tables:
             names.setdefault(oid, set()).add(name)
-        found = {oid for oid, given in names.items() if any(map(self.wanted.wants, given))}
-        if not found:
-            known = sorted({name for given in names.values() for name in given})
-            near = difflib.get_close_matches((self.wanted.tables or "").replace("\\", ""), known, 3)
+        oids = {oid for oid, relation_names in names.items() if any(map(self.narrowed.wants, relation_names))}
+        if not oids:
+            all_names = sorted({name for relation_names in names.values() for name in relation_names})
+            suggestions = difflib.get_close_matches((self.narrowed.tables or "").replace("\\", ""), all_names, 3)
             raise ConfigError(
-                f"no table of the source was ever called {self.wanted.tables}",
+                f"no table of the source was ever called {self.narrowed.tables}",
                 path=self.context.target.text,
                 remedy="--table is a regular expression over the whole of schema.table; there are "
-                + listed(near or known),
+                + listed(suggestions or all_names),
             )
         self._check_kept(names, parts)
         while True:
-            given = set().union(*(names[oid] for oid in found))
-            more = {oid for oid, of_it in names.items() if of_it & given} - found
-            if not more:
-                return found
-            found |= more
+            shared_names = set().union(*(names[oid] for oid in oids))
+            related_oids = {oid for oid, relation_names in names.items() if relation_names & shared_names} - oids
+            if not related_oids:
+                return oids
+            oids |= related_oids
 
     def _check_kept(self, names: Mapping[int, Iterable[str]], parts: Mapping[str, tuple[str, str]]) -> None:
         """Refuse a name that passed from one relation to another if the new one may have kept the old one's rows.
@@ -532,13 +536,13 @@ class Rebuilding:
         Whether it has, hangs on whether both have changed in one run, and the runs here are others.
         """
         settings = self.context.settings
-        held = Counter(name for given in names.values() for name in given)
-        for name, count in sorted(held.items()):
-            if count < 2 or name not in parts or not self.wanted.wants(name):
+        holder_counts = Counter(name for relation_names in names.values() for name in relation_names)
+        for name, count in sorted(holder_counts.items()):
+            if count < 2 or name not in parts or not self.narrowed.wants(name):
                 continue
             table = settings.table(*parts[name])
-            said = None if table is None else table.on_recreate
-            if (said or settings.on_recreate) == "keep":
+            table_policy = None if table is None else table.on_recreate
+            if (table_policy or settings.on_recreate) == "keep":
                 raise TargetError(
                     "the table was dropped and created again, or another one had its name, and on_recreate is keep: "
                     "which of the old rows it has kept hangs on where the target's runs have ended",
@@ -549,50 +553,50 @@ class Rebuilding:
 
     # Put in place
 
-    def _put_in_place(self, state: State, side: Side, made: Sequence[MirrorEntry], making: RunReport) -> RunReport:
+    def _put_in_place(self, state: State, side: Side, made: Sequence[MirrorEntry], side_report: RunReport) -> RunReport:
         """Compare what was made with the target's tables, and put it in place of those that are not right.
 
         Args:
-            making: the report of the runs that made it.
+            side_report: the report of the runs that made it.
         """
         entries = self._chosen(state, side, made)
         with self.context.stage("compare", len(entries)):
-            found = self.context.each(lambda pair: self._compare(state, *pair), entries)
+            verdicts = self.context.each(lambda pair: self._compare(state, *pair), entries)
         steps.reached("compared")
         names = ("files", "capture_bytes", "transactions", "changes")
-        counted: dict[str, Any] = {name: getattr(making, name) for name in names}
-        right = [entry for (_, entry), one in zip(entries, found, strict=True) if not one.why]
-        unchanged = [TableReport(entry.name, entry.table.text, "unchanged", oid=entry.oid) for entry in right]
-        wrong = [
-            (Replacement(source.table, entry, one.rows), one.why)
-            for (source, entry), one in zip(entries, found, strict=True)
-            if one.why
+        counted: dict[str, Any] = {name: getattr(side_report, name) for name in names}
+        equal_entries = [entry for (_, entry), verdict in zip(entries, verdicts, strict=True) if not verdict.why]
+        unchanged = [TableReport(entry.name, entry.table.text, "unchanged", oid=entry.oid) for entry in equal_entries]
+        replacements = [
+            (Replacement(side_entry.table, entry, verdict.rows), verdict.why)
+            for (side_entry, entry), verdict in zip(entries, verdicts, strict=True)
+            if verdict.why
         ]
         # What is as it was made has no doubts but those of its making; only its versions from before now keep theirs.
-        whole = {entry.oid: entry.doubts for entry in right}
+        equal_doubts = {entry.oid: entry.doubts for entry in equal_entries}
         tables = tuple(
-            replace(entry, doubts=anew(entry.doubts, whole[entry.oid], state.reached[0], state.run + 1))
-            if entry.oid in whole
+            replace(entry, doubts=anew(entry.doubts, equal_doubts[entry.oid], state.reached[0], state.run + 1))
+            if entry.oid in equal_doubts
             else entry
             for entry in state.tables
         )
-        if not wrong:
+        if not replacements:
             if tables != state.tables:
                 self.context.ledger.write(replace(state, tables=tables))
             with self.context.stage("clean up"):
-                note = remove_side(self.context.own, side.target, [entry.table for entry in made])
+                note = remove_side(self.context.session, side.target, [entry.table for entry in made])
             self.context.warnings.extend([] if note is None else [note])
-            told = self.context.report(None, "rebuilt", self.captures, state.reached, unchanged)
-            return replace(told, **counted)
-        number = self._number(state, [one.entry for one, _ in wrong])
-        load = None if self.late is None else self.late.load
-        rebuild = Rebuild(str(uuid.uuid4()), side.name, tuple(one for one, _ in wrong), load)
+            report = self.context.report(None, "rebuilt", self.captures, state.reached, unchanged)
+            return replace(report, **counted)
+        run_number = self._number(state, [replacement.entry for replacement, _ in replacements])
+        load = None if self.late_load is None else self.late_load.load
+        rebuild = Rebuild(str(uuid.uuid4()), side.name, tuple(replacement for replacement, _ in replacements), load)
         installing = Installing(self.context, self.captures)
-        begun = installing.begin(replace(state, tables=tables), rebuild, number)
+        begun_state = installing.begin(replace(state, tables=tables), rebuild, run_number)
         steps.reached("rebuild written")
-        _, report = installing.finish(begun, resumed=False)
-        notes = {one.entry.oid: f"{why}: made again" for one, why in wrong}
-        tables_made = [replace(one, notes=(notes[one.oid],)) for one in report.tables if one.oid is not None]
+        _, report = installing.finish(begun_state, resumed=False)
+        notes = {replacement.entry.oid: f"{why}: made again" for replacement, why in replacements}
+        tables_made = [replace(table, notes=(notes[table.oid],)) for table in report.tables if table.oid is not None]
         return replace(report, **counted, tables=tuple(sorted([*tables_made, *unchanged], key=TableReport.order)))
 
     def _chosen(self, state: State, side: Side, made: Sequence[MirrorEntry]) -> list[tuple[MirrorEntry, MirrorEntry]]:
@@ -603,69 +607,70 @@ class Rebuilding:
             TargetError: a table's place is another one's.
         """
         target = self.context.target
-        known = {entry.oid: entry for entry in state.tables}
+        target_entries = {entry.oid: entry for entry in state.tables}
         holders = {entry.table.place: entry for entry in state.tables if not entry.set_aside}
-        found, placeless = [], list[str]()
-        for source in made:
-            before = known.get(source.oid)
-            is_loaded = self.late is not None and output_of(source.oid).is_whole
-            if not self._wants(source) or (source.set_aside and not is_loaded):
+        pairs, without_place = [], list[str]()
+        for side_entry in made:
+            target_entry = target_entries.get(side_entry.oid)
+            is_loaded = self.late_load is not None and output_of(side_entry.oid).is_whole
+            if not self._wants(side_entry) or (side_entry.set_aside and not is_loaded):
                 continue
-            if self.late is not None and before is not None and not is_loaded:
+            if self.late_load is not None and target_entry is not None and not is_loaded:
                 # It has no loaded rows: it is as the captures have made it.
                 continue
-            is_there = before is not None and not before.set_aside
-            table = before.table if before is not None and is_there else target.of_side(side.target, source.table)
-            other = holders.get(table.place, source)
-            if source.set_aside or (is_loaded and other.oid != source.oid and other.name == source.name):
-                placeless.append(source.name)
+            is_there = target_entry is not None and not target_entry.set_aside
+            side_table = target.of_side(side.target, side_entry.table)
+            table = target_entry.table if target_entry is not None and is_there else side_table
+            holder = holders.get(table.place, side_entry)
+            if side_entry.set_aside or (is_loaded and holder.oid != side_entry.oid and holder.name == side_entry.name):
+                without_place.append(side_entry.name)
                 continue
-            if other.oid != source.oid:
-                raise _occupied(source, other, table)
-            if before is None and delta.exists(self.context.own, table):
-                with self.context.apart({table: source.name}):
+            if holder.oid != side_entry.oid:
+                raise _occupied(side_entry, holder, table)
+            if target_entry is None and delta.exists(self.context.session, table):
+                with self.context.apart({table: side_entry.name}):
                     pass  # another source's it may be, and then that is said
                 raise TargetError(
                     "the table is there already, but was not made by this target's ledger",
-                    table=source.name,
+                    table=side_entry.name,
                     path=table.text,
                     remedy="Nothing was changed; move the table away, and run again",
                 )
-            found.append((source, replace(source, table=table, left=None, run="")))
-        if placeless:
+            pairs.append((side_entry, replace(side_entry, table=table, left=None, run="")))
+        if without_place:
             raise TargetError(
                 "there is no place for the rows: by what was captured, other tables have their names",
-                table=listed(placeless),
+                table=listed(without_place),
                 path=target.text,
                 remedy="Nothing was changed; load a copy of the tables that have these names now. If that is what this "
                 "is, write a row of each in the source, apply that, and load again",
             )
-        if not found:
+        if not pairs:
             raise ConfigError(
                 "the captures have no rows of these tables, or the configuration leaves them out",
-                table=self.wanted.tables,
+                table=self.narrowed.tables,
                 remedy="Check --config (table_include_list, outputs) and --output",
             )
-        return found
+        return pairs
 
-    def _compare(self, state: State, source: MirrorEntry, entry: MirrorEntry) -> Rightness:
-        own = self.context.settings
-        commit = tuple(name for name in (own.commit_lsn_column, own.commit_ts_column) if name is not None)
-        before = {known.oid: known for known in state.tables}.get(entry.oid)
+    def _compare(self, state: State, side_entry: MirrorEntry, entry: MirrorEntry) -> Rightness:
+        settings = self.context.settings
+        columns = tuple(name for name in (settings.commit_lsn_column, settings.commit_ts_column) if name is not None)
+        target_entry = {ledger_entry.oid: ledger_entry for ledger_entry in state.tables}.get(entry.oid)
         with (
             spark_errors(table=entry.name, path=entry.table.text),
             session_with(self.context.spark, delta.SMALL_STATE) as session,
         ):
-            if self.late is None:
-                found = rightness_of(session, state.ledger, before, source, commit)
+            if self.late_load is None:
+                verdict = rightness_of(session, state.ledger, target_entry, side_entry, columns)
             else:
                 # Equal rows may be told to be of other commits.
-                why = "it is new" if before is None else "it has rows of a base load"
-                found = Rightness(why, delta.read(session, source.table).count())
-            if found.why:
+                why = "it is new" if target_entry is None else "it has rows of a base load"
+                verdict = Rightness(why, delta.read(session, side_entry.table).count())
+            if verdict.why:
                 check_readable(session, entry)
         self.context.progress.advance()
-        return found
+        return verdict
 
     def _number(self, state: State, entries: Sequence[MirrorEntry]) -> int:
         """Return a number that no run had, whatever tables say that somebody has put there."""
@@ -678,20 +683,20 @@ class Rebuilding:
             )
         numbers = [state.run]
         for entry in entries:
-            if delta.exists(context.own, entry.table):
-                numbers.append(run_of(newest_number(context.own, entry.table, state.ledger)))
+            if delta.exists(context.session, entry.table):
+                numbers.append(run_of(newest_number(context.session, entry.table, state.ledger)))
         return max(numbers) + 1
 
 
-def _occupied(source: MirrorEntry, other: MirrorEntry, table: TableName) -> TargetError:
+def _occupied(side_entry: MirrorEntry, holder: MirrorEntry, table: TableName) -> TargetError:
     """Make the error for a table whose place another one of the target has."""
-    name = source.source_name
+    name = side_entry.source_name
     return TargetError(
-        f"the table's place is that of {other.name}",
-        table=source.name,
+        f"the table's place is that of {holder.name}",
+        table=side_entry.name,
         path=table.text,
         remedy="Give one of them a destination_table of its own"
-        if other.source_name != name
+        if holder.source_name != name
         # They were created one after the other, and of the later one nothing was wanted when it came.
         else f"Write a row of {name} in the source, and apply it, which sets the table aside that had the name before; "
         "then rebuild",

@@ -76,7 +76,7 @@ class NewFiles:
         holes: files before which another one is missing, according to the numbers in the names, with the description.
     """
 
-    own: SparkSession
+    session: SparkSession
     captures: str
     settings: Settings
     files: TableName
@@ -88,9 +88,9 @@ class NewFiles:
         if resume is None or state is None:
             self._check_holes(files, files, None)
             return RunInput(tuple(files), 0, None) if files else None
-        last = self._key_of(resume.last_path, files)
-        earlier = [file for file in files if self._key(file) <= last]
-        later = [file for file in files if self._key(file) > last]
+        last_key = self._key_of(resume.last_path, files)
+        earlier = [file for file in files if self._key(file) <= last_key]
+        later = [file for file in files if self._key(file) > last_key]
         self._check_earlier(earlier, state, resume)
         self._check_holes(files, later, resume)
         lengths = {file.path: file.length for file in earlier}
@@ -101,8 +101,8 @@ class NewFiles:
         if framing not in ("auto", resume.place.framing.value):
             # The files before were in another one than the configuration names now: a session begins.
             return RunInput(tuple(later), 0, resume.in_session_of(Framing(framing))) if later else None
-        at = self._key_of(resume.path, files)
-        again = [file for file in earlier if self._key(file) >= at]
+        resume_key = self._key_of(resume.path, files)
+        again = [file for file in earlier if self._key(file) >= resume_key]
         if resume.done and lengths.get(resume.path, resume.length) == resume.length:
             # The whole file was read; what is known of its end is enough.
             again = [file for file in again if file.path != resume.path]
@@ -120,11 +120,11 @@ class NewFiles:
         """Return where the last run ended, with the files' present paths."""
         if state is None or state.resume is None:
             return None
-        before, here = root_of(state.captures), root_of(self.captures)
-        present = {name_in(here, file.path): file.path for file in files}
+        old_root, new_root = root_of(state.captures), root_of(self.captures)
+        present = {name_in(new_root, file.path): file.path for file in files}
 
         def moved(path: str) -> str:
-            return present.get(name_in(before, path), path)
+            return present.get(name_in(old_root, path), path)
 
         resume = state.resume
         paths = {segment.path for item in resume.deferred for segment in item.segments}
@@ -165,18 +165,18 @@ class NewFiles:
         """Refuse new files that sort before what was applied, and applied files that have changed."""
         if self._seen(earlier) == state.seen:
             return
-        before, here = root_of(state.captures), root_of(self.captures)
+        old_root, new_root = root_of(state.captures), root_of(self.captures)
         files = self.files
         with ledger_errors(files.text):
-            recorded = delta.read(self.own, files).where(f"run <= {state.run}")
+            recorded = delta.read(self.session, files).where(f"run <= {state.run}")
             rows = recorded.select("run", "path", "length").collect()
-        known: dict[str, int] = {}
+        lengths: dict[str, int] = {}
         for row in sorted(rows, key=lambda row: row.run):
-            known.update({name_in(root, row.path): row.length for root in (before, here)})
-        late = [file.path for file in earlier if name_in(here, file.path) not in known]
-        originals = {uncompressed(name): name for name in known}
+            lengths.update({name_in(root, row.path): row.length for root in (old_root, new_root)})
+        late = [file.path for file in earlier if name_in(new_root, file.path) not in lengths]
+        originals = {uncompressed(name): name for name in lengths}
         for path in late:
-            original = originals.get(uncompressed(name_in(here, path)))
+            original = originals.get(uncompressed(name_in(new_root, path)))
             if original is not None:
                 raise OrderError(
                     f"the file seems to be a copy of {original.lstrip('/')}, which is applied already",
@@ -194,7 +194,7 @@ class NewFiles:
                 "together with all others",
             )
         for file in earlier:
-            length = known[name_in(here, file.path)]
+            length = lengths[name_in(new_root, file.path)]
             if file.path != resume.last_path and file.length != length:
                 raise OrderError(
                     f"the file had {length:,} bytes when it was read and has {file.length:,} now, "
@@ -207,13 +207,13 @@ class NewFiles:
         """Note new files before which another one is missing, according to the numbers in the names."""
         before = [resume.last_path] if resume is not None else []
         paths = list(dict.fromkeys([*before, *(file.path for file in files)]))
-        wanted = {file.path for file in new}
-        holes = [hole for hole in missing_numbers(paths) if hole.after in wanted]
+        new_paths = {file.path for file in new}
+        holes = [hole for hole in missing_numbers(paths) if hole.after in new_paths]
         if resume is not None and len(files) > len(new):
             # Files that were applied may have been deleted.
-            there = {file.path for file in files} - wanted
-            holes = [hole for hole in holes if hole.before in wanted or hole.before in there]
-        for hole in confirm_holes(self.own, holes):
+            applied_paths = {file.path for file in files} - new_paths
+            holes = [hole for hole in holes if hole.before in new_paths or hole.before in applied_paths]
+        for hole in confirm_holes(self.session, holes):
             self.holes[hole.after] = hole.describe()
 
 
@@ -232,12 +232,12 @@ ends somewhere; of small ones more, up to so many."""
 
 
 @dataclass
-class _Way:
+class _Intake:
     """A run's files on their way into one stream.
 
     Attributes:
         tasks: how each file is scanned.
-        known: what the index knows of files.
+        indexed: what the index knows of files.
         scans: of the files that are joined next.
         failure: of the first file behind them, where the run may end in front of it.
         behind_gaps: files of which it was not known how they begin.
@@ -247,7 +247,7 @@ class _Way:
     stitch: Stitch
     framing: Framing | None
     tasks: Mapping[str, ScanTask]
-    known: Mapping[str, KnownScan]
+    indexed: Mapping[str, KnownScan]
     scans: dict[str, FileScan] = field(default_factory=dict)
     failure: CaptureError | None = None
     behind_gaps: set[str] = field(default_factory=set)
@@ -302,22 +302,22 @@ class Scanning:
         )
         self._recording = None if self.records is None else Recording(self.records, stitch)
         with self.run.stage("scan", len(reading.files)):
-            known = self._known(reading)
-            way = _Way(reading, stitch, framing, self._tasks(reading, framing), known)
-            for part in self._parts(reading, known):
+            indexed = self._indexed_scans(reading)
+            intake = _Intake(reading, stitch, framing, self._tasks(reading, framing), indexed)
+            for part in self._parts(reading, indexed):
                 self.run.progress.doing(f"reading {len(part):,} files")
-                self._read(way, part)
+                self._read(intake, part)
                 self.run.progress.doing("joining the files")
                 for file in part:
                     if not stitch.state.ended:
-                        self._join(way, file)
+                        self._join(intake, file)
                 if stitch.state.ended:
                     break
         plan = stitch.plan(is_last=not reading.has_rest)
         check_times(plan)
         before = resume.applied if resume is not None else 0
         # What is told of these files without reading them holds for the very bytes that were indexed.
-        sums = {path: one.scan.checksum for path, one in known.items()}
+        sums = {path: known_scan.scan.checksum for path, known_scan in indexed.items()}
         files = tuple(replace(file, checksum=sums.get(file.path, 0)) for file in plan.files)
         return replace(plan, files=files, resume=replace(plan.resume, applied=before + plan.transactions))
 
@@ -333,7 +333,7 @@ class Scanning:
             self.run.warnings.append(f"what is in the files was not written to the index: {problem}")
         steps.reached("files recorded")
 
-    def _parts(self, reading: RunInput, known: Mapping[str, KnownScan]) -> Iterator[Sequence[CaptureFile]]:
+    def _parts(self, reading: RunInput, indexed: Mapping[str, KnownScan]) -> Iterator[Sequence[CaptureFile]]:
         """Divide the files: of a run that ends somewhere, what lies behind that need not be scanned.
 
         That the end was passed is known once the files in front have been joined, in their order, and never by what a
@@ -348,7 +348,7 @@ class Scanning:
         count = size = 0
         for file in reading.files:
             part.append(file)
-            if file.path not in known:
+            if file.path not in indexed:
                 count, size = count + 1, size + file.length
             if count >= least and (size >= _LEAST_BYTES or count >= _MOST_FILES):
                 yield part
@@ -356,36 +356,36 @@ class Scanning:
         if part:
             yield part
 
-    def _read(self, way: _Way, part: Sequence[CaptureFile]) -> None:
+    def _read(self, intake: _Intake, part: Sequence[CaptureFile]) -> None:
         """Scan those of some files that the index does not know."""
-        unknown = {file.path: way.tasks[file.path] for file in part if file.path not in way.known}
-        read, way.failure = self._scan(way, unknown) if unknown else ({}, None)
-        read |= {file.path: way.known[file.path].scan for file in part if file.path in way.known}
-        way.scans = {file.path: read[file.path] for file in part if file.path in read}
-        self._check_unchanged(way.reading.resume, way.scans)
+        unknown = {file.path: intake.tasks[file.path] for file in part if file.path not in intake.indexed}
+        read, intake.failure = self._scan(intake, unknown) if unknown else ({}, None)
+        read |= {file.path: intake.indexed[file.path].scan for file in part if file.path in intake.indexed}
+        intake.scans = {file.path: read[file.path] for file in part if file.path in read}
+        self._check_unchanged(intake.reading.resume, intake.scans)
 
-    def _join(self, way: _Way, file: CaptureFile) -> None:
+    def _join(self, intake: _Intake, file: CaptureFile) -> None:
         """Join a file to the stream."""
-        stitch, recording = way.stitch, self._recording
-        scan, known = way.scans.pop(file.path, None), way.known.get(file.path)
+        stitch, recording = intake.stitch, self._recording
+        scan, known_scan = intake.scans.pop(file.path, None), intake.indexed.get(file.path)
         if scan is None:
-            assert way.failure is not None
-            raise way.failure
+            assert intake.failure is not None
+            raise intake.failure
         is_open = stitch.is_open
         if recording is not None:
             recording.look(stitch)
         is_joined = True
-        if known is not None:
+        if known_scan is not None:
             # What the run's end lies in has to be read.
-            is_last = self.until is not None and self.until.is_passed_in(known.scan.parts)
-            is_joined = not is_last and known.join(stitch)
-        elif file.path == way.first:
+            is_last = self.until is not None and self.until.is_passed_in(known_scan.scan.parts)
+            is_joined = not is_last and known_scan.join(stitch)
+        elif file.path == intake.first:
             stitch.add_exact(scan)
         else:
             is_joined = stitch.add(scan)
         if not is_joined:
-            scan = self._rescan(way, scan)
-        if recording is not None and (known is None or not is_joined) and way.is_read_as_a_whole(file, scan):
+            scan = self._rescan(intake, scan)
+        if recording is not None and (known_scan is None or not is_joined) and intake.is_read_as_a_whole(file, scan):
             recording.take(stitch, file, scan)
         if file.path in self.holes and not is_open:
             # If an open transaction or message continues here, nothing is missing.
@@ -414,7 +414,7 @@ class Scanning:
             )
         return tasks
 
-    def _known(self, reading: RunInput) -> dict[str, KnownScan]:
+    def _indexed_scans(self, reading: RunInput) -> dict[str, KnownScan]:
         """Return what the index knows of files that are read from their beginning."""
         if self.index is None or reading.size < LEAST_INDEXED:
             return {}
@@ -426,43 +426,43 @@ class Scanning:
             self.run.warnings.append(f"{error}; the files are scanned")
             return {}
 
-    def _scan(self, way: _Way, tasks: Mapping[str, ScanTask]) -> tuple[dict[str, FileScan], CaptureError | None]:
+    def _scan(self, intake: _Intake, tasks: Mapping[str, ScanTask]) -> tuple[dict[str, FileScan], CaptureError | None]:
         """Scan files.  The run's first one begins at a known place, and may not fit what was read before.
 
         Returns:
             the scans; and, if the run may end in front of it, the error of the first file that cannot be scanned.
         """
         try:
-            return self._scan_all(way, tasks), None
+            return self._scan_all(intake, tasks), None
         except CaptureError as error:
             paths = list(tasks)
-            if self.until is None or error.path == way.first or error.path not in paths:
+            if self.until is None or error.path == intake.first or error.path not in paths:
                 raise
             sound = {path: tasks[path] for path in paths[: paths.index(error.path)]}
-            return (self._scan_all(way, sound) if sound else {}), error
+            return (self._scan_all(intake, sound) if sound else {}), error
 
-    def _scan_all(self, way: _Way, tasks: Mapping[str, ScanTask]) -> dict[str, FileScan]:
-        resume, first = way.reading.resume, way.first
+    def _scan_all(self, intake: _Intake, tasks: Mapping[str, ScanTask]) -> dict[str, FileScan]:
+        resume, first = intake.reading.resume, intake.first
         try:
-            return scan_captures(self.run.own, tasks)
+            return scan_captures(self.run.session, tasks)
         except CaptureError as error:
             if not self.run.settings.allow_gaps or error.path != first or resume is None or tasks[first].start:
                 raise
-            place = way.stitch.gap(first, error.problem)
-            way.behind_gaps.add(first)
-            behind = ScanTask(tasks[first].framing, place, gap=True, codec=tasks[first].codec, until=self.until)
-            return scan_captures(self.run.own, {**tasks, first: behind})
+            place = intake.stitch.gap(first, error.problem)
+            intake.behind_gaps.add(first)
+            gap_task = ScanTask(tasks[first].framing, place, gap=True, codec=tasks[first].codec, until=self.until)
+            return scan_captures(self.run.session, {**tasks, first: gap_task})
 
-    def _rescan(self, way: _Way, guess: FileScan) -> FileScan:
+    def _rescan(self, intake: _Intake, guess: FileScan) -> FileScan:
         """Scan a file from the place where the stitch stands, and add it.
 
         Args:
             guess: its scan before.
         """
-        stitch, path = way.stitch, guess.path
-        task = stitch.next_scan(way.framing, self.run.settings.source_codec)
+        stitch, path = intake.stitch, guess.path
+        task = stitch.next_scan(intake.framing, self.run.settings.source_codec)
         try:
-            scan = scan_captures(self.run.own, {path: task})[path]
+            scan = scan_captures(self.run.session, {path: task})[path]
             stitch.add_exact(scan)
         except (NotACapture, FramingChange, TwinError):
             raise
@@ -471,10 +471,10 @@ class Scanning:
             if not self.run.settings.allow_gaps or stitch.place is None:
                 raise not_joined(error, stitch, _NOT_JOINED_REMEDY) from None
             place = stitch.gap(path, error.problem)
-            behind = ScanTask(task.framing, place, gap=True, codec=task.codec, until=self.until)
-            scan = scan_captures(self.run.own, {path: behind})[path]
+            gap_task = ScanTask(task.framing, place, gap=True, codec=task.codec, until=self.until)
+            scan = scan_captures(self.run.session, {path: gap_task})[path]
             stitch.add_exact(scan)
-            way.behind_gaps.add(path)
+            intake.behind_gaps.add(path)
         return scan
 
     def _check_unchanged(self, resume: Resume | None, scans: Mapping[str, FileScan]) -> None:

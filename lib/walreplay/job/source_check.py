@@ -86,21 +86,21 @@ class SiblingLedgers:
             for entry in () if state is None else state.tables:
                 if entry.set_aside or entry.table.place != table.place:
                     continue
-                for one in entry.shape.columns:
-                    if fold(one.name) == fold(column):
-                        return name, one.type.postgres_name
+                for held_column in entry.shape.columns:
+                    if fold(held_column.name) == fold(column):
+                        return name, held_column.type.postgres_name
         return None
 
     @contextmanager
     def apart(
-        self, wanted: Mapping[TableName, str], at_once: int, shared: Collection[TableName] = ()
+        self, new_tables: Mapping[TableName, str], at_once: int, shared: Collection[TableName] = ()
     ) -> Iterator[tuple[str, ...]]:
         """Return the places that a run takes, for its plan, which is to be written inside.
 
         Where a run takes no new place, or the target is of one source or beside it, no other ledger is read.
 
         Args:
-            wanted: the tables that the run makes, with the names of their source tables; see `taken_by`.
+            new_tables: the tables that the run makes, with the names of their source tables; see `taken_by`.
             at_once: how many ledgers are read at the same time.
             shared: those of the tables that other sources may have, too.
 
@@ -108,12 +108,12 @@ class SiblingLedgers:
             ConfigError: another source has one of the tables.
         """
         target = self._target
-        places = tuple(target.relative(table).place for table in wanted)
-        if target.source is None or target.beside or not wanted:
+        places = tuple(target.relative(table).place for table in new_tables)
+        if target.source is None or target.beside or not new_tables:
             yield places
             return
         with _turn:
-            _check(target, self._held(at_once), wanted, shared)
+            _check(target, self._held(at_once), new_tables, shared)
             yield places
 
     def _held(self, at_once: int) -> dict[str, _Holder]:
@@ -136,12 +136,12 @@ class SiblingLedgers:
 
 def taken_by(tables: RunPlan) -> dict[TableName, str]:
     """Return the tables that a run makes or brings to another place, with the names of their source tables."""
-    before = {table.table: table.before for table in tables.tables if not table.set_aside}
+    entries = {table.table: table.before for table in tables.tables if not table.set_aside}
     names = {table.table: table.name for table in tables.tables if not table.set_aside}
     made = {
         table: names[table]
-        for table, known in before.items()
-        if known is None or known.set_aside or known.table.place != table.place
+        for table, entry in entries.items()
+        if entry is None or entry.set_aside or entry.table.place != table.place
     }
     moved = {move.destination: move.name for move in tables.placement.moves if not move.set_aside}
     return {**moved, **made}
@@ -167,9 +167,9 @@ class _Holder:
 
 
 def _check(
-    target: Target, held: Mapping[str, _Holder], wanted: Mapping[TableName, str], shared: Collection[TableName]
+    target: Target, held: Mapping[str, _Holder], new_tables: Mapping[TableName, str], shared: Collection[TableName]
 ) -> None:
-    for table, name in wanted.items():
+    for table, name in new_tables.items():
         place = target.relative(table).place
         if place not in held:
             continue
@@ -192,11 +192,11 @@ def _remedy(target: Target) -> str:
     return 'give one of the two a destination_schema of its own, such as "NAME_{schema}"'
 
 
-def check_shared(plan: TablePlan, found: StructType, siblings: SiblingLedgers, made: Iterable[CommitId]) -> None:
+def check_shared(plan: TablePlan, schema: StructType, siblings: SiblingLedgers, made: Iterable[CommitId]) -> None:
     """Refuse a table that lacks what it had, or that has a column of another type than the source's rows.
 
     Args:
-        found: the table's columns.
+        schema: the table's columns.
         made: the commits that have made the table what it is, where the source has none of its rows yet.
 
     Raises:
@@ -205,8 +205,8 @@ def check_shared(plan: TablePlan, found: StructType, siblings: SiblingLedgers, m
     """
     share = plan.metadata.share
     assert share is not None
-    columns = sharing.columns_there(found)
-    if share.column not in found.names:
+    columns = sharing.columns_there(schema)
+    if share.column not in schema.names:
         raise TargetError(
             f"the table has no column {share.column!r}, which says of a row of what source it is",
             table=plan.name,
@@ -216,7 +216,7 @@ def check_shared(plan: TablePlan, found: StructType, siblings: SiblingLedgers, m
     if plan.before is not None:
         lost = sharing.needed(columns, sharing.columns_in(table_schema(plan.before.shape, plan.metadata)))
         if lost.any:
-            names = [one.text for one in (*lost.added, *lost.widened, *(wanted for wanted, _ in lost.conflicts))]
+            names = [column.text for column in (*lost.added, *lost.widened, *(pair[0] for pair in lost.conflicts))]
             raise TargetError(
                 f"the table's columns are not those that its last run has left ({', '.join(names)})",
                 table=plan.name,
@@ -228,8 +228,8 @@ def check_shared(plan: TablePlan, found: StructType, siblings: SiblingLedgers, m
         sharing.check_own_columns(plan, columns)
     for epoch in plan.epochs:
         changes = sharing.needed(columns, sharing.columns_in(table_schema(epoch.shape, plan.metadata)))
-        for wanted, there in changes.conflicts:
-            raise sharing.column_conflict(plan, wanted, there, siblings.type_in(plan.table, wanted.name))
+        for needed, present in changes.conflicts:
+            raise sharing.column_conflict(plan, needed, present, siblings.type_in(plan.table, needed.name))
         columns = sharing.with_needed(columns, changes)
 
 
@@ -328,9 +328,9 @@ def _parts(place: str) -> tuple[str, ...]:
     """Return the parts of a path or a URI, links and dots resolved: the file system first, then folder by folder."""
     place = one_name(place)
     if re.match(r"[A-Za-z][A-Za-z0-9+.\-]*:", place):
-        found = urlsplit(place)
-        if found.scheme != "file":
-            path = os.path.normpath(f"/{found.path}")
-            return (_S3.get(found.scheme, found.scheme), found.netloc, *Path(path).parts[1:])
-        place = unquote(found.path)
+        url = urlsplit(place)
+        if url.scheme != "file":
+            path = os.path.normpath(f"/{url.path}")
+            return (_S3.get(url.scheme, url.scheme), url.netloc, *Path(path).parts[1:])
+        place = unquote(url.path)
     return ("", "", *Path(os.path.realpath(place)).parts[1:])

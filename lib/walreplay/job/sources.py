@@ -68,15 +68,15 @@ def apply_sources(
     Raises:
         ConfigError: the configuration is not right, or there is no such source.
     """
-    wanted = make_configuration(config)
+    configuration = make_configuration(config)
     until = until_of(until_lsn, until_time)
-    if until_lsn is not None and len(wanted.chosen(sources)) != 1:
+    if until_lsn is not None and len(configuration.chosen(sources)) != 1:
         raise ConfigError("an LSN is that of one source", remedy="Name the source (--source), or give a time")
 
     def work(source: Source) -> RunReport:
         return run_job(spark, source.captures, target, source.settings, source.progress, until, metrics=metrics)
 
-    return each_source(spark, wanted, work, sources=sources, at_once=at_once, progress=progress)
+    return each_source(spark, configuration, work, sources=sources, at_once=at_once, progress=progress)
 
 
 def sources_status(
@@ -168,17 +168,17 @@ def each_source(
     if not 1 <= at_once <= _MOST_AT_ONCE:
         raise ConfigError(f"{at_once} sources at once", remedy=f"Give 1 to {_MOST_AT_ONCE}")
     settings = {name: config.of(name) for name in config.sources}
-    check_apart(config.captures_of, {name: found.file_pattern for name, found in settings.items()})
-    told = progress or NoProgress()
+    check_apart(config.captures_of, {name: source_settings.file_pattern for name, source_settings in settings.items()})
+    display = progress or NoProgress()
     # A session that is shared allows one statement at a time.
     together = min(at_once, len(names)) if has_own_sessions(spark) else 1
     ended = threading.Event()
     if together > 1:
-        told.stage("sources", len(names))
+        display.stage("sources", len(names))
 
-    def done(name: str) -> SourceReport[_Result]:
+    def report_of(name: str) -> SourceReport[_Result]:
         began = time.monotonic()
-        shown: Progress = _Ending(ended) if together > 1 else _Named(told, name)
+        shown: Progress = _Ending(ended) if together > 1 else _Named(display, name)
         result: _Result | None = None
         problem: Exception | None = None
         try:
@@ -186,19 +186,19 @@ def each_source(
         except Exception as error:
             problem = failure_of(error) or error
         if together > 1:
-            told.advance()
+            display.advance()
         return SourceReport(name, result, problem, time.monotonic() - began)
 
     try:
         if together == 1:
-            return SourcesReport(tuple(map(done, names)))
+            return SourcesReport(tuple(map(report_of, names)))
         # What keeps queries quiet for a while sets it back: here when no source is at work any more.
         with quiet_queries(), ThreadPoolExecutor(together) as pool:
-            waiting: list[Future[SourceReport[_Result]]] = [pool.submit(done, name) for name in names]
+            futures: list[Future[SourceReport[_Result]]] = [pool.submit(report_of, name) for name in names]
             try:
-                return SourcesReport(tuple(one.result() for one in waiting))
+                return SourcesReport(tuple(future.result() for future in futures))
             except BaseException:
                 ended.set()
                 raise
     finally:
-        told.done()
+        display.done()

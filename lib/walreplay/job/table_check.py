@@ -80,36 +80,38 @@ class KnownTable:
     is_siblings: Callable[[CommitId], bool] = lambda _: False
 
 
-def standing_of(spark: SparkSession, table: TableName, known: KnownTable) -> Standing | None:
+def standing_of(spark: SparkSession, table: TableName, known_table: KnownTable) -> Standing | None:
     """Compare an existing table with the ledger; None if the ledger does not know its version.
 
     Raises:
         TargetError: it is not the table that the ledger knows, or was set back as a whole.
     """
-    entry = known.entry
+    entry = known_table.entry
     if entry is not None and entry.left is None:
         return None
     left = -1 if entry is None or entry.left is None else entry.left
-    with damaged_log_errors(table, known.name, entry):
+    with damaged_log_errors(table, known_table.name, entry):
         newest, commits = delta.commits_since(spark, table, left)
-    if newest < left and known.run is not None and entry is not None and entry.table.place != table.place:
+    if newest < left and known_table.run is not None and entry is not None and entry.table.place != table.place:
         # It was copied to where it is now.
         left, commits = -1, delta.commits_since(spark, table, -1)[1]
     if newest < left:
         raise TargetError(
             f"the table's newest version is {newest}, and the ledger's last run has left version {left}: it was set "
             "back as a whole, or made anew by somebody else",
-            table=known.name,
+            table=known_table.name,
             path=table.text,
             remedy=f"Nothing was applied; bring the table back as it was, or {made_again(entry)}",
         )
     first = commits.pop(0) if entry is not None and commits and commits[0].version == left else None
     if first is not None and entry is not None and not _is_left_by(first, entry, strict=has_own_sessions(spark)):
-        if known.run is None:
-            raise _not_the_one(table, known)
+        if known_table.run is None:
+            raise _replaced_error(table, known_table)
         # It was copied to where it is now.
         left, commits = -1, delta.commits_since(spark, table, -1)[1]
-    return follow(commits, ledger=known.ledger, left=left, run=known.run, is_siblings=known.is_siblings)
+    return follow(
+        commits, ledger=known_table.ledger, left=left, run=known_table.run, is_siblings=known_table.is_siblings
+    )
 
 
 @contextmanager
@@ -127,7 +129,7 @@ def damaged_log_errors(table: TableName, name: str, entry: MirrorEntry | None) -
 
 
 def changed_between(
-    spark: SparkSession, table: TableName, known: KnownTable, checked: int, version: int
+    spark: SparkSession, table: TableName, known_table: KnownTable, checked: int, version: int
 ) -> LoggedCommit | None:
     """Return the first commit by somebody else between a table's check and a run's last commit, if it changed rows.
 
@@ -136,21 +138,21 @@ def changed_between(
     """
     if version <= checked + 1:
         return None
-    commits = (one for one in delta.commits_since(spark, table, checked + 1)[1] if one.version < version)
-    return others_change(commits, ledger=known.ledger, is_siblings=known.is_siblings)
+    commits = (commit for commit in delta.commits_since(spark, table, checked + 1)[1] if commit.version < version)
+    return others_change(commits, ledger=known_table.ledger, is_siblings=known_table.is_siblings)
 
 
 def newest_number(spark: SparkSession, table: TableName, application: str) -> int:
     """Return the number of an application's newest commit in a table of the ledger; 0 where there is none."""
     opened = opened_at(spark, table)
-    found: Iterable[LoggedCommit]
+    commits: Iterable[LoggedCommit]
     if opened is not None:
-        found = opened.history(_NEWEST)
+        commits = opened.history(_NEWEST)
     elif delta.is_known(spark, table):
-        found = delta.logged(spark, table, _NEWEST)
+        commits = delta.logged(spark, table, _NEWEST)
     else:
         return 0
-    marks = (CommitId.of_mark(commit.mark) for commit in found)
+    marks = (CommitId.of_mark(commit.mark) for commit in commits)
     return next((mark.number for mark in marks if mark is not None and mark.application == application), 0)
 
 
@@ -187,14 +189,15 @@ def _undone(table: TableName, standing: Standing, entry: MirrorEntry | None) -> 
     )
 
 
-def _not_the_one(table: TableName, known: KnownTable) -> TargetError:
+def _replaced_error(table: TableName, known_table: KnownTable) -> TargetError:
     return TargetError(
         f"the table is not the one that the ledger's last run has left there: its version "
-        f"{known.entry.left if known.entry else 0} was made by something else. Either it was replaced, or the ledger "
-        "is older than its tables, which were renamed or made anew since",
-        table=known.name,
+        f"{known_table.entry.left if known_table.entry else 0} was made by something else. Either it was replaced, or "
+        "the ledger is older than its tables, which were renamed or made anew since",
+        table=known_table.name,
         path=table.text,
-        remedy=f"Nothing was applied; bring back the table, or the ledger, as it was; or {made_again(known.entry)}",
+        remedy="Nothing was applied; bring back the table, or the ledger, as it was; or "
+        f"{made_again(known_table.entry)}",
     )
 
 
@@ -221,14 +224,14 @@ class NewerTable:
     """A table that has more than its ledger knows.
 
     Attributes:
-        known: the ledger knows the table; otherwise the run writes it from the beginning.
+        is_known: the ledger knows the table; otherwise the run writes it from the beginning.
         shared: other sources write to it, too.
     """
 
     name: str
     table: TableName
     standing: Standing
-    known: bool
+    is_known: bool
     shared: bool = False
 
     @property
@@ -243,94 +246,95 @@ def highest_recorded(context: RunContext) -> int:
     def highest(name: str) -> int:
         table = context.target.ledger(name)
         with ledger_errors(table.text):
-            return newest_number(context.own, table, f"{context.ledger.id}/{name}")
+            return newest_number(context.session, table, f"{context.ledger.id}/{name}")
 
     return max(context.each(highest, HISTORY))
 
 
-def check_ahead(ahead: Sequence[NewerTable], plan: Plan, history: History) -> None:
+def check_ahead(ahead: Sequence[NewerTable], plan: Plan, transaction_log: History) -> None:
     """Refuse tables that the ledger knows less of; one that it does not know at all needs no statement.
 
     Raises:
         TargetError: with the statements, if the captures hold all that the tables have.
     """
-    _check_captures(ahead, plan, history)
-    known = [one for one in ahead if one.known]
-    if not known:
+    _check_captures(ahead, plan, transaction_log)
+    known_tables = [table for table in ahead if table.is_known]
+    if not known_tables:
         return
-    shared = [one for one in known if one.shared]
-    if shared:
+    shared_tables = [table for table in known_tables if table.shared]
+    if shared_tables:
         raise TargetError(
             "the table is newer than the ledger, and it is shared with other sources: to set it back would take "
             "their rows away",
-            table=shared[0].name,
-            path=shared[0].table.text,
+            table=shared_tables[0].name,
+            path=shared_tables[0].table.text,
             remedy="Nothing was applied; bring back the ledger as it was, or apply to a new target",
         )
     raise TargetError(
         "the ledger was set back: "
-        + ("the table is" if len(known) == 1 else f"{len(known)} tables are")
+        + ("the table is" if len(known_tables) == 1 else f"{len(known_tables)} tables are")
         + " newer, and the captures still hold what is to be applied again",
-        table=listed([one.name for one in known]),
-        path=known[0].table.text if len(known) == 1 else None,
-        remedy=f"Nothing was applied. Bring back the ledger as it was; or run {_statements(known)}, and run again",
+        table=listed([table.name for table in known_tables]),
+        path=known_tables[0].table.text if len(known_tables) == 1 else None,
+        remedy=f"Nothing was applied. Bring back the ledger as it was; or run {_statements(known_tables)}, and run "
+        "again",
     )
 
 
-def _statements(known: Sequence[NewerTable]) -> str:
-    text = "; ".join(one.restore for one in known[:MAX_STATEMENTS])
-    more = len(known) - MAX_STATEMENTS
-    return text if more <= 0 else f"{text} (the next run names the statements for the other {more})"
+def _statements(tables: Sequence[NewerTable]) -> str:
+    text = "; ".join(table.restore for table in tables[:MAX_STATEMENTS])
+    rest_count = len(tables) - MAX_STATEMENTS
+    return text if rest_count <= 0 else f"{text} (the next run names the statements for the other {rest_count})"
 
 
-def _check_captures(ahead: Sequence[NewerTable], plan: Plan, history: History) -> None:
+def _check_captures(ahead: Sequence[NewerTable], plan: Plan, transaction_log: History) -> None:
     """Refuse tables that have transactions which the captures no longer hold."""
     counts: dict[int, int] = {plan.upto_lsn: plan.transactions}
-    before = plan.resume.applied - plan.transactions
-    for one in ahead:
-        for commit in one.standing.ahead:
+    applied_before = plan.resume.applied - plan.transactions
+    for table in ahead:
+        for commit in table.standing.ahead:
             if commit.run is None or not plan.after_lsn < commit.run.upto <= plan.upto_lsn:
-                raise newer_error(one, commit, plan.after_lsn)
+                raise newer_error(table, commit, plan.after_lsn)
             upto = commit.run.upto
             if upto not in counts:
-                counts[upto] = history.count(upto)
-            if counts[upto] != commit.run.applied - before:
-                raise newer_error(one, commit, plan.after_lsn)
+                counts[upto] = transaction_log.count(upto)
+            if counts[upto] != commit.run.applied - applied_before:
+                raise newer_error(table, commit, plan.after_lsn)
 
 
-def newer_error(one: NewerTable, commit: CommitId, after_lsn: int) -> TargetError:
+def newer_error(table: NewerTable, commit: CommitId, after_lsn: int) -> TargetError:
     """Return the error for a table with changes that the captures no longer hold."""
     upto = "" if commit.run is None else f" up to LSN {format_lsn(commit.run.upto)}"
-    known = f"LSN {format_lsn(after_lsn)}" if after_lsn >= 0 else "nothing"
+    known_upto = f"LSN {format_lsn(after_lsn)}" if after_lsn >= 0 else "nothing"
     late = commit.run is not None and commit.run.upto <= after_lsn
-    if late and one.known:
-        remedy = f"If a run that was taken over has written this late: {one.restore}. Else bring back "
+    if late and table.is_known:
+        remedy = f"If a run that was taken over has written this late: {table.restore}. Else bring back "
         remedy += "the ledger as it was, or apply to a new target"
     else:
         remedy = "Bring back the captures that are missing, or the ledger as it was; or apply to a new target"
     return TargetError(
         f"the table is newer than the ledger: it has what run {run_of(commit.number)} has applied{upto}, the ledger "
-        f"knows of {known}, and the captures do not hold what lies between",
-        table=one.name,
-        path=one.table.text,
+        f"knows of {known_upto}, and the captures do not hold what lies between",
+        table=table.name,
+        path=table.table.text,
         remedy=f"Nothing was applied. {remedy}",
     )
 
 
-def forget_unknown(context: RunContext, known: int, highest: int) -> None:
+def forget_unknown(context: RunContext, last_known: int, highest: int) -> None:
     """Remove from the ledger's tables what runs have recorded that its state does not know.
 
     A process that does this late removes nothing else: whatever comes later has a higher number.
 
     Args:
-        known: the last run that the ledger's state knows; ``highest`` is the last one that there was.
+        last_known: the last run that the ledger's state knows; ``highest`` is the last one that there was.
     """
-    with session_with(context.own, delta.FEW_ROWS) as own:
+    with session_with(context.session, delta.FEW_ROWS) as session:
         for table in map(context.target.ledger, HISTORY):
             with ledger_errors(table.text):
-                if delta.exists(own, table):
+                if delta.exists(session, table):
                     context.ledger.check_lock()
-                    own.sql(f"DELETE FROM {table.sql} WHERE run > {known} AND run <= {highest}").collect()
+                    session.sql(f"DELETE FROM {table.sql} WHERE run > {last_known} AND run <= {highest}").collect()
 
 
 # The checks of a run's tables
@@ -349,12 +353,12 @@ class CheckedTable:
     standing: Standing | None = None
 
 
-def highest_of(found: Iterable[CheckedTable]) -> int:
+def highest_of(checked: Iterable[CheckedTable]) -> int:
     """Return the highest number of a run in the logs of tables, whether its commits were undone or not."""
-    return max((run_of(there.standing.highest) for there in found if there.standing is not None), default=0)
+    return max((run_of(check.standing.highest) for check in checked if check.standing is not None), default=0)
 
 
-def _gone(name: str, entry: MirrorEntry) -> TargetError:
+def _gone_error(name: str, entry: MirrorEntry) -> TargetError:
     return TargetError(
         "the table is gone, though the ledger has written to it: it was removed, or it was renamed by a run that the "
         "ledger does not know of any more",
@@ -371,7 +375,7 @@ def _is_gone(spark: SparkSession, run: TableRun) -> bool:
     return is_known and not delta.exists(spark, run.plan.table)
 
 
-def _not_made(spark: SparkSession, plan: TablePlan, ledger: TableName) -> TargetError:
+def _foreign_table_error(spark: SparkSession, plan: TablePlan, ledger: TableName) -> TargetError:
     problem = "the table is there already, but was not made by this target's ledger"
     remedy = "move the table away, or apply to another target"
     if delta.made_by(spark, plan.table):
@@ -380,19 +384,19 @@ def _not_made(spark: SparkSession, plan: TablePlan, ledger: TableName) -> Target
     return TargetError(problem, table=plan.name, path=plan.table.text, remedy=f"Nothing was applied; {remedy}")
 
 
-def _check_columns(spark: SparkSession, plan: TablePlan, there: StructType) -> None:
+def _check_columns(spark: SparkSession, plan: TablePlan, present_schema: StructType) -> None:
     """Refuse a table whose columns are not those that the last run left."""
     assert plan.before is not None
     schema = spark.createDataFrame([], sql_schema(table_schema(plan.before.shape, plan.metadata))).schema
-    expected, found = (
-        [(item.name, item.dataType.simpleString()) for item in columns.fields] for columns in (schema, there)
+    expected_columns, present_columns = (
+        [(item.name, item.dataType.simpleString()) for item in columns.fields] for columns in (schema, present_schema)
     )
-    if found == expected:
+    if present_columns == expected_columns:
         return
-    has, wanted = dict(found), dict(expected)
+    present, expected = dict(present_columns), dict(expected_columns)
     before = plan.before
     restore = f" (RESTORE TABLE {before.table.sql} TO VERSION AS OF {before.left})" if before.left is not None else ""
-    differing = [name for name in [*wanted, *has] if has.get(name) != wanted.get(name)]
+    differing = [name for name in [*expected, *present] if present.get(name) != expected.get(name)]
     raise TargetError(
         "the table's columns are not those that its last run has left"
         + (f" ({', '.join(dict.fromkeys(differing))})" if differing else ", in their order"),
@@ -420,36 +424,36 @@ class TableChecks:
         Args:
             before: the ledger's state.
         """
-        known = before.run if before is not None else 0
+        last_run = before.run if before is not None else 0
         moving = {place for move in tables.placement.moves for place in (move.source, move.destination)}
 
         def look(table: TablePlan) -> CheckedTable:
             with (
                 spark_errors(table=table.name, path=(table.before or table).table.text),
-                jobs_named(self.context.own, f"check {table.name}"),
+                jobs_named(self.context.session, f"check {table.name}"),
             ):
-                place = folder_of(self.context.own, (table.before or table).table.path)
+                place = folder_of(self.context.session, (table.before or table).table.path)
                 if isinstance(place, MountedFolder):
                     # As a crash of the machine leaves them; Spark and delta-rs refuse them in different ways.
                     clear_leftovers(place, checksums_only=True)
-                return self._check(table, known, resumed=resumed, moves_in=table.table in moving)
+                return self._check(table, last_run, resumed=resumed, moves_in=table.table in moving)
 
-        found = self.context.each(look, tables.tables)
-        for table, there in zip(tables.tables, found, strict=True):
-            self._warn_of_change(table, there.standing)
-        return found
+        checked = self.context.each(look, tables.tables)
+        for table, check in zip(tables.tables, checked, strict=True):
+            self._warn_of_change(table, check.standing)
+        return checked
 
-    def _known(self, name: str, entry: MirrorEntry | None, share: Share | None, run: str | None = None) -> KnownTable:
+    def _facts(self, name: str, entry: MirrorEntry | None, share: Share | None, run: str | None = None) -> KnownTable:
         return KnownTable(name, self.context.ledger.id, entry, run, self.context.sibling_ledgers.makers_of(share))
 
-    def _known_of(self, plan: TablePlan, run: str | None = None) -> KnownTable:
-        return self._known(plan.name, plan.before, plan.metadata.share, run)
+    def _facts_of(self, plan: TablePlan, run: str | None = None) -> KnownTable:
+        return self._facts(plan.name, plan.before, plan.metadata.share, run)
 
-    def _check(self, plan: TablePlan, known: int, *, resumed: bool, moves_in: bool) -> CheckedTable:
+    def _check(self, plan: TablePlan, last_run: int, *, resumed: bool, moves_in: bool) -> CheckedTable:
         """Return whether a table exists and how it compares with the ledger, before anything is applied.
 
         Args:
-            known: the last run that the ledger knows.
+            last_run: the last run that the ledger knows.
             resumed: the run may have written to the table already: it is compared once it is in its place.
             moves_in: the table comes from another place, or the table at its place will leave.
 
@@ -461,37 +465,37 @@ class TableChecks:
             # Its present place depends on how far the moves have come.
             return CheckedTable(plan.before is not None)
         with (
-            session_with(self.context.own, delta.SMALL_STATE) as own,
+            session_with(self.context.session, delta.SMALL_STATE) as session,
             damaged_log_errors(table, plan.name, plan.before),
         ):
-            found = delta.schema_of(own, table)
-            if found is None:
+            schema = delta.schema_of(session, table)
+            if schema is None:
                 if plan.before is not None and not resumed:
-                    raise _gone(plan.name, plan.before)
+                    raise _gone_error(plan.name, plan.before)
                 return CheckedTable(False)
             if resumed:
                 return CheckedTable(True)
             shared = plan.metadata.share is not None
-            standing = standing_of(own, table, self._known_of(plan))
+            standing = standing_of(session, table, self._facts_of(plan))
             if plan.before is None:
                 if standing is not None and shared:
                     # The source may have had rows of another relation in it, which are gone.
-                    ahead = tuple(commit for commit in standing.ahead if run_of(commit.number) > known)
+                    ahead = tuple(commit for commit in standing.ahead if run_of(commit.number) > last_run)
                     standing = replace(standing, ahead=ahead)
                 # This ledger may have made it for the relation, although it does not know the table.
                 ahead = () if standing is None or standing.changed is not None else standing.ahead
                 is_made = standing is not None and standing.changed is None and (shared or bool(ahead))
                 if not is_made or any(commit.oid != plan.oid for commit in ahead):
-                    raise _not_made(own, plan, self.context.target.ledger("state"))
+                    raise _foreign_table_error(session, plan, self.context.target.ledger("state"))
                 if shared:
-                    check_shared(plan, found, self.context.sibling_ledgers, delta.made_by(own, table))
+                    check_shared(plan, schema, self.context.sibling_ledgers, delta.made_by(session, table))
                 return CheckedTable(True, standing)
             if standing is not None and standing.changed is not None and not (standing.ahead or self.accepts):
                 raise changed_error(table, plan.name, standing, plan.before)
             if shared:
-                check_shared(plan, found, self.context.sibling_ledgers, ())
+                check_shared(plan, schema, self.context.sibling_ledgers, ())
             elif standing is None or not standing.ahead:
-                _check_columns(own, plan, found)
+                _check_columns(session, plan, schema)
         return CheckedTable(True, standing)
 
     def _check_begun(self, run: TableRun, run_id: str) -> Standing | None:
@@ -504,14 +508,14 @@ class TableChecks:
             TargetError: somebody else has changed it meanwhile.
         """
         plan = run.plan
-        with session_with(self.context.own, delta.SMALL_STATE) as own:
-            if not delta.exists(own, plan.table):
+        with session_with(self.context.session, delta.SMALL_STATE) as session:
+            if not delta.exists(session, plan.table):
                 return None
-            standing = standing_of(own, plan.table, self._known_of(plan, run_id))
+            standing = standing_of(session, plan.table, self._facts_of(plan, run_id))
             if standing is None or standing.changed is None or self.accepts:
                 return standing
             if plan.before is None and not standing.steps:
-                raise _not_made(own, plan, self.context.target.ledger("state"))
+                raise _foreign_table_error(session, plan, self.context.target.ledger("state"))
         raise changed_error(plan.table, plan.name, standing, plan.before)
 
     def check_again(self, runs: Sequence[TableRun], plan: Plan) -> list[TableRun]:
@@ -524,22 +528,22 @@ class TableChecks:
         """
 
         def look(run: TableRun) -> TableRun | None:
-            if _is_gone(self.context.own, run):
+            if _is_gone(self.context.session, run):
                 return None
             with spark_errors(table=run.plan.name, path=run.plan.table.text):
                 standing = self._check_begun(run, plan.id)
             checked = replace(run, standing=standing, checked=None if standing is None else standing.latest)
             if standing is not None and standing.ahead and run.plan.before is not None and not checked.is_done:
-                one = NewerTable(run.plan.name, run.plan.table, standing, known=True)
-                raise newer_error(one, standing.ahead[0], plan.upto_lsn)
+                newer = NewerTable(run.plan.name, run.plan.table, standing, is_known=True)
+                raise newer_error(newer, standing.ahead[0], plan.upto_lsn)
             return checked
 
         looked = self.context.each(look, runs)
         checked = [run for run in looked if run is not None]
         for run in checked:
             self._warn_of_change(run.plan, run.standing)
-        for run, there in zip(runs, looked, strict=True):
-            if there is None:
+        for run, looked_run in zip(runs, looked, strict=True):
+            if looked_run is None:
                 self.context.warnings.append(
                     f"{run.plan.name}: the table is gone, so the run was finished without it; "
                     f"{made_again(run.plan.before)}"
@@ -566,7 +570,8 @@ class TableChecks:
             if isinstance(standing, TargetError):
                 self.context.warnings.append(f"{entry.name}: {standing.problem}")
             elif standing is not None and standing.ahead:
-                ahead.append(NewerTable(entry.name, entry.table, standing, known=True, shared=entry.share is not None))
+                is_shared = entry.share is not None
+                ahead.append(NewerTable(entry.name, entry.table, standing, is_known=True, shared=is_shared))
             elif standing is not None and standing.changed is not None and not self.accepts:
                 self.context.warnings.append(change_warning(entry, standing))
         return ahead
@@ -577,18 +582,18 @@ class TableChecks:
         Returns:
             an error for a table that is gone, or is not the one that the ledger knows.
         """
-        folder = folder_of(self.context.own, entry.table.path)
+        folder = folder_of(self.context.session, entry.table.path)
         newest = None if folder is None else newest_version(folder)
         if entry.left is None or newest == entry.left or (newest is None and not thoroughly):
             return None
         if newest == -1:
             problem = f"the table is gone, and nothing was written to it; bring it back, or {made_again(entry)}"
             return TargetError(problem, table=entry.name, path=entry.table.text)
-        with session_with(self.context.own, delta.SMALL_STATE) as own:
-            if folder is None and not delta.exists(own, entry.table):
+        with session_with(self.context.session, delta.SMALL_STATE) as session:
+            if folder is None and not delta.exists(session, entry.table):
                 return None
             try:
-                return standing_of(own, entry.table, self._known(entry.name, entry, entry.share))
+                return standing_of(session, entry.table, self._facts(entry.name, entry, entry.share))
             except TargetError as error:
                 return error
 
@@ -603,7 +608,7 @@ class TableChecks:
             version = versions.get(run.plan.oid)
             if run.checked is None or version is None:
                 return None
-            return changed_between(self.context.own, run.plan.table, self._known_of(run.plan), run.checked, version)
+            return changed_between(self.context.session, run.plan.table, self._facts_of(run.plan), run.checked, version)
 
         for run, changed in zip(runs, self.context.each(look, runs), strict=True):
             if changed is not None:
@@ -624,37 +629,42 @@ class TableChecks:
             )
 
     def next_number(
-        self, plan: Plan, tables: RunPlan, found: Sequence[CheckedTable], before: State | None, history: History
+        self,
+        plan: Plan,
+        tables: RunPlan,
+        checked: list[CheckedTable],
+        before: State | None,
+        transaction_log: History,
     ) -> int:
         """Return the run's number; refuse a ledger that was set back while tables are ahead of it.
 
         Once none is, the ledger forgets what runs have recorded that its state does not know.
         """
-        known = before.run if before is not None else 0
+        last_run = before.run if before is not None else 0
         recorded = highest_recorded(self.context)
         ahead = [
             NewerTable(
                 table.name,
                 (table.before or table).table,
-                there.standing,
-                known=table.before is not None,
+                check.standing,
+                is_known=table.before is not None,
                 shared=table.metadata.share is not None,
             )
-            for table, there in zip(tables.tables, found, strict=True)
-            if there.standing is not None and there.standing.ahead
+            for table, check in zip(tables.tables, checked, strict=True)
+            if check.standing is not None and check.standing.ahead
         ]
         if before is not None:
             written = [(table.before or table).oid for table in tables.tables]
-            ahead += self.look_at_others(before.tables, written, thoroughly=bool(ahead) or recorded > known)
-        check_ahead(ahead, plan, history)
-        highest = max(recorded, highest_of(found))
-        if highest > known:
-            forget_unknown(self.context, known, highest)
+            ahead += self.look_at_others(before.tables, written, thoroughly=bool(ahead) or recorded > last_run)
+        check_ahead(ahead, plan, transaction_log)
+        highest = max(recorded, highest_of(checked))
+        if highest > last_run:
+            forget_unknown(self.context, last_run, highest)
             self.context.warnings.append(
-                f"the ledger was set back: it knows of {f'run {known}' if known else 'no run'}, and there were runs up "
-                f"to {highest}; what these have applied is applied again"
+                f"the ledger was set back: it knows of {f'run {last_run}' if last_run else 'no run'}, and there were "
+                f"runs up to {highest}; what these have applied is applied again"
             )
-        return max(known, highest) + 1
+        return max(last_run, highest) + 1
 
 
 def check_unique(spark: SparkSession, staging: Staging, runs: Iterable[TableRun]) -> None:
@@ -718,9 +728,9 @@ def rightness_of(
     """
     rows = delta.read(spark, right.table)
     left_out = commit_columns if output_of(right.oid).rows is RowKind.CURRENT else ()
-    told = _sums(rows.drop(*left_out))
-    why = "it is new" if entry is None else _why_not(spark, ledger, entry, right, rows, told, left_out)
-    return Rightness(why, told[0])
+    sums = _sums(rows.drop(*left_out))
+    why = "it is new" if entry is None else _why_not(spark, ledger, entry, right, rows, sums, left_out)
+    return Rightness(why, sums[0])
 
 
 def _why_not(
@@ -729,12 +739,12 @@ def _why_not(
     entry: MirrorEntry,
     right: MirrorEntry,
     rows: DataFrame,
-    told: tuple[int, ...],
+    right_sums: tuple[int, ...],
     left_out: tuple[str, ...],
 ) -> str:
     if entry.paused:
         return "it lacks what changed while it was switched off"
-    shapes = [[(c.source, c.name, c.type, c.dropped) for c in one.shape.columns] for one in (entry, right)]
+    shapes = [[(c.source, c.name, c.type, c.dropped) for c in compared.shape.columns] for compared in (entry, right)]
     if shapes[0] != shapes[1]:
         return "its columns are others"
     try:
@@ -743,10 +753,10 @@ def _why_not(
         standing = standing_of(spark, entry.table, KnownTable(entry.name, ledger, entry))
         if standing is None or not standing.is_sound:
             return "somebody else has changed it"
-        there = delta.read(spark, entry.table)
-        if _declared(there.schema) != _declared(rows.schema):
+        present_rows = delta.read(spark, entry.table)
+        if _declared(present_rows.schema) != _declared(rows.schema):
             return "its columns were changed"
-        return "" if _sums(there.drop(*left_out)) == told else "its rows are others"
+        return "" if _sums(present_rows.drop(*left_out)) == right_sums else "its rows are others"
     except TargetError as error:
         return error.problem
     except WalReplayError:

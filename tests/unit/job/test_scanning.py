@@ -62,7 +62,7 @@ class Runs:
 
         run: Any = SimpleNamespace(
             settings=self.settings,
-            own=None,
+            session=None,
             spark=SimpleNamespace(),
             progress=NoProgress(),
             warnings=self.warnings,

@@ -18,9 +18,9 @@ _KNOWN, _REACHED = 100, 300
 _PLAN = SimpleNamespace(after_lsn=_KNOWN, upto_lsn=_REACHED, transactions=2, resume=SimpleNamespace(applied=3))
 
 
-def _ahead(name="t", *, upto=_REACHED, applied=3, known=True, shared=False):
+def _ahead(name="t", *, upto=_REACHED, applied=3, is_known=True, shared=False):
     commit = CommitId("ours", 2 << 16, RunId("lost", upto, applied), 1)
-    return NewerTable(name, TableName(path=f"/m/s/{name}"), Standing(2, 1, ahead=(commit,)), known, shared)
+    return NewerTable(name, TableName(path=f"/m/s/{name}"), Standing(2, 1, ahead=(commit,)), is_known, shared)
 
 
 def _refused(*ahead):
@@ -35,7 +35,7 @@ def _statements(error):
 
 
 def test_one_error_has_the_statements_for_all_tables():
-    error = _refused(_ahead("a"), _ahead("b", upto=200, applied=2), _ahead("new", known=False))
+    error = _refused(_ahead("a"), _ahead("b", upto=200, applied=2), _ahead("new", is_known=False))
     assert _statements(error) == [f"RESTORE TABLE delta.`/m/s/{name}` TO VERSION AS OF 1" for name in "ab"]
     assert error.startswith("table a, b: the ledger was set back: 2 tables are newer")
 
@@ -47,14 +47,14 @@ def test_of_very_many_tables_the_error_says_how_the_others_follow():
 
 
 def test_tables_that_the_ledger_does_not_know_are_written_from_the_beginning():
-    check_ahead([_ahead(known=False)], _PLAN, SimpleNamespace())
+    check_ahead([_ahead(is_known=False)], _PLAN, SimpleNamespace())
     check_ahead([], _PLAN, SimpleNamespace())
 
 
 @pytest.mark.parametrize("lost", [{"upto": 301}, {"applied": 4}, {"upto": 200, "applied": 3}])
 @pytest.mark.parametrize("known", [True, False])
 def test_no_statement_is_named_that_would_lose_transactions(lost, known):
-    error = _refused(_ahead("kept"), _ahead("t", known=known, **lost))
+    error = _refused(_ahead("kept"), _ahead("t", is_known=known, **lost))
     assert not _statements(error)
     assert error.startswith("/m/s/t, table t: the table is newer than the ledger")
     assert "Bring back the captures that are missing" in error
