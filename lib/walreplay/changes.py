@@ -76,7 +76,7 @@ def decode_files(
         pass
     yield from one_pass.rest()
     decoded_files, decoded_rows = frozenset(files[: one_pass.first_needed]), one_pass.known_rows()
-    # What it holds is not needed any more.
+    # Frees the rows and the state of the one pass before the plan is made.
     del one_pass
     plan = plan_files(files, framing, codec=codec, read=read)
     batches = decode_plan(plan, read, tile_bytes=tile_bytes, codec=codec, known=decoded_files)

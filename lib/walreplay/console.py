@@ -29,9 +29,8 @@ from walreplay.errors import visible, visible_json
 from walreplay.progress import LOGGER, NoProgress, Progress
 
 _UNITS: Final = ("bytes", "KiB", "MiB", "GiB", "TiB")
-_LONGER: Final = 1.5
-_LONGEST: Final = 6
-"""So many times as long becomes the silence between two lines of a stage, each time, and at most."""
+_LONGER: Final = 1.5  # the factor by which the silence between two lines of a stage grows
+_LONGEST: Final = 6  # so many times the first silence is the longest
 _TIME_UNITS: Final = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 
 
@@ -43,7 +42,7 @@ class Screen:
     """
 
     def __init__(self, stream: TextIO | None = None) -> None:
-        self._stream = _bare(stream or sys.stdout)
+        self._stream = _bare(stream or sys.stdout)  # its lines are made visible here, once
         self._rich = Console(file=self._stream, highlight=False) if self._stream.isatty() else None
 
     @classmethod
@@ -71,7 +70,7 @@ class Screen:
 
     def _write(self, text: str, style: str = "") -> None:
         if self._rich:
-            self._rich.print(Text(text, style=style), soft_wrap=True)
+            self._rich.print(Text(text, style=style), soft_wrap=True)  # lines are not broken: a remedy can be copied
         else:
             self._stream.write(text + "\n")
 
@@ -82,7 +81,7 @@ class Screen:
         """Write a table; numbers are aligned to the right, and None is blank."""
         body = [tuple(row) for row in rows]
         right = [
-            any(isinstance(row[column], (int, float)) for row in body)
+            any(isinstance(row[column], (int, float)) for row in body)  # a column of blanks stays on the left
             and all(row[column] is None or isinstance(row[column], (int, float)) for row in body)
             for column in range(len(headers))
         ]
@@ -94,7 +93,7 @@ class Screen:
             table = Table()
             for header, numeric in zip(headers, right, strict=True):
                 justify: JustifyMethod = "right" if numeric else "left"
-                # What is no `Text` rich reads as markup.
+                # rich reads a plain string as markup: a column called [red] would vanish.
                 table.add_column(Text(header), justify=justify, overflow="fold", header_style="bold")
             for row in cells:
                 table.add_row(*(Text(cell) for cell in row))
@@ -125,8 +124,7 @@ class Rate:
     def describe(self, done: int, total: int) -> str:
         """Return how many bytes are done, how fast, and when it will end; nothing at the beginning."""
         now = self._clock()
-        if not done:
-            # It begins, or begins anew.
+        if not done:  # it begins, or begins anew
             self._began = now
         seconds = now - self._began
         if seconds <= 0:
@@ -150,7 +148,7 @@ class BarProgress:
             TimeElapsedColumn(),
             console=Console(file=stream),
             transient=True,
-            # What others write meanwhile does not pass by the guard.
+            # rich would write to the stream itself what others print meanwhile, past `guarded`.
             redirect_stdout=False,
             redirect_stderr=False,
         )
@@ -222,7 +220,7 @@ class LineProgress:
         silence = self._silence
         while not ended.wait(silence):
             with self._lock:
-                if not ended.is_set():
+                if not ended.is_set():  # it may have ended while this waited for the lock
                     self._output.line(self._so_far())
             silence = min(silence * _LONGER, self._silence * _LONGEST)
 
@@ -252,7 +250,7 @@ class LineProgress:
                 self._output.line(f"{self._name}:{count} ({seconds:.1f} s)")
             self._name = ""
             if self._ended is not None:
-                self._ended.set()
+                self._ended.set()  # ends the thread
 
 
 def progress_shown(*, quiet: bool) -> Progress:
@@ -271,7 +269,7 @@ class _Guard:
     def write(self, text: str) -> int:
         shown = "\n".join(map(visible, text.split("\n")))
         self.stream.write(_encodable(self.stream, shown))
-        return len(text)
+        return len(text)  # as the writer expects: of its own text
 
     def writelines(self, lines: Iterable[str]) -> None:
         for line in lines:
@@ -371,7 +369,7 @@ def age(span: timedelta) -> str:
     parts: list[str] = []
     for unit, length in _TIME_UNITS:
         count, seconds = divmod(seconds, length)
-        if count or parts or unit == "s":
+        if count or parts or unit == "s":  # 0 s for nothing at all
             parts.append(f"{count} {unit}")
     return " ".join(parts[:2])
 

@@ -60,7 +60,7 @@ class WalReplayError(Exception):
         remedy: what the user can do about it.
     """
 
-    exit_code = 1
+    exit_code = 1  # of the command line
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class WalReplayError(Exception):
         return {"type": type(self).__name__, **{name: getattr(self, name) for name in _FIELDS}}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (from_dict, (self.to_dict(),))
+        return (from_dict, (self.to_dict(),))  # pickled by its fields: executors send errors to the driver
 
 
 class ConfigError(WalReplayError):
@@ -172,7 +172,7 @@ class SparkFailure(WalReplayError):
 
 def from_dict(fields: dict[str, Any]) -> WalReplayError:
     """Rebuild the error that `WalReplayError.to_dict` described."""
-    kinds = {kind.__name__: kind for kind in _all_errors(WalReplayError)}
+    kinds = {kind.__name__: kind for kind in _all_errors(WalReplayError)}  # all subclasses, wherever they are defined
     return kinds.get(fields["type"], WalReplayError)(**{name: fields[name] for name in _FIELDS})
 
 

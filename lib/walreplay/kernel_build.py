@@ -77,7 +77,7 @@ def build() -> Path | None:
         linked = Path(folder, path.name)
         options = ["-shared", "-fPIC", "-O1", "-o", str(linked)]
         subprocess.run([*compiler, *options, *map(str, objects), str(rest)], check=True)
-        for old in path.parent.glob("kernels-*.so"):
+        for old in path.parent.glob("kernels-*.so"):  # libraries of earlier sources: the digest is in the name
             old.unlink()
         shutil.move(linked, path)
     return path
@@ -85,7 +85,7 @@ def build() -> Path | None:
 
 def _c_compiler() -> list[str] | None:
     for name in (os.environ.get("CC"), "cc", "gcc", "clang"):
-        words = name.split() if name else []
+        words = name.split() if name else []  # CC may have options
         if words and shutil.which(words[0]):
             return words
     return None
@@ -98,7 +98,7 @@ def _compile_all(folder: Path) -> list[Path]:
     from walreplay import fold
     from walreplay.decode.compile.kernel import Kernel
 
-    # Whatever kernels there are.
+    # A kernel registers itself when its module is imported.
     for package in (decode, fold):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             importlib.import_module(module.name)
@@ -130,7 +130,7 @@ def _llvm(kernel: Any) -> str:
             arguments.append(name)
     exec(f"def entry({', '.join(names)}):\n    return function({', '.join(arguments)})\n", scope)
     word = numba.types.int64
-    entry: Any = numba.cfunc(word(*[word] * len(names)))(scope["entry"])
+    entry: Any = numba.cfunc(word(*[word] * len(names)))(scope["entry"])  # addresses and numbers are words of 64 bits
     return str(entry._library.get_llvm_str()).replace(entry._wrapper_name, kernel.symbol)
 
 

@@ -36,11 +36,11 @@ def natural_key(path: str) -> tuple[tuple[int, int | str], ...]:
     """
     parts: list[tuple[int, int | str]] = []
     for part in _NUMBER.split(path):
-        if part.isdigit() and part.isascii():
+        if part.isdigit() and part.isascii():  # ² is a digit, but int() refuses it
             parts.append((0, int(part)))
         elif part:
             parts.append((1, part))
-    parts.append((0, len(path)))
+    parts.append((0, len(path)))  # fewer leading zeros first
     return tuple(parts)
 
 
@@ -132,12 +132,11 @@ def _special(path: Path, pattern: str | None) -> Iterator[Path]:
         return
     with os.scandir(path) as entries:
         for entry in entries:
-            if entry.name.startswith((".", "_")) or entry.is_file():
+            if entry.name.startswith((".", "_")) or entry.is_file():  # hidden files are not read anyway
                 continue
             here = Path(entry.path)
             if entry.is_dir():
-                # As with rglob, links to folders are not followed.
-                if not entry.is_symlink():
+                if not entry.is_symlink():  # as with rglob, links to folders are not followed
                     yield from _special(here, pattern)
             elif here.exists() and (pattern is None or fnmatch(entry.name, pattern)):
                 yield here
@@ -160,7 +159,7 @@ def escape_glob(text: str) -> str:
 def map_file(path: str) -> memoryview:
     """Memory-map a local file: its bytes are read once, straight from the page cache."""
     with Path(path).open("rb") as file:
-        if os.fstat(file.fileno()).st_size == 0:
+        if os.fstat(file.fileno()).st_size == 0:  # an empty file cannot be mapped
             return memoryview(b"")
         return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
@@ -190,15 +189,13 @@ class Hole:
         return f"between {before} and {after} {count} missing, such as {example}"
 
 
-_MOST_NAMES: Final = 1_000
+_MOST_NAMES: Final = 1_000  # each is looked for, as an empty file may not be listed
 
-_FEWEST: Final = 3
-"""Files that make a series."""
+_FEWEST: Final = 3  # files that make a series
 
-_LEAP: Final = 10
-"""Where more than so many numbers are left out for each file that is there, a numbering begins anew: no hole."""
+_LEAP: Final = 10  # where more numbers are left out for each file that is there, a numbering begins anew: no hole
 
-_WAL_WIDTH: Final = 24
+_WAL_WIDTH: Final = 24  # digits: timeline, log and segment, eight each
 
 _COMPRESSION = re.compile(r"\.(?:bz2|gz|lz4|zst|zstd)$", re.IGNORECASE)
 
@@ -230,7 +227,7 @@ def missing_numbers(paths: Sequence[str]) -> list[Hole]:
     holes: dict[tuple[str, str], Hole] = {}
     words = _words(paths)
     taken: set[tuple[str, int]] = set()
-    for reading in (_SEGMENTS, _HEXADECIMALS, _DECIMALS):
+    for reading in (_SEGMENTS, _HEXADECIMALS, _DECIMALS):  # the strictest first; what it has read the others leave
         for series, write in _series(reading, [word for word in words if (word.path, word.start) not in taken]):
             taken.update((number.word.path, number.word.start) for number in series)
             for earlier, later in pairwise(series):
@@ -268,8 +265,7 @@ class _Number:
         return self.word.path[len(self.head) + len(self.digits) :]
 
 
-_Write: TypeAlias = Callable[[_Number, int], str]
-"""Returns the digits of a value, written like those of another number."""
+_Write: TypeAlias = Callable[[_Number, int], str]  # the digits of a value, written like those of another number
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,7 +287,7 @@ def _words(paths: Sequence[str]) -> list[_Word]:
     stems: dict[str, str] = {}
     for path in natural_order(paths):
         stems.setdefault(_COMPRESSION.sub("", path), path)
-    # What stands in the folders that all have in common cannot number anything.
+    # Numbers in the folders that all paths share are the same for all, so they number nothing.
     shared = _shared_folder(stems)
     return [
         _Word(path, word.start(), word.group()) for stem, path in stems.items() for word in _WORD.finditer(stem, shared)
@@ -300,7 +296,7 @@ def _words(paths: Sequence[str]) -> list[_Word]:
 
 def _shared_folder(paths: Iterable[str]) -> int:
     """Return the length of the folders that paths have in common."""
-    first, last = min(paths, default=""), max(paths, default="")
+    first, last = min(paths, default=""), max(paths, default="")  # what these two share all paths share
     pairs = enumerate(zip(first, last, strict=False))
     length = next((index for index, (left, right) in pairs if left != right), len(first))
     return first.rfind("/", 0, length) + 1
@@ -314,6 +310,7 @@ def _series(reading: _Reading, words: Iterable[_Word]) -> Iterator[tuple[list[_N
         if number is not None:
             groups[number.head, number.form].append(number)
     for group in (*groups.values(), *_over_dates(groups)):
+        # Several files of one number: it is a session's or a part's, and no running number.
         if len(group) < _FEWEST or len({number.value for number in group}) < len(group):
             continue
         settled = reading.settle(group)
@@ -330,7 +327,7 @@ def _over_dates(groups: dict[tuple[str, str], list[_Number]]) -> Iterator[list[_
     alike: dict[tuple[str, str], list[list[_Number]]] = defaultdict(list)
     for (head, form), group in groups.items():
         alike[_without_dates(head), form].append(group)
-    for joined in alike.values():
+    for joined in alike.values():  # 2026-01-31_7 and 2026-02-01_8 are one series
         if len(joined) > 1:
             yield [number for group in joined for number in group]
 
@@ -341,7 +338,7 @@ def _split(numbers: Sequence[_Number]) -> Iterator[list[_Number]]:
     in_order = sorted(numbers, key=lambda number: (heads[number.head], number.value))
     series = in_order[:1]
     for number in in_order[1:]:
-        if not 0 < number.value - series[-1].value <= _LEAP * len(numbers):
+        if not 0 < number.value - series[-1].value <= _LEAP * len(numbers):  # lower, or much higher
             yield series
             series = []
         series.append(number)
@@ -376,7 +373,7 @@ def _read_decimal(word: _Word) -> _Number | None:
 
 def _settle_decimals(numbers: list[_Number]) -> tuple[list[_Number], _Write] | None:
     width = min(len(number.digits) for number in numbers)
-    if any(number.digits != str(number.value).zfill(width) for number in numbers):
+    if any(number.digits != str(number.value).zfill(width) for number in numbers):  # 7 and 007 are no one series
         return None
     return numbers, lambda like, value: str(value).zfill(len(like.digits))
 
@@ -389,7 +386,7 @@ def _read_hexadecimal(word: _Word) -> _Number | None:
 
 def _settle_hexadecimals(numbers: list[_Number]) -> tuple[list[_Number], _Write] | None:
     text = "".join(number.digits for number in numbers)
-    if text != text.lower() and text != text.upper():
+    if text != text.lower() and text != text.upper():  # cases are mixed: no hexadecimal digits
         return None
     letter = "X" if text == text.upper() else "x"
     return numbers, lambda like, value: format(value, f"0{len(like.digits)}{letter}")
@@ -450,7 +447,7 @@ _SIXTY = _part("(?:[0-5][0-9]|60)", "[0-9]")
 
 _TIME = rf"{_part('(?:[01][0-9]|2[0-4])', '[0-9]')}(?:{_SIXTY}(?:{_SIXTY})?)?"
 
-_WEEK = r"w[0-5][0-9](?:[-_.]?[1-7])?"
+_WEEK = r"w[0-5][0-9](?:[-_.]?[1-7])?"  # of ISO 8601, perhaps with the day
 
 _DATE = "|".join(
     (
@@ -469,9 +466,10 @@ _ENDS_IN_DATE = re.compile(rf"(?:{_DATE})$", re.IGNORECASE)
 
 _YEAR_FOLLOWS = re.compile(rf"[-_./](?:[0-9]{{1,2}}[-_./])?{_YEAR}(?![0-9])")
 
+# Seconds since 1970, from 2001 to 2039; or milli-, micro- or nanoseconds.
 _EPOCH = re.compile(r"(?:1[0-9]|2[01])[0-9]{8}(?:[0-9]{3}){0,3}")
 
-_HALVES = re.compile(r"(?:[^0-9A-Za-z][0-9A-Fa-f]{1,8}(?![0-9A-Za-z]))*")
+_HALVES = re.compile(r"(?:[^0-9A-Za-z][0-9A-Fa-f]{1,8}(?![0-9A-Za-z]))*")  # what may follow the first half of an LSN
 
 
 def _without_dates(text: str) -> str:

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from walreplay.errors import ConfigError
 
-_FIRST_SUFFIX: Final = 2
+_FIRST_SUFFIX: Final = 2  # a, a__2, a__3
 
 RESERVED_COLUMNS: Final = (
     *("_change_type", "_commit_version", "_commit_timestamp", "__is_cdc"),
@@ -44,6 +44,7 @@ def fold(name: str) -> str:
     folded = []
     for character in name:
         upper = character.upper()
+        # By character: ß becomes SS in a text, and stays ß in Java's comparison.
         folded.append((upper if len(upper) == 1 else character).lower())
     # İ is i with a dot to the one, and i to the other.
     return "".join(folded).replace("i\u0307", "i")
@@ -85,11 +86,11 @@ def column_names(
     previous: Sequence[str] = tuple(names)
     for version in versions:
         for old in renamed_columns(previous, version, renames):
-            taken.discard(fold(names.pop(old)))
+            taken.discard(fold(names.pop(old)))  # the new name may be like the old one but for case
         for name in version:
             if name not in names:
                 names[name] = _free(name, taken)
-                taken.add(fold(names[name]))
+                taken.add(fold(names[name]))  # also when the column is gone: the table may still have it
         previous = version
     return names
 
@@ -125,7 +126,7 @@ def renamed_columns(before: Sequence[str], after: Sequence[str], renames: Iterab
             continue
         chain: dict[str, str] = {}
         new, old, seen = name, previous.get(name), {name}
-        while old is not None and old not in seen:
+        while old is not None and old not in seen:  # names may be exchanged: a to b, and b to a
             seen.add(old)
             if old in old_names:
                 chain[old] = new
@@ -140,8 +141,7 @@ def renamed_columns(before: Sequence[str], after: Sequence[str], renames: Iterab
     return renamed
 
 
-_BITS: Final = 32
-"""An oid of PostgreSQL's has so many."""
+_BITS: Final = 32  # of PostgreSQL's oid; above it are 8 of the output, 8 of formers, and the successor's number
 
 
 class RowKind(Enum):
@@ -188,7 +188,7 @@ class Output(str, Enum):
 
     def oid_of(self, source: int) -> int:
         """Return the oid that stands for the output of a source relation; the mirror's is the relation's own."""
-        return self.number << _BITS | source
+        return self.number << _BITS | source  # the mirror's number is 0
 
 
 _OUTPUT_MASK: Final = 0xFF << _BITS
@@ -198,8 +198,7 @@ _SUCCESSORS_AT: Final = 48
 
 _OUTPUTS: Final = {output.number: output for output in Output}
 
-COUNT: Final = len(_OUTPUTS)
-"""How many outputs a relation may have."""
+COUNT: Final = len(_OUTPUTS)  # of outputs that a relation may have
 
 
 def source_oid(oid: int) -> int:

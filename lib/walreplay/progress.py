@@ -51,7 +51,7 @@ class NoProgress:
 
 
 LOGGER: Final = logging.getLogger("walreplay")
-LOGGER.addHandler(logging.NullHandler())
+LOGGER.addHandler(logging.NullHandler())  # or Python writes warnings to standard error by itself
 
 
 def log(event: str, **ids: object) -> None:
@@ -61,7 +61,7 @@ def log(event: str, **ids: object) -> None:
     'table applied table="s.a b" version=3 seconds=0.500'
     """
     if LOGGER.isEnabledFor(logging.INFO):
-        # What a name holds is no format.
+        # Not as the format itself: a table's name may have a % in it.
         LOGGER.info("%s", with_ids(event, **ids))
 
 

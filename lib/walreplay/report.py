@@ -14,8 +14,8 @@ _Result = TypeVar("_Result")
 
 Action: TypeAlias = Literal["created", "merged", "appended", "overwritten", "unchanged", "set aside"]
 Status: TypeAlias = Literal["applied", "loaded", "rebuilt", "nothing new"]
+# How rows reached the tables: in files that workers have written, or by Spark's own statements.
 Way: TypeAlias = Literal["files", "statements"]
-"""How rows reached the tables: in files that workers have written, or by Spark's own statements."""
 
 
 class JsonResult:
@@ -41,8 +41,8 @@ def json_value(value: Any, name: str = "") -> Any:
     if isinstance(value, timedelta):
         return round(value.total_seconds())
     if isinstance(value, float):
-        return round(value, 3)
-    if isinstance(value, int) and not isinstance(value, bool) and name.endswith("lsn"):
+        return round(value, 3)  # seconds, to the millisecond
+    if isinstance(value, int) and not isinstance(value, bool) and name.endswith("lsn"):  # a bool is an int, too
         return format_lsn(value)
     if isinstance(value, (tuple, list)):
         return [json_value(element) for element in value]
@@ -246,7 +246,7 @@ class SourceReport(Generic[_Result]):
         """What has gone wrong, in one line without values; None if nothing has."""
         if self.error is None or isinstance(self.error, WalReplayError):
             return None if self.error is None else str(self.error)
-        return f"{type(self.error).__name__}, a fault of walreplay"
+        return f"{type(self.error).__name__}, a fault of walreplay"  # its text may quote a value
 
 
 @dataclass(frozen=True, slots=True)

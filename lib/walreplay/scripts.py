@@ -10,7 +10,7 @@ from walreplay.errors import ConfigError
 
 _FOLDER: Final = "postgresql"
 
-_ABOUT: Final = ("#", "--")
+_ABOUT: Final = ("#", "--")  # comments of shell and of SQL
 
 
 def script_names() -> list[str]:
@@ -47,12 +47,12 @@ def copy_scripts(folder: Path) -> list[Path]:
         folder.mkdir(parents=True, exist_ok=True)
         for name in script_names():
             copy, text = folder / name, script(name)
-            if copy.exists() and copy.read_text(encoding="utf-8") != text:
+            if copy.exists() and copy.read_text(encoding="utf-8") != text:  # a file that somebody has changed stays
                 raise ConfigError(
                     "another file of that name is there", path=str(copy), remedy="Give another folder, or remove it"
                 )
             copy.write_text(text, encoding="utf-8")
-            copy.chmod(0o755 if name.endswith(".sh") else 0o644)
+            copy.chmod(0o755 if name.endswith(".sh") else 0o644)  # executable
             copies.append(copy)
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "a file of that name is no text"

@@ -27,13 +27,13 @@ class Origins:
 
         The word ``none`` in a list never means an origin with that name.
         """
-        names = self.include or self.exclude
+        names = self.include or self.exclude  # at most one is set
         if names is None:
             return True
         if origin is None:
             listed = any(name.lower() == _NO_ORIGIN for name in names)
         else:
-            listed = origin in names and origin.lower() != _NO_ORIGIN
+            listed = origin in names and origin.lower() != _NO_ORIGIN  # an origin of an older server may be called none
         return listed == (self.include is not None)
 
 

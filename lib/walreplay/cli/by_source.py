@@ -72,7 +72,7 @@ def place_of(
         return captures_given(captures), config.single()
     _refuse_captures(captures, config)
     settings = _one_of(config, names, what)
-    assert settings.captures_uri is not None
+    assert settings.captures_uri is not None  # each source has captures
     return settings.captures_uri, settings
 
 
@@ -132,7 +132,7 @@ def apply_by_source(
         ),
         quiet=printing.quiet,
     )
-    _show(report, write_report, printing, _write_applied)
+    _show(report, write_report, printing, _write_applied)  # also what the others have done, if one has failed
     report.raise_first()
 
 
@@ -156,7 +156,7 @@ def look_by_source(
     """
     _refuse_captures(captures, config)
     chosen = config.chosen(names)
-    if index is not None and len(chosen) > 1:
+    if index is not None and len(chosen) > 1:  # two archives in one index would mix
         raise ConfigError("--index is the index of one source's captures", remedy="Name the source, with --source")
 
     def look(spark: Any, source: Source) -> Any:
@@ -168,7 +168,7 @@ def look_by_source(
     _show(report, write_index if command == "index" else write_audit, printing)
     for source_report in report.sources:
         if source_report.error is not None:
-            raise source_report.error
+            raise source_report.error  # printed above; it decides the exit code
         if command == "audit" and source_report.result is not None and not source_report.result.is_whole:
             return False
     return True
@@ -223,7 +223,7 @@ def status_by_source(
 
 def _refuse_captures(captures: str | None, config: Configuration) -> None:
     if captures is not None:
-        config.single()
+        config.single()  # raises: --captures is for a configuration without sources
 
 
 def _each(
@@ -232,7 +232,7 @@ def _each(
     """Start Spark, and do some work with it for each of some sources."""
 
     def all_of_it(spark: Any, progress: Any) -> SourcesReport[_Result]:
-        from walreplay.job.sources import each_source
+        from walreplay.job.sources import each_source  # imports pyspark
 
         return each_source(spark, config, partial(work, spark), sources=names, progress=progress)
 
@@ -252,7 +252,7 @@ def _show(
             output.line(f"source {source_report.source}", style="bold")
             if source_report.error is not None:
                 output.line(f"failed: {filled(source_report.problem or '')}", style="red")
-            elif source_report.result is None:
+            elif source_report.result is None:  # a status of a source that was never applied
                 output.line("nothing was applied yet")
             else:
                 write_one(output, source_report.result)

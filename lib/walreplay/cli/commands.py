@@ -38,8 +38,8 @@ app = typer.Typer(
     name="walreplay",
     help="Turn archived PostgreSQL logical replication (pgoutput) into Delta tables.",
     add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
+    pretty_exceptions_enable=False,  # typer's tracebacks show values of variables
+    rich_markup_mode=None,  # names in brackets are no markup
 )
 
 
@@ -61,7 +61,7 @@ def _root(
         copies = copy_scripts(scripts)
         Screen().table(("script", "what it does"), [(copy.name, about(copy.read_text("utf-8"))) for copy in copies])
         raise typer.Exit
-    if context.invoked_subcommand is None:
+    if context.invoked_subcommand is None:  # help, without an error
         Screen().lines(context.get_help())
 
 
@@ -138,7 +138,7 @@ def apply_command(
     """Apply new captures to the Delta tables of the target."""
     printing = Printing(as_json, report_file, quiet)
     loaded_config = configuration(config, allow_gaps=allow_gaps, accept_changed_tables=accept_changed_tables)
-    if loaded_config.sources and not dry_run:
+    if loaded_config.sources and not dry_run:  # a forecast is of one source
         apply_by_source(target, loaded_config, source, captures=captures, printing=printing, metrics=metrics)
         return
     place, settings = place_of(loaded_config, source, captures, "a dry run" if dry_run else "")
@@ -251,7 +251,7 @@ def load_command(
     quiet: Quiet = False,
 ) -> None:
     """Give tables the rows that they had before the capture began."""
-    if (rows is None) == (query is None) and (rows is not None or not replace):
+    if (rows is None) == (query is None) and (rows is not None or not replace):  # --replace alone gives a load up
         raise ConfigError(
             "it is not said where the rows are, or twice",
             remedy="Give one of --from and --from-query; or --replace alone, to give up an interrupted load",
@@ -308,7 +308,7 @@ def maintain_command(
     if loaded_config.sources:
         is_done = maintain_by_source(target, loaded_config, source, table, dry_run=dry_run, printing=printing)
     else:
-        settings = settings_of(loaded_config, source[0] if source else None)
+        settings = settings_of(loaded_config, source[0] if source else None)  # none are configured: refuses a --source
         report = run_and_print(
             lambda spark, progress: walreplay.maintain(
                 spark, target, table, config=settings, dry_run=dry_run, progress=progress

@@ -62,10 +62,9 @@ class Printing:
 
 
 _WRITTEN: Final = {"files": ", written as files", "statements": ", written by Spark's statements"}
-_NAMED: Final = 5
-"""So many tables are named at most of those to which the same has happened."""
+_NAMED: Final = 5  # of the tables to which the same has happened
 
-_IDENTITIES: Final = {"d": "default", "n": "nothing", "f": "full", "i": "index"}
+_IDENTITIES: Final = {"d": "default", "n": "nothing", "f": "full", "i": "index"}  # by pg_class.relreplident
 
 
 def write_report(output: Screen, report: RunReport) -> None:
@@ -146,6 +145,7 @@ def _tables_by_reason(report: RunReport) -> dict[str, list[str]]:
 
 def _listed(names: Sequence[str]) -> str:
     rest = len(names) - _NAMED
+    # The last name is no longer than "and 1 more".
     return ", ".join(names) if rest <= 1 else f"{', '.join(names[:_NAMED])} and {rest:,} more"
 
 
@@ -168,7 +168,7 @@ def write_inspection(output: Screen, inspection: Inspection) -> None:
     counts = ("columns", "inserts", "updates", "deletes", "truncates")
     relations = [
         (
-            *(relation.name, str(relation.oid)),
+            *(relation.name, str(relation.oid)),  # oids are names, not numbers to align
             *(_IDENTITIES.get(relation.replica_identity, relation.replica_identity), ", ".join(relation.key)),
             *_values(relation, counts),
         )
@@ -311,7 +311,7 @@ def write_forecast(output: Screen, report: Forecast) -> None:
             f"it would be applied up to LSN {format_lsn(report.applied_lsn)}, {_time(report.applied_commit_ts)}"
         )
     if report.estimated_seconds is not None:
-        about = timedelta(seconds=max(1, round(report.estimated_seconds)))
+        about = timedelta(seconds=max(1, round(report.estimated_seconds)))  # no fractions: it is an estimate
         output.line(f"it would take about {about}, to judge by {report.estimated_by}")
     headers = ("table", "action", "changes", "inserts", "updates", "deletes", "truncates")
     rows = [(table.name, _action(table), *_values(table, headers[2:])) for table in report.tables]

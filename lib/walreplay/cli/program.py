@@ -30,7 +30,7 @@ _LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR")
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and give its exit code."""
     level = os.environ.get(LOG_VARIABLE, "")
-    with guarded():
+    with guarded():  # whatever is written, names included, is made visible
         if level.upper() not in ("", *_LEVELS):
             _say(f"error: {LOG_VARIABLE} is {level!r}. It may be {', '.join(_LEVELS)}")
             return _USAGE
@@ -59,7 +59,7 @@ def _main(arguments: list[str]) -> int:
         if code == _INTERRUPTED:  # some versions of typer turn the interrupt into this
             raise KeyboardInterrupt
     except BrokenPipeError:  # `walreplay inspect … | head`
-        drop_output()
+        drop_output()  # the reader has what it wanted
         return 0
     except (KeyboardInterrupt, typer.Abort):
         _say("error: interrupted; run it again, it goes on where it stopped")
@@ -83,7 +83,7 @@ def explain(error: Exception) -> tuple[str, int]:
         return f"{error.format_message()} See walreplay --help", 2  # type: ignore[attr-defined]
     if isinstance(error, ModuleNotFoundError) and (error.name or "").split(".")[0] in _OF_SPARK:
         return f"{error.name} is not installed. Install Spark and Delta with: pip install 'walreplay[spark]'", 2
-    failure = failure_of(error)
+    failure = failure_of(error)  # of Spark, Delta, Java or a store
     if failure is not None:
         return str(failure), failure.exit_code
     if isinstance(error, OSError):

@@ -39,8 +39,7 @@ from walreplay.cli.running import (
 from walreplay.console import Screen
 from walreplay.errors import ConfigError
 
-_NOT_WHOLE: Final = 3
-"""The exit code of an audit that has found something damaged or missing."""
+_NOT_WHOLE: Final = 3  # the exit code of an audit that has found something damaged or missing
 
 
 @app.command("index")
@@ -108,19 +107,19 @@ def inspect_command(
 ) -> None:
     """Show what capture files contain.  Needs no Spark."""
     settings = settings_of(configuration(config), source)
-    framing = None if settings.framing == "auto" else settings.framing
+    framing = None if settings.framing == "auto" else settings.framing  # recognised from the bytes
     if messages and report_file is not None:
         raise ConfigError("--report has no messages", remedy="Leave it out, or --messages")
     output = Screen()
     if messages:
-        from walreplay.archive.messages import transcribe
+        from walreplay.archive.messages import transcribe  # no pyspark: inspect needs none
 
         path = None
         for line in transcribe(paths, framing, source_encoding=settings.source_encoding):
             if as_json:
                 output.json({name: getattr(line, name) for name in ("path", "offset", "message", "details")})
                 continue
-            if line.path != path:
+            if line.path != path:  # a heading for each file
                 path = line.path
                 output.line(path, style="bold")
             output.line(f"{line.offset:>12}  {line.message:<16}  {line.details}".rstrip())
@@ -153,7 +152,7 @@ def status_command(
 ) -> None:
     """Show a target's runs, its applied LSN, and the transactions that are still open."""
     given = None if config is None else configuration(config)
-    run_number = int(as_of) if as_of is not None and as_of.isdecimal() else None
+    run_number = int(as_of) if as_of is not None and as_of.isdecimal() else None  # an LSN has a slash, a time a dash
     if table is not None and (as_of is None or run_number is not None):
         raise ConfigError("--table goes with --as-of a time or an LSN", remedy="Leave it out")
     printing = Printing(as_json, report_file)

@@ -30,10 +30,10 @@ def of_call(arguments: Sequence[str]) -> Iterator[None]:
     """Fill the values of a call's arguments into the commands that are shown meanwhile."""
     given: dict[str, list[str]] = {}
     for argument, value in zip(arguments, [*arguments[1:], ""], strict=False):
-        option, equals, inline_value = argument.partition("=")
+        option, equals, inline_value = argument.partition("=")  # --option=value, or the value is the next argument
         if option in _OPTIONS:
             given.setdefault(option, []).append(inline_value if equals else value)
-    # Of several sources none is known to be the one that a remedy is for.
+    # Of an option that is given several times (--source), nobody knows which value a remedy is about.
     token = _call.set([(option, given[option][0]) for option in _OPTIONS if len(given.get(option, ())) == 1])
     try:
         yield

@@ -31,7 +31,7 @@ _Answer = TypeVar("_Answer")
 
 def configuration(path: str | None, *, allow_gaps: bool = False, accept_changed_tables: bool = False) -> Configuration:
     """Read the configuration, with what the command line adds to it."""
-    from walreplay.config import load_configuration
+    from walreplay.config import load_configuration  # pydantic takes a while: not for --help
 
     config = load_configuration(path)
     if allow_gaps:
@@ -54,7 +54,7 @@ def run(work: Callable[[Any, Progress], _Result], *, quiet: bool) -> _Result:
     """Start Spark, and do some work with it under the progress display."""
     progress = progress_shown(quiet=quiet)
     try:
-        progress.stage("start Spark", None)
+        progress.stage("start Spark", None)  # it takes seconds
         from walreplay.session.session import build_session
 
         return work(build_session(progress=progress), progress)
@@ -78,7 +78,7 @@ def run_and_print(
     return report
 
 
-TRACEBACK_VARIABLE: Final = "WALREPLAY_TRACEBACK"
+TRACEBACK_VARIABLE: Final = "WALREPLAY_TRACEBACK"  # a traceback may have values of rows: on request only
 LOG_VARIABLE: Final = "WALREPLAY_LOG"
 
 Captures = Annotated[

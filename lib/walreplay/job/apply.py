@@ -103,10 +103,10 @@ class RunFiles:
 
 
 class Idle(Enum):
-    """Why a run has nothing to apply: no transaction ends in so few files; or the next one is too late."""
+    """Why a run has nothing to apply."""
 
-    TOO_FEW_FILES = auto()
-    AT_THE_END = auto()
+    TOO_FEW_FILES = auto()  # no transaction ends in them, and there are more
+    AT_THE_END = auto()  # the next transaction is behind `until`
 
 
 class Job:
@@ -118,18 +118,18 @@ class Job:
         self.until = until
         self.source = run.settings.source or root_of(captures)
         self._run_byte_limit = run_bytes_of(run.spark)
-        self._files: list[CaptureFile] | None = None
-        self._first_warning = 0
+        self._files: list[CaptureFile] | None = None  # listed once for all runs of the call
+        self._first_warning = 0  # where the warnings of the next run begin
         self._run_numbers: list[int] = []
-        self._bytes_read = self._bytes_wanted = 0
+        self._bytes_read = self._bytes_wanted = 0  # for the display of a call that is several runs
 
     def apply(self) -> RunReport:
-        """Do it, and give the report of all that was done."""
+        """Return the report of all that was done."""
         began = time.monotonic()
-        with self.run.at_work():
+        with self.run.at_work():  # gives the lock back, whatever happens
             report = self._apply()
             self.run.keep_ledger_small(self._run_numbers)
-        # Once for all runs of the call.
+        # `report.tables` has all runs of the call, so each warning comes once.
         warnings = (*self.run.warnings, *missing_warnings(report.tables, self.run.settings, self.run.gaps))
         return timed(replace(report, warnings=warnings), began, self.run.stages)
 
@@ -139,6 +139,7 @@ class Job:
             state = self._read()
             self._check_source(state)
         while True:
+            # A call that finds nothing to do never takes the lock.
             if state is not None and state.phase in (PLANNED, REBUILDING):
                 state = self._lock()
             if state is not None and state.phase == REBUILDING:
@@ -152,19 +153,19 @@ class Job:
                 break
             locked = self._lock()
             if locked is not state:
-                # Another run has come to its end since the ledger was read.
+                # `acquire` returns the very object that was read, unless another run has ended since: begin again.
                 state, self._files = locked, None
                 continue
             outcome = self._run(run_files, state)
             if outcome is Idle.TOO_FEW_FILES:
-                self._run_byte_limit *= 2
+                self._run_byte_limit *= 2  # no transaction ends in so many bytes: read on, twice as far
                 continue
             if outcome is Idle.AT_THE_END:
                 break
             state, report = outcome
             self._bytes_read += run_files.reading.size
             joined_report = joined(joined_report, report)
-            # As far as the listing tells.
+            # There is nothing more: by the listing, or as the next transaction is behind `until`.
             is_at_end = self.until is not None and state.resume is not None and state.resume.has_more
             if not run_files.reading.has_rest or is_at_end:
                 return joined_report
@@ -190,9 +191,9 @@ class Job:
         if reading is None:
             return None
         run_files = RunFiles(files, new, reading.at_most(self._run_byte_limit))
-        self._bytes_wanted = max(self._bytes_wanted, self._bytes_read + reading.size)
+        self._bytes_wanted = max(self._bytes_wanted, self._bytes_read + reading.size)  # files may have come meanwhile
         if run_files.reading.has_rest or self._bytes_read:
-            # Of a call that is one run there is nothing to tell: its stages do.
+            # A call that is one run shows its stages alone.
             self.run.progress.so_far(self._bytes_read, self._bytes_wanted)
         return run_files
 
@@ -208,12 +209,11 @@ class Job:
             if idle is not None:
                 return idle
             index_write = index_pool.submit(scanning.record)
-            if not has_own_sessions(self.run.spark):
-                # A shared session allows one statement at a time.
+            if not has_own_sessions(self.run.spark):  # a shared session allows one statement at a time
                 index_write.result()
 
             def write_plan(decoded: Plan, run_number: int, places: tuple[str, ...]) -> State:
-                # Who finishes an interrupted run does not scan its files.
+                # First the index: whoever finishes this run, once its plan is written, does not scan its files.
                 index_write.result()
                 seen = new.seen(run_files.files, plan.resume.last_path)
                 captures = RunCaptures(self.source, self.captures, len(reading.files), reading.size, seen)
@@ -225,8 +225,7 @@ class Job:
         """Return the archive's index, if there is one: what the run finds is written to it."""
         try:
             return index if index.exists() else None
-        except (WalReplayError, ConnectionError) as error:
-            # A run does not need it.
+        except (WalReplayError, ConnectionError) as error:  # a run does not need the index
             self.run.warnings.append(f"whether the archive has an index cannot be seen: {error}")
             return None
 
@@ -237,19 +236,19 @@ class Job:
 
     def _idle(self, plan: Plan, run_files: RunFiles, state: State | None) -> Idle | None:
         """Return why there is nothing to apply; refuse a plan that cannot be."""
-        if plan.is_idle and plan.resume.has_more:
+        if plan.is_idle and plan.resume.has_more:  # it ended in front of a transaction behind `until`
             self._refuse_too_early(state)
             return Idle.AT_THE_END
         if plan.is_idle and run_files.reading.has_rest:
             return Idle.TOO_FEW_FILES
-        if plan.upto_lsn <= plan.after_lsn and state is None:
+        if plan.upto_lsn <= plan.after_lsn and state is None:  # a target that exists may go on later
             self._refuse_empty(plan)
         refuse_gone([file.path for file in plan.files if not file.scanned], [file.path for file in run_files.files])
         return None
 
     def _applied(self, staging: Staging, work: RunWork) -> tuple[State, RunReport]:
         result = Applying(self.run, self.captures, staging, self._first_warning).apply(work)
-        self._first_warning = len(self.run.warnings)
+        self._first_warning = len(self.run.warnings)  # the next run reports its own alone
         self._run_numbers.append(result[0].run)
         return result
 
@@ -267,12 +266,11 @@ class Job:
         plan = interrupted.plan
         assert plan is not None
         fence = fence_of(self.run.session, self.run.target, self.run.ledger.run_id)
-        if fence is not None:
-            # If the interrupted run was only paused, it can rename nothing from here on.
+        if fence is not None:  # if the interrupted run was only paused, it can rename nothing from here on
             fence.take_down_others()
 
         def reuse_plan(_: Plan, __: int, places: tuple[str, ...]) -> State:
-            # Another configuration may want its tables elsewhere.
+            # The plan and its number stay; a changed configuration may want its tables in other places.
             if places == interrupted.places:
                 return interrupted
             return self.run.ledger.write(replace(interrupted, places=places))
@@ -327,13 +325,13 @@ class Job:
     def _look_at_tables(self, state: State | None) -> None:
         """Check that tables are as the last run left them, when there is nothing to apply.
 
-        In an object store each would be asked for by a request, in every run: there the next run that writes does so.
+        In an object store each table costs a request, in every run: there the next run that writes checks them.
 
         Raises:
             TargetError: one is newer than the ledger.
         """
         folder = folder_of(self.run.session, self.run.target.root)
-        if state is None or (folder is not None and folder.is_far):
+        if state is None or (folder is not None and folder.is_far):  # an object store
             return
         with self.run.stage("check"):
             checks = TableChecks(self.run, accepts=self.run.settings.accept_changed_tables)
@@ -341,7 +339,7 @@ class Job:
         if not ahead:
             return
         current = self.run.ledger.read()
-        # Without the lock, another run may have begun meanwhile.
+        # No lock is held here: another run that has begun meanwhile may have written to the tables.
         if current is not None and (current.run, current.phase) == (state.run, state.phase):
             raise newer_error(ahead[0], ahead[0].standing.ahead[-1], state.reached[0])
 

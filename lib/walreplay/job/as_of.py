@@ -56,7 +56,7 @@ def _micros(time: str | datetime) -> int:
     """Return a time in microseconds since 2000-01-01 UTC."""
     try:
         moment = datetime.fromisoformat(time.strip().replace("Z", "+00:00")) if isinstance(time, str) else time
-        zoned = moment if moment.tzinfo is not None else moment.replace(tzinfo=timezone.utc)
+        zoned = moment if moment.tzinfo is not None else moment.replace(tzinfo=timezone.utc)  # the documented default
         return (zoned - POSTGRES_EPOCH) // timedelta(microseconds=1)
     except (ValueError, OverflowError):
         raise ConfigError(
@@ -78,7 +78,7 @@ def last_lsn_of(at_lsn: int | str | None, consistent_point: int | str | None) ->
     if at_lsn is not None:
         return lsn_of(at_lsn, "--at-lsn")
     assert consistent_point is not None
-    # It is a position between two records: the next commit may begin just there.
+    # The point lies between two WAL records: the next commit may have just this LSN, and is not among the rows.
     return lsn_of(consistent_point, "--consistent-point") - 1
 
 
@@ -92,7 +92,7 @@ def _parsed(text: int | str, option: str) -> int:
 def lsn_of(text: int | str, option: str) -> int:
     """Read an LSN; raise ConfigError if it is none."""
     lsn = _parsed(text, option)
-    if not 0 < lsn < 1 << 63:
+    if not 0 < lsn < 1 << 63:  # the ledger's columns are signed 64-bit integers
         raise ConfigError(f"{option} is no LSN that a server can have", remedy="Give it as PostgreSQL writes it")
     return lsn
 
@@ -179,15 +179,16 @@ def as_of(
         versions = {table.oid: table for table in cut.tables} if cut else {}
         queries = _Queries(session, state, configured, position, time, loads, versions)
         named_entries = [(entry, *name_at(entry, position.lsn)) for entry in state.tables]
-        # While a name passes from one relation to another, the one that had it before is meant.
+        # While a name passes from one relation to another, two entries have it: the one that had it before is meant.
         named_entries.sort(key=lambda named: (named[1], named[0].called[:1]))
+        # Reversed, so that of two entries of one name the first in order stays.
         chosen = {(name, output_of(entry.oid)): (entry, doubt) for entry, name, doubt in reversed(named_entries)}
         tables = [
             queries.table(entry, name, doubt)
             for (name, _), (entry, doubt) in sorted(chosen.items(), key=lambda pair: (pair[0][0], pair[0][1].number))
             if name and table_pattern.fullmatch(name) is not None
         ]
-    shown = None if position.lsn < 0 else position.lsn
+    shown = None if position.lsn < 0 else position.lsn  # before every commit
     return AsOf(place.text, shown, None if time is None else to_datetime(time), tuple(tables))
 
 
@@ -236,10 +237,9 @@ class _Position:
         commits = delta.read(spark, target.ledger("transactions")).where(f"commit_lsn <= {high}")
         with ledger_errors(target.ledger("transactions").text):
             if time is not None:
-                # Everything in front of the first transaction that commits later.
-                (first,) = (
-                    commits.where(f"commit_ts > {_timestamp(time)}").selectExpr("min(commit_lsn) AS lsn").collect()
-                )
+                # Commit times need not rise with LSNs: all in front of the first transaction with a later time.
+                too_late = commits.where(f"commit_ts > {_timestamp(time)}")
+                (first,) = too_late.selectExpr("min(commit_lsn) AS lsn").collect()
                 commits = commits if first.lsn is None else commits.where(f"commit_lsn < {first.lsn}")
                 (last,) = commits.selectExpr("max(commit_lsn) AS lsn").collect()
                 high = -1 if last.lsn is None else last.lsn
@@ -253,8 +253,7 @@ class _Position:
         return cls(high, last_run.run, last_run.applied_lsn, later, frozenset(table.oid for table in next_run.tables))
 
 
-_Query: TypeAlias = tuple[str | None, str]
-"""A query, and what keeps it from being exact; empty for nothing."""
+_Query: TypeAlias = tuple[str | None, str]  # a query, and what keeps it from being exact; empty for nothing
 
 
 @dataclass(frozen=True)
@@ -279,10 +278,10 @@ class _Queries:
         Args:
             name: its relation's then; ``doubt``: why it may have been another one.
         """
-        kind = output_of(entry.oid).rows
+        kind = output_of(entry.oid).rows  # a mirror is read by version, the others by their own columns
         sql, reason = self._mirror(entry) if kind is RowKind.CURRENT else self._live(entry, kind)
         reasons = [reason, doubt]
-        if kind is not RowKind.CURRENT or (self.position.later and not reason):
+        if kind is not RowKind.CURRENT or (self.position.later and not reason):  # a mirror's version has its own note
             reasons += [entry_doubt.text for entry_doubt in entry.doubts if entry_doubt.covers(self.position.lsn)]
         note = "; ".join(dict.fromkeys(filter(None, reasons)))
         now = None if entry.set_aside else entry.source_name
@@ -316,7 +315,7 @@ class _Queries:
     def _history(self, entry: MirrorEntry, source: str) -> _Query:
         oid = source_oid(entry.oid)
         since = first_lsn(self.loads, oid)
-        if since is not None and self.position.lsn < since:
+        if since is not None and self.position.lsn < since:  # no row is older
             reason = f"it begins with rows that were loaded as of LSN {format_lsn(since)}: it can be read from there on"
             return None, reason
         names, moment = ("start_lsn", "end_lsn"), f"{self.position.lsn}"
@@ -335,7 +334,7 @@ class _Queries:
     def _change_log(self, entry: MirrorEntry, source: str) -> _Query:
         assert self.state.resume is not None
         oid, own_oid = source_oid(entry.oid), relation_of(entry.oid)
-        is_newest = all(
+        is_newest = all(  # of several tables that had this oid
             relation_of(other.oid) <= own_oid for other in self.state.tables if source_oid(other.oid) == oid
         )
         relation = next((other for other in self.state.resume.relations if other.oid == oid and is_newest), None)
@@ -348,6 +347,7 @@ class _Queries:
         key = [names.get(column, column) for column in key_columns(relation, self.configured.keys_of(schema, table))]
         sql = _Folding(entry, key, self.configured, self.position.lsn, source)
         query, unexplained = sql.keyed() if key else sql.counted() if relation.replica_identity == "f" else sql.added()
+        # Spark runs this one: only the rows of the log show whether it has all changes.
         if not self.spark.sql(unexplained).isEmpty():
             return (
                 query,
@@ -371,10 +371,10 @@ class _Folding:
         self._op, self._before = quote(LOG_COLUMNS["op"]), quote(LOG_COLUMNS["before"])
         self._unchanged = quote(LOG_COLUMNS["unchanged"])
         self._rescued = names.rescued_data
-        same = " AND ".join(f"{self._before}.{quote(name)} <=> {quote(name)}" for name in key) or "true"
+        same = " AND ".join(f"{self._before}.{quote(name)} <=> {quote(name)}" for name in key) or "true"  # NULL-safe
         self._moves = f"{self._op} = 'u' AND {self._before} IS NOT NULL AND NOT ({same})"
         commit, ordinal = quote(names.commit_lsn or ""), quote(LOG_COLUMNS["ordinal"])
-        emptied = f"SELECT walreplay_at FROM log WHERE {self._op} = 't' AND {commit}"
+        emptied = f"SELECT walreplay_at FROM log WHERE {self._op} = 't' AND {commit}"  # truncates
         self._live, self._all = (
             f"log AS (SELECT *, struct({commit} AS lsn, {ordinal} AS ordinal) AS walreplay_at FROM {source} "
             f"WHERE {rows}), "
@@ -387,19 +387,19 @@ class _Folding:
     def doubtful(self) -> str:
         """Write the query that finds rows by which others do not come out as the source had them."""
         rescued = "false" if self._rescued is None else f"{quote(self._rescued)} IS NOT NULL"
-        moves = f"size({self._unchanged}) > 0 AND {self._moves}"
+        moves = f"size({self._unchanged}) > 0 AND {self._moves}"  # TOAST values are not sent with a new key
         return f"WITH {self._live} SELECT 1 FROM live WHERE {rescued} OR ({moves}) LIMIT 1"
 
     def _listed(self, prefix: str = "") -> str:
         return ", ".join(f"{prefix}{quote(name)}" for name in self._columns)
 
     def added(self) -> tuple[str, str]:
-        """Of a table whose rows nothing tells apart."""
+        """Write the two queries for a table whose rows nothing identifies: it has only inserts."""
         of_live = f"SELECT {self._listed()} FROM live WHERE {self._op}"
         return f"WITH {self._live} {of_live} = 'c'", f"WITH {self._all} {of_live} <> 'c'"
 
     def counted(self) -> tuple[str, str]:
-        """Of a table whose equal rows are counted."""
+        """Write the two queries for a table without a key, whose equal rows are counted."""
         listed, order = self._listed(), "walreplay_at"
         images = (
             f"images AS (SELECT {order}, {listed}, 1 AS walreplay_n FROM live WHERE {self._op} IN ('c', 'u') UNION ALL "
@@ -417,7 +417,7 @@ class _Folding:
         )
 
     def keyed(self) -> tuple[str, str]:
-        """Of a table with a key, which may change."""
+        """Write the two queries for a table with a key, which may change."""
         keys = ", ".join(map(quote, self._key))
         olds = ", ".join(
             f"{self._before}.{quote(name)}" if name in self._key else f"NULL AS {quote(name)}" for name in self._columns
@@ -430,7 +430,7 @@ class _Folding:
             f"struct({quote(name)} AS v)), true) {over}.v AS {quote(name)}"
             for name in self._columns
         )
-        # A row that takes another key ends that of its old one.
+        # An update of the key counts as two changes: a delete of the old key, and an insert of the new one.
         changes = (
             f"changes AS (SELECT walreplay_at, 1 AS walreplay_new, IF({self._moves}, 'c', {self._op}) AS walreplay_op, "
             f"{self._unchanged}, {self._listed()} FROM live UNION ALL SELECT walreplay_at, 0, 'd', array(), {olds} "

@@ -50,13 +50,12 @@ if TYPE_CHECKING:
 
 
 _COUNTS: Final = ("inserts", "updates", "deletes", "truncates")
-_LAST_RUNS: Final = 20
-_RUN_PER_SCAN: Final = 4.0
-"""A run takes about so many times as long as the scan of its files."""
+_LAST_RUNS: Final = 20  # by which the time of the next is estimated
+_RUN_PER_SCAN: Final = 4.0  # a run takes about so many times as long as the scan of its files
 
 
 class ForecastJob(Job):
-    """Goes the way of `Job`, and applies nothing: it takes each plan for applied.
+    """A `Job` that applies nothing: each plan counts as applied, so that the next run is planned behind it.
 
     Args:
         anew: whatever the target has does not count.
@@ -106,7 +105,7 @@ class ForecastJob(Job):
     def _read(self) -> State | None:
         state = super()._read()
         self._known_oids = set() if state is None else {entry.oid for entry in state.tables}
-        return None if self._anew else state
+        return None if self._anew else state  # as for a new target
 
     def _lock(self) -> State | None:
         return self._state
@@ -139,14 +138,14 @@ class ForecastJob(Job):
         if idle is not None:
             return idle
         self.run.warnings.extend(plan.warnings)
-        before = state or State("", self.source, 0, APPLIED, now(), self.captures)
+        before = state or State("", self.source, 0, APPLIED, now(), self.captures)  # a new target
         tables = self._plan_tables(plan, run_files.reading.size, before)
         self._count(plan, rows, run_files)
-        seen = run_files.new.seen(run_files.files, plan.resume.last_path)
+        seen = run_files.new.seen(run_files.files, plan.resume.last_path)  # the next plan begins behind these files
         self._state = replace(before, resume=plan.resume, seen=seen, captures=self.captures, tables=tables)
         return self._state, self._nothing_new(self._state)
 
-    # What is told of it
+    # The forecast's numbers
 
     def _count(self, plan: Plan, rows: Iterable[RelationChangeCounts], run_files: RunFiles) -> None:
         reading = run_files.reading
@@ -167,7 +166,7 @@ class ForecastJob(Job):
         catalogue = Catalogue.of(plan, self.run.settings, state.tables)
         self.run.warnings.extend(catalogue.warnings)
         self._wanted_oids |= {relation.oid for relation, versions in catalogue.versions.items() if versions}
-        work = RunWork(plan, size, state, lambda *_: state)
+        work = RunWork(plan, size, state, lambda *_: state)  # a forecast writes no plan
         tables, reports = Applying(self.run, self.captures, CountedStaging()).forecast(work, catalogue)
         self._reports = added_up((*self._reports, *reports))
         return tables.entries
@@ -176,15 +175,15 @@ class ForecastJob(Job):
         counts = self._change_counts.get(source_oid(report.oid or 0), (0,) * 4)
         names = (name for name in TableForecast.__slots__ if hasattr(report, name))
         planned: dict[str, Any] = {name: getattr(report, name) for name in names}
-        if self._anew and report.oid in self._known_oids:
+        if self._anew and report.oid in self._known_oids:  # a rebuild replaces the table that is there
             planned["action"] = "overwritten"
         return TableForecast(**planned | dict(zip(_COUNTS, counts, strict=True)))
 
     def _tasks_of(self, changes: dict[int, int], run_files: RunFiles) -> int:
         """Return about how many tasks read a run's files twice, and fold what they have of each wanted table."""
         files, size, cores = len(run_files.reading.files), run_files.reading.size, local_cores(self.run.spark)
-        reading = tasks_for(files, size, cores) or min(files, cores or files)
-        buckets, total_changes = buckets_of(size), max(1, sum(changes.values()))
+        reading = tasks_for(files, size, cores) or min(files, cores or files)  # scan and decode: each reads all files
+        buckets, total_changes = buckets_of(size), max(1, sum(changes.values()))  # the bytes are divided by row changes
         table_changes = [count for oid, count in changes.items() if oid in self._wanted_oids]
         return 2 * reading + sum(tasks_of(buckets, size * count // total_changes) for count in table_changes)
 
@@ -201,7 +200,7 @@ class ForecastJob(Job):
                 run_rows = runs.orderBy("run", ascending=False).limit(_LAST_RUNS).selectExpr("bytes", took).collect()
                 rows = [(row.bytes, row.micros / 1e6) for row in run_rows]
         if rows:
-            # What a run takes whatever it reads, and what each byte takes.
+            # A line through two runs: the quickest gives what a run takes in any case, the largest the rate.
             least = min(seconds for _, seconds in rows)
             size, seconds = max(rows)
             rate = max(0.0, seconds - least) / size
@@ -283,7 +282,7 @@ def forecast(
     """
     call = _call(spark, str(target), config, until_lsn, until_time, table, outputs, from_lsn)
     until, settings = call.until, call.settings.narrowed(call.narrowed)
-    if call.rebuilds and call.resume is not None:
+    if call.rebuilds and call.resume is not None:  # a rebuild ends where the target is
         until = Until(lsn=call.resume.place.high_lsn)
     with RunContext.on(spark, target, settings, progress, reads=str(captures)) as run:
         return ForecastJob(run, str(captures), until, anew=call.rebuilds).forecast()
@@ -324,10 +323,10 @@ def _call(
     narrowed = Narrowed(None if table is None else tables_named(table), outputs=named, from_lsn=first)
     if first is not None:
         _check_first(first, until, settings)
-    if table is None and named is None and first is None:
+    if table is None and named is None and first is None:  # no part: the ledger need not be read
         return _Call(settings, narrowed, until)
     state = _state_of(spark, Target.parse(target).of_source(settings.ledger_name))
-    # Runs that leave them out would spoil them.
+    # The ledger has one LSN for all tables: runs that leave some out would make these incomplete.
     others = [
         entry
         for entry in (() if state is None else state.tables)

@@ -46,10 +46,10 @@ from walreplay.table.registry import left_at
 from walreplay.table.table_run import TableRun
 from walreplay.table.versions import Catalogue
 
-_NO_ROWS: Final = StagedVersion(0, (), moves=False, deletes=False, first=0, last=0)
+_NO_ROWS: Final = StagedVersion(0, (), moves=False, deletes=False, first=0, last=0)  # for planning before a row is read
 
+# Of a target to which nothing was applied; a load's plan needs a place, and is never stored.
 _NOWHERE: Final = Resume("", 0, 0, 0, False, "", 0, Place(Framing.RAW), (), ())
-"""Where a run goes on that nothing was applied before: a load's plan is never stored, and needs a place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ class BaseLoad:
         """
         interrupted = self._interrupted(begun)
         resumed = interrupted is not None and interrupted.writing
-        rows = self.base.rows(begun.loaded, begun.description)
+        rows = self.base.rows(begun.loaded, begun.description)  # nothing is read yet
         self.context.warnings.extend(self.base.warnings)
         noted_state, checked = self._note(begun, interrupted, rows, resumed=resumed)
         context, load = self.context, noted_state.load
@@ -144,7 +144,7 @@ class BaseLoad:
             commit = delta.CommitId(noted_state.ledger, noted_state.run, noted_state.run_id)
             with context.stage("check"):
                 runs = table_runs(context, tables, checked, staged, buckets, commit, resumed=resumed)
-                check_unique(context.session, staging, runs)
+                check_unique(context.session, staging, runs)  # by Spark, on staged rows: no table has any yet
                 # From now on, tables may have the load's commit.
                 state = context.ledger.write(replace(noted_state, load=replace(load, writing=True)))
             steps.reached("plan written")
@@ -176,6 +176,7 @@ class BaseLoad:
             if resume is None:
                 problem = "nothing says what the tables' columns are"
                 raise ConfigError(problem, path=self.context.target.text, remedy=HOW_TO_DESCRIBE)
+            # Without a description: what the captures have announced up to where they are applied.
             described = replace(Description.of(resume.relations, resume.types), by_captures=True)
         # The rows have the labels of enums as they are by now.
         layouts = Layouts(layouts=() if resume is None else resume.layouts)
@@ -190,7 +191,7 @@ class BaseLoad:
         chosen_names = names if self.only is None else names & self.only
         relations = tuple(description.relation(name) for name in sorted(chosen_names))
         resume = state.resume if state is not None and state.resume is not None else _NOWHERE
-        high = resume.place.high_lsn
+        high = resume.place.high_lsn  # a load changes nothing of where the captures are
         return Plan(
             files=(),
             versions=relations,
@@ -227,9 +228,10 @@ class BaseLoad:
         if state is None or state.load is None:
             return None
         earlier, oids = state.load, {relation.oid for relation in begun.loaded}
-        if earlier.at_lsn == self.lsn and oids == earlier.oids:
+        if earlier.at_lsn == self.lsn and oids == earlier.oids:  # the same load: finish it
             context.warnings.append(f"load {state.run} was interrupted; it was finished")
             return earlier
+        # Tables of the interrupted load that this one does not bring might keep its rows.
         missing = [name for oid, name in earlier.tables if oid not in oids]
         if not earlier.writing and not missing:
             context.warnings.append(
@@ -306,14 +308,14 @@ class BaseLoad:
         names = tuple(sorted((item.oid, item.qualified_name) for item in begun.loaded))
         files = self.base.files(write_description(begun.loaded, begun.description))
         place, top, last = self.base.place, self.top, begun.plan.resume.top_time
-        if top is None:
+        if top is None:  # versions begin with the last commit, or in 1970
             top = 0 if last is None else last + POSTGRES_EPOCH_UNIX_MICROS
         return Load(str(uuid.uuid4()), self.lsn, names, place, begun.applied, top, files)
 
     def _tables(self, begun: PlannedLoad, staged: Mapping[int, Staged]) -> RunPlan:
         catalogue, entries = begun.catalogue, begun.state.tables if begun.state is not None else ()
         uses = [(number, None) for number, relation in enumerate(catalogue.relations) if relation in begun.loaded]
-        # What is there already is made anew, as by a truncate.
+        # Tables that exist are made anew, as by a truncate: their oids are planned as truncated ones.
         oids = tuple({relation.oid for relation in begun.loaded} & {entry.oid for entry in entries})
         period = Period(begun.applied, begun.applied)
         return plan_tables(catalogue, staged, uses, oids, entries, self.context.settings, self.context.target, period)
@@ -350,7 +352,7 @@ class BaseLoad:
             )
         for table in tables.tables:
             before, is_history = table.before, table.metadata.rows is RowKind.VERSION
-            if before is None or resumed:
+            if before is None or resumed:  # resumed: it was checked before
                 continue
             problem, remedy = "the table is there already", "To have it made anew from these rows, give --replace"
             if is_history:
@@ -372,7 +374,7 @@ class BaseLoad:
         last_run = state.run if state is not None else 0
         if interrupted is not None:
             return last_run
-        given_up = state is not None and state.phase == LOADING
+        given_up = state is not None and state.phase == LOADING  # the interrupted load's commits are ahead, and stay
         recorded = highest_recorded(context)
         ahead = any(check.standing is not None and check.standing.ahead for check in checked)
         if recorded > last_run or (ahead and not given_up):
@@ -423,7 +425,7 @@ def _counted(staged: Mapping[int, Staged], task: LoadTask) -> dict[int, int]:
 
 
 def _unread(begun: PlannedLoad) -> dict[int, Staged]:
-    """Return what is staged of tables whose rows were not read yet: of each that there are some."""
+    """Return what stands for staged rows before they are read: each table has a version, without rows."""
     return {
         version.table: Staged({version.number: _NO_ROWS}, (VersionSegment(0, version.number),))
         for relation in begun.loaded

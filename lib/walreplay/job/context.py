@@ -42,13 +42,12 @@ _Result = TypeVar("_Result")
 
 _TABLES_AT_ONCE: Final = 4
 
-COMPACT_EVERY_RUNS: Final = 50
-"""Once in so many runs, the files of the ledger's tables are written together."""
+COMPACT_EVERY_RUNS: Final = 50  # once in so many runs, the files of the ledger's tables are written together
 
 
 @dataclass
 class RunContext:
-    """A run's sessions, settings and ledger, how it writes, and what it has to tell.
+    """A run's sessions, settings and ledger, its writer, and what it reports.
 
     Attributes:
         spark: the caller's session; ``session`` has the settings that the run needs.
@@ -71,9 +70,9 @@ class RunContext:
     gaps: dict[int, str] = field(default_factory=dict)
     metrics: str | None = None
     changed: set[int] = field(default_factory=set)
-    _earlier_stages: dict[str, float] = field(default_factory=dict)
-    _parts: list[str] = field(default_factory=list)
-    _turn: threading.Lock = field(default_factory=threading.Lock)
+    _earlier_stages: dict[str, float] = field(default_factory=dict)  # until the last run of the call was recorded
+    _parts: list[str] = field(default_factory=list)  # what is at work, for the display
+    _turn: threading.Lock = field(default_factory=threading.Lock)  # tables are worked on in threads
 
     @classmethod
     def of(
@@ -96,7 +95,7 @@ class RunContext:
         check_compiled()
         writer = choose_writer(spark, target, settings.staging)
         ledger = Ledger(spark, target, writer, loads=loads)
-        # Settings that the job needs do not reach the caller's session.
+        # In a session of its own the job's settings do not reach the caller's.
         run = cls(spark, own_session(spark), target, settings, ledger, writer, progress or NoProgress())
         run.metrics = None if metrics is None else os.fspath(metrics)
         return run
@@ -152,7 +151,7 @@ class RunContext:
         with self.stage("lock"):
             state = self.ledger.acquire()
         self.warnings.extend(self.ledger.warnings)
-        self.ledger.warnings.clear()
+        self.ledger.warnings.clear()  # each warning comes once
         return state
 
     @contextmanager
@@ -198,7 +197,7 @@ class RunContext:
 
     def clear(self, staging: Staging) -> None:
         """Delete what the run has staged; the next run tries again where that fails."""
-        # A run that has lost the lock leaves everything to the other one.  A recorded run has cleared up already.
+        # A run that has lost the lock leaves everything to the other run; a recorded run has cleared up already.
         if staging.written and self.ledger.has_lock():
             with self.stage("clean up"):
                 try:
@@ -230,7 +229,7 @@ class RunContext:
         Args:
             reached: see `State.reached`.
         """
-        lsn, commit_time = reached
+        lsn, commit_time = reached  # (-1, 0) if nothing was applied
         return RunReport(
             run=run,
             status=status,
@@ -243,7 +242,7 @@ class RunContext:
             applied_lsn=lsn if lsn >= 0 else None,
             applied_commit_ts=to_datetime(commit_time) if lsn >= 0 else None,
             tables=tuple(sorted(tables, key=TableReport.order)),
-            warnings=tuple(self.warnings),
+            warnings=tuple(self.warnings),  # a copy: more may follow
             seconds=0.0,
             stages=self.stages,
         )
@@ -257,7 +256,7 @@ class RunContext:
     @contextmanager
     def recording(self) -> Iterator[None]:
         """Record a run, which ends it, and tell its metrics."""
-        with self.stage("record"):
+        with self.stage("record"):  # the record is the commit that ends the run
             yield
             self.tell_metrics(self.ledger.recorded)
         self._earlier_stages = dict(self.stages)
@@ -274,7 +273,7 @@ class RunContext:
         return _TABLES_AT_ONCE if has_own_sessions(self.spark) else 1
 
     def each(self, work: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Result]:
-        """Do some work with each of some tables, several at a time; return the results in their order."""
+        """Do some work with each table, several at a time; return the results in the tables' order."""
         with ThreadPoolExecutor(self.at_once) as pool:
             return list(pool.map(work, items))
 
@@ -282,7 +281,7 @@ class RunContext:
     def doing(self, part: str) -> Iterator[None]:
         """Report what of the stage is at work: this part until it is done, with those that other threads are at."""
         with self._turn:
-            # Two tables may have one name: the one that gives way, and the other.
+            # A list, as two tables may have one name: the table that is set aside, and the one that takes the name.
             self._parts.append(part)
             self.progress.doing(listed(dict.fromkeys(self._parts)))
         try:
@@ -299,7 +298,7 @@ class RunContext:
         began = time.monotonic()
         self.progress.stage(name, total)
         try:
-            with jobs_named(self.spark, name):
+            with jobs_named(self.spark, name):  # shown in Spark's UI
                 yield
         finally:
             seconds = time.monotonic() - began

@@ -3,10 +3,7 @@
 Each phase returns a value that the next one takes: `Work` -> `Decoded` -> `Prepared` -> reports -> the ledger's state.
 An interrupted run begins with the plan that it has written down, and does the same.
 
-- `RunTables` moves the tables that change their place, then applies the changes to each.
-- Parts of a run's report beside the tables that it wrote to: moved tables, times, several runs as one.
-- How much one run reads, and how many parts its changes are split into, so that cores share the work.
-- `Applying` has the phases.
+`RunTables` moves the tables that change their place, then applies the changes to each; `Applying` has the phases.
 """
 
 from __future__ import annotations
@@ -74,13 +71,14 @@ class RunTables:
         """
         placement = tables.placement
         copied_versions: dict[int, int | None] = {}
-        if not placement.moves:
+        if not placement.moves:  # the usual run renames no table
             return state, copied_versions
         fence = fence_of(self.run.session, self.run.target, self.run.ledger.run_id)
         with self.run.stage("move"):
             try:
-                if fence is not None:
+                if fence is not None:  # so that a run that was paused, and lost the lock, renames nothing
                     fence.put_up(partial(self.run.ledger.check_lock, sure=True))
+                # Leaving is not repeated: a place that was left may have another table by then (`placement`).
                 if not state.vacated:
                     copied_versions |= self._move_all(placement.leaving, commit, 0, fence)
                     state = self.run.ledger.write(replace(state, vacated=True))
@@ -95,7 +93,7 @@ class RunTables:
         self, moves: Sequence[Move], commit: delta.CommitId, first_step: int, fence: Fence | None
     ) -> dict[int, int | None]:
         copied_versions: dict[int, int | None] = {}
-        for number, table_move in enumerate(moves, first_step):
+        for number, table_move in enumerate(moves, first_step):  # steps below 2**14 are moves, epochs lie above
             self.run.ledger.check_lock()
             move_commit = replace(step_of(commit, number), oid=table_move.oid)
             session, check_lock = own_session(self.run.spark), self.run.ledger.check_lock
@@ -106,7 +104,7 @@ class RunTables:
                 result = move(session, table_move, move_commit, check_lock, fence)
             if result.note is not None:
                 self.run.warnings.append(result.note)
-            if result.is_copy:
+            if result.is_copy:  # a copy has a log of its own, and so another version
                 copied_versions[table_move.oid] = result.version
             steps.reached(f"table moved: {table_move.name}")
         return copied_versions
@@ -114,22 +112,18 @@ class RunTables:
     def apply(
         self, runs: Sequence[TableRun], staging: Staging, ledger_writes: Sequence[Callable[[], None]]
     ) -> list[TableReport]:
-        """Apply the tables concurrently, and beside them write what the ledger keeps of transactions and files.
-
-        Args:
-            ledger_writes: write what the ledger keeps.
-        """
+        """Apply the tables concurrently, and beside them write what the ledger keeps of transactions and files."""
         reports: list[TableReport] = []
         with (
             self.run.stage("apply", len(runs)),
             ThreadPoolExecutor(len(ledger_writes)) as ledger_pool,
             ThreadPoolExecutor(self.run.at_once) as pool,
         ):
-            # A shared session allows one statement at a time.
+            # These rows are of the run: until `record` ends it, a resumed run writes what is missing of them.
             ledger_futures: list[Future[None]] = []
             for write in ledger_writes:
                 ledger_futures.append(ledger_pool.submit(self._write_ledger, write))
-                if not has_own_sessions(self.run.spark):
+                if not has_own_sessions(self.run.spark):  # a shared session allows one statement at a time
                     ledger_futures[-1].result()
             table_futures: list[Future[TableReport]] = []
 
@@ -144,7 +138,8 @@ class RunTables:
 
             try:
                 for group_number, group in enumerate(groups_of(runs, self.run.writer)):
-                    # Tables with a job of their own start beside the first shared job.
+                    # Group 0 shares no job, and runs beside group 1; later groups wait, as each folded table holds a
+                    # session until its commit.
                     if group_number > 1:
                         gather()
                     folded = self._fold_together(group, staging) if group_number else {}
@@ -154,7 +149,7 @@ class RunTables:
                 gather()
             except BaseException:
                 for table_future in table_futures:
-                    table_future.cancel()
+                    table_future.cancel()  # only tables that have not started; the pool waits for the others
                 raise
             self.run.progress.doing("the ledger's transactions and files")
             for ledger_future in ledger_futures:
@@ -180,9 +175,10 @@ class RunTables:
 
         def apply(attempt: TableRun, is_first: bool) -> TableReport:
             try:
+                # A second attempt folds again: the first fold was for a version that another source has passed.
                 return apply_table(self.run.spark, self.run.writer, staging, attempt, folded if is_first else None)
             except (ConflictError, DroppedError) as error:
-                raise error.at(table=attempt.plan.name) from error.__cause__
+                raise error.at(table=attempt.plan.name) from error.__cause__  # delta-rs does not know the source's name
 
         with (
             self.run.doing(table_run.plan.name),
@@ -236,7 +232,7 @@ def timed(report: RunReport, began: float, stages: Mapping[str, float]) -> RunRe
 
 
 def joined(earlier: RunReport | None, later: RunReport) -> RunReport:
-    """Report a run, and those before it of the same call, as one."""
+    """Report a run, and the runs before it of the same call, as one."""
     if earlier is None:
         return later
     return replace(
@@ -268,6 +264,7 @@ _SUMMED: Final = (
 def _sum(earlier: TableReport, later: TableReport) -> TableReport:
     return replace(
         later,
+        # The first action that has written to the table counts.
         action=later.action if earlier.action in ("unchanged", "set aside") else earlier.action,
         **{name: getattr(earlier, name) + getattr(later, name) for name in _SUMMED},
         truncated=earlier.truncated or later.truncated,
@@ -279,25 +276,21 @@ def _sum(earlier: TableReport, later: TableReport) -> TableReport:
 
 
 _MAX_BUCKETS: Final = 2048
-_FEW_BUCKETS: Final = 4
+_FEW_BUCKETS: Final = 4  # at most, of a run that has less than a large bucket
 _BUCKETS_OF_UNKNOWN: Final = 64
-_FEW_BYTES: Final = 8 << 20
-_BUCKET_BYTES: Final = 64 << 20
-"""Bytes of captures for each bucket of a large run."""
-_TASK_BYTES: Final = 4 << 20
-"""How much of a table's staged changes is worth a task of its own."""
+_FEW_BYTES: Final = 8 << 20  # of captures, for each bucket of a small run
+_BUCKET_BYTES: Final = 64 << 20  # of captures, for each bucket of a large run
+_TASK_BYTES: Final = 4 << 20  # of a table's staged changes, which are worth a task of its own
 
-
-_RUN_BYTES_A_CORE: Final = 8 << 30
-_RUN_BYTES: Final = 256 << 30
-"""How much one run reads at most: in local mode by the cores; a cluster's may come and go.  A run that dies is done
-again from its plan, and what it stages takes about as much room as what it reads."""
+# What one run reads at most: a run that dies is repeated from its plan, and its staged rows need as much room again.
+_RUN_BYTES_A_CORE: Final = 8 << 30  # in local mode
+_RUN_BYTES: Final = 256 << 30  # on a cluster, whose cores may come and go
 
 
 def run_bytes_of(spark: SparkSession) -> int:
     """Return how many bytes of captures one run reads at most; a larger archive is several runs."""
     cores = local_cores(spark)
-    return _RUN_BYTES if cores is None else cores * _RUN_BYTES_A_CORE
+    return _RUN_BYTES if cores is None else cores * _RUN_BYTES_A_CORE  # local_cores: None on a cluster
 
 
 def buckets_of(size: int | None) -> int:
@@ -314,11 +307,10 @@ def buckets_of(size: int | None) -> int:
 
 def tasks_of(buckets: int, size: int) -> int:
     """Return how many tasks fold a table, given the bytes that are staged for it."""
-    return min(buckets, 1 + size // _TASK_BYTES)
+    return min(buckets, 1 + size // _TASK_BYTES)  # a task folds whole buckets
 
 
-Truncates: TypeAlias = Mapping[int, tuple[int, int]]
-"""The last truncate of each relation (by oid), as commit LSN and ordinal."""
+Truncates: TypeAlias = Mapping[int, tuple[int, int]]  # of each relation (by oid) the last: commit LSN and ordinal
 
 
 @dataclass(frozen=True)
@@ -326,8 +318,7 @@ class RunWork:
     """What a run has to apply.
 
     Attributes:
-        capture_bytes: bytes of the files that the plan reads.
-        ledger_state: the ledger's state, of an interrupted run its own.
+        ledger_state: the ledger's state; of an interrupted run its own.
         write_plan: writes the plan to the ledger under the run's number, with the places that the run takes
             (`State.places`), and returns the ledger's state; called once the files have proved to be decodable.
         resumed: the run was begun before; some tables may have its commit.
@@ -350,7 +341,7 @@ class Decoded:
     """A plan's rows, staged.
 
     Attributes:
-        plan: what is open in it is only what did not end in another way.
+        plan: without the open transactions that have ended in another way.
         staged: what each table has, by its number.
         axis: the time of histories.
     """
@@ -385,7 +376,6 @@ class Applying:
 
     Args:
         captures: where they lie, for the report.
-        staging: where the run's events are kept.
         first_warning: the index of the run's first warning: those before are of earlier runs of the call.
     """
 
@@ -404,7 +394,7 @@ class Applying:
             prepared = self._prepare(work, decoded)
             reports = self._write(work, decoded, prepared)
         finally:
-            self.run.clear(self.staging)
+            self.run.clear(self.staging)  # also after an error: a resumed run has its plan, and decodes again
         return self._record(work, prepared, reports)
 
     def _decode(self, work: RunWork, catalogue: Catalogue) -> Decoded:
@@ -415,7 +405,7 @@ class Applying:
         steps.reached("decoded")
         transaction_log = History(self.run.session, self.run.target, plan, self.staging, self.run.writer)
         with self.run.stage("check"):
-            self.run.warnings.extend(transaction_log.check_copies())
+            self.run.warnings.extend(transaction_log.check_copies())  # what a reconnect has sent again is compared
             plan = _without_ended(plan, transaction_log)
         axis = _axis(plan, self.staging)
         top = None if axis.end == NO_TIME else axis.end - POSTGRES_EPOCH_UNIX_MICROS
@@ -423,12 +413,12 @@ class Applying:
         return Decoded(plan, catalogue, staged, truncates, transaction_log, axis)
 
     def _truncates(self, plan: Plan) -> dict[int, tuple[int, int]]:
-        skips = self.run.settings.skips("t")
+        skips = self.run.settings.skips("t")  # the configuration leaves truncates out
         return {} if skips else {item.oid: (item.lsn, item.ordinal) for item in plan.truncates}
 
     def _stage(self, work: RunWork, catalogue: Catalogue, truncates: Truncates) -> dict[int, Staged]:
         plan = work.plan
-        files = {file.path: file for file in plan.files if file.steps}
+        files = {file.path: file for file in plan.files if file.steps}  # of the others no row is applied
         if not files:
             return {}
         with self.run.stage("decode"):
@@ -451,12 +441,13 @@ class Applying:
         tables = self._plan_tables(work, decoded.catalogue, decoded.staged, decoded.truncates)
         with run.stage("check"):
             self._check_server(tables.placement, work, decoded.transaction_log)
+        # Until the plan is written, no other source may take the same places.
         with run.stage("plan"), run.apart(taken_by(tables), shared_by(tables)) as places:
             checks = TableChecks(run, accepts=run.settings.accept_changed_tables)
             checked = checks.check(tables, work.ledger_state, resumed=work.resumed)
             run_number = 0  # of a resumed run: its state has the number
             if not work.resumed:
-                plan = replace(plan, id=str(uuid.uuid4()))
+                plan = replace(plan, id=str(uuid.uuid4()))  # the id is in each commit: a resumed run knows its own
                 run_number = checks.next_number(plan, tables, checked, work.ledger_state, decoded.transaction_log)
                 self._check_renamed(tables, checked, decoded)
             run.progress.doing("writing the plan")
@@ -470,7 +461,7 @@ class Applying:
         )
         if work.resumed:
             with run.stage("plan"):
-                runs = checks.check_again(runs, plan)
+                runs = checks.check_again(runs, plan)  # only now are its tables in their places
         return Prepared(plan, tables, state, runs, copied_versions)
 
     def _check_renamed(self, tables: RunPlan, checked: Sequence[CheckedTable], decoded: Decoded) -> None:
@@ -497,7 +488,7 @@ class Applying:
         """Plan the tables as `apply` does; return what it would report of them, without the rows that it counts."""
         truncates = self._truncates(work.plan)
         staged = self._stage(work, catalogue, truncates)
-        tables = self._plan_tables(work, catalogue, staged, truncates)
+        tables = self._plan_tables(work, catalogue, staged, truncates)  # no table is opened: the ledger is trusted
         self.run.warnings.extend(warnings_of(tables.placement, _sources(work)))
         checked = [CheckedTable(table.before is not None) for table in tables.tables]
         runs = table_runs(self.run, tables, checked, staged, 1, delta.CommitId("", 0), resumed=False)
@@ -506,7 +497,7 @@ class Applying:
     def _check_server(self, placement: Placement, work: RunWork, transaction_log: History) -> None:
         """Refuse tables that were all created again if they must be another server's; warn if they are many."""
         count = _sources(work)
-        if is_in_doubt(placement) and not work.resumed:
+        if is_in_doubt(placement) and not work.resumed:  # a resumed run was checked before its plan was written
             followed = transaction_log.followed()
             if followed is not None:
                 check_followed(placement, followed, count)
@@ -523,7 +514,7 @@ class Applying:
             replace(report, bytes=sizes.get(report.oid or 0, 0))
             for report in RunTables(self.run).apply(prepared.runs, self.staging, ledger_writes)
         ]
-        with self.run.stage("check"):
+        with self.run.stage("check"):  # what has come between a check and a commit is not refused, only warned of
             TableChecks(self.run, accepts=False).look_back(prepared.runs, reports)
         entries = (table.plan.before for table in prepared.runs)
         self.run.gaps |= {entry.oid: entry.gap for entry in entries if entry is not None and entry.gap is not None}
@@ -546,9 +537,9 @@ class Applying:
         )
         with run.recording():
             versions = {table.oid: table.version for table in reports if table.oid is not None}
-            entries = left_at(tables.entries, {**prepared.copied_versions, **versions}, plan.id)
-            gap = plan.resume.gap
-            if gap is not None:
+            # Of a table that was copied and then written to, the later version counts.
+            entries, gap = left_at(tables.entries, {**prepared.copied_versions, **versions}, plan.id), plan.resume.gap
+            if gap is not None:  # what was missing may have changed any table
                 doubt = Doubt(plan.after_lsn + 1, None, gap or f"not noticed, up to LSN {format_lsn(plan.upto_lsn)}")
                 entries = [entry if entry.gap and not gap else over_gap(entry, doubt) for entry in entries]
             entries = [_doubted(entry, plan) if entry.oid in run.changed else entry for entry in entries]
@@ -578,6 +569,7 @@ def _planned(run: TableRun) -> TableReport:
 
 def _doubted(entry: MirrorEntry, plan: Plan) -> MirrorEntry:
     """Return the entry of a table whose rows somebody else has changed."""
+    # A history and a change log are read in their newest version, as of any moment.
     first = plan.after_lsn + 1 if output_of(entry.oid).rows is RowKind.CURRENT else ALWAYS
     doubt = Doubt(first, None, "somebody else has changed it, and its rows were taken as they were")
     return replace(entry, doubts=merged(*entry.doubts, doubt))
@@ -607,13 +599,7 @@ def table_runs(
     resumed: bool,
     axis: Axis = NO_AXIS,
 ) -> list[TableRun]:
-    """Return how each table is written.
-
-    Args:
-        checked: each table, as it was found.
-        staged: what each table has, by its number.
-        commit: the run's.
-    """
+    """Return how each table is written; ``staged`` is by the tables' numbers."""
     return [
         TableRun(
             plan=table,
@@ -633,17 +619,16 @@ def table_runs(
 
 
 def _axis(plan: Plan, staging: Staging) -> Axis:
-    """Return the time of histories: of a run that goes on, as if it had not been interrupted."""
+    """Return the time line of histories: the same for an interrupted run that is finished as if it had not been."""
     before = NO_TIME if plan.top_time is None else plan.top_time + POSTGRES_EPOCH_UNIX_MICROS
     decided = ((commit.commit_lsn, commit.commit_time + POSTGRES_EPOCH_UNIX_MICROS) for commit in plan.decided)
     return Axis.of(before, staging.tops if staging.decoded else (), decided)
 
 
 def _without_ended(plan: Plan, transaction_log: History) -> Plan:
-    """Leave out of what is open the transactions that have come as ordinary ones.
+    """Remove from the open transactions those that have come again as ordinary ones.
 
-    A streamed one does so in a later session, a prepared one if its slot sends no PREPARE any more.  No other has the
-    xid of a prepared one, so a commit of that xid behind the Prepare is its own, or later than its end.
+    A streamed transaction does so in a later session, a prepared one if its slot sends no PREPARE any more.
     """
     resume = plan.resume
     ordinary = transaction_log.ended([item.xid for item in resume.deferred]) if resume.deferred else {}
@@ -653,6 +638,7 @@ def _without_ended(plan: Plan, transaction_log: History) -> Plan:
     def is_open(item: Deferred) -> bool:
         if item.gid is None:
             return item.xid not in ordinary or item.xid in decided
+        # While it is prepared, no other transaction has its xid: a commit behind the Prepare ends it, or is later.
         return not item.complete or last.get(item.xid, 0) <= (item.lsn or 0)
 
     deferred = tuple(filter(is_open, resume.deferred))

@@ -47,16 +47,16 @@ def remove_side(spark: SparkSession, side: Target, tables: Iterable[TableName]) 
     else:
         files = file_system(spark, side.root)
         if files is None:
-            # Over Spark Connect no files can be removed.
+            # Over Spark Connect there is no Hadoop file system to remove them by.
             return f"{side.root} is left behind, for it cannot be removed from here; remove it by hand"
         files.delete(side.root)
     for table in (*tables, *map(side.ledger, _OF_LEDGER)):
-        delta.forget(spark, table)
+        delta.forget(spark, table)  # Delta keeps a path's log, and does not see that the folder is gone
     return None
 
 
 def _drop(spark: SparkSession, side: Target) -> None:
-    sample = side.ledger("")
+    sample = side.ledger("")  # every table of the side target begins like it
     schema, prefix = TableName(parts=sample.parts[:-1]), sample.parts[-1]
     if not spark.catalog.databaseExists(schema.sql):
         return
@@ -83,7 +83,7 @@ class Installing:
         Args:
             number: the rebuild's, as a run.
         """
-        existing_oids = {entry.oid for entry in state.tables if not entry.set_aside}
+        existing_oids = {entry.oid for entry in state.tables if not entry.set_aside}  # they have their places already
         made = {swap.entry.table: swap.entry.name for swap in rebuild.tables if swap.entry.oid not in existing_oids}
         with self.context.apart(made) as places:
             return self.context.ledger.write_rebuild(state, rebuild, number, places)
@@ -106,7 +106,7 @@ class Installing:
             reports = [report for report in results if report is not None]
         steps.reached("tables replaced")
         with context.stage("clean up"):
-            context.ledger.check_lock()
+            context.ledger.check_lock()  # a run that took over may still need the side target
             side = context.target.side(rebuild.side)
             note = remove_side(context.session, side, [swap.source for swap in rebuild.tables])
             if note is not None:
@@ -117,7 +117,7 @@ class Installing:
     def _bring(self, state: State, swap: Replacement, commit: delta.CommitId, *, resumed: bool) -> TableReport | None:
         context, entry = self.context, swap.entry
         before = {ledger_entry.oid: ledger_entry for ledger_entry in state.tables}.get(entry.oid)
-        commit = replace(step_of(commit, 0), oid=entry.oid)
+        commit = replace(step_of(commit, 0), oid=entry.oid)  # one commit a table, so one step
         replacing = Replacing(swap.source, entry, before, commit, resumed, context.ledger.check_lock)
         place = entry.table.text
         with (
@@ -125,7 +125,7 @@ class Installing:
             storage_errors(place, if_damaged=f"move {place} away, and run again: it is made anew"),
             session_with(context.spark, delta.SMALL_STATE) as session,
         ):
-            version = replace_rows(session, replacing)
+            version = replace_rows(session, replacing)  # None: somebody has removed the side table
         context.progress.advance()
         if version is None:
             context.warnings.append(f"{entry.name}: its new rows are gone, so it is as it was; rebuild it again")
@@ -138,10 +138,10 @@ class Installing:
         context, rebuild = self.context, state.rebuild
         assert rebuild is not None
         report = context.report(state.run, "rebuilt", self.captures, state.reached, reports)
-        report = replace(report, writer="statements")
+        report = replace(report, writer="statements")  # the rows are copied by Spark
         versions: Mapping[int, int | None] = {table.oid: table.version for table in reports if table.oid is not None}
         with context.recording():
-            # A table whose new rows are gone is still the one that it was.
+            # Without a version the table's new rows were gone: its entry stays as it was.
             entries = {entry.oid: entry for entry in state.tables}
             for made in (swap.entry for swap in rebuild.tables if swap.entry.oid in versions):
                 doubts = entries[made.oid].doubts if made.oid in entries else ()

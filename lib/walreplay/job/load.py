@@ -38,8 +38,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-ROWS_OF_SPARK: Final = "a DataFrame"
-"""What rows are called that Spark has."""
+ROWS_OF_SPARK: Final = "a DataFrame"  # in the place of a folder, in reports and errors
 
 
 def load(
@@ -102,8 +101,8 @@ def load(
 def _bring(load: BaseLoad, captures: str | None, began: float) -> RunReport:
     """Bring the rows in one commit a table; behind what is applied, with the archive's changes since then."""
     with load.context.at_work():
-        begun = load.begin()
-        if load.lsn >= begun.applied:
+        begun = load.begin()  # takes the lock
+        if load.lsn >= begun.applied:  # nothing behind the rows is applied: they can be written as they are
             return load.bring(begun, began)
         late_load = _late(load, begun)
     assert begun.state is not None
@@ -146,7 +145,7 @@ def _read_description(path: str | os.PathLike[str]) -> Description:
 
 
 def _late(bringing: BaseLoad, begun: PlannedLoad) -> BaseStep:
-    """Return a load of rows that are older than what is applied, as what its tables are made again of.
+    """Return the load of rows that are older than what is applied: its tables are made again, beginning with it.
 
     Raises:
         TargetError: a table has rows of another load, or another load was interrupted.
@@ -170,7 +169,7 @@ def _late(bringing: BaseLoad, begun: PlannedLoad) -> BaseStep:
             remedy=HOW_TO_DESCRIBE,
         )
     bringing.give_up_interrupted(begun)
-    load = replace_fields(bringing.load(begun), after=-1, top=0, late=True)
+    load = replace_fields(bringing.load(begun), after=-1, top=0, late=True)  # as if it came before all captures
     names = frozenset(name for _, name in load.tables)
     return BaseStep(load, lambda _: bringing.base, described, names)
 
@@ -190,11 +189,11 @@ def give_up_load(
         with catalog_errors(place):
             state = context.ledger.read()
         if state is not None:
-            state = context.lock()
+            state = context.lock()  # read again, under the lock
         if state is None or state.load is None:
             raise TargetError("no load was interrupted there", path=place.text, remedy="Check --target")
         load = state.load
-        if load.writing:
+        if load.writing:  # before that, rows were only read
             raise TargetError(
                 f"tables may have rows of the load of {load.names} already",
                 path=place.text,

@@ -66,7 +66,7 @@ def maintain(
 
 @dataclass(frozen=True, slots=True)
 class _Looked:
-    """A table that was looked at, and what it needs."""
+    """A table, its report so far, and what it needs."""
 
     table: TableName
     report: TableMaintenance
@@ -93,7 +93,7 @@ class _Maintenance:
         context = self.context
         with context.stage("read ledger"), catalog_errors(context.target):
             state = context.ledger.read()
-        if state is not None and not self.dry_run:
+        if state is not None and not self.dry_run:  # a dry run writes nothing
             state = context.lock()
         if state is None:
             raise nothing_applied(context.target)
@@ -137,12 +137,12 @@ class _Maintenance:
         def look(spark: SparkSession) -> None:
             nonlocal report, needs
             if not delta.exists(spark, table):
-                if not is_ledger:
+                if not is_ledger:  # of the ledger's some may never have been written
                     report = replace(report, problem="the table is gone")
                 return
             files, unreferenced = upkeep.files_of(spark, table), upkeep.unreferenced(spark, table)
             needs = upkeep.needs_of(files, unreferenced)
-            if table == self.context.target.ledger("runs"):
+            if table == self.context.target.ledger("runs"):  # its rows have the times when runs ended
                 days = self.context.settings.ledger_keep_days
                 first_run = first_kept(spark, self.context.target, days, now())
                 if first_run is not None:
@@ -184,7 +184,7 @@ class _Maintenance:
 
     def _do(self, spark: SparkSession, action: Action, table: TableName) -> tuple[int, int]:
         """Do one thing; return how many files were removed and added."""
-        if action == "purge":
+        if action == "purge":  # rows that deletion vectors mark
             return upkeep.purge(spark, table)
         if action == "optimize":
             return upkeep.optimize(spark, table)
@@ -208,7 +208,7 @@ class _Maintenance:
                 work(session)
         except Exception as error:
             self.context.ledger.check_lock()
-            if delta.is_conflict(error):
+            if delta.is_conflict(error):  # only a shared table has other writers
                 return "another source has written to it at the same time; maintain it again"
             problem = error if isinstance(error, WalReplayError) else failure_of(error, path=table.text)
             if problem is None:

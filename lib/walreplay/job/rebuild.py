@@ -134,13 +134,7 @@ class _Copied(FilesOfBase):
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """Where tables are made, and of what.
-
-    Attributes:
-        name: the side target's.
-        settings: what they are made by.
-        loads: the base loads that they begin with, in their order.
-    """
+    """Where tables are made, and of what; ``loads`` are the base loads that they begin with, in their order."""
 
     name: str
     target: Target
@@ -178,7 +172,7 @@ class SideBuild:
         context, end = self.context, state.resume.place.high_lsn
         side_state = self._read_side()
         if side_state is not None and side_state.resume is not None and side_state.resume.place.high_lsn > end:
-            # The target's ledger was set back.
+            # The target's ledger was set back since the side target was made: runs do not go backwards.
             self._start_over(side_state)
             side_state = None
         try:
@@ -186,7 +180,7 @@ class SideBuild:
         except OrderError:
             if side_state is None:
                 raise
-            # Captures that were missing, or have changed, may be right now: what was made of others does not count.
+            # The side target was made of captures that were incomplete, or have changed: make it of the present ones.
             self._start_over(side_state)
             report = self._run(None, end)
         context.warnings.extend(text for text in report.warnings if text not in context.warnings)
@@ -216,10 +210,10 @@ class SideBuild:
 
     def _run(self, side_state: State | None, end: int) -> RunReport:
         """Bring the side target to the target's LSN; return the report of its last run."""
-        # Two loads may be as of one LSN, of the same tables.
+        # By their number: two loads may be as of one LSN, of the same tables.
         for step in self.side.loads[self._loaded(side_state) :]:
             load = step.load
-            if load.after >= 0:
+            if load.after >= 0:  # -1: the load came before any captures
                 self._apply(load.after)
             context = self._context()
             base, source = step.source(context.session), context.settings.source or root_of(self.captures)
@@ -249,8 +243,8 @@ class SideBuild:
     def _check_end(self, made: State | None, state: State) -> None:
         """Make sure that the captures hold all transactions that the target has."""
         assert state.resume is not None
-        side_resume, end = None if made is None else made.resume, state.reached[0]
-        high = -1 if made is None else made.reached[0]
+        side_resume = None if made is None else made.resume
+        end, high = state.reached[0], -1 if made is None else made.reached[0]
         if side_resume is None or high != end:
             raise OrderError(
                 f"the captures end at LSN {format_lsn(max(high, 0))}, but the target holds what was committed up to "
@@ -283,8 +277,7 @@ class SideBuild:
         return delta.read(self.context.session, table).where(f"commit_lsn > {self.compare_from_lsn}").count()
 
 
-_NOT_OF_TABLES: Final = frozenset({"staging", "ledger_keep_days"})
-"""Settings that change nothing of what tables hold."""
+_NOT_OF_TABLES: Final = frozenset({"staging", "ledger_keep_days"})  # they change nothing of what tables hold
 
 
 def rebuild(
@@ -362,7 +355,7 @@ class Rebuilding:
         steps.reached("made beside")
         locked = self.context.lock()
         if locked is not state:
-            # Another run has come to its end since; what it has applied comes to the side target too.
+            # Another run has ended since; only what that run has applied is read for the side target now.
             side = self._side(locked)
             assert locked is not None
             state = locked
@@ -377,7 +370,7 @@ class Rebuilding:
         """Finish a rebuild that was interrupted; return also its side target's name, and its report."""
         locked = self.context.lock()
         if locked is None or locked.rebuild is None:
-            self.context.ledger.release()
+            self.context.ledger.release()  # somebody else has finished it
             return self.context.ledger.read(), None
         name = locked.rebuild.side
         state, report = Installing(self.context, self.captures).finish(locked, resumed=True)
@@ -441,12 +434,9 @@ class Rebuilding:
         return state
 
     def _wants(self, entry: MirrorEntry) -> bool:
-        """Return whether a table is to be made again.
-
-        Of a load those alone that have its rows, whatever they are called: one that has got the name of a loaded table
-        since would be made without the rows of its own base.
-        """
+        """Return whether a table is to be made again: of a late load those that have its rows, whatever their names."""
         if self.late_load is not None:
+            # By oid: a table that has taken a loaded table's name since would be made without its own base's rows.
             return source_oid(entry.oid) in self.late_load.load.oids
         return self.narrowed.wants(entry.source_name)
 
@@ -471,13 +461,13 @@ class Rebuilding:
             loads = [load for _, load in loads_of(runs, state)]
         versioned = {source_oid(entry.oid) for entry in loaded_entries if output_of(entry.oid).rows is RowKind.VERSION}
         base_steps, resolved_oids, overwritten = list[BaseStep](), set[int](), set[int]()
-        for load in reversed(loads):
-            # Rows that cannot be read again are not needed where a later load has overwritten them.
+        for load in reversed(loads):  # newest first: a late load ends what counts of older ones
+            # A later load has overwritten the rows of a mirror; those of a history are versions that stay.
             unneeded = resolved_oids | (overwritten - versioned if load.files is None else set())
             load_tables = {oid: name for oid, name in load.tables if oid in oids and oid not in unneeded}
             overwritten |= load_tables.keys()
             if load.late:
-                # These tables begin with it, whatever was loaded before.
+                # A late load has made these tables anew, so they begin with it; older loads do not count.
                 resolved_oids |= load_tables.keys()
             if load_tables:
                 only = frozenset(load_tables.values())
@@ -496,9 +486,9 @@ class Rebuilding:
     def _relations(self, state: State) -> set[int]:
         """Return the relations (by oid) that the tables may be made of: all that ever had one of their names.
 
-        Which of them has a name in the end, and which rows it goes on with, the runs find out, as the target's have.
+        The runs find out which of them has a name in the end, and which rows it goes on with.
         """
-        names: dict[int, set[str]] = {}
+        names: dict[int, set[str]] = {}  # every name that a relation ever had
         parts: dict[str, tuple[str, str]] = {}
         table = self.context.target.ledger("runs")
         with self.context.stage("read ledger"):
@@ -524,6 +514,7 @@ class Rebuilding:
             )
         self._check_kept(names, parts)
         while True:
+            # The closure: relations that share a name, directly or through others, may have passed rows on.
             shared_names = set().union(*(names[oid] for oid in oids))
             related_oids = {oid for oid, relation_names in names.items() if relation_names & shared_names} - oids
             if not related_oids:
@@ -533,16 +524,16 @@ class Rebuilding:
     def _check_kept(self, names: Mapping[int, Iterable[str]], parts: Mapping[str, tuple[str, str]]) -> None:
         """Refuse a name that passed from one relation to another if the new one may have kept the old one's rows.
 
-        Whether it has, hangs on whether both have changed in one run, and the runs here are others.
+        That depends on whether both changed in one run, and the runs of the side target end elsewhere.
         """
         settings = self.context.settings
         holder_counts = Counter(name for relation_names in names.values() for name in relation_names)
         for name, count in sorted(holder_counts.items()):
-            if count < 2 or name not in parts or not self.narrowed.wants(name):
+            if count < 2 or name not in parts or not self.narrowed.wants(name):  # one holder: nothing has passed
                 continue
             table = settings.table(*parts[name])
             table_policy = None if table is None else table.on_recreate
-            if (table_policy or settings.on_recreate) == "keep":
+            if (table_policy or settings.on_recreate) == "keep":  # with replace the rows do not pass on
                 raise TargetError(
                     "the table was dropped and created again, or another one had its name, and on_recreate is keep: "
                     "which of the old rows it has kept hangs on where the target's runs have ended",
@@ -554,11 +545,7 @@ class Rebuilding:
     # Put in place
 
     def _put_in_place(self, state: State, side: Side, made: Sequence[MirrorEntry], side_report: RunReport) -> RunReport:
-        """Compare what was made with the target's tables, and put it in place of those that are not right.
-
-        Args:
-            side_report: the report of the runs that made it.
-        """
+        """Compare what was made with the target's tables, and put it in place of those that are not right."""
         entries = self._chosen(state, side, made)
         with self.context.stage("compare", len(entries)):
             verdicts = self.context.each(lambda pair: self._compare(state, *pair), entries)
@@ -572,7 +559,7 @@ class Rebuilding:
             for (side_entry, entry), verdict in zip(entries, verdicts, strict=True)
             if verdict.why
         ]
-        # What is as it was made has no doubts but those of its making; only its versions from before now keep theirs.
+        # A table that proves right has only the doubts of its making from now on; its older versions keep theirs.
         equal_doubts = {entry.oid: entry.doubts for entry in equal_entries}
         tables = tuple(
             replace(entry, doubts=anew(entry.doubts, equal_doubts[entry.oid], state.reached[0], state.run + 1))
@@ -593,7 +580,7 @@ class Rebuilding:
         rebuild = Rebuild(str(uuid.uuid4()), side.name, tuple(replacement for replacement, _ in replacements), load)
         installing = Installing(self.context, self.captures)
         begun_state = installing.begin(replace(state, tables=tables), rebuild, run_number)
-        steps.reached("rebuild written")
+        steps.reached("rebuild written")  # from here on, any next run finishes the swap
         _, report = installing.finish(begun_state, resumed=False)
         notes = {replacement.entry.oid: f"{why}: made again" for replacement, why in replacements}
         tables_made = [replace(table, notes=(notes[table.oid],)) for table in report.tables if table.oid is not None]
@@ -616,7 +603,7 @@ class Rebuilding:
             if not self._wants(side_entry) or (side_entry.set_aside and not is_loaded):
                 continue
             if self.late_load is not None and target_entry is not None and not is_loaded:
-                # It has no loaded rows: it is as the captures have made it.
+                # A change log has no loaded rows: it is as the captures have made it.
                 continue
             is_there = target_entry is not None and not target_entry.set_aside
             side_table = target.of_side(side.target, side_entry.table)
@@ -629,7 +616,7 @@ class Rebuilding:
                 raise _occupied(side_entry, holder, table)
             if target_entry is None and delta.exists(self.context.session, table):
                 with self.context.apart({table: side_entry.name}):
-                    pass  # another source's it may be, and then that is said
+                    pass  # raises if the table is another source's, and names that source
                 raise TargetError(
                     "the table is there already, but was not made by this target's ledger",
                     table=side_entry.name,
@@ -664,7 +651,7 @@ class Rebuilding:
             if self.late_load is None:
                 verdict = rightness_of(session, state.ledger, target_entry, side_entry, columns)
             else:
-                # Equal rows may be told to be of other commits.
+                # Not compared: even equal rows may have other commit LSNs.
                 why = "it is new" if target_entry is None else "it has rows of a base load"
                 verdict = Rightness(why, delta.read(session, side_entry.table).count())
             if verdict.why:
@@ -681,7 +668,7 @@ class Rebuilding:
                 path=context.target.text,
                 remedy="Bring back the ledger as it was, or run walreplay apply, and do what it says; then rebuild",
             )
-        numbers = [state.run]
+        numbers = [state.run]  # Delta skips commits whose number a table has had
         for entry in entries:
             if delta.exists(context.session, entry.table):
                 numbers.append(run_of(newest_number(context.session, entry.table, state.ledger)))

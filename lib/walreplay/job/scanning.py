@@ -61,7 +61,7 @@ class RunInput:
 
     def at_most(self, size: int) -> RunInput:
         """Leave to later runs what is beyond so many bytes; the first file is always read."""
-        sums = accumulate(file.length for file in self.files)
+        sums = accumulate(file.length for file in self.files)  # running totals
         count = max(1, sum(total <= size for total in sums))
         return self if count == len(self.files) else replace(self, files=self.files[:count], has_rest=True)
 
@@ -85,7 +85,7 @@ class NewFiles:
     def what_is_new(self, files: Sequence[CaptureFile], state: State | None) -> RunInput | None:
         """Return what has to be read; None if nothing has come since the last run."""
         resume = self._resume(files, state)
-        if resume is None or state is None:
+        if resume is None or state is None:  # nothing was applied yet
             self._check_holes(files, files, None)
             return RunInput(tuple(files), 0, None) if files else None
         last_key = self._key_of(resume.last_path, files)
@@ -95,16 +95,16 @@ class NewFiles:
         self._check_holes(files, later, resume)
         lengths = {file.path: file.length for file in earlier}
         grown = lengths.get(resume.last_path, resume.last_length) != resume.last_length
-        if not (later or grown or resume.has_more):
+        if not (later or grown or resume.has_more):  # has_more: what `until` has cut off
             return None
         framing = self.settings.framing
         if framing not in ("auto", resume.place.framing.value):
-            # The files before were in another one than the configuration names now: a session begins.
+            # The earlier files were in another framing than the configuration names now: a session begins.
             return RunInput(tuple(later), 0, resume.in_session_of(Framing(framing))) if later else None
         resume_key = self._key_of(resume.path, files)
         again = [file for file in earlier if self._key(file) >= resume_key]
         if resume.done and lengths.get(resume.path, resume.length) == resume.length:
-            # The whole file was read; what is known of its end is enough.
+            # The file was read to its end and has not grown; the record of the place where it ends is enough.
             again = [file for file in again if file.path != resume.path]
         elif resume.path not in lengths:
             problem, remedy = "the file is gone, and its end was not applied yet", "Bring it back to where it was"
@@ -113,11 +113,12 @@ class NewFiles:
             problem = f"the file had {resume.length:,} bytes and has {lengths[resume.path]:,} now"
             raise OrderError(problem, path=resume.path, remedy=_UNCHANGED_REMEDY)
         to_read = (*again, *later)
+        # The run begins inside the file of the last run, or at the first byte of the next one.
         first = resume.offset if again and again[0].path == resume.path else 0
         return RunInput(to_read, first, resume) if to_read else None
 
     def _resume(self, files: Sequence[CaptureFile], state: State | None) -> Resume | None:
-        """Return where the last run ended, with the files' present paths."""
+        """Return where the last run ended, with the files' present paths: the captures' folder may have been moved."""
         if state is None or state.resume is None:
             return None
         old_root, new_root = root_of(state.captures), root_of(self.captures)
@@ -128,6 +129,7 @@ class NewFiles:
 
         resume = state.resume
         paths = {segment.path for item in resume.deferred for segment in item.segments}
+        # A seam: a message that lies in two files.
         paths |= {segment.seam_path for item in resume.deferred for segment in item.segments}
         deferred = tuple(item.moved({path: moved(path) for path in paths}) for item in resume.deferred)
         return replace(resume, path=moved(resume.path), last_path=moved(resume.last_path), deferred=deferred)
@@ -157,13 +159,13 @@ class NewFiles:
         """Sum up a listing: name and length of each file, without the length of the newest, which may grow."""
         root = root_of(self.captures)
         names = [name_in(root, file.path) for file in files]
-        lengths = [file.length for file in files[:-1]] + [0] * bool(files)
+        lengths = [file.length for file in files[:-1]] + [0] * bool(files)  # zero, as it may grow
         parts = zip(names, lengths, strict=True)
         return SeenFiles(len(files), sum(zlib.crc32(f"{name}\0{length}".encode()) for name, length in parts))
 
     def _check_earlier(self, earlier: Sequence[CaptureFile], state: State, resume: Resume) -> None:
         """Refuse new files that sort before what was applied, and applied files that have changed."""
-        if self._seen(earlier) == state.seen:
+        if self._seen(earlier) == state.seen:  # the usual case: one sum, and no read of the ledger's files
             return
         old_root, new_root = root_of(state.captures), root_of(self.captures)
         files = self.files
@@ -171,9 +173,11 @@ class NewFiles:
             recorded = delta.read(self.session, files).where(f"run <= {state.run}")
             rows = recorded.select("run", "path", "length").collect()
         lengths: dict[str, int] = {}
+        # A file that has grown has a row for each run; the latest has its length.
         for row in sorted(rows, key=lambda row: row.run):
             lengths.update({name_in(root, row.path): row.length for root in (old_root, new_root)})
         late = [file.path for file in earlier if name_in(new_root, file.path) not in lengths]
+        # Compressing an applied file gives it another name, which would look like a late file.
         originals = {uncompressed(name): name for name in lengths}
         for path in late:
             original = originals.get(uncompressed(name_in(new_root, path)))
@@ -210,10 +214,10 @@ class NewFiles:
         new_paths = {file.path for file in new}
         holes = [hole for hole in missing_numbers(paths) if hole.after in new_paths]
         if resume is not None and len(files) > len(new):
-            # Files that were applied may have been deleted.
+            # Applied files may have been deleted since: only their neighbours that are still there count.
             applied_paths = {file.path for file in files} - new_paths
             holes = [hole for hole in holes if hole.before in new_paths or hole.before in applied_paths]
-        for hole in confirm_holes(self.session, holes):
+        for hole in confirm_holes(self.session, holes):  # Spark does not list empty files
             self.holes[hole.after] = hole.describe()
 
 
@@ -223,12 +227,11 @@ _NOT_JOINED_REMEDY: Final = (
 )
 
 
-_FILES_A_CORE: Final = 2
-_LEAST_FILES: Final = 64
-_LEAST_BYTES: Final = 256 << 20
-_MOST_FILES: Final = 512
-"""So many files, on a cluster of unknown size or for each core, of so many bytes, are scanned at a time where a run
-ends somewhere; of small ones more, up to so many."""
+# When a run has an end (`until`), files are scanned in batches, so that little is scanned beyond it.
+_FILES_A_CORE: Final = 2  # at least, in local mode
+_LEAST_FILES: Final = 64  # on a cluster, whose size is unknown
+_LEAST_BYTES: Final = 256 << 20  # of small files more, until they have this size
+_MOST_FILES: Final = 512  # or are so many
 
 
 @dataclass
@@ -236,11 +239,10 @@ class _Intake:
     """A run's files on their way into one stream.
 
     Attributes:
-        tasks: how each file is scanned.
         indexed: what the index knows of files.
         scans: of the files that are joined next.
         failure: of the first file behind them, where the run may end in front of it.
-        behind_gaps: files of which it was not known how they begin.
+        behind_gaps: files in front of which something is missing, so that the state in which they begin is unknown.
     """
 
     reading: RunInput
@@ -265,8 +267,7 @@ class _Intake:
         return not (is_begun or scan.ended or file.path in self.behind_gaps)
 
 
-LEAST_INDEXED = 64 << 20
-"""A run that reads less scans its files: to read the index would cost more."""
+LEAST_INDEXED = 64 << 20  # a run that reads less scans its files: to read the index would cost more
 
 
 @dataclass
@@ -274,7 +275,7 @@ class Scanning:
     """The scan of a run.
 
     Attributes:
-        holes: files before which another one is missing, according to the numbers in the names, with the description.
+        holes: as in `NewFiles`.
         until: the last transaction that is wanted; None for the files' end.
         index: the archive's: a file that it knows is not read for the scan.
         follow: told of each file once it is joined.
@@ -314,16 +315,16 @@ class Scanning:
                 if stitch.state.ended:
                     break
         plan = stitch.plan(is_last=not reading.has_rest)
-        check_times(plan)
+        check_times(plan)  # a damaged commit time would fail only when it is recorded
         before = resume.applied if resume is not None else 0
-        # What is told of these files without reading them holds for the very bytes that were indexed.
+        # Decoding reads these files for the first time: the checksum shows whether they still are as indexed.
         sums = {path: known_scan.scan.checksum for path, known_scan in indexed.items()}
         files = tuple(replace(file, checksum=sums.get(file.path, 0)) for file in plan.files)
         return replace(plan, files=files, resume=replace(plan.resume, applied=before + plan.transactions))
 
     def record(self) -> None:
         """Write what was found of the files to the index, in one commit at most; if that fails, there is a warning."""
-        recording, self._recording = self._recording, None
+        recording, self._recording = self._recording, None  # once
         if recording is None:
             return
         try:
@@ -349,7 +350,7 @@ class Scanning:
         for file in reading.files:
             part.append(file)
             if file.path not in indexed:
-                count, size = count + 1, size + file.length
+                count, size = count + 1, size + file.length  # an indexed file costs nothing
             if count >= least and (size >= _LEAST_BYTES or count >= _MOST_FILES):
                 yield part
                 part, count, size = [], 0, 0
@@ -371,20 +372,20 @@ class Scanning:
         if scan is None:
             assert intake.failure is not None
             raise intake.failure
-        is_open = stitch.is_open
+        is_open = stitch.is_open  # before the file is joined
         if recording is not None:
             recording.look(stitch)
         is_joined = True
         if known_scan is not None:
-            # What the run's end lies in has to be read.
+            # The index knows only whole files: a file in which `until` lies has to be scanned.
             is_last = self.until is not None and self.until.is_passed_in(known_scan.scan.parts)
             is_joined = not is_last and known_scan.join(stitch)
         elif file.path == intake.first:
             stitch.add_exact(scan)
         else:
-            is_joined = stitch.add(scan)
+            is_joined = stitch.add(scan)  # False: the guess how the file begins was wrong
         if not is_joined:
-            scan = self._rescan(intake, scan)
+            scan = self._rescan(intake, scan)  # from the place where the stream is now
         if recording is not None and (known_scan is None or not is_joined) and intake.is_read_as_a_whole(file, scan):
             recording.take(stitch, file, scan)
         if file.path in self.holes and not is_open:
@@ -404,7 +405,7 @@ class Scanning:
             tasks[file.path] = ScanTask(
                 framing=framing,
                 place=resume.place if is_first and resume is not None else None,
-                start=reading.first if is_first else 0,
+                start=reading.first if is_first else 0,  # only the first file's begin is known before the join
                 first=is_first and resume is None,
                 known_length=resume.length if resume is not None and file.path == resume.path else 0,
                 codec=self.run.settings.source_codec,
@@ -418,6 +419,7 @@ class Scanning:
         """Return what the index knows of files that are read from their beginning."""
         if self.index is None or reading.size < LEAST_INDEXED:
             return {}
+        # Of files in which the last run ended only the rest is read, and the index has whole files.
         begun = () if reading.resume is None else (reading.resume.path, reading.resume.last_path)
         files = [file for file in reading.files if file.path not in begun]
         try:
@@ -438,6 +440,7 @@ class Scanning:
             paths = list(tasks)
             if self.until is None or error.path == intake.first or error.path not in paths:
                 raise
+            # The end (`until`) may lie in front of the damage: then nobody asks for the damaged file.
             sound = {path: tasks[path] for path in paths[: paths.index(error.path)]}
             return (self._scan_all(intake, sound) if sound else {}), error
 
@@ -464,10 +467,10 @@ class Scanning:
         try:
             scan = scan_captures(self.run.session, {path: task})[path]
             stitch.add_exact(scan)
-        except (NotACapture, FramingChange, TwinError):
+        except (NotACapture, FramingChange, TwinError):  # no missing file explains these
             raise
         except CaptureError as error:
-            stitch.state.twins.explain(guess, error)
+            stitch.state.twins.explain(guess, error)  # a copy of another file is a better explanation
             if not self.run.settings.allow_gaps or stitch.place is None:
                 raise not_joined(error, stitch, _NOT_JOINED_REMEDY) from None
             place = stitch.gap(path, error.problem)

@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
+# Held from the read of the other ledgers until this run's plan is in its own: in a process one source at a time.
 _turn: Final = threading.Lock()
-"""Held from the look at the other ledgers until this run's plan is in its own: in one process, one source at a time."""
 
 
 class SiblingLedgers:
@@ -56,7 +56,7 @@ class SiblingLedgers:
     def __init__(self, spark: SparkSession, target: Target, writer: TableWriter, siblings: tuple[str, ...]) -> None:
         self._spark, self._target, self._writer = spark, target, writer
         self._siblings = siblings
-        self._known: set[tuple[str, str]] = set()
+        self._known: set[tuple[str, str]] = set()  # sources and ledgers that were found; these do not change
         self._turn = threading.Lock()
 
     def has_made(self, commit: CommitId) -> bool:
@@ -118,7 +118,7 @@ class SiblingLedgers:
 
     def _held(self, at_once: int) -> dict[str, _Holder]:
         """Return who has which place."""
-        owners = (None, *self._siblings)
+        owners = (None, *self._siblings)  # None: what was applied before there were sources
         with ThreadPoolExecutor(at_once) as pool:
             states = list(pool.map(self._state, owners))
         held: dict[str, _Holder] = {}
@@ -130,7 +130,7 @@ class SiblingLedgers:
         return held
 
     def _state(self, name: str | None) -> State | None:
-        # Whoever only looks does not mind an interrupted load.
+        # loads=True: an interrupted load of that source is no error here.
         return Ledger(self._spark, self._target.of_source(name), self._writer, loads=True).read()
 
 
@@ -155,15 +155,10 @@ def shared_by(tables: RunPlan) -> set[TableName]:
 
 @dataclass(frozen=True, slots=True)
 class _Holder:
-    """Who has a place.
+    """Who has a place."""
 
-    Attributes:
-        source: None for the ledger that a target of one source has.
-        shares: others may have it, too; None if the table is still to be made, and says so itself then.
-    """
-
-    source: str | None
-    shares: bool | None
+    source: str | None  # None for the ledger that a target of one source has
+    shares: bool | None  # None for a table that is still to be made, and says so itself then
 
 
 def _check(
@@ -213,7 +208,7 @@ def check_shared(plan: TablePlan, schema: StructType, siblings: SiblingLedgers, 
             path=plan.table.text,
             remedy="Nothing was applied; move the table away, or take it out of shared_tables",
         )
-    if plan.before is not None:
+    if plan.before is not None:  # its own rows are there already
         lost = sharing.needed(columns, sharing.columns_in(table_schema(plan.before.shape, plan.metadata)))
         if lost.any:
             names = [column.text for column in (*lost.added, *lost.widened, *(pair[0] for pair in lost.conflicts))]
@@ -230,7 +225,7 @@ def check_shared(plan: TablePlan, schema: StructType, siblings: SiblingLedgers, 
         changes = sharing.needed(columns, sharing.columns_in(table_schema(epoch.shape, plan.metadata)))
         for needed, present in changes.conflicts:
             raise sharing.column_conflict(plan, needed, present, siblings.type_in(plan.table, needed.name))
-        columns = sharing.with_needed(columns, changes)
+        columns = sharing.with_needed(columns, changes)  # the next epoch comes upon what this one adds
 
 
 def check_unshared(entries: Iterable[MirrorEntry]) -> None:
@@ -251,7 +246,7 @@ def check_unshared(entries: Iterable[MirrorEntry]) -> None:
 
 # Folders that contain one another
 
-_S3: Final = {"s3n": "s3a", "s3": "s3a"}
+_S3: Final = {"s3n": "s3a", "s3": "s3a"}  # three names of one store
 _GLOB: Final = re.compile(r"[*?\[\]{}]")
 
 
@@ -261,7 +256,7 @@ def check_places(captures: str, target: Target) -> None:
     Raises:
         ConfigError: what one of them holds would be taken for the other's.
     """
-    if target.root is None:
+    if target.root is None:  # a catalog has no folder
         return
     source, place = _parts(captures), _parts(target.root)
     if source == place:
@@ -333,4 +328,4 @@ def _parts(place: str) -> tuple[str, ...]:
             path = os.path.normpath(f"/{url.path}")
             return (_S3.get(url.scheme, url.scheme), url.netloc, *Path(path).parts[1:])
         place = unquote(url.path)
-    return ("", "", *Path(os.path.realpath(place)).parts[1:])
+    return ("", "", *Path(os.path.realpath(place)).parts[1:])  # a link leads into another folder

@@ -111,7 +111,7 @@ class Source:
 
 
 class _Named:
-    """Progress of one source, whose name stands before each stage's."""
+    """The progress of one source, whose name comes in front of the stage's."""
 
     def __init__(self, progress: Progress, source: str) -> None:
         self._progress = progress
@@ -140,7 +140,7 @@ class _Ending(NoProgress):
         self._ended = ended
 
     def stage(self, name: str, total: int | None) -> None:
-        if self._ended.is_set():
+        if self._ended.is_set():  # an interrupt reaches the main thread alone
             raise TargetError("interrupted", remedy="Run it again, it goes on where it stopped")
 
 
@@ -174,7 +174,7 @@ def each_source(
     together = min(at_once, len(names)) if has_own_sessions(spark) else 1
     ended = threading.Event()
     if together > 1:
-        display.stage("sources", len(names))
+        display.stage("sources", len(names))  # one bar for all: stages of several would mix
 
     def report_of(name: str) -> SourceReport[_Result]:
         began = time.monotonic()
@@ -184,7 +184,7 @@ def each_source(
         try:
             result = work(Source(name, config.captures_of[name], settings[name], shown))
         except Exception as error:
-            problem = failure_of(error) or error
+            problem = failure_of(error) or error  # in our own words, if the failure is one that is known
         if together > 1:
             display.advance()
         return SourceReport(name, result, problem, time.monotonic() - began)
@@ -198,7 +198,7 @@ def each_source(
             try:
                 return SourcesReport(tuple(future.result() for future in futures))
             except BaseException:
-                ended.set()
+                ended.set()  # the others stop at their next stage
                 raise
     finally:
         display.done()

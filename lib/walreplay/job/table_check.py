@@ -57,8 +57,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructField
 
 
-_NEWEST: Final = 20
-"""So many commits are looked at for the newest of the ledger's own."""
+_NEWEST: Final = 20  # commits, among which the newest of the ledger's own is looked for: upkeep may have followed it
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +92,7 @@ def standing_of(spark: SparkSession, table: TableName, known_table: KnownTable) 
     with damaged_log_errors(table, known_table.name, entry):
         newest, commits = delta.commits_since(spark, table, left)
     if newest < left and known_table.run is not None and entry is not None and entry.table.place != table.place:
-        # It was copied to where it is now.
+        # The interrupted run has copied the table to its new place: a copy's versions begin at 0.
         left, commits = -1, delta.commits_since(spark, table, -1)[1]
     if newest < left:
         raise TargetError(
@@ -107,7 +106,7 @@ def standing_of(spark: SparkSession, table: TableName, known_table: KnownTable) 
     if first is not None and entry is not None and not _is_left_by(first, entry, strict=has_own_sessions(spark)):
         if known_table.run is None:
             raise _replaced_error(table, known_table)
-        # It was copied to where it is now.
+        # A copy again, which has grown beyond the version that the original was left at.
         left, commits = -1, delta.commits_since(spark, table, -1)[1]
     return follow(
         commits, ledger=known_table.ledger, left=left, run=known_table.run, is_siblings=known_table.is_siblings
@@ -136,7 +135,7 @@ def changed_between(
     Args:
         checked: the version that the check has seen; ``version`` is that of the run's last commit.
     """
-    if version <= checked + 1:
+    if version <= checked + 1:  # nothing lies between them
         return None
     commits = (commit for commit in delta.commits_since(spark, table, checked + 1)[1] if commit.version < version)
     return others_change(commits, ledger=known_table.ledger, is_siblings=known_table.is_siblings)
@@ -144,7 +143,7 @@ def changed_between(
 
 def newest_number(spark: SparkSession, table: TableName, application: str) -> int:
     """Return the number of an application's newest commit in a table of the ledger; 0 where there is none."""
-    opened = opened_at(spark, table)
+    opened = opened_at(spark, table)  # by delta-rs; None: Spark alone reaches the table
     commits: Iterable[LoggedCommit]
     if opened is not None:
         commits = opened.history(_NEWEST)
@@ -157,11 +156,7 @@ def newest_number(spark: SparkSession, table: TableName, application: str) -> in
 
 
 def changed_error(table: TableName, name: str, standing: Standing, entry: MirrorEntry | None) -> TargetError:
-    """Return the error for a table that somebody else has changed, with what undoes it.
-
-    Args:
-        entry: what the ledger knows of it; None for nothing.
-    """
+    """Return the error for a table that somebody else has changed, with what undoes it."""
     remedy = f"Nothing was applied. {_undone(table, standing, entry)}"
     return TargetError(_change(standing), table=name, path=table.text, remedy=remedy)
 
@@ -248,7 +243,7 @@ def highest_recorded(context: RunContext) -> int:
         with ledger_errors(table.text):
             return newest_number(context.session, table, f"{context.ledger.id}/{name}")
 
-    return max(context.each(highest, HISTORY))
+    return max(context.each(highest, HISTORY))  # a run that was killed may have written only some of them
 
 
 def check_ahead(ahead: Sequence[NewerTable], plan: Plan, transaction_log: History) -> None:
@@ -261,7 +256,7 @@ def check_ahead(ahead: Sequence[NewerTable], plan: Plan, transaction_log: Histor
     known_tables = [table for table in ahead if table.is_known]
     if not known_tables:
         return
-    shared_tables = [table for table in known_tables if table.shared]
+    shared_tables = [table for table in known_tables if table.shared]  # RESTORE undoes the others' commits
     if shared_tables:
         raise TargetError(
             "the table is newer than the ledger, and it is shared with other sources: to set it back would take "
@@ -289,7 +284,7 @@ def _statements(tables: Sequence[NewerTable]) -> str:
 
 def _check_captures(ahead: Sequence[NewerTable], plan: Plan, transaction_log: History) -> None:
     """Refuse tables that have transactions which the captures no longer hold."""
-    counts: dict[int, int] = {plan.upto_lsn: plan.transactions}
+    counts: dict[int, int] = {plan.upto_lsn: plan.transactions}  # transactions up to an LSN, from the plan's begin on
     applied_before = plan.resume.applied - plan.transactions
     for table in ahead:
         for commit in table.standing.ahead:
@@ -298,7 +293,7 @@ def _check_captures(ahead: Sequence[NewerTable], plan: Plan, transaction_log: Hi
             upto = commit.run.upto
             if upto not in counts:
                 counts[upto] = transaction_log.count(upto)
-            if counts[upto] != commit.run.applied - applied_before:
+            if counts[upto] != commit.run.applied - applied_before:  # the captures have fewer, or others
                 raise newer_error(table, commit, plan.after_lsn)
 
 
@@ -306,6 +301,7 @@ def newer_error(table: NewerTable, commit: CommitId, after_lsn: int) -> TargetEr
     """Return the error for a table with changes that the captures no longer hold."""
     upto = "" if commit.run is None else f" up to LSN {format_lsn(commit.run.upto)}"
     known_upto = f"LSN {format_lsn(after_lsn)}" if after_lsn >= 0 else "nothing"
+    # Captures that are applied already are not read again, so the table cannot be set back and reach them.
     late = commit.run is not None and commit.run.upto <= after_lsn
     if late and table.is_known:
         remedy = f"If a run that was taken over has written this late: {table.restore}. Else bring back "
@@ -333,7 +329,7 @@ def forget_unknown(context: RunContext, last_known: int, highest: int) -> None:
         for table in map(context.target.ledger, HISTORY):
             with ledger_errors(table.text):
                 if delta.exists(session, table):
-                    context.ledger.check_lock()
+                    context.ledger.check_lock()  # whoever has lost the lock deletes nothing
                     session.sql(f"DELETE FROM {table.sql} WHERE run > {last_known} AND run <= {highest}").collect()
 
 
@@ -378,7 +374,7 @@ def _is_gone(spark: SparkSession, run: TableRun) -> bool:
 def _foreign_table_error(spark: SparkSession, plan: TablePlan, ledger: TableName) -> TargetError:
     problem = "the table is there already, but was not made by this target's ledger"
     remedy = "move the table away, or apply to another target"
-    if delta.made_by(spark, plan.table):
+    if delta.made_by(spark, plan.table):  # its commits have the id of another ledger
         problem = f"the table was made by a ledger which is gone: {ledger.text} is not there, or is that of a newer one"
         remedy = "put a backup of the ledger there; or apply all captures to a new target, and load what was loaded"
     return TargetError(problem, table=plan.name, path=plan.table.text, remedy=f"Nothing was applied; {remedy}")
@@ -409,21 +405,13 @@ def _check_columns(spark: SparkSession, plan: TablePlan, present_schema: StructT
 
 @dataclass(frozen=True, slots=True)
 class TableChecks:
-    """The checks of a run's tables: what compares them with the ledger.
-
-    Attributes:
-        accepts: changes by others are accepted as they are.
-    """
+    """The checks of a run's tables; ``accepts``: changes by others are accepted as they are."""
 
     context: RunContext
     accepts: bool
 
     def check(self, tables: RunPlan, before: State | None, *, resumed: bool) -> list[CheckedTable]:
-        """Return which tables exist, and refuse those that are not as the ledger left them.
-
-        Args:
-            before: the ledger's state.
-        """
+        """Return which tables exist, and refuse those that are not as the ledger (``before``) left them."""
         last_run = before.run if before is not None else 0
         moving = {place for move in tables.placement.moves for place in (move.source, move.destination)}
 
@@ -512,7 +500,7 @@ class TableChecks:
             if not delta.exists(session, plan.table):
                 return None
             standing = standing_of(session, plan.table, self._facts_of(plan, run_id))
-            if standing is None or standing.changed is None or self.accepts:
+            if standing is None or standing.changed is None or self.accepts:  # None: the ledger cannot tell
                 return standing
             if plan.before is None and not standing.steps:
                 raise _foreign_table_error(session, plan, self.context.target.ledger("state"))
@@ -553,15 +541,11 @@ class TableChecks:
     def look_at_others(
         self, entries: Sequence[MirrorEntry], written: Collection[int], *, thoroughly: bool = False
     ) -> list[NewerTable]:
-        """Check the tables that a run does not write to, and warn of changes.
+        """Check the tables that a run does not write to, and warn of changes; return those ahead of the ledger.
 
         Args:
-            entries: what the ledger knows of all tables.
             written: the oids of the tables that are checked otherwise.
             thoroughly: also where Spark has to be asked for a table's history.
-
-        Returns:
-            those that are ahead of the ledger.
         """
         others = [entry for entry in entries if not entry.set_aside and entry.oid not in written]
         standings = self.context.each(lambda entry: self._changed_standing(entry, thoroughly=thoroughly), others)
@@ -584,9 +568,10 @@ class TableChecks:
         """
         folder = folder_of(self.context.session, entry.table.path)
         newest = None if folder is None else newest_version(folder)
+        # The newest version alone, without the log, shows that nothing has happened.
         if entry.left is None or newest == entry.left or (newest is None and not thoroughly):
             return None
-        if newest == -1:
+        if newest == -1:  # the folder has no log
             problem = f"the table is gone, and nothing was written to it; bring it back, or {made_again(entry)}"
             return TargetError(problem, table=entry.name, path=entry.table.text)
         with session_with(self.context.session, delta.SMALL_STATE) as session:
@@ -606,7 +591,7 @@ class TableChecks:
 
         def look(run: TableRun) -> LoggedCommit | None:
             version = versions.get(run.plan.oid)
-            if run.checked is None or version is None:
+            if run.checked is None or version is None:  # not compared, or not written to
                 return None
             return changed_between(self.context.session, run.plan.table, self._facts_of(run.plan), run.checked, version)
 
@@ -641,7 +626,7 @@ class TableChecks:
         Once none is, the ledger forgets what runs have recorded that its state does not know.
         """
         last_run = before.run if before is not None else 0
-        recorded = highest_recorded(self.context)
+        recorded = highest_recorded(self.context)  # above the state's, if the ledger was set back
         ahead = [
             NewerTable(
                 table.name,
@@ -664,7 +649,7 @@ class TableChecks:
                 f"the ledger was set back: it knows of {f'run {last_run}' if last_run else 'no run'}, and there were "
                 f"runs up to {highest}; what these have applied is applied again"
             )
-        return max(last_run, highest) + 1
+        return max(last_run, highest) + 1  # Delta skips numbers that a table has had, even if a RESTORE has undone them
 
 
 def check_unique(spark: SparkSession, staging: Staging, runs: Iterable[TableRun]) -> None:
@@ -679,8 +664,8 @@ def check_unique(spark: SparkSession, staging: Staging, runs: Iterable[TableRun]
         if relation_of(run.plan.oid) in mirrors - {run.plan.oid}:
             # It gets the same rows.
             continue
-        (epoch,) = run.plan.epochs
-        if epoch.identity.mode is not Mode.KEYED or not epoch.rows:
+        (epoch,) = run.plan.epochs  # a load is one version of the relation
+        if epoch.identity.mode is not Mode.KEYED or not epoch.rows:  # rows without a key may be equal
             continue
         task = run.fold_task(epoch)
         rows = run.events(spark, staging, epoch, task)
@@ -723,8 +708,8 @@ def rightness_of(
         ledger: the ledger's id.
         entry: what the ledger knows of the table; None for none.
         right: the ledger's entry of the other table.
-        commit_columns: of a mirror, the columns that say by which commit a row was written last: where equal rows
-            cannot be told apart, they hang on where runs have ended.
+        commit_columns: of a mirror, the columns that say by which commit a row was written last: where nothing
+            identifies equal rows, they depend on where runs have ended.
     """
     rows = delta.read(spark, right.table)
     left_out = commit_columns if output_of(right.oid).rows is RowKind.CURRENT else ()
@@ -751,7 +736,7 @@ def _why_not(
         if not delta.exists(spark, entry.table):
             return "it is gone"
         standing = standing_of(spark, entry.table, KnownTable(entry.name, ledger, entry))
-        if standing is None or not standing.is_sound:
+        if standing is None or not standing.is_sound:  # not as a run has left it
             return "somebody else has changed it"
         present_rows = delta.read(spark, entry.table)
         if _declared(present_rows.schema) != _declared(rows.schema):
@@ -762,7 +747,7 @@ def _why_not(
     except WalReplayError:
         raise
     except Exception:
-        # Whatever is the matter with it: it is made again.
+        # Whatever Spark has met there: the table is made again.
         return "it cannot be read"
 
 
@@ -775,7 +760,7 @@ def check_readable(spark: SparkSession, entry: MirrorEntry) -> None:
     try:
         opened_at(spark, entry.table)
         if delta.exists(spark, entry.table):
-            # What is committed to a table depends on all of its log.
+            # A commit depends on the whole log: `inputFiles` has Spark read all of it.
             delta.read(spark, entry.table).inputFiles()
     except Exception as error:
         failure = None if isinstance(error, DamagedLogError) else failure_of(error)
@@ -796,6 +781,7 @@ def _declared(schema: StructType) -> list[tuple[str, str]]:
 def _sums(rows: DataFrame) -> tuple[int, ...]:
     """Return how many rows there are, and sums over hashes of them, in whatever order they lie."""
     parts = [part for field in rows.schema.fields for part in _hashed(field)]
+    # A sum of 64-bit hashes overflows a bigint; two seeds make equal sums of unequal rows improbable.
     hashes = (f.sum(f.xxhash64(f.lit(seed), *parts).cast("decimal(20,0)")) for seed in _SEEDS)
     (row,) = rows.agg(f.count(f.lit(1)), *hashes).collect()
     return tuple(int(value or 0) for value in row)
@@ -807,5 +793,5 @@ def _hashed(field: StructField) -> list[Column]:
     if isinstance(field.dataType, (ArrayType, StructType)):
         column = f.to_json(f.struct(column), {"ignoreNullFields": "false"})
     elif isinstance(field.dataType, (FloatType, DoubleType)):
-        column = column.cast("string")
+        column = column.cast("string")  # xxhash64 normalizes -0.0
     return [column, column.isNull()]
