@@ -61,7 +61,7 @@ def decode_files(
     """Decode the files of one stream: in one pass as far as that goes, by a plan of all of them behind that.
 
     Args:
-        read: gives a file's bytes as stored.
+        read: returns a file's bytes as stored.
         framing: where it is known.
         tile_bytes, codec: as `decode_plan` takes them.
     """

@@ -114,7 +114,7 @@ class Rate:
     """How fast something goes, and how long it will still take, as far as that is known.
 
     Args:
-        clock: gives seconds.
+        clock: returns seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -184,10 +184,10 @@ class BarProgress:
 
 
 class LineProgress:
-    """A line for every stage, at its end; and for one that takes long, now and then, what it is at: for logs.
+    """For logs: a line at the end of each stage, and now and then what a long stage is at.
 
     Args:
-        silence: seconds without a line after which there is one; of a stage that takes on, ever longer ones.
+        silence: seconds of a stage without a line after which there is one; they become longer with each.
     """
 
     def __init__(self, stream: TextIO, silence: float = 10.0) -> None:

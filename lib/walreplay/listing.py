@@ -97,7 +97,7 @@ def list_files(
 
 
 def refuse_endless(path: Path, *, pattern: str | None = None) -> None:
-    """Refuse pipes, sockets and devices, given as a path or in a folder: they give bytes only once, or without end.
+    """Refuse pipes, sockets and devices, as a path or in a folder: their bytes can be read only once, or never end.
 
     Args:
         pattern: in a folder, only files whose names match it count.
@@ -274,8 +274,8 @@ class _Reading:
 
     Attributes:
         read: reads a word, if it can be.
-        settle: gives the numbers of a series with their final values; None if they are no series.
-        doubtful: tells whether they could be something else.
+        settle: returns the numbers of a series with their final values; None if they are no series.
+        doubtful: returns whether they could be something else.
     """
 
     read: Callable[[_Word], _Number | None]
@@ -333,7 +333,7 @@ def _over_dates(groups: dict[tuple[str, str], list[_Number]]) -> Iterator[list[_
 
 
 def _split(numbers: Sequence[_Number]) -> Iterator[list[_Number]]:
-    """Cut where a numbering begins anew."""
+    """Cut where a numbering begins again."""
     heads = {number.head: natural_key(number.head) for number in numbers}
     in_order = sorted(numbers, key=lambda number: (heads[number.head], number.value))
     series = in_order[:1]

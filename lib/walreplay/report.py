@@ -162,8 +162,8 @@ class Forecast(JsonResult):
         applied_lsn: the target would hold everything committed up to here.
         left_out: row changes of tables that are not wanted.
         tasks: about how many Spark tasks there would be.
-        estimated_seconds: how long it would take; None if nothing tells.
-        estimated_by: what that is told by: the target's runs before, or the scan of the same files.
+        estimated_seconds: how long it would take; None if nothing is known.
+        estimated_by: the basis of the estimate: the target's runs before, or the scan of the same files.
     """
 
     captures: str

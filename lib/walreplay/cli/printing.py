@@ -32,7 +32,7 @@ class Printing:
     Attributes:
         as_json: for programs.
         report: a file that gets it as JSON, whatever is printed: a path, or a URI of a file system that Spark has.
-            Under spark-submit and in jobs, what Spark says stands between the lines of standard output.
+            Under spark-submit and in jobs, Spark writes between the lines of standard output.
         quiet: no progress is shown before.
     """
 

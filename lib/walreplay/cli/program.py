@@ -28,7 +28,7 @@ _LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line and give its exit code."""
+    """Run the command line and return its exit code."""
     level = os.environ.get(LOG_VARIABLE, "")
     with guarded():  # whatever is written, names included, is made visible
         if level.upper() not in ("", *_LEVELS):
@@ -75,7 +75,7 @@ def _main(arguments: list[str]) -> int:
 
 
 def explain(error: Exception) -> tuple[str, int]:
-    """Put an error into one line, and give the exit code; no text of it quotes a row's value."""
+    """Return an error as one line, and the exit code; no text of it quotes a row's value."""
     if isinstance(error, WalReplayError):
         error.remedy = None if error.remedy is None else filled(error.remedy)
         return str(error), error.exit_code

@@ -63,7 +63,7 @@ def apply(
         captures: the folder (or file, or glob) of the capture files.
         target: the folder of the Delta tables, a catalog, or ``catalog.schema``.
         config: a YAML file, the same as a mapping, or `Settings`.
-        progress: told how far the run is.
+        progress: shows how far the run is.
         metrics: a file to which a JSON line is added for each run and table; or a folder (a path with a slash at its
             end, or a URI), in which each run writes a file.
 
@@ -198,14 +198,14 @@ class Job:
         return run_files
 
     def _run(self, run_files: RunFiles, state: State | None) -> tuple[State, RunReport] | Idle:
-        """Do one run; give the ledger's state behind it, and its report, or why there is nothing to apply."""
+        """Do one run; return the ledger's state behind it and its report, or why there is nothing to apply."""
         reading, new = run_files.reading, run_files.new
         with self.run.staging() as staging, ThreadPoolExecutor(1) as index_pool:
             index = self._index(run_files)
-            scanning = Scanning(self.run, new.holes, self.until, index, records=self._records(index))
+            scanning = Scanning(self.run, new.holes, self.until, index, records=self._index_to_write(index))
             plan = scanning.plan(reading)
             steps.reached("scanned")
-            idle = self._idle(plan, run_files, state)
+            idle = self._idle_reason(plan, run_files, state)
             if idle is not None:
                 return idle
             index_write = index_pool.submit(scanning.record)
@@ -219,9 +219,9 @@ class Job:
                 captures = RunCaptures(self.source, self.captures, len(reading.files), reading.size, seen)
                 return self.run.ledger.write_plan(state, decoded, run_number, places, captures)
 
-            return self._applied(staging, RunWork(plan, reading.size, state, write_plan))
+            return self._apply_work(staging, RunWork(plan, reading.size, state, write_plan))
 
-    def _records(self, index: ArchiveIndex) -> ArchiveIndex | None:
+    def _index_to_write(self, index: ArchiveIndex) -> ArchiveIndex | None:
         """Return the archive's index, if there is one: what the run finds is written to it."""
         try:
             return index if index.exists() else None
@@ -234,7 +234,7 @@ class Job:
         home = home_of(self.captures, run_files.files)
         return ArchiveIndex(self.run.session, table_of(None, home), home, self.run.settings)
 
-    def _idle(self, plan: Plan, run_files: RunFiles, state: State | None) -> Idle | None:
+    def _idle_reason(self, plan: Plan, run_files: RunFiles, state: State | None) -> Idle | None:
         """Return why there is nothing to apply; refuse a plan that cannot be."""
         if plan.is_idle and plan.resume.has_more:  # it ended in front of a transaction behind `until`
             self._refuse_too_early(state)
@@ -246,7 +246,7 @@ class Job:
         refuse_gone([file.path for file in plan.files if not file.scanned], [file.path for file in run_files.files])
         return None
 
-    def _applied(self, staging: Staging, work: RunWork) -> tuple[State, RunReport]:
+    def _apply_work(self, staging: Staging, work: RunWork) -> tuple[State, RunReport]:
         result = Applying(self.run, self.captures, staging, self._first_warning).apply(work)
         self._first_warning = len(self.run.warnings)  # the next run reports its own alone
         self._run_numbers.append(result[0].run)
@@ -277,7 +277,7 @@ class Job:
 
         with self.run.staging() as staging:
             work = RunWork(plan, interrupted.bytes, interrupted, reuse_plan, resumed=True)
-            return self._applied(staging, work)
+            return self._apply_work(staging, work)
 
     # What there is to do
 

@@ -359,10 +359,10 @@ class _Queries:
 
 
 class _Folding:
-    """Write the query that folds a change log to the rows as of an LSN, and one that finds changes unlike the others.
+    """Write the query that folds a change log to the rows as of an LSN, and one that finds changes that do not fit.
 
     A change log has all rows from the table's beginning on, or from the last truncate, only if each change fits what
-    stands before it: none is for a row that was never added.  Later changes up to the next truncate show this, too.
+    comes before it: none is for a row that was never added.  Later changes up to the next truncate show this, too.
     """
 
     def __init__(self, entry: MirrorEntry, key: Sequence[str], configured: Settings, lsn: int, source: str) -> None:
@@ -385,7 +385,7 @@ class _Folding:
         )
 
     def doubtful(self) -> str:
-        """Write the query that finds rows by which others do not come out as the source had them."""
+        """Write the query that finds changes with unknown values, so that rows are not as the source had them."""
         rescued = "false" if self._rescued is None else f"{quote(self._rescued)} IS NOT NULL"
         moves = f"size({self._unchanged}) > 0 AND {self._moves}"  # TOAST values are not sent with a new key
         return f"WITH {self._live} SELECT 1 FROM live WHERE {rescued} OR ({moves}) LIMIT 1"

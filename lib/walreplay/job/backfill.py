@@ -58,7 +58,7 @@ class ForecastJob(Job):
     """A `Job` that applies nothing: each plan counts as applied, so that the next run is planned behind it.
 
     Args:
-        anew: whatever the target has does not count.
+        anew: forecast as for a new target.
     """
 
     def __init__(self, run: RunContext, captures: str, until: Until | None = None, *, anew: bool = False) -> None:
@@ -134,7 +134,7 @@ class ForecastJob(Job):
 
         scanning = Scanning(self.run, run_files.new.holes, self.until, self._index(run_files), follow)
         plan = scanning.plan(run_files.reading)
-        idle = self._idle(plan, run_files, state)
+        idle = self._idle_reason(plan, run_files, state)
         if idle is not None:
             return idle
         self.run.warnings.extend(plan.warnings)
@@ -238,7 +238,7 @@ def backfill(
             that has others, too, they are made as by `walreplay.rebuild`, at the LSN that it is at.
         outputs: what is made of each table, in place of the configuration's ``outputs``.
         from_lsn: changes of transactions with a lower commit LSN are left out; only if no output is whole.
-        progress: told how far it is.
+        progress: shows how far it is.
         metrics: see `apply`; of tables that are made again as by `walreplay.rebuild`, the ledger alone has them.
 
     Raises:

@@ -81,9 +81,9 @@ class BaseLoad:
     Attributes:
         base: where the rows are.
         lsn: the last commit LSN that is among them.
-        described: what the tables are, if that is given.
+        described: the tables' columns; None if the captures or the base know them.
         source: the captures that the target belongs to, for a new target.
-        anew: tables that are there already are made anew, and a load that was interrupted is given up.
+        anew: replace tables that exist, and forget a load that was interrupted.
         only: the tables of the base that are loaded; None for all that the configuration wants.
         top: when versions begin in histories, if that is known; see `Load`.
     """
@@ -103,7 +103,7 @@ class BaseLoad:
             return self.bring(self.begin(), time.monotonic())
 
     def begin(self) -> PlannedLoad:
-        """Find out what there is to load, and take the target's lock."""
+        """Find out what there is to load, and acquire the target's lock."""
         context = self.context
         with context.stage("read ledger"), catalog_errors(context.target):
             context.ledger.read()
@@ -121,7 +121,7 @@ class BaseLoad:
         plan = self._plan(state, description)
         catalogue = Catalogue.of(plan, context.settings, state.tables if state else ())
         context.warnings.extend(catalogue.warnings)
-        return PlannedLoad(state, source, description, plan, catalogue, self._chosen(plan, catalogue))
+        return PlannedLoad(state, source, description, plan, catalogue, self._loaded_relations(plan, catalogue))
 
     def bring(self, begun: PlannedLoad, began: float) -> RunReport:
         """Load what was begun: stage the rows, write down that tables get them, bring them there, record the load.
@@ -133,7 +133,7 @@ class BaseLoad:
         resumed = interrupted is not None and interrupted.writing
         rows = self.base.rows(begun.loaded, begun.description)  # nothing is read yet
         self.context.warnings.extend(self.base.warnings)
-        noted_state, checked = self._note(begun, interrupted, rows, resumed=resumed)
+        noted_state, checked = self._write_load(begun, interrupted, rows, resumed=resumed)
         context, load = self.context, noted_state.load
         assert load is not None
         with context.staging() as staging:
@@ -148,7 +148,7 @@ class BaseLoad:
                 # From now on, tables may have the load's commit.
                 state = context.ledger.write(replace(noted_state, load=replace(load, writing=True)))
             steps.reached("plan written")
-            runs = [_ending(table_run, self.lsn, load.top) for table_run in runs]
+            runs = [_ending_versions(table_run, self.lsn, load.top) for table_run in runs]
             reports = RunTables(context).apply(runs, staging, [lambda: None])
             return self._record(state, tables, reports, begun.plan, rows, resumed=resumed, began=began)
 
@@ -208,7 +208,7 @@ class BaseLoad:
             types=description.types,
         )
 
-    def _chosen(self, plan: Plan, catalogue: Catalogue) -> frozenset[Relation]:
+    def _loaded_relations(self, plan: Plan, catalogue: Catalogue) -> frozenset[Relation]:
         """Return the relations that the configuration wants."""
         assigned = catalogue.assignments.items()
         mirrored = {relation for relation, to in assigned if any(output.is_whole for output in to.tables)}
@@ -260,7 +260,7 @@ class BaseLoad:
         return None
 
     def give_up_interrupted(self, begun: PlannedLoad) -> None:
-        """Have another load that was interrupted give way to this one, which is made in another way.
+        """Forget another load that was interrupted, as this one is made by a rebuild, which cannot finish it.
 
         Raises:
             TargetError: it cannot, as tables may have its rows.
@@ -273,7 +273,7 @@ class BaseLoad:
             raise self.context.ledger.interrupted(state.load)
         self.context.ledger.write(state.ended(state.tables))
 
-    def _note(
+    def _write_load(
         self, begun: PlannedLoad, interrupted: Load | None, rows: BaseRows, *, resumed: bool
     ) -> tuple[State, Sequence[CheckedTable]]:
         """Check the tables, and write the load down before a row of it is read.
@@ -282,7 +282,7 @@ class BaseLoad:
             the ledger's state, and each table as it was found.
         """
         context, state = self.context, begun.state
-        tables = self._tables(begun, _unread(begun))
+        tables = self._tables(begun, _unread_staged(begun))
         with context.stage("check"):
             self._check_tables(tables, resumed=resumed)
             checked = TableChecks(context, accepts=self.anew).check(tables, state, resumed=resumed)
@@ -336,7 +336,7 @@ class BaseLoad:
             context.ledger.check_lock()
             works, values = rows.works(task)
             staged = staging.take(works[0][0].sparkSession, works, values, rows.tasks)
-            self.base.check(_counted(staged, task))
+            self.base.check(_rows_by_oid(staged, task))
             return staged
 
     def _check_tables(self, tables: RunPlan, *, resumed: bool) -> None:
@@ -418,13 +418,13 @@ class BaseLoad:
         return timed(report, began, context.stages)
 
 
-def _counted(staged: Mapping[int, Staged], task: LoadTask) -> dict[int, int]:
+def _rows_by_oid(staged: Mapping[int, Staged], task: LoadTask) -> dict[int, int]:
     """Count the staged rows of each relation, by its oid."""
     places = ((relation.oid, task.outputs(relation)[0].to) for relation in task.relations)
     return {oid: staged[to.table].versions[to.relation].rows for oid, to in places}
 
 
-def _unread(begun: PlannedLoad) -> dict[int, Staged]:
+def _unread_staged(begun: PlannedLoad) -> dict[int, Staged]:
     """Return what stands for staged rows before they are read: each table has a version, without rows."""
     return {
         version.table: Staged({version.number: _NO_ROWS}, (VersionSegment(0, version.number),))
@@ -434,7 +434,7 @@ def _unread(begun: PlannedLoad) -> dict[int, Staged]:
     }
 
 
-def _ending(run: TableRun, lsn: int, time: int) -> TableRun:
+def _ending_versions(run: TableRun, lsn: int, time: int) -> TableRun:
     """Have a history's open versions end where the load's rows begin."""
     if run.plan.metadata.rows is not RowKind.VERSION or run.plan.before is None:
         return run

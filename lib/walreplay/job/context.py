@@ -55,7 +55,7 @@ class RunContext:
         warnings: what a person should know.
         gaps: what earlier runs have left out, by the oids of tables that may lack rows by it.
         metrics: a file that gets what is measured of each run; None for nowhere.
-        changed: the oids of tables whose rows somebody else has changed, and that were taken as they were.
+        changed: the oids of tables that somebody else has changed, whose rows are accepted.
     """
 
     spark: SparkSession
@@ -88,7 +88,7 @@ class RunContext:
         """Begin a run: choose how it writes.
 
         Args:
-            progress: None tells nobody.
+            progress: None shows nothing.
             loads: see `Ledger`.
             metrics: see `walreplay.apply`.
         """
@@ -130,7 +130,7 @@ class RunContext:
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
-        """Work on the target; at the end the lock is given back, and the progress display is closed."""
+        """Work on the target; at the end release the lock, and close the progress display."""
         try:
             with quiet_queries(), storage_errors(self.target.text), set_for_a_while(self.session, SMALL_STATE):
                 try:
@@ -147,7 +147,7 @@ class RunContext:
             self.progress.done()
 
     def lock(self) -> State | None:
-        """Take the ledger's lock, and tell what it has found; give the state that the run begins from."""
+        """Acquire the ledger's lock, and add its warnings; return the state that the run begins from."""
         with self.stage("lock"):
             state = self.ledger.acquire()
         self.warnings.extend(self.ledger.warnings)
@@ -172,7 +172,7 @@ class RunContext:
     def keep_ledger_small(self, runs: Sequence[int]) -> None:
         """Write the ledger's small files together, and forget old runs, if it is time for that.
 
-        All runs are at their end: nothing hangs on this, and where it fails, there is a warning.
+        All runs have ended, and none depends on this: a failure is only warned of.
 
         Args:
             runs: the numbers of those of this call.
@@ -255,14 +255,14 @@ class RunContext:
 
     @contextmanager
     def recording(self) -> Iterator[None]:
-        """Record a run, which ends it, and tell its metrics."""
+        """Record a run, which ends it, and write its metrics."""
         with self.stage("record"):  # the record is the commit that ends the run
             yield
             self.tell_metrics(self.ledger.recorded)
         self._earlier_stages = dict(self.stages)
 
     def tell_metrics(self, rows: Rows) -> None:
-        """Add rows to the file that the call was given for them."""
+        """Add rows to the metrics file, if the call has one."""
         problem = write_metrics(self.metrics, self.target.text, rows)
         if problem is not None:
             self.warnings.append(problem)
@@ -279,7 +279,7 @@ class RunContext:
 
     @contextmanager
     def doing(self, part: str) -> Iterator[None]:
-        """Report what of the stage is at work: this part until it is done, with those that other threads are at."""
+        """Report the parts of a stage that are at work: this one until it is done, and those of other threads."""
         with self._turn:
             # A list, as two tables may have one name: the table that is set aside, and the one that takes the name.
             self._parts.append(part)

@@ -1,6 +1,6 @@
 """Apply a plan: decode, plan the tables, write the plan down, apply it table by table, record it.
 
-Each phase returns a value that the next one takes: `Work` -> `Decoded` -> `Prepared` -> reports -> the ledger's state.
+Each phase returns a value for the next one: `RunWork` -> `Decoded` -> `Prepared` -> reports -> the ledger's state.
 An interrupted run begins with the plan that it has written down, and does the same.
 
 `RunTables` moves the tables that change their place, then applies the changes to each; `Applying` has the phases.
@@ -61,7 +61,7 @@ class RunTables:
     run: RunContext
 
     def move(self, tables: RunPlan, state: State, commit: delta.CommitId) -> tuple[State, dict[int, int | None]]:
-        """Move renamed tables, and those that have to give way, to their places.
+        """Move renamed tables, and those whose names others have now, to their places.
 
         Tables that leave a place go first, and that they have left is written down: a table that is there afterwards is
         another one.
@@ -190,7 +190,7 @@ class RunTables:
 
 
 def _damage_remedy(run: TableRun) -> str:
-    """Write how a run goes on from a table that is damaged; empty for a new one, and for one that sources share."""
+    """Return what to do about a damaged table; empty for a new one, and for one that sources share."""
     before = run.plan.before
     if before is None or before.left is None or before.share is not None:
         return ""
@@ -407,7 +407,7 @@ class Applying:
         with self.run.stage("check"):
             self.run.warnings.extend(transaction_log.check_copies())  # what a reconnect has sent again is compared
             plan = _without_ended(plan, transaction_log)
-        axis = _axis(plan, self.staging)
+        axis = _time_line(plan, self.staging)
         top = None if axis.end == NO_TIME else axis.end - POSTGRES_EPOCH_UNIX_MICROS
         plan = replace(plan, resume=replace(plan.resume, top_time=top))
         return Decoded(plan, catalogue, staged, truncates, transaction_log, axis)
@@ -618,7 +618,7 @@ def table_runs(
     ]
 
 
-def _axis(plan: Plan, staging: Staging) -> Axis:
+def _time_line(plan: Plan, staging: Staging) -> Axis:
     """Return the time line of histories: the same for an interrupted run that is finished as if it had not been."""
     before = NO_TIME if plan.top_time is None else plan.top_time + POSTGRES_EPOCH_UNIX_MICROS
     decided = ((commit.commit_lsn, commit.commit_time + POSTGRES_EPOCH_UNIX_MICROS) for commit in plan.decided)

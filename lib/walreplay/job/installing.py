@@ -68,7 +68,7 @@ def _drop(spark: SparkSession, side: Target) -> None:
 
 @dataclass(frozen=True)
 class Installing:
-    """Puts in place what stands written in the ledger.
+    """Puts rebuilt tables in place, as the ledger has recorded it.
 
     Attributes:
         captures: where they lie, for the report.

@@ -1,8 +1,8 @@
-"""Load: rows that tables had before the captures began, whenever they come.
+"""Load: rows that tables had before the captures began, at any time.
 
 Rows as of an LSN that the target is not behind are loaded as they are (`walreplay.job.base_load`).  If more is
-applied already, the tables are made beside, of the rows and of what the archive has behind their LSN, and swapped into
-place in one commit each (`walreplay.job.rebuild`): the result is the same.
+applied already, the tables are made in a side target, of the rows and of what the archive has behind their LSN, and
+swapped into place in one commit each (`walreplay.job.rebuild`): the result is the same.
 """
 
 from __future__ import annotations
@@ -76,10 +76,10 @@ def load(
         snapshot: of a database: the name of a snapshot that is exported for the time of the load.
         connections: of a database: how many sessions read at a time (by default 8).
         captures: where the captures lie or will lie; by default the configuration's, or those applied last.
-        copy_options: what COPY was told, in its syntax, where that is not its default: ``format csv, header``.
+        copy_options: COPY's options, in its syntax, where that is not its default: ``format csv, header``.
         replace: tables that have rows already are made anew, and a load that was interrupted is given up.
         config: a YAML file, the same as a mapping, or `Settings`.
-        progress: told how far the run is.
+        progress: shows how far the run is.
 
     Raises:
         WalReplayError: what stopped it.  No table is touched when the files are at fault.
@@ -104,7 +104,7 @@ def _bring(load: BaseLoad, captures: str | None, began: float) -> RunReport:
         begun = load.begin()  # takes the lock
         if load.lsn >= begun.applied:  # nothing behind the rows is applied: they can be written as they are
             return load.bring(begun, began)
-        late_load = _late(load, begun)
+        late_load = _late_load(load, begun)
     assert begun.state is not None
     # The tables are made beside; names that differ by case alone are two tables'.
     narrowed = Narrowed(tables=f"(?-i:{'|'.join(map(re.escape, sorted(late_load.only)))})")
@@ -144,7 +144,7 @@ def _read_description(path: str | os.PathLike[str]) -> Description:
     return read_description(text, str(path))
 
 
-def _late(bringing: BaseLoad, begun: PlannedLoad) -> BaseStep:
+def _late_load(bringing: BaseLoad, begun: PlannedLoad) -> BaseStep:
     """Return the load of rows that are older than what is applied: its tables are made again, beginning with it.
 
     Raises:

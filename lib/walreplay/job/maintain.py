@@ -53,7 +53,7 @@ def maintain(
         table: a regular expression over the whole of the source's ``schema.table``; None for all, and the ledger.
         config: a YAML file, the same as a mapping, or `Settings`; of it ``ledger`` counts.
         dry_run: say what would be done, and why; nothing is written, and no lock is taken.
-        progress: told how far it is.
+        progress: shows how far it is.
 
     Raises:
         TargetError: nothing was applied to the target yet; a run is at work on it, or was interrupted.
@@ -163,7 +163,7 @@ class _Maintenance:
         return _Looked(table, report if problem is None else replace(report, problem=problem), needs, is_ledger)
 
     def _work(self, looked: _Looked) -> TableMaintenance:
-        """Do what a table needs; where it fails, the others go on."""
+        """Do what a table needs; a failure does not stop the work on other tables."""
         if not looked.needs:
             return looked.report
         removed, added = 0, 0

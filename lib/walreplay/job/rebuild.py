@@ -1,8 +1,8 @@
 """Rebuild: make tables of a target again from the archive, as of the very LSN that the target is at.
 
-The tables are made beside, in a side target (`Target.side`) with a ledger of its own, by the ordinary job, which ends
+The tables are made in a side target (`Target.side`) with a ledger of its own, by the ordinary job, which ends
 at the target's LSN.  So a killed rebuild is resumed, and runs of the target may come in between.  Then, under the
-target's lock, each table is compared; those that are not right get the other ones' rows in one commit each
+target's lock, each table is compared; a table that is not right gets the side table's rows in one commit
 (`walreplay.job.installing`).  Each base load is repeated where it came in the target: behind the captures applied until
 then.
 """
@@ -304,7 +304,7 @@ def rebuild(
         outputs: those that are made again; None for all that the configuration wants.
         config: a YAML file, the same as a mapping, or `Settings`.
         base: where the files of the tables' base load lie now, if they were moved.
-        progress: told how far it is.
+        progress: shows how far it is.
 
     Raises:
         ConfigError: no table is called so, or the configuration leaves it out; or its base load had other files.
@@ -335,7 +335,7 @@ class Rebuilding:
     base_folder: str | None = None
 
     def run(self) -> RunReport:
-        """Make the tables beside, and put them in place."""
+        """Make the tables in a side target, and put them in place."""
         began = time.monotonic()
         with self.context.at_work():
             report = self._run()
@@ -381,10 +381,10 @@ class Rebuilding:
     def _side(self, state: State | None) -> Side:
         """Return where the tables are made, after the target has been looked at."""
         target_state = self._rebuildable_state(state)
-        oids = self._relations(target_state)
+        oids = self._related_oids(target_state)
         settings = self.context.settings
         outputs = self.narrowed.outputs
-        loads = (self.late_load,) if self.late_load is not None else self._loads(target_state, oids)
+        loads = (self.late_load,) if self.late_load is not None else self._base_loads(target_state, oids)
         fingerprint_parts = [
             FORMAT,
             target_state.ledger,
@@ -440,7 +440,7 @@ class Rebuilding:
             return source_oid(entry.oid) in self.late_load.load.oids
         return self.narrowed.wants(entry.source_name)
 
-    def _loads(self, state: State, oids: Collection[int]) -> tuple[BaseStep, ...]:
+    def _base_loads(self, state: State, oids: Collection[int]) -> tuple[BaseStep, ...]:
         """Return the base loads that the wanted tables begin with, in their order."""
         outputs = self.narrowed.outputs
         loaded_entries = [
@@ -483,10 +483,10 @@ class Rebuilding:
             )
         return tuple(base_steps)
 
-    def _relations(self, state: State) -> set[int]:
+    def _related_oids(self, state: State) -> set[int]:
         """Return the relations (by oid) that the tables may be made of: all that ever had one of their names.
 
-        The runs find out which of them has a name in the end, and which rows it goes on with.
+        The runs find out which of them has a name in the end, and which older rows it keeps.
         """
         names: dict[int, set[str]] = {}  # every name that a relation ever had
         parts: dict[str, tuple[str, str]] = {}
@@ -545,8 +545,8 @@ class Rebuilding:
     # Put in place
 
     def _put_in_place(self, state: State, side: Side, made: Sequence[MirrorEntry], side_report: RunReport) -> RunReport:
-        """Compare what was made with the target's tables, and put it in place of those that are not right."""
-        entries = self._chosen(state, side, made)
+        """Compare the side target's tables with the target's, and replace the rows of those that are not right."""
+        entries = self._paired_entries(state, side, made)
         with self.context.stage("compare", len(entries)):
             verdicts = self.context.each(lambda pair: self._compare(state, *pair), entries)
         steps.reached("compared")
@@ -575,7 +575,7 @@ class Rebuilding:
             self.context.warnings.extend([] if note is None else [note])
             report = self.context.report(None, "rebuilt", self.captures, state.reached, unchanged)
             return replace(report, **counted)
-        run_number = self._number(state, [replacement.entry for replacement, _ in replacements])
+        run_number = self._next_number(state, [replacement.entry for replacement, _ in replacements])
         load = None if self.late_load is None else self.late_load.load
         rebuild = Rebuild(str(uuid.uuid4()), side.name, tuple(replacement for replacement, _ in replacements), load)
         installing = Installing(self.context, self.captures)
@@ -586,7 +586,9 @@ class Rebuilding:
         tables_made = [replace(table, notes=(notes[table.oid],)) for table in report.tables if table.oid is not None]
         return replace(report, **counted, tables=tuple(sorted([*tables_made, *unchanged], key=TableReport.order)))
 
-    def _chosen(self, state: State, side: Side, made: Sequence[MirrorEntry]) -> list[tuple[MirrorEntry, MirrorEntry]]:
+    def _paired_entries(
+        self, state: State, side: Side, made: Sequence[MirrorEntry]
+    ) -> list[tuple[MirrorEntry, MirrorEntry]]:
         """Pair each table in the side target with the entry that it is to have in the target.
 
         Raises:
@@ -613,7 +615,7 @@ class Rebuilding:
                 without_place.append(side_entry.name)
                 continue
             if holder.oid != side_entry.oid:
-                raise _occupied(side_entry, holder, table)
+                raise _occupied_error(side_entry, holder, table)
             if target_entry is None and delta.exists(self.context.session, table):
                 with self.context.apart({table: side_entry.name}):
                     pass  # raises if the table is another source's, and names that source
@@ -659,8 +661,8 @@ class Rebuilding:
         self.context.progress.advance()
         return verdict
 
-    def _number(self, state: State, entries: Sequence[MirrorEntry]) -> int:
-        """Return a number that no run had, whatever tables say that somebody has put there."""
+    def _next_number(self, state: State, entries: Sequence[MirrorEntry]) -> int:
+        """Return a number that no run had, by the ledger and by the tables themselves."""
         context = self.context
         if highest_recorded(context) > state.run:
             raise TargetError(
@@ -675,7 +677,7 @@ class Rebuilding:
         return max(numbers) + 1
 
 
-def _occupied(side_entry: MirrorEntry, holder: MirrorEntry, table: TableName) -> TargetError:
+def _occupied_error(side_entry: MirrorEntry, holder: MirrorEntry, table: TableName) -> TargetError:
     """Make the error for a table whose place another one of the target has."""
     name = side_entry.source_name
     return TargetError(

@@ -278,7 +278,7 @@ class Scanning:
         holes: as in `NewFiles`.
         until: the last transaction that is wanted; None for the files' end.
         index: the archive's: a file that it knows is not read for the scan.
-        follow: told of each file once it is joined.
+        follow: called after each file that is joined.
         records: where `record` writes what was found of the files; None for nowhere.
     """
 
@@ -457,7 +457,7 @@ class Scanning:
             return scan_captures(self.run.session, {**tasks, first: gap_task})
 
     def _rescan(self, intake: _Intake, guess: FileScan) -> FileScan:
-        """Scan a file from the place where the stitch stands, and add it.
+        """Scan a file from the place that the stitch has reached, and add it.
 
         Args:
             guess: its scan before.

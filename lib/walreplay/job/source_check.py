@@ -113,10 +113,10 @@ class SiblingLedgers:
             yield places
             return
         with _turn:
-            _check(target, self._held(at_once), new_tables, shared)
+            _check(target, self._holders(at_once), new_tables, shared)
             yield places
 
-    def _held(self, at_once: int) -> dict[str, _Holder]:
+    def _holders(self, at_once: int) -> dict[str, _Holder]:
         """Return who has which place."""
         owners = (None, *self._siblings)  # None: what was applied before there were sources
         with ThreadPoolExecutor(at_once) as pool:
@@ -188,7 +188,7 @@ def _remedy(target: Target) -> str:
 
 
 def check_shared(plan: TablePlan, schema: StructType, siblings: SiblingLedgers, made: Iterable[CommitId]) -> None:
-    """Refuse a table that lacks what it had, or that has a column of another type than the source's rows.
+    """Refuse a table that lacks columns that it had, or that has a column of another type than the source's rows.
 
     Args:
         schema: the table's columns.
@@ -261,9 +261,9 @@ def check_places(captures: str, target: Target) -> None:
     source, place = _parts(captures), _parts(target.root)
     if source == place:
         problem = "the captures and the target are one folder"
-    elif _holds(source, place):
+    elif _contains(source, place):
         problem = f"the target lies in the captures' folder, {captures}: its files would be read as captures"
-    elif _holds(place, source):
+    elif _contains(place, source):
         problem = f"the captures, {captures}, lie in the target's folder, where tables and the ledger are"
     else:
         return
@@ -273,7 +273,7 @@ def check_places(captures: str, target: Target) -> None:
 def check_apart(captures: Mapping[str, str], patterns: Mapping[str, str | None] | None = None) -> None:
     """Refuse a source whose captures are those of another one, or lie among them.
 
-    Two sources may have one folder if they tell their files apart by their names.  That two patterns have a file in
+    Two sources may have one folder if patterns separate their files.  That two patterns have a file in
     common is noticed only where one of them matches all that the other does.
 
     Args:
@@ -287,14 +287,14 @@ def check_apart(captures: Mapping[str, str], patterns: Mapping[str, str | None] 
     for outer, holding in captures.items():
         for inner, held in captures.items():
             mine, other = _parts(holding), _parts(held)
-            if outer == inner or not _holds(mine, other):
+            if outer == inner or not _contains(mine, other):
                 continue
             if len(mine) < len(other):
                 problem = (
                     f"the captures of the source {inner} lie in those of {outer}, which would read them as its own"
                 )
                 raise ConfigError(problem, path=held, remedy="Give each a folder of its own, beside the other")
-            if len(mine) == len(other) and _takes(by_name.get(outer), by_name.get(inner)):
+            if len(mine) == len(other) and _matches(by_name.get(outer), by_name.get(inner)):
                 raise ConfigError(
                     f"the captures of the source {inner} are those of {outer}, too: a source is a stream of its own",
                     path=held,
@@ -304,12 +304,12 @@ def check_apart(captures: Mapping[str, str], patterns: Mapping[str, str | None] 
                 )
 
 
-def _takes(outer: str | None, inner: str | None) -> bool:
-    """Return whether a pattern (None takes every name) takes names that another one takes, as far as they show it."""
+def _matches(outer: str | None, inner: str | None) -> bool:
+    """Return whether a pattern (None: every name) matches names that another one matches, as far as they show it."""
     return outer is None or inner is None or outer == inner or fnmatchcase(inner, outer)
 
 
-def _holds(outer: tuple[str, ...], inner: tuple[str, ...]) -> bool:
+def _contains(outer: tuple[str, ...], inner: tuple[str, ...]) -> bool:
     """Return whether a folder, whose path may contain globs, contains another one."""
     if len(outer) > len(inner):
         return False

@@ -59,7 +59,7 @@ def apply_sources(
         at_once: so many are applied at the same time, where the session can have others beside it (Spark Connect
             cannot).
         until_lsn, until_time: see `walreplay.backfill`; an LSN is one source's.
-        progress: told how far it is.
+        progress: shows how far it is.
         metrics: see `walreplay.apply`; each row says which source's it is.
 
     Returns:

@@ -157,17 +157,17 @@ def newest_number(spark: SparkSession, table: TableName, application: str) -> in
 
 def changed_error(table: TableName, name: str, standing: Standing, entry: MirrorEntry | None) -> TargetError:
     """Return the error for a table that somebody else has changed, with what undoes it."""
-    remedy = f"Nothing was applied. {_undone(table, standing, entry)}"
-    return TargetError(_change(standing), table=name, path=table.text, remedy=remedy)
+    remedy = f"Nothing was applied. {_undo_remedy(table, standing, entry)}"
+    return TargetError(_change_text(standing), table=name, path=table.text, remedy=remedy)
 
 
 def change_warning(entry: MirrorEntry, standing: Standing) -> str:
     """Return the warning about such a change when the run has nothing to write to the table."""
-    undone = _undone(entry.table, standing, entry)
-    return f"{entry.name}: {_change(standing)}. The run that next has changes for it will refuse it. {undone}"
+    undone = _undo_remedy(entry.table, standing, entry)
+    return f"{entry.name}: {_change_text(standing)}. The run that next has changes for it will refuse it. {undone}"
 
 
-def _change(standing: Standing) -> str:
+def _change_text(standing: Standing) -> str:
     changed = standing.changed
     assert changed is not None
     return (
@@ -176,7 +176,7 @@ def _change(standing: Standing) -> str:
     )
 
 
-def _undone(table: TableName, standing: Standing, entry: MirrorEntry | None) -> str:
+def _undo_remedy(table: TableName, standing: Standing, entry: MirrorEntry | None) -> str:
     again = "" if entry is None else f" {made_again(entry)};"
     return (
         f"Set it back by RESTORE TABLE {table.sql} TO VERSION AS OF {standing.left};{again} or go on from the rows "
@@ -231,7 +231,7 @@ class NewerTable:
 
     @property
     def restore(self) -> str:
-        """The statement that takes the table back to what the ledger knows."""
+        """The statement that sets the table back to what the ledger knows."""
         return f"RESTORE TABLE {self.table.sql} TO VERSION AS OF {self.standing.left}"
 
 
@@ -247,7 +247,7 @@ def highest_recorded(context: RunContext) -> int:
 
 
 def check_ahead(ahead: Sequence[NewerTable], plan: Plan, transaction_log: History) -> None:
-    """Refuse tables that the ledger knows less of; one that it does not know at all needs no statement.
+    """Refuse tables that are ahead of the ledger; a table that the ledger does not know needs no statement.
 
     Raises:
         TargetError: with the statements, if the captures hold all that the tables have.
@@ -714,11 +714,11 @@ def rightness_of(
     rows = delta.read(spark, right.table)
     left_out = commit_columns if output_of(right.oid).rows is RowKind.CURRENT else ()
     sums = _sums(rows.drop(*left_out))
-    why = "it is new" if entry is None else _why_not(spark, ledger, entry, right, rows, sums, left_out)
+    why = "it is new" if entry is None else _difference(spark, ledger, entry, right, rows, sums, left_out)
     return Rightness(why, sums[0])
 
 
-def _why_not(
+def _difference(
     spark: SparkSession,
     ledger: str,
     entry: MirrorEntry,
