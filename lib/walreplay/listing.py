@@ -90,9 +90,9 @@ def list_files(
         elif path.exists():
             files.append(str(path))
         else:
-            raise ConfigError("no such file or folder", path=str(path), remedy="Check the captures' path")
+            raise ConfigError("no such file or folder", path=str(path), remedy="Check the path")
     if not files:
-        raise ConfigError("there are no files", path=", ".join(map(str, given)), remedy="Check the captures' path")
+        raise ConfigError("there are no files", path=", ".join(map(str, given)), remedy="Check the path")
     return files
 
 

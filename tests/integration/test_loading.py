@@ -31,7 +31,7 @@ from support.truth import Beyond, assert_tables_equal
 from support.waiting import wait_until
 from support.workload import PUBLICATION, PUBLISH, SCHEMAS, SETUP, at_work, run_workload
 from walreplay.cli.program import main
-from walreplay.errors import CaptureError, ConfigError, TargetError
+from walreplay.errors import CaptureError, ConfigError, NotSupported, TargetError
 from walreplay.loading.description import Description, write_description
 from walreplay.lsn import parse_lsn
 from walreplay.protocol import messages as m
@@ -309,6 +309,29 @@ def test_what_is_no_value_stops_the_load_with_its_place(mirror, base, described)
 
 
 @pytest.mark.full
+def test_rows_of_another_table_or_of_a_mirror_are_refused(mirror, base, described, tmp_path):
+    described.write_text(lines_of("items") + lines_of("others", oid=10))
+    folder = tmp_path / "all"
+    folder.mkdir()
+    (folder / "s.items.copy").write_text("1\ta\n")
+    (folder / "s.others.copy").write_text("2\tb\n")
+    with pytest.raises(NotSupported, match=r"named like another table, s\.others") as caught:
+        load(mirror, folder, described, 150, table="s.items")
+    assert caught.value.remedy == "Give --from the file, or a folder of this table's files alone"
+    custom = tmp_path / "dumped"
+    custom.write_bytes(b"PGDMP\x01\x10\x00" + bytes(50))
+    with pytest.raises(NotSupported, match="custom format, which only pg_restore reads"):
+        load(mirror, custom, described, 150)
+    load(mirror, folder / "s.items.copy", described, 150, table="s.items")
+    # Its rescued values are NULL in their columns.
+    rows = mirror.spark.read.format("delta").load(f"{mirror.target}/s/items")
+    with pytest.raises(CaptureError, match="values that are rescued would be lost") as caught:
+        load(mirror, rows, described, 150, table="s.others")
+    assert caught.value.table == "s.others"
+    load(mirror, rows.drop("_rescued_data"), described, 150, table="s.others")
+    assert sorted(collect(mirror.location("others"), "id", "note")) == [(1, "a")]
+
+
 def test_many_files_and_ranges_of_one_table_are_loaded(mirror, base, described, monkeypatch):
     from walreplay.spark import base_rows as base_files
 

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 _MAX_BATCH_BYTES: Final = 1 << 30
 """The cells of a batch lie in one array, in which places have 31 bits."""
 
+_RESCUED: Final = "_rescued_data"  # as `rescued_data_column` is, where nobody has set it
+
 _SLACK: Final = 16
 """Bytes behind the last cell, so that kernels copy it by whole words, too."""
 
@@ -115,9 +117,18 @@ def order_of(relation: Relation, names: Sequence[str], path: str, *, by_captures
         by_captures: the relation is as the captures know it; see `Description`.
 
     Raises:
-        CaptureError: one is missing, or named twice; or there is one that the captures do not know.
+        CaptureError: one is missing, or named twice; or there is one that the captures do not know; or the rows are
+            those of a table that walreplay has made.
     """
     column_names = [column.name for column in relation.columns]
+    if _RESCUED in names and _RESCUED not in column_names:
+        # Its rescued values are NULL in their own columns, and a load would keep the NULLs.
+        raise CaptureError(
+            f"the rows have the column {_RESCUED}: a mirror's values that are rescued would be lost",
+            path=path,
+            table=relation.qualified_name,
+            remedy=f"Copy the rows from the source; or, where {_RESCUED} is NULL in all rows, leave the column out",
+        )
     unknown = [name for name in names if name not in column_names] if by_captures else []
     if unknown:
         # It may have been added behind the captures: its values would be lost.

@@ -33,6 +33,9 @@ SQL
         echo "Or name a new slot; to add tables to one that is recorded, see --temporary of snapshot.sh" >&2
         exit 1
     fi
+    # A publication that is not there is named before there is a slot, which would keep WAL.
+    names=$(printf '%s\n' "$publication" | sed "s/'/''/g")
+    psql -X -q -At -v ON_ERROR_STOP=1 -c "SET walreplay.publication = '$names'" -f "$here/describe.sql" > /dev/null
     mkdir -p "$folder"
     if [ -n "$(ls -A "$folder")" ]; then
         echo "$folder is not empty, and its files would be loaded, too: empty it, or name another folder" >&2

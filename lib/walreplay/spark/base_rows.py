@@ -18,7 +18,7 @@ import traceback
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -431,11 +431,40 @@ class FilesOfBase(BaseSource):
                 )
 
     def _table_of(self, file: BaseFile, description: Description) -> str | None:
+        root, described = root_of(self.origin), description.relations.keys()
         if file.section is not None:
             return file.section.table
-        if self._table is not None and not file.is_hidden:
-            return self._table
-        return table_of(file.path, root_of(self.origin), [self._table] if self._table else description.relations.keys())
+        if self._table is None or file.is_hidden:
+            try:
+                return table_of(file.path, root, [self._table] if self._table else described)
+            except ConfigError:
+                _refuse_archive(file)
+                raise
+        # One file may be named anyhow; in a folder of all tables the others' rows must not become this one's.
+        with suppress(ConfigError):
+            other = None if is_same(file.path, root) else table_of(file.path, root, described)
+            if other not in (None, self._table):
+                raise NotSupported(
+                    f"the file is named like another table, {other}",
+                    path=file.path,
+                    table=self._table,
+                    remedy="Give --from the file, or a folder of this table's files alone",
+                )
+        return self._table
+
+
+def _refuse_archive(file: BaseFile) -> None:
+    """Refuse what pg_dump writes as one file that is no text.
+
+    Raises:
+        NotSupported: saying so.
+    """
+    if file.path.startswith(LOCAL_SCHEME) and bytes(_mapped(file.path)[:5]) == b"PGDMP":
+        raise NotSupported(
+            "the file is a dump in pg_dump's custom format, which only pg_restore reads",
+            path=file.path,
+            remedy="Make a plain dump of it, by pg_restore --file=dump.sql, or dump with --format=directory",
+        )
 
 
 def _check_published(files: Sequence[tuple[BaseFile, Relation]], description: Description) -> None:
