@@ -269,6 +269,9 @@ def load_command(
             )
         Screen().line(asked(lambda spark: walreplay.give_up_load(spark, target, settings)))
         return
+    from walreplay.job.as_of import last_lsn_of
+
+    last_lsn_of(at_lsn, consistent_point)  # so is an LSN
     run_and_print(
         lambda spark, progress: walreplay.load(
             spark,

@@ -583,8 +583,8 @@ def _later_rows(entries: Sequence[MirrorEntry], upto_lsn: int) -> list[str]:
     high = format_lsn(max(entry.rows_at for entry in later))
     names = listed([entry.name for entry in later])
     return [
-        f"{names}: loaded with rows as of up to LSN {high}, later than what is applied; they are as of one moment with "
-        "the other tables once captures up to there are applied"
+        f"{names}: loaded with rows as of up to LSN {high}, later than what is applied: until captures reach it, the "
+        "tables are ahead of the others, and their changes are left out, as the rows have them"
     ]
 
 

@@ -159,7 +159,8 @@ def _late_load(bringing: BaseLoad, begun: PlannedLoad) -> BaseStep:
             "the table was loaded already",
             table=loaded[0].name,
             path=loaded[0].table.text,
-            remedy="To have it made anew from these rows, and the captures behind them, give --replace",
+            remedy="To have it made anew from these rows, and the captures behind them, give --replace; to load the "
+            "others alone, leave its lines out of --describe",
         )
     described = bringing.described or bringing.base.described()
     if described is None:

@@ -303,14 +303,18 @@ def newer_error(table: NewerTable, commit: CommitId, after_lsn: int) -> TargetEr
     known_upto = f"LSN {format_lsn(after_lsn)}" if after_lsn >= 0 else "nothing"
     # Captures that are applied already are not read again, so the table cannot be set back and reach them.
     late = commit.run is not None and commit.run.upto <= after_lsn
+    run = run_of(commit.number)
+    problem = f"the table is newer than the ledger: it has what {f'run {run}' if run else 'a run'} has applied{upto}, "
+    problem += f"the ledger knows of {known_upto}, and "
     if late and table.is_known:
+        problem += "the table has that only since then"
         remedy = f"If a run that was taken over has written this late: {table.restore}. Else bring back "
         remedy += "the ledger as it was, or apply to a new target"
     else:
+        problem += "the captures do not hold what lies between"
         remedy = "Bring back the captures that are missing, or the ledger as it was; or apply to a new target"
     return TargetError(
-        f"the table is newer than the ledger: it has what run {run_of(commit.number)} has applied{upto}, the ledger "
-        f"knows of {known_upto}, and the captures do not hold what lies between",
+        problem,
         table=table.name,
         path=table.table.text,
         remedy=f"Nothing was applied. {remedy}",

@@ -63,6 +63,8 @@ def test_no_statement_is_named_that_would_lose_transactions(lost, known):
 def test_what_a_run_that_was_taken_over_has_written_late_is_undone_on_a_condition():
     error = _refused(_ahead(upto=_KNOWN, applied=1))
     assert "If a run that was taken over has written this late: RESTORE TABLE" in error
+    assert "the ledger knows of LSN" in error
+    assert "the table has that only since then" in error
 
 
 def test_no_statement_is_named_that_would_take_rows_of_others_away():
