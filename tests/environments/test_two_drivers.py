@@ -41,8 +41,8 @@ _TESTS: Final = Path(__file__).parents[1]
 _ROUNDS: Final = int(os.environ.get("WALREPLAY_LONG", "5"))
 _LEASE: Final = float(os.environ.get("WALREPLAY_LEASE", "4"))
 """Seconds without a sign of life until the other driver takes over."""
-_STEPS: Final = 30
-"""A run reaches about so many steps."""
+_STEPS: Final = 15
+"""A run reaches more steps than these."""
 _CONFIG: Final = {"source": "shop", "outputs": ["mirror", "changelog"]}
 _TABLE: Final = relation(9, "t", {"id": INT4, "v": TEXT})
 
