@@ -79,7 +79,7 @@ def decode_files(
     # Frees the rows and the state of the one pass before the plan is made.
     del one_pass
     plan = plan_files(files, framing, codec=codec, read=read)
-    batches = decode_plan(plan, read, tile_bytes=tile_bytes, codec=codec, known=decoded_files)
+    batches = decode_plan(plan, read, tile_bytes=tile_bytes, codec=codec, skipped=decoded_files)
     yield from behind(batches, decoded_rows)
 
 

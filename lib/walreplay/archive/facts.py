@@ -198,7 +198,7 @@ def relation_rows(state: StitchState) -> Iterator[RelationChangeCounts]:
             continue
         relation = named.get(oid)
         if relation is None:
-            known = state.versions.known(oid)
+            known = state.versions.version_of(oid)
             views = (item.view[oid] for item in state.open.deferred if oid in item.view)
             known = known if known is not None else next(views, None)
             relation = None if known is None else known.relation

@@ -196,8 +196,8 @@ class Joining:
         facts = None
         if scan is not None:
             facts = self._recording.take(self.stitch, file, scan)
-        self._gaps += self.stitch.state.left_out
-        self.stitch.state.left_out.clear()
+        self._gaps += self.stitch.state.gap_errors
+        self.stitch.state.gap_errors.clear()
         # If an open transaction or message goes on here, nothing is missing.
         hole = None if was_open else self._holes.get(file.path)
         if hole is not None and not self._lenient:
@@ -242,7 +242,7 @@ class Joining:
         except CaptureError as error:
             guess = found if known is None else known.scan
             if guess is not None:
-                stitch.state.twins.explain(guess, error)
+                stitch.state.duplicate_files.explain(guess, error)
             raise not_joined(error, stitch, _MISSING_REMEDY) from None
         stitch.add_exact(scan)
         return scan

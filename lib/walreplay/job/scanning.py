@@ -392,7 +392,7 @@ class Scanning:
             # If an open transaction or message continues here, nothing is missing.
             if not self.run.settings.allow_gaps:
                 raise OrderError(self.holes[file.path], path=file.path, remedy=HOLE_REMEDY)
-            stitch.state.go_over(f"{file.path}: {self.holes[file.path]}")
+            stitch.state.warn_of_gap(f"{file.path}: {self.holes[file.path]}")
         if self.follow is not None:
             self.follow(stitch)
         self.run.progress.advance()
@@ -470,7 +470,7 @@ class Scanning:
         except (NotACapture, FramingChange, TwinError):  # no missing file explains these
             raise
         except CaptureError as error:
-            stitch.state.twins.explain(guess, error)  # a copy of another file is a better explanation
+            stitch.state.duplicate_files.explain(guess, error)  # a copy of another file is a better explanation
             if not self.run.settings.allow_gaps or stitch.place is None:
                 raise not_joined(error, stitch, _NOT_JOINED_REMEDY) from None
             place = stitch.gap(path, error.problem)

@@ -3,9 +3,9 @@
 - `check_copies`: a server sends transactions again after a reconnect.  Copies have the same commit LSN.  They have to
   agree in xid and commit time, in the number of their row changes, and in the changes' digests (`agree`).
 - `Followed`: a run's transactions beside the last one before them, to notice captures of another server.
-- `Twins`: the same bytes in two files, left by a recorder that connects again, or by a copy by mistake.  What a server
-  sends again is a session of its own.  In one session the same bytes come once: there a second file with them would
-  bring its rows twice.
+- `DuplicateFiles`: the same bytes in two files, left by a recorder that connects again, or by a copy by mistake.  What
+  a server sends again is a session of its own.  In one session the same bytes come once: there a second file with them
+  would bring its rows twice.
 """
 
 from __future__ import annotations
@@ -37,29 +37,30 @@ def check_copies(decided: Iterable[DecidedTransaction], after_lsn: int, recorded
     Raises:
         OrderError: naming the transaction and its file.
     """
-    found: dict[int, dict[int, _Copy]] = {}
-    for one in decided:
-        copies = found.setdefault(one.commit_lsn, {})
-        copies[one.session] = _Copy(one.commit_time, one.xid, 0, 0, one.path, one.offset, complete=one.complete)
-    for item in recorded:
-        _add(found, item)
+    copies_by_lsn: dict[int, dict[int, _Copy]] = {}
+    for commit in decided:
+        copies = copies_by_lsn.setdefault(commit.commit_lsn, {})
+        commit_time, is_complete = commit.commit_time, commit.complete
+        copies[commit.session] = _Copy(commit_time, commit.xid, 0, 0, commit.path, commit.offset, is_complete)
+    for records in recorded:
+        _add(copies_by_lsn, records)
     high = -1
     for session, lsn, copy in sorted(
-        ((session, lsn, copy) for lsn, copies in found.items() for session, copy in copies.items()),
-        key=lambda item: item[:2],
+        ((session, lsn, copy) for lsn, copies in copies_by_lsn.items() for session, copy in copies.items()),
+        key=lambda entry: entry[:2],
     ):
-        first = min(found[lsn])
-        if session == first:
+        first_session = min(copies_by_lsn[lsn])
+        if session == first_session:
             if after_lsn < lsn < high and copy.rows:
-                raise unknown(lsn, copy.xid, copy.path, copy.at)
+                raise unknown(lsn, copy.xid, copy.path, copy.offset)
             high = max(high, lsn)
             continue
-        known = found[lsn][first]
-        same = (copy.xid, copy.commit_time) == (known.xid, known.commit_time)
-        if copy.complete and known.complete:
-            same = same and copy.rows == known.rows and agree(copy.digest, known.digest)
-        if not same:
-            raise differing(lsn, copy.xid, copy.path, copy.at)
+        first_copy = copies_by_lsn[lsn][first_session]
+        is_same = (copy.xid, copy.commit_time) == (first_copy.xid, first_copy.commit_time)
+        if copy.complete and first_copy.complete:
+            is_same = is_same and copy.rows == first_copy.rows and agree(copy.digest, first_copy.digest)
+        if not is_same:
+            raise differing(lsn, copy.xid, copy.path, copy.offset)
 
 
 @dataclass(slots=True)
@@ -69,15 +70,15 @@ class _Copy:
     rows: int
     digest: int
     path: str
-    at: int
+    offset: int
     complete: bool = True
 
 
-def _add(found: dict[int, dict[int, _Copy]], item: Recorded) -> None:
+def _add(copies_by_lsn: dict[int, dict[int, _Copy]], recorded: Recorded) -> None:
     """Add recorded transactions to the copies found so far, which are sorted by commit LSN and session."""
-    for lsn, time, xid, rows, digest, _, at in item.records.tolist():
-        copies = found.setdefault(lsn, {})
-        copy = copies.setdefault(item.session, _Copy(time, xid, 0, 0, item.path, at))
+    for lsn, time, xid, rows, digest, _, offset in recorded.records.tolist():
+        copies = copies_by_lsn.setdefault(lsn, {})
+        copy = copies.setdefault(recorded.session, _Copy(time, xid, 0, 0, recorded.path, offset))
         copy.rows += rows
         copy.digest ^= digest
 
@@ -102,43 +103,43 @@ def agree_in_sql(digest: str, other: str) -> str:
     return " AND ".join((f"({digest} ^ {other}) & {SHAPE}L = 0L", *of_formats))
 
 
-def unknown(lsn: int, xid: int, path: str, at: int) -> OrderError:
+def unknown(lsn: int, xid: int, path: str, offset: int) -> OrderError:
     """Make the error for a transaction that is new, but has a commit LSN up to which all was applied already."""
     return OrderError(
         f"transaction {xid} (commit LSN {format_lsn(lsn)}) lies below what was read before, but was not among it: "
         "the file came late, or it is of another slot, another server or another timeline",
         path=path,
-        offset=max(at, 0),
+        offset=max(offset, 0),
         remedy="Keep the files of one slot in one folder, named so that they sort by time; what came late can be "
         "applied to a new target together with all else",
     )
 
 
-def differing(lsn: int, xid: int, path: str, at: int) -> OrderError:
+def differing(lsn: int, xid: int, path: str, offset: int) -> OrderError:
     """Make the error for a copy of a transaction that differs from the first one."""
     return OrderError(
         f"transaction {xid} (commit LSN {format_lsn(lsn)}) comes again, but differs from its first copy: "
         "the file is of another slot, timeline or set of publications, or one of the copies is damaged",
         path=path,
-        offset=max(at, 0),
+        offset=max(offset, 0),
         remedy="Restore what is damaged; or move the files of the other slot, or with the other publications, to a "
         "folder of their own, and apply them to a target of their own",
     )
 
 
-def lost(count: int, lsn: int, xid: int, path: str, at: int) -> str:
+def lost(count: int, lsn: int, xid: int, path: str, offset: int) -> str:
     """Make the warning of transactions that do not come again though those around them do.
 
     Args:
         count: how many; the first of them has the commit LSN and the xid.
-        path, at: where the session begins that lacks them.
+        path, offset: where the session begins that lacks them.
     """
-    more = f" and {count - 1:,} more" if count > 1 else ""
+    others = f" and {count - 1:,} more" if count > 1 else ""
     return (
-        f"{path}, offset {max(at, 0):,}: what is sent again from here on lacks the transaction {xid} (commit LSN "
-        f"{format_lsn(lsn)}){more}, which came before: the server has lost {'them' if more else 'it'} (a standby that "
-        "was behind has taken its place), or other publications or options are asked for. In the first case load the "
-        "tables' rows anew (walreplay load --replace)"
+        f"{path}, offset {max(offset, 0):,}: what is sent again from here on lacks the transaction {xid} (commit LSN "
+        f"{format_lsn(lsn)}){others}, which came before: the server has lost {'them' if others else 'it'} (a standby "
+        "that was behind has taken its place), or other publications or options are asked for. In the first case load "
+        "the tables' rows anew (walreplay load --replace)"
     )
 
 
@@ -187,7 +188,7 @@ class TwinError(OrderError):
     """The same bytes lie under two names."""
 
 
-class Twins:
+class DuplicateFiles:
     """The files of a stream, by what is in them, each with the session that it ends in."""
 
     def __init__(self) -> None:
@@ -207,8 +208,8 @@ class Twins:
         Raises:
             TwinError: it has.
         """
-        known = self._files.get((scan.length, scan.fingerprint))
-        if known is None or known[0] == scan.path or scan.length < _LEAST:
+        earlier = self._files.get((scan.length, scan.fingerprint))
+        if earlier is None or earlier[0] == scan.path or scan.length < _LEAST:
             return
         session = 0 if place is None else place.session
         for part, behind in zip_longest(parts, parts[1:]):
@@ -223,8 +224,8 @@ class Twins:
         else:
             # Nothing, as idle writers leave it, or the middle of a message, whose length proves enough.
             return
-        if session <= known[1]:
-            raise _twin(scan.path, known[0])
+        if session <= earlier[1]:
+            raise _twin(scan.path, earlier[0])
 
     def add(self, scan: FileScan, place: Place | None) -> None:
         """Add a file that was joined, and the place where it ends."""
@@ -236,9 +237,9 @@ class Twins:
         Raises:
             TwinError: they are.
         """
-        known = self._files.get((scan.length, scan.fingerprint))
-        if known is not None and known[0] != scan.path and scan.length >= _LEAST:
-            raise _twin(scan.path, known[0]) from error
+        earlier = self._files.get((scan.length, scan.fingerprint))
+        if earlier is not None and earlier[0] != scan.path and scan.length >= _LEAST:
+            raise _twin(scan.path, earlier[0]) from error
 
 
 def _begins_anew(summary: Summary, streams: Mapping[int, Deferred]) -> bool:
@@ -250,8 +251,8 @@ def _begins_anew(summary: Summary, streams: Mapping[int, Deferred]) -> bool:
             rows[item.xid] += item.rows.total
         elif not (isinstance(item, Body) and item.begins and item.complete):
             return False
-    known = {xid: streams[xid].rows.total for xid in rows if xid in streams}
-    return bool(summary.items) and begun == rows.keys() and all(known[xid] <= rows[xid] for xid in known)
+    rows_before = {xid: streams[xid].rows.total for xid in rows if xid in streams}
+    return bool(summary.items) and begun == rows.keys() and all(rows_before[xid] <= rows[xid] for xid in rows_before)
 
 
 def _twin(path: str, other: str) -> TwinError:

@@ -33,7 +33,7 @@ class PartitionsInForce:
         self.seeming: tuple[Partition, ...] = ()
         self._in_force: dict[int, Partition] = {}
 
-    def take_up(self, resume: Resume) -> None:
+    def resume_from(self, resume: Resume) -> None:
         """Continue where the last run ended."""
         self.trailing, self.seeming = resume.trailing, resume.seeming
         for partition in resume.partitions:
@@ -52,16 +52,16 @@ class PartitionsInForce:
         """Add what a part of the stream says."""
         if summary.messages.keys() <= {"Type"}:
             return
-        found = list(summary.partitions)
+        partitions = list(summary.partitions)
         leading = summary.leading
         if leading is not None and self.trailing is not None and self.trailing != leading.oid:
-            found.insert(0, Partition(self.trailing, leading))
+            partitions.insert(0, Partition(self.trailing, leading))
         if summary.messages.keys() <= {"Type", "Relation"}:
             # The part has no rows, so it is not known yet whether these are used.
-            self.seeming = (*self.seeming, *found, *summary.trailing_partitions)
+            self.seeming = (*self.seeming, *partitions, *summary.trailing_partitions)
         else:
             used = {oid for oid, _ in summary.used}
-            for partition in (*(one for one in self.seeming if one.relation.oid not in used), *found):
+            for partition in (*(seeming for seeming in self.seeming if seeming.relation.oid not in used), *partitions):
                 self._add(partition)
             for oid in summary.alone:
                 self._in_force.pop(oid, None)
@@ -92,42 +92,42 @@ class Truncates:
     def __init__(self) -> None:
         self._last: dict[int, tuple[TruncateAt, ...]] = {}
 
-    def note(self, at: TruncateAt) -> None:
+    def note(self, truncate: TruncateAt) -> None:
         """Add a truncate."""
         last: dict[int, TruncateAt] = {}
-        for known in (*self._last.get(at.oid, ()), at):
-            lsn = -1 if known.lsn is None else known.lsn
-            if lsn not in last or last[lsn].ordinal < known.ordinal:
-                last[lsn] = known
-        self._last[at.oid] = tuple(last[lsn] for lsn in sorted(last)[-2:])
+        for noted in (*self._last.get(truncate.oid, ()), truncate):
+            lsn = -1 if noted.lsn is None else noted.lsn
+            if lsn not in last or last[lsn].ordinal < noted.ordinal:
+                last[lsn] = noted
+        self._last[truncate.oid] = tuple(last[lsn] for lsn in sorted(last)[-2:])
 
-    def take(self, summary: Summary, before: Place, wants_origin: Callable[[str | None], bool]) -> None:
+    def add_part(self, summary: Summary, start_place: Place, wants_origin: Callable[[str | None], bool]) -> None:
         """Add the truncates of a part's ordinary transactions.
 
         Args:
-            before: the place at the part's start.
+            start_place: the place at the part's start.
             wants_origin: says whether transactions of an origin count.
         """
         for truncate in summary.truncates:
-            at = _position_of(truncate, before)
-            if wants_origin(at.origin):
-                self.note(at)
+            positioned = _position_of(truncate, start_place)
+            if wants_origin(positioned.origin):
+                self.note(positioned)
 
     def forget(self, lsn: int) -> None:
         """Remove the truncates of a transaction that has not ended and will be read again from its start."""
-        for oid, known in self._last.items():
-            self._last[oid] = tuple(at for at in known if at.lsn != lsn)
+        for oid, truncates in self._last.items():
+            self._last[oid] = tuple(truncate for truncate in truncates if truncate.lsn != lsn)
 
     def committed(self, after_lsn: int, upto_lsn: int) -> Iterator[TruncatePosition]:
         """Yield each relation's last truncate in transactions above one commit LSN and up to another."""
-        for known in self._last.values():
-            at = max(
-                (at for at in known if at.lsn is not None and after_lsn < at.lsn <= upto_lsn),
-                key=lambda at: (at.lsn, at.ordinal),
+        for truncates in self._last.values():
+            truncate = max(
+                (each for each in truncates if each.lsn is not None and after_lsn < each.lsn <= upto_lsn),
+                key=lambda each: (each.lsn, each.ordinal),
                 default=None,
             )
-            if at is not None and at.lsn is not None:
-                yield TruncatePosition(at.oid, at.lsn, at.ordinal)
+            if truncate is not None and truncate.lsn is not None:
+                yield TruncatePosition(truncate.oid, truncate.lsn, truncate.ordinal)
 
 
 def _position_of(truncate: TruncateAt, place: Place) -> TruncateAt:
@@ -155,25 +155,25 @@ class Versions:
         self._in_force: dict[int, AnnouncedVersion] = {}
         self._number = 0
 
-    def take_up(self, resume: Resume) -> None:
+    def resume_from(self, resume: Resume) -> None:
         """Continue where the last run ended."""
         self.types = {type_.oid: type_ for type_ in resume.types}
         numbers = resume.numbers or tuple(range(len(resume.relations)))
         for relation, number in zip(resume.relations, numbers, strict=True):
             self._in_force[relation.oid] = AnnouncedVersion(relation, number)
-        inner = (known.number for item in resume.deferred for known in item.view.values())
+        inner = (version.number for transaction in resume.deferred for version in transaction.view.values())
         self._number = max([0, *numbers, *inner]) + 1
 
     @property
     def relations(self) -> tuple[m.Relation, ...]:
         """The relation versions in force."""
-        return tuple(known.relation for known in self._in_force.values())
+        return tuple(version.relation for version in self._in_force.values())
 
     def snapshot(self) -> tuple[dict[int, AnnouncedVersion], dict[int, m.Type]]:
         """Copy what is in force now: relation versions and types, each by oid."""
         return dict(self._in_force), dict(self.types)
 
-    def known(self, oid: int) -> AnnouncedVersion | None:
+    def version_of(self, oid: int) -> AnnouncedVersion | None:
         """Return the version of a relation that is in force; None if nothing has announced it."""
         return self._in_force.get(oid)
 
@@ -191,16 +191,16 @@ class Versions:
         self._in_force[relation.oid] = AnnouncedVersion(relation, self.next_number())
         self.announced[relation] = None
 
-    def take_over(self, decided: Deferred, *, holds_outside: bool) -> None:
+    def adopt(self, decided: Deferred, *, holds_outside: bool) -> None:
         """Take over the versions and types that a committing transaction has announced.
 
         Args:
             holds_outside: the transaction was streamed, so its versions come into force outside of it now.
         """
         self.announced.update(dict.fromkeys(decided.former))
-        for known in decided.view.values():
-            now = self._in_force.get(known.relation.oid)
-            if holds_outside and (now is None or now.number < known.number):
-                self._in_force[known.relation.oid] = known
-            self.announced[known.relation] = None
+        for version in decided.view.values():
+            current = self._in_force.get(version.relation.oid)
+            if holds_outside and (current is None or current.number < version.number):
+                self._in_force[version.relation.oid] = version
+            self.announced[version.relation] = None
         self.types.update(decided.types)

@@ -114,9 +114,9 @@ class CutOff:
         """
         if self.lsn is not None:
             return rows.total < self.rows.total
-        (xids, before), (later, counts) = self.rows.unpack(), rows.unpack()
-        both, at, there = np.intersect1d(xids, later, return_indices=True)
-        return bool((counts[there] < before[at])[~np.isin(both, list(aborted))].any())
+        (xids, counts), (later_xids, later_counts) = self.rows.unpack(), rows.unpack()
+        shared_xids, indices, later_indices = np.intersect1d(xids, later_xids, return_indices=True)
+        return bool((later_counts[later_indices] < counts[indices])[~np.isin(shared_xids, list(aborted))].any())
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,7 +319,7 @@ class Resume:
             place=replace(self.place.new_session(), framing=framing),
             begun=None,
             gone=(),
-            deferred=tuple(item for item in self.deferred if item.gid is not None and item.complete),
+            deferred=tuple(deferred for deferred in self.deferred if deferred.gid is not None and deferred.complete),
             awaited=min(waits, default=None),
         )
 
@@ -328,9 +328,9 @@ class Resume:
         """List what is open, the oldest first; one that is on its way again once."""
         begun = () if self.begun is None else (self.begun,)
         # The newest copy last: a prepared one may come again as a streamed one, and either as an ordinary one.
-        ranked = sorted(self.deferred, key=lambda item: (item.gid is None, item.complete))
-        last = {item.xid: item for item in ranked if self.begun is None or item.xid != self.begun.xid}
-        return (*(item.describe() for item in self.deferred if last.get(item.xid) is item), *begun)
+        ranked = sorted(self.deferred, key=lambda deferred: (deferred.gid is None, deferred.complete))
+        last = {copy.xid: copy for copy in ranked if self.begun is None or copy.xid != self.begun.xid}
+        return (*(deferred.describe() for deferred in self.deferred if last.get(deferred.xid) is deferred), *begun)
 
 
 @dataclass(frozen=True, slots=True)
@@ -409,8 +409,8 @@ class Plan:
 
         A transaction that was open when the run began may have rows of versions that were no longer in force then.
         """
-        known = {*self.before, *self.announced}
-        older = (version for version in self.versions if version not in known)
+        announced = {*self.before, *self.announced}
+        older = (version for version in self.versions if version not in announced)
         return tuple(dict.fromkeys((*older, *self.before, *self.announced)))
 
     @property

@@ -35,7 +35,7 @@ def decode_plan(
     *,
     tile_bytes: int | None = None,
     codec: str = UTF8,
-    known: Collection[str] = (),
+    skipped: Collection[str] = (),
 ) -> Iterator[ChangeBatch]:
     """Decode what a plan applies, in commit order within each relation.
 
@@ -43,7 +43,7 @@ def decode_plan(
         read: gives a file's bytes as stored.
         tile_bytes: as `walreplay.read_changes` takes it.
         codec: the encoding of text and names, with which the files were planned.
-        known: paths of files that are skipped.
+        skipped: paths of files that are skipped.
 
     Raises:
         CaptureError: the bytes cannot be decoded; it names file and offset.
@@ -53,7 +53,7 @@ def decode_plan(
     if plan.resent:
         check_copies(plan.decided, plan.after_lsn, _recorded(plan, read, decoder(recording=True)))
     applied = decoder()
-    for file, step in _steps(plan, read, known):
+    for file, step in _steps(plan, read, skipped):
         yield from file.decode(applied, step, plan.versions, plan.type_versions)
     yield from applied.rest()
 
@@ -68,11 +68,11 @@ def _recorded(plan: Plan, read: Read, decoder: Decoder) -> Iterator[Recorded]:
         pass
 
 
-def _steps(plan: Plan, read: Read, known: Collection[str] = ()) -> Iterator[tuple[PlannedBytes, Step]]:
+def _steps(plan: Plan, read: Read, skipped: Collection[str] = ()) -> Iterator[tuple[PlannedBytes, Step]]:
     """Yield a plan's steps in their order, each with its file."""
     opened: dict[str, PlannedBytes] = {}
-    wanted = ((step, file) for file in plan.files if file.path not in known for step in file.steps)
-    for step, file in sorted(wanted, key=lambda pair: pair[0].sequence):
+    planned = ((step, file) for file in plan.files if file.path not in skipped for step in file.steps)
+    for step, file in sorted(planned, key=lambda pair: pair[0].sequence):
         if file.path not in opened:
             if len(opened) >= _FILES_OPEN:
                 opened.pop(next(iter(opened)))

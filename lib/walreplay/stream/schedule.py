@@ -1,6 +1,6 @@
 """The order in which bytes are decoded: ordinary transactions where they lie, deferred ones where they commit.
 
-`Walk` is the part of a file that is being added to a stitch.
+`AddedPart` is the part of a file that is being added to a stitch.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from walreplay.stream.plan import DecidedTransaction, Deferred, FilePlan, Segmen
 
 
 @dataclass(frozen=True, slots=True)
-class Walk:
+class AddedPart:
     """A part that is being added to a stitch.
 
     Attributes:
         scan: the scan of its file.
-        before: the place at its start.
+        start_place: the place at its start.
         unfinished: the unfinished bytes of earlier files; a part with ``data`` begins in these.
     """
 
     scan: FileScan
     part: Part
-    before: Place
+    start_place: Place
     unfinished: Unfinished
 
     @property
@@ -55,24 +55,24 @@ class Walk:
         offset += self.part.base
         return self.unfinished.where(offset) or (self.scan.path, offset - self.unfinished.size)
 
-    def place_of(self, item: Decided, told: DecidedTransaction) -> Place:
+    def place_of(self, decision: Decided, transaction: DecidedTransaction) -> Place:
         """Return the place at a decision that commits; a walk from there reads the decision again."""
-        before = self.before
+        start = self.start_place
         return replace(
-            before,
+            start,
             transaction=None,
             stream=None,
-            last_lsn=told.commit_lsn - 1,
-            last_commit_time=told.commit_time,
-            high_lsn=max(before.high_lsn, told.commit_lsn),
-            message_lsn=max(before.message_lsn, item.message_lsn),
+            last_lsn=transaction.commit_lsn - 1,
+            last_commit_time=transaction.commit_time,
+            high_lsn=max(start.high_lsn, transaction.commit_lsn),
+            message_lsn=max(start.message_lsn, decision.message_lsn),
             begun=True,
         )
 
     @property
     def end(self) -> Place:
         """The place at the part's end."""
-        place, summary = self.before, self.part.summary
+        place, summary = self.start_place, self.part.summary
         end = summary.place
         if summary.exact and end is not None:
             return end
@@ -104,7 +104,7 @@ class Walk:
 
 
 View: TypeAlias = tuple[tuple[m.Relation, ...], tuple[m.Type, ...], tuple[Layout, ...]]
-_Known: TypeAlias = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+_StepNumbers: TypeAlias = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
 _STEPS_A_FILE: Final = 1 << 22
 
@@ -145,12 +145,12 @@ class DeferredCommit:
 
     Attributes:
         starts: for each segment, the ordinal of its first remaining change.
-        told: its commit.  If it is not applied, its rows are only decoded to compare copies, or left out.
+        transaction: its commit.  If it is not applied, its rows are only decoded to compare copies, or left out.
     """
 
-    decided: Deferred
+    deferred: Deferred
     starts: tuple[int, ...]
-    told: DecidedTransaction
+    transaction: DecidedTransaction
 
 
 _T = TypeVar("_T", bound=Hashable)
@@ -177,14 +177,14 @@ class Schedule:
 
     _entries: list[TransactionStretch | DeferredCommit] = field(default_factory=list)
 
-    def add_ordinary(self, walked: Walk, start: int, stop: int, place: Place, view: View) -> int:
+    def add_ordinary(self, added: AddedPart, start: int, stop: int, place: Place, view: View) -> int:
         """Add the ordinary transactions between two offsets of a part, if there are any; return the entry's number.
 
         Args:
             place: the place at ``start``.
             view: the relation versions and types that are in force there, and what is announced of tables.
         """
-        summary = walked.part.summary
+        summary = added.part.summary
         worth = (
             summary.ordinary
             or place.transaction is not None
@@ -194,12 +194,10 @@ class Schedule:
         )
         entry = len(self._entries)
         if start != stop and worth:
-            path, offset = walked.origin
-            seam = walked.part.data
+            path, offset = added.origin
+            seam = added.part.data
             self._entries.append(
-                TransactionStretch(
-                    walked.scan.path, start, stop, place, *view, seam, path, offset, seam_base=walked.base
-                )
+                TransactionStretch(added.scan.path, start, stop, place, *view, seam, path, offset, seam_base=added.base)
             )
         return entry
 
@@ -207,14 +205,14 @@ class Schedule:
         """Add a streamed or prepared transaction."""
         self._entries.append(commit)
 
-    def cut(self, entry: int, at: int) -> None:
+    def cut(self, entry: int, offset: int) -> None:
         """Remove everything from an offset in an entry on: a transaction begins there that does not end."""
         kept = self._entries[: entry + 1]
         if entry < len(kept):
             last = kept[entry]
             assert isinstance(last, TransactionStretch)
-            kept[entry] = replace(last, stop=at)
-            if last.start == at:
+            kept[entry] = replace(last, stop=offset)
+            if last.start == offset:
                 kept.pop()
         self._entries = kept
 
@@ -229,20 +227,20 @@ class Schedule:
         layouts: _Numbers[Layout] = _Numbers()
         steps: dict[str, list[Step]] = {}
         files: dict[str, FilePlan] = {}
-        first = {path: sequence_of(number) for number, path in enumerate(scanned)}
+        first_sequence = {path: sequence_of(number) for number, path in enumerate(scanned)}
         sequence = 0
         for entry in self._entries:
             if isinstance(entry, TransactionStretch):
-                sequence = max(sequence, first[entry.path] - (entry.seam is not None))
-                known = versions.of(entry.relations), types.of(entry.types), layouts.of(entry.layouts)
-                steps.setdefault(entry.path, []).append(_ordinary(sequence, entry, known))
+                sequence = max(sequence, first_sequence[entry.path] - (entry.seam is not None))
+                numbers = versions.of(entry.relations), types.of(entry.types), layouts.of(entry.layouts)
+                steps.setdefault(entry.path, []).append(_ordinary(sequence, entry, numbers))
                 sequence += 1
                 continue
-            for segment, ordinal in zip(entry.decided.segments, entry.starts, strict=True):
+            for segment, ordinal in zip(entry.deferred.segments, entry.starts, strict=True):
                 if segment.is_empty:
                     continue
-                known = versions.of(segment.relations), types.of(segment.types), layouts.of(segment.layouts)
-                step = _deferred(sequence, segment, entry, ordinal, known)
+                numbers = versions.of(segment.relations), types.of(segment.types), layouts.of(segment.layouts)
+                step = _deferred(sequence, segment, entry, ordinal, numbers)
                 steps.setdefault(segment.path, []).append(step)
                 sequence += 1
                 planned_before = files.get(segment.path)
@@ -255,15 +253,15 @@ class Schedule:
         return planned, (versions.items(), types.items(), layouts.items())
 
 
-def _ordinary(sequence: int, entry: TransactionStretch, known: _Known) -> Step:
+def _ordinary(sequence: int, entry: TransactionStretch, numbers: _StepNumbers) -> Step:
     if entry.seam is None:
-        return Step(sequence, entry.start, entry.stop, entry.place, *known)
+        return Step(sequence, entry.start, entry.stop, entry.place, *numbers)
     return Step(
         sequence,
         0,
         entry.stop - entry.start,
         entry.place,
-        *known,
+        *numbers,
         seam=entry.seam[entry.start : entry.stop],
         seam_path=entry.seam_path,
         seam_offset=entry.seam_offset + entry.start,
@@ -276,25 +274,25 @@ def _aborted_in(segment: Segment, aborted: Collection[int]) -> tuple[int, ...]:
     if segment.messages:
         # It is not known to which subtransactions the logical messages belong.
         return tuple(sorted(aborted))
-    found = segment.rows.among(aborted)
+    subxids = segment.rows.among(aborted)
     if segment.truncate is not None and segment.truncate[0] in aborted:
-        found.add(segment.truncate[0])
-    return tuple(sorted(found))
+        subxids.add(segment.truncate[0])
+    return tuple(sorted(subxids))
 
 
-def _deferred(sequence: int, segment: Segment, commit: DeferredCommit, ordinal: int, known: _Known) -> Step:
-    decided, told = commit.decided, commit.told
+def _deferred(sequence: int, segment: Segment, commit: DeferredCommit, ordinal: int, numbers: _StepNumbers) -> Step:
+    deferred, transaction = commit.deferred, commit.transaction
     fate = Fate(
-        xid=decided.xid,
-        gid=decided.gid,
-        commit_lsn=told.commit_lsn,
-        commit_time=told.commit_time,
+        xid=deferred.xid,
+        gid=deferred.gid,
+        commit_lsn=transaction.commit_lsn,
+        commit_time=transaction.commit_time,
         ordinal=ordinal,
-        aborted=_aborted_in(segment, decided.aborted),
-        applied=told.applied,
-        session=told.session,
-        origin=decided.origin,
-        resent=told.resent,
+        aborted=_aborted_in(segment, deferred.aborted),
+        applied=transaction.applied,
+        session=transaction.session,
+        origin=deferred.origin,
+        resent=transaction.resent,
     )
     start, stop = (segment.start, segment.stop) if segment.seam is None else (0, len(segment.seam))
     return Step(
@@ -302,7 +300,7 @@ def _deferred(sequence: int, segment: Segment, commit: DeferredCommit, ordinal: 
         start,
         stop,
         segment.place,
-        *known,
+        *numbers,
         seam=segment.seam,
         seam_path=segment.seam_path,
         seam_offset=segment.seam_offset,

@@ -26,10 +26,10 @@ from walreplay.decode.walk import Place, Transaction
 from walreplay.errors import OrderError, UnknownRelation
 from walreplay.lsn import format_lsn
 from walreplay.protocol import messages as m
-from walreplay.stream.duplicates import Twins
+from walreplay.stream.duplicates import DuplicateFiles
 from walreplay.stream.in_force import PartitionsInForce, Truncates, Versions
 from walreplay.stream.plan import AnnouncedVersion, CutOff, DecidedTransaction, Deferred, Resume, Segment
-from walreplay.stream.schedule import DeferredCommit, Schedule, Walk
+from walreplay.stream.schedule import AddedPart, DeferredCommit, Schedule
 from walreplay.types.text import UTF8
 
 
@@ -65,12 +65,12 @@ class OpenTransactions:
         self.body: Deferred | None = None
         self.gone: set[int] = set()
 
-    def take_up(self, resume: Resume) -> None:
+    def resume_from(self, resume: Resume) -> None:
         """Continue with the transactions that the last run has left open, and with its last session."""
         self.gone = set(resume.gone)
-        for item in resume.deferred:
+        for transaction in resume.deferred:
             # A copy, because the run may be planned again from the same transactions.
-            copied = _copied_item(item)
+            copied = _copied_deferred(transaction)
             if copied.gid is None:
                 self.streams[copied.xid] = copied
             elif copied.complete:
@@ -81,36 +81,36 @@ class OpenTransactions:
     def copied(self) -> OpenTransactions:
         """Return the same, which does not change with these."""
         other = OpenTransactions()
-        other.streams = {xid: _copied_item(item) for xid, item in self.streams.items()}
+        other.streams = {xid: _copied_deferred(transaction) for xid, transaction in self.streams.items()}
         other.prepared = dict(self.prepared)
-        other.body = None if self.body is None else _copied_item(self.body)
+        other.body = None if self.body is None else _copied_deferred(self.body)
         other.gone = set(self.gone)
         return other
 
     @property
     def deferred(self) -> tuple[Deferred, ...]:
         """All of them, the oldest first."""
-        found = [*self.prepared.values(), *self.streams.values(), *([self.body] if self.body else [])]
-        return tuple(sorted(found, key=lambda item: (item.since or 0, item.xid)))
+        transactions = [*self.prepared.values(), *self.streams.values(), *([self.body] if self.body else [])]
+        return tuple(sorted(transactions, key=lambda transaction: (transaction.since or 0, transaction.xid)))
 
-    def prepare_body(self, item: Deferred, gid: str) -> None:
+    def prepare_body(self, transaction: Deferred, gid: str) -> None:
         """Turn the body into a prepared transaction."""
-        item.complete = True
-        self.add_prepared(item, gid)
+        transaction.complete = True
+        self.add_prepared(transaction, gid)
         self.body = None
 
-    def prepare_stream(self, item: Deferred, message: m.StreamPrepare) -> None:
+    def prepare_stream(self, transaction: Deferred, message: m.StreamPrepare) -> None:
         """Add a prepared transaction that was streamed; the caller has removed it from the streams."""
-        item.gid, item.complete = message.gid, True
-        item.lsn, item.since = message.prepare_lsn, message.prepare_time
-        self.add_prepared(item, message.gid)
+        transaction.gid, transaction.complete = message.gid, True
+        transaction.lsn, transaction.since = message.prepare_lsn, message.prepare_time
+        self.add_prepared(transaction, message.gid)
 
-    def add_prepared(self, item: Deferred, gid: str) -> None:
+    def add_prepared(self, transaction: Deferred, gid: str) -> None:
         """Add a prepared transaction; one of its gid or xid that was prepared before it has ended, unseen."""
         for key, other in list(self.prepared.items()):
-            if (key[0] == gid) != (key[1] == item.xid) and (other.lsn or 0) < (item.lsn or 0):
+            if (key[0] == gid) != (key[1] == transaction.xid) and (other.lsn or 0) < (transaction.lsn or 0):
                 del self.prepared[key]
-        self.prepared[gid, item.xid] = item
+        self.prepared[gid, transaction.xid] = transaction
 
     def abort(self, xid: int, subxid: int) -> None:
         """Remove a streamed transaction, or the rows of a subtransaction."""
@@ -121,9 +121,9 @@ class OpenTransactions:
         else:
             self.gone.add(subxid)
 
-    def is_partly_gone(self, item: Deferred) -> bool:
+    def is_partly_gone(self, transaction: Deferred) -> bool:
         """Return whether a transaction has rows of a subtransaction that has rolled back as part of another one."""
-        return any(segment.rows.among(self.gone) for segment in item.segments)
+        return any(segment.rows.among(self.gone) for segment in transaction.segments)
 
     def contradicts(self, message: m.CommitPrepared | m.RollbackPrepared) -> bool:
         """Return whether a decision's xid was prepared with another gid, or a commit's gid with another xid.
@@ -133,28 +133,28 @@ class OpenTransactions:
         is_commit = isinstance(message, m.CommitPrepared)
         return any(xid == message.xid or (is_commit and gid == message.gid) for gid, xid in self.prepared)
 
-    def end_session(self, before: Place, *, late: bool) -> None:
+    def end_session(self, place: Place, *, late: bool) -> None:
         """End a session: its streamed transactions are discarded, because they are sent again from their start.
 
         Args:
-            before: the place where the session ends.
+            place: where the session ends.
             late: only an LSN shows that the session has ended.  So transactions that began after its last commit may
                 belong to the new session, and are kept.
         """
         self.streams = {
-            xid: item
-            for xid, item in self.streams.items()
-            if late and item.after_lsn == before.last_lsn and before.stream != xid
+            xid: transaction
+            for xid, transaction in self.streams.items()
+            if late and transaction.after_lsn == place.last_lsn and place.stream != xid
         }
         self.gone.clear()
 
-    def lose(self) -> None:
+    def discard_unfinished(self) -> None:
         """Discard transactions that cannot continue, because bytes are missing."""
         self.streams, self.body = {}, None
 
 
-def _copied_item(item: Deferred) -> Deferred:
-    return replace(item, **_copied_collections((name, getattr(item, name)) for name in Deferred.__slots__))
+def _copied_deferred(deferred: Deferred) -> Deferred:
+    return replace(deferred, **_copied_collections((name, getattr(deferred, name)) for name in Deferred.__slots__))
 
 
 _T = TypeVar("_T")
@@ -166,14 +166,14 @@ class Begun:
 
     Attributes:
         path, offset: its Begin.
-        entry: the schedule's entry that has its bytes, from the offset ``at`` on.
+        entry: the schedule's entry that has its bytes, from the offset ``entry_offset`` on.
         moved: so much was announced of partitions by then.
     """
 
     path: str
     offset: int
     entry: int
-    at: int
+    entry_offset: int
     place: Place
     relations: dict[int, AnnouncedVersion]
     types: dict[int, m.Type]
@@ -205,7 +205,7 @@ class StitchState:
         codec: the encoding of names.
         begun: where the open ordinary transaction began, if that was in this run.
         cut: what the sessions before have brought of transactions that were cut off, by xid.
-        twins: the files that were added.
+        duplicate_files: the files that were added.
         awaited: the commit LSN of a transaction that a session's end has cut off, and that has to be sent again; of
             several, the lowest.
         transactions: how many transactions have committed, without copies.
@@ -215,7 +215,7 @@ class StitchState:
         ended: the files continue with a transaction that is too late for the run.
         decided: the streamed and prepared transactions that have committed.
         parts: of the file that was added last, as they were joined.
-        left_out: what proved that something is missing, where gaps are allowed.
+        gap_errors: what proved that something is missing, where gaps are allowed.
         gap: the last gap that was gone over, and where it is; empty for none.
         layouts: what is announced of tables outside of streamed transactions.
     """
@@ -230,7 +230,7 @@ class StitchState:
     codec: str = UTF8
     begun: Begun | None = None
     cut: dict[int, CutOff] = field(default_factory=dict)
-    twins: Twins = field(default_factory=Twins)
+    duplicate_files: DuplicateFiles = field(default_factory=DuplicateFiles)
     awaited: int | None = None
     ended: bool = False
     transactions: int = 0
@@ -245,7 +245,7 @@ class StitchState:
     decided: list[DecidedTransaction] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     parts: tuple[Part, ...] = ()
-    left_out: list[OrderError] = field(default_factory=list)
+    gap_errors: list[OrderError] = field(default_factory=list)
     layouts: Layouts = field(default_factory=Layouts)
     gap: str = ""
 
@@ -254,21 +254,21 @@ class StitchState:
         if resume is None:
             return
         self.place, self.after_lsn = resume.place, resume.place.high_lsn
-        self.cut = {one.xid: one for one in resume.cut}
+        self.cut = {cut_off.xid: cut_off for cut_off in resume.cut}
         self.tail_at, self.awaited = (resume.path, resume.offset), resume.awaited
         self.seen[resume.path] = Seen(resume.length, resume.fingerprint, -1)
-        self.partitions.take_up(resume)
-        self.versions.take_up(resume)
+        self.partitions.resume_from(resume)
+        self.versions.resume_from(resume)
         if self.layouts.prefix is not None:
             self.layouts = Layouts(self.layouts.prefix, resume.layouts, resume.relations)
-        self.open.take_up(resume)
+        self.open.resume_from(resume)
 
     @property
     def tail(self) -> bytes:
         """The unfinished bytes at the end of the last file."""
         return self.unfinished.data
 
-    def go_over(self, gap: str) -> None:
+    def warn_of_gap(self, gap: str) -> None:
         """Go on over a gap, with a warning."""
         self.warnings.append(f"{gap} (gaps are allowed)")
         self.gap = f"{gap}, near LSN {format_lsn(max(0, -1 if self.place is None else self.place.high_lsn))}"
@@ -276,9 +276,9 @@ class StitchState:
     def copied(self) -> StitchState:
         """Return the same state, which does not change with this one: a file that cannot be added leaves it halfway."""
         other = copy.copy(self)
-        for name in ("versions", "partitions", "truncates", "schedule", "layouts", "twins"):
+        for name in ("versions", "partitions", "truncates", "schedule", "layouts", "duplicate_files"):
             setattr(other, name, _copied(getattr(self, name)))
-        for name in ("seen", "scanned", "decided", "warnings", "left_out"):
+        for name in ("seen", "scanned", "decided", "warnings", "gap_errors"):
             setattr(other, name, getattr(self, name).copy())
         other.open = self.open.copied()
         return other
@@ -286,39 +286,39 @@ class StitchState:
     def note_cut(self, open_: Transaction | None, streams: Mapping[int, Deferred], place: Place) -> None:
         """Note how much has come of the transactions that a session's end cuts off."""
         # A session that ends before it has caught up with an earlier one says nothing of what that one has brought.
-        cut = {xid: before for xid, before in self.cut.items() if place.last_lsn <= before.high_lsn}
-        cut |= {xid: CutOff(xid, None, item.rows, place.high_lsn) for xid, item in streams.items()}
+        cut_offs = {xid: earlier for xid, earlier in self.cut.items() if place.last_lsn <= earlier.high_lsn}
+        cut_offs |= {xid: CutOff(xid, None, transaction.rows, place.high_lsn) for xid, transaction in streams.items()}
         if open_ is not None:
-            cut[open_.xid] = CutOff(open_.xid, open_.final_lsn, XidCounts(open_.ordinal), place.high_lsn)
-        for xid, one in cut.items():
-            before = self.cut.get(xid)
-            if before is not None and before.lsn == one.lsn and before.has_more_than(one.rows):
-                cut[xid] = before
-        self.cut = cut
+            cut_offs[open_.xid] = CutOff(open_.xid, open_.final_lsn, XidCounts(open_.ordinal), place.high_lsn)
+        for xid, cut_off in cut_offs.items():
+            earlier = self.cut.get(xid)
+            if earlier is not None and earlier.lsn == cut_off.lsn and earlier.has_more_than(cut_off.rows):
+                cut_offs[xid] = earlier
+        self.cut = cut_offs
 
-    def known(self, oid: int, at: int, walked: Walk) -> AnnouncedVersion:
+    def used_version(self, oid: int, row_offset: int, added: AddedPart) -> AnnouncedVersion:
         """Return the version of a relation that a row at an offset uses, outside of streamed transactions.
 
         Raises:
             UnknownRelation: no Relation message has announced it.
         """
-        known = self.versions.known(oid)
-        if known is None:
-            path, offset = walked.where(at)
+        version = self.versions.version_of(oid)
+        if version is None:
+            path, offset = added.where(row_offset)
             raise UnknownRelation(
                 f"a row change names relation {oid}, but no Relation message announced it",
                 path=path,
                 offset=offset,
                 remedy="A capture has to begin where its session began; a file before this one is missing",
             )
-        return known
+        return version
 
     def announce(self, relation: m.Relation) -> None:
         """Put a relation version in force from here on, outside of streamed transactions."""
         self.versions.announce(self.layouts.annotated(relation))
         self.partitions.forget(relation.oid)
 
-    def tell_anew(self, oids: Iterable[int] | None = None) -> None:
+    def relabel(self, oids: Iterable[int] | None = None) -> None:
         """Put relations in force with the labels that enums have from here on.
 
         Args:
@@ -333,7 +333,7 @@ class StitchState:
         """Remove the open ordinary transaction from the schedule."""
         begun = self.begun
         if begun is not None:
-            self.schedule.cut(begun.entry, begun.at)
+            self.schedule.cut(begun.entry, begun.entry_offset)
         self.begun = None
 
     def end_file(self, scan: FileScan, start: int, stop: int) -> None:
@@ -365,20 +365,20 @@ _Committed: TypeAlias = tuple[DecidedTransaction, DeferredCommit | None]
 """A transaction that a decision has committed, and its entry for the schedule: None if it only announces relations."""
 
 
-def decide(state: StitchState, item: Decided, walked: Walk) -> _Committed | None:
+def decide(state: StitchState, decision: Decided, added: AddedPart) -> _Committed | None:
     """Apply a decision to the state; return the committed transaction if the decision is a commit.
 
     Raises:
         OrderError: a subtransaction of it has rolled back as one of another transaction.
     """
-    message = item.message
+    message = decision.message
     if isinstance(message, m.StreamAbort):
         state.open.abort(message.xid, message.subxid)
         return None
     if isinstance(message, (m.Prepare, m.StreamPrepare)):
         _end_unseen(state, message.gid, message.xid, message.prepare_lsn)
     if isinstance(message, m.Prepare):
-        path, offset = walked.where(item.offset)
+        path, offset = added.where(decision.offset)
         empty = Deferred(
             message.xid,
             path,
@@ -398,64 +398,64 @@ def decide(state: StitchState, item: Decided, walked: Walk) -> _Committed | None
         state.open.prepared.pop((message.gid, message.xid), None)
         return None
     if isinstance(message, m.StreamPrepare):
-        prepared = _take_stream(state, message.xid, item, walked)
+        prepared = _take_stream(state, message.xid, decision, added)
         if prepared is not None:
             prepared.lacks_rows = stream_lacks_rows(state, prepared)
             state.open.prepare_stream(prepared, message)
         return None
-    resent = message.commit_lsn <= walked.before.high_lsn
+    resent = message.commit_lsn <= added.start_place.high_lsn
     if isinstance(message, m.StreamCommit):
-        decided = _take_stream(state, message.xid, item, walked)
+        decided = _take_stream(state, message.xid, decision, added)
     else:
         decided = state.open.prepared.pop((message.gid, message.xid), None)
         if decided is None and not resent:
-            path, offset = walked.where(item.offset)
+            path, offset = added.where(decision.offset)
             state.warnings.append(
                 f"{path}, offset {offset:,}: transaction {message.xid} (commit LSN "
                 f"{format_lsn(message.commit_lsn)}) was prepared, but its rows are not there: "
                 "it was empty, or the file with its Prepare is missing"
             )
-    return _commit(state, decided, message, item, walked, resent=resent)
+    return _commit(state, decided, message, decision, added, resent=resent)
 
 
 def _end_unseen(state: StitchState, gid: str, xid: int, lsn: int) -> None:
     """End the transaction whose gid another one is prepared with: PostgreSQL gives no gid that is in use."""
-    for key, item in list(state.open.prepared.items()):
-        if key[0] == gid and key[1] != xid and (item.lsn or 0) < lsn:
+    for key, transaction in list(state.open.prepared.items()):
+        if key[0] == gid and key[1] != xid and (transaction.lsn or 0) < lsn:
             del state.open.prepared[key]
             state.warnings.append(
-                f"{item.path}, offset {item.offset:,}: transaction {item.xid} was prepared as {gid!r}, and so is "
-                f"transaction {xid} now: the first has ended, but a file that says how is missing. It is left "
-                "out; if it has committed, load the tables' rows anew (walreplay load --replace)"
+                f"{transaction.path}, offset {transaction.offset:,}: transaction {transaction.xid} was prepared as "
+                f"{gid!r}, and so is transaction {xid} now: the first has ended, but a file that says how is "
+                "missing. It is left out; if it has committed, load the tables' rows anew (walreplay load --replace)"
             )
 
 
-def _take_stream(state: StitchState, xid: int, item: Decided, walked: Walk) -> Deferred | None:
-    found = state.open.streams.pop(xid, None)
-    if found is not None and state.open.is_partly_gone(found):
-        path, offset = walked.where(item.offset)
+def _take_stream(state: StitchState, xid: int, decision: Decided, added: AddedPart) -> Deferred | None:
+    stream = state.open.streams.pop(xid, None)
+    if stream is not None and state.open.is_partly_gone(stream):
+        path, offset = added.where(decision.offset)
         raise OrderError(
             f"a subtransaction of the streamed transaction {xid} has rolled back as one of another transaction",
             path=path,
             offset=offset,
             remedy="The file is damaged; fetch it from its source again",
         )
-    return found
+    return stream
 
 
 def _commit(
     state: StitchState,
     decided: Deferred | None,
     message: m.StreamCommit | m.CommitPrepared,
-    item: Decided,
-    walked: Walk,
+    decision: Decided,
+    added: AddedPart,
     *,
     resent: bool,
 ) -> _Committed | None:
     origin = decided.origin if decided is not None else None
     applied = not resent and state.wants_origin(origin)
-    path, offset = walked.where(item.offset)
-    told = DecidedTransaction(
+    path, offset = added.where(decision.offset)
+    transaction = DecidedTransaction(
         commit_lsn=message.commit_lsn,
         commit_time=message.commit_time,
         xid=message.xid,
@@ -464,62 +464,62 @@ def _commit(
         applied=applied,
         resent=resent,
         complete=decided is not None,
-        session=walked.before.session,
+        session=added.start_place.session,
         path=path,
         offset=offset,
     )
-    state.decided.append(told)
+    state.decided.append(transaction)
     state.resent += resent
     state.transactions += not resent
     if decided is None:
         return None
-    state.versions.take_over(decided, holds_outside=isinstance(message, m.StreamCommit))
+    state.versions.adopt(decided, holds_outside=isinstance(message, m.StreamCommit))
     state.layouts.add(decided.layouts, decided.aborted)
     if not decided.streamed:
         # What it has announced to be in force was read without what it said of the columns.
         for layout in decided.layouts:
-            known = None if layout.enum is not None or layout.is_dropped else state.versions.known(layout.oid)
-            if known is not None:
-                state.versions.announce(state.layouts.annotated(known.relation))
+            version = None if layout.enum is not None or layout.is_dropped else state.versions.version_of(layout.oid)
+            if version is not None:
+                state.versions.announce(state.layouts.annotated(version.relation))
     # Labels may have been renamed since it has announced its tables, or by itself.
     renames = any(layout.enum is not None for layout in decided.layouts)
-    state.tell_anew(None if renames else decided.view)
+    state.relabel(None if renames else decided.view)
     starts, truncates = decided.ordinals()
     if applied:
         for oid, ordinal in truncates:
-            state.truncates.note(TruncateAt(oid, told.commit_lsn, ordinal, origin))
+            state.truncates.note(TruncateAt(oid, transaction.commit_lsn, ordinal, origin))
     if all(segment.is_empty for segment in decided.segments):
-        return (told, None) if decided.view else None
-    return told, DeferredCommit(decided, tuple(starts), told)
+        return (transaction, None) if decided.view else None
+    return transaction, DeferredCommit(decided, tuple(starts), transaction)
 
 
-def add_block(state: StitchState, block: Block, walked: Walk) -> None:
+def add_block(state: StitchState, block: Block, added: AddedPart) -> None:
     """Add a block of a streamed transaction whose earlier blocks are all there."""
     xid = block.xid
     if block.first:
-        path, offset = walked.where(block.start)
+        path, offset = added.where(block.start)
         after_lsn, since = block.after_lsn, block.after_time
         if after_lsn < 0:
-            after_lsn, since = walked.before.last_lsn, walked.before.last_commit_time
+            after_lsn, since = added.start_place.last_lsn, added.start_place.last_commit_time
         state.open.streams[xid] = Deferred(
             xid, path, offset, since=since if after_lsn >= 0 else None, after_lsn=after_lsn
         )
-    item = state.open.streams[xid]
+    transaction = state.open.streams[xid]
     if block.origin is not None:
-        item.origin = block.origin
-    relations = used_by(state, block.used, walked, item.view)
-    types = types_of(relations, state.versions.types | item.types, all_=block.continues)
-    before = _follow(state, item, relations, (*block.relations, *block.announced), outside=False)
+        transaction.origin = block.origin
+    relations = used_by(state, block.used, added, transaction.view)
+    types = types_of(relations, state.versions.types | transaction.types, all_=block.continues)
+    layouts_before = _follow(state, transaction, relations, (*block.relations, *block.announced), outside=False)
     for _, type_ in block.types:
-        item.types[type_.oid] = replace(type_, xid=None)
-    place = Place(walked.framing, stream=xid if block.continues else None)
-    _add_segment(state, item, walked, block, place, relations, types, block.rows, before)
+        transaction.types[type_.oid] = replace(type_, xid=None)
+    place = Place(added.framing, stream=xid if block.continues else None)
+    _add_segment(state, transaction, added, block, place, relations, types, block.rows, layouts_before)
 
 
 def _follow(
     state: StitchState,
-    item: Deferred,
-    used: Sequence[m.Relation],
+    transaction: Deferred,
+    used_relations: Sequence[m.Relation],
     messages: Sequence[_Announcing],
     *,
     outside: bool,
@@ -533,75 +533,76 @@ def _follow(
         what was announced before the part, of the relations that it uses and announces.
     """
     layouts = Layouts(state.layouts.prefix, state.layouts.all(), state.layouts.shown.values())
-    layouts.add(item.layouts, item.aborted)
-    named = [*used, *(message for _, message in messages if isinstance(message, m.Relation))]
-    before = layouts.of([relation.oid for relation in named], named)
-    for _, message in sorted(messages, key=lambda found: found[0]):
+    layouts.add(transaction.layouts, transaction.aborted)
+    named = [*used_relations, *(message for _, message in messages if isinstance(message, m.Relation))]
+    layouts_before = layouts.of([relation.oid for relation in named], named)
+    for _, message in sorted(messages, key=lambda entry: entry[0]):
         if isinstance(message, m.Relation):
-            told = layouts.annotated(message)
-            anew = [] if outside and told == state.layouts.annotated(message) else [told]
+            annotated = layouts.annotated(message)
+            changed = [] if outside and annotated == state.layouts.annotated(message) else [annotated]
         else:
-            found = layouts.take(message, item.aborted)
-            item.layouts += found
+            announcements = layouts.take(message, transaction.aborted)
+            transaction.layouts += announcements
             # Behind an enum, all that the transaction may use is told anew.
-            in_force = _relations(state, item) if any(layout.enum is not None for layout in found) else ()
-            anew = [labelled for one in in_force if (labelled := layouts.labelled(one)) is not one]
-        for relation in anew:
-            _view(state, item, relation)
-    return before
+            has_enum = any(layout.enum is not None for layout in announcements)
+            in_force = _relations(state, transaction) if has_enum else ()
+            changed = [labelled for relation in in_force if (labelled := layouts.labelled(relation)) is not relation]
+        for relation in changed:
+            _view(state, transaction, relation)
+    return layouts_before
 
 
-def _relations(state: StitchState, item: Deferred) -> Iterable[m.Relation]:
+def _relations(state: StitchState, transaction: Deferred) -> Iterable[m.Relation]:
     """Return the relation versions that are in force within a transaction."""
-    within = {oid: known.relation for oid, known in item.view.items()}
-    return ({relation.oid: relation for relation in state.versions.relations} | within).values()
+    own_relations = {oid: version.relation for oid, version in transaction.view.items()}
+    return ({relation.oid: relation for relation in state.versions.relations} | own_relations).values()
 
 
-def _view(state: StitchState, item: Deferred, relation: m.Relation) -> None:
+def _view(state: StitchState, transaction: Deferred, relation: m.Relation) -> None:
     """Put a relation version in force within a transaction."""
-    known = item.view.get(relation.oid)
-    if known is not None and known.relation != relation:
-        item.former.append(known.relation)
-    item.view[relation.oid] = AnnouncedVersion(relation, state.versions.next_number())
+    replaced = transaction.view.get(relation.oid)
+    if replaced is not None and replaced.relation != relation:
+        transaction.former.append(replaced.relation)
+    transaction.view[relation.oid] = AnnouncedVersion(relation, state.versions.next_number())
 
 
-def add_body(state: StitchState, body: Body, walked: Walk) -> None:
+def add_body(state: StitchState, body: Body, added: AddedPart) -> None:
     """Add rows of a transaction that is being prepared (between Begin Prepare and Prepare).
 
     Raises:
         OrderError: the transaction's start is missing.
     """
-    path, offset = walked.where(body.start)
+    path, offset = added.where(body.start)
     if body.begins:
         # What was streamed of it before is discarded.
         state.open.streams.pop(body.xid, None)
         state.open.body = Deferred(
             body.xid, path, offset, body.gid, streamed=False, lsn=body.prepare_lsn, since=body.prepare_time
         )
-    item = state.open.body
-    if item is None:
+    transaction = state.open.body
+    if transaction is None:
         raise OrderError("a prepared transaction goes on whose start is not there", path=path, offset=offset)
-    item.origin = body.origin or item.origin
-    relations = used_by(state, body.used, walked, item.view)
-    found: tuple[_Announcing, ...] = (*walked.part.summary.relations, *walked.part.summary.announced)
-    messages = [(at, message) for at, message in found if body.start <= at < body.stop]
-    before = _follow(state, item, relations, messages, outside=True)
-    place = Place(walked.framing)
+    transaction.origin = body.origin or transaction.origin
+    relations = used_by(state, body.used, added, transaction.view)
+    announcing: tuple[_Announcing, ...] = (*added.part.summary.relations, *added.part.summary.announced)
+    messages = [entry for entry in announcing if body.start <= entry[0] < body.stop]
+    layouts_before = _follow(state, transaction, relations, messages, outside=True)
+    place = Place(added.framing)
     if not body.begins:
-        opened = walked.before.transaction
+        opened = added.start_place.transaction
         place = replace(place, transaction=opened)
     types = types_of(relations, state.versions.types, all_=not body.begins)
-    _add_segment(state, item, walked, body, place, relations, types, XidCounts(body.rows), before)
+    _add_segment(state, transaction, added, body, place, relations, types, XidCounts(body.rows), layouts_before)
     if body.complete:
-        item.lacks_rows = lacks_rows(state, body.xid, body.prepare_lsn, XidCounts(body.ordinal + body.rows))
+        transaction.lacks_rows = lacks_rows(state, body.xid, body.prepare_lsn, XidCounts(body.ordinal + body.rows))
         _end_unseen(state, body.gid, body.xid, body.prepare_lsn)
-        state.open.prepare_body(item, body.gid)
+        state.open.prepare_body(transaction, body.gid)
 
 
 def _add_segment(
     state: StitchState,
-    item: Deferred,
-    walked: Walk,
+    transaction: Deferred,
+    added: AddedPart,
     part: Block | Body,
     place: Place,
     relations: Iterable[m.Relation],
@@ -609,8 +610,8 @@ def _add_segment(
     rows: XidCounts,
     layouts: tuple[Layout, ...],
 ) -> None:
-    scan = walked.scan
-    item.segments.append(
+    scan = added.scan
+    transaction.segments.append(
         Segment(
             path=scan.path,
             length=scan.length,
@@ -625,29 +626,29 @@ def _add_segment(
             truncates=part.truncates if isinstance(part, Body) else (),
             messages=part.messages,
             layouts=layouts,
-            seam=None if walked.part.data is None else walked.part.data[part.start : part.stop],
-            seam_path=walked.origin[0],
-            seam_offset=walked.origin[1] + part.start,
+            seam=None if added.part.data is None else added.part.data[part.start : part.stop],
+            seam_path=added.origin[0],
+            seam_offset=added.origin[1] + part.start,
         )
     )
 
 
 def used_by(
-    state: StitchState, used: Iterable[tuple[int, int]], walked: Walk, view: dict[int, AnnouncedVersion]
+    state: StitchState, used: Iterable[tuple[int, int]], added: AddedPart, view: dict[int, AnnouncedVersion]
 ) -> list[m.Relation]:
     """Return the relation versions that a deferred transaction's rows use: its own, or else those in force outside."""
-    return [(view.get(oid) or state.known(oid, at, walked)).relation for oid, at in used]
+    return [(view.get(oid) or state.used_version(oid, row_offset, added)).relation for oid, row_offset in used]
 
 
-def types_of(relations: Iterable[m.Relation], known: Mapping[int, m.Type], *, all_: bool) -> tuple[m.Type, ...]:
+def types_of(relations: Iterable[m.Relation], types: Mapping[int, m.Type], *, all_: bool) -> tuple[m.Type, ...]:
     """Return the types of some relations' columns; with ``all_``, every known type.
 
     All are needed if a file may end between a Type message and the Relation message that uses it.
     """
     if all_:
-        return tuple(known.values())
+        return tuple(types.values())
     oids = {column.type_oid for relation in relations for column in relation.columns}
-    return tuple(type_ for oid, type_ in known.items() if oid in oids)
+    return tuple(type_ for oid, type_ in types.items() if oid in oids)
 
 
 _MISSING: Final = "A file before this one is missing; bring it back, or leave its transactions out by --allow-gaps"
@@ -657,13 +658,13 @@ _DAMAGED: Final = (
 )
 
 
-def check_awaited(state: StitchState, walked: Walk) -> None:
+def check_awaited(state: StitchState, added: AddedPart) -> None:
     """Check that a transaction that a session's end has cut off is sent again.
 
     Raises:
         OrderError: it is not, and gaps are not allowed.
     """
-    summary = walked.part.summary
+    summary = added.part.summary
     first = summary.first_event
     if state.awaited is None or first is None:
         return
@@ -671,7 +672,7 @@ def check_awaited(state: StitchState, walked: Walk) -> None:
     if first <= awaited:
         return
     problem = f"transaction {format_lsn(awaited)} has begun before, but neither goes on here nor comes again"
-    _refuse(state, walked, summary.start, problem, _MISSING)
+    _refuse(state, added, summary.start, problem, _MISSING)
 
 
 def check_rows(state: StitchState, parts: tuple[Part, ...], path: str) -> None:
@@ -680,23 +681,24 @@ def check_rows(state: StitchState, parts: tuple[Part, ...], path: str) -> None:
     Raises:
         OrderError: it has not.
     """
-    place, total = state.place, 0
+    place, head_rows = state.place, 0
     open_ = None if place is None else place.transaction
     for part in parts:
         if part.new_session or open_ is None:
             return
         summary = part.summary
         if summary.head_commit is not None:
-            if lacks_rows(state, open_.xid, open_.final_lsn, XidCounts(open_.ordinal + total + summary.head_changes)):
+            rows = XidCounts(open_.ordinal + head_rows + summary.head_changes)
+            if lacks_rows(state, open_.xid, open_.final_lsn, rows):
                 error = OrderError(_fewer_rows(open_.xid), path=path, offset=0, remedy=_COPY)
                 if not state.allow_gaps:
                     raise error
-                state.go_over(f"{path}: {error.problem}; it is applied as it is")
+                state.warn_of_gap(f"{path}: {error.problem}; it is applied as it is")
             return
         if summary.exact and summary.place is not None:
-            open_, total = summary.place.transaction, 0
+            open_, head_rows = summary.place.transaction, 0
         else:
-            total += summary.head_changes
+            head_rows += summary.head_changes
 
 
 def lacks_rows(state: StitchState, xid: int, lsn: int | None, rows: XidCounts, aborted: Collection[int] = ()) -> bool:
@@ -705,18 +707,18 @@ def lacks_rows(state: StitchState, xid: int, lsn: int | None, rows: XidCounts, a
     return cut is not None and cut.lsn == lsn and cut.has_more_than(rows, aborted)
 
 
-def stream_lacks_rows(state: StitchState, item: Deferred) -> bool:
+def stream_lacks_rows(state: StitchState, transaction: Deferred) -> bool:
     """Return whether a streamed transaction that ends has fewer rows than a session before has brought of it."""
     # Most streams were never cut off, and to count their rows takes time.
-    rows = item.rows if item.xid in state.cut else XidCounts()
-    return lacks_rows(state, item.xid, None, rows, item.aborted)
+    rows = transaction.rows if transaction.xid in state.cut else XidCounts()
+    return lacks_rows(state, transaction.xid, None, rows, transaction.aborted)
 
 
 def _fewer_rows(xid: int) -> str:
     return f"transaction {xid} ends here, but has fewer rows than a session before has brought of it"
 
 
-def lacks_start(state: StitchState, item: Block | Body | Decided, walked: Walk) -> bool:
+def lacks_start(state: StitchState, item: Block | Body | Decided, added: AddedPart) -> bool:
     """Return whether the beginning of an item's transaction is missing, so that the item is left out.
 
     Raises:
@@ -726,57 +728,57 @@ def lacks_start(state: StitchState, item: Block | Body | Decided, walked: Walk) 
         if item.first or item.xid in state.open.streams:
             return False
         problem = f"a block of the streamed transaction {item.xid} goes on, but its first one is not there"
-        _refuse(state, walked, item.start, problem, _MISSING)
+        _refuse(state, added, item.start, problem, _MISSING)
         return True
     if isinstance(item, Body):
         return False
     message = item.message
     if isinstance(message, (m.StreamCommit, m.StreamPrepare)) and message.xid not in state.open.streams:
         problem = f"the streamed transaction {message.xid} ends, but none of its blocks is there"
-        _refuse(state, walked, item.offset, problem, _MISSING)
+        _refuse(state, added, item.offset, problem, _MISSING)
         return True
-    if isinstance(message, (m.StreamCommit, m.CommitPrepared)) and _commits_too_few(state, message, walked):
-        _refuse(state, walked, item.offset, _fewer_rows(message.xid), _COPY)
+    if isinstance(message, (m.StreamCommit, m.CommitPrepared)) and _commits_too_few(state, message, added):
+        _refuse(state, added, item.offset, _fewer_rows(message.xid), _COPY)
         return True
     if isinstance(message, (m.CommitPrepared, m.RollbackPrepared)):
-        return _decides_on_another(state, message, item.offset, walked)
+        return _decides_on_another(state, message, item.offset, added)
     return False
 
 
-def _commits_too_few(state: StitchState, message: m.StreamCommit | m.CommitPrepared, walked: Walk) -> bool:
+def _commits_too_few(state: StitchState, message: m.StreamCommit | m.CommitPrepared, added: AddedPart) -> bool:
     """Return whether a transaction commits that lacks rows; it is forgotten then."""
     open_ = state.open
     if isinstance(message, m.StreamCommit):
         lacks = stream_lacks_rows(state, open_.streams[message.xid])
         return lacks and open_.streams.pop(message.xid, None) is not None
     prepared = open_.prepared.get((message.gid, message.xid))
-    if prepared is None or not prepared.lacks_rows or message.commit_lsn <= walked.before.high_lsn:
+    if prepared is None or not prepared.lacks_rows or message.commit_lsn <= added.start_place.high_lsn:
         return False
     del open_.prepared[message.gid, message.xid]
     return True
 
 
 def _decides_on_another(
-    state: StitchState, message: m.CommitPrepared | m.RollbackPrepared, offset: int, walked: Walk
+    state: StitchState, message: m.CommitPrepared | m.RollbackPrepared, offset: int, added: AddedPart
 ) -> bool:
     """Return whether a decision names a transaction that was prepared with another gid or xid."""
     is_known = (message.gid, message.xid) in state.open.prepared
-    is_copy = isinstance(message, m.CommitPrepared) and message.commit_lsn <= walked.before.high_lsn
+    is_copy = isinstance(message, m.CommitPrepared) and message.commit_lsn <= added.start_place.high_lsn
     if is_known or is_copy or not state.open.contradicts(message):
         return False
     problem = (
         f"a {type(message).__name__} decides on transaction {message.xid}, but its gid, or its xid, is not the one "
         "that it was prepared with"
     )
-    _refuse(state, walked, offset, problem, _DAMAGED)
+    _refuse(state, added, offset, problem, _DAMAGED)
     return True
 
 
-def _refuse(state: StitchState, walked: Walk, at: int, problem: str, remedy: str) -> None:
+def _refuse(state: StitchState, added: AddedPart, part_offset: int, problem: str, remedy: str) -> None:
     """Raise an error, or add a warning if gaps are allowed."""
-    path, offset = walked.where(at)
+    path, offset = added.where(part_offset)
     error = OrderError(problem, path=path, offset=offset, remedy=remedy)
     if not state.allow_gaps:
         raise error
-    state.left_out.append(error)
-    state.go_over(f"{path}, offset {offset:,}: {problem}; it is left out")
+    state.gap_errors.append(error)
+    state.warn_of_gap(f"{path}, offset {offset:,}: {problem}; it is left out")

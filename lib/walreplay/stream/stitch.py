@@ -6,8 +6,8 @@ what is certain (`walreplay.decode.files`).  A file whose guess proves wrong is 
 end of the last file that was added, exactly; nothing in it rests on a guess.
 
 - `resume_at` returns what is open at the end of a run's files, and where the next run begins.
-- `Following` follows a part's Relation and Type messages outside of streamed blocks, and checks that used relations
-  are known.
+- `AnnouncementCursor` follows a part's Relation and Type messages outside of streamed blocks, and checks that used
+  relations are known.
 - `warnings_of_moved`: rows that change at some place and are not sent, of partitions, enums and unlogged tables.
 """
 
@@ -32,7 +32,7 @@ from walreplay.lsn import format_lsn
 from walreplay.protocol.framing import Framing
 from walreplay.stream.in_force import Versions
 from walreplay.stream.plan import OpenTransaction, Plan, Resume
-from walreplay.stream.schedule import View, Walk
+from walreplay.stream.schedule import AddedPart, View
 from walreplay.stream.state import (
     Begun,
     StitchState,
@@ -49,24 +49,24 @@ from walreplay.types.text import UTF8
 def resume_at(state: StitchState, place: Place) -> Resume:
     """Return where the next run goes on, if the files end at a place: where what is open there begins."""
     last_path = next(reversed(state.seen))
-    last = state.seen[last_path]
+    last_file = state.seen[last_path]
     begun = state.begun
     open_ = place.transaction if place.transaction is not None and place.transaction.gid is None else None
     if open_ is not None and begun is not None:
-        path, offset, at = begun.path, begun.offset, begun.place
+        path, offset, resume_place = begun.path, begun.offset, begun.place
         relations, types, layouts = begun.relations, begun.types, begun.layouts
     else:
         path, offset = state.tail_at
-        at = place
+        resume_place = place
         relations, types = state.versions.snapshot()
         layouts = state.layouts.all()
     seen = state.seen[path]
-    later = list(state.seen)[list(state.seen).index(path) + 1 :]
-    rest = seen.size - offset + sum(state.seen[name].size for name in later)
+    later_paths = list(state.seen)[list(state.seen).index(path) + 1 :]
+    open_bytes = seen.size - offset + sum(state.seen[name].size for name in later_paths)
     transaction = None
     if open_ is not None:
         transaction = OpenTransaction(
-            "ordinary", open_.xid, None, open_.final_lsn, open_.commit_time, path, offset, rest, 1
+            "ordinary", open_.xid, None, open_.final_lsn, open_.commit_time, path, offset, open_bytes, 1
         )
     return Resume(
         path=path,
@@ -76,10 +76,10 @@ def resume_at(state: StitchState, place: Place) -> Resume:
         done=open_ is None and not state.tail and not state.ended,
         has_more=state.ended,
         last_path=last_path,
-        last_length=last.length,
-        place=at,
-        relations=tuple(known.relation for known in relations.values()),
-        numbers=tuple(known.number for known in relations.values()),
+        last_length=last_file.length,
+        place=resume_place,
+        relations=tuple(version.relation for version in relations.values()),
+        numbers=tuple(version.number for version in relations.values()),
         types=tuple(types.values()),
         begun=transaction,
         deferred=state.open.deferred,
@@ -113,19 +113,20 @@ def warnings_of(state: StitchState, place: Place, resume: Resume, torn: tuple[st
 # Relations and types outside of streamed blocks
 
 
-class Following:
+class AnnouncementCursor:
     """Bring a state up to date with what a part announces outside of streamed blocks, offset by offset."""
 
-    def __init__(self, state: StitchState, walked: Walk) -> None:
-        summary = walked.part.summary
+    def __init__(self, state: StitchState, added: AddedPart) -> None:
+        summary = added.part.summary
         self.state = state
-        self._walked = walked
+        self._added = added
         self._relations = deque(summary.relations)
         self._types = deque(summary.types)
         bodies = [(item.start, item.stop) for item in summary.items if isinstance(item, Body)]
         # What a transaction announces that is being prepared holds when it commits.
-        inner = {at for at, _ in summary.announced for start, stop in bodies if start <= at < stop}
-        self._announced = deque((at, message) for at, message in summary.announced if at not in inner)
+        offsets = [offset for offset, _ in summary.announced]
+        prepared_offsets = {offset for offset in offsets for start, stop in bodies if start <= offset < stop}
+        self._announced = deque(entry for entry in summary.announced if entry[0] not in prepared_offsets)
         self._used = deque(sorted(summary.used, key=lambda use: use[1]))
         self._coming = [relation for _, relation in summary.relations]
         self._oids = [*dict(summary.used), *dict.fromkeys(relation.oid for relation in self._coming)]
@@ -133,10 +134,10 @@ class Following:
     def view(self) -> View:
         """Return what is in force for the relations that the part uses or announces, and all types."""
         versions, layouts = self.state.versions, self.state.layouts
-        known = versions.view_of(self._oids)
-        return known, tuple(versions.types.values()), layouts.of(self._oids, (*known, *self._coming))
+        relations = versions.view_of(self._oids)
+        return relations, tuple(versions.types.values()), layouts.of(self._oids, (*relations, *self._coming))
 
-    def up_to(self, offset: int | None) -> None:
+    def advance(self, offset: int | None) -> None:
         """Apply everything that stands before an offset; None applies the rest.
 
         Raises:
@@ -147,8 +148,8 @@ class Following:
             return bool(waiting) and (offset is None or waiting[0][0] < offset)
 
         while is_next(self._relations):
-            at, relation = self._relations.popleft()
-            self._use_and_announce(at)
+            message_offset, relation = self._relations.popleft()
+            self._use_and_announce(message_offset)
             self.state.announce(relation)
         while is_next(self._types):
             _, type_ = self._types.popleft()
@@ -159,15 +160,15 @@ class Following:
         while self._announced and (offset is None or self._announced[0][0] < offset):
             _, message = self._announced.popleft()
             if any(layout.enum is not None for layout in self.state.layouts.take(message)):
-                self.state.tell_anew()
+                self.state.relabel()
         while self._used and (offset is None or self._used[0][1] < offset):
-            oid, at = self._used.popleft()
-            self.state.known(oid, at, self._walked)
+            oid, row_offset = self._used.popleft()
+            self.state.used_version(oid, row_offset, self._added)
 
 
-_MOST_TOLD: Final = 4
+_MAX_NAMES: Final = 4
 
-_ROWS: Final = {
+_WARNINGS: Final = {
     "attached": "a partition was attached, {}: the rows that it had before are not in the mirror",
     "detached": "a partition was detached, {}: the rows that it had stay in the mirror",
     "dropped": "a partition was dropped, {}: the rows that it had stay in the mirror",
@@ -185,21 +186,21 @@ def warnings_of_moved(moved: Sequence[Moved], layouts: Layouts, versions: Versio
         moved: what was announced and has committed.
         layouts: what is announced by now.
     """
-    told: dict[tuple[str, str], list[Moved]] = {}
-    for one in moved:
-        above = layouts.ancestors(one.parent)
+    moves_by_root: dict[tuple[str, str], list[Moved]] = {}
+    for move in moved:
+        ancestors = layouts.ancestors(move.parent)
         # Where partitions are published as themselves, nothing names a root, and their rows stay where they are.
-        known = [version for oid in above if (version := versions.known(oid)) is not None]
-        if any(map(layouts.is_dropped, above)):
+        versions_above = [version for oid in ancestors if (version := versions.version_of(oid)) is not None]
+        if any(map(layouts.is_dropped, ancestors)):
             continue
-        if known:
-            told.setdefault((known[-1].relation.qualified_name, one.what), []).append(one)
-        elif one.what == "logged":
-            told.setdefault((one.name, one.what), []).append(one)
-    for (root, what), found in told.items():
-        names = ", ".join(f"{one.name} (LSN {format_lsn(one.lsn)})" for one in found[:_MOST_TOLD])
-        more = f" and {len(found) - _MOST_TOLD:,} more" if len(found) > _MOST_TOLD else ""
-        yield f"{root}: {_ROWS[what].format(names + more)}. Load the table's rows anew (walreplay load --replace)"
+        if versions_above:
+            moves_by_root.setdefault((versions_above[-1].relation.qualified_name, move.what), []).append(move)
+        elif move.what == "logged":
+            moves_by_root.setdefault((move.name, move.what), []).append(move)
+    for (root, what), moves in moves_by_root.items():
+        names = ", ".join(f"{move.name} (LSN {format_lsn(move.lsn)})" for move in moves[:_MAX_NAMES])
+        others = f" and {len(moves) - _MAX_NAMES:,} more" if len(moves) > _MAX_NAMES else ""
+        yield f"{root}: {_WARNINGS[what].format(names + others)}. Load the table's rows anew (walreplay load --replace)"
 
 
 class Stitch:
@@ -298,7 +299,7 @@ class Stitch:
         stop = 0
         state = self.state
         state.parts = parts = tuple(parts)
-        state.twins.check(scan, parts, state.place, len(state.tail), state.open.streams)
+        state.duplicate_files.check(scan, parts, state.place, len(state.tail), state.open.streams)
         check_rows(state, parts, scan.path)
         for part in parts:
             self._add_part(scan, part)
@@ -306,64 +307,64 @@ class Stitch:
                 start = part.summary.start if start is None else start
                 stop = part.summary.stop
         state.end_file(scan, start or 0, stop)
-        state.twins.add(scan, state.place)
+        state.duplicate_files.add(scan, state.place)
 
     def _add_part(self, scan: FileScan, part: Part) -> None:
         state = self.state
         summary = part.summary
         assert state.place is not None
-        walked = Walk(scan, part, state.place, state.unfinished)
+        added = AddedPart(scan, part, state.place, state.unfinished)
         if part.new_session:
-            walked = replace(walked, before=self._begin_session(walked))
-        check_awaited(state, walked)
-        following = Following(state, walked)
-        start, place, view = summary.start, walked.before, following.view()
+            added = replace(added, start_place=self._begin_session(added))
+        check_awaited(state, added)
+        cursor = AnnouncementCursor(state, added)
+        start, place, view = summary.start, added.start_place, cursor.view()
         for item in summary.items:
-            following.up_to(item.offset)
-            is_cut = lacks_start(state, item, walked)
+            cursor.advance(item.offset)
+            lacks_beginning = lacks_start(state, item, added)
             if isinstance(item, Block):
-                if not is_cut:
-                    add_block(state, item, walked)
+                if not lacks_beginning:
+                    add_block(state, item, added)
             elif isinstance(item, Body):
-                add_body(state, item, walked)
-            elif (committed := decide(state, item, walked)) is not None:
+                add_body(state, item, added)
+            elif (committed := decide(state, item, added)) is not None:
                 # What stands behind a commit follows it in the schedule, and knows what it has announced.
-                state.schedule.add_ordinary(walked, start, item.offset, place, view)
-                told, commit = committed
+                state.schedule.add_ordinary(added, start, item.offset, place, view)
+                transaction, commit = committed
                 if commit is not None:
                     state.schedule.commit(commit)
-                start, view = item.offset, following.view()
-                place = walked.place_of(item, told)
-        begin = self._note_begin(walked, following)
-        following.up_to(None)
+                start, view = item.offset, cursor.view()
+                place = added.place_of(item, transaction)
+        open_begin = self._note_begin(added, cursor)
+        cursor.advance(None)
         state.partitions.note(summary)
-        end = walked.end
-        entry = state.schedule.add_ordinary(walked, start, summary.stop, place, view)
-        if begin is not None:
-            begin.entry = entry
+        end = added.end
+        entry = state.schedule.add_ordinary(added, start, summary.stop, place, view)
+        if open_begin is not None:
+            open_begin.entry = entry
         if end.transaction is None or end.transaction.gid is not None:
             state.begun = None
-        elif begin is not None:
-            state.begun = begin
+        elif open_begin is not None:
+            state.begun = open_begin
         state.transactions += summary.ordinary - summary.resent
         state.resent += summary.resent
-        state.truncates.take(summary, walked.before, state.wants_origin)
+        state.truncates.add_part(summary, added.start_place, state.wants_origin)
         state.place = end
 
-    def _note_begin(self, walked: Walk, following: Following) -> Begun | None:
+    def _note_begin(self, added: AddedPart, cursor: AnnouncementCursor) -> Begun | None:
         """Remember where an ordinary transaction begins that the part does not end."""
-        summary = walked.part.summary
+        summary = added.part.summary
         if summary.begin_at is None:
             return None
-        following.up_to(summary.begin_at)
-        path, offset = walked.where(summary.begin_at)
-        before = walked.end
+        cursor.advance(summary.begin_at)
+        path, offset = added.where(summary.begin_at)
+        end = added.end
         return Begun(
             path,
             offset,
             0,
             summary.begin_at,
-            replace(before, transaction=None),
+            replace(end, transaction=None),
             *self.state.versions.snapshot(),
             self.state.layouts.all(),
             len(self.state.layouts.moved),
@@ -371,26 +372,26 @@ class Stitch:
 
     # Sessions.
 
-    def _begin_session(self, walked: Walk) -> Place:
+    def _begin_session(self, added: AddedPart) -> Place:
         """End the session before: what it left open comes again from its start, or never."""
-        state, part, before = self.state, walked.part, walked.before
-        open_ = before.transaction
+        state, part, place = self.state, added.part, added.start_place
+        open_ = place.transaction
         if part.torn:
-            path, offset = walked.where(part.summary.start)
+            path, offset = added.where(part.summary.start)
             state.warnings.append(
                 f"{path}, offset {offset:,}: a new session begins; the one before it ended inside a message, "
                 f"of which {part.torn:,} bytes are there"
             )
-        state.note_cut(open_, state.open.streams, before)
+        state.note_cut(open_, state.open.streams, place)
         if open_ is not None:
             state.awaited = min(open_.final_lsn, open_.final_lsn if state.awaited is None else state.awaited)
             if open_.gid is None:
-                self._forget_cut(open_, before)
+                self._forget_cut(open_, place)
             state.open.body = None
         # Each session announces again what it uses; a prepared transaction alone outlives its own.
         state.partitions.end_session(forget=not state.open.prepared)
-        state.open.end_session(before, late=part.shown_by_lsn_only)
-        return before.new_session()
+        state.open.end_session(place, late=part.shown_by_lsn_only)
+        return place.new_session()
 
     def _forget_cut(self, open_: Transaction, place: Place) -> None:
         """Go back to before the ordinary transaction that is cut off at a place."""
@@ -400,8 +401,8 @@ class Stitch:
             state.truncates.forget(open_.final_lsn)
         if state.begun is not None:
             moved = state.layouts.moved[: state.begun.moved]
-            shown = (known.relation for known in state.begun.relations.values())
-            state.layouts = Layouts(state.layouts.prefix, state.begun.layouts, shown)
+            relations = (version.relation for version in state.begun.relations.values())
+            state.layouts = Layouts(state.layouts.prefix, state.begun.layouts, relations)
             state.layouts.moved = moved
         state.cut_begun()
 
@@ -413,10 +414,10 @@ class Stitch:
         """
         state = self.state
         assert state.place is not None
-        state.go_over(f"{path}: {problem}; what was open before is left out")
+        state.warn_of_gap(f"{path}: {problem}; what was open before is left out")
         if state.place.transaction is not None and state.place.transaction.gid is None:
             self._forget_cut(state.place.transaction, state.place)
-        state.open.lose()
+        state.open.discard_unfinished()
         state.awaited = None
         state.unfinished = Unfinished()
         state.partitions.end_session(forget=False)
