@@ -180,7 +180,7 @@ class MemoryIndex:
 
     def add(self, files: Sequence[tuple[FileFacts, KnownScan]]) -> int:
         before = dict(self.rows)
-        self.rows.update({facts.name: (facts, pack(one.scan), one.at) for facts, one in files})
+        self.rows.update({facts.name: (facts, pack(one.scan), one.standing) for facts, one in files})
         return sum(before.get(facts.name) != self.rows[facts.name] for facts, _ in files)
 
     def add_unknown(self, files: Sequence[tuple[FileFacts, KnownScan]]) -> int:

@@ -92,14 +92,14 @@ def compare_copies(
     records = read_files(spark, list(files), size).mapInArrow(partial(record_batches, task=task), sql_schema(RECORDED))
     with set_for_a_while(spark, files_a_batch(files)):
         rows = _verdicts(spark, records, plan, resent, highs).limit(MOST_TOLD).collect()
-    found: list[WalReplayError] = []
+    errors: list[WalReplayError] = []
     for row in rows:
         if row.error is not None:
-            found.append(from_dict(json.loads(row.error)))
+            errors.append(from_dict(json.loads(row.error)))
             continue
-        make = unknown if row.verdict == "unknown" else differing
-        found.append(make(row.commit_lsn, row.xid, row.path, row.offset))
-    return found
+        error_of = unknown if row.verdict == "unknown" else differing
+        errors.append(error_of(row.commit_lsn, row.xid, row.path, row.offset))
+    return errors
 
 
 def _verdicts(
@@ -110,10 +110,10 @@ def _verdicts(
 
     decided = [
         (
-            *(item.commit_lsn, to_datetime(item.commit_time), item.xid, 0, 0, item.session),
-            *(item.path, item.offset, item.complete, None),
+            *(commit.commit_lsn, to_datetime(commit.commit_time), commit.xid, 0, 0, commit.session),
+            *(commit.path, commit.offset, commit.complete, None),
         )
-        for item in plan.decided
+        for commit in plan.decided
     ]
     parts = records
     if decided:
@@ -139,20 +139,20 @@ def _verdicts(
         "CASE WHEN commit_lsn < high AND copy.changes > 0 THEN 'unknown' END "
         f"WHEN NOT ({same}) THEN 'differs' END"
     )
-    told = each.selectExpr("commit_lsn", "error", "copy.*", f"{verdict} AS verdict")
-    return told.where("verdict IS NOT NULL").orderBy("session", "commit_lsn")
+    judged = each.selectExpr("commit_lsn", "error", "copy.*", f"{verdict} AS verdict")
+    return judged.where("verdict IS NOT NULL").orderBy("session", "commit_lsn")
 
 
 def _joined(spans: Iterable[Span]) -> list[Span]:
     """Return spans that do not meet, and are few."""
-    found: list[Span] = []
+    joined: list[Span] = []
     for span in sorted(spans, key=lambda span: (span.low, span.high)):
-        if found and span.low <= found[-1].high + 1:
-            found[-1] = Span(found[-1].low, max(found[-1].high, span.high))
+        if joined and span.low <= joined[-1].high + 1:
+            joined[-1] = Span(joined[-1].low, max(joined[-1].high, span.high))
         else:
-            found.append(span)
+            joined.append(span)
     # A statement's text must not grow without a limit; more than is asked for does no harm.
-    return found if len(found) <= _MOST_SPANS else [Span(found[0].low, found[-1].high)]
+    return joined if len(joined) <= _MOST_SPANS else [Span(joined[0].low, joined[-1].high)]
 
 
 _MOST_SPANS: Final = 200
@@ -163,7 +163,7 @@ def count_values(
 ) -> tuple[dict[Relation, Values], list[WalReplayError]]:
     """Decode all that a plan applies, and count; return the counts by relation version, and what cannot be decoded."""
     types = {type_.oid: type_ for type_ in plan.types}
-    wanted = {
+    types_by_relation = {
         relation: tuple(column_types(relation, types, settings.type_options(_schema(relation), relation.name)))
         for relation in plan.relations
         if settings.wants_table(_schema(relation), relation.name)
@@ -171,20 +171,21 @@ def count_values(
     files = {file.path: file for file in plan.files if file.steps}
     if not files:
         return {}, []
-    task = AuditTask(files, plan.versions, plan.type_versions, wanted, settings.of_tasks)
+    task = AuditTask(files, plan.versions, plan.type_versions, types_by_relation, settings.of_tasks)
     size = sum(file.length for file in files.values())
     counted = read_files(spark, list(files), size).mapInArrow(partial(count_batches, task=task), sql_schema(COUNTED))
     with set_for_a_while(spark, files_a_batch(files)):
         rows = counted.collect()
-    relations = list(wanted)
-    found: dict[Relation, Values] = {}
+    relations = list(types_by_relation)
+    values_by_relation: dict[Relation, Values] = {}
     errors = [from_dict(json.loads(row.error)) for row in rows if row.error is not None]
     for row in rows:
         for number, (count, size, rescued) in json.loads(row.counts).items():
             relation = relations[int(number)]
-            found[relation] = found.get(relation, Values()) + Values(count, size, Counter(rescued))
+            values = Values(count, size, Counter(rescued))
+            values_by_relation[relation] = values_by_relation.get(relation, Values()) + values
     order = {file.path: number for number, file in enumerate(plan.files)}
-    return found, sorted(errors, key=lambda error: (order.get(error.path or "", -1), error.offset or 0))
+    return values_by_relation, sorted(errors, key=lambda error: (order.get(error.path or "", -1), error.offset or 0))
 
 
 def _schema(relation: Relation) -> str:
@@ -368,31 +369,31 @@ def audit(
     Raises:
         WalReplayError: there is no archive, or Spark fails.  What is wrong with its files is in the report.
     """
-    began, wanted = time.monotonic(), make_settings(config)
-    with archive_of(spark, captures, index, wanted, progress) as archive:
-        told, write = archive.progress, Recording.forget if index is None else Recording.add_sound
+    began, settings = time.monotonic(), make_settings(config)
+    with archive_of(spark, captures, index, settings, progress) as archive:
+        write = Recording.forget if index is None else Recording.add_sound
         joining = Joining(archive, lenient=True, reads_all=True, write=write)
-        found, agreeing = Findings(archive.index.name_of), 0
+        findings, agreeing = Findings(archive.index.name_of), 0
         for joined in joining.run():
-            found.take(joined)
+            findings.take(joined)
             if index is not None and joined.facts is not None:
                 compared = archive.index.compare(joined.facts)
                 agreeing += compared is True
                 if isinstance(compared, CaptureError):
-                    found.note(compared)
-        plan = found.plan_of(joining.stitch)
-        if plan is not None and found.resent:
-            told.stage("compare copies", None)
-            spans = found.spans_of(plan)
-            for problem in compare_copies(archive.spark, wanted, plan, spans, found.resent, found.highs):
-                found.note(problem, copy=True)
+                    findings.note(compared)
+        plan = findings.plan_of(joining.stitch)
+        if plan is not None and findings.resent:
+            archive.progress.stage("compare copies", None)
+            spans = findings.spans_of(plan)
+            for problem in compare_copies(archive.spark, settings, plan, spans, findings.resent, findings.highs):
+                findings.note(problem, copy=True)
         counts: dict[Relation, Values] | None = None
         if plan is not None and values:
-            told.stage("count values", None)
-            counts, problems = count_values(archive.spark, wanted, plan)
+            archive.progress.stage("count values", None)
+            counts, problems = count_values(archive.spark, settings, plan)
             for problem in problems:
-                found.note(problem)
-        report = _report(str(captures), archive, joining, found, plan, counts, time.monotonic() - began)
+                findings.note(problem)
+        report = _report(str(captures), archive, joining, findings, plan, counts, time.monotonic() - began)
         return report if index is None else replace(report, index=archive.index.table.text, as_indexed=agreeing)
 
 
@@ -400,7 +401,7 @@ def _report(
     captures: str,
     archive: Archive,
     joining: Joining,
-    found: Findings,
+    findings: Findings,
     plan: Plan | None,
     counts: Mapping[Relation, Values] | None,
     seconds: float,
@@ -416,17 +417,17 @@ def _report(
         files_read=len(joining.read),
         transactions=state.transactions,
         resent=state.resent,
-        changes=found.changes,
-        sessions=found.sessions,
-        coverage=found.coverage,
-        problems=tuple(found.problems),
-        holes=tuple(found.holes),
-        overlaps=tuple(found.overlaps),
-        torn=tuple(found.torn),
-        tables=found.tables_with(plan, counts),
-        open=found.open,
-        unfinished_bytes=found.unfinished,
-        copies_compared=plan is not None and bool(found.resent),
+        changes=findings.changes,
+        sessions=findings.sessions,
+        coverage=findings.coverage,
+        problems=tuple(findings.problems),
+        holes=tuple(findings.holes),
+        overlaps=tuple(findings.overlaps),
+        torn=tuple(findings.torn),
+        tables=findings.tables_with(plan, counts),
+        open=findings.open,
+        unfinished_bytes=findings.unfinished,
+        copies_compared=plan is not None and bool(findings.resent),
         values_counted=counts is not None,
         warnings=tuple(dict.fromkeys(text for text in warnings if not text.endswith(_EXPLAINED))),
         seconds=seconds,
@@ -507,48 +508,48 @@ class Findings:
 
     def _cover(self, facts: FileFacts) -> None:
         span = facts.first_lsn, facts.last_lsn, facts.first_commit_ts, facts.last_commit_ts
-        own = UnbrokenFiles(facts.name, facts.name, 1, facts.transactions - facts.resent, *span)
+        stretch = UnbrokenFiles(facts.name, facts.name, 1, facts.transactions - facts.resent, *span)
         if self._is_cut or not self._stretches:
-            self._stretches.append(own)
+            self._stretches.append(stretch)
         else:
-            self._stretches[-1] = _with(self._stretches[-1], own)
+            self._stretches[-1] = _with(self._stretches[-1], stretch)
         self._is_cut = False
 
     def _count(self, rows: RelationChangeCounts, file: str) -> None:
-        known = self.tables.get(rows.oid)
+        table = self.tables.get(rows.oid)
         name = None if rows.name is None else f"{rows.namespace or 'pg_catalog'}.{rows.name}"
-        if known is None:
+        if table is None:
             missing = not rows.inserts and not rows.truncates and rows.updates + rows.deletes > 0
             counts = rows.inserts, rows.updates, rows.deletes, rows.truncates
             base: Base = "missing" if missing else "unknown"
             self.tables[rows.oid] = TableAudit(rows.oid, name, *counts, file, file, base, None)
             return
         self.tables[rows.oid] = replace(
-            known,
-            name=name or known.name,
-            inserts=known.inserts + rows.inserts,
-            updates=known.updates + rows.updates,
-            deletes=known.deletes + rows.deletes,
-            truncates=known.truncates + rows.truncates,
+            table,
+            name=name or table.name,
+            inserts=table.inserts + rows.inserts,
+            updates=table.updates + rows.updates,
+            deletes=table.deletes + rows.deletes,
+            truncates=table.truncates + rows.truncates,
             last_file=file,
         )
 
     def _note_sessions(self, facts: FileFacts, joined: Joined) -> None:
         """Note what is needed to compare copies of transactions."""
-        state, before = joined.stitch.state, joined.before
-        high = -1 if before is None else before.high_lsn
+        state, start_place = joined.stitch.state, joined.start_place
+        high = -1 if start_place is None else start_place.high_lsn
         lsns = [lsn for lsn in (facts.first_lsn, facts.last_lsn) if lsn is not None]
-        lsns += [one.lsn for one in (*facts.open_at_start, *facts.open_at_end) if one.lsn is not None]
+        lsns += [open_.lsn for open_ in (*facts.open_at_start, *facts.open_at_end) if open_.lsn is not None]
         if lsns:
             self.spans[joined.file.path] = Span(min(lsns), max(lsns))
-        above = high
-        number = 0 if before is None else before.session
+        highest = high
+        number = 0 if start_place is None else start_place.session
         for part in state.parts:
             if part.new_session:
                 place = part.summary.place
                 number = place.session if part.summary.exact and place is not None else number + 1
-                self.highs[number] = above
-            above = max(above, part.summary.last_lsn if part.summary.last_lsn is not None else -1)
+                self.highs[number] = highest
+            highest = max(highest, part.summary.last_lsn if part.summary.last_lsn is not None else -1)
         if facts.resent and facts.first_lsn is not None and facts.last_lsn is not None:
             span = Span(facts.first_lsn, facts.last_lsn)
             self.resent.append(span)
@@ -567,17 +568,17 @@ class Findings:
 
     def spans_of(self, plan: Plan) -> dict[str, Span]:
         """Return each file's commit LSNs, with those of what commits elsewhere."""
-        found = dict(self.spans)
+        spans = dict(self.spans)
         for file in plan.files:
             for step in file.steps:
                 lsn = step.fate.commit_lsn if step.fate is not None else None
-                one = step.place.transaction
-                if lsn is None and one is not None:
-                    lsn = one.final_lsn
+                transaction = step.place.transaction
+                if lsn is None and transaction is not None:
+                    lsn = transaction.final_lsn
                 if lsn is not None:
-                    known = found.get(file.path, Span(lsn, lsn))
-                    found[file.path] = Span(min(known.low, lsn), max(known.high, lsn))
-        return found
+                    span = spans.get(file.path, Span(lsn, lsn))
+                    spans[file.path] = Span(min(span.low, lsn), max(span.high, lsn))
+        return spans
 
     def tables_with(self, plan: Plan | None, counts: Mapping[Relation, Values] | None) -> tuple[TableAudit, ...]:
         """Return the tables, those with most changes first.
@@ -585,24 +586,26 @@ class Findings:
         Args:
             counts: what was decoded, by relation version; None if nothing was.
         """
-        truncates = {item.oid: item.lsn for item in plan.truncates} if plan is not None else {}
-        found = []
+        truncates = {truncate.oid: truncate.lsn for truncate in plan.truncates} if plan is not None else {}
+        tables = []
         for oid, table in self.tables.items():
-            told = table if oid not in truncates else replace(table, base="not needed", truncated_lsn=truncates[oid])
+            filled = table if oid not in truncates else replace(table, base="not needed", truncated_lsn=truncates[oid])
             if counts is not None:
-                values = sum((one for relation, one in counts.items() if relation.oid == oid), Values())
-                told = replace(told, decoded_rows=values.rows, decoded_bytes=values.size, rescued=values.rescued)
-            found.append(told)
-        return tuple(
-            sorted(found, key=lambda one: (-(one.inserts + one.updates + one.deletes), one.name or "", one.oid))
-        )
+                values = sum((part for relation, part in counts.items() if relation.oid == oid), Values())
+                filled = replace(filled, decoded_rows=values.rows, decoded_bytes=values.size, rescued=values.rescued)
+            tables.append(filled)
+
+        def order(table: TableAudit) -> tuple[int, str, int]:
+            return -(table.inserts + table.updates + table.deletes), table.name or "", table.oid
+
+        return tuple(sorted(tables, key=order))
 
 
-def _with(one: UnbrokenFiles, other: UnbrokenFiles) -> UnbrokenFiles:
+def _with(earlier: UnbrokenFiles, later: UnbrokenFiles) -> UnbrokenFiles:
     """Return two stretches as one."""
-    firsts = [item for item in (one, other) if item.first_lsn is not None]
-    first = min(firsts, key=lambda item: item.first_lsn or 0, default=one)
-    last = max(firsts, key=lambda item: item.last_lsn or 0, default=one)
-    files, transactions = one.files + other.files, one.transactions + other.transactions
+    firsts = [stretch for stretch in (earlier, later) if stretch.first_lsn is not None]
+    first = min(firsts, key=lambda stretch: stretch.first_lsn or 0, default=earlier)
+    last = max(firsts, key=lambda stretch: stretch.last_lsn or 0, default=earlier)
+    files, transactions = earlier.files + later.files, earlier.transactions + later.transactions
     span = first.first_lsn, last.last_lsn, first.first_commit_ts, last.last_commit_ts
-    return UnbrokenFiles(one.first_file, other.last_file, files, transactions, *span)
+    return UnbrokenFiles(earlier.first_file, later.last_file, files, transactions, *span)

@@ -104,8 +104,8 @@ def standing(stitch: Stitch, *, gap: bool = False) -> str:
     Args:
         gap: what is in front of the next file is lost.
     """
-    told = repr((stitch.place, stitch.state.unfinished.edges, gap)).encode("utf-8", "surrogatepass")
-    return hashlib.sha256(hashlib.sha256(told).digest() + stitch.state.tail).hexdigest()
+    dependencies = repr((stitch.place, stitch.state.unfinished.edges, gap)).encode("utf-8", "surrogatepass")
+    return hashlib.sha256(hashlib.sha256(dependencies).digest() + stitch.state.tail).hexdigest()
 
 
 class Follower:
@@ -126,12 +126,12 @@ class Follower:
         """Return the facts of the file that was just added."""
         state = stitch.state
         warnings = list(state.warnings[self._told :])
-        before, resent = self._open, state.resent - self._resent
+        open_before, resent = self._open, state.resent - self._resent
         is_first = not self._begun and state.place is not None
         self.look(stitch)
         summaries = [part.summary for part in state.parts]
-        firsts = [(one.first_lsn, one.first_commit_time) for one in summaries if one.first_lsn is not None]
-        lasts = [(one.last_lsn, one.last_commit_time) for one in summaries if one.last_lsn is not None]
+        firsts = [(part.first_lsn, part.first_commit_time) for part in summaries if part.first_lsn is not None]
+        lasts = [(part.last_lsn, part.last_commit_time) for part in summaries if part.last_lsn is not None]
         first, last = min(firsts, default=(None, None)), max(lasts, default=(None, None))
         times = []
         for _, micros in (first, last):
@@ -153,12 +153,12 @@ class Follower:
             last_lsn=last[0],
             first_commit_ts=times[0],
             last_commit_ts=times[1],
-            transactions=sum(one.transactions for one in summaries),
+            transactions=sum(summary.transactions for summary in summaries),
             resent=resent,
-            changes=sum(one.inserts + one.updates + one.deletes + one.truncates for one in relations),
+            changes=sum(rows.inserts + rows.updates + rows.deletes + rows.truncates for rows in relations),
             sessions=sum(part.new_session for part in state.parts) + is_first,
             relations=relations,
-            open_at_start=before,
+            open_at_start=open_before,
             open_at_end=self._open,
             torn_bytes=sum(part.torn for part in state.parts),
             unfinished_bytes=len(stitch.state.tail),
@@ -166,15 +166,17 @@ class Follower:
         )
 
     def _open_in(self, state: StitchState) -> Iterator[Open]:
-        for item in state.open.deferred:
-            kind: Kind = "prepared" if item.gid is not None else "streamed"
-            yield Open(kind, item.xid, item.gid, item.lsn, _time(item.since), self._name_of(item.path), item.offset)
+        for deferred in state.open.deferred:
+            kind: Kind = "prepared" if deferred.gid is not None else "streamed"
+            since, name = _time(deferred.since), self._name_of(deferred.path)
+            yield Open(kind, deferred.xid, deferred.gid, deferred.lsn, since, name, deferred.offset)
         place, begun = state.place, state.begun
-        one = None if place is None else place.transaction
-        if one is None or one.gid is not None:
+        transaction = None if place is None else place.transaction
+        if transaction is None or transaction.gid is not None:
             return
         path, offset = (begun.path, begun.offset) if begun is not None else state.tail_at
-        yield Open("ordinary", one.xid, None, one.final_lsn, _time(one.commit_time), self._name_of(path), offset)
+        xid, lsn, time = transaction.xid, transaction.final_lsn, _time(transaction.commit_time)
+        yield Open("ordinary", xid, None, lsn, time, self._name_of(path), offset)
 
 
 def _time(micros: int | None) -> datetime | None:
@@ -198,26 +200,26 @@ def relation_rows(state: StitchState) -> Iterator[RelationChangeCounts]:
             continue
         relation = named.get(oid)
         if relation is None:
-            known = state.versions.version_of(oid)
-            views = (item.view[oid] for item in state.open.deferred if oid in item.view)
-            known = known if known is not None else next(views, None)
-            relation = None if known is None else known.relation
+            version = state.versions.version_of(oid)
+            views = (deferred.view[oid] for deferred in state.open.deferred if oid in deferred.view)
+            version = version if version is not None else next(views, None)
+            relation = None if version is None else version.relation
         space, name = (None, None) if relation is None else (relation.namespace, relation.name)
         yield RelationChangeCounts(oid, space, name, count.inserts, count.updates, count.deletes, count.truncates)
 
 
 def _announced(part: Part) -> Iterator[Relation]:
-    found = list(part.summary.relations)
+    announced = list(part.summary.relations)
     for item in part.summary.items:
         if isinstance(item, Block):
-            found += item.relations
-    yield from (relation for _, relation in sorted(found, key=lambda one: one[0]))
+            announced += item.relations
+    yield from (relation for _, relation in sorted(announced, key=lambda entry: entry[0]))
 
 
 def values_of(facts: FileFacts) -> dict[str, Any]:
     """Return the facts as plain values, for a row or for JSON; records are dicts."""
-    found: dict[str, Any] = {name: getattr(facts, name) for name in FileFacts.__slots__}
+    values: dict[str, Any] = {name: getattr(facts, name) for name in FileFacts.__slots__}
     for name in ("relations", "open_at_start", "open_at_end"):
-        found[name] = [{key: getattr(one, key) for key in type(one).__slots__} for one in found[name]]
-    found["warnings"] = list(facts.warnings)
-    return found
+        values[name] = [{key: getattr(record, key) for key in type(record).__slots__} for record in values[name]]
+    values["warnings"] = list(facts.warnings)
+    return values

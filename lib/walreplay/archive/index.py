@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import pyarrow as pa
 from pyspark.sql import functions as f
@@ -162,7 +162,7 @@ _SAME: Final = "t.name = s.name AND t.scanned_as = s.scanned_as"
 
 _KEPT: Final = (
     *("name", "length", "unix_micros(modified) AS modified", "checksum"),
-    *("facts", "scanned_as", "scanned_at", "scan_bytes", "unix_micros(indexed_at) AS at"),
+    *("facts", "scanned_as", "scanned_at", "scan_bytes", "unix_micros(indexed_at) AS indexed"),
 )
 
 _APPENDS: Final = "walreplay index"
@@ -231,11 +231,11 @@ class KnownScan:
     """A file's scan, as the index has it or is to have it.
 
     Attributes:
-        at: what it depends on (`standing`); None if it was made on a guess, which is held against the stream anew.
+        standing: what it depends on (`standing`); None if it was made on a guess, which the stream checks again.
     """
 
     scan: FileScan
-    at: str | None
+    standing: str | None
 
     def join(self, stitch: Stitch, *, gap: bool = False) -> bool:
         """Add the file to the stream it is the next of; return False if it has to be read for that.
@@ -243,9 +243,9 @@ class KnownScan:
         Args:
             gap: what is in front of it is lost; see `standing`.
         """
-        if self.at is None and not gap:
+        if self.standing is None and not gap:
             return stitch.add(self.scan)
-        if self.at != standing(stitch, gap=gap):
+        if self.standing != standing(stitch, gap=gap):
             return False
         stitch.add_exact(self.scan)
         return True
@@ -258,8 +258,11 @@ class _Row:
     checksum: int
     facts: str
     scanned_as: str
-    at: str | None
+    scanned_at: str | None
     scan_bytes: int = 0
+
+
+_Files: TypeAlias = Sequence[tuple[FileFacts, KnownScan]]
 
 
 class ArchiveIndex:
@@ -290,37 +293,37 @@ class ArchiveIndex:
 
     def sizes(self, files: Iterable[CaptureFile]) -> dict[str, int]:
         """Return the files, by path, that are as they were when they were scanned, and how large their scans are."""
-        found = {}
+        scan_sizes = {}
         for file in files:
             row = self._read().get(self.name_of(file.path))
             if row is not None and self._holds(row, file):
-                found[file.path] = row.scan_bytes
-        return found
+                scan_sizes[file.path] = row.scan_bytes
+        return scan_sizes
 
     def known(self, files: Iterable[CaptureFile]) -> dict[str, KnownScan]:
         """Return what is known of files, by path, without reading them: of those that are as they were then.
 
         All of it is in memory: some kilobytes a file, at most 16 MiB.
         """
-        wanted = {self.name_of(file.path): file.path for file in files if file.path in self.sizes([file])}
-        if not wanted:
+        paths_by_name = {self.name_of(file.path): file.path for file in files if file.path in self.sizes([file])}
+        if not paths_by_name:
             return {}
-        found: dict[str, KnownScan] = {}
+        scans: dict[str, KnownScan] = {}
         rows = self._read()
         with index_errors(self._table.text), session_with(self._spark, delta.SMALL_STATE) as spark:
-            kept = delta.read(spark, self._table).where(f.col("name").isin(list(wanted)) & f.col("scan").isNotNull())
-            kept = kept.where(f.col("scanned_as") == self._how)
+            kept = delta.read(spark, self._table).where(f.col("name").isin(list(paths_by_name)))
+            kept = kept.where(f.col("scan").isNotNull() & (f.col("scanned_as") == self._how))
             for row in kept.select("name", "facts", "scanned_at", "scan").collect():
-                path = wanted[row.name]
+                path = paths_by_name[row.name]
                 scan = unpack(bytes(row.scan), path) if row.facts == rows[row.name].facts else None
                 if scan is not None and scan.length == rows[row.name].length:
-                    found[path] = KnownScan(scan, row.scanned_at)
-        for name, path in wanted.items():
-            if path not in found:
+                    scans[path] = KnownScan(scan, row.scanned_at)
+        for name, path in paths_by_name.items():
+            if path not in scans:
                 # The row is not what it says, or another has been written meanwhile: it is written anew.
                 rows.pop(name, None)
                 self._spoilt.add(name)
-        return found
+        return scans
 
     def compare(self, facts: FileFacts) -> CaptureError | bool:
         """Compare a file that was read with its row: an error if the row is of other bytes; False if there is no row.
@@ -339,20 +342,20 @@ class ArchiveIndex:
             remedy=f"Restore the file; or, if it is right, delete the index ({self._table.text}), and make it again",
         )
 
-    def add(self, files: Sequence[tuple[FileFacts, KnownScan]]) -> int:
+    def add(self, files: _Files) -> int:
         """Write the rows of files, where they are not there as they are; return how many were written.
 
         Raises:
             TargetError: the index cannot be written to.
         """
-        known = self._read([facts.name for facts, _ in files])
-        rows = [row for facts, scan in files if (row := self._row_of(facts, scan, known)) is not None]
+        known_rows = self._read([facts.name for facts, _ in files])
+        rows = [row for facts, scan in files if (row := self._row_of(facts, scan, known_rows)) is not None]
         if rows or self._has_doubles:
             with index_errors(self._table.text):
                 self._merge(rows)
         return len(rows)
 
-    def add_unknown(self, files: Sequence[tuple[FileFacts, KnownScan]]) -> int:
+    def add_unknown(self, files: _Files) -> int:
         """Write the rows of those files of which none is there for the file as it is, in one commit; return how many.
 
         Raises:
@@ -367,33 +370,33 @@ class ArchiveIndex:
                     append = writer.begin_append(spark, self._table, SCHEMA, create=is_new)
                     if self._seen is None or self._seen != self._version():
                         self._rows = None
-                    known = self._read([facts.name for facts, _ in files])
-                    unknown = [one for one in files if not self._holds(known.get(one[0].name), one[0])]
-                    if not unknown:
+                    known_rows = self._read([facts.name for facts, _ in files])
+                    new_files = [entry for entry in files if not self._holds(known_rows.get(entry[0].name), entry[0])]
+                    if not new_files:
                         return 0
-                    if any(facts.name in known or facts.name in self._spoilt for facts, _ in unknown):
+                    if any(facts.name in known_rows or facts.name in self._spoilt for facts, _ in new_files):
                         break
-                    if self._append(append, unknown, known):
-                        return len(unknown)
+                    if self._append(append, new_files, known_rows):
+                        return len(new_files)
                 # Somebody else has appended; or his clock is wrong, and no number is higher than his.
                 self._rows = None
-        return self.add(unknown)
+        return self.add(new_files)
 
-    def _row_of(self, facts: FileFacts, scanned: KnownScan, known: dict[str, _Row]) -> dict[str, Any] | None:
+    def _row_of(self, facts: FileFacts, scanned: KnownScan, known_rows: dict[str, _Row]) -> dict[str, Any] | None:
         """Return a file's row, and take it for known from here on; None if it is there already."""
-        row = _Row(facts.length, facts.modified, facts.checksum, facts.digest, self._how, scanned.at)
-        before = known.get(facts.name)
-        if before is not None and replace(before, scan_bytes=row.scan_bytes) == row:
+        row = _Row(facts.length, facts.modified, facts.checksum, facts.digest, self._how, scanned.standing)
+        previous = known_rows.get(facts.name)
+        if previous is not None and replace(previous, scan_bytes=row.scan_bytes) == row:
             return None
         packed = pack(scanned.scan)
-        known[facts.name] = row = replace(row, scan_bytes=len(packed or b""))
+        known_rows[facts.name] = row = replace(row, scan_bytes=len(packed or b""))
         return {
             **values_of(facts),
             "modified": _UNIX_EPOCH + timedelta(microseconds=facts.modified),
             "indexed_at": datetime.now(timezone.utc),
             "facts": row.facts,
             "scanned_as": row.scanned_as,
-            "scanned_at": row.at,
+            "scanned_at": row.scanned_at,
             "scan_bytes": row.scan_bytes,
             "scan": packed,
         }
@@ -419,39 +422,40 @@ class ArchiveIndex:
         Args:
             names: those that are asked for; of some, the files of the table are not read that cannot have them.
         """
-        wanted = None if names is None or len(names) > _FEW_NAMES else frozenset(names)
-        if self._rows is not None and (self._names is None or (wanted is not None and wanted <= self._names)):
+        asked_names = None if names is None or len(names) > _FEW_NAMES else frozenset(names)
+        if self._rows is not None and (self._names is None or (asked_names is not None and asked_names <= self._names)):
             return self._rows
-        self._rows, found, self._seen = None, dict[str, _Row](), self._version()
+        self._rows, result, self._seen = None, dict[str, _Row](), self._version()
         with index_errors(self._table.text), session_with(self._spark, delta.FEW_ROWS) as spark:
             if not delta.exists(spark, self._table):
-                self._rows, self._names = found, None
-                return found
+                self._rows, self._names = result, None
+                return result
             kept = delta.read(spark, self._table)
-            if wanted is not None:
-                kept = kept.where(f.col("name").isin(sorted(wanted)))
+            if asked_names is not None:
+                kept = kept.where(f.col("name").isin(sorted(asked_names)))
             rows = kept.selectExpr(*_KEPT).collect()
-            own = [row for row in rows if row.scanned_as == self._how]
-            for row in sorted(own, key=lambda row: row.at):
+            matching = [row for row in rows if row.scanned_as == self._how]
+            for row in sorted(matching, key=lambda row: row.indexed):
                 kept_as = row.facts, row.scanned_as, row.scanned_at, row.scan_bytes
-                found[row.name] = _Row(row.length, row.modified, row.checksum, *kept_as)
+                result[row.name] = _Row(row.length, row.modified, row.checksum, *kept_as)
         is_old = any(not row.scanned_as.startswith(f"{FORMAT} ") for row in rows)
-        self._rows, self._names, self._has_doubles = found, wanted, len(found) < len(own) or is_old
-        return found
+        self._rows, self._names = result, asked_names
+        self._has_doubles = len(result) < len(matching) or is_old
+        return result
 
     def _version(self) -> int | None:
         """Return the table's newest version, or -1 if there is none; None if only Spark can tell."""
         folder = folder_of(self._spark, self._table.path)
         return None if folder is None else newest_version(folder)
 
-    def _append(self, append: Append, files: Sequence[tuple[FileFacts, KnownScan]], known: dict[str, _Row]) -> bool:
+    def _append(self, append: Append, files: _Files, known_rows: dict[str, _Row]) -> bool:
         """Append the rows of files; return whether it is certain that they are there."""
         names = SCHEMA.names
         # A later append has a higher number, by whomever.
         commit = delta.CommitId(_APPENDS, time.time_ns() // 1000)
         try:
             rows, size = list[tuple[Any, ...]](), 0
-            for row in filter(None, (self._row_of(*one, known) for one in files)):
+            for row in filter(None, (self._row_of(*file, known_rows) for file in files)):
                 rows.append(tuple(_plain_value(row[name]) for name in names))
                 size += row["scan_bytes"]
                 if len(rows) >= _MOST_APPENDED or size >= _MOST_PACKED:
@@ -504,7 +508,7 @@ class ArchiveIndex:
 def _plain_value(value: Any) -> Any:
     """Return a value with tuples for records."""
     if isinstance(value, list):
-        return [_plain_value(one) for one in value]
+        return [_plain_value(element) for element in value]
     return tuple(value.values()) if isinstance(value, dict) else value
 
 
@@ -532,18 +536,18 @@ class Recording:
         self._index = index
         self._follower = Follower(stitch, index.name_of)
         self._rows: list[tuple[FileFacts, KnownScan]] = []
-        self._at = standing(stitch)
+        self._standing = standing(stitch)
 
     def look(self, stitch: Stitch, *, gap: bool = False) -> str:
         """Note the stitch's place; return it in short (`standing`)."""
         self._follower.look(stitch)
-        self._at = standing(stitch, gap=gap)
-        return self._at
+        self._standing = standing(stitch, gap=gap)
+        return self._standing
 
     def take(self, stitch: Stitch, file: CaptureFile, scan: FileScan) -> FileFacts:
         """Take the file that was just added, scanned from its beginning, and return its facts."""
         facts = self._follower.take(stitch, scan, file.modified)
-        self._rows.append((facts, KnownScan(scan, None if scan.guessed else self._at)))
+        self._rows.append((facts, KnownScan(scan, None if scan.guessed else self._standing)))
         return facts
 
     def write(self) -> int:
@@ -562,7 +566,7 @@ class Recording:
             TargetError: the index cannot be read or written.
         """
         rows, self._rows = self._rows, []
-        return self._index.add([one for one in rows if not isinstance(self._index.compare(one[0]), CaptureError)])
+        return self._index.add([row for row in rows if not isinstance(self._index.compare(row[0]), CaptureError)])
 
     def forget(self) -> int:
         """Write none of the rows since the last call."""

@@ -64,7 +64,7 @@ class Joined:
     Attributes:
         facts: None if nothing of it could be read.
         stitch: stands behind the file.
-        before: the place in front of it, as far as that was known.
+        start_place: the place in front of it, as far as that was known.
         gaps: what is wrong with it, or missing in front of it; None of these where gaps are not allowed.
         hole: according to the files' numbers something is missing in front of it.
     """
@@ -72,7 +72,7 @@ class Joined:
     file: CaptureFile
     facts: FileFacts | None
     stitch: Stitch
-    before: Place | None
+    start_place: Place | None
     gaps: tuple[WalReplayError, ...] = ()
     hole: Hole | None = None
 
@@ -110,7 +110,7 @@ class Joining:
         self._codec = settings.source_codec
         self._recording = Recording(archive.index, self.stitch)
         self._lost = False
-        self._before: Place | None = None
+        self._start_place: Place | None = None
         self._was_open = False
         self._gaps: list[WalReplayError] = []
 
@@ -124,15 +124,15 @@ class Joining:
         self._progress.stage("scan", len(self._files))
         for part in self._parts():
             try:
-                known = {} if self._reads_all else self._index.known(part)
-                unknown = [file for file in part if file.path not in known]
+                known_scans = {} if self._reads_all else self._index.known(part)
+                unknown = [file for file in part if file.path not in known_scans]
                 self.read += unknown
-                found: dict[str, FileScan | WalReplayError] = {}
+                scanned: dict[str, FileScan | WalReplayError] = {}
                 if unknown:
-                    found = self._scan_each({file.path: self._task(file) for file in unknown})
+                    scanned = self._scan_each({file.path: self._task(file) for file in unknown})
                 for file in part:
-                    yield self._take(file, known.get(file.path), found.pop(file.path, None))
-                    known.pop(file.path, None)
+                    yield self._take(file, known_scans.get(file.path), scanned.pop(file.path, None))
+                    known_scans.pop(file.path, None)
                     self._progress.advance()
             finally:
                 # Also in front of what cannot be read, which may be brought anew.
@@ -175,24 +175,24 @@ class Joining:
 
     def _scan(self, file: CaptureFile, task: ScanTask) -> FileScan:
         """Scan a file from a place that is known by now."""
-        found = self._scan_each({file.path: replace(task, length=file.length)})[file.path]
-        if isinstance(found, WalReplayError):
-            raise found
-        return found
+        outcome = self._scan_each({file.path: replace(task, length=file.length)})[file.path]
+        if isinstance(outcome, WalReplayError):
+            raise outcome
+        return outcome
 
     # One file
 
-    def _take(self, file: CaptureFile, known: KnownScan | None, found: FileScan | WalReplayError | None) -> Joined:
+    def _take(self, file: CaptureFile, indexed: KnownScan | None, scanned: FileScan | WalReplayError | None) -> Joined:
         self._gaps = []
-        self._before = before = self.stitch.place
+        self._start_place = start_place = self.stitch.place
         self._was_open = was_open = self.stitch.is_open or self._lost
         scan: FileScan | None
         try:
-            scan = self._add(file, known, found)
+            scan = self._add(file, indexed, scanned)
         except CaptureError as error:
             if not self._lenient:
                 raise
-            scan = self._leave_out(file, known, error)
+            scan = self._leave_out(file, indexed, error)
         facts = None
         if scan is not None:
             facts = self._recording.take(self.stitch, file, scan)
@@ -202,45 +202,45 @@ class Joining:
         hole = None if was_open else self._holes.get(file.path)
         if hole is not None and not self._lenient:
             raise OrderError(hole.describe(), path=file.path, remedy=HOLE_REMEDY)
-        return Joined(file, facts, self.stitch, before, tuple(self._gaps), hole)
+        return Joined(file, facts, self.stitch, start_place, tuple(self._gaps), hole)
 
-    def _add(self, file: CaptureFile, known: KnownScan | None, found: FileScan | WalReplayError | None) -> FileScan:
+    def _add(self, file: CaptureFile, indexed: KnownScan | None, scanned: FileScan | WalReplayError | None) -> FileScan:
         """Add a file to the stream; if that fails, the stream is as it was."""
-        if isinstance(found, WalReplayError):
-            raise found
+        if isinstance(scanned, WalReplayError):
+            raise scanned
         stitch = self.stitch
         self._recording.look(stitch, gap=self._lost)
         if self._lenient:
             self.stitch = stitch.copied()
         try:
-            return self._add_to(self.stitch, file, known, found)
+            return self._join(self.stitch, file, indexed, scanned)
         except CaptureError:
             self.stitch = stitch
             raise
 
-    def _add_to(self, stitch: Stitch, file: CaptureFile, known: KnownScan | None, found: FileScan | None) -> FileScan:
-        if known is not None:
-            if known.join(stitch, gap=self._lost):
+    def _join(self, stitch: Stitch, file: CaptureFile, indexed: KnownScan | None, fresh: FileScan | None) -> FileScan:
+        if indexed is not None:
+            if indexed.join(stitch, gap=self._lost):
                 self._lost = False
-                return known.scan
+                return indexed.scan
         elif self._lost:
-            return self._behind_gap(stitch, file, found)
-        elif found is not None and not found.guessed:
-            stitch.add_exact(found)
-            return found
+            return self._behind_gap(stitch, file, fresh)
+        elif fresh is not None and not fresh.guessed:
+            stitch.add_exact(fresh)
+            return fresh
         else:
-            assert found is not None
-            if stitch.add(found):
-                return found
+            assert fresh is not None
+            if stitch.add(fresh):
+                return fresh
         if self._lost:
             return self._behind_gap(stitch, file, None)
-        self.read += [] if found is not None else [file]
+        self.read += [] if fresh is not None else [file]
         try:
             scan = self._scan(file, stitch.next_scan(self._framing, self._codec))
         except (NotACapture, FramingChange):
             raise
         except CaptureError as error:
-            guess = found if known is None else known.scan
+            guess = fresh if indexed is None else indexed.scan
             if guess is not None:
                 stitch.state.duplicate_files.explain(guess, error)
             raise not_joined(error, stitch, _MISSING_REMEDY) from None
@@ -249,21 +249,21 @@ class Joining:
 
     # Behind what cannot be read
 
-    def _leave_out(self, file: CaptureFile, known: KnownScan | None, error: CaptureError) -> FileScan | None:
+    def _leave_out(self, file: CaptureFile, indexed: KnownScan | None, error: CaptureError) -> FileScan | None:
         """Go on behind what cannot be read: in the same file, if there is a place at which a session can begin."""
-        kept = self.stitch
+        stitch = self.stitch
         is_foreign = isinstance(error, (NotACapture, FramingChange, TwinError))
-        if self._lost or (is_foreign and kept.place is not None):
+        if self._lost or (is_foreign and stitch.place is not None):
             # What does not belong to the stream does not end it: it goes on behind the file.
             self._gaps.append(error)
             return None
-        if kept.place is not None:
-            kept = kept.copied()
-            kept.gap(file.path, error.problem)
-        at = self._recording.look(kept, gap=True)
-        self.stitch = kept.copied()
+        if stitch.place is not None:
+            stitch = stitch.copied()
+            stitch.gap(file.path, error.problem)
+        standing = self._recording.look(stitch, gap=True)
+        self.stitch = stitch.copied()
         try:
-            scan = known.scan if known is not None and known.at == at else None
+            scan = indexed.scan if indexed is not None and indexed.standing == standing else None
             if scan is None:
                 scan = self._behind_gap(self.stitch, file, None)
             else:
@@ -277,7 +277,7 @@ class Joining:
             if problem.offset is not None and error.offset is not None and problem.offset > error.offset:
                 self._gaps.append(problem)
             # The next file is read as if this one were missing; but for one that is no capture at all.
-            self._lost, self.stitch = not is_foreign, kept
+            self._lost, self.stitch = not is_foreign, stitch
             return None
         self._gaps.append(self._in_front(file, error, scan))
         self._lost = False
@@ -292,23 +292,23 @@ class Joining:
         if error.offset is None or error.offset >= start or isinstance(error, OrderError):
             return error
         problem = "the file does not go on where the one before it ended"
-        if self._before is None:
+        if self._start_place is None:
             problem = "the file begins inside of a message, and none is in front of it"
         elif not self._was_open:
             return error
         return OrderError(f"{problem} ({error.problem})", path=file.path, offset=0, remedy=_MISSING_REMEDY)
 
-    def _behind_gap(self, stitch: Stitch, file: CaptureFile, found: FileScan | None) -> FileScan:
+    def _behind_gap(self, stitch: Stitch, file: CaptureFile, scanned: FileScan | None) -> FileScan:
         """Add a file of which it is not known how it begins, as what was in front of it is lost."""
         place = stitch.place
         if place is None:
             # Nothing was read that tells the framing.
-            if found is None or not found.guessed:
+            if scanned is None or not scanned.guessed:
                 task = ScanTask(self._framing, codec=self._codec)
-                found = self._scan(file, task)
-            if not found.parts:
+                scanned = self._scan(file, task)
+            if not scanned.parts:
                 raise OrderError(NOTHING_READ, path=file.path, offset=0, remedy=_MISSING_REMEDY)
-            place = Place(found.parts[0].summary.framing)
+            place = Place(scanned.parts[0].summary.framing)
         task = ScanTask(place.framing, place, gap=True, codec=self._codec)
         scan = self._scan(file, task)
         if not scan.parts:
@@ -383,7 +383,7 @@ def archive_of(
     spark: SparkSession,
     captures: str | os.PathLike[str],
     index: str | os.PathLike[str] | None,
-    wanted: Settings,
+    settings: Settings,
     progress: Progress | None,
 ) -> Iterator[Archive]:
     """List an archive and open its index, in a session of its own.
@@ -393,16 +393,16 @@ def archive_of(
     """
     captures, progress = str(captures), progress or NoProgress()
     with spark_errors(path=captures):
-        own = own_session(spark)
-        with quiet_queries(), set_for_a_while(own, delta.SMALL_STATE):
+        session = own_session(spark)
+        with quiet_queries(), set_for_a_while(session, delta.SMALL_STATE):
             progress.stage("list", None)
-            files = list_captures(own, captures, wanted)
+            files = list_captures(session, captures, settings)
             home = home_of(captures, files)
             table = table_of(None if index is None else str(index), home)
-            found = ArchiveIndex(own, table, home, wanted)
-            holes = confirm_holes(own, missing_numbers([file.path for file in files]))
+            archive_index = ArchiveIndex(session, table, home, settings)
+            holes = confirm_holes(session, missing_numbers([file.path for file in files]))
             try:
-                yield Archive(own, wanted, progress, files, found, {hole.after: hole for hole in holes})
+                yield Archive(session, settings, progress, files, archive_index, {hole.after: hole for hole in holes})
             finally:
                 progress.done()
 
@@ -427,9 +427,9 @@ def index(
     Raises:
         WalReplayError: what stopped it: captures are damaged or missing, or the index cannot be written.
     """
-    began, wanted = time.monotonic(), make_settings(config)
-    with archive_of(spark, captures, index, wanted, progress) as archive:
-        joining = Joining(archive, lenient=wanted.allow_gaps)
+    began, settings = time.monotonic(), make_settings(config)
+    with archive_of(spark, captures, index, settings, progress) as archive:
+        joining = Joining(archive, lenient=settings.allow_gaps)
         changes, lsns = 0, list[int]()
         warnings: list[str] = []
         for joined in joining.run():

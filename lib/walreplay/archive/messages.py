@@ -151,11 +151,11 @@ def _scan(
 
 def _file(scan: FileScan) -> FileInspection:
     parts = scan.parts
-    own = [part.summary for part in parts if part.data is None]
-    if not own:
+    summaries = [part.summary for part in parts if part.data is None]
+    if not summaries:
         note = "lies inside one message" if scan.size else "is empty"
         return FileInspection(scan.path, "", scan.compression, scan.length, 0, 0, note)
-    first, last = own[0], own[-1]
+    first, last = summaries[0], summaries[-1]
     notes = []
     if first.start:
         notes.append(f"begins inside a message, which ends at offset {first.start:,}")
@@ -279,26 +279,26 @@ class _Transcriber:
     def read(self, path: str) -> Iterator[Line]:
         data = self._opened(path)
         seam, seam_at = len(self._tail), self._tail_at if self._tail else (path, 0)
-        joined = self._tail + data if self._tail else data
-        start = self._begin(path, joined)
+        content = self._tail + data if self._tail else data
+        start = self._begin(path, content)
         self._tail = b""
         place = start
         try:
-            for begin, end, message in self._messages(joined, start):
-                at = (path, begin - seam) if begin >= seam else (seam_at[0], seam_at[1] + begin)
-                yield Line(*at, type(message).__name__, self._describer.describe(message))
+            for begin, end, message in self._messages(content, start):
+                position = (path, begin - seam) if begin >= seam else (seam_at[0], seam_at[1] + begin)
+                yield Line(*position, type(message).__name__, self._describer.describe(message))
                 place, self._goes_on = end, True
             if self._framing is None:
-                self._tail, self._tail_at = joined, seam_at
+                self._tail, self._tail_at = content, seam_at
         except TruncatedMessage as error:
-            self._tail = joined[place:]
+            self._tail = content[place:]
             self._tail_at = (path, place - seam) if place >= seam else (seam_at[0], seam_at[1] + place)
             if self._is_no_message():
-                found = (self._stranger(data) if place == seam else None) or _no_message(
+                problem = (self._stranger(data) if place == seam else None) or _no_message(
                     error.problem, path if place < seam else None
                 )
-                found.path, found.offset = self._tail_at
-                raise found from None
+                problem.path, problem.offset = self._tail_at
+                raise problem from None
         except CaptureError as error:
             offset = error.offset or 0
             if not offset and not seam:
@@ -326,8 +326,8 @@ class _Transcriber:
         if self._framing is None or not self._before:
             return None
         view, packed = memoryview(data), self._compression
-        found = stranger(view, packed, self._framing, earlier_path=self._before, codec=self._codec)
-        return None if found is None else told_for_paths(found, _OPTION)
+        error = stranger(view, packed, self._framing, earlier_path=self._before, codec=self._codec)
+        return None if error is None else told_for_paths(error, _OPTION)
 
     def _opened(self, path: str) -> bytes:
         """Return a file's bytes, decompressed; what an earlier COPY has left unfinished ends with it."""
@@ -443,8 +443,8 @@ class _Describer:
 
     def _row(self, change: m.RowChange) -> str:
         tuples = [(part, getattr(change, part, None)) for part in ("old", "key", "new")]
-        said = "; ".join(f"{part}: {_cells(row)}" for part, row in tuples if row is not None)
-        return f"{self._name(change.relation_oid)} {said}"
+        cells = "; ".join(f"{part}: {_cells(row)}" for part, row in tuples if row is not None)
+        return f"{self._name(change.relation_oid)} {cells}"
 
     def _truncate(self, truncate: m.Truncate) -> str:
         return ", ".join(self._name(oid) for oid in truncate.relation_oids)
