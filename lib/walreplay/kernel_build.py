@@ -118,16 +118,22 @@ def _llvm(kernel: Any) -> str:
     import numba
 
     from walreplay.decode.compile import compiler as kernel_compiler
-    from walreplay.decode.compile.parameters import Array
+    from walreplay.decode.compile.parameters import Array, Record, flat_parameters
 
-    names, arguments = [f"a{number}" for number in range(len(kernel.signature))], []
+    names, arguments = [f"a{number}" for number, _ in enumerate(flat_parameters(kernel.signature))], []
     scope: dict[str, Any] = {"function": kernel_compiler.compiled(kernel.function, kernel.signature, cache=False)}
-    for name, parameter in zip(names, kernel.signature, strict=True):
-        if isinstance(parameter, Array):
-            scope[f"array_{name}"] = _array_of(kernel_compiler.type_of(parameter))
-            arguments.append(f"array_{name}({name})")
-        else:
-            arguments.append(name)
+    left = iter(names)
+    for number, parameter in enumerate(kernel.signature):
+        parts = []
+        for part in flat_parameters([parameter]):
+            parts.append(name := next(left))
+            if isinstance(part, Array):
+                scope[f"array_{name}"] = _array_of(kernel_compiler.type_of(part))
+                parts[-1] = f"array_{name}({name})"
+        if isinstance(parameter, Record):
+            scope[f"record_{number}"] = parameter.kind
+            parts = [f"record_{number}({', '.join(parts)})"]
+        arguments += parts
     exec(f"def entry({', '.join(names)}):\n    return function({', '.join(arguments)})\n", scope)
     word = numba.types.int64
     entry: Any = numba.cfunc(word(*[word] * len(names)))(scope["entry"])  # addresses and numbers are words of 64 bits

@@ -20,7 +20,7 @@ from numba import types as types
 from numba.core import caching
 from numba.extending import intrinsic
 
-from walreplay.decode.compile.parameters import Array, Parameter
+from walreplay.decode.compile.parameters import Array, Parameter, Record
 from walreplay.decode.compile.shared_library import cache_folders, digest_of_sources
 
 if TYPE_CHECKING:
@@ -82,6 +82,8 @@ install()
 
 def type_of(parameter: Parameter) -> Any:
     """Return numba's type of a parameter."""
+    if isinstance(parameter, Record):
+        return types.BaseTuple.from_types([type_of(field) for field in parameter.fields], parameter.kind)
     if not isinstance(parameter, Array):
         return types.int64
     dtype = types.boolean if parameter.dtype == "bool" else getattr(types, parameter.dtype)
@@ -96,9 +98,26 @@ def signature_of(signature: Sequence[Parameter]) -> Any:
 def compile_kernel(function: Callable[..., Any], signature: Sequence[Parameter]) -> Callable[..., int]:
     """Compile a kernel, or load it from numba's cache."""
     try:
-        return compiled(function, signature, cache=True)
+        run = compiled(function, signature, cache=True)
     except RuntimeError:  # numba has found no writable directory for its cache
-        return compiled(function, signature, cache=False)
+        run = compiled(function, signature, cache=False)
+    if not any(isinstance(parameter, Record) for parameter in signature):
+        return run
+
+    def as_declared(*arguments: Any) -> int:
+        return run(*map(_as_declared, signature, arguments))
+
+    return as_declared
+
+
+def _as_declared(parameter: Parameter, item: Any) -> Any:
+    """Return a record with arrays that are as read-only as declared: numba converts arrays to that, but no tuples."""
+    if not isinstance(parameter, Record):
+        return item
+    arrays = [array.view() for array in item]
+    for field, array in zip(parameter.fields, arrays, strict=True):
+        array.flags.writeable = not field.readonly
+    return parameter.kind._make(arrays)
 
 
 def compiled(function: Callable[..., Any], signature: Sequence[Parameter], *, cache: bool) -> Callable[..., int]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 import numpy as np
 
 from walreplay.decode.compile import shared_library as kernel_library
-from walreplay.decode.compile.parameters import Array, Parameter
+from walreplay.decode.compile.parameters import Array, Parameter, Record, flat_arguments, flat_parameters
 from walreplay.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -78,7 +78,9 @@ class Kernel:
     def symbol(self) -> str:
         """The kernel's name in the library; a function that is declared for several signatures has several names."""
         module = self.function.__module__.partition(".")[2].replace(".", "_")
-        kinds = "_".join(f"{p.dtype}_{p.ndim}" if isinstance(p, Array) else "i" for p in self.signature)
+        kinds = "_".join(
+            f"{p.dtype}_{p.ndim}" if isinstance(p, Array) else "i" for p in flat_parameters(self.signature)
+        )
         return f"walreplay_{module}_{self.function.__name__}__{kinds}"
 
     def __call__(self, *arguments: Any) -> int:
@@ -87,7 +89,7 @@ class Kernel:
             return self._run(*arguments)
         except ctypes.ArgumentError:
             # The library takes Python's integers, not numpy's.
-            return self._run(*(item if isinstance(item, np.ndarray) else int(item) for item in arguments))
+            return self._run(*(item if isinstance(item, (np.ndarray, tuple)) else int(item) for item in arguments))
 
     def check(self, arguments: tuple[Any, ...]) -> None:
         """Check the arguments' types, which a kernel from the library does not do itself.
@@ -110,12 +112,22 @@ class Kernel:
         if LIBRARY is None:
             self._run = kernel_compiler.compile_kernel(self.function, self.signature)
         else:
-            run = LIBRARY[self.symbol]
+            run: Any = LIBRARY[self.symbol]
             run.restype = ctypes.c_int64
             run.argtypes = [
-                ctypes.py_object if isinstance(parameter, Array) else ctypes.c_int64 for parameter in self.signature
+                ctypes.py_object if isinstance(parameter, Array) else ctypes.c_int64
+                for parameter in flat_parameters(self.signature)
             ]
+            if any(isinstance(parameter, Record) for parameter in self.signature):
+                run = self._flattening(run)
             self._run = self._checking(run) if _IS_CHECKED else run
+
+    @staticmethod
+    def _flattening(run: Callable[..., int]) -> Callable[..., int]:
+        def flattened(*arguments: Any) -> int:
+            return run(*flat_arguments(arguments))
+
+        return flattened
 
     def _checking(self, run: Callable[..., int]) -> Callable[..., int]:
         def checked(*arguments: Any) -> int:

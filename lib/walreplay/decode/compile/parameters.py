@@ -1,9 +1,10 @@
-"""The types of kernels' parameters: arrays and integers."""
+"""The types of kernels' parameters: arrays, integers, and records of arrays."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -35,7 +36,34 @@ class Integer:
         return isinstance(item, (int, np.integer, np.bool_))
 
 
-Parameter = Array | Integer
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A NamedTuple of arrays.  The library takes its arrays one by one."""
+
+    kind: type[tuple[Any, ...]]
+    fields: tuple[Array, ...]
+
+    def takes(self, item: object) -> bool:
+        """Return whether an argument has this type."""
+        return isinstance(item, self.kind) and all(
+            field.takes(array) for field, array in zip(self.fields, item, strict=True)
+        )
+
+
+Parameter = Array | Integer | Record
+
+
+def flat_parameters(signature: Iterable[Parameter]) -> Iterator[Array | Integer]:
+    """Yield the parameters with each record's arrays in its place."""
+    for parameter in signature:
+        yield from parameter.fields if isinstance(parameter, Record) else (parameter,)
+
+
+def flat_arguments(arguments: Iterable[Any]) -> Iterator[Any]:
+    """Yield the arguments with each record's arrays in its place."""
+    for item in arguments:
+        yield from item if isinstance(item, tuple) else (item,)
+
 
 INT64: Final = Integer()
 BYTES: Final = Array("uint8", readonly=True)
@@ -49,6 +77,11 @@ TILE: Final = (BYTES, CELLS, CELLS, CELLS, INT64)
 def given(dtype: str, ndim: int = 1) -> Array:
     """Declare an array that a kernel reads."""
     return Array(dtype, readonly=True, ndim=ndim)
+
+
+def record(kind: type[tuple[Any, ...]], *fields: Array) -> Record:
+    """Declare a NamedTuple of arrays."""
+    return Record(kind, fields)
 
 
 def out(dtype: str, ndim: int = 1) -> Array:
