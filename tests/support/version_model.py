@@ -386,8 +386,9 @@ def fold(
 ) -> list[dict[str, Any]]:
     """Return the rows of a bucket's events."""
     events = settled_versions(events, identity, NAMES, None, emptied, keep=keep)
+    emptied = emptied.with_first() if fresh else emptied
     rows: list[dict[str, Any]] = []
-    for batch in version_rows(events, emptied, identity, NAMES, TRACKED, keep=keep, watched=watched, fresh=fresh):
+    for batch in version_rows(events, emptied, identity, NAMES, TRACKED, keep=keep, watched=watched):
         rows += _dicts(batch)
     return rows
 

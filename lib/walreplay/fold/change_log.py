@@ -74,8 +74,9 @@ class Projection:
     ) -> Projection:
         """Make a projection from sources that name the old columns by number, or by name in ``before``."""
         places = {name: number for number, name in enumerate(before)}
-        numbers = tuple(places[one.column] if isinstance(one.column, str) else one.column for one in sources)
-        chains, fills = tuple(one.chain for one in sources), tuple(one.fill for one in sources)
+        columns = [source.column for source in sources]
+        numbers = tuple(places[column] if isinstance(column, str) else column for column in columns)
+        chains, fills = tuple(source.chain for source in sources), tuple(source.fill for source in sources)
         is_filled = any(fill is not None for fill in fills)
         return cls(numbers, chains, tuple(before), tuple(after), rescues, fills if is_filled else ())
 
@@ -103,7 +104,7 @@ def project_columns(
         CaptureError: a column's new type cannot hold a value, and the table has no column for rescued texts.
     """
     texts = _texts(rescued)
-    result, found = [], dict[str, pa.Array]()
+    result, texts_by_column = [], dict[str, pa.Array]()
     each = zip(projection.numbers, projection.chains, projection.after, projection.given, strict=True)
     for number, chain, name, fill in each:
         if number is None and fill is None:
@@ -125,8 +126,8 @@ def project_columns(
                     remedy="Give rescued_data_column a name, and apply to a new target; or keep the "
                     "column's type by type_overrides",
                 )
-            found[name] = old
-    return result, _joined(found, rows)
+            texts_by_column[name] = old
+    return result, _joined(texts_by_column, rows)
 
 
 def filled_column(text: str, chain: Sequence[ColumnType], rows: int) -> tuple[pa.Array, pa.Array | None]:
@@ -187,8 +188,8 @@ def _texts(rescued: pa.Array) -> list[dict[str, str]] | None:
 def _of_column(texts: list[dict[str, str]] | None, name: str) -> pa.Array | None:
     if texts is None:
         return None
-    found = pa.array([values.get(name) for values in texts], pa.string())
-    return None if found.null_count == len(found) else found
+    column_texts = pa.array([values.get(name) for values in texts], pa.string())
+    return None if column_texts.null_count == len(column_texts) else column_texts
 
 
 def _joined(texts: dict[str, pa.Array], rows: int) -> pa.Array:
@@ -223,9 +224,9 @@ def staged_changes(batch: ChangeBatch) -> pa.Buffer:
     """
     assert batch.places is not None
     places = batch.places
-    own = [*batch.data.columns[:METADATA_COLUMNS], places.origin, places.path, places.offset]
+    provenance = [*batch.data.columns[:METADATA_COLUMNS], places.origin, places.path, places.offset]
     arrays: dict[str, Any] = {f"c{number}": column for number, column in enumerate(batch.columns)}
-    arrays |= {name: column for (name, _), column in zip(OWN, own, strict=True)}
+    arrays |= {name: column for (name, _), column in zip(OWN, provenance, strict=True)}
     if batch.rescued is not None:
         arrays["rescued"] = batch.rescued
     if batch.unchanged:
@@ -259,9 +260,9 @@ def _numbers_of_unchanged(batch: ChangeBatch) -> pa.Array:
     numbers = {column.name: number for number, column in enumerate(batch.relation.columns)}
     # Which of them comes first in a batch depends on the file's rows.
     names = sorted(batch.unchanged, key=numbers.__getitem__)
-    own = np.array([numbers[name] for name in names], np.int32)
+    column_numbers = np.array([numbers[name] for name in names], np.int32)
     masks = np.stack([batch.unchanged[name].to_numpy(zero_copy_only=False) for name in names], axis=1)
-    return pa.ListArray.from_arrays(offsets_of(masks.sum(axis=1)), pa.array(own[np.nonzero(masks)[1]]))
+    return pa.ListArray.from_arrays(offsets_of(masks.sum(axis=1)), pa.array(column_numbers[np.nonzero(masks)[1]]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,10 +365,10 @@ def _old_rows(
             sources, source_texts = [*sources, before], [*source_texts, before_texts]
         else:
             sources, source_texts = [before], [before_texts]
-    at = pa.array(index, mask=index < 0)
-    fields = [join_arrays([source[number] for source in sources]).take(at) for number in range(len(task.names))]
+    old_places = pa.array(index, mask=index < 0)
+    fields = [join_arrays([source[number] for source in sources]).take(old_places) for number in range(len(task.names))]
     struct = _rows_of(fields, task, pa.array(index < 0))
-    return struct, join_arrays(source_texts).take(at)
+    return struct, join_arrays(source_texts).take(old_places)
 
 
 def _rows_of(columns: Sequence[Any], task: LogTask, is_null: pa.Array) -> pa.StructArray:
@@ -379,11 +380,11 @@ def _rows_of(columns: Sequence[Any], task: LogTask, is_null: pa.Array) -> pa.Str
 
 def labels_of(projection: Projection) -> list[str | None]:
     """Return the name in the table of each of the projected columns; None for those that it has no longer."""
-    found: list[str | None] = [None] * len(projection.before)
+    labels: list[str | None] = [None] * len(projection.before)
     for number, name in zip(projection.numbers, projection.after, strict=True):
         if number is not None:
-            found[number] = name
-    return found
+            labels[number] = name
+    return labels
 
 
 def _none_unchanged(rows: int) -> pa.Array:
@@ -418,7 +419,7 @@ def with_old_texts(rescued: pa.Array, old: pa.Array, name: str) -> pa.Array:
     if old.null_count == len(old):
         return rescued
     texts = zip(rescued.to_pylist(), old.to_pylist(), strict=True)
-    return pa.array([text if more is None else _with_old(text, more, name) for text, more in texts], pa.string())
+    return pa.array([text if old_ is None else _with_old(text, old_, name) for text, old_ in texts], pa.string())
 
 
 def _with_old(text: str | None, old: str, name: str) -> str:
@@ -459,12 +460,12 @@ class OldLogRows:
         self, batch: pa.RecordBatch, rescued: pa.Array, projection: Projection
     ) -> tuple[dict[int, pa.Array], pa.Array, pa.Array]:
         """Return the new values of those columns by their places, and the rescued texts of the rows and of old rows."""
-        found = {self.unchanged: _renamed(contiguous(batch.column(self.unchanged)), projection)}
+        columns_by_place = {self.unchanged: _renamed(contiguous(batch.column(self.unchanged)), projection)}
         if self.before is None or self.task.before is None:
-            return found, rescued, pa.nulls(len(rescued), pa.string())
+            return columns_by_place, rescued, pa.nulls(len(rescued), pa.string())
         rescued, old_texts = without_old_texts(contiguous(rescued), self.task.before)
         old = contiguous(batch.column(self.before))
         fields = {field.name: part for field, part in zip(old.type, old.flatten(), strict=True)}
         columns, old_texts = _projected([fields[name] for name in projection.before], old_texts, projection)
-        found[self.before] = _rows_of(columns, self.task, old.is_null())
-        return found, rescued, old_texts
+        columns_by_place[self.before] = _rows_of(columns, self.task, old.is_null())
+        return columns_by_place, rescued, old_texts

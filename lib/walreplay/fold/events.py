@@ -109,9 +109,9 @@ class Marks:
         operation = pc.index_in(changes.ops, pa.array(OPERATIONS)).to_numpy(zero_copy_only=False)
         return cls(ordinal, operation.astype(np.uint8), np.zeros(len(ordinal), np.int64))
 
-    def at(self, at: slice | NDArray[Any]) -> Marks:
+    def take(self, indices: slice | NDArray[Any]) -> Marks:
         """Return the marks of some of the events, perhaps in another order."""
-        return Marks(self.ordinal[at], self.operation[at], self.top[at])
+        return Marks(self.ordinal[indices], self.operation[indices], self.top[indices])
 
     @classmethod
     def joined(cls, parts: Sequence[Marks]) -> Marks:
@@ -127,9 +127,9 @@ class Events:
         columns: the table's columns, by number.
         lsn, ts: commit LSN and commit time of each.
         rescued: JSON of the values that the columns cannot hold, or NULL.
-        action: `fold.INSERT`, `UPDATE`, `DELETE` or `MOVE`, or `REMOVE` or `ADD` (whose columns outside of the key
+        action: `INSERT`, `UPDATE`, `DELETE` or `MOVE`, or `REMOVE` or `ADD` (whose columns outside of the key
             may be NULL for a `REMOVE`); in a multiset the rows that come (+n) or go (-n).
-        expected: `fold.EXPECTED`, `fold.CLAIMED` or 0, see there; in a multiset how many equal rows should be there
+        expected: `EXPECTED`, `CLAIMED` or 0, see there; in a multiset how many equal rows should be there
             before the event.
         unchanged: for each column (by number) that has any: which events do not bring its value.
         image: where there are `REMOVE` or `ADD`: the hashes of the whole rows.
@@ -164,7 +164,7 @@ class Events:
     def leaves_alone(self) -> NDArray[np.uint8]:
         """Return which events keep the values of a column that they do not bring: those that change a row.
 
-        For added and removed rows this is known once their transactions are `merge.settled`.
+        For added and removed rows this is known once their transactions are `net_changes.settled`.
         """
         return np.isin(self.action, (UPDATE, MOVE)).astype(np.uint8)
 
@@ -185,25 +185,25 @@ class Events:
         """Return consecutive events, without copying them."""
         return self._chosen(slice(start, stop), lambda column: column.slice(start, stop - start))
 
-    def take(self, at: NDArray[Any]) -> Events:
+    def take(self, indices: NDArray[Any]) -> Events:
         """Return some of the events, perhaps in another order."""
-        index = pa.array(at)
-        return self._chosen(at, lambda column: column.take(index))
+        arrow_indices = pa.array(indices)
+        return self._chosen(indices, lambda column: column.take(arrow_indices))
 
-    def _chosen(self, at: Any, of: Callable[[pa.Array], pa.Array]) -> Events:
+    def _chosen(self, indices: Any, select: Callable[[pa.Array], pa.Array]) -> Events:
         return Events(
-            columns=[of(column) for column in self.columns],
-            lsn=of(self.lsn),
-            ts=of(self.ts),
-            rescued=of(self.rescued),
-            action=self.action[at],
-            expected=self.expected[at],
-            unchanged={number: mask[at] for number, mask in self.unchanged.items()},
-            image=None if self.image is None else (self.image[0][at], self.image[1][at]),
-            old_key=None if self.old_key is None else [of(column) for column in self.old_key],
-            old_rescued=None if self.old_rescued is None else of(self.old_rescued),
-            position=None if self.position is None else self.position[at],
-            marks=None if self.marks is None else self.marks.at(at),
+            columns=[select(column) for column in self.columns],
+            lsn=select(self.lsn),
+            ts=select(self.ts),
+            rescued=select(self.rescued),
+            action=self.action[indices],
+            expected=self.expected[indices],
+            unchanged={number: mask[indices] for number, mask in self.unchanged.items()},
+            image=None if self.image is None else (self.image[0][indices], self.image[1][indices]),
+            old_key=None if self.old_key is None else [select(column) for column in self.old_key],
+            old_rescued=None if self.old_rescued is None else select(self.old_rescued),
+            position=None if self.position is None else self.position[indices],
+            marks=None if self.marks is None else self.marks.take(indices),
         )
 
 
@@ -318,8 +318,8 @@ def old_key_hashes(events: Events) -> Hashes | None:
 def unchanged_values(events: Events) -> NDArray[np.uint8]:
     """Return events x columns of ``unchanged``, sorted by number: 1 if the event does not bring the value."""
     unchanged = np.zeros((events.rows, len(events.unchanged)), np.uint8)
-    for at, number in enumerate(sorted(events.unchanged)):
-        unchanged[:, at] = events.unchanged[number]
+    for index, number in enumerate(sorted(events.unchanged)):
+        unchanged[:, index] = events.unchanged[number]
     return unchanged
 
 
@@ -418,16 +418,16 @@ def with_deleted_column(events: Events, identity: Identity, *, all_deleted: bool
     Args:
         all_deleted: a truncate that comes later deletes what the events leave.
     """
-    gone = events.action == DELETE
+    is_delete = events.action == DELETE
     unchanged = dict(events.unchanged)
-    if gone.any():
+    if is_delete.any():
         for number in range(len(events.columns)):
             if number not in identity.key:
-                unchanged[number] = np.where(gone, 1, unchanged.get(number, 0)).astype(np.uint8)
+                unchanged[number] = np.where(is_delete, 1, unchanged.get(number, 0)).astype(np.uint8)
     return replace(
         events,
-        columns=[*events.columns, pa.array(gone | all_deleted)],
-        action=np.where(gone, UPDATE, events.action),
+        columns=[*events.columns, pa.array(is_delete | all_deleted)],
+        action=np.where(is_delete, UPDATE, events.action),
         unchanged=unchanged,
     )
 
@@ -463,7 +463,7 @@ def events_of(batch: ChangeBatch, identity: Identity, *, follow: bool = False, m
         marks=marks,
     )
     if identity.mode is Mode.MULTISET:
-        events = _as_images(events, batch, goes=-1, comes=1)
+        events = _as_images(events, batch, remove_action=-1, add_action=1)
         # Counts are added up.
         events.expected = events.expected.astype(np.int64)
         return events
@@ -473,7 +473,7 @@ def events_of(batch: ChangeBatch, identity: Identity, *, follow: bool = False, m
         return events
     _check_key(events, batch, identity)
     if sends_whole_rows(batch, identity):
-        events = _as_images(events, batch, goes=REMOVE, comes=ADD)
+        events = _as_images(events, batch, remove_action=REMOVE, add_action=ADD)
         events.image = image_hashes(events)
         return events
     return events if batch.before is None else _with_key_changes(events, batch, identity, follow=follow)
@@ -502,23 +502,23 @@ def _check_key(events: Events, batch: ChangeBatch, identity: Identity) -> None:
         if relation.replica_identity != "f" and column.key:
             values = batch.columns[number]
             if values.null_count:
-                gone = pa.array(events.action == DELETE)
-                _check_sent(values.filter(gone), batch.rescued, gone, batch, number)
+                is_delete = pa.array(events.action == DELETE)
+                _check_sent(values.filter(is_delete), batch.rescued, is_delete, batch, number)
             if batch.before is not None:
                 _check_sent(batch.before_columns[number], batch.before_rescued, None, batch, number)
 
 
 def _check_sent(
-    values: pa.Array, rescued: pa.Array | None, chosen: pa.Array | None, batch: ChangeBatch, number: int
+    values: pa.Array, rescued: pa.Array | None, is_chosen: pa.Array | None, batch: ChangeBatch, number: int
 ) -> None:
     """Refuse old rows that lack a column of the replica identity: such a column is never NULL."""
     if not values.null_count:
         return
     name = batch.relation.columns[number].name
     if rescued is not None:
-        texts = rescued if chosen is None else rescued.filter(chosen)
-        at = np.nonzero(values.is_null().to_numpy(zero_copy_only=False))[0]
-        if all(name in found for found in read_rescued(texts.take(pa.array(at)))):
+        texts = rescued if is_chosen is None else rescued.filter(is_chosen)
+        null_rows = np.nonzero(values.is_null().to_numpy(zero_copy_only=False))[0]
+        if all(name in row_texts for row_texts in read_rescued(texts.take(pa.array(null_rows)))):
             return
     raise CaptureError(
         "updates or deletes bring NULL for a column of the replica identity, which is never NULL",
@@ -547,18 +547,18 @@ def _taken(identity: Identity) -> int:
     return CLAIMED if identity.claims and not identity.evicts else 0
 
 
-def _as_images(events: Events, batch: ChangeBatch, *, goes: int, comes: int) -> Events:
+def _as_images(events: Events, batch: ChangeBatch, *, remove_action: int, add_action: int) -> Events:
     """Divide changes into added and removed rows, with these actions."""
     kind = events.action
     position = np.arange(events.rows) * 2 + 1
-    news = replace(
+    added = replace(
         events,
-        action=np.where(kind == DELETE, goes, comes),
+        action=np.where(kind == DELETE, remove_action, add_action),
         expected=np.where(kind == DELETE, EXPECTED, 0).astype(np.uint8),
     )
     updates = np.nonzero(kind == UPDATE)[0]
     if not len(updates):
-        return news
+        return added
     before = batch.before
     if before is None or before.num_rows != len(updates):
         raise CaptureError(
@@ -567,56 +567,57 @@ def _as_images(events: Events, batch: ChangeBatch, *, goes: int, comes: int) -> 
             remedy=f"So does a partition whose replica identity is not its root's. {PARTITIONS_REMEDY}",
         )
     index = pa.array(updates)
-    olds = Events(
+    removed = Events(
         columns=batch.before_columns,
         lsn=events.lsn.take(index),
         ts=events.ts.take(index),
         rescued=batch.before_rescued if batch.before_rescued is not None else pa.nulls(len(updates), pa.string()),
-        action=np.full(len(updates), goes, np.int64),
+        action=np.full(len(updates), remove_action, np.int64),
         expected=np.full(len(updates), EXPECTED, np.uint8),
         unchanged={},
-        marks=None if events.marks is None else events.marks.at(updates),
+        marks=None if events.marks is None else events.marks.take(updates),
     )
-    return interleave([(news, position), (olds, updates * 2)])
+    return interleave([(added, position), (removed, updates * 2)])
 
 
 def _with_key_changes(events: Events, batch: ChangeBatch, identity: Identity, *, follow: bool) -> Events:
     """Separate updates that change the key from those that were only sent with their old row."""
-    at = batch.before_rows.to_numpy()
+    update_rows = batch.before_rows.to_numpy()
     names = [batch.relation.columns[number].name for number in identity.key]
     before = batch.before_columns
     old_key = [before[number] for number in identity.key]
     old_rescued = None if batch.before_rescued is None else rescued_of(batch.before_rescued, names)
-    new = events.take(at)
-    new_key = [new.columns[number] for number in identity.key]
-    new_rescued = rescued_of(new.rescued, names)
-    old_hash, new_hash = hash_rows(old_key, len(at), old_rescued), hash_rows(new_key, len(at), new_rescued)
+    updates = events.take(update_rows)
+    new_key = [updates.columns[number] for number in identity.key]
+    new_rescued = rescued_of(updates.rescued, names)
+    old_hash = hash_rows(old_key, len(update_rows), old_rescued)
+    new_hash = hash_rows(new_key, len(update_rows), new_rescued)
     changed = (old_hash[0] != new_hash[0]) | (old_hash[1] != new_hash[1])
     if not changed.any():
         return events
-    partial = new.unknown | follow
+    needs_old_row = updates.unknown | follow
     action = events.action.copy()
-    action[at[changed & ~partial]] = INSERT
-    action[at[changed & partial]] = MOVE
+    action[update_rows[changed & ~needs_old_row]] = INSERT
+    action[update_rows[changed & needs_old_row]] = MOVE
     # A row that takes a key is not expected to find it there.
     expected = events.expected.copy()
-    expected[at[changed]] = _taken(identity)
+    expected[update_rows[changed]] = _taken(identity)
     result = replace(events, action=action, expected=expected)
-    if (changed & partial).any():
-        moved = changed & partial
+    if (changed & needs_old_row).any():
+        moved = changed & needs_old_row
         index = np.full(events.rows, -1, np.int64)
-        index[at[moved]] = np.nonzero(moved)[0]
+        index[update_rows[moved]] = np.nonzero(moved)[0]
         where = pa.array(index, mask=index < 0)
         result.old_key = [column.take(where) for column in old_key]
-        texts = old_rescued if old_rescued is not None else pa.nulls(len(at), pa.string())
+        texts = old_rescued if old_rescued is not None else pa.nulls(len(update_rows), pa.string())
         result.old_rescued = texts.take(where)
-    gone = np.nonzero(changed & ~partial)[0]
-    if not len(gone):
+    split = np.nonzero(changed & ~needs_old_row)[0]
+    if not len(split):
         return result
-    deletes = _deletes(events.take(at[gone]), identity, [column.take(pa.array(gone)) for column in old_key])
+    deletes = _deletes(events.take(update_rows[split]), identity, [column.take(pa.array(split)) for column in old_key])
     if old_rescued is not None:
-        deletes.rescued = old_rescued.take(pa.array(gone))
-    return interleave([(result, np.arange(events.rows) * 2 + 1), (deletes, at[gone] * 2)])
+        deletes.rescued = old_rescued.take(pa.array(split))
+    return interleave([(result, np.arange(events.rows) * 2 + 1), (deletes, update_rows[split] * 2)])
 
 
 def _deletes(events: Events, identity: Identity, key: list[pa.Array]) -> Events:

@@ -22,14 +22,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from walreplay.decode.compile.kernel import Kernel, helper, kernel
-from walreplay.decode.compile.parameters import BYTES, CELLS, INT64, given, out
+from walreplay.decode.compile.parameters import BYTES, CELLS, INT64, given, out, record
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -41,33 +41,41 @@ Hashes = tuple["NDArray[np.uint64]", "NDArray[np.uint64]"]
 HASHES: Final = (given("uint64"), given("uint64"))
 """A kernel's parameters for hashes."""
 
-TABLE: Final = (out("int32"), out("uint64"), out("uint64"))
-"""A kernel's parameters for a table, and for the keys of its slots."""
 
-_LEAST: Final = 16
+class KeyTable(NamedTuple):
+    """A table from keys to slots (-1: free), and the two halves of each slot's key."""
+
+    table: NDArray[np.int32]
+    first: NDArray[np.uint64]
+    second: NDArray[np.uint64]
 
 
-def new_table(keys: int) -> tuple[NDArray[np.int32], NDArray[np.uint64], NDArray[np.uint64]]:
+TABLE: Final = record(KeyTable, out("int32"), out("uint64"), out("uint64"))
+
+_LEAST: Final = 16  # a power of 2, because the hash is masked
+
+
+def new_table(keys: int) -> KeyTable:
     """Make an empty table for up to so many keys, at least half of which stays free, and room for the keys' hashes."""
     size = _LEAST
     while size < 2 * keys:
         size *= 2
-    return np.full(size, -1, np.int32), np.empty(keys, np.uint64), np.empty(keys, np.uint64)
+    return KeyTable(np.full(size, -1, np.int32), np.empty(keys, np.uint64), np.empty(keys, np.uint64))
 
 
 @helper
-def slot_of(first, second, i, table, slot_first, slot_second, used):  # type: ignore[no-untyped-def]
-    """Return the slot of a key; for a key that was not seen before, a new one (== used)."""
+def slot_of(first, second, event, table, slot_first, slot_second, used):  # type: ignore[no-untyped-def]
+    """Return the slot of an event's key; for a key that was not seen before, a new one (== used)."""
     mask = table.shape[0] - 1
-    h = np.int64(first[i] & np.uint64(0x7FFFFFFFFFFFFFFF)) & mask
-    while table[h] >= 0:
-        s = table[h]
-        if slot_first[s] == first[i] and slot_second[s] == second[i]:
-            return np.int64(s)
-        h = (h + 1) & mask
-    table[h] = used
-    slot_first[used] = first[i]
-    slot_second[used] = second[i]
+    place = np.int64(first[event] & np.uint64(0x7FFFFFFFFFFFFFFF)) & mask
+    while table[place] >= 0:  # ends, because half of the table is free
+        slot = table[place]
+        if slot_first[slot] == first[event] and slot_second[slot] == second[event]:
+            return np.int64(slot)
+        place = (place + 1) & mask
+    table[place] = used
+    slot_first[used] = first[event]
+    slot_second[used] = second[event]
     return np.int64(used)
 
 
@@ -86,11 +94,11 @@ def _mix(h, v):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _word_of(data, at, count):  # type: ignore[no-untyped-def]
+def _word_of(data, offset, count):  # type: ignore[no-untyped-def]
     """Take up to 8 bytes as a number, the first as the lowest."""
     word = np.uint64(0)
     for k in range(count):
-        word |= np.uint64(data[at + k]) << np.uint64(8 * k)
+        word |= np.uint64(data[offset + k]) << np.uint64(8 * k)
     return word
 
 
@@ -104,10 +112,10 @@ def _hash_fixed(data, width, start, valid, has_valid, first, second):  # type: i
             size = np.uint64(255)
         else:
             high = np.uint64(0)
-            at = (start + i) * width
-            low = _word_of(data, at, min(width, 8))
+            offset = (start + i) * width
+            low = _word_of(data, offset, min(width, 8))
             if width > 8:
-                high = _word_of(data, at + 8, width - 8)
+                high = _word_of(data, offset + 8, width - 8)
             size = np.uint64(width)
         first[i] = _mix(_mix(first[i] + size, low), high)
         second[i] = _mix(_mix(second[i] ^ high, low + size), np.uint64(0xD6E8FEB86659FD93))
@@ -228,9 +236,9 @@ def hash_rows(
         if rescued is not None and rescued.null_count < rows:
             texts = contiguous(rescued)
             some = np.nonzero(texts.is_valid().to_numpy(zero_copy_only=False))[0]
-            one, two = first[some], second[some]
-            _mix_array(texts.take(pa.array(some)), one, two)
-            first[some], second[some] = one, two
+            some_first, some_second = first[some], second[some]
+            _mix_array(texts.take(pa.array(some)), some_first, some_second)
+            first[some], second[some] = some_first, some_second
     return first, second
 
 
@@ -241,53 +249,62 @@ def contiguous(array: Any) -> pa.Array:
     return array
 
 
+class _ImageSlots(NamedTuple):
+    """Of each image: its last event; the oldest and newest event with added rows; how many rows have to exist before.
+
+    ``below`` has for each event the next older one with rows of its image, so the events of an image are a stack.
+    """
+
+    last: NDArray[np.int32]
+    oldest: NDArray[np.int32]
+    newest: NDArray[np.int32]
+    below: NDArray[np.int32]
+    required: NDArray[np.int64]
+
+
 @kernel(
     given("int64"),
     given("int64"),
     given("int64"),
     *HASHES,
-    *TABLE,
-    out("int32"),
-    out("int32"),
-    out("int32"),
-    out("int32"),
-    out("int64"),
-    out("int64"),
-    out("int64"),
+    TABLE,
+    record(_ImageSlots, *(out("int32") for _ in range(4)), out("int64")),
+    out("int64", ndim=2),
 )
-def _count_images(  # type: ignore[no-untyped-def]
-    count, needed, lsn, first, second, table, slot_first, slot_second, last, oldest, newest, before, need, left, gone
-):
+def _count_images(count, needed, lsn, first, second, table, slots, results):  # type: ignore[no-untyped-def]
+    places, slot_first, slot_second = table
+    last, oldest, newest, below, required = slots
+    left, gone = results[0], results[1]
     used = 0
-    for i in range(count.shape[0]):
-        s = slot_of(first, second, i, table, slot_first, slot_second, used)
-        if s == used:
+    for event in range(count.shape[0]):
+        slot = slot_of(first, second, event, places, slot_first, slot_second, used)
+        if slot == used:
             used += 1
-            newest[s] = -1
-            need[s] = 0
-        last[s] = i
-        left[i] = 0
-        gone[i] = 0
-        goes = needed[i]
-        while goes > 0 and newest[s] >= 0:
-            some = min(goes, left[newest[s]])
-            goes -= some
-            left[newest[s]] -= some
-            if left[newest[s]] == 0:
-                newest[s] = before[newest[s]]
-        need[s] += goes
-        comes = count[i] + needed[i]
-        if comes > 0:
-            if newest[s] >= 0 and lsn[newest[s]] == lsn[i]:
-                left[newest[s]] += comes
+            newest[slot] = -1
+            required[slot] = 0
+        last[slot] = event
+        left[event] = 0
+        gone[event] = 0
+        to_remove = needed[event]
+        while to_remove > 0 and newest[slot] >= 0:
+            removed = min(to_remove, left[newest[slot]])
+            to_remove -= removed
+            left[newest[slot]] -= removed
+            if left[newest[slot]] == 0:
+                newest[slot] = below[newest[slot]]
+        required[slot] += to_remove  # no event has added these rows, so the table has them
+        to_add = count[event] + needed[event]
+        if to_add > 0:
+            if newest[slot] >= 0 and lsn[newest[slot]] == lsn[event]:
+                left[newest[slot]] += to_add
             else:
-                if newest[s] < 0:
-                    oldest[s] = i
-                before[i] = newest[s]
-                newest[s] = i
-                left[i] = comes
-    for s in range(used):
-        gone[oldest[s] if newest[s] >= 0 else last[s]] = need[s]
+                if newest[slot] < 0:
+                    oldest[slot] = event
+                below[event] = newest[slot]
+                newest[slot] = event
+                left[event] = to_add
+    for slot in range(used):
+        gone[oldest[slot] if newest[slot] >= 0 else last[slot]] = required[slot]
     return used
 
 
@@ -311,30 +328,32 @@ def count_images(
         have to exist before.  Images that are added and removed again are left out.
     """
     events = len(count)
-    need, left, gone = (np.empty(events, np.int64) for _ in range(3))
-    last, oldest, newest, before = (np.empty(events, np.int32) for _ in range(4))
-    _count_images(count, needed, lsn, *image, *new_table(events), last, oldest, newest, before, need, left, gone)
+    last, oldest, newest, below = (np.empty(events, np.int32) for _ in range(4))
+    slots = _ImageSlots(last, oldest, newest, below, np.empty(events, np.int64))
+    results = left, gone = np.empty((2, events), np.int64)
+    _count_images(count, needed, lsn, *image, new_table(events), slots, results)
     kept = np.nonzero((left > 0) | (gone > 0))[0].astype(np.int32)
     return kept, left[kept] - gone[kept], gone[kept]
 
 
-@kernel(given("bool"), *HASHES, *TABLE, out("int32"), out("int32"), out("bool"))
-def _unmatched(comes, first, second, table, slot_first, slot_second, newest, before, left):  # type: ignore[no-untyped-def]
+@kernel(given("bool"), *HASHES, TABLE, out("int32"), out("int32"), out("bool"))
+def _unmatched(comes, first, second, table, newest, below, is_left):  # type: ignore[no-untyped-def]
+    places, slot_first, slot_second = table
     used = 0
-    for i in range(comes.shape[0]):
-        s = slot_of(first, second, i, table, slot_first, slot_second, used)
-        if s == used:
+    for event in range(comes.shape[0]):
+        slot = slot_of(first, second, event, places, slot_first, slot_second, used)
+        if slot == used:
             used += 1
-            newest[s] = -1
-        if comes[i]:
-            before[i] = newest[s]
-            newest[s] = i
-            left[i] = True
-        elif newest[s] >= 0:
-            left[newest[s]] = False
-            newest[s] = before[newest[s]]
+            newest[slot] = -1
+        if comes[event]:
+            below[event] = newest[slot]
+            newest[slot] = event
+            is_left[event] = True
+        elif newest[slot] >= 0:
+            is_left[newest[slot]] = False
+            newest[slot] = below[newest[slot]]
         else:
-            left[i] = True
+            is_left[event] = True
     return used
 
 
@@ -349,33 +368,34 @@ def unmatched(comes: NDArray[np.bool_], image: Hashes) -> NDArray[np.int64]:
         the numbers of those events, in their order.
     """
     events = len(comes)
-    left = np.zeros(events, np.bool_)
-    newest, before = np.empty(events, np.int32), np.empty(events, np.int32)
-    _unmatched(comes, *image, *new_table(events), newest, before, left)
-    return np.nonzero(left)[0]
+    is_left = np.zeros(events, np.bool_)
+    newest, below = np.empty(events, np.int32), np.empty(events, np.int32)
+    _unmatched(comes, *image, new_table(events), newest, below, is_left)
+    return np.nonzero(is_left)[0]
 
 
-@kernel(given("bool"), *HASHES, *TABLE, out("int32"), out("int32"), out("int32"), out("int32"))
-def _settle(comes, first, second, table, slot_first, slot_second, base, oldest, newest, after):  # type: ignore[no-untyped-def]
+@kernel(given("bool"), *HASHES, TABLE, out("int32"), out("int32"), out("int32"), out("int32"))
+def _settle(comes, first, second, table, base, oldest, newest, above):  # type: ignore[no-untyped-def]
+    places, slot_first, slot_second = table
     used = 0
-    for i in range(comes.shape[0]):
-        s = slot_of(first, second, i, table, slot_first, slot_second, used)
-        if s == used:
+    for event in range(comes.shape[0]):
+        slot = slot_of(first, second, event, places, slot_first, slot_second, used)
+        if slot == used:
             used += 1
-            base[s] = -1
-            oldest[s] = -1
-            newest[s] = -1
-        if comes[i]:
-            after[i] = -1
-            if oldest[s] < 0:
-                oldest[s] = i
+            base[slot] = -1
+            oldest[slot] = -1
+            newest[slot] = -1
+        if comes[event]:
+            above[event] = -1
+            if oldest[slot] < 0:
+                oldest[slot] = event
             else:
-                after[newest[s]] = i
-            newest[s] = i
-        elif base[s] < 0:
-            base[s] = i
-        elif oldest[s] >= 0:
-            oldest[s] = after[oldest[s]]
+                above[newest[slot]] = event
+            newest[slot] = event
+        elif base[slot] < 0:
+            base[slot] = event  # the row that the key had when the transaction began
+        elif oldest[slot] >= 0:
+            oldest[slot] = above[oldest[slot]]
     return used
 
 
@@ -402,7 +422,7 @@ def settle(comes: NDArray[np.bool_], key: Hashes) -> Settled:
         key: the hashes of the events' keys.  In different transactions a key has different hashes.
     """
     events = len(comes)
-    base, oldest, newest, after = (np.empty(events, np.int32) for _ in range(4))
-    used = _settle(comes, *key, *new_table(events), base, oldest, newest, after)
+    base, oldest, newest, above = (np.empty(events, np.int32) for _ in range(4))
+    used = _settle(comes, *key, new_table(events), base, oldest, newest, above)
     row = oldest[:used]
     return Settled(row, base[:used], (row >= 0) & (row != newest[:used]))

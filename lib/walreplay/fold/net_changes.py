@@ -94,10 +94,10 @@ def assembled(
         live: the rows whose values matter.
     """
     rows = events.take(content)
-    for t, number in enumerate(tracked):
-        at = source[:, t]
-        if (at[live] != content[live]).any():
-            rows.columns[number] = events.columns[number].take(pa.array(at, mask=at < 0))
+    for index, number in enumerate(tracked):
+        value_events = source[:, index]
+        if (value_events[live] != content[live]).any():
+            rows.columns[number] = events.columns[number].take(pa.array(value_events, mask=value_events < 0))
     if tracked and events.rescued.null_count < events.rows:
         rows.rescued = _rescued(events, content, source, live, tracked, names)
     return rows
@@ -115,24 +115,24 @@ def _rescued(
     valid = events.rescued.is_valid().to_numpy(zero_copy_only=False)
     # Rows that have no rescued values, and get none, are skipped.
     concerned = valid[content]
-    for t in range(len(tracked)):
-        concerned |= (source[:, t] >= 0) & valid[np.maximum(source[:, t], 0)]
+    for index in range(len(tracked)):
+        concerned |= (source[:, index] >= 0) & valid[np.maximum(source[:, index], 0)]
     concerned &= live
     result = contiguous(events.rescued).take(pa.array(content))
     if not concerned.any():
         return result
-    at = np.nonzero(concerned)[0]
-    rows = read_rescued(result.take(pa.array(at)))
-    for i, values in zip(at.tolist(), rows, strict=True):
-        for t, number in enumerate(tracked):
-            at_event, name = int(source[i, t]), names[number]
-            if at_event == int(content[i]):
+    rows_concerned = np.nonzero(concerned)[0]
+    rows = read_rescued(result.take(pa.array(rows_concerned)))
+    for row, values in zip(rows_concerned.tolist(), rows, strict=True):
+        for index, number in enumerate(tracked):
+            event, name = int(source[row, index]), names[number]
+            if event == int(content[row]):
                 continue
             values.pop(name, None)
-            (other,) = read_rescued(events.rescued[at_event : at_event + 1]) if at_event >= 0 else ({},)
+            (other,) = read_rescued(events.rescued[event : event + 1]) if event >= 0 else ({},)
             if name in other:
                 values[name] = other[name]
-    return filled(result, at, rescued_array(rows))
+    return filled(result, rows_concerned, rescued_array(rows))
 
 
 def bases_of(
@@ -198,8 +198,8 @@ def fold_events(
     if identity.mode is Mode.APPEND or events.rows == 0:
         return events
     if identity.mode is Mode.MULTISET:
-        at, net, needed = _count_images(events, identity)
-        folded = events.take(at)
+        kept, net, needed = _count_images(events, identity)
+        folded = events.take(kept)
         folded.action, folded.expected = net, needed
         return folded
     if (events.action >= REMOVE).any():
@@ -303,11 +303,11 @@ def _by_transaction(hashes: Hashes, lsn: pa.Array) -> Hashes:
     return hashes[0] ^ (salt * np.uint64(0x9E3779B97F4A7C15)), hashes[1] + salt * np.uint64(0xD6E8FEB86659FD93)
 
 
-def _left(events: Events, at: NDArray[np.int64]) -> NDArray[np.int64]:
+def _left(events: Events, indices: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the `REMOVE` and `ADD` that their transactions do not cancel themselves."""
     assert events.image is not None
-    image = _by_transaction((events.image[0][at], events.image[1][at]), events.lsn.take(pa.array(at)))
-    return at[unmatched(events.action[at] == ADD, image)]
+    image = _by_transaction((events.image[0][indices], events.image[1][indices]), events.lsn.take(pa.array(indices)))
+    return indices[unmatched(events.action[indices] == ADD, image)]
 
 
 def _fold_whole(events: Events, identity: Identity, names: Sequence[str], table: str | None) -> Events:
@@ -323,8 +323,8 @@ def _fold_whole(events: Events, identity: Identity, names: Sequence[str], table:
     inner = np.nonzero(~(whole & (first | last)))[0]
     parts: list[Events] = []
     for edge in (first, last & ~first):
-        at = np.nonzero(whole & edge)[0]
-        parts.append(_bare(events.take(_left(events, at)), identity, names))
+        edge_events = np.nonzero(whole & edge)[0]
+        parts.append(_bare(events.take(_left(events, edge_events)), identity, names))
     if len(inner):
         ended = settled(events.take(inner), identity, names, table)
         parts.insert(1, fold_events(ended, identity, names, table))
@@ -444,8 +444,8 @@ def rows_to_merge(
     """
     schema = merge_schema([narrow(column.type) for column in events.columns], identity, tracked, moves=moves)
     if identity.mode is Mode.APPEND:
-        for at in output_parts(np.arange(events.rows)):
-            rows = events.take(at)
+        for part in output_parts(np.arange(events.rows)):
+            rows = events.take(part)
             yield batch_of([*rows.columns, rows.lsn, rows.ts, rows.rescued, pa.array(rows.unknown)], schema)
         return
     if identity.mode is Mode.MULTISET:
@@ -458,9 +458,9 @@ def rows_to_merge(
     events = settled(events, identity, names, table)
     if events.rows == 0:
         return
-    folded, here = _fold(events, key_hashes(events, identity, names), identity, table)
+    folded, partial = _fold(events, key_hashes(events, identity, names), identity, table)
     for part in output_parts(np.arange(len(folded.row))):
-        yield batch_of(_keyed_arrays(events, identity, names, folded.take(part), here, tracked, moves=moves), schema)
+        yield batch_of(_keyed_arrays(events, identity, names, folded.take(part), partial, tracked, moves=moves), schema)
 
 
 def _keyed_arrays(
@@ -468,13 +468,13 @@ def _keyed_arrays(
     identity: Identity,
     names: Sequence[str],
     folded: Folded,
-    here: list[int],
+    partial: list[int],
     tracked: Sequence[int],
     *,
     moves: bool,
 ) -> list[pa.Array]:
     gone, content = folded.row < 0, folded.content
-    rows = assembled(events, content, folded.source, ~gone, here, names)
+    rows = assembled(events, content, folded.source, ~gone, partial, names)
     if events.old_key is not None:
         # For a base that is only deleted, the key may be known only as the old key of an event.
         by_old = gone & (folded.base_is_old == 1)
@@ -486,8 +486,8 @@ def _keyed_arrays(
     arrays += [pa.array(folded.expected == EXPECTED), pa.array(folded.expected == CLAIMED)]
     for number in tracked:
         keep = np.zeros(len(content), np.bool_)
-        if number in here:
-            keep = (folded.source[:, here.index(number)] == KEEP) & ~gone
+        if number in partial:
+            keep = (folded.source[:, partial.index(number)] == KEEP) & ~gone
         arrays.append(pa.array(keep))
     if not moves:
         return arrays
@@ -511,8 +511,8 @@ class Routes:
         """Return the least key of each key's component; a key without links is its own."""
         if not len(self.key):
             return key
-        at = np.minimum(np.searchsorted(self.key, key), len(self.key) - 1)
-        return np.where(self.key[at] == key, self.to[at], key)
+        index = np.minimum(np.searchsorted(self.key, key), len(self.key) - 1)
+        return np.where(self.key[index] == key, self.to[index], key)
 
     def split(self, buckets: int) -> list[tuple[int, Routes]]:
         """Divide the routes into the buckets of their keys' events; return each bucket's number and routes."""
@@ -552,27 +552,28 @@ def _root(parent, s):  # type: ignore[no-untyped-def]
     return s
 
 
-@kernel(given("uint64"), given("uint64"), given("uint64"), *TABLE, out("int32"))
-def _components(one, other, zero, table, key, unused, parent):  # type: ignore[no-untyped-def]
+@kernel(given("uint64"), given("uint64"), given("uint64"), TABLE, out("int32"))
+def _components(new_keys, old_keys, zero, table, parent):  # type: ignore[no-untyped-def]
+    places, key, key_second = table  # half a hash is enough here: the other half is 0 in all of them
     used = 0
-    for i in range(one.shape[0]):
-        a = slot_of(one, zero, i, table, key, unused, used)
-        if a == used:
+    for link in range(new_keys.shape[0]):
+        new_slot = slot_of(new_keys, zero, link, places, key, key_second, used)
+        if new_slot == used:
             parent[used] = used
             used += 1
-        b = slot_of(other, zero, i, table, key, unused, used)
-        if b == used:
+        old_slot = slot_of(old_keys, zero, link, places, key, key_second, used)
+        if old_slot == used:
             parent[used] = used
             used += 1
-        a = _root(parent, a)
-        b = _root(parent, b)
+        new_slot = _root(parent, new_slot)
+        old_slot = _root(parent, old_slot)
         # The least key stands for all, whatever the order of the links.
-        if key[a] < key[b]:
-            parent[b] = a
+        if key[new_slot] < key[old_slot]:
+            parent[old_slot] = new_slot
         else:
-            parent[a] = b
-    for s in range(used):
-        parent[s] = _root(parent, s)
+            parent[new_slot] = old_slot
+    for slot in range(used):
+        parent[slot] = _root(parent, slot)
     return used
 
 
@@ -580,10 +581,11 @@ def components(links: Sequence[Routes]) -> Routes:
     """Find the components of all links.  This takes about 80 bytes of memory for each link."""
     if not links:
         return NO_ROUTES
-    one, other = (np.concatenate([getattr(part, name) for part in links]) for name in ("key", "to"))
-    capacity = 2 * len(one)
-    (table, key, unused), parent = new_table(capacity), np.empty(capacity, np.int32)
-    used = _components(one, other, np.zeros(len(one), np.uint64), table, key, unused, parent)
+    new_keys, old_keys = (np.concatenate([getattr(part, name) for part in links]) for name in ("key", "to"))
+    capacity = 2 * len(new_keys)
+    table, parent = new_table(capacity), np.empty(capacity, np.int32)
+    used = _components(new_keys, old_keys, np.zeros(len(new_keys), np.uint64), table, parent)
+    key = table.first
     order = np.argsort(key[:used])
     return Routes(key[:used][order], key[parent[:used]][order])
 

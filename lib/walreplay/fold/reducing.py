@@ -4,11 +4,12 @@ Each row that the table had before the run is a *base*, named by its key.  `fold
 changes: it is deleted, or it ends as a row that may have another key.  Inserted rows have no base.  The result has one
 row per base, so one MERGE on the base's key applies it, whatever keys were swapped.  Invariants, one slot per key:
 
-- ``slot_row`` is the event that the slot's live row comes from, or -1: no row has this key (any more).
-- ``slot_base`` is the slot of the base that the live row continues, or -1: it continues none.
-- ``carrier[b]`` is the slot whose live row continues base b, or -1; ``carrier[slot_base[s]] == s`` if both are set.
-- ``source[s, c]`` is the event that has the live row's value of the tracked column c, `KEEP` if it is the base's own
-  value, `UNKNOWN` if it is not known.
+- ``live_event`` is the event that the slot's live row comes from, or -1: no row has this key (any more).
+- ``base_of_slot`` is the slot of the base that the live row continues, or -1: it continues none.
+- ``slot_of_base`` is the inverse: the slot whose live row continues the base, or -1.  If key 1 becomes 2 while 2
+  becomes 1, slot 1 continues base 2, and slot 2 base 1.
+- ``value_event[slot, column]`` is the event that has the live row's value of the tracked column, `KEEP` if it is the
+  base's own value, `UNKNOWN` if it is not known.
 
 For a history, `follow_keys` finds when each version of a row begins, and what ends it.  A *version* is the row that an
 event leaves, named by that event's number.  It stays *open* until another event ends it, or a truncate.  The first
@@ -16,19 +17,19 @@ event that touches a base's key closes the base.  Truncates are not events: each
 truncates before it.  A slot that was last touched in an earlier epoch is empty, so truncates cost nothing per row.
 Invariants, one slot per key:
 
-- ``slot_row`` is the open version that has the key, `NONE`, or `BASE`: no event has touched the key yet.
+- ``open_version`` is the open version that has the key, `NONE`, or `BASE`: no event has touched the key yet.
 - ``slot_epoch`` is the epoch of the last event that touched the key.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
 from walreplay.decode.compile.kernel import kernel
-from walreplay.decode.compile.parameters import given, out
+from walreplay.decode.compile.parameters import given, out, record
 from walreplay.fold.identity import HASHES, TABLE, Hashes, new_table, slot_of
 
 if TYPE_CHECKING:
@@ -54,155 +55,162 @@ UNKNOWN: Final = -2
 NO_BASE: Final = -1
 
 
+class KeyEvents(NamedTuple):
+    """Events, and the hashes of their keys and of their old keys; one entry each.
+
+    ``unchanged`` has events x tracked columns: 1 if the event does not bring the value.
+    """
+
+    action: NDArray[np.uint8]
+    expected: NDArray[np.uint8]
+    first: NDArray[np.uint64]
+    second: NDArray[np.uint64]
+    old_first: NDArray[np.uint64]
+    old_second: NDArray[np.uint64]
+    unchanged: NDArray[np.uint8]
+
+
+EVENTS: Final = record(KeyEvents, given("uint8"), given("uint8"), *HASHES, *HASHES, out("uint8", ndim=2))
+
+
+class _KeySlots(NamedTuple):
+    """What is known of each key; see the module's invariants."""
+
+    live_event: NDArray[np.int32]
+    base_of_slot: NDArray[np.int32]
+    slot_of_base: NDArray[np.int32]
+    key_event: NDArray[np.int32]
+    base_expected: NDArray[np.uint8]
+    is_reset: NDArray[np.uint8]
+    key_is_old: NDArray[np.uint8]
+
+
 @kernel(
-    given("uint8"),
-    given("uint8"),
-    *HASHES,
-    *HASHES,
-    out("uint8", ndim=2),
-    *TABLE,
-    out("int32"),
-    out("int32"),
-    out("int32"),
-    out("uint8"),
-    out("uint8"),
-    out("int32"),
-    out("uint8"),
+    EVENTS,
+    TABLE,
+    record(_KeySlots, *(out("int32") for _ in range(4)), *(out("uint8") for _ in range(3))),
     out("int32", ndim=2),
     out("int64"),
 )
-def _fold_keys(  # type: ignore[no-untyped-def]
-    action,
-    expected,
-    first,
-    second,
-    old_first,
-    old_second,
-    unchanged,
-    table,
-    slot_first,
-    slot_second,
-    slot_row,
-    slot_base,
-    carrier,
-    slot_expected,
-    slot_reset,
-    key_event,
-    key_is_old,
-    source,
-    conflicts,
-):
-    tracked = unchanged.shape[1]
+def _fold_keys(events, table, slots, value_event, conflicts):  # type: ignore[no-untyped-def]
+    action, expected, first, second, old_first, old_second, unchanged = events
+    places, slot_first, slot_second = table
+    live_event, base_of_slot, slot_of_base, key_event, base_expected, is_reset, key_is_old = slots
+    tracked = unchanged.shape[1]  # columns that some event does not bring (unchanged TOAST); others come whole
     used = 0
-    for i in range(action.shape[0]):
-        kind = action[i]
-        s = slot_of(first, second, i, table, slot_first, slot_second, used)
-        new_slot = s == used
-        if new_slot:
+    for event in range(action.shape[0]):
+        kind = action[event]
+        slot = slot_of(first, second, event, places, slot_first, slot_second, used)
+        is_new = slot == used
+        if is_new:
             used += 1
             # The key occurs for the first time: its base is untouched, and nothing is known of it.
-            slot_row[s] = -1
-            slot_base[s] = s
-            carrier[s] = s
-            slot_expected[s] = expected[i] if kind != 3 or expected[i] == 2 else 0
-            slot_reset[s] = 0
-            key_event[s] = i
-            key_is_old[s] = 0
-            for c in range(tracked):
-                source[s, c] = -1
-        elif expected[i] == 2 and slot_row[s] >= 0:
-            conflicts[0] += 1
-        if kind == 1:
-            if not new_slot and slot_row[s] == -1:
+            live_event[slot] = -1
+            base_of_slot[slot] = slot
+            slot_of_base[slot] = slot
+            # A MOVE needs a row under its old key. Of the new key it says something only where it claims that.
+            base_expected[slot] = expected[event] if kind != MOVE or expected[event] == CLAIMED else 0
+            is_reset[slot] = 0
+            key_event[slot] = event
+            key_is_old[slot] = 0
+            for column in range(tracked):
+                value_event[slot, column] = KEEP
+        elif expected[event] == CLAIMED and live_event[slot] >= 0:
+            conflicts[0] += 1  # whether the table itself has a row, the MERGE finds out
+        if kind == UPDATE:
+            if not is_new and live_event[slot] == -1:
                 # The key's row was deleted or has moved away: what the update does not bring is not known.
-                slot_base[s] = s if carrier[s] == -1 else -1
-                if slot_base[s] == s:
-                    carrier[s] = s
-                for c in range(tracked):
-                    source[s, c] = -2
-            slot_row[s] = i
-            for c in range(tracked):
-                if unchanged[i, c] == 0:
-                    source[s, c] = i
-        elif kind == 0:
-            b = slot_base[s]
-            if b != -1 and b != s and carrier[b] == s:
-                carrier[b] = -1
-            slot_base[s] = -1
-            if carrier[s] == -1 or carrier[s] == s:
-                slot_base[s] = s
-                carrier[s] = s
-            slot_row[s] = i
-            slot_reset[s] = 1
-            for c in range(tracked):
-                source[s, c] = i if unchanged[i, c] == 0 else -2
-        elif kind == 2:
-            b = slot_base[s]
-            if b != -1 and carrier[b] == s:
-                carrier[b] = -1
-            slot_base[s] = -1
-            slot_row[s] = -1
-            slot_reset[s] = 1
+                base_of_slot[slot] = slot if slot_of_base[slot] == -1 else -1
+                if base_of_slot[slot] == slot:
+                    slot_of_base[slot] = slot  # one row per base: the MERGE updates it, in place of delete and insert
+                for column in range(tracked):
+                    value_event[slot, column] = UNKNOWN
+            live_event[slot] = event
+            for column in range(tracked):
+                if unchanged[event, column] == 0:
+                    value_event[slot, column] = event
+        elif kind == INSERT:
+            base = base_of_slot[slot]
+            if base != -1 and base != slot and slot_of_base[base] == slot:
+                slot_of_base[base] = -1  # no row carries this base any more, so its row is deleted
+            base_of_slot[slot] = -1
+            if slot_of_base[slot] == -1 or slot_of_base[slot] == slot:
+                base_of_slot[slot] = slot
+                slot_of_base[slot] = slot
+            live_event[slot] = event
+            is_reset[slot] = 1
+            for column in range(tracked):
+                # An insert that a fold has made of several events may lack values, too.
+                value_event[slot, column] = event if unchanged[event, column] == 0 else UNKNOWN
+        elif kind == DELETE:
+            base = base_of_slot[slot]
+            if base != -1 and slot_of_base[base] == slot:
+                slot_of_base[base] = -1
+            base_of_slot[slot] = -1
+            live_event[slot] = -1
+            is_reset[slot] = 1
         else:
-            o = slot_of(old_first, old_second, i, table, slot_first, slot_second, used)
-            if o == used:
+            old_slot = slot_of(old_first, old_second, event, places, slot_first, slot_second, used)
+            if old_slot == used:
                 used += 1
-                slot_row[o] = -1
-                slot_base[o] = o
-                carrier[o] = o
-                slot_expected[o] = 1
-                slot_reset[o] = 0
-                key_event[o] = i
-                key_is_old[o] = 1
-                for c in range(tracked):
-                    source[o, c] = -1
-            elif slot_row[o] == -1:
+                live_event[old_slot] = -1
+                base_of_slot[old_slot] = old_slot
+                slot_of_base[old_slot] = old_slot
+                base_expected[old_slot] = EXPECTED
+                is_reset[old_slot] = 0
+                key_event[old_slot] = event
+                key_is_old[old_slot] = 1
+                for column in range(tracked):
+                    value_event[old_slot, column] = KEEP
+            elif live_event[old_slot] == -1:
                 # No row has the old key, so the moved row continues no base.
-                slot_base[o] = -1
-                for c in range(tracked):
-                    source[o, c] = -2
+                base_of_slot[old_slot] = -1
+                for column in range(tracked):
+                    value_event[old_slot, column] = UNKNOWN
             # A row that has the new key is replaced.
-            b = slot_base[s]
-            if b != -1 and carrier[b] == s:
-                carrier[b] = -1
-            slot_base[s] = slot_base[o]
-            if slot_base[s] != -1:
-                carrier[slot_base[s]] = s
-            elif carrier[s] == -1:
-                slot_base[s] = s
-                carrier[s] = s
-            slot_reset[s] = 1
-            for c in range(tracked):
-                source[s, c] = i if unchanged[i, c] == 0 else source[o, c]
-            slot_row[s] = i
-            slot_row[o] = -1
-            slot_base[o] = -1
-            slot_reset[o] = 1
+            base = base_of_slot[slot]
+            if base != -1 and slot_of_base[base] == slot:
+                slot_of_base[base] = -1
+            base_of_slot[slot] = base_of_slot[old_slot]
+            if base_of_slot[slot] != -1:
+                slot_of_base[base_of_slot[slot]] = slot
+            elif slot_of_base[slot] == -1:
+                base_of_slot[slot] = slot
+                slot_of_base[slot] = slot
+            is_reset[slot] = 1
+            for column in range(tracked):
+                is_sent = unchanged[event, column] == 0
+                value_event[slot, column] = event if is_sent else value_event[old_slot, column]
+            live_event[slot] = event
+            live_event[old_slot] = -1
+            base_of_slot[old_slot] = -1
+            is_reset[old_slot] = 1
     return used
 
 
-@kernel(given("uint8"), *HASHES, *HASHES, *TABLE, out("int64"), out("uint64"))
-def _stretches(action, first, second, old_first, old_second, table, slot_first, slot_second, stretch, number):  # type: ignore[no-untyped-def]
+@kernel(given("uint8"), *HASHES, *HASHES, TABLE, out("int64"), out("uint64"))
+def _number_runs(action, first, second, old_first, old_second, table, run_of_slot, run_of_event):  # type: ignore[no-untyped-def]
+    places, slot_first, slot_second = table
     used = 0
     count = 0
-    for i in range(action.shape[0]):
-        s = slot_of(first, second, i, table, slot_first, slot_second, used)
-        if s == used:
+    for event in range(action.shape[0]):
+        slot = slot_of(first, second, event, places, slot_first, slot_second, used)
+        if slot == used:
             used += 1
-            stretch[s] = -1
-        if action[i] == 3:
-            o = slot_of(old_first, old_second, i, table, slot_first, slot_second, used)
-            if o == used:
+            run_of_slot[slot] = -1
+        if action[event] == MOVE:
+            old_slot = slot_of(old_first, old_second, event, places, slot_first, slot_second, used)
+            if old_slot == used:
                 used += 1
-            stretch[s] = -1
-            stretch[o] = -1
-            number[i] = count
+            run_of_slot[slot] = -1
+            run_of_slot[old_slot] = -1
+            run_of_event[event] = count
             count += 1
         else:
-            if stretch[s] < 0:
-                stretch[s] = count
+            if run_of_slot[slot] < 0:
+                run_of_slot[slot] = count
                 count += 1
-            number[i] = stretch[s]
+            run_of_event[event] = run_of_slot[slot]
     return count
 
 
@@ -236,11 +244,10 @@ class Folded:
         """For each row an event that has it: the one that it is taken from, or else its base's."""
         return np.where(self.row < 0, self.base, self.row)
 
-    def take(self, at: slice | NDArray[np.intp]) -> Folded:
+    def take(self, indices: slice | NDArray[np.intp]) -> Folded:
         """Return some of the rows, perhaps in another order."""
-        return Folded(
-            self.row[at], self.source[at], self.base[at], self.base_is_old[at], self.expected[at], self.reset[at]
-        )
+        events = self.row[indices], self.source[indices], self.base[indices]
+        return Folded(*events, self.base_is_old[indices], self.expected[indices], self.reset[indices])
 
 
 def fold_keys(
@@ -261,29 +268,27 @@ def fold_keys(
     """
     events, tracked = unchanged.shape
     capacity = events + (0 if old_key is None else int(np.count_nonzero(action == MOVE)))
-    slot_row, slot_base, carrier, key_event = (np.empty(capacity, np.int32) for _ in range(4))
-    slot_expected, slot_reset, key_is_old = (np.empty(capacity, np.uint8) for _ in range(3))
-    source = np.empty((capacity, tracked), np.int32)
-    conflicts = np.zeros(1, np.int64)
-    slots = slot_row, slot_base, carrier, slot_expected, slot_reset, key_event, key_is_old
-    keys = *key, *(key if old_key is None else old_key)
-    used = _fold_keys(action, expected, *keys, unchanged, *new_table(capacity), *slots, source, conflicts)
-    live = slot_row[:used] >= 0
+    slots = _KeySlots(*(np.empty(capacity, kind) for kind in 4 * [np.int32] + 3 * [np.uint8]))
+    value_event, conflicts = np.empty((capacity, tracked), np.int32), np.zeros(1, np.int64)
+    key_events = KeyEvents(action, expected, *key, *(key if old_key is None else old_key), unchanged)
+    used = _fold_keys(key_events, new_table(capacity), slots, value_event, conflicts)
+    live = slots.live_event[:used] >= 0
     # A base continues only in the live row that carries it.
     carried = np.zeros(used, np.bool_)
-    bases = slot_base[:used]
+    bases = slots.base_of_slot[:used]
     carried[bases[live & (bases >= 0)]] = True
     rows, gone = np.nonzero(live)[0], np.nonzero(~carried)[0]
     row_base = bases[rows]
     base_slot = np.maximum(row_base, 0)
     has_base = row_base >= 0
+    expected, key_event, is_old = slots.base_expected, slots.key_event, slots.key_is_old
     return Folded(
-        row=np.concatenate([slot_row[rows], np.full(len(gone), -1, np.int32)]),
-        source=np.concatenate([source[rows], np.full((len(gone), tracked), KEEP, np.int32)]),
+        row=np.concatenate([slots.live_event[rows], np.full(len(gone), -1, np.int32)]),
+        source=np.concatenate([value_event[rows], np.full((len(gone), tracked), KEEP, np.int32)]),
         base=np.concatenate([np.where(has_base, key_event[base_slot], np.int32(NO_BASE)), key_event[gone]]),
-        base_is_old=np.concatenate([key_is_old[base_slot], key_is_old[gone]]),
-        expected=np.concatenate([np.where(has_base, slot_expected[base_slot], np.uint8(0)), slot_expected[gone]]),
-        reset=np.concatenate([slot_reset[rows], slot_reset[gone]]),
+        base_is_old=np.concatenate([is_old[base_slot], is_old[gone]]),
+        expected=np.concatenate([np.where(has_base, expected[base_slot], np.uint8(0)), expected[gone]]),
+        reset=np.concatenate([slots.is_reset[rows], slots.is_reset[gone]]),
         conflicts=int(conflicts[0]),
     )
 
@@ -302,28 +307,29 @@ def fold_between_moves(
     """
     events, tracked = unchanged.shape
     capacity = events + int(np.count_nonzero(action == MOVE))
-    number = np.empty(events, np.uint64)
-    _stretches(action, *key, *old_key, *new_table(capacity), np.empty(capacity, np.int64), number)
-    moves, rest = np.nonzero(action == MOVE)[0], np.nonzero(action != MOVE)[0]
-    numbers = number[rest]
-    folded = fold_keys(action[rest], expected[rest], (numbers, numbers), None, unchanged[rest])
+    run_of_event = np.empty(events, np.uint64)
+    _number_runs(action, *key, *old_key, new_table(capacity), np.empty(capacity, np.int64), run_of_event)
+    moves, others = np.nonzero(action == MOVE)[0], np.nonzero(action != MOVE)[0]
+    runs = run_of_event[others]
+    # A run's number takes the place of a key's hash: both halves are equal, and no two runs share it.
+    folded = fold_keys(action[others], expected[others], (runs, runs), None, unchanged[others])
 
-    def back(at: NDArray[np.int32]) -> NDArray[np.int32]:
+    def to_events(event_numbers: NDArray[np.int32]) -> NDArray[np.int32]:
         """Translate to the events' own numbers; numbers below 0 stay."""
-        if not len(rest):
-            return at
-        return np.where(at >= 0, rest[np.maximum(at, 0)], at).astype(np.int32)
+        if not len(others):
+            return event_numbers
+        return np.where(event_numbers >= 0, others[np.maximum(event_numbers, 0)], event_numbers).astype(np.int32)
 
-    own = moves.astype(np.int32)
-    none = np.zeros(len(moves), np.uint8)
-    sources = np.where(unchanged[moves] == 1, np.int32(KEEP), own[:, None])
+    move_events = moves.astype(np.int32)
+    zeros = np.zeros(len(moves), np.uint8)
+    sources = np.where(unchanged[moves] == 1, np.int32(KEEP), move_events[:, None])
     return Folded(
-        row=np.concatenate([back(folded.row), own]),
-        source=np.concatenate([back(folded.source), sources.reshape(len(moves), tracked)]),
-        base=np.concatenate([back(folded.base), own]),
-        base_is_old=np.concatenate([folded.base_is_old, none]),
+        row=np.concatenate([to_events(folded.row), move_events]),
+        source=np.concatenate([to_events(folded.source), sources.reshape(len(moves), tracked)]),
+        base=np.concatenate([to_events(folded.base), move_events]),
+        base_is_old=np.concatenate([folded.base_is_old, zeros]),
         expected=np.concatenate([folded.expected, expected[moves]]),
-        reset=np.concatenate([folded.reset, none]),
+        reset=np.concatenate([folded.reset, zeros]),
         conflicts=folded.conflicts,
     )
 
@@ -334,144 +340,151 @@ TRANSIENT: Final = 6
 """An action: a row comes and goes within its transaction, beside the row that has its key."""
 
 
+class _VersionSlots(NamedTuple):
+    """What is known of each key of a history; see the module's invariants."""
+
+    open_version: NDArray[np.int32]
+    slot_epoch: NDArray[np.int32]
+    key_event: NDArray[np.int32]
+    key_is_old: NDArray[np.uint8]
+    base_expected: NDArray[np.uint8]
+
+
+class _Versions(NamedTuple):
+    """Of each event's version what `FollowedRows` has."""
+
+    end: NDArray[np.int32]
+    previous: NDArray[np.int32]
+    base: NDArray[np.int32]
+    opener: NDArray[np.int32]
+
+
 @kernel(
-    given("uint8"),
-    given("uint8"),
+    EVENTS,
     given("int32"),
     given("int64"),
-    *HASHES,
-    *HASHES,
-    out("uint8", ndim=2),
-    *TABLE,
-    out("int32"),
-    out("int32"),
-    out("int32"),
-    out("uint8"),
-    out("uint8"),
-    out("int32"),
-    out("int32"),
-    out("int32"),
-    out("int32"),
+    TABLE,
+    record(_VersionSlots, *(out("int32") for _ in range(3)), out("uint8"), out("uint8")),
+    record(_Versions, *(out("int32") for _ in range(4))),
     out("int32", ndim=2),
     out("int64"),
 )
-def _follow_keys(  # type: ignore[no-untyped-def]
-    action,
-    expected,
-    epoch,
-    lsn,
-    first,
-    second,
-    old_first,
-    old_second,
-    unchanged,
-    table,
-    slot_first,
-    slot_second,
-    slot_row,
-    slot_epoch,
-    key_event,
-    key_is_old,
-    slot_expected,
-    end,
-    previous,
-    base,
-    opener,
-    source,
-    conflicts,
-):
-    tracked = source.shape[1]
+def _follow_keys(events, epoch, lsn, table, slots, versions, value_event, conflicts):  # type: ignore[no-untyped-def]
+    action, expected, first, second, old_first, old_second, unchanged = events
+    places, slot_first, slot_second = table
+    open_version, slot_epoch, key_event, key_is_old, base_expected = slots
+    end, previous, base, opener = versions
+    tracked = value_event.shape[1]
     used = 0
-    for i in range(action.shape[0]):
-        kind = action[i]
-        end[i] = -1
-        previous[i] = -1
-        base[i] = -1
-        opener[i] = i
-        if kind == 6:
-            end[i] = i
-            for c in range(tracked):
-                source[i, c] = i if unchanged[i, c] == 0 else -2
+    for event in range(action.shape[0]):
+        kind = action[event]
+        end[event] = -1
+        previous[event] = NONE
+        base[event] = -1
+        opener[event] = event
+        if kind == TRANSIENT:
+            # The key has another row in the end, so its slot stays as it is.
+            end[event] = event
+            for column in range(tracked):
+                value_event[event, column] = event if unchanged[event, column] == 0 else UNKNOWN
             continue
-        s = slot_of(first, second, i, table, slot_first, slot_second, used)
-        if s == used:
+        slot = slot_of(first, second, event, places, slot_first, slot_second, used)
+        if slot == used:
             used += 1
-            slot_row[s] = -2 if epoch[i] == 0 else -1
-            key_event[s] = i
-            key_is_old[s] = 0
-            slot_expected[s] = expected[i] if kind != 3 or expected[i] == 2 else 0
-        elif slot_epoch[s] < epoch[i]:
-            slot_row[s] = -1
-        slot_epoch[s] = epoch[i]
-        before = slot_row[s]
-        if expected[i] == 2 and before >= 0:
+            # Before the first truncate the table may have a row with the key; behind one it is empty.
+            open_version[slot] = BASE if epoch[event] == 0 else NONE
+            key_event[slot] = event
+            key_is_old[slot] = 0
+            base_expected[slot] = expected[event] if kind != MOVE or expected[event] == CLAIMED else 0
+        elif slot_epoch[slot] < epoch[event]:
+            open_version[slot] = NONE
+        slot_epoch[slot] = epoch[event]
+        version = open_version[slot]
+        if expected[event] == CLAIMED and version >= 0:
             conflicts[0] += 1
-        if before >= 0:
-            end[before] = i
-        if kind == 2:
-            slot_row[s] = -1
+        if version >= 0:
+            end[version] = event
+        if kind == DELETE:
+            open_version[slot] = NONE
             continue
         # The row that goes on in this version: none for an insert.
-        if kind == 1:
-            b = s
-        elif kind == 3:
-            b = slot_of(old_first, old_second, i, table, slot_first, slot_second, used)
-            if b == used:
+        if kind == UPDATE:
+            row_slot = slot
+        elif kind == MOVE:
+            row_slot = slot_of(old_first, old_second, event, places, slot_first, slot_second, used)
+            if row_slot == used:
                 used += 1
-                slot_row[b] = -2 if epoch[i] == 0 else -1
-                key_event[b] = i
-                key_is_old[b] = 1
-                slot_expected[b] = 1
-            elif slot_epoch[b] < epoch[i]:
-                slot_row[b] = -1
-            slot_epoch[b] = epoch[i]
-            before = slot_row[b]
-            if before >= 0:
-                end[before] = i
-            slot_row[b] = -1
+                open_version[row_slot] = BASE if epoch[event] == 0 else NONE
+                key_event[row_slot] = event
+                key_is_old[row_slot] = 1
+                base_expected[row_slot] = EXPECTED
+            elif slot_epoch[row_slot] < epoch[event]:
+                open_version[row_slot] = NONE
+            slot_epoch[row_slot] = epoch[event]
+            version = open_version[row_slot]
+            if version >= 0:
+                end[version] = event
+            open_version[row_slot] = NONE
         else:
-            b = s
-            before = -1
-        previous[i] = before
-        if before >= 0:
-            base[i] = base[before]
-            if lsn[before] == lsn[i]:
-                opener[i] = opener[before]
-        elif before == -2:
-            base[i] = b
-        for c in range(tracked):
-            if unchanged[i, c] == 0:
-                source[i, c] = i
-            elif before >= 0:
-                source[i, c] = source[before, c]
+            row_slot = slot
+            version = NONE
+        previous[event] = version
+        if version >= 0:
+            base[event] = base[version]
+            if lsn[version] == lsn[event]:  # a commit LSN names one transaction
+                opener[event] = opener[version]
+        elif version == BASE:
+            base[event] = row_slot
+        for column in range(tracked):
+            if unchanged[event, column] == 0:
+                value_event[event, column] = event
+            elif version >= 0:
+                value_event[event, column] = value_event[version, column]
             else:
                 # The base's own value, or one that is not known.
-                source[i, c] = -1 if before == -2 else -2
-        slot_row[s] = i
+                value_event[event, column] = KEEP if version == BASE else UNKNOWN
+        open_version[slot] = event
     return used
 
 
-@kernel(given("int64"), given("int32"), *HASHES, *TABLE, out("int32"), out("int32"), out("int32"), out("int32"))
-def _follow_images(count, epoch, first, second, table, slot_first, slot_second, newest, slot_epoch, below, end):  # type: ignore[no-untyped-def]
+class _ImageStacks(NamedTuple):
+    """The newest event of each image that has added a row, and the next older one below each event; see ``epoch``."""
+
+    newest: NDArray[np.int32]
+    below: NDArray[np.int32]
+    slot_epoch: NDArray[np.int32]
+
+
+@kernel(
+    given("int64"),
+    given("int32"),
+    *HASHES,
+    TABLE,
+    record(_ImageStacks, out("int32"), out("int32"), out("int32")),
+    out("int32"),
+)
+def _follow_images(count, epoch, first, second, table, stacks, partner):  # type: ignore[no-untyped-def]
+    places, slot_first, slot_second = table
+    newest, below, slot_epoch = stacks
     used = 0
-    for i in range(count.shape[0]):
-        end[i] = -1
-        below[i] = -1
-        s = slot_of(first, second, i, table, slot_first, slot_second, used)
-        if s == used:
+    for event in range(count.shape[0]):
+        partner[event] = -1
+        below[event] = -1
+        slot = slot_of(first, second, event, places, slot_first, slot_second, used)
+        if slot == used:
             used += 1
-            newest[s] = -1
-        elif slot_epoch[s] < epoch[i]:
-            newest[s] = -1
-        slot_epoch[s] = epoch[i]
-        if count[i] > 0:
-            below[i] = newest[s]
-            newest[s] = i
-        elif newest[s] >= 0:
+            newest[slot] = -1
+        elif slot_epoch[slot] < epoch[event]:
+            newest[slot] = -1  # a truncate came between
+        slot_epoch[slot] = epoch[event]
+        if count[event] > 0:
+            below[event] = newest[slot]
+            newest[slot] = event
+        elif newest[slot] >= 0:
             # A removed copy is the newest one, so that it does not matter where runs are divided.
-            end[newest[s]] = i
-            end[i] = newest[s]
-            newest[s] = below[newest[s]]
+            partner[newest[slot]] = event
+            partner[event] = newest[slot]
+            newest[slot] = below[newest[slot]]
     return used
 
 
@@ -484,13 +497,12 @@ class FollowedRows:
     Attributes:
         end: the event that ends the event's version, or -1.
         previous: the version whose row the event's version goes on with, or `NONE` or `BASE`.
-        source: events x tracked columns: the event that the value is taken from, `fold.KEEP` if it is the base's, or
-            `fold.UNKNOWN`.
+        source: events x tracked columns: the event that has the value, `KEEP` if it is the base's, or `UNKNOWN`.
         base: the base (by its entry in the arrays below) whose row the version goes on with; -1 for none.
         opener: the first event of the same transaction since which the row is there under its key or those before.
         key_event: of each base or key that was touched, the first event that does so.
         key_is_old: the key is that event's old key.
-        expected: `fold.EXPECTED` if there should be a row before that event, `fold.CLAIMED` if not; otherwise 0.
+        expected: `EXPECTED` if there should be a row before that event, `CLAIMED` if not; otherwise 0.
         conflicts: how many keys were claimed while they had a row.
     """
 
@@ -517,8 +529,8 @@ def follow_keys(
     """Follow rows with a key through events in commit order.
 
     Args:
-        action: `fold.INSERT`, `fold.UPDATE`, `fold.DELETE`, `fold.MOVE` or `TRANSIENT`, one per event.
-        expected: see `fold.fold_keys`.
+        action: `INSERT`, `UPDATE`, `DELETE`, `MOVE` or `TRANSIENT`, one per event.
+        expected: see `fold_keys`.
         epoch: the number of truncates before each event.
         lsn: the events' commit LSNs.
         key: the hashes of the events' keys.
@@ -527,14 +539,13 @@ def follow_keys(
     """
     events, tracked = unchanged.shape
     capacity = events + (0 if old_key is None else int(np.count_nonzero(action == MOVE)))
-    slot_row, slot_epoch, key_event = (np.empty(capacity, np.int32) for _ in range(3))
-    key_is_old, slot_expected = np.empty(capacity, np.uint8), np.empty(capacity, np.uint8)
-    end, previous, base, opener = (np.empty(events, np.int32) for _ in range(4))
+    slots = _VersionSlots(*(np.empty(capacity, kind) for kind in 3 * [np.int32] + 2 * [np.uint8]))
+    versions = _Versions(*(np.empty(events, np.int32) for _ in range(4)))
     source, conflicts = np.empty((events, tracked), np.int32), np.zeros(1, np.int64)
-    keys, table = (*key, *(key if old_key is None else old_key)), new_table(capacity)
-    slots, rows = (slot_row, slot_epoch, key_event, key_is_old, slot_expected), (end, previous, base, opener)
-    used = _follow_keys(action, expected, epoch, lsn, *keys, unchanged, *table, *slots, *rows, source, conflicts)
-    touched = key_event[:used], key_is_old[:used], slot_expected[:used]
+    key_events = KeyEvents(action, expected, *key, *(key if old_key is None else old_key), unchanged)
+    used = _follow_keys(key_events, epoch, lsn, new_table(capacity), slots, versions, source, conflicts)
+    touched = slots.key_event[:used], slots.key_is_old[:used], slots.base_expected[:used]
+    end, previous, base, opener = versions
     return FollowedRows(end, previous, source, base, opener, *touched, int(conflicts[0]))
 
 
@@ -551,6 +562,6 @@ def follow_images(count: NDArray[np.int64], epoch: NDArray[np.int32], image: Has
         it is a base.
     """
     events = len(count)
-    newest, slot_epoch, below, end = (np.empty(events, np.int32) for _ in range(4))
-    _follow_images(count, epoch, *image, *new_table(events), newest, slot_epoch, below, end)
-    return end
+    stacks, partner = _ImageStacks(*(np.empty(events, np.int32) for _ in range(3))), np.empty(events, np.int32)
+    _follow_images(count, epoch, *image, new_table(events), stacks, partner)
+    return partner

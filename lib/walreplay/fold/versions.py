@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -34,7 +34,7 @@ import pyarrow.compute as pc
 
 from walreplay.decode.change_batch import TIMESTAMP, rescued_of
 from walreplay.decode.compile.kernel import kernel
-from walreplay.decode.compile.parameters import INT64, given, out
+from walreplay.decode.compile.parameters import INT64, given, out, record
 from walreplay.errors import TargetError
 from walreplay.fold.events import (
     ADD,
@@ -53,12 +53,14 @@ from walreplay.fold.events import (
 from walreplay.fold.identity import contiguous, hash_rows
 from walreplay.fold.net_changes import assembled, bases_of, batch_of, choose, not_unique, output_parts, settled
 from walreplay.fold.reducing import (
+    BASE,
     CLAIMED,
     DELETE,
     EXPECTED,
     KEEP,
     TRANSIENT,
     UNKNOWN,
+    UPDATE,
     FollowedRows,
     follow_images,
     follow_keys,
@@ -68,60 +70,78 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+class _WatchedValues(NamedTuple):
+    """Hashes of watched columns: of all that are always brought, and of each of the others.
+
+    Attributes:
+        always: one entry per event.
+        values: events x the others; ``nulls`` has the hash of NULL for each of these.
+        tracked: the place of each of these among the tracked columns.
+    """
+
+    always: NDArray[np.uint64]
+    values: NDArray[np.uint64]
+    tracked: NDArray[np.int64]
+    nulls: NDArray[np.uint64]
+
+
+class _Continuations(NamedTuple):
+    """The version in front of each event's, across versions of its transaction (see `previous`); and `Continued`."""
+
+    prior: NDArray[np.int32]
+    start: NDArray[np.int32]
+    replaced: NDArray[np.bool_]
+    may_continue: NDArray[np.bool_]
+
+
 @kernel(
     given("int64"),
     given("int64"),
     given("int32"),
     out("int32", ndim=2),
-    given("uint64"),
-    out("uint64", ndim=2),
-    given("int64"),
-    given("uint64"),
+    record(_WatchedValues, given("uint64"), out("uint64", ndim=2), given("int64"), given("uint64")),
     INT64,
-    out("int32"),
-    out("int32"),
-    out("bool"),
-    out("bool"),
+    record(_Continuations, out("int32"), out("int32"), out("bool"), out("bool")),
 )
-def _compare(action, lsn, previous, source, rest, value, column, null, collapse, prior, start, replaced, may_continue):  # type: ignore[no-untyped-def]
-    """Compare each updated row with the one that its version would go on with.
-
-    ``rest`` has the hashes of each event's watched columns that are always brought, ``value`` those of the others, of
-    which ``column`` gives the places in ``source``.
-    """
-    for i in range(action.shape[0]):
-        prior[i] = -1
-        start[i] = i
-        replaced[i] = False
-        may_continue[i] = False
-        if action[i] != 1:
+def _compare(action, lsn, previous, value_event, watched, collapse, results):  # type: ignore[no-untyped-def]
+    """Compare each updated row with the one that its version would go on with."""
+    always, values, tracked, nulls = watched
+    prior, start, replaced, may_continue = results
+    for event in range(action.shape[0]):
+        prior[event] = -1
+        start[event] = event
+        replaced[event] = False
+        may_continue[event] = False
+        if action[event] != UPDATE:
             continue
-        p = previous[i]
-        if collapse and p >= 0 and lsn[p] == lsn[i]:
+        version = previous[event]
+        if collapse and version >= 0 and lsn[version] == lsn[event]:
             # What counts is the row before the transaction.
-            replaced[p] = True
-            p = prior[p]
-        prior[i] = p
-        if p < 0:
-            may_continue[i] = p == -2
+            replaced[version] = True
+            version = prior[version]
+        prior[event] = version
+        if version < 0:
+            may_continue[event] = version == BASE
             continue
-        same = rest[p] == rest[i]
-        unsure = False
-        for t in range(column.shape[0]):
-            a = source[p, column[t]]
-            b = source[i, column[t]]
-            if a == b:
+        is_same = always[version] == always[event]
+        is_unsure = False
+        for column in range(tracked.shape[0]):
+            before = value_event[version, tracked[column]]
+            after = value_event[event, tracked[column]]
+            if before == after:
                 continue
-            if a == -1:
-                unsure = True
-            elif (null[t] if a < 0 else value[a, t]) != (null[t] if b < 0 else value[b, t]):
-                same = False
-        replaced[p] = same and not unsure
-        if replaced[p]:
-            start[i] = start[p]
-            may_continue[i] = may_continue[p]
+            if before == KEEP:
+                is_unsure = True  # only the join with the table has the base's value
+            elif (nulls[column] if before < 0 else values[before, column]) != (
+                nulls[column] if after < 0 else values[after, column]
+            ):
+                is_same = False
+        replaced[version] = is_same and not is_unsure
+        if replaced[version]:
+            start[event] = start[version]
+            may_continue[event] = may_continue[version]
         else:
-            may_continue[i] = same
+            may_continue[event] = is_same
     return 0
 
 
@@ -154,24 +174,24 @@ def continued(
     Args:
         end_lsn: where each event's version ends.
         watched: the numbers of the watched columns.
-        keep: see `versions.version_rows`.
+        keep: see `version_rows`.
     """
-    here = sorted(events.unchanged)
+    partial = sorted(events.unchanged)
     lsn = events.lsns
-    always = [number for number in watched if number not in here]
-    others = [number for number in watched if number in here]
+    always = [number for number in watched if number not in partial]
+    others = [number for number in watched if number in partial]
     rest, _ = _hashes([events.columns[number] for number in always], events.rescued, names, always)
-    value, null = np.empty((events.rows, len(others)), np.uint64), np.empty(len(others), np.uint64)
-    for t, number in enumerate(others):
-        values = events.columns[number]
-        value[:, t], _ = _hashes([values], events.rescued, names, [number])
-        nothing = [pa.nulls(1, contiguous(values).type)]
-        null[t] = _hashes(nothing, pa.nulls(1, pa.string()), names, [number])[0][0]
-    prior, start = np.empty(events.rows, np.int32), np.empty(events.rows, np.int32)
-    replaced, may_continue = np.empty(events.rows, np.bool_), np.empty(events.rows, np.bool_)
-    columns = np.array([here.index(number) for number in others], np.int64)
-    results = prior, start, replaced, may_continue
-    _compare(events.action, lsn, followed.previous, followed.source, rest, value, columns, null, not keep, *results)
+    values, nulls = np.empty((events.rows, len(others)), np.uint64), np.empty(len(others), np.uint64)
+    for index, number in enumerate(others):
+        column = events.columns[number]
+        values[:, index], _ = _hashes([column], events.rescued, names, [number])
+        null = [pa.nulls(1, contiguous(column).type)]
+        nulls[index] = _hashes(null, pa.nulls(1, pa.string()), names, [number])[0][0]
+    tracked = np.array([partial.index(number) for number in others], np.int64)
+    integers, masks = np.empty((2, events.rows), np.int32), np.empty((2, events.rows), np.bool_)
+    results = prior, start, replaced, may_continue = _Continuations(*integers, *masks)
+    hashes = _WatchedValues(rest, values, tracked, nulls)
+    _compare(events.action, lsn, followed.previous, followed.source, hashes, not keep, results)
     if not keep:
         # The transaction that changed the row has also ended it, so the change is never seen.
         unseen = np.nonzero((lsn == end_lsn) & ~replaced & (prior >= 0))[0]
@@ -233,17 +253,17 @@ def _continue(
         return contiguous(rows.column(name))
 
     def truths(name: str) -> NDArray[np.bool_]:
-        found: NDArray[np.bool_] = pc.coalesce(column(name), pa.scalar(value=False)).to_numpy(zero_copy_only=False)
-        return found
+        mask: NDArray[np.bool_] = pc.coalesce(column(name), pa.scalar(value=False)).to_numpy(zero_copy_only=False)
+        return mask
 
-    own = _hashes([column(f"c{n}") for n in watched], column("rescued"), names, watched)
-    olds = _hashes([column(f"o{n}") for n in watched], column("o_rescued"), names, watched)
+    new_hashes = _hashes([column(f"c{n}") for n in watched], column("rescued"), names, watched)
+    old_hashes = _hashes([column(f"o{n}") for n in watched], column("o_rescued"), names, watched)
     opens, goes_on = truths("opens"), truths("may_continue") & ~begins
     after = np.flatnonzero(goes_on)
     of_base = ~opens[after - 1]
     equal = np.ones(len(after), np.bool_)
-    for mine, base in zip(own, olds, strict=True):
-        equal &= mine[after] == np.where(of_base, base[after], mine[after - 1])
+    for new_half, old_half in zip(new_hashes, old_hashes, strict=True):
+        equal &= new_half[after] == np.where(of_base, old_half[after], new_half[after - 1])
     goes_on[after] = equal & (~of_base | truths("found")[after])
     starts = np.flatnonzero(~goes_on)
     ends = np.append(starts[1:], len(begins)) - 1
@@ -333,7 +353,7 @@ def version_schema(
     - ``b0`` … and ``base_rescued``: the base's key, where ``closes``, some ``k<n>`` or ``may_continue`` is true.
     - ``k<n>`` for each tracked column: the version's value is the base's.
     - If columns are watched, ``may_continue``: no version begins if the watched columns are as before, which depends on
-      the base: see `watched.continue_bases`.
+      the base: see `continue_bases`.
     """
     fields = [pa.field(f"c{number}", kind) for number, kind in enumerate(types)]
     fields += [pa.field("start_lsn", pa.int64()), pa.field("start_at", TIMESTAMP)]
@@ -353,7 +373,7 @@ def version_schema(
 def settled_versions(
     events: Events, identity: Identity, names: Sequence[str], table: str | None, emptied: Emptied, *, keep: bool
 ) -> Events:
-    """Turn added and removed rows into what their transactions do to their keys; see `merge.settled`.
+    """Turn added and removed rows into what their transactions do to their keys; see `net_changes.settled`.
 
     What a transaction does to a table before it truncates it is left out: nothing of it is there at its end.
 
@@ -379,7 +399,6 @@ def version_rows(
     *,
     keep: bool,
     watched: Sequence[int] | None = None,
-    fresh: bool = False,
     table: str | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Fold all events of some row identities to rows of a history (`version_schema`), some at a time.
@@ -388,13 +407,12 @@ def version_rows(
 
     Args:
         events: with marks, and without `REMOVE` and `ADD`: see `settled_versions`.
-        emptied: all of the table's truncates.
+        emptied: all of the table's truncates; `Emptied.with_first` if the table has no bases.
         tracked: the numbers of the columns that have unchanged values anywhere in the run.
         keep: a version that ends in the transaction that opens it is kept; otherwise a transaction leaves one version
             of a row at most.
         watched: a change that leaves all of these columns (by number) as they are begins no version: it is made in the
             open one.  None if every change begins one.  Only for keyed tables.
-        fresh: the table has no bases.
 
     Raises:
         CaptureError: the key is not unique.
@@ -404,8 +422,6 @@ def version_rows(
         return
     types = [narrow(column.type) for column in events.columns]
     schema = version_schema(types, identity, tracked, watched=watched is not None)
-    if fresh:
-        emptied = emptied.with_first()
     bucket = _Bucket(events, emptied, emptied.before(events), identity, names, tracked, schema, keep)
     if identity.mode is Mode.KEYED:
         yield from _keyed(bucket, watched, table)
@@ -416,9 +432,9 @@ def version_rows(
         end, gone = follow_images(events.action, bucket.epoch, image_hashes(events)), events.action < 0
     yield from _images_closed(bucket, np.nonzero(gone & (end < 0))[0])
     span = _Span.of(bucket, end)
-    for at in output_parts(np.nonzero(span.is_seen(keep=keep) & ~gone)[0]):
-        rows = events.take(at)
-        yield batch_of([*rows.columns, *_opened(bucket, span, at, at, rows, at), pa.array(rows.unknown)], schema)
+    for part in output_parts(np.nonzero(span.is_seen(keep=keep) & ~gone)[0]):
+        rows = events.take(part)
+        yield batch_of([*rows.columns, *_opened(bucket, span, part, part, rows, part), pa.array(rows.unknown)], schema)
 
 
 def ends_early(table: str | None) -> TargetError:
@@ -463,8 +479,8 @@ class _Span:
     @classmethod
     def of(cls, bucket: _Bucket, end: NDArray[np.int32]) -> _Span:
         start, top = bucket.events.lsns, _marks(bucket.events).top
-        ended, at = end >= 0, np.maximum(end, 0)
-        lsn, time = np.where(ended, start[at], _OPEN), np.where(ended, top[at], 0)
+        ended, end_events = end >= 0, np.maximum(end, 0)
+        lsn, time = np.where(ended, start[end_events], _OPEN), np.where(ended, top[end_events], 0)
         taken = ~ended & (bucket.epoch < len(bucket.emptied.lsn))
         if taken.any():
             epoch = bucket.epoch[taken]
@@ -478,7 +494,7 @@ class _Span:
 
 def _keyed(bucket: _Bucket, watched: Sequence[int] | None, table: str | None) -> Iterator[pa.RecordBatch]:
     events, identity, names, keep = bucket.events, bucket.identity, bucket.names, bucket.keep
-    here = sorted(events.unchanged)
+    partial = sorted(events.unchanged)
     hashes, action = key_hashes(events, identity, names), events.action.astype(np.uint8)
     old_hashes, unchanged = old_key_hashes(events), unchanged_values(events)
     followed = follow_keys(action, events.expected, bucket.epoch, events.lsns, hashes, old_hashes, unchanged)
@@ -486,50 +502,50 @@ def _keyed(bucket: _Bucket, watched: Sequence[int] | None, table: str | None) ->
         raise not_unique(table, followed.conflicts, identity)
     yield from _bases_closed(bucket, followed)
     span = _Span.of(bucket, followed.end)
-    wanted = span.is_seen(keep=keep) & (events.action != DELETE)
+    visible = span.is_seen(keep=keep) & (events.action != DELETE)
     start = np.arange(events.rows, dtype=np.int32)
     goes_on = None
     if watched is not None:
         goes_on = continued(events, followed, span.lsn, names, watched, keep=keep)
-        wanted, start = wanted & ~goes_on.replaced, goes_on.start
-    for at in output_parts(np.nonzero(wanted)[0]):
-        source = followed.source[at]
-        rows = assembled(events, at.astype(np.int32), source, np.ones(len(at), np.bool_), here, names)
-        begin = start[at]
+        visible, start = visible & ~goes_on.replaced, goes_on.start
+    for part in output_parts(np.nonzero(visible)[0]):
+        source = followed.source[part]
+        rows = assembled(events, part.astype(np.int32), source, np.ones(len(part), np.bool_), partial, names)
+        begin = start[part]
         keeps = source == KEEP
-        arrays = [*rows.columns, *_opened(bucket, span, at, begin, rows, begin if keep else followed.opener[begin])]
+        arrays = [*rows.columns, *_opened(bucket, span, part, begin, rows, begin if keep else followed.opener[begin])]
         arrays.append(pa.array((source == UNKNOWN).any(axis=1)))
         # Only for these rows it matters which base they go on with.
         is_based = keeps.any(axis=1)
         if goes_on is not None:
-            is_based |= goes_on.may_continue[at]
-        slot = followed.base[at[is_based]]
-        base, is_old = np.full(len(at), -1, np.int32), np.zeros(len(at), np.bool_)
+            is_based |= goes_on.may_continue[part]
+        slot = followed.base[part[is_based]]
+        base, is_old = np.full(len(part), -1, np.int32), np.zeros(len(part), np.bool_)
         base[is_based], is_old[is_based] = followed.key_event[slot], followed.key_is_old[slot] == 1
         arrays += bucket.bases(base, is_old)
-        arrays += [pa.array(keeps[:, here.index(n)]) if n in here else _all(False, at) for n in bucket.tracked]
+        arrays += [pa.array(keeps[:, partial.index(n)]) if n in partial else _all(False, part) for n in bucket.tracked]
         if goes_on is not None:
-            arrays.append(pa.array(goes_on.may_continue[at]))
+            arrays.append(pa.array(goes_on.may_continue[part]))
         yield batch_of(arrays, bucket.schema)
 
 
 def _bases_closed(bucket: _Bucket, followed: FollowedRows) -> Iterator[pa.RecordBatch]:
     closes = bucket.epoch[followed.key_event] == 0
     values = len(bucket.events.columns)
-    for at in output_parts(np.nonzero(closes | (followed.expected == EXPECTED))[0]):
-        event, expected = followed.key_event[at], followed.expected[at]
-        arrays = [pa.nulls(len(at), bucket.schema.field(number).type) for number in range(values)]
-        arrays += _closed(bucket.events, event, closes[at], expected)
-        arrays += bucket.bases(np.where(closes[at], event, np.int32(-1)), followed.key_is_old[at] == 1)
-        arrays += [_all(False, at)] * (len(bucket.schema) - len(arrays))
+    for part in output_parts(np.nonzero(closes | (followed.expected == EXPECTED))[0]):
+        event, expected = followed.key_event[part], followed.expected[part]
+        arrays = [pa.nulls(len(part), bucket.schema.field(number).type) for number in range(values)]
+        arrays += _closed(bucket.events, event, closes[part], expected)
+        arrays += bucket.bases(np.where(closes[part], event, np.int32(-1)), followed.key_is_old[part] == 1)
+        arrays += [_all(False, part)] * (len(bucket.schema) - len(arrays))
         yield batch_of(arrays, bucket.schema)
 
 
 def _images_closed(bucket: _Bucket, gone: NDArray[np.intp]) -> Iterator[pa.RecordBatch]:
-    for at in output_parts(gone):
-        rows = bucket.events.take(at)
+    for part in output_parts(gone):
+        rows = bucket.events.take(part)
         expected = np.where(rows.expected > 0, EXPECTED, 0).astype(np.uint8)
-        closed = _closed(bucket.events, at, bucket.epoch[at] == 0, expected)
+        closed = _closed(bucket.events, part, bucket.epoch[part] == 0, expected)
         closed[_RESCUED] = rows.rescued
         yield batch_of([*rows.columns, *closed], bucket.schema)
 
@@ -542,7 +558,7 @@ def _closed(
     events: Events, event: NDArray[Any], closes: NDArray[np.bool_], expected: NDArray[np.uint8]
 ) -> list[pa.Array]:
     """Return the columns behind the values for rows that close bases by these events."""
-    rows, marks = len(event), _marks(events).at(event)
+    rows, marks = len(event), _marks(events).take(event)
     lsn = pa.array(events.lsns[event], mask=~closes)
     return [
         pa.nulls(rows, pa.int64()),
@@ -564,7 +580,7 @@ def _closed(
 
 
 def _opened(
-    bucket: _Bucket, span: _Span, at: NDArray[np.intp], begin: NDArray[Any], rows: Events, opener: NDArray[Any]
+    bucket: _Bucket, span: _Span, versions: NDArray[np.intp], begin: NDArray[Any], rows: Events, opener: NDArray[Any]
 ) -> list[pa.Array]:
     """Return the columns behind the values for versions, up to ``unknown``.
 
@@ -572,9 +588,9 @@ def _opened(
         begin: the events that they begin with.
         opener: the events whose kind they have.
     """
-    marks, end, top = _marks(bucket.events), span.lsn[at], span.top[at]
+    marks, end, top = _marks(bucket.events), span.lsn[versions], span.top[versions]
     start, since = span.start[begin], marks.top[begin]
-    is_open, no = end == _OPEN, _all(False, at)
+    is_open, no = end == _OPEN, _all(False, versions)
     if (~is_open & ((end < start) | (top < since))).any():
         raise ends_early(None)
     return [
@@ -585,10 +601,10 @@ def _opened(
         rows.rescued,
         pa.array(end, mask=is_open),
         pa.array(top, mask=is_open).cast(TIMESTAMP),
-        _all(True, at),
+        _all(True, versions),
         no,
-        pa.nulls(len(at), pa.int64()),
-        pa.nulls(len(at), TIMESTAMP),
+        pa.nulls(len(versions), pa.int64()),
+        pa.nulls(len(versions), TIMESTAMP),
         no,
         no,
         no,
@@ -632,8 +648,8 @@ class Commits:
         """Return the greatest time among the transactions up to each LSN."""
         if not len(self.lsn):
             return np.full(len(lsn), NO_TIME)
-        at = np.searchsorted(self.lsn, lsn, side="right") - 1
-        return np.where(at >= 0, self.top[np.maximum(at, 0)], NO_TIME)
+        index = np.searchsorted(self.lsn, lsn, side="right") - 1
+        return np.where(index >= 0, self.top[np.maximum(index, 0)], NO_TIME)
 
 
 @dataclass(frozen=True, slots=True)
@@ -673,8 +689,8 @@ class Axis:
             unit: the sequence number of the unit that they lie in.
             lsn: their commit LSNs; ``top`` is what is known of them in their unit.
         """
-        at = int(np.searchsorted(self.units, unit, side="right")) - 1
-        before = int(self.before[at]) if at >= 0 else NO_TIME
+        index = int(np.searchsorted(self.units, unit, side="right")) - 1
+        before = int(self.before[index]) if index >= 0 else NO_TIME
         return np.maximum(np.maximum(top, before), self.decided.up_to(lsn))
 
 

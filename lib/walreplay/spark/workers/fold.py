@@ -9,7 +9,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 
@@ -188,9 +188,9 @@ def _merge_rows(parts: list[tuple[int, Events]], task: FoldTask) -> Iterator[pa.
         events = concat([task.project(version, run) for version, run in _runs(parts, task)])
         parts.clear()  # their memory is needed for the rows
         if task.history is not None:
-            history, identity, names = task.history, task.identity, task.names
-            options: dict[str, Any] = {"keep": False, "watched": history.watched, "fresh": history.fresh}
-            yield from version_rows(events, history.emptied, identity, names, task.tracked, **options, table=task.table)
+            history, folding = task.history, (task.identity, task.names, task.tracked)
+            emptied = history.emptied.with_first() if history.fresh else history.emptied
+            yield from version_rows(events, emptied, *folding, keep=False, watched=history.watched, table=task.table)
             return
         yield from rows_to_merge(events, task.identity, task.names, task.tracked, moves=task.moves, table=task.table)
     except WalReplayError as problem:
