@@ -108,7 +108,7 @@ def _verdicts(
     """Return the transactions that are not what was sent before, and the errors of files."""
     from pyspark.sql import functions as f
 
-    decided = [
+    decided = [  # rows have records, but a Commit Prepared may come again without; 0 changes no sum
         (
             *(commit.commit_lsn, to_datetime(commit.commit_time), commit.xid, 0, 0, commit.session),
             *(commit.path, commit.offset, commit.complete, None),
@@ -130,13 +130,13 @@ def _verdicts(
     )
     sessions = spark.createDataFrame(sorted(highs.items()) or [(-1, -1)], _HIGHS)
     each = each.join(f.broadcast(sessions), on=f.expr("copy.session = high_session"), how="left")
-    same = (
+    same = (  # in Spark what `check_copies` asks in Python
         "copy.xid = first.xid AND copy.commit_ts = first.commit_ts AND (NOT copy.complete OR NOT first.complete "
         f"OR (copy.changes = first.changes AND {agree_in_sql('copy.digest', 'first.digest')}))"
     )
     verdict = (
         "CASE WHEN error IS NOT NULL THEN 'error' WHEN copy.session = first.session THEN "
-        "CASE WHEN commit_lsn < high AND copy.changes > 0 THEN 'unknown' END "
+        "CASE WHEN commit_lsn < high AND copy.changes > 0 THEN 'unknown' END "  # a slot sends in commit order
         f"WHEN NOT ({same}) THEN 'differs' END"
     )
     judged = each.selectExpr("commit_lsn", "error", "copy.*", f"{verdict} AS verdict")
@@ -147,7 +147,7 @@ def _joined(spans: Iterable[Span]) -> list[Span]:
     """Return spans that do not meet, and are few."""
     joined: list[Span] = []
     for span in sorted(spans, key=lambda span: (span.low, span.high)):
-        if joined and span.low <= joined[-1].high + 1:
+        if joined and span.low <= joined[-1].high + 1:  # LSNs are whole numbers, so neighbours are one span
             joined[-1] = Span(joined[-1].low, max(joined[-1].high, span.high))
         else:
             joined.append(span)
@@ -184,7 +184,7 @@ def count_values(
             relation = relations[int(number)]
             values = Values(count, size, Counter(rescued))
             values_by_relation[relation] = values_by_relation.get(relation, Values()) + values
-    order = {file.path: number for number, file in enumerate(plan.files)}
+    order = {file.path: number for number, file in enumerate(plan.files)}  # Spark returns rows in any order
     return values_by_relation, sorted(errors, key=lambda error: (order.get(error.path or "", -1), error.offset or 0))
 
 
@@ -246,7 +246,7 @@ class Problem:
             kind = "twin"
         elif isinstance(error, (NotACapture, FramingChange)):
             kind = "foreign"
-        elif copy and kind == "gap":
+        elif copy and kind == "gap":  # an OrderError of the comparison says that copies differ
             kind = "copy"
         return cls(kind, error.path, error.offset, error.table, error.problem, error.remedy)
 
@@ -371,14 +371,14 @@ def audit(
     """
     began, settings = time.monotonic(), make_settings(config)
     with archive_of(spark, captures, index, settings, progress) as archive:
-        write = Recording.forget if index is None else Recording.add_sound
+        write = Recording.forget if index is None else Recording.add_sound  # the next audit finds differing rows, too
         joining = Joining(archive, lenient=True, reads_all=True, write=write)
         findings, agreeing = Findings(archive.index.name_of), 0
         for joined in joining.run():
             findings.take(joined)
             if index is not None and joined.facts is not None:
                 compared = archive.index.compare(joined.facts)
-                agreeing += compared is True
+                agreeing += compared is True  # False: the index has no row to compare with
                 if isinstance(compared, CaptureError):
                     findings.note(compared)
         plan = findings.plan_of(joining.stitch)
@@ -408,7 +408,7 @@ def _report(
 ) -> AuditReport:
     state = joining.stitch.state
     warnings = plan.warnings if plan is not None else tuple(state.warnings)
-    if joining.unwritten is not None:
+    if joining.unwritten is not None:  # an audit goes on without its index
         warnings = (*warnings, f"the index was not written: {joining.unwritten}")
     return AuditReport(
         captures=captures,
@@ -429,6 +429,7 @@ def _report(
         unfinished_bytes=findings.unfinished,
         copies_compared=plan is not None and bool(findings.resent),
         values_counted=counts is not None,
+        # Such warnings are among the problems.
         warnings=tuple(dict.fromkeys(text for text in warnings if not text.endswith(_EXPLAINED))),
         seconds=seconds,
     )
@@ -458,7 +459,7 @@ class Findings:
     changes: int = 0
     sessions: int = 0
     _stretches: list[UnbrokenFiles] = field(default_factory=list)
-    _is_cut: bool = True
+    _is_cut: bool = True  # the next file begins a stretch
     _is_unknown: bool = False
 
     @property
@@ -542,7 +543,7 @@ class Findings:
         lsns += [open_.lsn for open_ in (*facts.open_at_start, *facts.open_at_end) if open_.lsn is not None]
         if lsns:
             self.spans[joined.file.path] = Span(min(lsns), max(lsns))
-        highest = high
+        highest = high  # the highest commit LSN in front of the part
         number = 0 if start_place is None else start_place.session
         for part in state.parts:
             if part.new_session:
@@ -553,7 +554,7 @@ class Findings:
         if facts.resent and facts.first_lsn is not None and facts.last_lsn is not None:
             span = Span(facts.first_lsn, facts.last_lsn)
             self.resent.append(span)
-            last = span.high if high < span.low else min(high, span.high)
+            last = span.high if high < span.low else min(high, span.high)  # those above it come for the first time
             self.overlaps.append(Overlap(facts.name, facts.resent, span.low, last))
 
     def plan_of(self, stitch: Stitch) -> Plan | None:
@@ -568,12 +569,12 @@ class Findings:
 
     def spans_of(self, plan: Plan) -> dict[str, Span]:
         """Return each file's commit LSNs, with those of what commits elsewhere."""
-        spans = dict(self.spans)
+        spans = dict(self.spans)  # a streamed transaction may commit in a later file than its bytes
         for file in plan.files:
             for step in file.steps:
                 lsn = step.fate.commit_lsn if step.fate is not None else None
                 transaction = step.place.transaction
-                if lsn is None and transaction is not None:
+                if lsn is None and transaction is not None:  # an ordinary one that began in an earlier file
                     lsn = transaction.final_lsn
                 if lsn is not None:
                     span = spans.get(file.path, Span(lsn, lsn))
@@ -603,6 +604,7 @@ class Findings:
 
 def _with(earlier: UnbrokenFiles, later: UnbrokenFiles) -> UnbrokenFiles:
     """Return two stretches as one."""
+    # Files without commits have no LSNs.
     firsts = [stretch for stretch in (earlier, later) if stretch.first_lsn is not None]
     first = min(firsts, key=lambda stretch: stretch.first_lsn or 0, default=earlier)
     last = max(firsts, key=lambda stretch: stretch.last_lsn or 0, default=earlier)

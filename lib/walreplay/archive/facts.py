@@ -95,7 +95,7 @@ class FileFacts:
     @property
     def digest(self) -> str:
         """Return a hash of all facts: it changes if any of them does."""
-        return hashlib.sha256(repr(self).encode("utf-8", "surrogatepass")).hexdigest()
+        return hashlib.sha256(repr(self).encode("utf-8", "surrogatepass")).hexdigest()  # hash() differs by process
 
 
 def standing(stitch: Stitch, *, gap: bool = False) -> str:
@@ -125,8 +125,9 @@ class Follower:
     def take(self, stitch: Stitch, scan: FileScan, modified: int) -> FileFacts:
         """Return the facts of the file that was just added."""
         state = stitch.state
-        warnings = list(state.warnings[self._told :])
+        warnings = list(state.warnings[self._told :])  # those that this file has added
         open_before, resent = self._open, state.resent - self._resent
+        # The first session begins without a break in front of it.
         is_first = not self._begun and state.place is not None
         self.look(stitch)
         summaries = [part.summary for part in state.parts]
@@ -137,7 +138,7 @@ class Follower:
         for _, micros in (first, last):
             try:
                 times.append(None if micros is None else to_datetime(micros))
-            except ValueFormatError as error:
+            except ValueFormatError as error:  # a damaged or wrong clock; the file is sound otherwise
                 times.append(None)
                 warnings.append(f"{scan.path}: {error.problem}")
         relations = tuple(relation_rows(state))
@@ -172,7 +173,7 @@ class Follower:
             yield Open(kind, deferred.xid, deferred.gid, deferred.lsn, since, name, deferred.offset)
         place, begun = state.place, state.begun
         transaction = None if place is None else place.transaction
-        if transaction is None or transaction.gid is not None:
+        if transaction is None or transaction.gid is not None:  # a prepared one is among the deferred
             return
         path, offset = (begun.path, begun.offset) if begun is not None else state.tail_at
         xid, lsn, time = transaction.xid, transaction.final_lsn, _time(transaction.commit_time)
@@ -196,11 +197,12 @@ def relation_rows(state: StitchState) -> Iterator[RelationChangeCounts]:
             counts[oid] = counts.get(oid, Counts()) + count
         named.update({relation.oid: relation for relation in _announced(part)})
     for oid, count in sorted(counts.items()):
-        if not count.changes:
+        if not count.changes:  # announced, but without changes
             continue
         relation = named.get(oid)
         if relation is None:
             version = state.versions.version_of(oid)
+            # A streamed transaction announces for itself.
             views = (deferred.view[oid] for deferred in state.open.deferred if oid in deferred.view)
             version = version if version is not None else next(views, None)
             relation = None if version is None else version.relation
@@ -211,7 +213,7 @@ def relation_rows(state: StitchState) -> Iterator[RelationChangeCounts]:
 def _announced(part: Part) -> Iterator[Relation]:
     announced = list(part.summary.relations)
     for item in part.summary.items:
-        if isinstance(item, Block):
+        if isinstance(item, Block):  # messages in streamed blocks are not among the summary's
             announced += item.relations
     yield from (relation for _, relation in sorted(announced, key=lambda entry: entry[0]))
 

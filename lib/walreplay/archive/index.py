@@ -73,14 +73,14 @@ _MOST_INFLATED: Final = 256 << 20
 class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         try:
-            return _KNOWN[module, name]
+            return _KNOWN[module, name]  # any other class could run code when it is made
         except KeyError:
             raise pickle.UnpicklingError(f"a scan has no {name}") from None
 
 
 def pack(scan: FileScan) -> bytes | None:
     """Return a scan as bytes; None if they are too many to be kept."""
-    data = pickle.dumps(replace(scan, known_fingerprint=0), 4)
+    data = pickle.dumps(replace(scan, known_fingerprint=0), 4)  # what an earlier run knew is no part of the scan
     packed = zlib.compress(data, 1)
     return packed if len(packed) <= MOST_BYTES and len(data) <= _MOST_INFLATED else None
 
@@ -89,14 +89,14 @@ def unpack(packed: bytes, path: str) -> FileScan | None:
     """Read what `pack` gave; None where it is anything else."""
     inflate = zlib.decompressobj()
     try:
-        data = inflate.decompress(packed, _MOST_INFLATED)
+        data = inflate.decompress(packed, _MOST_INFLATED)  # a few bytes could inflate to more than memory
         scan = _Unpickler(io.BytesIO(data)).load()
     except Exception:
         # Whatever damaged bytes lead to, the file itself tells all again.
         return None
-    if not inflate.eof or not isinstance(scan, FileScan):
+    if not inflate.eof or not isinstance(scan, FileScan):  # more than the limit, or cut off
         return None
-    scan.path = path
+    scan.path = path  # archives may be moved; the row has only the name below their folder
     return scan
 
 
@@ -178,6 +178,7 @@ def home_of(captures: str, files: Sequence[CaptureFile]) -> str:
     """Return the folder that an archive's files are named below: above a glob's first part, or above a single file."""
     root = root_of(captures)
     parts = root.split("/")
+    # A folder's name may have such characters, too: then files lie below the root as it is written.
     first = next((number for number, part in enumerate(parts) if _GLOB.search(part)), None)
     if first is not None and not any(_plain(file.path).startswith(f"{_plain(root)}/") for file in files):
         return "/".join(parts[:first])
@@ -188,7 +189,7 @@ def home_of(captures: str, files: Sequence[CaptureFile]) -> str:
 
 def _plain(path: str) -> str:
     """Return a path in the one form of several that mean the same."""
-    return re.sub(r"^file:/+", "/", one_name(path))
+    return re.sub(r"^file:/+", "/", one_name(path))  # file:/a, file:///a and /a are one path
 
 
 def name_below(home: str, path: str) -> str:
@@ -208,7 +209,7 @@ def table_of(index: str | None, home: str) -> TableName:
     if index is None:
         return TableName(path=f"{home}/{INDEX_FOLDER}")
     parts = tuple(index.strip().split("."))
-    if "/" not in index and ":" not in index and len(parts) == 3 and all(parts):
+    if "/" not in index and ":" not in index and len(parts) == 3 and all(parts):  # a URI or path has a slash or colon
         return TableName(parts=parts)
     root = Target.parse(index).root
     if root is None:
@@ -243,7 +244,7 @@ class KnownScan:
         Args:
             gap: what is in front of it is lost; see `standing`.
         """
-        if self.standing is None and not gap:
+        if self.standing is None and not gap:  # behind a gap there is nothing that a guess could be compared with
             return stitch.add(self.scan)
         if self.standing != standing(stitch, gap=gap):
             return False
@@ -278,8 +279,8 @@ class ArchiveIndex:
             self._how += f" {home}"
         self._rows: dict[str, _Row] | None = None
         self._names: frozenset[str] | None = None
-        self._seen: int | None = None
-        self._spoilt: set[str] = set()
+        self._seen: int | None = None  # the version of the table that `_rows` is of
+        self._spoilt: set[str] = set()  # rows that could not be read, by name; an append would leave two
         self._has_doubles = False
 
     @property
@@ -368,12 +369,13 @@ class ArchiveIndex:
                     writer = choose_writer(spark, Target(self._table.path))
                     is_new = not delta.exists(spark, self._table)
                     append = writer.begin_append(spark, self._table, SCHEMA, create=is_new)
-                    if self._seen is None or self._seen != self._version():
+                    if self._seen is None or self._seen != self._version():  # somebody may have written since
                         self._rows = None
                     known_rows = self._read([facts.name for facts, _ in files])
                     new_files = [entry for entry in files if not self._holds(known_rows.get(entry[0].name), entry[0])]
                     if not new_files:
                         return 0
+                    # An append would leave an old row beside the new one, so these are merged.
                     if any(facts.name in known_rows or facts.name in self._spoilt for facts, _ in new_files):
                         break
                     if self._append(append, new_files, known_rows):
@@ -386,7 +388,7 @@ class ArchiveIndex:
         """Return a file's row, and take it for known from here on; None if it is there already."""
         row = _Row(facts.length, facts.modified, facts.checksum, facts.digest, self._how, scanned.standing)
         previous = known_rows.get(facts.name)
-        if previous is not None and replace(previous, scan_bytes=row.scan_bytes) == row:
+        if previous is not None and replace(previous, scan_bytes=row.scan_bytes) == row:  # it is not packed yet
             return None
         packed = pack(scanned.scan)
         known_rows[facts.name] = row = replace(row, scan_bytes=len(packed or b""))
@@ -414,7 +416,7 @@ class ArchiveIndex:
         if row is None:
             return False
         same = (row.length, row.modified, row.scanned_as) == (file.length, file.modified, self._how)
-        return same and row.scan_bytes > 0
+        return same and row.scan_bytes > 0  # 0: the scan was too large to be kept
 
     def _read(self, names: Sequence[str] | None = None) -> dict[str, _Row]:
         """Return the rows without their scans, by name; what could not be read is read again by the next call.
@@ -435,10 +437,10 @@ class ArchiveIndex:
                 kept = kept.where(f.col("name").isin(sorted(asked_names)))
             rows = kept.selectExpr(*_KEPT).collect()
             matching = [row for row in rows if row.scanned_as == self._how]
-            for row in sorted(matching, key=lambda row: row.indexed):
+            for row in sorted(matching, key=lambda row: row.indexed):  # of two rows of a file the later one counts
                 kept_as = row.facts, row.scanned_as, row.scanned_at, row.scan_bytes
                 result[row.name] = _Row(row.length, row.modified, row.checksum, *kept_as)
-        is_old = any(not row.scanned_as.startswith(f"{FORMAT} ") for row in rows)
+        is_old = any(not row.scanned_as.startswith(f"{FORMAT} ") for row in rows)  # useless to this version
         self._rows, self._names = result, asked_names
         self._has_doubles = len(result) < len(matching) or is_old
         return result
@@ -465,7 +467,7 @@ class ArchiveIndex:
                 append.write_rows(rows)
             return append.commit(commit, follows=False) is not None
         except Exception as error:
-            if not delta.is_conflict(error):
+            if not delta.is_conflict(error):  # a conflict: somebody has appended since the writer was opened
                 raise
             return False
 
@@ -475,7 +477,7 @@ class ArchiveIndex:
             try:
                 with session_with(self._spark, delta.FEW_ROWS_REWRITTEN) as spark:
                     values = [tuple(row[name] for name in SCHEMA.names) for row in rows]
-                    frame = spark.createDataFrame(values, sql_schema(SCHEMA)).coalesce(1)
+                    frame = spark.createDataFrame(values, sql_schema(SCHEMA)).coalesce(1)  # one file for a few rows
                     if not delta.exists(spark, self._table):
                         # Empty: of two who make it at once one fails, and finds it made.
                         delta.write(frame.limit(0), self._table, "append", create=delta.NewTable())
@@ -493,7 +495,7 @@ class ArchiveIndex:
             except Exception as error:
                 if not tries_left or not delta.is_conflict(error):
                     raise
-                time.sleep(random.uniform(0.1, 1.0))
+                time.sleep(random.uniform(0.1, 1.0))  # so that two writers do not meet again
 
     def _remove_doubles(self, spark: SparkSession) -> None:
         """Remove all but the newest of the rows of a file, and those that another version of walreplay has left."""
@@ -523,6 +525,7 @@ def index_errors(table: str) -> Iterator[None]:
         failure = failure_of(error)
         if failure is None and not isinstance(error, OSError):
             raise
+        # An OSError of a local file has no Spark failure.
         problem = failure.problem if failure else getattr(error, "strerror", None) or type(error).__name__
         place = (failure.path if failure else getattr(error, "filename", None)) or table
         remedy = _DENIED_REMEDY if is_refused(problem) else _REMEDY

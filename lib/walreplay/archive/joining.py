@@ -132,7 +132,7 @@ class Joining:
                     scanned = self._scan_each({file.path: self._task(file) for file in unknown})
                 for file in part:
                     yield self._take(file, known_scans.get(file.path), scanned.pop(file.path, None))
-                    known_scans.pop(file.path, None)
+                    known_scans.pop(file.path, None)  # up to 16 MiB each, so it is dropped as soon as it is joined
                     self._progress.advance()
             finally:
                 # Also in front of what cannot be read, which may be brought anew.
@@ -145,11 +145,11 @@ class Joining:
         size = scans = 0
         for file in self._files:
             scan = sizes.get(file.path)
-            size += file.length if scan is None else 0
+            size += file.length if scan is None else 0  # an indexed file is not read; its scan takes memory
             scans += scan or 0
             if part and (len(part) >= _MOST_FILES or size > _MOST_BYTES or scans > _MOST_SCANS):
                 yield part
-                part, size, scans = [], 0 if scan is not None else file.length, scan or 0
+                part, size, scans = [], 0 if scan is not None else file.length, scan or 0  # it begins the next part
             part.append(file)
         if part:
             yield part
@@ -160,14 +160,14 @@ class Joining:
         except TargetError as error:
             if not self._lenient:
                 raise
-            self.unwritten = error
+            self.unwritten = error  # the files are read on; the caller reports it in the end
 
     def _task(self, file: CaptureFile) -> ScanTask:
         # Once the stream's framing is known, it need not be found out for each file.
         framing = (
             self.stitch.place.framing if self._framing is None and self.stitch.place is not None else self._framing
         )
-        is_first = file is self._files[0]
+        is_first = file is self._files[0]  # only the first file surely begins at a message
         return ScanTask(framing=framing, first=is_first, codec=self._codec, length=file.length)
 
     def _scan_each(self, tasks: Mapping[str, ScanTask]) -> dict[str, FileScan | WalReplayError]:
@@ -185,7 +185,7 @@ class Joining:
     def _take(self, file: CaptureFile, indexed: KnownScan | None, scanned: FileScan | WalReplayError | None) -> Joined:
         self._gaps = []
         self._start_place = start_place = self.stitch.place
-        self._was_open = was_open = self.stitch.is_open or self._lost
+        self._was_open = was_open = self.stitch.is_open or self._lost  # noted before the file is added
         scan: FileScan | None
         try:
             scan = self._add(file, indexed, scanned)
@@ -196,7 +196,7 @@ class Joining:
         facts = None
         if scan is not None:
             facts = self._recording.take(self.stitch, file, scan)
-        self._gaps += self.stitch.state.gap_errors
+        self._gaps += self.stitch.state.gap_errors  # with gaps allowed, the stitch leaves out what is incomplete
         self.stitch.state.gap_errors.clear()
         # If an open transaction or message goes on here, nothing is missing.
         hole = None if was_open else self._holes.get(file.path)
@@ -211,7 +211,7 @@ class Joining:
         stitch = self.stitch
         self._recording.look(stitch, gap=self._lost)
         if self._lenient:
-            self.stitch = stitch.copied()
+            self.stitch = stitch.copied()  # an error must leave the stream as it was
         try:
             return self._join(self.stitch, file, indexed, scanned)
         except CaptureError:
@@ -220,12 +220,12 @@ class Joining:
 
     def _join(self, stitch: Stitch, file: CaptureFile, indexed: KnownScan | None, fresh: FileScan | None) -> FileScan:
         if indexed is not None:
-            if indexed.join(stitch, gap=self._lost):
+            if indexed.join(stitch, gap=self._lost):  # files may have been added in front of it since then
                 self._lost = False
                 return indexed.scan
         elif self._lost:
             return self._behind_gap(stitch, file, fresh)
-        elif fresh is not None and not fresh.guessed:
+        elif fresh is not None and not fresh.guessed:  # the archive's first file
             stitch.add_exact(fresh)
             return fresh
         else:
@@ -234,7 +234,7 @@ class Joining:
                 return fresh
         if self._lost:
             return self._behind_gap(stitch, file, None)
-        self.read += [] if fresh is not None else [file]
+        self.read += [] if fresh is not None else [file]  # an indexed file that had to be read after all
         try:
             scan = self._scan(file, stitch.next_scan(self._framing, self._codec))
         except (NotACapture, FramingChange):
@@ -309,7 +309,7 @@ class Joining:
             if not scanned.parts:
                 raise OrderError(NOTHING_READ, path=file.path, offset=0, remedy=_MISSING_REMEDY)
             place = Place(scanned.parts[0].summary.framing)
-        task = ScanTask(place.framing, place, gap=True, codec=self._codec)
+        task = ScanTask(place.framing, place, gap=True, codec=self._codec)  # it looks for where a session can go on
         scan = self._scan(file, task)
         if not scan.parts:
             raise OrderError(NOTHING_READ, path=file.path, offset=0, remedy=_MISSING_REMEDY)
@@ -321,7 +321,7 @@ class Joining:
 
 def not_joined(error: CaptureError, stitch: Stitch, remedy: str) -> CaptureError:
     """Turn an error at a file's start into one that says that the file before it does not lead up to it."""
-    if error.offset != 0 or not stitch.is_open:
+    if error.offset != 0 or not stitch.is_open:  # nothing goes on into the file, or the error lies inside of it
         return error
     return OrderError(
         f"the file does not go on where the one before it ended ({error.problem})",
@@ -397,7 +397,7 @@ def archive_of(
         with quiet_queries(), set_for_a_while(session, delta.SMALL_STATE):
             progress.stage("list", None)
             files = list_captures(session, captures, settings)
-            home = home_of(captures, files)
+            home = home_of(captures, files)  # names in the index are below this folder, so an archive may be moved
             table = table_of(None if index is None else str(index), home)
             archive_index = ArchiveIndex(session, table, home, settings)
             holes = confirm_holes(session, missing_numbers([file.path for file in files]))
@@ -439,10 +439,10 @@ def index(
             if joined.facts is not None:
                 changes += joined.facts.changes
                 lsns += (lsn for lsn in (joined.facts.first_lsn, joined.facts.last_lsn) if lsn is not None)
-                lsns = [min(lsns), max(lsns)] if lsns else []
+                lsns = [min(lsns), max(lsns)] if lsns else []  # so that they stay few
         if joining.unwritten is not None:
             raise joining.unwritten
-        plan = joining.stitch.plan()
+        plan = joining.stitch.plan()  # raises if bytes are left at the end that begin no message
         return IndexReport(
             captures=str(captures),
             index=archive.index.table.text,

@@ -118,10 +118,10 @@ def inspect_captures(
         unfinished = unfinished.behind(scan)
         for part in scan.parts:
             summaries.append(part.summary)
-            place = part.summary.place
+            place = part.summary.place  # the next file goes on there
     if not summaries and files:
         raise too_few(unfinished.size, path=files[0].path)
-    if unfinished.size and place is not None:
+    if unfinished.size and place is not None:  # a message may be unfinished at the end, but not damaged
         path, offset = unfinished.origins[0]
         refuse_leftover(unfinished.data, place.framing, codec, path=path, offset=offset)
     return _gather(files, summaries)
@@ -278,7 +278,7 @@ class _Transcriber:
 
     def read(self, path: str) -> Iterator[Line]:
         data = self._opened(path)
-        seam, seam_at = len(self._tail), self._tail_at if self._tail else (path, 0)
+        seam, seam_at = len(self._tail), self._tail_at if self._tail else (path, 0)  # bytes of earlier files in front
         content = self._tail + data if self._tail else data
         start = self._begin(path, content)
         self._tail = b""
@@ -289,9 +289,9 @@ class _Transcriber:
                 yield Line(*position, type(message).__name__, self._describer.describe(message))
                 place, self._goes_on = end, True
             if self._framing is None:
-                self._tail, self._tail_at = content, seam_at
+                self._tail, self._tail_at = content, seam_at  # too few to know the framing; all is kept
         except TruncatedMessage as error:
-            self._tail = content[place:]
+            self._tail = content[place:]  # the message goes on in the next file
             self._tail_at = (path, place - seam) if place >= seam else (seam_at[0], seam_at[1] + place)
             if self._is_no_message():
                 problem = (self._stranger(data) if place == seam else None) or _no_message(
@@ -304,7 +304,7 @@ class _Transcriber:
             if not offset and not seam:
                 error = self._stranger(data) or error
             elif offset < seam:
-                error.remedy = across_files([path])
+                error.remedy = across_files([path])  # the message begins in an earlier file, so either may be damaged
             # The reader counts from the unfinished bytes that the file before left.
             error.path, error.offset = (path, offset - seam) if offset >= seam else (seam_at[0], seam_at[1] + offset)
             raise error from None
@@ -314,10 +314,11 @@ class _Transcriber:
         """Return whether the unfinished bytes cannot be the beginning of a message, wherever that stands."""
         if self._framing is None or not self._tail:
             return False
-        has_header = self._tail.startswith(PGCOPY_SIGNATURE)
+        has_header = self._tail.startswith(PGCOPY_SIGNATURE)  # behind the header the first message begins
         tail, codec = memoryview(self._tail)[PGCOPY_HEADER.size if has_header else 0 :], self._codec
         if not tail:
             return False
+        # Outside of transactions, inside of one, inside of a streamed block.
         places = (Place(self._framing), Place(self._framing, Transaction(0, 0, 0, 0)), Place(self._framing, stream=0))
         return not any(is_torn(tail, 0, len(tail), place, codec) for place in places)
 
@@ -365,7 +366,7 @@ class _Transcriber:
             for begin, end, message in self._messages(self._tail, 0):
                 yield Line(path, offset + begin, type(message).__name__, self._describer.describe(message))
                 place = end
-            place = len(self._tail)
+            place = len(self._tail)  # all was read
         except TruncatedMessage:
             pass
         except CaptureError as error:
@@ -480,7 +481,7 @@ def _moment(micros: int) -> str:
 
 
 def _any_name(data: bytes) -> str:
-    return data.decode("latin-1")
+    return data.decode("latin-1")  # any bytes are names to it: the encoding is checked later
 
 
 def _fields(message: m.AnyMessage) -> str:
@@ -488,7 +489,7 @@ def _fields(message: m.AnyMessage) -> str:
     parts = []
     for name in type(message).__slots__:
         value = getattr(message, name)
-        if value is None or (name == "flags" and value == 0):
+        if value is None or (name == "flags" and value == 0):  # flags are unused so far, always 0
             continue
         if name.endswith("lsn"):
             value = format_lsn(value)

@@ -73,7 +73,7 @@ class Projection:
         cls, sources: Sequence[ValueSource], before: Sequence[str], after: Sequence[str], *, rescues: bool = True
     ) -> Projection:
         """Make a projection from sources that name the old columns by number, or by name in ``before``."""
-        places = {name: number for number, name in enumerate(before)}
+        places = {name: number for number, name in enumerate(before)}  # names are data, so columns go by number
         columns = [source.column for source in sources]
         numbers = tuple(places[column] if isinstance(column, str) else column for column in columns)
         chains, fills = tuple(source.chain for source in sources), tuple(source.fill for source in sources)
@@ -107,7 +107,7 @@ def project_columns(
     result, texts_by_column = [], dict[str, pa.Array]()
     each = zip(projection.numbers, projection.chains, projection.after, projection.given, strict=True)
     for number, chain, name, fill in each:
-        if number is None and fill is None:
+        if number is None and fill is None:  # the version does not have the column
             result.append(pa.nulls(rows, chain[-1].arrow))
             continue
         if number is None:
@@ -118,7 +118,7 @@ def project_columns(
             for change in conversions(chain):
                 column, old = convert(column, old, change)
         result.append(column)
-        if old is not None and old.null_count < rows:
+        if old is not None and old.null_count < rows:  # texts of values that the new type does not hold
             if not projection.rescues:
                 raise CaptureError(
                     f"the column {name!r} has another type now, which does not hold all of its values, and the table "
@@ -132,7 +132,7 @@ def project_columns(
 
 def filled_column(text: str, chain: Sequence[ColumnType], rows: int) -> tuple[pa.Array, pa.Array | None]:
     """Return a column with one value in all rows, whose chain begins with text, and the text if it cannot hold it."""
-    column, left = convert(pa.array([text], pa.string()), None, chain)
+    column, left = convert(pa.array([text], pa.string()), None, chain)  # converted once, then repeated
     every = pa.array(np.zeros(rows, np.int64))
     return column.take(every), None if left is None else left.take(every)
 
@@ -155,7 +155,7 @@ def project(events: Events, key: Sequence[int], projection: Projection, *, keyed
         return events
     columns, rescued = project_columns(events.columns, events.rescued, events.rows, projection)
     untouched = np.zeros(0, np.uint8)
-    if keyed and None in projection.numbers:
+    if keyed and None in projection.numbers:  # without a key there is no row whose values could stay
         untouched = events.leaves_alone()
     unchanged = {}
     for number, (before, fill) in enumerate(zip(projection.numbers, projection.given, strict=True)):
@@ -165,7 +165,7 @@ def project(events: Events, key: Sequence[int], projection: Projection, *, keyed
             unchanged[number] = events.unchanged[before]
     result = replace(events, columns=columns, rescued=rescued, unchanged=unchanged)
     if events.old_key is not None:
-        chains = dict(zip(projection.numbers, projection.chains, strict=True))
+        chains = dict(zip(projection.numbers, projection.chains, strict=True))  # old and new keys have to compare
         old_names = tuple(projection.before[number] for number in key)
         names = dict(zip(projection.numbers, projection.after, strict=True))
         old = Projection(
@@ -182,7 +182,7 @@ def project(events: Events, key: Sequence[int], projection: Projection, *, keyed
 
 def _texts(rescued: pa.Array) -> list[dict[str, str]] | None:
     """Parse the rescued texts of each row; None if no row has any."""
-    return None if rescued.null_count == len(rescued) else read_rescued(rescued)
+    return None if rescued.null_count == len(rescued) else read_rescued(rescued)  # the usual case: no JSON is parsed
 
 
 def _of_column(texts: list[dict[str, str]] | None, name: str) -> pa.Array | None:
@@ -249,7 +249,7 @@ def _write(sink: pa.BufferOutputStream, arrays: Mapping[str, Any]) -> None:
 
 def _read(data: pa.Buffer) -> list[pa.RecordBatch]:
     source, batches = pa.BufferReader(data), []
-    while source.tell() < source.size():
+    while source.tell() < source.size():  # streams lie one behind the other: rows, and old rows if there are any
         with pa.ipc.open_stream(source) as reader:
             batches += list(reader)
     return batches
@@ -305,7 +305,7 @@ def log_batches(data: pa.Buffer, task: LogTask, projection: Projection) -> Itera
     Raises:
         CaptureError: see `project_columns`.
     """
-    news, *olds = _read(data)
+    news, *olds = _read(data)  # a batch without updates, or without old rows sent, has no second stream
     rows, width = news.num_rows, len(projection.before)
     names = set(news.schema.names)
     values = [news.column(f"c{number}") for number in range(width)]
@@ -351,7 +351,7 @@ def _old_rows(
     """
     rows = len(texts)
     index = np.full(rows, -1, np.int64)
-    index[deleted] = deleted
+    index[deleted] = deleted  # a delete's own columns are its old row
     sources, source_texts = [list(columns)], [texts]
     if olds:
         (old,) = olds
@@ -359,13 +359,13 @@ def _old_rows(
         has_texts = "rescued" in old.schema.names
         rescued = old.column("rescued") if has_texts else pa.nulls(old.num_rows, pa.string())
         before, before_texts = _projected(values, rescued, projection)
-        first = rows if len(deleted) else 0
+        first = rows if len(deleted) else 0  # old rows of updates come behind the rows of deletes
         index[old.column("row").to_numpy()] = first + np.arange(old.num_rows)
         if len(deleted):
             sources, source_texts = [*sources, before], [*source_texts, before_texts]
         else:
             sources, source_texts = [before], [before_texts]
-    old_places = pa.array(index, mask=index < 0)
+    old_places = pa.array(index, mask=index < 0)  # no old row was sent
     fields = [join_arrays([source[number] for source in sources]).take(old_places) for number in range(len(task.names))]
     struct = _rows_of(fields, task, pa.array(index < 0))
     return struct, join_arrays(source_texts).take(old_places)
@@ -396,7 +396,7 @@ def _named(lists: pa.Array, labels: Sequence[str | None]) -> pa.Array:
     numbers = lists.flatten().to_numpy(zero_copy_only=False)
     lengths = lengths_of(lists)
     if any(label is None for label in labels):
-        kept = np.array([label is not None for label in labels])[numbers]
+        kept = np.array([label is not None for label in labels])[numbers]  # the table has lost columns
         row_of = np.repeat(np.arange(len(lists)), lengths)
         lengths, numbers = np.bincount(row_of[kept], minlength=len(lists)), numbers[kept]
     return pa.ListArray.from_arrays(offsets_of(lengths), pa.array(labels, pa.string()).take(pa.array(numbers)))
@@ -404,7 +404,7 @@ def _named(lists: pa.Array, labels: Sequence[str | None]) -> pa.Array:
 
 def _renamed(lists: pa.Array, projection: Projection) -> pa.Array:
     """Return the names that columns have now in place of those they had, without those of columns that are gone."""
-    flat = lists.flatten().dictionary_encode()
+    flat = lists.flatten().dictionary_encode()  # few names in many rows: each is looked up once
     names = dict(zip(projection.before, labels_of(projection), strict=True))
     labels = [names.get(name) for name in flat.dictionary.to_pylist()]
     numbers = pa.ListArray.from_arrays(offsets_of(lengths_of(lists)), flat.indices)
@@ -416,7 +416,7 @@ def _renamed(lists: pa.Array, projection: Projection) -> pa.Array:
 
 def with_old_texts(rescued: pa.Array, old: pa.Array, name: str) -> pa.Array:
     """Put the rescued texts of old rows, JSON or NULL, to those of the rows, under the name of the column."""
-    if old.null_count == len(old):
+    if old.null_count == len(old):  # no old row has rescued texts
         return rescued
     texts = zip(rescued.to_pylist(), old.to_pylist(), strict=True)
     return pa.array([text if old_ is None else _with_old(text, old_, name) for text, old_ in texts], pa.string())
@@ -435,7 +435,7 @@ def without_old_texts(rescued: pa.Array, name: str) -> tuple[pa.Array, pa.Array]
     olds: list[str | None] = []
     for text in rescued.to_pylist():
         values = {} if text is None else json.loads(text)
-        old = values.pop(name, None)
+        old = values.pop(name, None)  # the texts of old rows are an object under this name
         news.append(rescued_json(values) if values else None)
         olds.append(None if old is None else rescued_json(old))
     return pa.array(news, pa.string()), pa.array(olds, pa.string())

@@ -166,7 +166,7 @@ class Events:
 
         For added and removed rows this is known once their transactions are `net_changes.settled`.
         """
-        return np.isin(self.action, (UPDATE, MOVE)).astype(np.uint8)
+        return np.isin(self.action, (UPDATE, MOVE)).astype(np.uint8)  # a new row has no values to keep
 
     @property
     def lsns(self) -> NDArray[np.int64]:
@@ -183,6 +183,7 @@ class Events:
 
     def slice(self, start: int, stop: int) -> Events:
         """Return consecutive events, without copying them."""
+        # Arrow's slices share memory, as numpy's do.
         return self._chosen(slice(start, stop), lambda column: column.slice(start, stop - start))
 
     def take(self, indices: NDArray[Any]) -> Events:
@@ -229,7 +230,7 @@ def join_arrays(arrays: Sequence[Any]) -> pa.Array:
     """Put columns of one type, with large offsets or not, one behind the other."""
     arrays = [contiguous(array) for array in arrays]
     kind = narrow(arrays[0].type)
-    if kind in _WIDE and (
+    if kind in _WIDE and (  # offsets of 32 bits hold 2 GiB; Arrow raises behind that
         any(array.type != kind for array in arrays) or sum(array.nbytes for array in arrays) > MOST_BYTES
     ):
         arrays = [array.cast(_WIDE[kind]) for array in arrays]
@@ -252,7 +253,7 @@ def concat(parts: Sequence[Events]) -> Events:
 
     numbers = sorted({number for part in parts for number in part.unchanged})
     old_key = old_rescued = images = position = None
-    template = next((part.old_key for part in parts if part.old_key is not None), None)
+    template = next((part.old_key for part in parts if part.old_key is not None), None)  # for the NULLs of other parts
     if template is not None:
         old_key = [
             join_arrays(
@@ -264,10 +265,10 @@ def concat(parts: Sequence[Events]) -> Events:
             [part.old_rescued if part.old_rescued is not None else pa.nulls(part.rows, pa.string()) for part in parts]
         )
     if any(part.image is not None for part in parts):
-        halves = [part.image or (np.zeros(part.rows, np.uint64),) * 2 for part in parts]
+        halves = [part.image or (np.zeros(part.rows, np.uint64),) * 2 for part in parts]  # nobody reads these zeros
         images = np.concatenate([first for first, _ in halves]), np.concatenate([second for _, second in halves])
     positions = [part.position for part in parts if part.position is not None]
-    if len(positions) == len(parts):
+    if len(positions) == len(parts):  # else they are in order already
         position = np.concatenate(positions)
     marks = [part.marks for part in parts if part.marks is not None]
     return Events(
@@ -291,7 +292,7 @@ def rejoin(parts: Sequence[Events]) -> Events:
     whole = concat(parts)
     if whole.position is None or len(parts) == 1:
         return whole
-    return whole.take(np.argsort(whole.position, kind="stable"))
+    return whole.take(np.argsort(whole.position, kind="stable"))  # key changes need the order
 
 
 def interleave(parts: Sequence[tuple[Events, NDArray[np.int64]]]) -> Events:
@@ -325,7 +326,7 @@ def unchanged_values(events: Events) -> NDArray[np.uint8]:
 
 def bucket_of(key: NDArray[np.uint64], buckets: int) -> NDArray[np.uint16]:
     """Return each row identity's bucket, by the first half of its hash."""
-    bucket: NDArray[np.uint16] = (key % np.uint64(buckets)).astype(np.uint16)
+    bucket: NDArray[np.uint16] = (key % np.uint64(buckets)).astype(np.uint16)  # at most 65,536 buckets
     return bucket
 
 
@@ -422,7 +423,7 @@ def with_deleted_column(events: Events, identity: Identity, *, all_deleted: bool
     unchanged = dict(events.unchanged)
     if is_delete.any():
         for number in range(len(events.columns)):
-            if number not in identity.key:
+            if number not in identity.key:  # every delete brings its key
                 unchanged[number] = np.where(is_delete, 1, unchanged.get(number, 0)).astype(np.uint8)
     return replace(
         events,
@@ -457,8 +458,8 @@ def events_of(batch: ChangeBatch, identity: Identity, *, follow: bool = False, m
         lsn=batch.commit_lsns,
         ts=batch.commit_times,
         rescued=batch.rescued if batch.rescued is not None else pa.nulls(rows, pa.string()),
-        action=kind,
-        expected=np.where(kind != INSERT, EXPECTED, _taken(identity)).astype(np.uint8),
+        action=kind,  # OPERATIONS and actions agree in their first three numbers
+        expected=np.where(kind != INSERT, EXPECTED, _taken(identity)).astype(np.uint8),  # an insert may claim its key
         unchanged=unchanged,
         marks=marks,
     )
@@ -468,7 +469,7 @@ def events_of(batch: ChangeBatch, identity: Identity, *, follow: bool = False, m
         events.expected = events.expected.astype(np.int64)
         return events
     if identity.mode is Mode.APPEND:
-        if ((kind == UPDATE) | (kind == DELETE)).any():
+        if ((kind == UPDATE) | (kind == DELETE)).any():  # nothing says which row is meant
             raise _not_told_apart(batch, identity)
         return events
     _check_key(events, batch, identity)
@@ -516,7 +517,7 @@ def _check_sent(
         return
     name = batch.relation.columns[number].name
     if rescued is not None:
-        texts = rescued if is_chosen is None else rescued.filter(is_chosen)
+        texts = rescued if is_chosen is None else rescued.filter(is_chosen)  # a value may be NULL because it is rescued
         null_rows = np.nonzero(values.is_null().to_numpy(zero_copy_only=False))[0]
         if all(name in row_texts for row_texts in read_rescued(texts.take(pa.array(null_rows)))):
             return
@@ -550,7 +551,7 @@ def _taken(identity: Identity) -> int:
 def _as_images(events: Events, batch: ChangeBatch, *, remove_action: int, add_action: int) -> Events:
     """Divide changes into added and removed rows, with these actions."""
     kind = events.action
-    position = np.arange(events.rows) * 2 + 1
+    position = np.arange(events.rows) * 2 + 1  # odd places: an update's old row comes directly in front of the new one
     added = replace(
         events,
         action=np.where(kind == DELETE, remove_action, add_action),
@@ -560,7 +561,7 @@ def _as_images(events: Events, batch: ChangeBatch, *, remove_action: int, add_ac
     if not len(updates):
         return added
     before = batch.before
-    if before is None or before.num_rows != len(updates):
+    if before is None or before.num_rows != len(updates):  # replica identity full sends one with every update
         raise CaptureError(
             "an update does not bring its old row, though the table's replica identity is full",
             table=batch.relation.qualified_name,
@@ -592,10 +593,11 @@ def _with_key_changes(events: Events, batch: ChangeBatch, identity: Identity, *,
     new_rescued = rescued_of(updates.rescued, names)
     old_hash = hash_rows(old_key, len(update_rows), old_rescued)
     new_hash = hash_rows(new_key, len(update_rows), new_rescued)
+    # PostgreSQL sends the old key if a key column changed, or had TOAST values: only hashes tell.
     changed = (old_hash[0] != new_hash[0]) | (old_hash[1] != new_hash[1])
     if not changed.any():
         return events
-    needs_old_row = updates.unknown | follow
+    needs_old_row = updates.unknown | follow  # with soft deletes a delete would leave a marked row behind
     action = events.action.copy()
     action[update_rows[changed & ~needs_old_row]] = INSERT
     action[update_rows[changed & needs_old_row]] = MOVE
@@ -605,7 +607,7 @@ def _with_key_changes(events: Events, batch: ChangeBatch, identity: Identity, *,
     result = replace(events, action=action, expected=expected)
     if (changed & needs_old_row).any():
         moved = changed & needs_old_row
-        index = np.full(events.rows, -1, np.int64)
+        index = np.full(events.rows, -1, np.int64)  # events that are no MOVE have no old key
         index[update_rows[moved]] = np.nonzero(moved)[0]
         where = pa.array(index, mask=index < 0)
         result.old_key = [column.take(where) for column in old_key]

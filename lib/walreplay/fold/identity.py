@@ -58,7 +58,7 @@ _LEAST: Final = 16  # a power of 2, because the hash is masked
 def new_table(keys: int) -> KeyTable:
     """Make an empty table for up to so many keys, at least half of which stays free, and room for the keys' hashes."""
     size = _LEAST
-    while size < 2 * keys:
+    while size < 2 * keys:  # half of the places stay free, so that collisions are few
         size *= 2
     return KeyTable(np.full(size, -1, np.int32), np.empty(keys, np.uint64), np.empty(keys, np.uint64))
 
@@ -107,7 +107,7 @@ def _hash_fixed(data, width, start, valid, has_valid, first, second):  # type: i
     """Mix a column of ``width`` bytes a value (up to 16) into the hashes of its rows."""
     for i in range(first.shape[0]):
         if has_valid and valid[i] == 0:
-            low = np.uint64(0x9E3779B97F4A7C15)
+            low = np.uint64(0x9E3779B97F4A7C15)  # NULL: no value has a size of 255
             high = np.uint64(1)
             size = np.uint64(255)
         else:
@@ -141,7 +141,7 @@ def _hash_variable(data, offsets, valid, has_valid, first, second):  # type: ign
                 b = _mix(b ^ np.uint64(0xD6E8FEB86659FD93), word)
                 p += 8
             a = _mix(a, size)
-            b = _mix(b + size, np.uint64(0xA0761D6478BD642F))
+            b = _mix(b + size, np.uint64(0xA0761D6478BD642F))  # the size tells "a" from "a\0"
         first[i] = a
         second[i] = b
     return first.shape[0]
@@ -162,7 +162,7 @@ def _hash_lists(offsets, valid, has_valid, child_first, child_second, first, sec
             b = _mix(b + np.uint64(1), np.uint64(0x9E3779B97F4A7C15))
         else:
             size = np.uint64(offsets[i + 1] - offsets[i])
-            for p in range(offsets[i] - offsets[0], offsets[i + 1] - offsets[0]):
+            for p in range(offsets[i] - offsets[0], offsets[i + 1] - offsets[0]):  # children begin at the first list
                 a = _mix(a, child_first[p])
                 b = _mix(b, child_second[p])
             a = _mix(a + np.uint64(2), size)
@@ -173,6 +173,7 @@ def _hash_lists(offsets, valid, has_valid, child_first, child_second, first, sec
 
 
 def _mix_lists(array: pa.Array, first: NDArray[np.uint64], second: NDArray[np.uint64]) -> None:
+    # A slice shares its parent's buffers.
     offsets = np.frombuffer(array.buffers()[1], np.int32)[array.offset : array.offset + len(array) + 1]
     elements = array.values.slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
     child = hash_rows([elements], len(elements))
@@ -181,7 +182,7 @@ def _mix_lists(array: pa.Array, first: NDArray[np.uint64], second: NDArray[np.ui
 
 
 def _bits(array: pa.Array) -> tuple[NDArray[np.uint8], bool]:
-    if array.null_count == 0:
+    if array.null_count == 0:  # no mask is made
         return np.zeros(0, np.uint8), False
     return np.asarray(array.is_valid().cast(pa.uint8()).to_numpy(zero_copy_only=False)), True
 
@@ -199,12 +200,12 @@ def _mix_array(array: pa.Array, first: NDArray[np.uint64], second: NDArray[np.ui
         # All integers are hashed as 64 bits, so that a key keeps its hash when its column is widened.
         array, kind = array.cast(_INTEGER), _INTEGER
     elif pa.types.is_floating(kind):
-        array = _one_nan(array)
+        array = _one_nan(array)  # PostgreSQL treats all NaNs as equal
     valid, has_valid = _bits(array)
     buffers = array.buffers()
     variable = pa.types.is_string(kind) or pa.types.is_binary(kind)
     if variable or pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
-        width = np.int32 if variable else np.int64
+        width = np.int32 if variable else np.int64  # large types have offsets of 64 bits
         offsets = np.frombuffer(buffers[1], width)[array.offset : array.offset + len(array) + 1]
         hash_texts = _hash_short if variable else _hash_long
         hash_texts(_as_bytes(buffers[2]), offsets, valid, has_valid, first, second)
@@ -238,14 +239,14 @@ def hash_rows(
             some = np.nonzero(texts.is_valid().to_numpy(zero_copy_only=False))[0]
             some_first, some_second = first[some], second[some]
             _mix_array(texts.take(pa.array(some)), some_first, some_second)
-            first[some], second[some] = some_first, some_second
+            first[some], second[some] = some_first, some_second  # only rows with rescued texts have these in their hash
     return first, second
 
 
 def contiguous(array: Any) -> pa.Array:
     """Return a column as one array."""
     if isinstance(array, pa.ChunkedArray):
-        return array.combine_chunks() if array.num_chunks != 1 else array.chunk(0)
+        return array.combine_chunks() if array.num_chunks != 1 else array.chunk(0)  # no copy of a single chunk
     return array
 
 
@@ -295,7 +296,7 @@ def _count_images(count, needed, lsn, first, second, table, slots, results):  # 
         required[slot] += to_remove  # no event has added these rows, so the table has them
         to_add = count[event] + needed[event]
         if to_add > 0:
-            if newest[slot] >= 0 and lsn[newest[slot]] == lsn[event]:
+            if newest[slot] >= 0 and lsn[newest[slot]] == lsn[event]:  # equal rows of one transaction stay one event
                 left[newest[slot]] += to_add
             else:
                 if newest[slot] < 0:
@@ -304,6 +305,7 @@ def _count_images(count, needed, lsn, first, second, table, slots, results):  # 
                 newest[slot] = event
                 left[event] = to_add
     for slot in range(used):
+        # The first event with rows that stay removes what has to exist before.
         gone[oldest[slot] if newest[slot] >= 0 else last[slot]] = required[slot]
     return used
 
@@ -349,7 +351,7 @@ def _unmatched(comes, first, second, table, newest, below, is_left):  # type: ig
             below[event] = newest[slot]
             newest[slot] = event
             is_left[event] = True
-        elif newest[slot] >= 0:
+        elif newest[slot] >= 0:  # the last equal row that was added, as a stack has it
             is_left[newest[slot]] = False
             newest[slot] = below[newest[slot]]
         else:
@@ -395,7 +397,7 @@ def _settle(comes, first, second, table, base, oldest, newest, above):  # type: 
         elif base[slot] < 0:
             base[slot] = event  # the row that the key had when the transaction began
         elif oldest[slot] >= 0:
-            oldest[slot] = above[oldest[slot]]
+            oldest[slot] = above[oldest[slot]]  # the oldest added row: the base is gone already
     return used
 
 

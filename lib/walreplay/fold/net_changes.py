@@ -96,7 +96,7 @@ def assembled(
     rows = events.take(content)
     for index, number in enumerate(tracked):
         value_events = source[:, index]
-        if (value_events[live] != content[live]).any():
+        if (value_events[live] != content[live]).any():  # most columns have all of their values in the row's own event
             rows.columns[number] = events.columns[number].take(pa.array(value_events, mask=value_events < 0))
     if tracked and events.rescued.null_count < events.rows:
         rows.rescued = _rescued(events, content, source, live, tracked, names)
@@ -122,15 +122,15 @@ def _rescued(
     if not concerned.any():
         return result
     rows_concerned = np.nonzero(concerned)[0]
-    rows = read_rescued(result.take(pa.array(rows_concerned)))
+    rows = read_rescued(result.take(pa.array(rows_concerned)))  # JSON is parsed for these rows only
     for row, values in zip(rows_concerned.tolist(), rows, strict=True):
         for index, number in enumerate(tracked):
             event, name = int(source[row, index]), names[number]
             if event == int(content[row]):
                 continue
-            values.pop(name, None)
+            values.pop(name, None)  # the text belonged to the value that is replaced
             (other,) = read_rescued(events.rescued[event : event + 1]) if event >= 0 else ({},)
-            if name in other:
+            if name in other:  # else the value's column holds it
                 values[name] = other[name]
     return filled(result, rows_concerned, rescued_array(rows))
 
@@ -148,12 +148,12 @@ def bases_of(
         base: the event that each key is taken from; below 0: NULL.
         is_old: the key is that event's old key.
     """
-    index = pa.array(base, mask=base < 0)
+    index = pa.array(base, mask=base < 0)  # Arrow returns NULL where an index is NULL
     result = []
     for k, number in enumerate(identity.key):
         column = events.columns[number].take(index)
         if events.old_key is not None:
-            column = choose(is_old, events.old_key[k].take(index), column)
+            column = choose(is_old, events.old_key[k].take(index), column)  # a MOVE has the base as its old key
         result.append(column)
     rescued = rescued_of(events.rescued.take(index), [names[number] for number in identity.key])
     if rescued is None:
@@ -195,12 +195,12 @@ def fold_events(
     Raises:
         CaptureError: the key is not unique.
     """
-    if identity.mode is Mode.APPEND or events.rows == 0:
+    if identity.mode is Mode.APPEND or events.rows == 0:  # nothing identifies rows, so none can be reduced
         return events
     if identity.mode is Mode.MULTISET:
         kept, net, needed = _count_images(events, identity)
         folded = events.take(kept)
-        folded.action, folded.expected = net, needed
+        folded.action, folded.expected = net, needed  # in a multiset both are counts
         return folded
     if (events.action >= REMOVE).any():
         return _fold_whole(events, identity, names, table)
@@ -212,7 +212,7 @@ def fold_events(
     gone, content = result.row < 0, result.content
     action = np.where(gone, DELETE, np.where(result.reset == 1, INSERT, UPDATE))
     moves = events.action[content] == MOVE
-    action[moves] = MOVE
+    action[moves] = MOVE  # its other key may be folded in another task
     masks = {number: ((result.source[:, t] < 0) & ~gone).astype(np.uint8) for t, number in enumerate(tracked)}
     folded = assembled(events, content, result.source, result.row >= 0, tracked, names)
     folded = replace(folded, action=action, expected=result.expected, unchanged=_without_empty(masks))
@@ -260,9 +260,9 @@ def settled(
     rows = events.take(rows_at)
     hashes = _by_transaction(key_hashes(rows, identity, names), rows.lsn)
     result = settle(rows.action == ADD, hashes)
-    if result.several.any():
+    if result.several.any():  # two rows with one key when a transaction ends: the key is not unique
         raise not_unique(table, int(result.several.sum()), identity)
-    some = (result.row >= 0) | (result.base >= 0)
+    some = (result.row >= 0) | (result.base >= 0)  # keys whose rows came and went leave nothing
     row, base = result.row[some], result.base[some]
     content = np.where(row >= 0, row, base)
     ended = rows.take(content)
@@ -299,7 +299,7 @@ def _as_inserted(
 
 def _by_transaction(hashes: Hashes, lsn: pa.Array) -> Hashes:
     """Return hashes that differ between transactions."""
-    salt = contiguous(lsn).to_numpy(zero_copy_only=False).astype(np.uint64)
+    salt = contiguous(lsn).to_numpy(zero_copy_only=False).astype(np.uint64)  # a commit LSN names one transaction
     return hashes[0] ^ (salt * np.uint64(0x9E3779B97F4A7C15)), hashes[1] + salt * np.uint64(0xD6E8FEB86659FD93)
 
 
@@ -320,10 +320,11 @@ def _fold_whole(events: Events, identity: Identity, names: Sequence[str], table:
     # Runs of events of one transaction and one kind of action.
     stretch = np.concatenate([[0], np.cumsum((lsn[1:] != lsn[:-1]) | (whole[1:] != whole[:-1]))])
     first, last = stretch == 0, stretch == stretch[-1]
-    inner = np.nonzero(~(whole & (first | last)))[0]
+    inner = np.nonzero(~(whole & (first | last)))[0]  # other transactions lie in this part as a whole
     parts: list[Events] = []
     for edge in (first, last & ~first):
         edge_events = np.nonzero(whole & edge)[0]
+        # Their rows meet those of other parts by image.
         parts.append(_bare(events.take(_left(events, edge_events)), identity, names))
     if len(inner):
         ended = settled(events.take(inner), identity, names, table)
@@ -375,7 +376,7 @@ def _fold(
     else:
         folded = fold_keys(action, events.expected, hashes, old_hashes, unchanged)
     if folded.conflicts:
-        raise not_unique(table, folded.conflicts, identity)
+        raise not_unique(table, folded.conflicts, identity)  # two rows had the key at one time
     return folded, sorted(events.unchanged)
 
 
@@ -485,7 +486,7 @@ def _keyed_arrays(
     arrays = [*rows.columns, rows.lsn, rows.ts, rows.rescued, pa.array(unknown), pa.array(gone)]
     arrays += [pa.array(folded.expected == EXPECTED), pa.array(folded.expected == CLAIMED)]
     for number in tracked:
-        keep = np.zeros(len(content), np.bool_)
+        keep = np.zeros(len(content), np.bool_)  # none of these events left the column unchanged
         if number in partial:
             keep = (folded.source[:, partial.index(number)] == KEEP) & ~gone
         arrays.append(pa.array(keep))
@@ -509,7 +510,7 @@ class Routes:
 
     def of(self, key: NDArray[np.uint64]) -> NDArray[np.uint64]:
         """Return the least key of each key's component; a key without links is its own."""
-        if not len(self.key):
+        if not len(self.key):  # no keys are linked
             return key
         index = np.minimum(np.searchsorted(self.key, key), len(self.key) - 1)
         return np.where(self.key[index] == key, self.to[index], key)
@@ -537,7 +538,7 @@ NO_ROUTES = Routes(np.zeros(0, np.uint64), np.zeros(0, np.uint64))
 
 def links_of(events: Events, identity: Identity, names: Sequence[str]) -> Routes | None:
     """Return the pairs of keys that the events link; None if there are none."""
-    old = old_key_hashes(events)
+    old = old_key_hashes(events)  # only MOVEs link keys
     if old is None:
         return None
     moves = events.action == MOVE
@@ -547,7 +548,7 @@ def links_of(events: Events, identity: Identity, names: Sequence[str]) -> Routes
 @helper
 def _root(parent, s):  # type: ignore[no-untyped-def]
     while parent[s] != s:
-        parent[s] = parent[parent[s]]
+        parent[s] = parent[parent[s]]  # halves the path, so later look-ups are short
         s = parent[s]
     return s
 
@@ -582,7 +583,7 @@ def components(links: Sequence[Routes]) -> Routes:
     if not links:
         return NO_ROUTES
     new_keys, old_keys = (np.concatenate([getattr(part, name) for part in links]) for name in ("key", "to"))
-    capacity = 2 * len(new_keys)
+    capacity = 2 * len(new_keys)  # each link may name two new keys
     table, parent = new_table(capacity), np.empty(capacity, np.int32)
     used = _components(new_keys, old_keys, np.zeros(len(new_keys), np.uint64), table, parent)
     key = table.first
@@ -613,9 +614,9 @@ def split(
     if buckets == 1 or events.rows == 0:
         return [(0, events)]
     if identity.mode is Mode.APPEND:
-        return [(turn % buckets, events)]
+        return [(turn % buckets, events)]  # their rows meet no others, so any bucket does
     if events.has_moves:
-        events = replace(events, position=np.arange(events.rows))
+        events = replace(events, position=np.arange(events.rows))  # `rejoin` restores the order by them
     return route(events, identity, names, NO_ROUTES, buckets)
 
 
@@ -624,7 +625,7 @@ def route(
 ) -> list[tuple[int, Events]]:
     """Divide a bucket's events again, so that those of linked keys come together; see `split`."""
     bucket = bucket_of(routes.of(key_hashes(events, identity, names)[0]), buckets)
-    if not (bucket[1:] >= bucket[:-1]).all():
+    if not (bucket[1:] >= bucket[:-1]).all():  # `fold_events` may have sorted them
         order = np.argsort(bucket, kind="stable")
         events, bucket = events.take(order), bucket[order]
     return [(number, _trimmed(events.slice(start, stop))) for number, start, stop in _runs(bucket)]

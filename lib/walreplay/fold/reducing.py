@@ -50,9 +50,9 @@ CLAIMED: Final = 2
 """The key has no row before the event; if it has one, the key is not unique."""
 
 KEEP: Final = -1
-UNKNOWN: Final = -2
+UNKNOWN: Final = -2  # the source did not send it, and no event in front has it
 
-NO_BASE: Final = -1
+NO_BASE: Final = -1  # the row is new
 
 
 class KeyEvents(NamedTuple):
@@ -156,7 +156,7 @@ def _fold_keys(events, table, slots, value_event, conflicts):  # type: ignore[no
                 live_event[old_slot] = -1
                 base_of_slot[old_slot] = old_slot
                 slot_of_base[old_slot] = old_slot
-                base_expected[old_slot] = EXPECTED
+                base_expected[old_slot] = EXPECTED  # A MOVE changes a row that is there
                 is_reset[old_slot] = 0
                 key_event[old_slot] = event
                 key_is_old[old_slot] = 1
@@ -172,9 +172,9 @@ def _fold_keys(events, table, slots, value_event, conflicts):  # type: ignore[no
             if base != -1 and slot_of_base[base] == slot:
                 slot_of_base[base] = -1
             base_of_slot[slot] = base_of_slot[old_slot]
-            if base_of_slot[slot] != -1:
+            if base_of_slot[slot] != -1:  # the moved row takes its base along
                 slot_of_base[base_of_slot[slot]] = slot
-            elif slot_of_base[slot] == -1:
+            elif slot_of_base[slot] == -1:  # the row replaces the base of its new key
                 base_of_slot[slot] = slot
                 slot_of_base[slot] = slot
             is_reset[slot] = 1
@@ -203,7 +203,7 @@ def _number_runs(action, first, second, old_first, old_second, table, run_of_slo
             if old_slot == used:
                 used += 1
             run_of_slot[slot] = -1
-            run_of_slot[old_slot] = -1
+            run_of_slot[old_slot] = -1  # A MOVE ends the runs of both keys
             run_of_event[event] = count
             count += 1
         else:
@@ -306,7 +306,7 @@ def fold_between_moves(
         one row per run, and each `MOVE` as a row of its own: ``row`` and ``base`` are its event.
     """
     events, tracked = unchanged.shape
-    capacity = events + int(np.count_nonzero(action == MOVE))
+    capacity = events + int(np.count_nonzero(action == MOVE))  # A MOVE touches two keys, any other event one
     run_of_event = np.empty(events, np.uint64)
     _number_runs(action, *key, *old_key, new_table(capacity), np.empty(capacity, np.int64), run_of_event)
     moves, others = np.nonzero(action == MOVE)[0], np.nonzero(action != MOVE)[0]
@@ -322,7 +322,7 @@ def fold_between_moves(
 
     move_events = moves.astype(np.int32)
     zeros = np.zeros(len(moves), np.uint8)
-    sources = np.where(unchanged[moves] == 1, np.int32(KEEP), move_events[:, None])
+    sources = np.where(unchanged[moves] == 1, np.int32(KEEP), move_events[:, None])  # the old row's value stays
     return Folded(
         row=np.concatenate([to_events(folded.row), move_events]),
         source=np.concatenate([to_events(folded.source), sources.reshape(len(moves), tracked)]),
@@ -334,8 +334,8 @@ def fold_between_moves(
     )
 
 
-NONE: Final = -1
-BASE: Final = -2
+NONE: Final = -1  # no version has the key
+BASE: Final = -2  # a row of the table, if there is one
 TRANSIENT: Final = 6
 """An action: a row comes and goes within its transaction, beside the row that has its key."""
 
@@ -383,16 +383,14 @@ def _follow_keys(events, epoch, lsn, table, slots, versions, value_event, confli
         base[event] = -1
         opener[event] = event
         if kind == TRANSIENT:
-            # The key has another row in the end, so its slot stays as it is.
-            end[event] = event
+            end[event] = event  # the key has another row in the end, so its slot stays as it is
             for column in range(tracked):
                 value_event[event, column] = event if unchanged[event, column] == 0 else UNKNOWN
             continue
         slot = slot_of(first, second, event, places, slot_first, slot_second, used)
         if slot == used:
             used += 1
-            # Before the first truncate the table may have a row with the key; behind one it is empty.
-            open_version[slot] = BASE if epoch[event] == 0 else NONE
+            open_version[slot] = BASE if epoch[event] == 0 else NONE  # behind a truncate the table is empty
             key_event[slot] = event
             key_is_old[slot] = 0
             base_expected[slot] = expected[event] if kind != MOVE or expected[event] == CLAIMED else 0

@@ -119,7 +119,7 @@ def _compare(action, lsn, previous, value_event, watched, collapse, results):  #
             # What counts is the row before the transaction.
             replaced[version] = True
             version = prior[version]
-        prior[event] = version
+        prior[event] = version  # the version before the transaction, for later events of it
         if version < 0:
             may_continue[event] = version == BASE
             continue
@@ -178,14 +178,14 @@ def continued(
     """
     partial = sorted(events.unchanged)
     lsn = events.lsns
-    always = [number for number in watched if number not in partial]
+    always = [number for number in watched if number not in partial]  # brought by all events: one hash for all of them
     others = [number for number in watched if number in partial]
     rest, _ = _hashes([events.columns[number] for number in always], events.rescued, names, always)
     values, nulls = np.empty((events.rows, len(others)), np.uint64), np.empty(len(others), np.uint64)
     for index, number in enumerate(others):
         column = events.columns[number]
         values[:, index], _ = _hashes([column], events.rescued, names, [number])
-        null = [pa.nulls(1, contiguous(column).type)]
+        null = [pa.nulls(1, contiguous(column).type)]  # a value of no event is compared as NULL
         nulls[index] = _hashes(null, pa.nulls(1, pa.string()), names, [number])[0][0]
     tracked = np.array([partial.index(number) for number in others], np.int64)
     integers, masks = np.empty((2, events.rows), np.int32), np.empty((2, events.rows), np.bool_)
@@ -195,7 +195,7 @@ def continued(
     if not keep:
         # The transaction that changed the row has also ended it, so the change is never seen.
         unseen = np.nonzero((lsn == end_lsn) & ~replaced & (prior >= 0))[0]
-        replaced[prior[unseen]] = False
+        replaced[prior[unseen]] = False  # so the version before has to be written
     return Continued(start, replaced, may_continue)
 
 
@@ -229,7 +229,7 @@ def continue_bases(
         rows = pa.Table.from_batches(waiting).combine_chunks()
         begins = _begins(rows, identity)
         # More rows of the last base may come.
-        last = int(np.nonzero(begins)[0][-1])
+        last = int(np.nonzero(begins)[0][-1])  # where the last base's rows begin
         if last:
             yield from _continue(rows.slice(0, last), begins[:last], names, watched)
         waiting = rows.slice(last).to_batches()
@@ -243,7 +243,7 @@ def _begins(rows: pa.Table, identity: Identity) -> NDArray[np.bool_]:
     keys = [contiguous(rows.column(f"b{k}")) for k in range(len(identity.key))]
     first, second = hash_rows(keys, rows.num_rows, contiguous(rows.column("base_rescued")))
     same = (first[1:] == first[:-1]) & (second[1:] == second[:-1])
-    return np.concatenate([[True], ~same])
+    return np.concatenate([[True], ~same])  # rows of one base follow one another
 
 
 def _continue(
@@ -260,17 +260,17 @@ def _continue(
     old_hashes = _hashes([column(f"o{n}") for n in watched], column("o_rescued"), names, watched)
     opens, goes_on = truths("opens"), truths("may_continue") & ~begins
     after = np.flatnonzero(goes_on)
-    of_base = ~opens[after - 1]
+    of_base = ~opens[after - 1]  # the row in front closes the base, so the base's own values count
     equal = np.ones(len(after), np.bool_)
     for new_half, old_half in zip(new_hashes, old_hashes, strict=True):
         equal &= new_half[after] == np.where(of_base, old_half[after], new_half[after - 1])
-    goes_on[after] = equal & (~of_base | truths("found")[after])
-    starts = np.flatnonzero(~goes_on)
+    goes_on[after] = equal & (~of_base | truths("found")[after])  # the table may lack the base
+    starts = np.flatnonzero(~goes_on)  # runs of rows that become one row
     ends = np.append(starts[1:], len(begins)) - 1
     first, last = pa.array(starts), pa.array(ends)
     replaces = ~opens[starts] & (ends > starts)
     result = rows.take(first)
-    values = [name for name in rows.schema.names if name[0] == "c" and name[1:].isdigit()]
+    values = [name for name in rows.schema.names if name[0] == "c" and name[1:].isdigit()]  # not `closes`
     for name in (*values, "rescued", "unknown"):
         result = _set(result, name, column(name).take(last))
     # A base whose row goes on ends with its last version, if that ends.
@@ -306,6 +306,7 @@ class Emptied:
 
     def with_first(self) -> Emptied:
         """Add a truncate before all events."""
+        # -1 lies below every LSN.
         return Emptied(*(np.concatenate([[-1], values]) for values in (self.lsn, self.ordinal, self.top)))
 
     def before(self, events: Events) -> NDArray[np.int32]:
@@ -314,13 +315,14 @@ class Emptied:
         Events of different keys may come in any order: `routes.route` puts them together as they were divided.
         """
         lsn = events.lsns
+        # Truncates in front of the transaction, and up to its end.
         count, through = (np.searchsorted(self.lsn, lsn, side) for side in ("left", "right"))
         within = np.nonzero(count != through)[0]
         if len(within):
             # The event's transaction has truncates, before the event or behind it.
             is_event = np.arange(len(self.lsn) + len(within)) >= len(self.lsn)
             ordinal = np.concatenate([self.ordinal, _marks(events).ordinal[within]])
-            order = np.lexsort((is_event, ordinal, np.concatenate([self.lsn, lsn[within]])))
+            order = np.lexsort((is_event, ordinal, np.concatenate([self.lsn, lsn[within]])))  # by LSN, then ordinal
             counted = np.empty(len(order), np.intp)
             counted[order] = np.cumsum(~is_event[order])
             count[within] = counted[len(self.lsn) :]
@@ -380,7 +382,7 @@ def settled_versions(
     Args:
         keep: rows that come and go within a transaction are kept, as events of their own (`TRANSIENT`).
     """
-    through = np.searchsorted(emptied.lsn, events.lsns, side="right")
+    through = np.searchsorted(emptied.lsn, events.lsns, side="right")  # up to the end of the event's transaction
     doomed = (events.action >= REMOVE) & (emptied.before(events) < through)
     if identity.mode is not Mode.KEYED or not doomed.any():
         return settled(events, identity, names, table, keep=keep)
@@ -427,8 +429,9 @@ def version_rows(
         yield from _keyed(bucket, watched, table)
         return
     if identity.mode is Mode.APPEND:
-        end, gone = np.full(events.rows, -1, np.int32), np.zeros(events.rows, np.bool_)
+        end, gone = np.full(events.rows, -1, np.int32), np.zeros(events.rows, np.bool_)  # only truncates end rows
     else:
+        # An event of a multiset has a signed count as its action.
         end, gone = follow_images(events.action, bucket.epoch, image_hashes(events)), events.action < 0
     yield from _images_closed(bucket, np.nonzero(gone & (end < 0))[0])
     span = _Span.of(bucket, end)
@@ -461,7 +464,7 @@ class _Bucket:
 
     def bases(self, event: NDArray[np.int32], is_old: NDArray[np.bool_]) -> list[pa.Array]:
         """Return ``b0`` … and ``base_rescued``; see `bases_of`."""
-        if (event < 0).all():
+        if (event < 0).all():  # no base is named
             first = self.schema.get_field_index("b0")
             kinds = [self.schema.field(first + k).type for k in range(len(self.identity.key))]
             return [pa.nulls(len(event), kind) for kind in (*kinds, pa.string())]
@@ -481,7 +484,7 @@ class _Span:
         start, top = bucket.events.lsns, _marks(bucket.events).top
         ended, end_events = end >= 0, np.maximum(end, 0)
         lsn, time = np.where(ended, start[end_events], _OPEN), np.where(ended, top[end_events], 0)
-        taken = ~ended & (bucket.epoch < len(bucket.emptied.lsn))
+        taken = ~ended & (bucket.epoch < len(bucket.emptied.lsn))  # a truncate ends what is open
         if taken.any():
             epoch = bucket.epoch[taken]
             lsn[taken], time[taken] = bucket.emptied.lsn[epoch], bucket.emptied.top[epoch]
@@ -518,7 +521,7 @@ def _keyed(bucket: _Bucket, watched: Sequence[int] | None, table: str | None) ->
         # Only for these rows it matters which base they go on with.
         is_based = keeps.any(axis=1)
         if goes_on is not None:
-            is_based |= goes_on.may_continue[part]
+            is_based |= goes_on.may_continue[part]  # the table's values decide about these
         slot = followed.base[part[is_based]]
         base, is_old = np.full(len(part), -1, np.int32), np.zeros(len(part), np.bool_)
         base[is_based], is_old[is_based] = followed.key_event[slot], followed.key_is_old[slot] == 1
@@ -530,7 +533,7 @@ def _keyed(bucket: _Bucket, watched: Sequence[int] | None, table: str | None) ->
 
 
 def _bases_closed(bucket: _Bucket, followed: FollowedRows) -> Iterator[pa.RecordBatch]:
-    closes = bucket.epoch[followed.key_event] == 0
+    closes = bucket.epoch[followed.key_event] == 0  # behind a truncate no base is left
     values = len(bucket.events.columns)
     for part in output_parts(np.nonzero(closes | (followed.expected == EXPECTED))[0]):
         event, expected = followed.key_event[part], followed.expected[part]
@@ -559,7 +562,7 @@ def _closed(
 ) -> list[pa.Array]:
     """Return the columns behind the values for rows that close bases by these events."""
     rows, marks = len(event), _marks(events).take(event)
-    lsn = pa.array(events.lsns[event], mask=~closes)
+    lsn = pa.array(events.lsns[event], mask=~closes)  # NULL where nothing is closed
     return [
         pa.nulls(rows, pa.int64()),
         pa.nulls(rows, TIMESTAMP),
@@ -637,7 +640,7 @@ class Commits:
     def of(cls, lsn: NDArray[np.int64], time: NDArray[np.int64]) -> Commits:
         """Sort transactions by their commit LSNs; one may come in several parts, or as copies."""
         order = np.argsort(lsn, kind="stable")
-        return cls(lsn[order], np.maximum.accumulate(time[order]))
+        return cls(lsn[order], np.maximum.accumulate(time[order]))  # commit times may go back; the axis does not
 
     @property
     def last(self) -> int:
@@ -648,7 +651,7 @@ class Commits:
         """Return the greatest time among the transactions up to each LSN."""
         if not len(self.lsn):
             return np.full(len(lsn), NO_TIME)
-        index = np.searchsorted(self.lsn, lsn, side="right") - 1
+        index = np.searchsorted(self.lsn, lsn, side="right") - 1  # the last transaction up to the LSN
         return np.where(index >= 0, self.top[np.maximum(index, 0)], NO_TIME)
 
 
@@ -679,7 +682,7 @@ class Axis:
         ordered = np.array(sorted(units), np.int64).reshape(-1, 2)
         pairs = np.array(list(decided), np.int64).reshape(-1, 2)
         commits = Commits.of(pairs[:, 0], pairs[:, 1])
-        tops = np.maximum.accumulate(np.concatenate([[before], ordered[:, 1]]))
+        tops = np.maximum.accumulate(np.concatenate([[before], ordered[:, 1]]))  # greatest times in front of units
         return cls(ordered[:, 0], tops[:-1], commits, max(int(tops[-1]), commits.last))
 
     def times(self, unit: int, lsn: NDArray[np.int64], top: NDArray[np.int64]) -> NDArray[np.int64]:

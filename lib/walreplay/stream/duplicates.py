@@ -43,21 +43,22 @@ def check_copies(decided: Iterable[DecidedTransaction], after_lsn: int, recorded
         commit_time, is_complete = commit.commit_time, commit.complete
         copies[commit.session] = _Copy(commit_time, commit.xid, 0, 0, commit.path, commit.offset, is_complete)
     for records in recorded:
-        _add(copies_by_lsn, records)
+        _add(copies_by_lsn, records)  # counts and digests are only in the records
     high = -1
-    for session, lsn, copy in sorted(
+    for session, lsn, copy in sorted(  # as they were sent: LSNs rise in each session
         ((session, lsn, copy) for lsn, copies in copies_by_lsn.items() for session, copy in copies.items()),
         key=lambda entry: entry[:2],
     ):
         first_session = min(copies_by_lsn[lsn])
         if session == first_session:
+            # A slot sends in commit order, so this one came late; nothing is lost by one without rows.
             if after_lsn < lsn < high and copy.rows:
                 raise unknown(lsn, copy.xid, copy.path, copy.offset)
             high = max(high, lsn)
             continue
         first_copy = copies_by_lsn[lsn][first_session]
         is_same = (copy.xid, copy.commit_time) == (first_copy.xid, first_copy.commit_time)
-        if copy.complete and first_copy.complete:
+        if copy.complete and first_copy.complete:  # a Commit Prepared may come again without its rows
             is_same = is_same and copy.rows == first_copy.rows and agree(copy.digest, first_copy.digest)
         if not is_same:
             raise differing(lsn, copy.xid, copy.path, copy.offset)
@@ -80,7 +81,7 @@ def _add(copies_by_lsn: dict[int, dict[int, _Copy]], recorded: Recorded) -> None
         copies = copies_by_lsn.setdefault(lsn, {})
         copy = copies.setdefault(recorded.session, _Copy(time, xid, 0, 0, recorded.path, offset))
         copy.rows += rows
-        copy.digest ^= digest
+        copy.digest ^= digest  # a transaction may have several records, in any order
 
 
 _OF_FORMATS: Final = (TEXT_VALUES, BINARY_VALUES)
@@ -92,12 +93,13 @@ def agree(digest: int, other: int) -> bool:
     Values are compared if both copies have them in the same format.
     """
     differs = digest ^ other
+    # A part that is 0 has no values of its format: that session had them sent in the other one.
     return not differs & SHAPE and not any(differs & part and digest & part and other & part for part in _OF_FORMATS)
 
 
 def agree_in_sql(digest: str, other: str) -> str:
     """Write in SQL what `agree` asks of two columns."""
-    of_formats = (
+    of_formats = (  # 0 IN (…): both are equal, or one has no values of this format
         f"0L IN (({digest} ^ {other}) & {part}L, {digest} & {part}L, {other} & {part}L)" for part in _OF_FORMATS
     )
     return " AND ".join((f"({digest} ^ {other}) & {SHAPE}L = 0L", *of_formats))
@@ -214,7 +216,7 @@ class DuplicateFiles:
         session = 0 if place is None else place.session
         for part, behind in zip_longest(parts, parts[1:]):
             session += part.new_session
-            if part.data is not None and part.base + part.summary.stop <= tail:
+            if part.data is not None and part.base + part.summary.stop <= tail:  # it ends in front of this file
                 # It is of the files before.
                 continue
             # What stands in front of a session that only a commit LSN shows may belong to it already.
@@ -224,7 +226,7 @@ class DuplicateFiles:
         else:
             # Nothing, as idle writers leave it, or the middle of a message, whose length proves enough.
             return
-        if session <= earlier[1]:
+        if session <= earlier[1]:  # a later session may have the same bytes: a server repeats what was not confirmed
             raise _twin(scan.path, earlier[0])
 
     def add(self, scan: FileScan, place: Place | None) -> None:
@@ -245,7 +247,7 @@ class DuplicateFiles:
 def _begins_anew(summary: Summary, streams: Mapping[int, Deferred]) -> bool:
     """Return whether all that is not yet decided begins in the file, with no fewer rows than are known of it."""
     blocks = [item for item in summary.items if isinstance(item, Block)]
-    begun, rows = {block.xid for block in blocks if block.first}, Counter[int]()
+    begun, rows = {block.xid for block in blocks if block.first}, Counter[int]()  # a first block begins it again
     for item in summary.items:
         if isinstance(item, Block):
             rows[item.xid] += item.rows.total

@@ -50,22 +50,24 @@ class PartitionsInForce:
 
     def note(self, summary: Summary) -> None:
         """Add what a part of the stream says."""
+        # PostgreSQL sends Type messages in front of a relation, so the root before may still wait for its partition.
         if summary.messages.keys() <= {"Type"}:
             return
         partitions = list(summary.partitions)
         leading = summary.leading
         if leading is not None and self.trailing is not None and self.trailing != leading.oid:
-            partitions.insert(0, Partition(self.trailing, leading))
+            partitions.insert(0, Partition(self.trailing, leading))  # a file ended between the two messages
         if summary.messages.keys() <= {"Type", "Relation"}:
             # The part has no rows, so it is not known yet whether these are used.
             self.seeming = (*self.seeming, *partitions, *summary.trailing_partitions)
         else:
+            # A relation that has rows is published under its own name, not its root's.
             used = {oid for oid, _ in summary.used}
             for partition in (*(seeming for seeming in self.seeming if seeming.relation.oid not in used), *partitions):
                 self._add(partition)
             for oid in summary.alone:
                 self._in_force.pop(oid, None)
-            self.seeming = summary.trailing_partitions
+            self.seeming = summary.trailing_partitions  # their rows, if any, are in the next part
         self.trailing = summary.trailing
 
     def end_session(self, *, forget: bool) -> None:
@@ -97,7 +99,7 @@ class Truncates:
         last: dict[int, TruncateAt] = {}
         for noted in (*self._last.get(truncate.oid, ()), truncate):
             lsn = -1 if noted.lsn is None else noted.lsn
-            if lsn not in last or last[lsn].ordinal < noted.ordinal:
+            if lsn not in last or last[lsn].ordinal < noted.ordinal:  # what comes before the last truncate is gone
                 last[lsn] = noted
         self._last[truncate.oid] = tuple(last[lsn] for lsn in sorted(last)[-2:])
 
@@ -116,6 +118,7 @@ class Truncates:
     def forget(self, lsn: int) -> None:
         """Remove the truncates of a transaction that has not ended and will be read again from its start."""
         for oid, truncates in self._last.items():
+            # The truncate before, of a transaction that has committed, counts again.
             self._last[oid] = tuple(truncate for truncate in truncates if truncate.lsn != lsn)
 
     def committed(self, after_lsn: int, upto_lsn: int) -> Iterator[TruncatePosition]:
@@ -162,7 +165,7 @@ class Versions:
         for relation, number in zip(resume.relations, numbers, strict=True):
             self._in_force[relation.oid] = AnnouncedVersion(relation, number)
         inner = (version.number for transaction in resume.deferred for version in transaction.view.values())
-        self._number = max([0, *numbers, *inner]) + 1
+        self._number = max([0, *numbers, *inner]) + 1  # open transactions may have announced the newest versions
 
     @property
     def relations(self) -> tuple[m.Relation, ...]:
@@ -197,9 +200,10 @@ class Versions:
         Args:
             holds_outside: the transaction was streamed, so its versions come into force outside of it now.
         """
-        self.announced.update(dict.fromkeys(decided.former))
+        self.announced.update(dict.fromkeys(decided.former))  # rows of earlier segments have these versions
         for version in decided.view.values():
             current = self._in_force.get(version.relation.oid)
+            # Another transaction may have announced a newer version after this one did, and committed first.
             if holds_outside and (current is None or current.number < version.number):
                 self._in_force[version.relation.oid] = version
             self.announced[version.relation] = None

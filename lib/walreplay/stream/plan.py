@@ -112,7 +112,7 @@ class CutOff:
             rows: what the later session has brought.
             aborted: the subtransactions that have rolled back.
         """
-        if self.lsn is not None:
+        if self.lsn is not None:  # an ordinary or prepared transaction has no subtransactions in the stream
             return rows.total < self.rows.total
         (xids, counts), (later_xids, later_counts) = self.rows.unpack(), rows.unpack()
         shared_xids, indices, later_indices = np.intersect1d(xids, later_xids, return_indices=True)
@@ -189,10 +189,10 @@ class Deferred:
         truncates: list[tuple[int, int]] = []
         ordinal = 0
         for segment in self.segments:
-            starts.append(ordinal)
+            starts.append(ordinal)  # changes are numbered without those of subtransactions that rolled back
             truncates.extend(segment.truncates)
             if segment.truncate is not None and segment.truncate[0] not in self.aborted:
-                truncates.extend((oid, ordinal) for oid in segment.truncate[1])
+                truncates.extend((oid, ordinal) for oid in segment.truncate[1])  # one message is one change
                 ordinal += 1
             ordinal += segment.rows.without(self.aborted)
         return starts, truncates
@@ -257,7 +257,7 @@ class FilePlan:
     start: int = 0
     stop: int = 0
     steps: tuple[Step, ...] = ()
-    checksum: int = 0
+    checksum: int = 0  # the fingerprint covers only the beginning and the end of a file
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,6 +312,7 @@ class Resume:
 
     def in_session_of(self, framing: Framing) -> Resume:
         """Return where a session begins in files of another framing: what was open comes again, or never."""
+        # The next session has to send again what this one has cut off.
         waits = [lsn for lsn in (self.awaited, None if self.begun is None else self.begun.lsn) if lsn is not None]
         return replace(
             self,
@@ -319,6 +320,7 @@ class Resume:
             place=replace(self.place.new_session(), framing=framing),
             begun=None,
             gone=(),
+            # Only a complete Prepare outlives its session.
             deferred=tuple(deferred for deferred in self.deferred if deferred.gid is not None and deferred.complete),
             awaited=min(waits, default=None),
         )

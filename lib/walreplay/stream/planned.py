@@ -75,7 +75,7 @@ def _steps(plan: Plan, read: Read, skipped: Collection[str] = ()) -> Iterator[tu
     for step, file in sorted(planned, key=lambda pair: pair[0].sequence):
         if file.path not in opened:
             if len(opened) >= _FILES_OPEN:
-                opened.pop(next(iter(opened)))
+                opened.pop(next(iter(opened)))  # the oldest: most steps go forward through the files
             opened[file.path] = PlannedBytes.of(file, read(file.path))
         yield opened[file.path], step
 
@@ -142,7 +142,7 @@ class PlannedBytes:
             )
         except WalReplayError as error:
             if step.seam is not None and error.path is None and error.offset is not None:
-                here = -1 if step.seam_base is None else error.offset + step.seam_base
+                here = -1 if step.seam_base is None else error.offset + step.seam_base  # below 0: in an earlier file
                 if here >= 0:
                     error.offset = here
                 else:
@@ -170,7 +170,7 @@ def plan_files(
         content = read(path)
         try:
             scan = scan_file(path, content, stitch.next_scan(framing, codec))
-        except (NotACapture, FramingChange) as error:
+        except (NotACapture, FramingChange) as error:  # each caller has its own name for the option
             raise told_for_paths(error, "`framing`") from None
         stitch.add_exact(scan)
     return stitch.plan()

@@ -62,7 +62,7 @@ class AddedPart:
             start,
             transaction=None,
             stream=None,
-            last_lsn=transaction.commit_lsn - 1,
+            last_lsn=transaction.commit_lsn - 1,  # the commit itself is read again, and LSNs have to rise
             last_commit_time=transaction.commit_time,
             high_lsn=max(start.high_lsn, transaction.commit_lsn),
             message_lsn=max(start.message_lsn, decision.message_lsn),
@@ -76,14 +76,14 @@ class AddedPart:
         end = summary.place
         if summary.exact and end is not None:
             return end
-        if end is None:
+        if end is None:  # a guess whose stretch ends before its first Begin or Commit
             open_ = place.transaction
             if open_ is None:
                 return place
             origin = summary.head_origin if summary.head_origin is not None else open_.origin
             after = replace(open_, ordinal=open_.ordinal + summary.head_changes, origin=origin)
             return replace(place, transaction=after, begun=True)
-        stream = place.stream if end.stream == -1 else end.stream
+        stream = place.stream if end.stream == -1 else end.stream  # -1: a guess does not know the xid
         end = replace(
             end,
             stream=stream,
@@ -91,7 +91,7 @@ class AddedPart:
             begun=place.begun or end.begun,
             session=place.session,
         )
-        if summary.last_lsn is None:
+        if summary.last_lsn is None:  # no commit in the part, so the LSNs at its start still hold
             return replace(
                 end,
                 last_lsn=place.last_lsn,
@@ -211,8 +211,8 @@ class Schedule:
         if entry < len(kept):
             last = kept[entry]
             assert isinstance(last, TransactionStretch)
-            kept[entry] = replace(last, stop=offset)
-            if last.start == offset:
+            kept[entry] = replace(last, stop=offset)  # what comes before the Begin has committed
+            if last.start == offset:  # nothing is left of the entry
                 kept.pop()
         self._entries = kept
 
@@ -236,8 +236,9 @@ class Schedule:
                 steps.setdefault(entry.path, []).append(_ordinary(sequence, entry, numbers))
                 sequence += 1
                 continue
+            # A deferred transaction is decoded where it commits, though its bytes lie before that.
             for segment, ordinal in zip(entry.deferred.segments, entry.starts, strict=True):
-                if segment.is_empty:
+                if segment.is_empty:  # nothing to decode, such as a block with only Relation messages
                     continue
                 numbers = versions.of(segment.relations), types.of(segment.types), layouts.of(segment.layouts)
                 step = _deferred(sequence, segment, entry, ordinal, numbers)
@@ -294,6 +295,7 @@ def _deferred(sequence: int, segment: Segment, commit: DeferredCommit, ordinal: 
         origin=deferred.origin,
         resent=transaction.resent,
     )
+    # Bytes of a seam are in the plan itself.
     start, stop = (segment.start, segment.stop) if segment.seam is None else (0, len(segment.seam))
     return Step(
         sequence,

@@ -82,7 +82,7 @@ class OpenTransactions:
         """Return the same, which does not change with these."""
         other = OpenTransactions()
         other.streams = {xid: _copied_deferred(transaction) for xid, transaction in self.streams.items()}
-        other.prepared = dict(self.prepared)
+        other.prepared = dict(self.prepared)  # a complete transaction does not change any more
         other.body = None if self.body is None else _copied_deferred(self.body)
         other.gone = set(self.gone)
         return other
@@ -91,6 +91,7 @@ class OpenTransactions:
     def deferred(self) -> tuple[Deferred, ...]:
         """All of them, the oldest first."""
         transactions = [*self.prepared.values(), *self.streams.values(), *([self.body] if self.body else [])]
+        # A stream in front of the first commit has no time: it is the oldest.
         return tuple(sorted(transactions, key=lambda transaction: (transaction.since or 0, transaction.xid)))
 
     def prepare_body(self, transaction: Deferred, gid: str) -> None:
@@ -108,6 +109,7 @@ class OpenTransactions:
     def add_prepared(self, transaction: Deferred, gid: str) -> None:
         """Add a prepared transaction; one of its gid or xid that was prepared before it has ended, unseen."""
         for key, other in list(self.prepared.items()):
+            # Only one of the two is equal: PostgreSQL would refuse a gid in use, and an xid is prepared once.
             if (key[0] == gid) != (key[1] == transaction.xid) and (other.lsn or 0) < (transaction.lsn or 0):
                 del self.prepared[key]
         self.prepared[gid, transaction.xid] = transaction
@@ -119,7 +121,7 @@ class OpenTransactions:
         elif xid in self.streams:
             self.streams[xid].aborted.add(subxid)
         else:
-            self.gone.add(subxid)
+            self.gone.add(subxid)  # rows of it in another transaction would prove damage
 
     def is_partly_gone(self, transaction: Deferred) -> bool:
         """Return whether a transaction has rows of a subtransaction that has rolled back as part of another one."""
@@ -144,9 +146,10 @@ class OpenTransactions:
         self.streams = {
             xid: transaction
             for xid, transaction in self.streams.items()
+            # No commit lies between its start and here; the open block is the old session's.
             if late and transaction.after_lsn == place.last_lsn and place.stream != xid
         }
-        self.gone.clear()
+        self.gone.clear()  # the next session sends again from the transactions' start
 
     def discard_unfinished(self) -> None:
         """Discard transactions that cannot continue, because bytes are missing."""
@@ -256,10 +259,11 @@ class StitchState:
         self.place, self.after_lsn = resume.place, resume.place.high_lsn
         self.cut = {cut_off.xid: cut_off for cut_off in resume.cut}
         self.tail_at, self.awaited = (resume.path, resume.offset), resume.awaited
-        self.seen[resume.path] = Seen(resume.length, resume.fingerprint, -1)
+        self.seen[resume.path] = Seen(resume.length, resume.fingerprint, -1)  # -1: known after its next scan
         self.partitions.resume_from(resume)
         self.versions.resume_from(resume)
         if self.layouts.prefix is not None:
+            # With the prefix of this run, which the configuration may have changed.
             self.layouts = Layouts(self.layouts.prefix, resume.layouts, resume.relations)
         self.open.resume_from(resume)
 
@@ -292,6 +296,7 @@ class StitchState:
             cut_offs[open_.xid] = CutOff(open_.xid, open_.final_lsn, XidCounts(open_.ordinal), place.high_lsn)
         for xid, cut_off in cut_offs.items():
             earlier = self.cut.get(xid)
+            # The session may have ended before it had sent again all rows of the one before.
             if earlier is not None and earlier.lsn == cut_off.lsn and earlier.has_more_than(cut_off.rows):
                 cut_offs[xid] = earlier
         self.cut = cut_offs
@@ -389,7 +394,7 @@ def decide(state: StitchState, decision: Decided, added: AddedPart) -> _Committe
             lsn=message.prepare_lsn,
             since=message.prepare_time,
         )
-        if (message.gid, message.xid) not in state.open.prepared:
+        if (message.gid, message.xid) not in state.open.prepared:  # a Prepare that comes again has no rows
             state.open.add_prepared(empty, message.gid)
         return None
     if isinstance(message, m.RollbackPrepared):
@@ -403,7 +408,7 @@ def decide(state: StitchState, decision: Decided, added: AddedPart) -> _Committe
             prepared.lacks_rows = stream_lacks_rows(state, prepared)
             state.open.prepare_stream(prepared, message)
         return None
-    resent = message.commit_lsn <= added.start_place.high_lsn
+    resent = message.commit_lsn <= added.start_place.high_lsn  # of the part: LSNs rise in a session
     if isinstance(message, m.StreamCommit):
         decided = _take_stream(state, message.xid, decision, added)
     else:
@@ -474,7 +479,7 @@ def _commit(
     if decided is None:
         return None
     state.versions.adopt(decided, holds_outside=isinstance(message, m.StreamCommit))
-    state.layouts.add(decided.layouts, decided.aborted)
+    state.layouts.add(decided.layouts, decided.aborted)  # announcements hold from the commit on
     if not decided.streamed:
         # What it has announced to be in force was read without what it said of the columns.
         for layout in decided.layouts:
@@ -488,7 +493,7 @@ def _commit(
     if applied:
         for oid, ordinal in truncates:
             state.truncates.note(TruncateAt(oid, transaction.commit_lsn, ordinal, origin))
-    if all(segment.is_empty for segment in decided.segments):
+    if all(segment.is_empty for segment in decided.segments):  # its versions are in force behind it
         return (transaction, None) if decided.view else None
     return transaction, DeferredCommit(decided, tuple(starts), transaction)
 
@@ -499,7 +504,7 @@ def add_block(state: StitchState, block: Block, added: AddedPart) -> None:
     if block.first:
         path, offset = added.where(block.start)
         after_lsn, since = block.after_lsn, block.after_time
-        if after_lsn < 0:
+        if after_lsn < 0:  # no commit comes before it in the part
             after_lsn, since = added.start_place.last_lsn, added.start_place.last_commit_time
         state.open.streams[xid] = Deferred(
             xid, path, offset, since=since if after_lsn >= 0 else None, after_lsn=after_lsn
@@ -511,9 +516,9 @@ def add_block(state: StitchState, block: Block, added: AddedPart) -> None:
     types = types_of(relations, state.versions.types | transaction.types, all_=block.continues)
     layouts_before = _follow(state, transaction, relations, (*block.relations, *block.announced), outside=False)
     for _, type_ in block.types:
-        transaction.types[type_.oid] = replace(type_, xid=None)
+        transaction.types[type_.oid] = replace(type_, xid=None)  # outside of the block no message has an xid
     place = Place(added.framing, stream=xid if block.continues else None)
-    _add_segment(state, transaction, added, block, place, relations, types, block.rows, layouts_before)
+    _add_segment(transaction, added, block, place, relations, types, block.rows, layouts_before)
 
 
 def _follow(
@@ -562,7 +567,7 @@ def _view(state: StitchState, transaction: Deferred, relation: m.Relation) -> No
     """Put a relation version in force within a transaction."""
     replaced = transaction.view.get(relation.oid)
     if replaced is not None and replaced.relation != relation:
-        transaction.former.append(replaced.relation)
+        transaction.former.append(replaced.relation)  # rows of earlier segments have it
     transaction.view[relation.oid] = AnnouncedVersion(relation, state.versions.next_number())
 
 
@@ -588,19 +593,19 @@ def add_body(state: StitchState, body: Body, added: AddedPart) -> None:
     messages = [entry for entry in announcing if body.start <= entry[0] < body.stop]
     layouts_before = _follow(state, transaction, relations, messages, outside=True)
     place = Place(added.framing)
-    if not body.begins:
+    if not body.begins:  # else the walk begins with the Begin Prepare, and needs no open transaction
         opened = added.start_place.transaction
         place = replace(place, transaction=opened)
     types = types_of(relations, state.versions.types, all_=not body.begins)
-    _add_segment(state, transaction, added, body, place, relations, types, XidCounts(body.rows), layouts_before)
+    _add_segment(transaction, added, body, place, relations, types, XidCounts(body.rows), layouts_before)
     if body.complete:
+        # Ordinal: the rows in front of this part.
         transaction.lacks_rows = lacks_rows(state, body.xid, body.prepare_lsn, XidCounts(body.ordinal + body.rows))
         _end_unseen(state, body.gid, body.xid, body.prepare_lsn)
         state.open.prepare_body(transaction, body.gid)
 
 
 def _add_segment(
-    state: StitchState,
     transaction: Deferred,
     added: AddedPart,
     part: Block | Body,
@@ -626,6 +631,7 @@ def _add_segment(
             truncates=part.truncates if isinstance(part, Body) else (),
             messages=part.messages,
             layouts=layouts,
+            # These bytes lie in two files or more, so the plan has them itself.
             seam=None if added.part.data is None else added.part.data[part.start : part.stop],
             seam_path=added.origin[0],
             seam_offset=added.origin[1] + part.start,
@@ -669,7 +675,7 @@ def check_awaited(state: StitchState, added: AddedPart) -> None:
     if state.awaited is None or first is None:
         return
     awaited, state.awaited = state.awaited, None
-    if first <= awaited:
+    if first <= awaited:  # the awaited one comes, or one before it, from which the server starts over
         return
     problem = f"transaction {format_lsn(awaited)} has begun before, but neither goes on here nor comes again"
     _refuse(state, added, summary.start, problem, _MISSING)
@@ -696,7 +702,7 @@ def check_rows(state: StitchState, parts: tuple[Part, ...], path: str) -> None:
                 state.warn_of_gap(f"{path}: {error.problem}; it is applied as it is")
             return
         if summary.exact and summary.place is not None:
-            open_, head_rows = summary.place.transaction, 0
+            open_, head_rows = summary.place.transaction, 0  # an exact part counts from the Begin by itself
         else:
             head_rows += summary.head_changes
 
@@ -750,7 +756,7 @@ def _commits_too_few(state: StitchState, message: m.StreamCommit | m.CommitPrepa
     open_ = state.open
     if isinstance(message, m.StreamCommit):
         lacks = stream_lacks_rows(state, open_.streams[message.xid])
-        return lacks and open_.streams.pop(message.xid, None) is not None
+        return lacks and open_.streams.pop(message.xid, None) is not None  # one that is left out must not stay open
     prepared = open_.prepared.get((message.gid, message.xid))
     if prepared is None or not prepared.lacks_rows or message.commit_lsn <= added.start_place.high_lsn:
         return False
@@ -763,6 +769,7 @@ def _decides_on_another(
 ) -> bool:
     """Return whether a decision names a transaction that was prepared with another gid or xid."""
     is_known = (message.gid, message.xid) in state.open.prepared
+    # A copy's transaction was taken from the prepared ones by its first commit.
     is_copy = isinstance(message, m.CommitPrepared) and message.commit_lsn <= added.start_place.high_lsn
     if is_known or is_copy or not state.open.contradicts(message):
         return False

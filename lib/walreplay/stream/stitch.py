@@ -48,9 +48,10 @@ from walreplay.types.text import UTF8
 
 def resume_at(state: StitchState, place: Place) -> Resume:
     """Return where the next run goes on, if the files end at a place: where what is open there begins."""
-    last_path = next(reversed(state.seen))
+    last_path = next(reversed(state.seen))  # a dict keeps the order in which files were added
     last_file = state.seen[last_path]
     begun = state.begun
+    # Only an ordinary transaction makes the next run go back; a prepared one is kept as references.
     open_ = place.transaction if place.transaction is not None and place.transaction.gid is None else None
     if open_ is not None and begun is not None:
         path, offset, resume_place = begun.path, begun.offset, begun.place
@@ -73,7 +74,7 @@ def resume_at(state: StitchState, place: Place) -> Resume:
         offset=offset,
         length=seen.length,
         fingerprint=seen.fingerprint,
-        done=open_ is None and not state.tail and not state.ended,
+        done=open_ is None and not state.tail and not state.ended,  # nothing of the file has to be read again
         has_more=state.ended,
         last_path=last_path,
         last_length=last_file.length,
@@ -87,7 +88,7 @@ def resume_at(state: StitchState, place: Place) -> Resume:
         cut=tuple(state.cut.values()),
         gone=tuple(sorted(state.open.gone)),
         partitions=state.partitions.in_force,
-        trailing=state.partitions.trailing if open_ is None else None,
+        trailing=state.partitions.trailing if open_ is None else None,  # read again with the transaction
         seeming=state.partitions.seeming if open_ is None else (),
         layouts=layouts,
         top_time=state.resume.top_time if state.resume else None,
@@ -127,7 +128,7 @@ class AnnouncementCursor:
         offsets = [offset for offset, _ in summary.announced]
         prepared_offsets = {offset for offset in offsets for start, stop in bodies if start <= offset < stop}
         self._announced = deque(entry for entry in summary.announced if entry[0] not in prepared_offsets)
-        self._used = deque(sorted(summary.used, key=lambda use: use[1]))
+        self._used = deque(sorted(summary.used, key=lambda use: use[1]))  # in the order of the rows
         self._coming = [relation for _, relation in summary.relations]
         self._oids = [*dict(summary.used), *dict.fromkeys(relation.oid for relation in self._coming)]
 
@@ -149,7 +150,7 @@ class AnnouncementCursor:
 
         while is_next(self._relations):
             message_offset, relation = self._relations.popleft()
-            self._use_and_announce(message_offset)
+            self._use_and_announce(message_offset)  # uses before the message have the version before it
             self.state.announce(relation)
         while is_next(self._types):
             _, type_ = self._types.popleft()
@@ -163,7 +164,7 @@ class AnnouncementCursor:
                 self.state.relabel()
         while self._used and (offset is None or self._used[0][1] < offset):
             oid, row_offset = self._used.popleft()
-            self.state.used_version(oid, row_offset, self._added)
+            self.state.used_version(oid, row_offset, self._added)  # raises if there is none
 
 
 _MAX_NAMES: Final = 4
@@ -195,7 +196,7 @@ def warnings_of_moved(moved: Sequence[Moved], layouts: Layouts, versions: Versio
             continue
         if versions_above:
             moves_by_root.setdefault((versions_above[-1].relation.qualified_name, move.what), []).append(move)
-        elif move.what == "logged":
+        elif move.what == "logged":  # it may be no partition at all
             moves_by_root.setdefault((move.name, move.what), []).append(move)
     for (root, what), moves in moves_by_root.items():
         names = ", ".join(f"{move.name} (LSN {format_lsn(move.lsn)})" for move in moves[:_MAX_NAMES])
@@ -274,7 +275,7 @@ class Stitch:
 
     def add_exact(self, scan: FileScan) -> None:
         """Add the next file, which was scanned from the place and the tail that this stitch stands at."""
-        if self.state.place is None and scan.framing is not None:
+        if self.state.place is None and scan.framing is not None:  # all before was too short for a framing
             self.state.place = Place(scan.framing)
         # Without a part the file lies inside one message.
         self._join(scan, scan.parts)
@@ -303,7 +304,7 @@ class Stitch:
         check_rows(state, parts, scan.path)
         for part in parts:
             self._add_part(scan, part)
-            if part.data is None:
+            if part.data is None:  # parts of the seam have offsets of their own, not of the file
                 start = part.summary.start if start is None else start
                 stop = part.summary.stop
         state.end_file(scan, start or 0, stop)
@@ -315,7 +316,7 @@ class Stitch:
         assert state.place is not None
         added = AddedPart(scan, part, state.place, state.unfinished)
         if part.new_session:
-            added = replace(added, start_place=self._begin_session(added))
+            added = replace(added, start_place=self._begin_session(added))  # no transaction is open, no LSN sent
         check_awaited(state, added)
         cursor = AnnouncementCursor(state, added)
         start, place, view = summary.start, added.start_place, cursor.view()
@@ -323,12 +324,13 @@ class Stitch:
             cursor.advance(item.offset)
             lacks_beginning = lacks_start(state, item, added)
             if isinstance(item, Block):
-                if not lacks_beginning:
+                if not lacks_beginning:  # where gaps are allowed
                     add_block(state, item, added)
             elif isinstance(item, Body):
                 add_body(state, item, added)
             elif (committed := decide(state, item, added)) is not None:
                 # What stands behind a commit follows it in the schedule, and knows what it has announced.
+                # Commits are applied in their order, so ordinary transactions in front of this one come first.
                 state.schedule.add_ordinary(added, start, item.offset, place, view)
                 transaction, commit = committed
                 if commit is not None:
@@ -341,10 +343,10 @@ class Stitch:
         end = added.end
         entry = state.schedule.add_ordinary(added, start, summary.stop, place, view)
         if open_begin is not None:
-            open_begin.entry = entry
+            open_begin.entry = entry  # a session that cuts the transaction off removes its bytes from there
         if end.transaction is None or end.transaction.gid is not None:
             state.begun = None
-        elif open_begin is not None:
+        elif open_begin is not None:  # else the transaction began in an earlier part, and is still open
             state.begun = open_begin
         state.transactions += summary.ordinary - summary.resent
         state.resent += summary.resent
@@ -386,7 +388,7 @@ class Stitch:
         if open_ is not None:
             state.awaited = min(open_.final_lsn, open_.final_lsn if state.awaited is None else state.awaited)
             if open_.gid is None:
-                self._forget_cut(open_, place)
+                self._forget_cut(open_, place)  # a prepared one has scheduled nothing yet
             state.open.body = None
         # Each session announces again what it uses; a prepared transaction alone outlives its own.
         state.partitions.end_session(forget=not state.open.prepared)
@@ -400,7 +402,7 @@ class Stitch:
             # Of a copy of a transaction that was whole before, the first copy's truncates hold.
             state.truncates.forget(open_.final_lsn)
         if state.begun is not None:
-            moved = state.layouts.moved[: state.begun.moved]
+            moved = state.layouts.moved[: state.begun.moved]  # what the cut-off transaction announced did not commit
             relations = (version.relation for version in state.begun.relations.values())
             state.layouts = Layouts(state.layouts.prefix, state.begun.layouts, relations)
             state.layouts.moved = moved
@@ -419,7 +421,7 @@ class Stitch:
             self._forget_cut(state.place.transaction, state.place)
         state.open.discard_unfinished()
         state.awaited = None
-        state.unfinished = Unfinished()
+        state.unfinished = Unfinished()  # its message goes on in the files that are missing
         state.partitions.end_session(forget=False)
         state.place = state.place.new_session()
         return state.place
@@ -438,7 +440,7 @@ class Stitch:
         state = self.state
         place = _end_of(state)
         moved = state.layouts.moved if state.begun is None else state.layouts.moved[: state.begun.moved]
-        resume = resume_at(state, place)
+        resume = resume_at(state, place)  # before `cut_begun` forgets where the open one began
         if place.transaction is not None and place.transaction.gid is None:
             state.cut_begun()
         _warn_of_announcements(state)
