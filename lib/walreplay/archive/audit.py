@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 MOST_TOLD: Final = 1_000
 """Of more copies that differ only so many are told."""
 
+_MOST_SPANS: Final = 200
 _HIGHS: Final = "high_session INT, high BIGINT"
 
 
@@ -153,9 +154,6 @@ def _joined(spans: Iterable[Span]) -> list[Span]:
             joined.append(span)
     # A statement's text must not grow without a limit; more than is asked for does no harm.
     return joined if len(joined) <= _MOST_SPANS else [Span(joined[0].low, joined[-1].high)]
-
-
-_MOST_SPANS: Final = 200
 
 
 def count_values(
@@ -429,7 +427,6 @@ def _report(
         unfinished_bytes=findings.unfinished,
         copies_compared=plan is not None and bool(findings.resent),
         values_counted=counts is not None,
-        # Such warnings are among the problems.
         warnings=tuple(dict.fromkeys(text for text in warnings if not text.endswith(_EXPLAINED))),
         seconds=seconds,
     )
@@ -595,17 +592,14 @@ class Findings:
                 values = sum((part for relation, part in counts.items() if relation.oid == oid), Values())
                 filled = replace(filled, decoded_rows=values.rows, decoded_bytes=values.size, rescued=values.rescued)
             tables.append(filled)
-
-        def order(table: TableAudit) -> tuple[int, str, int]:
-            return -(table.inserts + table.updates + table.deletes), table.name or "", table.oid
-
-        return tuple(sorted(tables, key=order))
+        return tuple(
+            sorted(tables, key=lambda row: (-(row.inserts + row.updates + row.deletes), row.name or "", row.oid))
+        )
 
 
 def _with(earlier: UnbrokenFiles, later: UnbrokenFiles) -> UnbrokenFiles:
     """Return two stretches as one."""
-    # Files without commits have no LSNs.
-    firsts = [stretch for stretch in (earlier, later) if stretch.first_lsn is not None]
+    firsts = [stretch for stretch in (earlier, later) if stretch.first_lsn is not None]  # None: no commits
     first = min(firsts, key=lambda stretch: stretch.first_lsn or 0, default=earlier)
     last = max(firsts, key=lambda stretch: stretch.last_lsn or 0, default=earlier)
     files, transactions = earlier.files + later.files, earlier.transactions + later.transactions

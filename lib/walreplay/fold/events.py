@@ -183,7 +183,6 @@ class Events:
 
     def slice(self, start: int, stop: int) -> Events:
         """Return consecutive events, without copying them."""
-        # Arrow's slices share memory, as numpy's do.
         return self._chosen(slice(start, stop), lambda column: column.slice(start, stop - start))
 
     def take(self, indices: NDArray[Any]) -> Events:
@@ -214,11 +213,8 @@ _NARROW: Final = {wide: kind for kind, wide in _WIDE.items()}
 _LITTLE: Final = 8 << 10
 """Bytes that are written sooner than their compression has begun: LZ4 takes 20 µs a column for that."""
 
-OUTPUT_ROWS: Final = 1 << 16
-"""So many rows are given at a time."""
-
-MOST_BYTES: Final = 2**31 - 1
-"""So many bytes a column of strings can hold; what is longer has large offsets."""
+OUTPUT_ROWS: Final = 1 << 16  # in one batch
+MOST_BYTES: Final = 2**31 - 1  # of a column of strings; a longer one has large offsets
 
 
 def narrow(kind: pa.DataType) -> pa.DataType:

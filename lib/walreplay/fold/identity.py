@@ -219,9 +219,7 @@ def _one_nan(array: pa.Array) -> pa.Array:
     return pc.if_else(nan, pa.scalar(float("nan"), array.type), array) if pc.any(nan).as_py() else array
 
 
-def hash_rows(
-    arrays: Sequence[pa.Array], rows: int, rescued: pa.Array | None = None
-) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+def hash_rows(arrays: Sequence[pa.Array], rows: int, rescued: pa.Array | None = None) -> Hashes:
     """Return the two halves of each row's 128-bit hash over some columns.
 
     Args:

@@ -228,12 +228,7 @@ def _count_images(events: Events, identity: Identity) -> tuple[NDArray[np.int32]
 
 
 def settled(
-    events: Events,
-    identity: Identity,
-    names: Sequence[str],
-    table: str | None = None,
-    *,
-    keep: bool = False,
+    events: Events, identity: Identity, names: Sequence[str], table: str | None = None, *, keep: bool = False
 ) -> Events:
     """Turn added and removed rows (`REMOVE`, `ADD`) into what their transactions do to their keys.
 
@@ -586,9 +581,8 @@ def components(links: Sequence[Routes]) -> Routes:
     capacity = 2 * len(new_keys)  # each link may name two new keys
     table, parent = new_table(capacity), np.empty(capacity, np.int32)
     used = _components(new_keys, old_keys, np.zeros(len(new_keys), np.uint64), table, parent)
-    key = table.first
-    order = np.argsort(key[:used])
-    return Routes(key[:used][order], key[parent[:used]][order])
+    order = np.argsort(table.first[:used])
+    return Routes(table.first[:used][order], table.first[parent[:used]][order])
 
 
 def _runs(bucket: NDArray[np.uint16]) -> list[tuple[int, int, int]]:

@@ -281,13 +281,13 @@ def fold_keys(
     row_base = bases[rows]
     base_slot = np.maximum(row_base, 0)
     has_base = row_base >= 0
-    expected, key_event, is_old = slots.base_expected, slots.key_event, slots.key_is_old
+    base_expected, key_event, is_old = slots.base_expected, slots.key_event, slots.key_is_old
     return Folded(
         row=np.concatenate([slots.live_event[rows], np.full(len(gone), -1, np.int32)]),
         source=np.concatenate([value_event[rows], np.full((len(gone), tracked), KEEP, np.int32)]),
         base=np.concatenate([np.where(has_base, key_event[base_slot], np.int32(NO_BASE)), key_event[gone]]),
         base_is_old=np.concatenate([is_old[base_slot], is_old[gone]]),
-        expected=np.concatenate([np.where(has_base, expected[base_slot], np.uint8(0)), expected[gone]]),
+        expected=np.concatenate([np.where(has_base, base_expected[base_slot], np.uint8(0)), base_expected[gone]]),
         reset=np.concatenate([slots.is_reset[rows], slots.is_reset[gone]]),
         conflicts=int(conflicts[0]),
     )

@@ -50,7 +50,7 @@ from walreplay.fold.events import (
     old_key_hashes,
     unchanged_values,
 )
-from walreplay.fold.identity import contiguous, hash_rows
+from walreplay.fold.identity import Hashes, contiguous, hash_rows
 from walreplay.fold.net_changes import assembled, bases_of, batch_of, choose, not_unique, output_parts, settled
 from walreplay.fold.reducing import (
     BASE,
@@ -71,12 +71,9 @@ if TYPE_CHECKING:
 
 
 class _WatchedValues(NamedTuple):
-    """Hashes of watched columns: of all that are always brought, and of each of the others.
+    """Hashes of the watched columns: of all that every event brings, and (events x columns) of each of the others.
 
-    Attributes:
-        always: one entry per event.
-        values: events x the others; ``nulls`` has the hash of NULL for each of these.
-        tracked: the place of each of these among the tracked columns.
+    ``nulls`` has the hash that NULL has in each of the others, ``tracked`` its place among the tracked columns.
     """
 
     always: NDArray[np.uint64]
@@ -108,10 +105,8 @@ def _compare(action, lsn, previous, value_event, watched, collapse, results):  #
     always, values, tracked, nulls = watched
     prior, start, replaced, may_continue = results
     for event in range(action.shape[0]):
-        prior[event] = -1
-        start[event] = event
-        replaced[event] = False
-        may_continue[event] = False
+        prior[event], start[event] = -1, event
+        replaced[event] = may_continue[event] = False
         if action[event] != UPDATE:
             continue
         version = previous[event]
@@ -185,8 +180,8 @@ def continued(
     for index, number in enumerate(others):
         column = events.columns[number]
         values[:, index], _ = _hashes([column], events.rescued, names, [number])
-        null = [pa.nulls(1, contiguous(column).type)]  # a value of no event is compared as NULL
-        nulls[index] = _hashes(null, pa.nulls(1, pa.string()), names, [number])[0][0]
+        null = pa.nulls(1, contiguous(column).type)
+        nulls[index] = _hashes([null], pa.nulls(1, pa.string()), names, [number])[0][0]
     tracked = np.array([partial.index(number) for number in others], np.int64)
     integers, masks = np.empty((2, events.rows), np.int32), np.empty((2, events.rows), np.bool_)
     results = prior, start, replaced, may_continue = _Continuations(*integers, *masks)
@@ -199,9 +194,7 @@ def continued(
     return Continued(start, replaced, may_continue)
 
 
-def _hashes(
-    columns: Sequence[Any], rescued: pa.Array, names: Sequence[str], numbers: Sequence[int]
-) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+def _hashes(columns: Sequence[Any], rescued: pa.Array, names: Sequence[str], numbers: Sequence[int]) -> Hashes:
     texts = rescued_of(rescued, [names[number] for number in numbers])
     return hash_rows(columns, len(rescued), texts)
 
@@ -553,8 +546,7 @@ def _images_closed(bucket: _Bucket, gone: NDArray[np.intp]) -> Iterator[pa.Recor
         yield batch_of([*rows.columns, *closed], bucket.schema)
 
 
-_RESCUED: Final = 4
-"""The place of ``rescued`` behind the values."""
+_RESCUED: Final = 4  # the place of ``rescued`` behind the values
 
 
 def _closed(
@@ -562,18 +554,13 @@ def _closed(
 ) -> list[pa.Array]:
     """Return the columns behind the values for rows that close bases by these events."""
     rows, marks = len(event), _marks(events).take(event)
-    lsn = pa.array(events.lsns[event], mask=~closes)  # NULL where nothing is closed
     return [
-        pa.nulls(rows, pa.int64()),
-        pa.nulls(rows, TIMESTAMP),
+        *(pa.nulls(rows, kind) for kind in (pa.int64(), TIMESTAMP)),
         pa.array(marks.ordinal),
-        pa.nulls(rows, pa.string()),
-        pa.nulls(rows, pa.string()),
-        pa.nulls(rows, pa.int64()),
-        pa.nulls(rows, TIMESTAMP),
+        *(pa.nulls(rows, kind) for kind in (pa.string(), pa.string(), pa.int64(), TIMESTAMP)),
         _all(False, event),
         pa.array(closes),
-        lsn,
+        pa.array(events.lsns[event], mask=~closes),  # NULL where nothing is closed
         pa.array(marks.top, mask=~closes).cast(TIMESTAMP),
         pa.array(events.action[event] == DELETE),
         pa.array(expected == EXPECTED),
@@ -606,11 +593,8 @@ def _opened(
         pa.array(top, mask=is_open).cast(TIMESTAMP),
         _all(True, versions),
         no,
-        pa.nulls(len(versions), pa.int64()),
-        pa.nulls(len(versions), TIMESTAMP),
-        no,
-        no,
-        no,
+        *(pa.nulls(len(versions), kind) for kind in (pa.int64(), TIMESTAMP)),
+        *[no] * 3,
     ]
 
 
@@ -623,10 +607,7 @@ def _marks(events: Events) -> Any:
     return events.marks
 
 
-# The axis of time
-
-NO_TIME: Final = np.iinfo(np.int64).min
-"""Earlier than every commit."""
+NO_TIME: Final = np.iinfo(np.int64).min  # earlier than every commit
 
 
 @dataclass(frozen=True, slots=True)
@@ -697,5 +678,4 @@ class Axis:
         return np.maximum(np.maximum(top, before), self.decided.up_to(lsn))
 
 
-NO_AXIS: Final = Axis.of(NO_TIME, (), ())
-"""The axis of a run that has no transactions."""
+NO_AXIS: Final = Axis.of(NO_TIME, (), ())  # of a run that has no transactions

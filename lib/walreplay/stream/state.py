@@ -263,7 +263,6 @@ class StitchState:
         self.partitions.resume_from(resume)
         self.versions.resume_from(resume)
         if self.layouts.prefix is not None:
-            # With the prefix of this run, which the configuration may have changed.
             self.layouts = Layouts(self.layouts.prefix, resume.layouts, resume.relations)
         self.open.resume_from(resume)
 
@@ -324,11 +323,7 @@ class StitchState:
         self.partitions.forget(relation.oid)
 
     def relabel(self, oids: Iterable[int] | None = None) -> None:
-        """Put relations in force with the labels that enums have from here on.
-
-        Args:
-            oids: of which relations; None for all.
-        """
+        """Put some relations (None: all) in force with the labels that enums have from here on."""
         for relation in self.versions.relations if oids is None else self.versions.view_of(oids):
             labelled = self.layouts.labelled(relation)
             if labelled is not relation:
@@ -336,9 +331,8 @@ class StitchState:
 
     def cut_begun(self) -> None:
         """Remove the open ordinary transaction from the schedule."""
-        begun = self.begun
-        if begun is not None:
-            self.schedule.cut(begun.entry, begun.entry_offset)
+        if self.begun is not None:
+            self.schedule.cut(self.begun.entry, self.begun.entry_offset)
         self.begun = None
 
     def end_file(self, scan: FileScan, start: int, stop: int) -> None:
@@ -363,8 +357,7 @@ def _copied_collections(fields: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     return {name: value.copy() for name, value in fields if isinstance(value, (list, dict, set))}
 
 
-_Announcing: TypeAlias = tuple[int, "m.Relation | m.Message"]
-"""A Relation message, or one that may be an announcement of a table, with its offset."""
+_Announcing: TypeAlias = tuple[int, "m.Relation | m.Message"]  # with its offset; a Message may announce a table
 
 _Committed: TypeAlias = tuple[DecidedTransaction, DeferredCommit | None]
 """A transaction that a decision has committed, and its entry for the schedule: None if it only announces relations."""
@@ -599,7 +592,6 @@ def add_body(state: StitchState, body: Body, added: AddedPart) -> None:
     types = types_of(relations, state.versions.types, all_=not body.begins)
     _add_segment(transaction, added, body, place, relations, types, XidCounts(body.rows), layouts_before)
     if body.complete:
-        # Ordinal: the rows in front of this part.
         transaction.lacks_rows = lacks_rows(state, body.xid, body.prepare_lsn, XidCounts(body.ordinal + body.rows))
         _end_unseen(state, body.gid, body.xid, body.prepare_lsn)
         state.open.prepare_body(transaction, body.gid)
@@ -631,7 +623,6 @@ def _add_segment(
             truncates=part.truncates if isinstance(part, Body) else (),
             messages=part.messages,
             layouts=layouts,
-            # These bytes lie in two files or more, so the plan has them itself.
             seam=None if added.part.data is None else added.part.data[part.start : part.stop],
             seam_path=added.origin[0],
             seam_offset=added.origin[1] + part.start,
