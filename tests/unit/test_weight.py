@@ -25,13 +25,13 @@ LONG_MODULES = {
     "delta/local.py": 671,
     "delta/small_table.py": 616,
     "fold/events.py": 633,
-    "fold/net_changes.py": 632,
-    "fold/versions.py": 681,
+    "fold/net_changes.py": 619,
+    "fold/versions.py": 679,
     "job/execution.py": 649,
     "job/rebuild.py": 698,
     "job/table_check.py": 801,
     "spark/base_rows.py": 624,
-    "stream/state.py": 782,
+    "stream/state.py": 781,
 }
 """Modules with more lines, and the most that each may have."""
 

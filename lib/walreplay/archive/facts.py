@@ -127,7 +127,6 @@ class Follower:
         state = stitch.state
         warnings = list(state.warnings[self._told :])  # those that this file has added
         open_before, resent = self._open, state.resent - self._resent
-        # The first session begins without a break in front of it.
         is_first = not self._begun and state.place is not None
         self.look(stitch)
         summaries = [part.summary for part in state.parts]

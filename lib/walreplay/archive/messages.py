@@ -350,11 +350,7 @@ class _Transcriber:
         if self._tail and self._framing is None:
             yield from self._few_messages()
         if self._tail and self._framing is not Framing.PGCOPY:
-            yield Line(
-                *self._tail_at,
-                "(unfinished)",
-                f"{len(self._tail):,} bytes of a message that goes on elsewhere",
-            )
+            yield Line(*self._tail_at, "(unfinished)", f"{len(self._tail):,} bytes of a message that goes on elsewhere")
 
     def _few_messages(self) -> Iterator[Line]:
         """Report bytes that were too few to detect their framing, while more might have followed."""

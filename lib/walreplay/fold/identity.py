@@ -249,10 +249,7 @@ def contiguous(array: Any) -> pa.Array:
 
 
 class _ImageSlots(NamedTuple):
-    """Of each image: its last event; the oldest and newest event with added rows; how many rows have to exist before.
-
-    ``below`` has for each event the next older one with rows of its image, so the events of an image are a stack.
-    """
+    """Of each image its events: the last, and a stack of those with added rows; and how many rows it requires."""
 
     last: NDArray[np.int32]
     oldest: NDArray[np.int32]
@@ -303,7 +300,6 @@ def _count_images(count, needed, lsn, first, second, table, slots, results):  # 
                 newest[slot] = event
                 left[event] = to_add
     for slot in range(used):
-        # The first event with rows that stay removes what has to exist before.
         gone[oldest[slot] if newest[slot] >= 0 else last[slot]] = required[slot]
     return used
 

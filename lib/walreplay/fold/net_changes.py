@@ -48,16 +48,7 @@ from walreplay.fold.events import (
     old_key_hashes,
     unchanged_values,
 )
-from walreplay.fold.identity import (
-    TABLE,
-    Hashes,
-    contiguous,
-    count_images,
-    new_table,
-    settle,
-    slot_of,
-    unmatched,
-)
+from walreplay.fold.identity import TABLE, Hashes, contiguous, count_images, new_table, settle, slot_of, unmatched
 from walreplay.fold.reducing import (
     CLAIMED,
     DELETE,
@@ -136,11 +127,7 @@ def _rescued(
 
 
 def bases_of(
-    events: Events,
-    identity: Identity,
-    names: Sequence[str],
-    base: NDArray[np.int32],
-    is_old: NDArray[np.bool_],
+    events: Events, identity: Identity, names: Sequence[str], base: NDArray[np.int32], is_old: NDArray[np.bool_]
 ) -> list[pa.Array]:
     """Return the keys of bases, column by column, and their rescued texts.
 

@@ -36,18 +36,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-INSERT: Final = 0
-"""A whole new row takes the key."""
-UPDATE: Final = 1
-"""The key's row changes; unchanged columns keep their values."""
+INSERT: Final = 0  # a whole new row takes the key
+UPDATE: Final = 1  # the key's row changes; unchanged columns keep their values
 DELETE: Final = 2
-MOVE: Final = 3
-"""The row of the old key changes and takes the new one; unchanged columns keep their values."""
+MOVE: Final = 3  # the row of the old key changes and takes the new one; unchanged columns keep their values
 
-EXPECTED: Final = 1
-"""The key has a row before the event."""
-CLAIMED: Final = 2
-"""The key has no row before the event; if it has one, the key is not unique."""
+EXPECTED: Final = 1  # the key has a row before the event
+CLAIMED: Final = 2  # the key has no row before the event; if it has one, the key is not unique
 
 KEEP: Final = -1
 UNKNOWN: Final = -2  # the source did not send it, and no event in front has it
@@ -56,10 +51,7 @@ NO_BASE: Final = -1  # the row is new
 
 
 class KeyEvents(NamedTuple):
-    """Events, and the hashes of their keys and of their old keys; one entry each.
-
-    ``unchanged`` has events x tracked columns: 1 if the event does not bring the value.
-    """
+    """Events, and the hashes of their keys and of their old keys; see `fold_keys`."""
 
     action: NDArray[np.uint8]
     expected: NDArray[np.uint8]
@@ -294,11 +286,7 @@ def fold_keys(
 
 
 def fold_between_moves(
-    action: NDArray[np.uint8],
-    expected: NDArray[np.uint8],
-    key: Hashes,
-    old_key: Hashes,
-    unchanged: NDArray[np.uint8],
+    action: NDArray[np.uint8], expected: NDArray[np.uint8], key: Hashes, old_key: Hashes, unchanged: NDArray[np.uint8]
 ) -> Folded:
     """Fold each run of a key's events in which no `MOVE` touches it; see `fold_keys`.
 
@@ -336,8 +324,7 @@ def fold_between_moves(
 
 NONE: Final = -1  # no version has the key
 BASE: Final = -2  # a row of the table, if there is one
-TRANSIENT: Final = 6
-"""An action: a row comes and goes within its transaction, beside the row that has its key."""
+TRANSIENT: Final = 6  # an action: a row comes and goes within its transaction, beside the row that has its key
 
 
 class _VersionSlots(NamedTuple):
@@ -350,22 +337,13 @@ class _VersionSlots(NamedTuple):
     base_expected: NDArray[np.uint8]
 
 
-class _Versions(NamedTuple):
-    """Of each event's version what `FollowedRows` has."""
-
-    end: NDArray[np.int32]
-    previous: NDArray[np.int32]
-    base: NDArray[np.int32]
-    opener: NDArray[np.int32]
-
-
 @kernel(
     EVENTS,
     given("int32"),
     given("int64"),
     TABLE,
     record(_VersionSlots, *(out("int32") for _ in range(3)), out("uint8"), out("uint8")),
-    record(_Versions, *(out("int32") for _ in range(4))),
+    out("int32", ndim=2),
     out("int32", ndim=2),
     out("int64"),
 )
@@ -373,7 +351,7 @@ def _follow_keys(events, epoch, lsn, table, slots, versions, value_event, confli
     action, expected, first, second, old_first, old_second, unchanged = events
     places, slot_first, slot_second = table
     open_version, slot_epoch, key_event, key_is_old, base_expected = slots
-    end, previous, base, opener = versions
+    end, previous, base, opener = versions[0], versions[1], versions[2], versions[3]  # as in `FollowedRows`
     tracked = value_event.shape[1]
     used = 0
     for event in range(action.shape[0]):
@@ -445,25 +423,11 @@ def _follow_keys(events, epoch, lsn, table, slots, versions, value_event, confli
     return used
 
 
-class _ImageStacks(NamedTuple):
-    """The newest event of each image that has added a row, and the next older one below each event; see ``epoch``."""
-
-    newest: NDArray[np.int32]
-    below: NDArray[np.int32]
-    slot_epoch: NDArray[np.int32]
-
-
-@kernel(
-    given("int64"),
-    given("int32"),
-    *HASHES,
-    TABLE,
-    record(_ImageStacks, out("int32"), out("int32"), out("int32")),
-    out("int32"),
-)
+@kernel(given("int64"), given("int32"), *HASHES, TABLE, out("int32", ndim=2), out("int32"))
 def _follow_images(count, epoch, first, second, table, stacks, partner):  # type: ignore[no-untyped-def]
     places, slot_first, slot_second = table
-    newest, below, slot_epoch = stacks
+    # Of each image the newest event that has added a row; of each event the next older one: a stack.
+    newest, below, slot_epoch = stacks[0], stacks[1], stacks[2]
     used = 0
     for event in range(count.shape[0]):
         partner[event] = -1
@@ -538,12 +502,11 @@ def follow_keys(
     events, tracked = unchanged.shape
     capacity = events + (0 if old_key is None else int(np.count_nonzero(action == MOVE)))
     slots = _VersionSlots(*(np.empty(capacity, kind) for kind in 3 * [np.int32] + 2 * [np.uint8]))
-    versions = _Versions(*(np.empty(events, np.int32) for _ in range(4)))
+    versions = end, previous, base, opener = np.empty((4, events), np.int32)
     source, conflicts = np.empty((events, tracked), np.int32), np.zeros(1, np.int64)
     key_events = KeyEvents(action, expected, *key, *(key if old_key is None else old_key), unchanged)
     used = _follow_keys(key_events, epoch, lsn, new_table(capacity), slots, versions, source, conflicts)
     touched = slots.key_event[:used], slots.key_is_old[:used], slots.base_expected[:used]
-    end, previous, base, opener = versions
     return FollowedRows(end, previous, source, base, opener, *touched, int(conflicts[0]))
 
 
@@ -560,6 +523,6 @@ def follow_images(count: NDArray[np.int64], epoch: NDArray[np.int32], image: Has
         it is a base.
     """
     events = len(count)
-    stacks, partner = _ImageStacks(*(np.empty(events, np.int32) for _ in range(3))), np.empty(events, np.int32)
+    stacks, partner = np.empty((3, events), np.int32), np.empty(events, np.int32)
     _follow_images(count, epoch, *image, new_table(events), stacks, partner)
     return partner

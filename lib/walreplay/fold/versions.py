@@ -308,7 +308,6 @@ class Emptied:
         Events of different keys may come in any order: `routes.route` puts them together as they were divided.
         """
         lsn = events.lsns
-        # Truncates in front of the transaction, and up to its end.
         count, through = (np.searchsorted(self.lsn, lsn, side) for side in ("left", "right"))
         within = np.nonzero(count != through)[0]
         if len(within):
@@ -424,7 +423,6 @@ def version_rows(
     if identity.mode is Mode.APPEND:
         end, gone = np.full(events.rows, -1, np.int32), np.zeros(events.rows, np.bool_)  # only truncates end rows
     else:
-        # An event of a multiset has a signed count as its action.
         end, gone = follow_images(events.action, bucket.epoch, image_hashes(events)), events.action < 0
     yield from _images_closed(bucket, np.nonzero(gone & (end < 0))[0])
     span = _Span.of(bucket, end)

@@ -30,12 +30,7 @@ _FILES_OPEN: Final = 8
 
 
 def decode_plan(
-    plan: Plan,
-    read: Read,
-    *,
-    tile_bytes: int | None = None,
-    codec: str = UTF8,
-    skipped: Collection[str] = (),
+    plan: Plan, read: Read, *, tile_bytes: int | None = None, codec: str = UTF8, skipped: Collection[str] = ()
 ) -> Iterator[ChangeBatch]:
     """Decode what a plan applies, in commit order within each relation.
 

@@ -236,7 +236,6 @@ class Schedule:
                 steps.setdefault(entry.path, []).append(_ordinary(sequence, entry, numbers))
                 sequence += 1
                 continue
-            # A deferred transaction is decoded where it commits, though its bytes lie before that.
             for segment, ordinal in zip(entry.deferred.segments, entry.starts, strict=True):
                 if segment.is_empty:  # nothing to decode, such as a block with only Relation messages
                     continue

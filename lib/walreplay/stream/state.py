@@ -146,7 +146,6 @@ class OpenTransactions:
         self.streams = {
             xid: transaction
             for xid, transaction in self.streams.items()
-            # No commit lies between its start and here; the open block is the old session's.
             if late and transaction.after_lsn == place.last_lsn and place.stream != xid
         }
         self.gone.clear()  # the next session sends again from the transactions' start

@@ -168,7 +168,6 @@ class AnnouncementCursor:
 
 
 _MAX_NAMES: Final = 4
-
 _WARNINGS: Final = {
     "attached": "a partition was attached, {}: the rows that it had before are not in the mirror",
     "detached": "a partition was detached, {}: the rows that it had stay in the mirror",

@@ -103,11 +103,7 @@ def compile_kernel(function: Callable[..., Any], signature: Sequence[Parameter])
         run = compiled(function, signature, cache=False)
     if not any(isinstance(parameter, Record) for parameter in signature):
         return run
-
-    def as_declared(*arguments: Any) -> int:
-        return run(*map(_as_declared, signature, arguments))
-
-    return as_declared
+    return lambda *arguments: run(*map(_as_declared, signature, arguments))
 
 
 def _as_declared(parameter: Parameter, item: Any) -> Any:

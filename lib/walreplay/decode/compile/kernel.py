@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 import numpy as np
 
 from walreplay.decode.compile import shared_library as kernel_library
-from walreplay.decode.compile.parameters import Array, Parameter, Record, flat_arguments, flat_parameters
+from walreplay.decode.compile.parameters import Array, Parameter, Record, flat_parameters
 from walreplay.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -124,10 +124,7 @@ class Kernel:
 
     @staticmethod
     def _flattening(run: Callable[..., int]) -> Callable[..., int]:
-        def flattened(*arguments: Any) -> int:
-            return run(*flat_arguments(arguments))
-
-        return flattened
+        return lambda *arguments: run(*(part for item in arguments for part in _parts(item)))
 
     def _checking(self, run: Callable[..., int]) -> Callable[..., int]:
         def checked(*arguments: Any) -> int:
@@ -135,6 +132,10 @@ class Kernel:
             return run(*arguments)
 
         return checked
+
+
+def _parts(item: Any) -> tuple[Any, ...]:
+    return item if isinstance(item, tuple) else (item,)
 
 
 def kernel(*signature: Parameter) -> Callable[[Callable[..., Any]], Kernel]:

@@ -45,9 +45,7 @@ class Record:
 
     def takes(self, item: object) -> bool:
         """Return whether an argument has this type."""
-        return isinstance(item, self.kind) and all(
-            field.takes(array) for field, array in zip(self.fields, item, strict=True)
-        )
+        return isinstance(item, self.kind) and all(map(Array.takes, self.fields, item))
 
 
 Parameter = Array | Integer | Record
@@ -57,12 +55,6 @@ def flat_parameters(signature: Iterable[Parameter]) -> Iterator[Array | Integer]
     """Yield the parameters with each record's arrays in its place."""
     for parameter in signature:
         yield from parameter.fields if isinstance(parameter, Record) else (parameter,)
-
-
-def flat_arguments(arguments: Iterable[Any]) -> Iterator[Any]:
-    """Yield the arguments with each record's arrays in its place."""
-    for item in arguments:
-        yield from item if isinstance(item, tuple) else (item,)
 
 
 INT64: Final = Integer()
