@@ -20,7 +20,7 @@ MOST_LINES = 61_500
 
 MOST_LINES_OF_A_MODULE = 600
 LONG_MODULES = {
-    "archive/audit.py": 607,
+    "archive/audit.py": 606,
     "decode/announcements.py": 608,
     "delta/local.py": 671,
     "delta/small_table.py": 616,

@@ -48,8 +48,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-MOST_TOLD: Final = 1_000
-"""Of more copies that differ only so many are told."""
+MOST_TOLD: Final = 1_000  # of more copies that differ only so many are reported
 
 _MOST_SPANS: Final = 200
 _HIGHS: Final = "high_session INT, high BIGINT"

@@ -525,7 +525,6 @@ def index_errors(table: str) -> Iterator[None]:
         failure = failure_of(error)
         if failure is None and not isinstance(error, OSError):
             raise
-        # An OSError of a local file has no Spark failure.
         problem = failure.problem if failure else getattr(error, "strerror", None) or type(error).__name__
         place = (failure.path if failure else getattr(error, "filename", None)) or table
         remedy = _DENIED_REMEDY if is_refused(problem) else _REMEDY

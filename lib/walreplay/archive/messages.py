@@ -318,7 +318,6 @@ class _Transcriber:
         tail, codec = memoryview(self._tail)[PGCOPY_HEADER.size if has_header else 0 :], self._codec
         if not tail:
             return False
-        # Outside of transactions, inside of one, inside of a streamed block.
         places = (Place(self._framing), Place(self._framing, Transaction(0, 0, 0, 0)), Place(self._framing, stream=0))
         return not any(is_torn(tail, 0, len(tail), place, codec) for place in places)
 

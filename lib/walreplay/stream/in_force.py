@@ -118,7 +118,6 @@ class Truncates:
     def forget(self, lsn: int) -> None:
         """Remove the truncates of a transaction that has not ended and will be read again from its start."""
         for oid, truncates in self._last.items():
-            # The truncate before, of a transaction that has committed, counts again.
             self._last[oid] = tuple(truncate for truncate in truncates if truncate.lsn != lsn)
 
     def committed(self, after_lsn: int, upto_lsn: int) -> Iterator[TruncatePosition]:
