@@ -333,7 +333,7 @@ def test_rows_of_another_table_or_of_a_mirror_are_refused(mirror, base, describe
 
 
 def test_many_files_and_ranges_of_one_table_are_loaded(mirror, base, described, monkeypatch):
-    from walreplay.spark import base_rows as base_files
+    from walreplay.spark import base_files
 
     monkeypatch.setattr(base_files, "_RANGE_BYTES", 1000)
     (base / "s.items.copy").write_text("".join(f"{n}\tline {n}\\n\n" for n in range(1000)))

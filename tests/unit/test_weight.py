@@ -20,17 +20,16 @@ MOST_LINES = 61_500
 
 MOST_LINES_OF_A_MODULE = 600
 LONG_MODULES = {
-    "archive/audit.py": 606,
-    "decode/announcements.py": 608,
-    "delta/local.py": 671,
-    "delta/small_table.py": 616,
+    "archive/audit.py": 605,
+    "decode/announcements.py": 606,
+    "delta/local.py": 665,
+    "delta/small_table.py": 611,
     "fold/events.py": 633,
     "fold/net_changes.py": 619,
     "fold/versions.py": 679,
-    "job/execution.py": 649,
-    "job/rebuild.py": 698,
+    "job/execution.py": 645,
+    "job/rebuild.py": 692,
     "job/table_check.py": 801,
-    "spark/base_rows.py": 624,
     "stream/state.py": 781,
 }
 """Modules with more lines, and the most that each may have."""
@@ -68,16 +67,13 @@ MANY_ARGUMENTS = {
     "decode/kernels/text.py:_binary_array": 9,
     "decode/kernels/text.py:array_elements": 13,
     "decode/kernels/walk.py:walk_messages": 20,
-    "delta/statements.py:write": 9,
-    "ledger/ledger.py:append_once": 9,
-    "ledger/ledger.py:write_plan": 9,
 }
 """Functions with more arguments, and the most that each may have; what users call by keywords may have any number."""
 
 VAGUE = {"at", "found", "known", "more", "one", "own", "said", "there", "told", "wanted", "way", "ways"}
 """Words that do not say what an argument, an attribute or a local is."""
 
-MOST_VAGUE = 908
+MOST_VAGUE = 42
 """So many functions and attributes may have such a name."""
 
 _SOURCES = {path.relative_to(PACKAGE): path.read_text(encoding="utf-8") for path in sorted(PACKAGE.rglob("*.py"))}

@@ -192,8 +192,7 @@ def _schema(relation: Relation) -> str:
 ProblemKind: TypeAlias = Literal["damaged", "gap", "foreign", "twin", "copy"]
 Base: TypeAlias = Literal["not needed", "missing", "unknown"]
 
-_EXPLAINED: Final = "(gaps are allowed)"
-"""How warnings end that tell of what is a problem here."""
+_EXPLAINED: Final = "(gaps are allowed)"  # How warnings end that tell of what is a problem here
 
 
 @dataclass(frozen=True, slots=True)

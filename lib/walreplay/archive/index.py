@@ -165,8 +165,7 @@ _KEPT: Final = (
     *("facts", "scanned_as", "scanned_at", "scan_bytes", "unix_micros(indexed_at) AS indexed"),
 )
 
-_APPENDS: Final = "walreplay index"
-"""What appends are numbered for, so that of two at the same time one fails."""
+_APPENDS: Final = "walreplay index"  # What appends are numbered for, so that of two at the same time one fails
 
 _GLOB: Final = re.compile(r"[\[\]{}*?\\]")
 

@@ -41,8 +41,7 @@ from walreplay.protocol.reader import is_streaming_after, read_frames, read_mess
 from walreplay.report import JsonResult
 from walreplay.types.text import codec_of, names_in
 
-_OPTION = "`framing` in a --config"
-"""What a remedy calls the key for the framing."""
+_OPTION = "`framing` in a --config"  # What a remedy calls the key for the framing
 
 
 @dataclass(frozen=True, slots=True)

@@ -256,6 +256,7 @@ def load_command(
             "it is not said where the rows are, or twice",
             remedy="Give one of --from and --from-query; or --replace alone, to give up an interrupted load",
         )
+    from walreplay.job.as_of import last_lsn_of
     from walreplay.loading.formats import copy_options as read_copy_options
 
     read_copy_options(copy_options)  # said before Spark starts, if they cannot be read
@@ -269,8 +270,6 @@ def load_command(
             )
         Screen().line(asked(lambda spark: walreplay.give_up_load(spark, target, settings)))
         return
-    from walreplay.job.as_of import last_lsn_of
-
     last_lsn_of(at_lsn, consistent_point)  # so is an LSN
     run_and_print(
         lambda spark, progress: walreplay.load(

@@ -87,8 +87,7 @@ def _digits(modifier: int) -> tuple[int, int]:
 _MOST_TEXTS: Final = 16
 """So many texts of a label that is renamed again and again are kept: the first, and the last ones."""
 
-_BY_DEFAULT: Final = 2
-"""Columns are added, or generated anew, with values that may differ from row to row."""
+_BY_DEFAULT: Final = 2  # Columns are added, or generated anew, with values that may differ from row to row
 _BY_TYPE: Final = 4
 
 
@@ -295,8 +294,7 @@ _MOST_BYTES: Final = 4 << 20
 _MOST_OID: Final = (1 << 32) - 1
 _MOST_LABELS: Final = 1 << 16
 _MOST_REASON: Final = (1 << 16) - 1
-_MOST_COMMENT: Final = 4096
-"""Of a longer comment so many characters are kept: the ledger has them with each run's end."""
+_MOST_COMMENT: Final = 4096  # Of a longer comment so many characters are kept: the ledger has them with each run's end
 
 
 @dataclass(frozen=True, slots=True)

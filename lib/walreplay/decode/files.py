@@ -121,8 +121,7 @@ def too_few(size: int, *, path: str | None) -> FramingError:
     )
 
 
-_NAMED: Final = 3
-"""An error names so many of the files over which a message extends."""
+_NAMED: Final = 3  # An error names so many of the files over which a message extends
 _ONE_OF_THEM: Final = (
     "one of them is damaged, or does not belong to the captures (leave it out), or one is missing between them"
 )

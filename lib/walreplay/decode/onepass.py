@@ -43,8 +43,7 @@ from walreplay.protocol.framing import Framing
 from walreplay.protocol.opening import RECOGNISABLE_BYTES, Opened, open_file
 from walreplay.types.text import UTF8, names_in
 
-_TILES_BACK: Final = 2
-"""So many tiles have to end after a row, because each has at least one message."""
+_TILES_BACK: Final = 2  # So many tiles have to end after a row, because each has at least one message
 
 
 class WaitingRows:

@@ -24,8 +24,7 @@ CHUNK: Final = 1 << 20
 
 _MAX_ROW_BYTES: Final = 2**31 - 1 - 64
 _CELLS: Final = 1 << 18
-_SLACK: Final = 16
-"""Bytes behind a chunk's own, so that kernels copy its last values by whole words, too."""
+_SLACK: Final = 16  # Bytes behind a chunk's own, so that kernels copy its last values by whole words, too
 
 _HAS_OIDS: Final = 1 << 16
 _NEWLINE: Final = b"\n"

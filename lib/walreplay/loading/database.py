@@ -41,8 +41,7 @@ _SAME_TEXT: Final = frozenset({17, 20, 21, 23, 25, 114, 700, 701, 1043, 1082, 11
 """Types (by oid) whose cast to text is their output function's text, at less cost.  It is not for boolean, char(n),
 "char" and inet."""
 
-_TID_RANGES: Final = 14_00_00
-"""The first version that reads a range of a table's blocks without looking at the others."""
+_TID_RANGES: Final = 14_00_00  # The first version that reads a range of a table's blocks without looking at the others
 
 _PART_BYTES: Final = 64 << 20
 _FETCHED_BYTES: Final = 8 << 20

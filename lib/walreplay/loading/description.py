@@ -26,8 +26,7 @@ HOW_TO_DESCRIBE: Final = (
 
 _CATALOG: Final = "pg_catalog"
 
-_FIRST_ANNOUNCED: Final = 12_000
-"""Types with lower oids are built in, and the stream does not announce them."""
+_FIRST_ANNOUNCED: Final = 12_000  # Types with lower oids are built in, and the stream does not announce them
 
 
 @dataclass(frozen=True, slots=True)

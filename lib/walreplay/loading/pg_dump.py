@@ -17,8 +17,7 @@ from walreplay.errors import CaptureError, NotSupported
 TOC: Final = "toc.dat"
 
 _MAGIC: Final = b"PGDMP"
-_DIRECTORY: Final = (3, 5)
-"""A folder says that it is a tar archive: that is what its table of contents is like."""
+_DIRECTORY: Final = (3, 5)  # A folder says that it is a tar archive: that is what its table of contents is like
 _LEAST: Final = (1, 12)
 _COMPRESSION_BYTE: Final = (1, 15)
 _ACCESS_METHOD: Final = (1, 14)
@@ -33,8 +32,12 @@ _EACH: Final = re.compile(rf"\s*({_NAME})\s*(?:,|\Z)")
 _SECTION: Final = b"COPY "
 _STDIN: Final = b" FROM stdin;"
 _END: Final = b"\n\\.\n"
-_MAX_STATEMENT_BYTES: Final = 1 << 20
-"""A COPY names at most 1,600 columns, of 63 bytes each."""
+_MAX_STATEMENT_BYTES: Final = 1 << 20  # A COPY names at most 1,600 columns, of 63 bytes each
+
+
+def is_archive(content: bytes | memoryview) -> bool:
+    """Return whether a file is a dump in pg_dump's custom format; a folder's table of contents begins likewise."""
+    return bytes(content[: len(_MAGIC)]) == _MAGIC
 
 
 @dataclass(frozen=True, slots=True)

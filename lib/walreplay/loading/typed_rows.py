@@ -29,13 +29,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-_MAX_BATCH_BYTES: Final = 1 << 30
-"""The cells of a batch lie in one array, in which places have 31 bits."""
+_MAX_BATCH_BYTES: Final = 1 << 30  # The cells of a batch lie in one array, in which places have 31 bits
 
 _RESCUED: Final = "_rescued_data"  # as `rescued_data_column` is, where nobody has set it
 
-_SLACK: Final = 16
-"""Bytes behind the last cell, so that kernels copy it by whole words, too."""
+_SLACK: Final = 16  # Bytes behind the last cell, so that kernels copy it by whole words, too
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,11 +38,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-_SPECIAL_IN_HADOOP: Final = re.compile(r"[{\[\\]")
-"""What means something else to Hadoop in a pattern than to Python."""
+_SPECIAL_IN_HADOOP: Final = re.compile(r"[{\[\\]")  # What means something else to Hadoop in a pattern than to Python
 
-_NOT_HIDDEN: Final = ("_metadata", "_common_metadata")
-"""Folders whose names begin so Spark does list."""
+_NOT_HIDDEN: Final = ("_metadata", "_common_metadata")  # Folders whose names begin so Spark does list
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,8 +152,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 INDEX_FOLDER: Final = "_walreplay_index"
 """Where an archive's index lies, in the archive's own folder (`walreplay.archive`)."""
 
-_HIDDEN: Final = (".", "_")
-"""Files that Spark leaves out begin so."""
+_HIDDEN: Final = (".", "_")  # Files that Spark leaves out begin so
 
 
 @dataclass(frozen=True, slots=True)

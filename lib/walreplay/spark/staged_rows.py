@@ -179,8 +179,7 @@ class CountedStaging(TableStaging):
 
 _BYTES_A_TASK: Final = 4 << 20
 
-_OLD: Final = 7 * 24 * 3600.0
-"""Nothing is at work still in a folder that has not changed for so many seconds."""
+_OLD: Final = 7 * 24 * 3600.0  # Nothing is at work still in a folder that has not changed for so many seconds
 
 
 @dataclass(frozen=True, slots=True)

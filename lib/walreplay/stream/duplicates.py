@@ -154,8 +154,7 @@ _UNDER_WAY: Final = 2
 _FAR: Final = 1 << 20
 """An id that lies so far back cannot be a long transaction's: so busy a server would have sent others with it."""
 
-_CLOCK: Final = timedelta(hours=1)
-"""A server's clock is not set back by more than this."""
+_CLOCK: Final = timedelta(hours=1)  # A server's clock is not set back by more than this
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,8 +181,7 @@ class Followed:
         return None
 
 
-_LEAST: Final = 64
-"""Shorter files may be equal by chance."""
+_LEAST: Final = 64  # Shorter files may be equal by chance
 
 
 class TwinError(OrderError):

@@ -25,8 +25,7 @@ from walreplay.types.text import UTF8
 
 Read: TypeAlias = Callable[[str], "bytes | memoryview"]
 
-_FILES_OPEN: Final = 8
-"""So many files stay open, because the steps may go back and forth between files."""
+_FILES_OPEN: Final = 8  # So many files stay open, because the steps may go back and forth between files
 
 
 def decode_plan(

@@ -29,8 +29,7 @@ _STORED: Final = "walreplay_stored"
 
 _TOTALS: Final = {"needed": "max(needed)", "unknown": "count_if(unknown AND needed + net > 0)"}
 
-_COUNTS: Final = ("image", "copies", "stay")
-"""The columns that `ImageSql.counted` adds to the rows."""
+_COUNTS: Final = ("image", "copies", "stay")  # The columns that `ImageSql.counted` adds to the rows
 
 
 def merge_multiset(spark: SparkSession, rows: DataFrame, merge: Merge) -> Written:

@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-_ATTEMPTS: Final = 5
-"""So often a row is read again that somebody else has changed in between."""
+_ATTEMPTS: Final = 5  # So often a row is read again that somebody else has changed in between
 
 
 @dataclass(frozen=True, slots=True)

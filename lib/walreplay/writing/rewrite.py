@@ -43,8 +43,7 @@ def keeping_files(task: FoldTask, folder: Folder) -> FileTask:
     return FileTask(folder, columns, tuple(task.schema.names), pyspark.__version__)
 
 
-_MAX_BYTES: Final = 16 << 20
-"""The limit of the table's files, and of its staged changes."""
+_MAX_BYTES: Final = 16 << 20  # The limit of the table's files, and of its staged changes
 
 _MAX_FILES: Final = 64
 

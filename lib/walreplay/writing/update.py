@@ -54,8 +54,7 @@ if TYPE_CHECKING:
 
 
 _BYTES_A_TASK: Final = 8 << 20
-_SHARE_COST_BYTES: Final = 256 << 10
-"""The fixed cost of a share, as the number of bytes that take as long to process."""
+_SHARE_COST_BYTES: Final = 256 << 10  # The fixed cost of a share, as the number of bytes that take as long to process
 
 
 @dataclass
@@ -103,8 +102,7 @@ _MAX_SHARED_TABLES: Final = 64
 
 _MAX_SHARED_BYTES: Final = 512 << 20
 """Tables that share a job have so many bytes of staged events together, at most: all wait for the end of the job."""
-_MAX_TABLE_BYTES: Final = 128 << 20
-"""A table with more staged events has a job of its own."""
+_MAX_TABLE_BYTES: Final = 128 << 20  # A table with more staged events has a job of its own
 
 
 @dataclass(frozen=True, slots=True)

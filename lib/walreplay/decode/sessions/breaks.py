@@ -47,11 +47,9 @@ SOUND_MESSAGES: Final = 8
 """So many sound messages prove a session, even if an error follows that nothing explains."""
 
 MOST_CANDIDATES: Final = 100_000
-_MAX_DEPTH: Final = 30
-"""So many consecutive sessions that end in torn messages are considered."""
+_MAX_DEPTH: Final = 30  # So many consecutive sessions that end in torn messages are considered
 
-_LONGEST_TORN: Final = 512
-"""So many bytes at most are tried as several torn messages, if they are not a single one."""
+_LONGEST_TORN: Final = 512  # So many bytes at most are tried as several torn messages, if they are not a single one
 
 _STARTS_PER_UNIT: Final = 4  # possible starts, for one unit of effort
 

@@ -281,11 +281,9 @@ def guess_framing(data: bytes | memoryview, *, codec: str = UTF8) -> tuple[Frami
     return None
 
 
-_CHAIN: Final = 8
-"""So many consecutive messages are no coincidence; nor is a transaction from Begin to Commit."""
+_CHAIN: Final = 8  # So many consecutive messages are no coincidence; nor is a transaction from Begin to Commit
 
-_LAST_CHAIN: Final = 3
-"""So many are enough if the last one ends exactly with the bytes."""
+_LAST_CHAIN: Final = 3  # So many are enough if the last one ends exactly with the bytes
 
 _LEFTOVER_PROBE_BYTES: Final = 1 << 16
 

@@ -212,8 +212,7 @@ def promised_lsn(data: memoryview, offset: int, end: int, place: Place) -> int |
     return int.from_bytes(data[begin + lsn_position : begin + lsn_position + 8], "big")
 
 
-_LATEST: Final = 6_000_000_000_000_000
-"""Times are earlier than this: microseconds since 2000, up to the year 2190."""
+_LATEST: Final = 6_000_000_000_000_000  # Times are earlier than this: microseconds since 2000, up to the year 2190
 
 
 def refuse_swallowed(data: memoryview, stop: int, head: int, place: Place) -> None:

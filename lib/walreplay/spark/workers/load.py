@@ -49,16 +49,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-_FLUSH_BYTES: Final = 64 << 20
-"""So much of a part's rows is staged at a time."""
+_FLUSH_BYTES: Final = 64 << 20  # So much of a part's rows is staged at a time
 
 _INFO: Final = json.dumps({"tracked": [], "moves": False, "deletes": False})
 
 _PLACES: Final = 1 << 20
 """Sequence numbers of staged rows are so far apart for one of the steps that `sequence_of` counts."""
 
-_ROWS: Final = 1 << 40
-"""A part has fewer rows: by it and their place in it, the rows of a table are numbered."""
+_ROWS: Final = 1 << 40  # A part has fewer rows: by it and their place in it, the rows of a table are numbered
 
 _LOADED: Final = OPERATIONS.index("r")
 
