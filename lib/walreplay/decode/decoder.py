@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from walreplay.decode import walk
 from walreplay.decode.announcements import Layout, Layouts
 from walreplay.decode.change_batch import ChangeBatch, RowPlaces, WalkedBytes, type_names, types_by_names
 from walreplay.decode.gathered import RelationRows
 from walreplay.decode.kernels import programs as words
+from walreplay.decode.kernels import walk_words as walk
 from walreplay.decode.placing import Placer, Refusal, Tile
 from walreplay.decode.stream import StreamWalker, Uses, outside
 from walreplay.decode.walk import RECORD, Place

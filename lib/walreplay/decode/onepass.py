@@ -27,10 +27,10 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from walreplay.decode import walk
 from walreplay.decode.change_batch import ChangeBatch
 from walreplay.decode.decoder import TILE_BYTES, Decoder
 from walreplay.decode.files import confirmed
+from walreplay.decode.kernels import walk_words as walk
 from walreplay.decode.scan import HEAD_LIMIT
 from walreplay.decode.sessions import readings
 from walreplay.decode.sessions.readings import check_tail

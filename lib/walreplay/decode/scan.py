@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 import numpy as np
 
-from walreplay.decode import walk
 from walreplay.decode.announcements import is_announcement
+from walreplay.decode.kernels import walk_words as walk
 from walreplay.decode.partitions import PartitionFinder
 from walreplay.decode.stream import StreamWalker, outside
 from walreplay.decode.summary import (

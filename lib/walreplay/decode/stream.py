@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias, TypeGuard
 
 import numpy as np
 
-from walreplay.decode import walk
+from walreplay.decode.kernels import walk_words as walk
 from walreplay.decode.kernels.frames import EARLIEST, LATEST
 from walreplay.decode.placing import Tile
-from walreplay.decode.walk import Outcome
+from walreplay.decode.walk import Outcome, truncate_digest
 from walreplay.decode.walk_state import (
     BARE,
     BETWEEN,
@@ -372,7 +372,7 @@ class StreamWalker(WalkState):
         for oid in message.relation_oids:
             self.kernel.add_truncate(self._need_slot(oid, offset))
         if state[walk.RECORDING]:
-            digest = walk.truncate_digest(encode(replace(message, xid=None)), int(state[walk.ORDINAL]))
+            digest = truncate_digest(encode(replace(message, xid=None)), int(state[walk.ORDINAL]))
             state[walk.ROWS] += 1
             state[walk.DIGEST] ^= digest
 

@@ -26,10 +26,11 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from walreplay.decode.kernels import frames as outcomes
+from walreplay.decode.kernels import walk_words as words
 from walreplay.decode.kernels.frames import FRAMING_CODES
 from walreplay.decode.kernels.programs import ROW_WORDS
 from walreplay.decode.kernels.rows import SHAPE
-from walreplay.decode.kernels.walk import ARRAYS, COLUMNS, walk_messages
+from walreplay.decode.kernels.walk import walk_messages
 from walreplay.decode.placing import Placer, Tile, empty
 from walreplay.protocol.framing import Framing
 from walreplay.protocol.messages import MAX_COLUMNS
@@ -75,73 +76,6 @@ class Outcome(IntEnum):
     NO_TIME = outcomes.NO_TIME
     BEHIND = outcomes.BEHIND
 
-
-# Indices into the state vector that the kernel keeps between calls.
-(
-    POS,  # the offset of the next frame
-    STREAM,  # 1 inside a streamed block
-    TXN,  # IDLE, OPEN or UNKNOWN_HEAD
-    LSN,  # the open transaction's commit LSN
-    COMMIT_TS,  # and its time, in microseconds since 2000-01-01
-    XID,
-    ORDINAL,  # of its next row change
-    CHANGES,  # how many rows are in the tile's arrays
-    CELLS,  # how many cells: the number of the next one
-    MESSAGE,  # the offset of the message inside its frame
-    LIMIT,  # where its frame ends, or the buffer
-    ARGUMENT,  # the oid that has no slot (`NEW_RELATION`)
-    TRANSACTIONS,  # how many have ended in a Commit
-    MESSAGES,  # how many were walked, without keepalives
-    UNCHANGED_CELLS,
-    LAST_LSN,  # of the session's last commit of any kind
-    LAST_COMMIT_TS,
-    BEGIN_AT,  # the offset of the open transaction's Begin
-    KEEPALIVES,
-    FIRST_LSN,  # of the first Commit behind its Begin
-    FIRST_COMMIT_TS,
-    SKIP,
-    HIGH_LSN,
-    RESENT,
-    PREVIOUS,
-    RUN_COUNT,  # how many runs of rows with one xid are counted
-    RECORDING,
-    RECORDS,  # how many records are filled
-    ROWS,
-    DIGEST,
-    ORIGIN,
-    SKIP_LOCAL,
-    CLOSED,
-    TOP_TIME,
-    STOP_LSN,
-    STOP_TIME,
-) = range(36)
-STATE_SIZE: Final = 36
-"""The number of words.  Some need an explanation:
-
-- `SKIP`: rows are walked over, but not given (`LEFT_OUT`), or not even counted (`NOT_COUNTED`), because they are copies
-  or are decoded where they commit.  `SKIP_LOCAL`: rows of transactions without an origin are left out.
-- `HIGH_LSN`: transactions up to this commit LSN are known already; `RESENT`: how many of these have ended.
-- `PREVIOUS`: where the last whole message begins.
-- `ROWS`, `DIGEST`, `ORIGIN`: of the open transaction, as far as it lies in these bytes.  If `RECORDING` is set, they
-  are recorded when it ends.
-- `CLOSED`: a session ends with the bytes, so that the last newline may be missing.
-- `TOP_TIME`: the greatest commit time so far.
-- `STOP_LSN`, `STOP_TIME`: the walk stops in front of a transaction whose commit LSN or time is greater.
-"""
-
-# Values of state[TXN].
-IDLE, OPEN, UNKNOWN_HEAD = outcomes.IDLE, outcomes.OPEN, outcomes.UNKNOWN_HEAD
-
-# Values of state[SKIP] beside 0.
-LEFT_OUT, NOT_COUNTED = 1, 2
-
-NO_LSN: Final = -1
-NO_OFFSET: Final = -1
-NO_COMMIT_TIME: Final = np.iinfo(np.int64).min
-NO_STOP: Final = np.iinfo(np.int64).max
-
-INSERT, UPDATE, DELETE, TRUNCATE = ord("I"), ord("U"), ord("D"), ord("T")
-KEY, OLD = ord("K"), ord("O")
 
 _HASH_SIZE_MIN: Final = 64
 _WATCHED: Final = -1
@@ -275,11 +209,11 @@ def truncate_digest(data: bytes, ordinal: int) -> int:
 
 def new_state() -> NDArray[np.int64]:
     """Return the state at the start of a stream: no transaction is open, and nothing was seen."""
-    state = np.zeros(STATE_SIZE, np.int64)
-    state[[LSN, LAST_LSN, FIRST_LSN, HIGH_LSN]] = NO_LSN
-    state[[BEGIN_AT, PREVIOUS]] = NO_OFFSET
-    state[TOP_TIME] = NO_COMMIT_TIME
-    state[[STOP_LSN, STOP_TIME]] = NO_STOP
+    state = np.zeros(words.STATE_SIZE, np.int64)
+    state[[words.LSN, words.LAST_LSN, words.FIRST_LSN, words.HIGH_LSN]] = words.NO_LSN
+    state[[words.BEGIN_AT, words.PREVIOUS]] = words.NO_OFFSET
+    state[words.TOP_TIME] = words.NO_COMMIT_TIME
+    state[[words.STOP_LSN, words.STOP_TIME]] = words.NO_STOP
     return state
 
 
@@ -321,10 +255,10 @@ class WalkKernel:
 
     def walk(self, buf: NDArray[np.uint8], end: int, tile_end: int) -> Outcome:
         """Walk from ``state[POS]`` on until Python has something to do; see `Outcome`."""
-        slots, want, placer = self.slots, ARRAYS if self.want else 0, _NOTHING_PLACED
-        if self.placer is not None and not self.state[CHANGES]:
+        slots, want, placer = self.slots, words.ARRAYS if self.want else 0, _NOTHING_PLACED
+        if self.placer is not None and not self.state[words.CHANGES]:
             # The rows in the arrays come first in the stream, so that they have to be placed before any others.
-            want, placer = COLUMNS, self.placer
+            want, placer = words.COLUMNS, self.placer
             placer.extend(len(slots))
         slot_table = slots.newest.oids, slots.newest.slots, slots.columns, slots.counts
         records = self._records.view(np.int64).reshape(-1, len(RECORD.names or ()))
@@ -335,40 +269,41 @@ class WalkKernel:
 
     def take_runs(self) -> NDArray[np.int64]:
         """Return the runs of rows with the same xid in streamed blocks: the xids, and the number of rows of each."""
-        count = int(self.state[RUN_COUNT])
-        self.state[RUN_COUNT] = 0
+        count = int(self.state[words.RUN_COUNT])
+        self.state[words.RUN_COUNT] = 0
         return np.array(self._runs[:, :count])  # copied, because the kernel overwrites them
 
     def take_records(self) -> NDArray[np.void]:
         """Return the transactions (`RECORD`) that were recorded since the last call."""
-        count = int(self.state[RECORDS])
-        self.state[RECORDS] = 0
+        count = int(self.state[words.RECORDS])
+        self.state[words.RECORDS] = 0
         return np.array(self._records[:count])
 
     def take_tile(self) -> Tile | None:
         """Return the rows gathered since the last tile, which the next walk overwrites; None if there are none."""
-        count = int(self.state[CHANGES])
+        count = int(self.state[words.CHANGES])
         # Rows in columns may be pending though the arrays are empty; completing them needs the cells.
         if count == 0 and (self.placer is None or not self.placer.has_any):
             return None
-        tile = Tile(self._rows[:count], self._offset, self._length, bool(self.state[UNCHANGED_CELLS]))
-        self.state[[CHANGES, CELLS, UNCHANGED_CELLS]] = 0
+        tile = Tile(self._rows[:count], self._offset, self._length, bool(self.state[words.UNCHANGED_CELLS]))
+        self.state[[words.CHANGES, words.CELLS, words.UNCHANGED_CELLS]] = 0
         return tile
 
     def add_truncate(self, slot: int) -> None:
         """Add a truncate of one relation to the row changes, with the next ordinal."""
         state = self.state
-        if not self.want or state[SKIP] != NOT_COUNTED:  # as in the kernel: a scan counts all
+        if not self.want or state[words.SKIP] != words.NOT_COUNTED:  # as in the kernel: a scan counts all
             self.slots.counts[slot, 3] += 1
-        if not self.want or state[SKIP]:
+        if not self.want or state[words.SKIP]:
             return
-        row = int(state[CHANGES])
+        row = int(state[words.CHANGES])
         if row == len(self._rows):
             # One Truncate message may name any number of relations.
             self._rows = np.concatenate([self._rows, np.zeros_like(self._rows)])
-        source = state[ORIGIN] << 32 | state[MESSAGE]  # as `RowPlaces` reads it
-        self._rows[row] = (TRUNCATE, slot, *state[[LSN, COMMIT_TS, XID, ORDINAL]], source, -1, -1)
-        state[CHANGES] = row + 1
+        source = state[words.ORIGIN] << 32 | state[words.MESSAGE]  # as `RowPlaces` reads it
+        transaction = state[[words.LSN, words.COMMIT_TS, words.XID, words.ORDINAL]]
+        self._rows[row] = (words.TRUNCATE, slot, *transaction, source, -1, -1)
+        state[words.CHANGES] = row + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -407,11 +342,11 @@ class Place:
     framing: Framing
     transaction: Transaction | None = None
     stream: int | None = None
-    last_lsn: int = NO_LSN
+    last_lsn: int = words.NO_LSN
     last_commit_time: int = 0
-    high_lsn: int = NO_LSN
+    high_lsn: int = words.NO_LSN
     high_commit_time: int = 0
-    message_lsn: int = NO_LSN
+    message_lsn: int = words.NO_LSN
     begun: bool = False
     session: int = 0
 
@@ -421,7 +356,7 @@ class Place:
             self,
             transaction=None,
             stream=None,
-            last_lsn=NO_LSN,
+            last_lsn=words.NO_LSN,
             last_commit_time=0,
             begun=False,
             session=self.session + 1,

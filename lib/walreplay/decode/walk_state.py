@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final
 
-from walreplay.decode import walk
+from walreplay.decode.kernels import walk_words as walk
 from walreplay.decode.walk import Outcome, Place, Transaction, WalkKernel
 from walreplay.errors import CaptureError, FramingError, MalformedMessage, OrderError
 from walreplay.lsn import format_lsn

@@ -5,7 +5,7 @@ import pytest
 
 from support.captures import case, cases
 from support.rows import rows_by_reader, rows_by_walk
-from walreplay.decode import walk
+from walreplay.decode.kernels import walk_words as walk
 from walreplay.decode.walk import Outcome, RelationSlots, WalkKernel
 from walreplay.protocol.framing import Framing
 from walreplay.protocol.writer import reframe

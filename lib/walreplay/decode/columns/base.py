@@ -175,9 +175,9 @@ def in_utf8(tile: CellTile, codec: str) -> tuple[CellTile, list[Rescued]]:
         ValueFormatError: a cell is not in the encoding, or contains a NUL.
     """
     if not tile.has_binary():
-        found = _decoded(tile, codec)
-        if found is not None:
-            return found, []
+        decoded = _decoded(tile, codec)
+        if decoded is not None:
+            return decoded, []
     # One by one, because a value in binary format may be anything, and an error needs its offset.
     return tile.as_text(codec)
 

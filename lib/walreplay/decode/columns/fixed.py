@@ -297,10 +297,10 @@ class FloatBuilder(FixedBuilder):
         return [row for row in rows if not rest.text(row).lstrip("-").lower().startswith("inf")]
 
     def _beyond(self, rest: CellTile, row: int, misses: Cells) -> Rescued:
-        at = int(misses[row])
-        self._values[self.rows + at] = 0
-        self._valid[self.rows + at] = 0
-        return Rescued(at, rest.text(row))
+        tile_row = int(misses[row])
+        self._values[self.rows + tile_row] = 0
+        self._valid[self.rows + tile_row] = 0
+        return Rescued(tile_row, rest.text(row))
 
 
 _USUAL_NUMBER: Final = r"^-?[0-9]+(\.[0-9]+)?$"

@@ -90,13 +90,13 @@ class VariableBuilder(ColumnBuilder):
                 break
             size = tile.sent_length(row)
             is_binary = size <= BINARY
-            more = BINARY - size + kernels_binary.SLACK if is_binary else size + kernels_text.SLACK
+            needed = BINARY - size + kernels_binary.SLACK if is_binary else size + kernels_text.SLACK
             used = int(self._ends[self.rows + row])
-            other = binary if is_binary else self._text
-            if used + more > self._data.size:
-                self._make_room(used, more)
-            elif other is not None and call is not other:
-                call = other
+            other_call = binary if is_binary else self._text
+            if used + needed > self._data.size:
+                self._make_room(used, needed)
+            elif other_call is not None and call is not other_call:
+                call = other_call
             else:
                 misfit = self._append_exactly(tile, row)
                 if misfit is not None:
@@ -106,39 +106,39 @@ class VariableBuilder(ColumnBuilder):
 
     def _append_exactly(self, tile: CellTile, row: int) -> Rescued | None:
         """Append one value that the kernels did not read; return it if the type cannot hold it."""
-        at = self.rows + row
-        used = int(self._ends[at])
+        column_row = self.rows + row
+        used = int(self._ends[column_row])
         try:
             value: bytes = tile.read(row, self._reader)
         except (DoesNotFit, NotRendered):
-            self._ends[at + 1] = used
-            self._valid[at] = 0
+            self._ends[column_row + 1] = used
+            self._valid[column_row] = 0
             return tile.rescued(row)
         if used + len(value) > self._data.size:
             self._make_room(used, len(value))
         self._data[used : used + len(value)] = np.frombuffer(value, dtype=np.uint8)
-        self._ends[at + 1] = used + len(value)
-        self._valid[at] = 1
+        self._ends[column_row + 1] = used + len(value)
+        self._valid[column_row] = 1
         return None
 
     def addresses(self) -> tuple[int, int, int, int]:
         """Return the addresses of the values' ends, the validity and the data, and the data's size."""
         return self._ends.ctypes.data, self._valid.ctypes.data, self._data.ctypes.data, self._data.size
 
-    def make_room(self, more: int, share: float) -> None:
+    def make_room(self, needed: int, walked_share: float) -> None:
         """Make room for more bytes, and for those that follow.
 
         Args:
             more: how many bytes are needed at least.
             share: the share of the input that was walked; the rest is assumed to need bytes at the same rate.
         """
-        self._make_room(int(self._ends[self.rows]), more, share)
+        self._make_room(int(self._ends[self.rows]), needed, walked_share)
 
-    def _make_room(self, used: int, more: int, share: float = 1) -> None:
-        if used + more > MAX_DATA_BYTES:
+    def _make_room(self, used: int, needed: int, walked_share: float = 1) -> None:
+        if used + needed > MAX_DATA_BYTES:
             raise NotSupported("one column of one batch holds more than 2 GiB")
-        ahead = min(round(used / share), MOST_GROWTH * self._data.size)
-        size = min(MAX_DATA_BYTES, max(_MIN_DATA, used + more, 2 * self._data.size, ahead))
+        estimate = min(round(used / walked_share), MOST_GROWTH * self._data.size)
+        size = min(MAX_DATA_BYTES, max(_MIN_DATA, used + needed, 2 * self._data.size, estimate))
         self._data = resized(self._data, size, used)
 
     def _grow(self, capacity: int) -> None:
@@ -210,19 +210,19 @@ def canonical_texts(texts: pa.Array, type_oid: int) -> pa.Array:
     _, ends, data = texts.buffers()
     if canonical is None or not ends:
         return texts
-    places = np.frombuffer(ends, np.int32)[texts.offset : texts.offset + len(texts) + 1]
+    text_ends = np.frombuffer(ends, np.int32)[texts.offset : texts.offset + len(texts) + 1]
     rows = np.empty(len(texts), np.int32)
-    count = kernels_text.not_canonical(np.frombuffer(data or b"", np.uint8), places, canonical.look, rows)
-    found = rows[:count]
-    if not found.size:
+    count = kernels_text.not_canonical(np.frombuffer(data or b"", np.uint8), text_ends, canonical.look, rows)
+    unsure_rows = rows[:count]
+    if not unsure_rows.size:
         return texts
-    sent = texts.take(pa.array(found)).dictionary_encode()
+    sent = texts.take(pa.array(unsure_rows)).dictionary_encode()
     written = pa.array(map(canonical.write, sent.dictionary.to_pylist()), pa.string())
     if written.equals(sent.dictionary):
         return texts
-    differs = np.zeros(len(texts), np.bool_)
-    differs[found] = True
-    return pc.replace_with_mask(texts, pa.array(differs), written.take(sent.indices))
+    is_unsure = np.zeros(len(texts), np.bool_)
+    is_unsure[unsure_rows] = True
+    return pc.replace_with_mask(texts, pa.array(is_unsure), written.take(sent.indices))
 
 
 class LabelBuilder(TextBuilder):
@@ -332,9 +332,9 @@ class ListBuilder(ColumnBuilder):
         return rescued
 
     def _convert_elements(self, tile: CellTile) -> list[Rescued]:
-        at = self.rows
-        base = int(self._ends[at])
-        self._elements.truncate(base)
+        start = self.rows
+        first_element = int(self._ends[start])
+        self._elements.truncate(first_element)
         parts = _ArrayParts(tile, self._divide)
         rescued = [self._misfit(tile, row) for row in parts.misses.tolist()]
         try:
@@ -347,12 +347,12 @@ class ListBuilder(ColumnBuilder):
             raise ValueFormatError(
                 f"in an array, {error.problem}", offset=tile.place(row), remedy=error.remedy
             ) from None
-        known = {misfit.row for misfit in rescued}
-        for row in sorted({parts.row_of(misfit.row) for misfit in misfits or ()} - known):
+        misfit_rows = {misfit.row for misfit in rescued}
+        for row in sorted({parts.row_of(misfit.row) for misfit in misfits or ()} - misfit_rows):
             rescued.append(tile.rescued(row))
-        stop = at + tile.size
-        np.add(parts.counts, base, out=self._ends[at + 1 : stop + 1])
-        self._valid[at:stop] = parts.valid
+        stop = start + tile.size
+        np.add(parts.counts, first_element, out=self._ends[start + 1 : stop + 1])
+        self._valid[start:stop] = parts.valid
         return sorted(rescued, key=lambda misfit: misfit.row)
 
     def _misfit(self, tile: CellTile, row: int) -> Rescued:

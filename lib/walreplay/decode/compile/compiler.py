@@ -20,11 +20,11 @@ from numba import types as types
 from numba.core import caching
 from numba.extending import intrinsic
 
-from walreplay.decode.compile.parameters import Array, Parameter, Record
+from walreplay.decode.compile.parameters import Array, Parameter, Record, flat_arguments
 from walreplay.decode.compile.shared_library import cache_folders, digest_of_sources
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 
 _PACKAGE = __name__.partition(".")[0]
@@ -72,9 +72,9 @@ def _archive() -> str | None:
 
 def install() -> None:
     """Make numba ask this locator before its own ones."""
-    known = caching.CacheImpl._locator_classes
-    if ZipContentLocator not in known:
-        known.insert(0, ZipContentLocator)
+    locators = caching.CacheImpl._locator_classes
+    if ZipContentLocator not in locators:
+        locators.insert(0, ZipContentLocator)
 
 
 install()
@@ -103,17 +103,25 @@ def compile_kernel(function: Callable[..., Any], signature: Sequence[Parameter])
         run = compiled(function, signature, cache=False)
     if not any(isinstance(parameter, Record) for parameter in signature):
         return run
-    return lambda *arguments: run(*map(_as_declared, signature, arguments))
+    return lambda *arguments: run(*_as_declared(signature, arguments))
 
 
-def _as_declared(parameter: Parameter, item: Any) -> Any:
-    """Return a record with arrays that are as read-only as declared: numba converts arrays to that, but no tuples."""
-    if not isinstance(parameter, Record):
-        return item
-    arrays = [array.view() for array in item]
-    for field, array in zip(parameter.fields, arrays, strict=True):
-        array.flags.writeable = not field.readonly
-    return parameter.kind._make(arrays)
+def _as_declared(signature: Sequence[Parameter], arguments: Sequence[Any]) -> Iterator[Any]:
+    """Yield the arguments as declared, those of a record in one."""
+    items = iter(flat_arguments(arguments))
+    for parameter in signature:
+        if isinstance(parameter, Record):
+            yield parameter.kind._make(_viewed(field, next(items)) for field in parameter.fields)
+        else:
+            yield next(items)
+
+
+def _viewed(field: Parameter, item: Any) -> Any:
+    """Return an array as read-only as declared: numba converts arrays to that, but not those in a tuple."""
+    if isinstance(field, Array):
+        item = item.view()
+        item.flags.writeable = not field.readonly
+    return item
 
 
 def compiled(function: Callable[..., Any], signature: Sequence[Parameter], *, cache: bool) -> Callable[..., int]:

@@ -1,12 +1,15 @@
-"""The types of kernels' parameters: arrays, integers, and records of arrays."""
+"""The types of kernels' parameters: arrays, integers, and records of these."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,23 +41,24 @@ class Integer:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A NamedTuple of arrays.  The library takes its arrays one by one."""
+    """A NamedTuple of arrays and integers.  The library takes its fields one by one; callers may give either."""
 
     kind: type[tuple[Any, ...]]
-    fields: tuple[Array, ...]
-
-    def takes(self, item: object) -> bool:
-        """Return whether an argument has this type."""
-        return isinstance(item, self.kind) and all(map(Array.takes, self.fields, item))
+    fields: tuple[Array | Integer, ...]
 
 
 Parameter = Array | Integer | Record
 
 
 def flat_parameters(signature: Iterable[Parameter]) -> Iterator[Array | Integer]:
-    """Yield the parameters with each record's arrays in its place."""
+    """Yield the parameters with each record's fields in its place."""
     for parameter in signature:
         yield from parameter.fields if isinstance(parameter, Record) else (parameter,)
+
+
+def flat_arguments(arguments: Iterable[Any]) -> list[Any]:
+    """Return the arguments with each record's fields in its place."""
+    return [part for item in arguments for part in (item if isinstance(item, tuple) else (item,))]
 
 
 INT64: Final = Integer()
@@ -62,20 +66,55 @@ BYTES: Final = Array("uint8", readonly=True)
 CELLS: Final = Array("int32", readonly=True)
 """Offsets or lengths of a tile's cells."""
 
-TILE: Final = (BYTES, CELLS, CELLS, CELLS, INT64)
-"""One column of a tile: its bytes, its cells' offsets and lengths, each row's first cell, and the column's number."""
-
 
 def given(dtype: str, ndim: int = 1) -> Array:
     """Declare an array that a kernel reads."""
     return Array(dtype, readonly=True, ndim=ndim)
 
 
-def record(kind: type[tuple[Any, ...]], *fields: Array) -> Record:
-    """Declare a NamedTuple of arrays."""
+def record(kind: type[tuple[Any, ...]], *fields: Array | Integer) -> Record:
+    """Declare a NamedTuple of arrays and integers."""
     return Record(kind, fields)
 
 
 def out(dtype: str, ndim: int = 1) -> Array:
     """Declare an array that a kernel writes."""
     return Array(dtype, ndim=ndim)
+
+
+class ColumnCells(NamedTuple):
+    """One column of a tile: its bytes, its cells' offsets and lengths, each row's first cell, and the column's number.
+
+    A kernel unpacks it first: numba counts references to an array each time that it is read from a tuple.
+    """
+
+    buf: NDArray[np.uint8]
+    offset: NDArray[np.int32]
+    length: NDArray[np.int32]
+    first: NDArray[np.int32]
+    column: int
+
+
+class FixedOutput(NamedTuple):
+    """Where a kernel writes values of a fixed width, which rows have one, and the numbers of rows in another form."""
+
+    values: NDArray[Any]
+    valid: NDArray[np.uint8]
+    misses: NDArray[np.int32]
+
+
+class VariableOutput(NamedTuple):
+    """Where a kernel writes values of any length: their ends (of all rows, with the first start), and their bytes."""
+
+    ends: NDArray[np.int32]
+    valid: NDArray[np.uint8]
+    data: NDArray[np.uint8]
+
+
+TILE: Final = record(ColumnCells, BYTES, CELLS, CELLS, CELLS, INT64)
+VARIABLE: Final = record(VariableOutput, out("int32"), out("uint8"), out("uint8"))
+
+
+def fixed(dtype: str) -> Record:
+    """Declare the output of values of a fixed width."""
+    return record(FixedOutput, out(dtype), out("uint8"), out("int32"))

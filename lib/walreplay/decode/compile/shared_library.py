@@ -48,8 +48,8 @@ def _user() -> str:
 
 
 def _is_own(folder: Path) -> bool:
-    found = folder.lstat()
-    return not hasattr(os, "getuid") or (found.st_uid == os.getuid() and not found.st_mode & 0o022)
+    status = folder.lstat()
+    return not hasattr(os, "getuid") or (status.st_uid == os.getuid() and not status.st_mode & 0o022)
 
 
 FOLDER: Final = "prebuilt"
@@ -73,10 +73,10 @@ def load() -> ctypes.CDLL | None:
     """Load the library; None if there is none for this machine and these sources."""
     if os.environ.get(CHOICE) == "numba" or not is_usable():
         return None
-    found = resources.files(__package__ or "").joinpath(FOLDER).joinpath(name())
-    if not found.is_file():
+    library_file = resources.files(__package__ or "").joinpath(FOLDER).joinpath(name())
+    if not library_file.is_file():
         return None
-    path = found if isinstance(found, Path) else _extracted(found)
+    path = library_file if isinstance(library_file, Path) else _extracted(library_file)
     if path is None:
         return None
     try:

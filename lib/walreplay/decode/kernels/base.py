@@ -131,9 +131,9 @@ def copy_32(typingctx: Any, target: Any, source: Any) -> Any:
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         vector = ir.VectorType(ir.IntType(8), 32).as_pointer()
-        found = builder.load(builder.inttoptr(arguments[1], vector))
-        found.align = 1
-        builder.store(found, builder.inttoptr(arguments[0], vector)).align = 1
+        loaded = builder.load(builder.inttoptr(arguments[1], vector))
+        loaded.align = 1
+        builder.store(loaded, builder.inttoptr(arguments[0], vector)).align = 1
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64), codegen
@@ -145,9 +145,9 @@ def nul_bits(typingctx: Any, address: Any) -> Any:
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         vector = ir.VectorType(ir.IntType(8), 32)
-        found = builder.load(builder.inttoptr(arguments[0], vector.as_pointer()))
-        found.align = 1
-        is_nul = builder.icmp_unsigned("==", found, ir.Constant(vector, [0] * 32))
+        loaded = builder.load(builder.inttoptr(arguments[0], vector.as_pointer()))
+        loaded.align = 1
+        is_nul = builder.icmp_unsigned("==", loaded, ir.Constant(vector, [0] * 32))
         return builder.zext(builder.bitcast(is_nul, ir.IntType(32)), ir.IntType(64))
 
     return types.int64(types.int64), codegen
@@ -166,9 +166,9 @@ def utf8_faults(typingctx: Any, address: Any) -> Any:
 
         def load(back: int) -> Any:
             start = builder.sub(arguments[0], ir.Constant(ir.IntType(64), back))
-            found = builder.load(builder.inttoptr(start, vector.as_pointer()))
-            found.align = 1
-            return found
+            loaded = builder.load(builder.inttoptr(start, vector.as_pointer()))
+            loaded.align = 1
+            return loaded
 
         def is_(comparison: str, bytes_: Any, limit: int) -> Any:
             return builder.icmp_unsigned(comparison, bytes_, ir.Constant(vector, [limit] * 32))
@@ -217,9 +217,9 @@ def store_uuid(typingctx: Any, target: Any, source: Any) -> Any:
         def splat(number: int, count: int = 32) -> Any:
             return ir.Constant(ir.VectorType(ir.IntType(8), count), [number] * count)
 
-        def shuffled(one: Any, other: Any, places: list[int]) -> Any:
+        def shuffled(first: Any, second: Any, places: list[int]) -> Any:
             mask = ir.Constant(ir.VectorType(ir.IntType(32), len(places)), places)
-            return builder.shuffle_vector(one, other, mask)
+            return builder.shuffle_vector(first, second, mask)
 
         def pointer(address: Any, count: int) -> Any:
             return builder.inttoptr(address, ir.VectorType(ir.IntType(8), count).as_pointer())

@@ -9,12 +9,12 @@ text, and goes on from a row like the kernels of `kernels.text`.  A cell of n by
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
 from walreplay.decode.compile.kernel import Kernel, helper, kernel
-from walreplay.decode.compile.parameters import BYTES, INT64, TILE, Parameter, given, out
+from walreplay.decode.compile.parameters import BYTES, INT64, TILE, VARIABLE, fixed, given, record
 from walreplay.decode.kernels.base import (
     POWERS_OF_TEN,
     address_of,
@@ -41,8 +41,17 @@ ALL_ROWS: Final = -1
 """Instead of a number of misses: no kernel has seen the tile yet."""
 
 
-def _signature(dtype: str, parameters: int) -> tuple[Parameter, ...]:
-    return (*TILE, *(INT64,) * parameters, out(dtype), out("uint8"), out("int32"), INT64)
+class WholeNumbers(NamedTuple):
+    """How integers are sent: how many bytes (-4: 4 bytes without a sign), their limits, and what is added to them."""
+
+    width: int
+    low: int
+    high: int
+    shift: int
+
+
+def _whole_number_kernel(dtype: str) -> Kernel:
+    return Kernel(_whole_numbers, (TILE, record(WholeNumbers, *(INT64,) * 4), fixed(dtype), INT64))
 
 
 @helper
@@ -80,15 +89,18 @@ def _whole_number(address, width):
     return load_big_32(address) if width == -4 else load_byte(address)
 
 
-def _whole_numbers(buf, offset, length, first, column, width, low, high, shift, values, valid, misses, count):
-    """Read what is one integer of `width` bytes from `low` to `high`, and add `shift` to it."""
+def _whole_numbers(tile, numbers, output, count):
+    """Read integers of one width, within limits."""
+    width, low, high, shift = numbers
+    buf, offset, length, first, column = tile
+    values, valid, misses = output
     base = address_of(buf)
     missed = 0
-    wanted = BINARY - abs(width)
+    fitting = BINARY - abs(width)
     for i in range(_row_count(first, count)):
         row = _row_of(misses, count, i)
         size = _sent_length(length, first, column, row)
-        if size == wanted:
+        if size == fitting:
             number = _whole_number(base + np.int64(offset[_cell_of(first, column, row)]), width)
             if low <= number <= high:
                 values[np.uint64(row)] = number + shift
@@ -102,10 +114,10 @@ def _whole_numbers(buf, offset, length, first, column, width, low, high, shift, 
     return missed
 
 
-whole_numbers_8: Final = Kernel(_whole_numbers, _signature("uint8", 4))
-whole_numbers_16: Final = Kernel(_whole_numbers, _signature("int16", 4))
-whole_numbers_32: Final = Kernel(_whole_numbers, _signature("int32", 4))
-whole_numbers_64: Final = Kernel(_whole_numbers, _signature("int64", 4))
+whole_numbers_8: Final = _whole_number_kernel("uint8")
+whole_numbers_16: Final = _whole_number_kernel("int16")
+whole_numbers_32: Final = _whole_number_kernel("int32")
+whole_numbers_64: Final = _whole_number_kernel("int64")
 
 # Text says NaN and no more, so a NaN's sign and payload are not kept.
 _NAN_32: Final = 0x7FC00000
@@ -128,9 +140,11 @@ def float_64_of(start):
     return np.int64(_NAN_64) if (word & 0x7FFFFFFFFFFFFFFF) > _INFINITY_64 else word
 
 
-@kernel(*_signature("float32", 0))
-def floats_32(buf, offset, length, first, column, values, valid, misses, count):
+@kernel(TILE, fixed("float32"), INT64)
+def floats_32(tile, output, count):
     """Read real bit by bit."""
+    buf, offset, length, first, column = tile
+    values, valid, misses = output
     base = address_of(buf)
     words = address_of(values)
     missed = 0
@@ -138,8 +152,8 @@ def floats_32(buf, offset, length, first, column, values, valid, misses, count):
         row = _row_of(misses, count, i)
         size = _sent_length(length, first, column, row)
         if size == BINARY - 4:
-            at = base + np.int64(offset[_cell_of(first, column, row)])
-            store_32(words + 4 * row, float_32_of(at))
+            start = base + np.int64(offset[_cell_of(first, column, row)])
+            store_32(words + 4 * row, float_32_of(start))
             valid[np.uint64(row)] = 1
         else:
             store_32(words + 4 * row, np.int64(0))
@@ -150,9 +164,11 @@ def floats_32(buf, offset, length, first, column, values, valid, misses, count):
     return missed
 
 
-@kernel(*_signature("float64", 0))
-def floats_64(buf, offset, length, first, column, values, valid, misses, count):
+@kernel(TILE, fixed("float64"), INT64)
+def floats_64(tile, output, count):
     """Read double precision bit by bit."""
+    buf, offset, length, first, column = tile
+    values, valid, misses = output
     base = address_of(buf)
     words = address_of(values)
     missed = 0
@@ -160,8 +176,8 @@ def floats_64(buf, offset, length, first, column, values, valid, misses, count):
         row = _row_of(misses, count, i)
         size = _sent_length(length, first, column, row)
         if size == BINARY - 8:
-            at = base + np.int64(offset[_cell_of(first, column, row)])
-            store_64(words + 8 * row, float_64_of(at))
+            start = base + np.int64(offset[_cell_of(first, column, row)])
+            store_64(words + 8 * row, float_64_of(start))
             valid[np.uint64(row)] = 1
         else:
             store_64(words + 8 * row, np.int64(0))
@@ -272,9 +288,11 @@ def decimal_of(start, size, precision, scale):
     return high, low, good and fault == np.uint64(0)
 
 
-@kernel(*_signature("uint64", 2))
-def decimals(buf, offset, length, first, column, precision, scale, values, valid, misses, count):
+@kernel(TILE, INT64, INT64, fixed("uint64"), INT64)
+def decimals(tile, precision, scale, output, count):
     """Read numerics that have the column's scale; two words a value."""
+    buf, offset, length, first, column = tile
+    values, valid, misses = output
     base = address_of(buf)
     missed = 0
     for i in range(_row_count(first, count)):
@@ -456,13 +474,15 @@ def _control_bits(word):
     return (~(seven + _FROM_SPACE) | (seven + _ONES)) & other & ~word & _HIGH_BITS
 
 
-@kernel(*TILE, INT64, out("int32"), out("uint8"), out("uint8"), INT64, INT64)
-def texts(buf, offset, length, first, column, form, ends, valid, data, at, row):
+@kernel(TILE, INT64, VARIABLE, INT64, INT64)
+def texts(tile, form, output, first_row, row):
     """Gather text, of cells in either format, from `row` on; return the row that has no room or is a miss, or all.
 
     `form` is what the cells in binary format are: `AS_SENT` and the others above.
     """
-    position = np.int64(ends[at + row])
+    buf, offset, length, first, column = tile
+    ends, valid, data = output
+    position = np.int64(ends[first_row + row])
     base = address_of(buf)
     target = address_of(data)
     source_end = buf.size - 16
@@ -513,11 +533,11 @@ def texts(buf, offset, length, first, column, form, ends, valid, data, at, row):
                 copy_bytes(target + position, base + start, copied)
         if count >= 0:
             position += count
-            valid[at + row] = 1
+            valid[first_row + row] = 1
         else:
-            valid[at + row] = 0
+            valid[first_row + row] = 0
         row += 1
-        ends[at + row] = position
+        ends[first_row + row] = position
     return row
 
 

@@ -12,12 +12,15 @@ row begins at which it stopped.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
 from walreplay.decode.compile.kernel import helper, kernel
-from walreplay.decode.compile.parameters import BYTES, INT64, out
+from walreplay.decode.compile.parameters import BYTES, INT64, out, record
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 AT, WHY, ROW, FIELDS = range(4)
 MARKS: Final = 4
@@ -44,8 +47,24 @@ _CR: Final = 13
 _DOT: Final = 46
 _BACKSLASH: Final = 92
 
-_SPLIT: Final = (INT64, INT64, INT64, INT64)
-_CELLS: Final = (out("int32"), out("int32"), out("int64"))
+
+class CsvSigns(NamedTuple):
+    """The bytes that CSV is written with."""
+
+    delimiter: int
+    quote: int
+    escape: int
+
+
+class FieldCells(NamedTuple):
+    """Where fields lie, as a tile has its cells, and where a kernel stopped."""
+
+    offset: NDArray[np.int32]
+    length: NDArray[np.int32]
+    marks: NDArray[np.int64]
+
+
+_CELLS: Final = record(FieldCells, out("int32"), out("int32"), out("int64"))
 
 
 @helper
@@ -90,88 +109,89 @@ def _behind_line(buf, i, stop):
     return min(i + 1, stop)
 
 
-@kernel(out("uint8"), *_SPLIT, BYTES, *_CELLS)
-def split_text(buf, start, stop, columns, delimiter, null, offset, length, marks):
+@kernel(out("uint8"), INT64, INT64, INT64, INT64, BYTES, _CELLS)
+def split_text(buf, start, stop, columns, delimiter, null, cells):
     """Take lines of COPY's text format apart; the last one need not have a newline."""
+    offset, length, marks = cells
     rows = 0
     cell = 0
-    i = np.int64(start)
-    marks[0] = i
+    read_at = np.int64(start)
+    marks[0] = read_at
     marks[1] = 0
-    while i < stop and cell + columns <= offset.size:
-        row = i
+    while read_at < stop and cell + columns <= offset.size:
+        row = read_at
         marks[2] = row
-        if _is_end_marker(buf, i, stop):
-            marks[0] = _behind_line(buf, i + 2, stop)
+        if _is_end_marker(buf, read_at, stop):
+            marks[0] = _behind_line(buf, read_at + 2, stop)
             marks[1] = 1
             return rows
         column = 0
         if columns == 0:
-            if not _ends_at(buf, i, stop, _LF):
+            if not _ends_at(buf, read_at, stop, _LF):
                 marks[1], marks[3] = 2, 1
                 return rows
         else:
             while True:
-                begin = i
+                begin = read_at
                 is_null = False
-                if null.size == 0 or (i < stop and buf[i] == null[0]):
-                    end = i + null.size
-                    if end <= stop and _ends_at(buf, end, stop, delimiter) and _is(buf, i, end, null):
+                if null.size == 0 or (read_at < stop and buf[read_at] == null[0]):
+                    end = read_at + null.size
+                    if end <= stop and _ends_at(buf, end, stop, delimiter) and _is(buf, read_at, end, null):
                         is_null = True
-                        i = end
-                w = i
-                while i < stop:
-                    c = np.int64(buf[i])
-                    if c == _BACKSLASH:
-                        if i + 1 >= stop:
+                        read_at = end
+                write_at = read_at
+                while read_at < stop:
+                    byte = np.int64(buf[read_at])
+                    if byte == _BACKSLASH:
+                        if read_at + 1 >= stop:
                             marks[1] = 4
                             return rows
-                        e = np.int64(buf[i + 1])
-                        i += 2
-                        if 48 <= e <= 55:
-                            value = e - 48
-                            more = 0
-                            while more < 2 and i < stop and 48 <= np.int64(buf[i]) <= 55:
-                                value = value * 8 + np.int64(buf[i]) - 48
-                                i += 1
-                                more += 1
-                            e = value & 255
-                        elif e == 120 and i < stop and _hex_digit(np.int64(buf[i])) >= 0:
-                            e = _hex_digit(np.int64(buf[i]))
-                            i += 1
-                            if i < stop and _hex_digit(np.int64(buf[i])) >= 0:
-                                e = e * 16 + _hex_digit(np.int64(buf[i]))
-                                i += 1
-                        elif e == 98:
-                            e = 8
-                        elif e == 102:
-                            e = 12
-                        elif e == 110:
-                            e = 10
-                        elif e == 114:
-                            e = 13
-                        elif e == 116:
-                            e = 9
-                        elif e == 118:
-                            e = 11
-                        buf[w] = e
-                        w += 1
-                    elif c in (delimiter, _LF, _CR):
+                        escaped = np.int64(buf[read_at + 1])
+                        read_at += 2
+                        if 48 <= escaped <= 55:
+                            value = escaped - 48
+                            digit_count = 0
+                            while digit_count < 2 and read_at < stop and 48 <= np.int64(buf[read_at]) <= 55:
+                                value = value * 8 + np.int64(buf[read_at]) - 48
+                                read_at += 1
+                                digit_count += 1
+                            escaped = value & 255
+                        elif escaped == 120 and read_at < stop and _hex_digit(np.int64(buf[read_at])) >= 0:
+                            escaped = _hex_digit(np.int64(buf[read_at]))
+                            read_at += 1
+                            if read_at < stop and _hex_digit(np.int64(buf[read_at])) >= 0:
+                                escaped = escaped * 16 + _hex_digit(np.int64(buf[read_at]))
+                                read_at += 1
+                        elif escaped == 98:
+                            escaped = 8
+                        elif escaped == 102:
+                            escaped = 12
+                        elif escaped == 110:
+                            escaped = 10
+                        elif escaped == 114:
+                            escaped = 13
+                        elif escaped == 116:
+                            escaped = 9
+                        elif escaped == 118:
+                            escaped = 11
+                        buf[write_at] = escaped
+                        write_at += 1
+                    elif byte in (delimiter, _LF, _CR):
                         break
                     else:
-                        if w != i:
-                            buf[w] = c
-                        w += 1
-                        i += 1
-                if i < stop and buf[i] == _CR and not _ends_at(buf, i, stop, delimiter):
+                        if write_at != read_at:
+                            buf[write_at] = byte
+                        write_at += 1
+                        read_at += 1
+                if read_at < stop and buf[read_at] == _CR and not _ends_at(buf, read_at, stop, delimiter):
                     marks[1] = 3
                     return rows
                 if column < columns:
                     offset[cell + column] = begin
-                    length[cell + column] = _NULL if is_null else w - begin
+                    length[cell + column] = _NULL if is_null else write_at - begin
                 column += 1
-                if i < stop and buf[i] == delimiter and column <= columns:
-                    i += 1
+                if read_at < stop and buf[read_at] == delimiter and column <= columns:
+                    read_at += 1
                 else:
                     break
             if column != columns:
@@ -179,8 +199,8 @@ def split_text(buf, start, stop, columns, delimiter, null, offset, length, marks
                 return rows
         cell += columns
         rows += 1
-        i = _behind_line(buf, i, stop)
-        marks[0] = i
+        read_at = _behind_line(buf, read_at, stop)
+        marks[0] = read_at
     return rows
 
 
@@ -191,84 +211,90 @@ def csv_end(buf, start, stop, quote, escape):
     i = np.int64(start)
     quoted = False
     while i < stop:
-        c = np.int64(buf[i])
+        byte = np.int64(buf[i])
         if quoted:
-            if c == escape and escape != quote:
+            if byte == escape and escape != quote:
                 if i + 1 >= stop:
                     break
-                e = np.int64(buf[i + 1])
-                if e in (quote, escape):
+                following = np.int64(buf[i + 1])
+                if following in (quote, escape):
                     i += 1
-            elif c == quote:
+            elif byte == quote:
                 quoted = False
-        elif c == quote:
+        elif byte == quote:
             quoted = True
-        elif c == _LF:
+        elif byte == _LF:
             last = i + 1
         i += 1
     return -1 if quoted and last == start else last
 
 
-@kernel(out("uint8"), *_SPLIT, INT64, INT64, BYTES, *_CELLS)
-def split_csv(buf, start, stop, columns, delimiter, quote, escape, null, offset, length, marks):
+@kernel(out("uint8"), INT64, INT64, INT64, record(CsvSigns, INT64, INT64, INT64), BYTES, _CELLS)
+def split_csv(buf, start, stop, columns, signs, null, cells):
     """Take whole rows of CSV apart; the last one need not have a newline."""
+    delimiter, quote, escape = signs
+    offset, length, marks = cells
     rows = 0
     cell = 0
-    i = np.int64(start)
-    marks[0] = i
+    read_at = np.int64(start)
+    marks[0] = read_at
     marks[1] = 0
-    while i < stop and cell + columns <= offset.size:
-        marks[2] = i
-        if _is_end_marker(buf, i, stop):
-            marks[0] = _behind_line(buf, i + 2, stop)
+    while read_at < stop and cell + columns <= offset.size:
+        marks[2] = read_at
+        if _is_end_marker(buf, read_at, stop):
+            marks[0] = _behind_line(buf, read_at + 2, stop)
             marks[1] = 1
             return rows
         column = 0
         if columns == 0:
-            if not _ends_at(buf, i, stop, _LF):
+            if not _ends_at(buf, read_at, stop, _LF):
                 marks[1], marks[3] = 2, 1
                 return rows
         else:
             while True:
-                begin = i
-                w = i
+                begin = read_at
+                write_at = read_at
                 was_quoted = False
                 quoted = False
-                while i < stop:
-                    c = np.int64(buf[i])
+                while read_at < stop:
+                    byte = np.int64(buf[read_at])
                     if quoted:
-                        if c == escape and i + 1 < stop and (buf[i + 1] == quote or buf[i + 1] == escape):
-                            buf[w] = buf[i + 1]
-                            w += 1
-                            i += 2
+                        if (
+                            byte == escape
+                            and read_at + 1 < stop
+                            and (buf[read_at + 1] == quote or buf[read_at + 1] == escape)
+                        ):
+                            buf[write_at] = buf[read_at + 1]
+                            write_at += 1
+                            read_at += 2
                             continue
-                        if c == quote:
+                        if byte == quote:
                             quoted = False
-                            i += 1
+                            read_at += 1
                             continue
-                    elif c == quote:
-                        if i == begin:
-                            begin = w = i + 1
+                    elif byte == quote:
+                        if read_at == begin:
+                            begin = write_at = read_at + 1
                         quoted = was_quoted = True
-                        i += 1
+                        read_at += 1
                         continue
-                    elif c in (delimiter, _LF, _CR):
+                    elif byte in (delimiter, _LF, _CR):
                         break
-                    if w != i:
-                        buf[w] = c
-                    w += 1
-                    i += 1
-                if i < stop and buf[i] == _CR and not _ends_at(buf, i, stop, delimiter):
+                    if write_at != read_at:
+                        buf[write_at] = byte
+                    write_at += 1
+                    read_at += 1
+                if read_at < stop and buf[read_at] == _CR and not _ends_at(buf, read_at, stop, delimiter):
                     marks[1] = 3
                     return rows
                 if column < columns:
                     offset[cell + column] = begin
-                    length[cell + column] = w - begin
-                    if not was_quoted and _is(buf, begin, w, null):
+                    length[cell + column] = write_at - begin
+                    if not was_quoted and _is(buf, begin, write_at, null):
                         length[cell + column] = _NULL
                 column += 1
-                if i < stop and buf[i] == delimiter and column <= columns:
-                    i += 1
+                if read_at < stop and buf[read_at] == delimiter and column <= columns:
+                    read_at += 1
                 else:
                     break
             if column != columns:
@@ -276,8 +302,8 @@ def split_csv(buf, start, stop, columns, delimiter, quote, escape, null, offset,
                 return rows
         cell += columns
         rows += 1
-        i = _behind_line(buf, i, stop)
-        marks[0] = i
+        read_at = _behind_line(buf, read_at, stop)
+        marks[0] = read_at
     return rows
 
 
@@ -287,9 +313,10 @@ def _int32_at(buf, i):
     return value - (np.int64(1) << 32) if value >> 31 else value
 
 
-@kernel(BYTES, INT64, INT64, INT64, *_CELLS)
-def split_binary(buf, start, stop, columns, offset, length, marks):
+@kernel(BYTES, INT64, INT64, INT64, _CELLS)
+def split_binary(buf, start, stop, columns, cells):
     """Take whole rows of COPY's binary format apart, as many as there are."""
+    offset, length, marks = cells
     rows = 0
     cell = 0
     i = np.int64(start)

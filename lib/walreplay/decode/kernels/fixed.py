@@ -1,9 +1,9 @@
 """Kernels for types of a fixed width: boolean, integers, floats, numeric(p,s); then dates and timestamps in ISO 8601.
 
-Each takes the tile (buf, offset, length), the rows' first cells and the column, and writes one value and its
-validity for each row.  Rows whose value is not in the common form are listed in `misses` and counted, and the
-exact readers of `walreplay.types` decide.  NULL, unchanged and missing cells are 0 and invalid.
-Cells in binary format are misses as well: the kernels for those, in `kernels.binary`, take the misses over.
+Each takes a tile's cells of one column, and writes one value and its validity for each row.  Rows whose value is not in
+the common form are listed in `misses` and counted, and the exact readers of `walreplay.types` decide.  NULL, unchanged
+and missing cells are 0 and invalid.  Cells in binary format are misses as well: the kernels for those, in
+`kernels.binary`, take the misses over.
 """
 # numba has no types.
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from walreplay.decode.compile.kernel import Kernel, helper, kernel
-from walreplay.decode.compile.parameters import INT64, TILE, Parameter, out
+from walreplay.decode.compile.parameters import INT64, TILE, fixed
 from walreplay.decode.kernels.base import (
     BAD_DIGITS,
     POWERS_OF_TEN,
@@ -40,11 +40,6 @@ NO_CELL: Final = -1
 MISS: Final = -2
 
 
-def signature(dtype: str, parameters: int) -> tuple[Parameter, ...]:
-    """Return what a kernel takes that converts a column: a tile's, some numbers, and where values go."""
-    return (*TILE, *(INT64,) * parameters, out(dtype), out("uint8"), out("int32"))
-
-
 @helper
 def text_cell(length, first, column, row):
     """Return the cell of a row's text value, NO_CELL for none, MISS for a cell in binary format."""
@@ -63,31 +58,31 @@ def boolean_of(start, size):
     return np.int64(letter == 116) if letter == 116 or letter == 102 else np.int64(-1)
 
 
-@kernel(*signature("uint8", 0))
-def booleans(buf, offset, length, first, column, values, valid, misses):
+@kernel(TILE, fixed("uint8"))
+def booleans(tile, output):
     """Read t and f as bytes 1 and 0; the builder packs them."""
+    buf, offset, length, first, column = tile
+    values, valid, misses = output
     base = address_of(buf)
     missed = 0
     for row in range(first.size):
-        values[row] = 0
-        valid[row] = 0
+        value = np.int64(0)
+        good = False
         cell = text_cell(length, first, column, row)
-        if cell < 0:
-            if cell == MISS:
-                misses[missed] = row
-                missed += 1
-            continue
-        value = boolean_of(base + offset[np.uint64(cell)], length[np.uint64(cell)])
-        if value >= 0:
-            values[row] = value
-            valid[row] = 1
-            continue
-        misses[missed] = row
-        missed += 1
+        if cell >= 0:
+            value = boolean_of(base + offset[np.uint64(cell)], length[np.uint64(cell)])
+            good = value >= 0
+        values[row] = max(value, 0)
+        valid[row] = good
+        if not good and cell != NO_CELL:
+            misses[missed] = row
+            missed += 1
     return missed
 
 
-def _integers(buf, offset, length, first, column, low, high, values, valid, misses):
+def _integers(tile, low, high, output):
+    buf, offset, length, first, column = tile
+    values, valid, misses = output
     base = address_of(buf)
     missed = 0
     for row in range(first.size):
@@ -120,9 +115,9 @@ def _integers(buf, offset, length, first, column, low, high, values, valid, miss
     return missed
 
 
-integers_16: Final = Kernel(_integers, signature("int16", 2))
-integers_32: Final = Kernel(_integers, signature("int32", 2))
-integers_64: Final = Kernel(_integers, signature("int64", 2))
+integers_16: Final = Kernel(_integers, (TILE, INT64, INT64, fixed("int16")))
+integers_32: Final = Kernel(_integers, (TILE, INT64, INT64, fixed("int32")))
+integers_64: Final = Kernel(_integers, (TILE, INT64, INT64, fixed("int64")))
 
 _MOST_DECIMALS: Final = 19
 
@@ -156,9 +151,9 @@ def nearest_float(number, decimals, fraction_bits):
     spare = (_ONE << np.uint64(61 - fraction_bits)) - _ONE
     if high & spare == spare:
         # What was left out of the power may carry.
-        more, _ = multiply_add(_NOUGHT, number, _INVERSE_POWERS[2 * decimals + 1], _NOUGHT)
-        low = np.uint64(low + more)
-        high += np.uint64(more > low)
+        carried, _ = multiply_add(_NOUGHT, number, _INVERSE_POWERS[2 * decimals + 1], _NOUGHT)
+        low = np.uint64(low + carried)
+        high += np.uint64(carried > low)
     upper = high >> np.uint64(63)
     shift = upper + np.uint64(61 - fraction_bits)
     fraction = high >> shift
@@ -205,8 +200,10 @@ def float_of(base, start, end, fraction_bits):
     return bits | (negative << (63 if fraction_bits == 52 else 31)), True
 
 
-def _floats(buf, offset, length, first, column, fraction_bits, values, valid, misses):
+def _floats(tile, fraction_bits, output):
     """Read numbers of up to 19 digits without an exponent."""
+    buf, offset, length, first, column = tile
+    values, valid, misses = output
     base = address_of(buf)
     target = address_of(values)
     missed = 0
@@ -228,8 +225,8 @@ def _floats(buf, offset, length, first, column, fraction_bits, values, valid, mi
     return missed
 
 
-floats_32: Final = Kernel(_floats, signature("float32", 1))
-floats_64: Final = Kernel(_floats, signature("float64", 1))
+floats_32: Final = Kernel(_floats, (TILE, INT64, fixed("float32")))
+floats_64: Final = Kernel(_floats, (TILE, INT64, fixed("float64")))
 
 
 @helper
@@ -264,9 +261,11 @@ def narrow_decimal_of(base, start, end, precision, scale):
     return (np.int64(magnitude) ^ -negative) + negative, True
 
 
-@kernel(*signature("uint64", 2))
-def decimals_narrow(buf, offset, length, first, column, precision, scale, values, valid, misses):
+@kernel(TILE, INT64, INT64, fixed("uint64"))
+def decimals_narrow(tile, precision, scale, output):
     """Read numerics of a precision up to 18 whose text has exactly the scale's digits; two words a value."""
+    buf, offset, length, first, column = tile
+    values, valid, misses = output
     base = address_of(buf)
     missed = 0
     for row in range(first.size):
@@ -322,9 +321,11 @@ def wide_decimal_of(base, start, end, precision, scale):
     return high, low, True
 
 
-@kernel(*signature("uint64", 2))
-def decimals_wide(buf, offset, length, first, column, precision, scale, values, valid, misses):
+@kernel(TILE, INT64, INT64, fixed("uint64"))
+def decimals_wide(tile, precision, scale, output):
     """Read numerics of a precision up to 38 whose text has exactly the scale's digits; two words a value."""
+    buf, offset, length, first, column = tile
+    values, valid, misses = output
     base = address_of(buf)
     missed = 0
     for row in range(first.size):
@@ -419,28 +420,24 @@ def iso_day(base, start):
     return (new_year >> 1) + _DAYS_BEFORE[month] + day - 1
 
 
-@kernel(*signature("int32", 0))
-def dates(buf, offset, length, first, column, values, valid, misses):
+@kernel(TILE, fixed("int32"))
+def dates(tile, output):
     """Read dates of the years 1 to 9999."""
+    buf, offset, length, first, column = tile
+    values, valid, misses = output
     base = address_of(buf)
     missed = 0
     for row in range(first.size):
-        values[row] = 0
-        valid[row] = 0
+        day = np.int64(BAD_DAY)
         cell = text_cell(length, first, column, row)
-        if cell < 0:
-            if cell == MISS:
-                misses[missed] = row
-                missed += 1
-            continue
-        if length[np.uint64(cell)] == 10:
+        if cell >= 0 and length[np.uint64(cell)] == 10:
             day = iso_day(base, np.int64(offset[np.uint64(cell)]))
-            if day != BAD_DAY:
-                values[row] = day
-                valid[row] = 1
-                continue
-        misses[missed] = row
-        missed += 1
+        good = day != BAD_DAY
+        values[row] = day if good else 0
+        valid[row] = good
+        if not good and cell != NO_CELL:
+            misses[missed] = row
+            missed += 1
     return missed
 
 
@@ -511,40 +508,37 @@ def zoned_time(base, start, end):
 
 
 @helper
-def _timestamps_of(buf, offset, length, first, column, with_zone, values, valid, misses):
+def _timestamps_of(tile, with_zone, output):
+    buf, offset, length, first, column = tile
+    values, valid, misses = output
     base = address_of(buf)
     missed = 0
     for row in range(first.size):
-        values[row] = 0
-        valid[row] = 0
+        micros = np.int64(NO_TIME)
         cell = text_cell(length, first, column, row)
-        if cell < 0:
-            if cell == MISS:
-                misses[missed] = row
-                missed += 1
-            continue
-        start = np.int64(offset[np.uint64(cell)])
-        end = start + np.int64(length[np.uint64(cell)])
-        micros = zoned_time(base, start, end) if with_zone else iso_time(base, start, end)
-        if micros == NO_TIME:
+        if cell >= 0:
+            start = np.int64(offset[np.uint64(cell)])
+            end = start + np.int64(length[np.uint64(cell)])
+            micros = zoned_time(base, start, end) if with_zone else iso_time(base, start, end)
+        good = micros != NO_TIME
+        values[row] = micros if good else 0
+        valid[row] = good
+        if not good and cell != NO_CELL:
             misses[missed] = row
             missed += 1
-        else:
-            values[row] = micros
-            valid[row] = 1
     return missed
 
 
-@kernel(*signature("int64", 0))
-def timestamps(buf, offset, length, first, column, values, valid, misses):
+@kernel(TILE, fixed("int64"))
+def timestamps(tile, output):
     """Read timestamps without a zone, of the years 1 to 9999."""
-    return _timestamps_of(buf, offset, length, first, column, False, values, valid, misses)
+    return _timestamps_of(tile, False, output)
 
 
-@kernel(*signature("int64", 0))
-def timestamps_with_zone(buf, offset, length, first, column, values, valid, misses):
+@kernel(TILE, fixed("int64"))
+def timestamps_with_zone(tile, output):
     """Read timestamps with an offset from UTC, as UTC."""
-    return _timestamps_of(buf, offset, length, first, column, True, values, valid, misses)
+    return _timestamps_of(tile, True, output)
 
 
 _YEARS, _DAYS_BEFORE, _MONTH_DAYS = _calendar()

@@ -11,16 +11,21 @@ returns.  `outcome_of_begin` checks a Begin's commit LSN and commit time for the
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from walreplay.decode.compile.kernel import helper
-from walreplay.decode.kernels.base import load_big_16, load_big_32, load_big_64, load_byte, load_int64, store_64
+from walreplay.decode.kernels import walk_words as words
+from walreplay.decode.kernels.base import load_big_16, load_big_32, load_big_64, load_byte
+from walreplay.decode.kernels.programs import get, put
 from walreplay.lsn import POSTGRES_EPOCH_UNIX_MICROS
 from walreplay.protocol.framing import Framing
 from walreplay.types.datetime import FIRST_MICRO, LAST_MICRO
 
+RAW: Final = 0
+RECVLOGICAL: Final = 1
+COPYDATA: Final = 2
 PGCOPY: Final = 3
 WALSENDER: Final = 4
 LENGTH: Final = 8
@@ -29,9 +34,9 @@ _COUNTED: Final = 8
 """Where the numbers begin in the code, each of four bits."""
 
 FRAMING_CODES: Final = {
-    Framing.RAW: 0,
-    Framing.RECVLOGICAL: 1,
-    Framing.COPYDATA: 2,
+    Framing.RAW: RAW,
+    Framing.RECVLOGICAL: RECVLOGICAL,
+    Framing.COPYDATA: COPYDATA,
     Framing.PGCOPY: PGCOPY,
     Framing.WALSENDER: WALSENDER,
     **{
@@ -83,27 +88,6 @@ def copy_row_fits(base, p, head):
     if head == 6:
         return True
     return load_big_32(base + p + 2) == 8 and (head == 18 or load_big_32(base + p + 14) == 4)
-
-
-@helper
-def row_frame(base, pos, end, framing):
-    """Return where a row's message begins and how far it may go, in a framing that is none of the first three.
-
-    -1 where there is none, or only a part of it, or it is unusual.
-    """
-    if pos + 26 > end:
-        return np.int64(-1), end
-    if framing == PGCOPY:
-        head = copy_row_head(base, pos)
-        if head == 0 or not copy_row_fits(base, pos, head):
-            return np.int64(-1), end
-        a = pos + head
-        return a, a + load_big_32(base + a - 4)
-    if framing == WALSENDER:
-        return (pos + _XLOGDATA_SIZE if load_byte(base + pos) == 119 else np.int64(-1)), end
-    a = pos + header_size(framing)
-    lim = a + length_at(base, pos, framing)
-    return (a + _XLOGDATA_SIZE if load_byte(base + a) == 119 else a), lim
 
 
 @helper
@@ -186,10 +170,10 @@ def message_at(base, p, end, framing):
     return a if size_fits(tag, size) else np.int64(NO_FRAME)
 
 
-IDLE: Final = 0
-OPEN: Final = 1
-UNKNOWN_HEAD: Final = 2
-"""The walk's start was guessed: it may lie in a transaction, until a message says so or says not."""
+GO_ON: Final = -1
+"""Nothing is in the way: the walk has no reason to return."""
+KEEPALIVE: Final = -2
+"""The frame has no message, but a walsender's keepalive: the walk steps over it."""
 
 DONE: Final = 0
 TILE: Final = 1
@@ -232,28 +216,147 @@ EARLIEST: Final = FIRST_MICRO - POSTGRES_EPOCH_UNIX_MICROS
 LATEST: Final = LAST_MICRO - POSTGRES_EPOCH_UNIX_MICROS
 """The first and the last time of the years 1 to 9999, which a timestamp can hold: microseconds since 2000."""
 
-_TOP_TIME: Final = 8 * 33
-_STOP_LSN: Final = 8 * 34
-_STOP_TIME: Final = 8 * 35
-"""Where these words of the walk's state lie, see `walreplay.decode.walk`."""
-
 
 @helper
-def outcome_of_begin(at, last_lsn, state):
-    """Return what a whole Begin leads to: `DONE`, or why the walk stops in front of it.
+def outcome_of_begin(begin, state):
+    """Return what a whole Begin leads to: `GO_ON`, or why the walk stops in front of it; keep the greatest commit time.
 
-    Args:
-        at: the address of its tag.
-        last_lsn: the commit LSN of the session's last transaction.
-        state: the address of the walk's state.
+    `begin` is the address of its tag, `state` that of the walk's state.
     """
-    lsn, time = load_big_64(at + 1), load_big_64(at + 9)
-    if lsn <= last_lsn:
+    lsn, time = load_big_64(begin + 1), load_big_64(begin + 9)
+    if lsn <= get(state, words.LAST_LSN):
         return np.int64(NOT_AFTER_LAST)
     if time < EARLIEST or time > LATEST:
         return np.int64(NO_TIME)
-    if lsn > load_int64(state + _STOP_LSN) or time > load_int64(state + _STOP_TIME):
+    if lsn > get(state, words.STOP_LSN) or time > get(state, words.STOP_TIME):
         return np.int64(BEHIND)
-    if time > load_int64(state + _TOP_TIME):
-        store_64(state + _TOP_TIME, time)
-    return np.int64(DONE)
+    if time > get(state, words.TOP_TIME):
+        put(state, words.TOP_TIME, time)
+    return np.int64(GO_ON)
+
+
+# The walk's frames
+
+
+class Payload(NamedTuple):
+    """Where the message of a frame lies: from its tag on, up to the frame's end (or the buffer's, without a length).
+
+    The outcome is `GO_ON`, `KEEPALIVE`, or why there is no message here.
+    """
+
+    outcome: int
+    start: int
+    end: int
+
+
+@helper
+def _payload(outcome, start, end):
+    return Payload(np.int64(outcome), np.int64(start), np.int64(end))
+
+
+@helper
+def unwrap(base, pos, end, framing):
+    """Unwrap the frame at `pos`: return its `Payload`."""
+    if framing <= RECVLOGICAL:
+        return _payload(GO_ON, pos, end)
+    if framing == COPYDATA:
+        return _unwrap_copydata(base, pos, end)
+    if framing == PGCOPY:
+        return _unwrap_copy_row(base, pos, end)
+    return _unwrap_sent(base, pos, end, framing)
+
+
+@helper
+def _unwrap_copydata(base, pos, end):
+    if load_byte(base + pos) != 100:  # d
+        return _payload(BAD_FRAME, pos, end)
+    if pos + 6 > end:
+        return _payload(INCOMPLETE, pos, end)
+    # CopyData's length counts itself: 4 bytes, then XLogData's header and at least a tag, or a keepalive.
+    size = load_big_32(base + pos + 1)
+    tag = load_byte(base + pos + 5)
+    is_keepalive = tag == 107
+    fits = size == 4 + _KEEPALIVE_SIZE if is_keepalive else tag == 119 and 4 + _XLOGDATA_SIZE < size <= _MOST
+    if not fits:
+        return _payload(BAD_FRAME, pos, end)
+    behind = pos + 1 + size
+    if behind > end:
+        return _payload(INCOMPLETE, pos, end)
+    if is_keepalive:
+        asks_for_reply = load_byte(base + pos + 22)
+        return _payload(BAD_FRAME if asks_for_reply > 1 else KEEPALIVE, pos, behind)
+    return _payload(GO_ON, pos + 5 + _XLOGDATA_SIZE, behind)
+
+
+@helper
+def _unwrap_copy_row(base, pos, end):
+    if load_byte(base + pos) == 80:  # the P of PGCOPY: a header, at the start or where files were concatenated
+        return _payload(EVENT, pos, end)
+    if pos + 2 > end:
+        return _payload(INCOMPLETE, pos, end)
+    if load_big_16(base + pos) == 0xFFFF:  # COPY BINARY's trailer; Python steps over headers and trailers
+        return _payload(EVENT, pos, end)
+    head = copy_row_head(base, pos)
+    if head == 0:
+        return _payload(BAD_FRAME, pos, end)
+    message = pos + head
+    if message > end:
+        return _payload(INCOMPLETE, pos, end)
+    size = load_big_32(base + message - 4)
+    if not copy_row_fits(base, pos, head) or size > _MOST or size < 1:
+        return _payload(BAD_FRAME, pos, end)
+    return _payload(GO_ON if message + size <= end else INCOMPLETE, message, message + size)
+
+
+@helper
+def _unwrap_sent(base, pos, end, framing):
+    """Unwrap what a walsender has sent, behind a length or alone; behind a length there may be a bare message, too."""
+    start = pos
+    behind = end
+    if framing >= LENGTH:
+        start = pos + header_size(framing)
+        if start >= end:
+            return _payload(INCOMPLETE, pos, end)
+        size = length_at(base, pos, framing)
+        if size < 1 or size > _MOST:
+            return _payload(BAD_FRAME, pos, end)
+        behind = start + size
+        if behind > end:
+            return _payload(INCOMPLETE, pos, end)
+    # Behind a length all bytes are there: more of them would not make it fit.
+    too_short = INCOMPLETE if framing == WALSENDER else BAD_FRAME
+    tag = load_byte(base + start)
+    if tag == 107:  # k
+        after = start + _KEEPALIVE_SIZE
+        if after > behind:
+            return _payload(too_short, pos, end)
+        asks_for_reply = load_byte(base + after - 1)
+        is_bad = asks_for_reply > 1 or (framing >= LENGTH and after != behind)
+        return _payload(BAD_FRAME if is_bad else KEEPALIVE, pos, after)
+    if tag == 119:  # w
+        if start + _XLOGDATA_SIZE + 1 > behind:
+            return _payload(too_short, pos, end)
+        return _payload(GO_ON, start + _XLOGDATA_SIZE, behind)
+    return _payload(BAD_FRAME if framing == WALSENDER else GO_ON, start, behind)
+
+
+@helper
+def is_bounded(framing):
+    """Return whether each message has a length: its payload is there as a whole, and more bytes cannot complete it."""
+    return framing >= COPYDATA and framing != WALSENDER
+
+
+@helper
+def frame_end(base, cursor, payload_end, framing, may_lack_newline):
+    """Return where the frame ends whose message ends at `cursor`, or minus an outcome where the message does not fit.
+
+    `payload_end` is the end of the buffer, where messages have no length; `may_lack_newline`: a session's last one may.
+    """
+    if framing == RECVLOGICAL:
+        if cursor < payload_end:
+            return cursor + 1 if load_byte(base + cursor) == 10 else np.int64(-NO_NEWLINE)
+        # A consumer that ends between a Commit and its newline has all of the transaction.
+        return cursor if may_lack_newline else np.int64(-INCOMPLETE)
+    if is_bounded(framing) and cursor != payload_end:
+        return np.int64(-UNDERRUN)
+    return cursor

@@ -27,7 +27,6 @@ from walreplay.decode.kernels.base import (
     load_big_64,
     load_byte,
     load_int32,
-    load_int64,
     load_word,
     store_8,
     store_16,
@@ -50,6 +49,7 @@ from walreplay.decode.kernels.fixed import (
 from walreplay.decode.kernels.frames import HAS_HIGH, HAS_NUL
 from walreplay.decode.kernels.programs import get, put
 from walreplay.decode.kernels.text import is_utf8
+from walreplay.decode.kernels.walk_words import PLACER, CellAddresses, PlacerAddresses, WalkedRow, WalkedTransaction
 from walreplay.lsn import POSTGRES_EPOCH_UNIX_MICROS
 from walreplay.protocol.messages import MAX_COLUMNS
 
@@ -201,36 +201,36 @@ def _put_value(column, values, what, row, value, good):
 @routine
 def _place_binary(base, column, what, row, start, count):
     """Convert a value in binary format that is no text; False where it is in another form."""
-    at = base + start
+    address = base + start
     value = np.int64(0)
     good = False
     if what == words.DECIMAL:
-        high, low, good = decimal_of(at, count, get(column, words.LOW), get(column, words.HIGH))
+        high, low, good = decimal_of(address, count, get(column, words.LOW), get(column, words.HIGH))
         if not good:
             high, low = np.uint64(0), np.uint64(0)
         _put_decimal(column, row, np.int64(low), np.int64(high))
     elif what == words.INT16:
         good = count == 2
         if good:
-            value = np.int64(np.int16(load_big_16(at)))
+            value = np.int64(np.int16(load_big_16(address)))
     elif what == words.BOOLEAN:
-        good = count == 1 and load_byte(at) <= 1
+        good = count == 1 and load_byte(address) <= 1
         if good:
-            value = load_byte(at)
+            value = load_byte(address)
     elif count == 4 and words.INT32 <= what <= words.DATE:
         if what == words.FLOAT32:
-            value, good = float_32_of(at), True
+            value, good = float_32_of(address), True
         elif what == words.INT32:
-            value, good = np.int64(np.int32(load_big_32(at))), True
+            value, good = np.int64(np.int32(load_big_32(address))), True
         else:
-            value = np.int64(np.int32(load_big_32(at))) + _EPOCH_DAY
+            value = np.int64(np.int32(load_big_32(address))) + _EPOCH_DAY
             good = get(column, words.LOW) <= value <= get(column, words.HIGH)
     elif count == 8:
-        value = load_big_64(at)
+        value = load_big_64(address)
         if what == words.INT64_:
             good = True
         elif what == words.FLOAT64:
-            value, good = float_64_of(at), True
+            value, good = float_64_of(address), True
         elif words.TIMESTAMP <= what <= words.TIMESTAMPTZ:
             # The infinite ones come out below the first.
             value += POSTGRES_EPOCH_UNIX_MICROS
@@ -279,18 +279,19 @@ def place_binary_form(base, last, column, row, start, count):
 
 
 @helper
-def note_miss(misses, marks, program, number, row, first):
-    """List a value that is in another form; it counts once its row does."""
-    at = misses + load_int64(marks + words.TRIED * words.WORD) * (words.MISS_WORDS * words.WORD)
-    store_64(at, program)
-    store_64(at + words.WORD, np.int64(number))
-    store_64(at + 2 * words.WORD, row)
-    store_64(at + 3 * words.WORD, first)
-    put(marks, words.TRIED, get(marks, words.TRIED) + 1)
+def note_miss(placer, program, number, row, first_cell):
+    """List a value of column `number` that is in another form; it counts once its row does."""
+    tried = get(placer.marks, words.TRIED)
+    miss = placer.misses + tried * (words.MISS_WORDS * words.WORD)
+    put(miss, 0, program)
+    put(miss, 1, np.int64(number))
+    put(miss, 2, row)
+    put(miss, 3, first_cell)
+    put(placer.marks, words.TRIED, tried + 1)
 
 
 @helper
-def note_left(marks, placed, number, count):
+def note_refused(marks, placed, number, count):
     """Note which text column has no room, and for how many bytes, or refuses its value; return a `Refusal`."""
     put(marks, words.LEFT_COLUMN, np.int64(number))
     put(marks, words.LEFT_BYTES, count + SLACK)
@@ -298,15 +299,16 @@ def note_left(marks, placed, number, count):
 
 
 @routine
-def place_cells(base, last, program, row, first, offsets, lengths, misses, marks):
-    """Place the row whose cells stand in the arrays from `first` on; below 0 it has none.  Returns a `Refusal`."""
+def place_cells(base, last, program, first_cell, cells, placer):
+    """Place the row whose cells stand in the arrays from `first_cell` on; below 0 it has none.  Returns a `Refusal`."""
+    row = get(program, words.ROWS)
     column = program + words.HEAD * words.WORD
     for number in range(get(program, words.COLUMNS)):
         size = np.int64(-1)
         start = np.int64(0)
-        if first >= 0:
-            size = load_int32(lengths + 4 * (first + number))
-            start = load_int32(offsets + 4 * (first + number))
+        if first_cell >= 0:
+            size = load_int32(cells.lengths + 4 * (first_cell + number))
+            start = load_int32(cells.offsets + 4 * (first_cell + number))
         placed = words.PLACED
         if size >= 0:
             placed = place_text_form(base, last, column, row, start, size)
@@ -318,9 +320,9 @@ def place_cells(base, last, program, row, first, offsets, lengths, misses, marks
             if size == -2:
                 put(program, words.HAS_UNCHANGED, np.int64(1))
         if placed == words.MISSED_VALUE:
-            note_miss(misses, marks, program, number, row, first)
+            note_miss(placer, program, number, row, first_cell)
         elif placed >= words.NO_ROOM:
-            return note_left(marks, placed, number, size)
+            return note_refused(placer.marks, placed, number, size)
         column += words.COLUMN * words.WORD
     return words.DONE
 
@@ -342,84 +344,76 @@ def forget_tried(marks):
 
 
 @helper
-def note_before(program, row, before):
-    """List the old tuple of an update: its first cell, and the row."""
-    befores = get(program, words.BEFORES)
-    store_32(get(program, words.BEFORE_FIRSTS) + 4 * befores, before)
-    store_64(get(program, words.BEFORE_ROWS) + words.WORD * befores, row)
-    put(program, words.BEFORES, befores + 1)
+def note_old_tuple(program, old_cell):
+    """List the old tuple of the update that is placed: its first cell, and the row."""
+    count = get(program, words.BEFORES)
+    store_32(get(program, words.BEFORE_FIRSTS) + 4 * count, old_cell)
+    put(get(program, words.BEFORE_ROWS), count, get(program, words.ROWS))
+    put(program, words.BEFORES, count + 1)
 
 
 @helper
-def take_row(program, slot, touched, marks, kind, lsn, commit_ts, xid, ordinal, first, place):
+def take_row(placer, program, slot, transaction, change):
     """Count a row whose values were placed, with what is known of it beside them."""
     row = get(program, words.ROWS)
     settled = get(program, words.SETTLED)
-    if row == settled:
-        touching = get(marks, words.TOUCHED)
-        store_32(touched + 4 * touching, slot)
-        put(marks, words.TOUCHED, touching + 1)
-    missed = get(marks, words.TRIED)
-    if missed != get(marks, words.MISSED):
-        put(marks, words.MISSED, missed)
+    marks = placer.marks
+    if row == settled:  # the slot's first pending row
+        touched_count = get(marks, words.TOUCHED)
+        store_32(placer.touched + 4 * touched_count, slot)
+        put(marks, words.TOUCHED, touched_count + 1)
+    tried = get(marks, words.TRIED)
+    if tried != get(marks, words.MISSED):
+        put(marks, words.MISSED, tried)
         put(program, words.HAS_MISSES, np.int64(1))
-    letter = np.int64(kind) + 32
+    letter = np.int64(change.tag) + 32
     store_8(get(program, words.OP) + row, 99 if letter == 105 else letter)  # an insert is a c, for create
-    store_64(get(program, words.LSN) + words.WORD * row, lsn)
-    store_64(get(program, words.COMMIT_TS) + words.WORD * row, commit_ts + POSTGRES_EPOCH_UNIX_MICROS)
-    store_64(get(program, words.XID) + words.WORD * row, xid)
-    store_64(get(program, words.ORDINAL) + words.WORD * row, ordinal)
+    put(get(program, words.LSN), row, transaction.lsn)
+    put(get(program, words.COMMIT_TS), row, transaction.commit_ts + POSTGRES_EPOCH_UNIX_MICROS)
+    put(get(program, words.XID), row, transaction.xid)
+    put(get(program, words.ORDINAL), row, change.ordinal)
     if get(program, words.PLACES) != 0:
-        store_64(get(program, words.PLACES) + words.WORD * row, place)
-    store_32(get(program, words.FIRSTS) + 4 * (row - settled), first)
+        put(get(program, words.PLACES), row, change.source)
+    store_32(get(program, words.FIRSTS) + 4 * (row - settled), change.first_cell)
     put(program, words.ROWS, row + 1)
 
 
-@kernel(
-    BYTES,
-    INT64,
-    given("int64", ndim=2),
-    CELLS,
-    CELLS,
-    given("uint8"),
-    *(given("int64"), out("int32"), out("int64"), out("int64")),
-)
-def place_rows(buf, change, rows, offset, length, kept, programs, touched, misses, marks):
+@kernel(BYTES, INT64, given("int64", ndim=2), CELLS, CELLS, given("uint8"), PLACER)
+def place_rows(buf, change, rows, offset, length, kept, arrays):
     """Place the rows that lie in a tile's arrays from `change` on; return a `Refusal`.
 
-    `kept` says which rows are wanted (empty: all), `programs` has the address of each slot's program; for `touched`,
-    `misses` and `marks` see `walreplay.decode.placing.Placer`.
+    `kept` says which rows are wanted (empty: all).
     """
     base = address_of(buf)
     last = base + buf.size - 32
-    missing, marking = address_of(misses), address_of(marks)
-    left = np.int64(words.DONE)
+    cells = CellAddresses(address_of(offset), address_of(length))
+    programs, touched, misses, marks = arrays
+    placer = PlacerAddresses(address_of(programs), address_of(touched), address_of(misses), address_of(marks))
+    refusal = np.int64(words.DONE)
     while change < rows.shape[0]:
-        of = address_of(rows) + words.ROW_BYTES * change
-        slot = get(of, words.ROW_SLOT)
+        tile_row = address_of(rows) + words.ROW_BYTES * change
+        slot = get(tile_row, words.ROW_SLOT)
         program = programs[np.uint64(slot)]
         if program != words.NO_PROGRAM and (kept.size == 0 or kept[change]):
-            own, before = get(of, words.ROW_NEW), get(of, words.ROW_OLD)
-            first = own if own >= 0 else before
-            left = np.int64(may_place(program, marking))
-            if left == words.DONE:
-                row = get(program, words.ROWS)
-                at, sizes = address_of(offset), address_of(length)
-                left = np.int64(place_cells(base, last, program, row, first, at, sizes, missing, marking))
-            if left != words.DONE:
+            new_cell, old_cell = get(tile_row, words.ROW_NEW), get(tile_row, words.ROW_OLD)
+            first_cell = new_cell if new_cell >= 0 else old_cell
+            refusal = np.int64(may_place(program, placer.marks))
+            if refusal == words.DONE:
+                refusal = np.int64(place_cells(base, last, program, first_cell, cells, placer))
+            if refusal != words.DONE:
                 marks[words.LEFT_SLOT] = slot
-                forget_tried(marking)
+                forget_tried(placer.marks)
                 break
-            if own >= 0 and before >= 0:
-                note_before(program, row, before)
-            kind, place = get(of, words.ROW_KIND), get(of, words.ROW_PLACE)
-            lsn, commit_ts = get(of, words.ROW_LSN), get(of, words.ROW_COMMIT_TS)
-            xid, ordinal = get(of, words.ROW_XID), get(of, words.ROW_ORDINAL)
-            touching = address_of(touched)
-            take_row(program, slot, touching, marking, kind, lsn, commit_ts, xid, ordinal, first, place)
+            if new_cell >= 0 and old_cell >= 0:
+                note_old_tuple(program, old_cell)
+            lsn, commit_ts = get(tile_row, words.ROW_LSN), get(tile_row, words.ROW_COMMIT_TS)
+            transaction = WalkedTransaction(lsn, commit_ts, get(tile_row, words.ROW_XID))
+            tag, ordinal = get(tile_row, words.ROW_KIND), get(tile_row, words.ROW_ORDINAL)
+            row = WalkedRow(tag, ordinal, first_cell, get(tile_row, words.ROW_PLACE))
+            take_row(placer, program, slot, transaction, row)
         change += 1
     marks[words.CHANGE] = change
-    return left
+    return refusal
 
 
 @helper
@@ -427,24 +421,24 @@ def _text_flags(start, end):
     """Return whether there is a NUL (`HAS_NUL`), or a byte outside of ASCII (`HAS_HIGH`), between two addresses."""
     high = np.uint64(0)
     zero = np.uint64(0)
-    at = start
-    while at + 8 <= end:
-        word = load_word(at)
+    address = start
+    while address + 8 <= end:
+        word = load_word(address)
         high |= word
         zero |= (word - np.uint64(0x0101010101010101)) & ~word
-        at += 8
-    while at < end:
-        word = np.uint64(load_byte(at))
+        address += 8
+    while address < end:
+        word = np.uint64(load_byte(address))
         high |= word
         if word == np.uint64(0):
             zero |= np.uint64(0x80)
-        at += 1
-    found = np.int64(0)
+        address += 1
+    flags = np.int64(0)
     if zero & np.uint64(0x8080808080808080):
-        found |= HAS_NUL
+        flags |= HAS_NUL
     if high & np.uint64(0x8080808080808080):
-        found |= HAS_HIGH
-    return found
+        flags |= HAS_HIGH
+    return flags
 
 
 @helper
@@ -481,15 +475,15 @@ def settle(programs, touched, marks):
 
     Gives how many slots stay.
     """
-    care = np.int64(0)
-    for at in range(marks[words.TOUCHED]):
-        program = programs[np.uint64(touched[at])]
+    care_count = np.int64(0)
+    for index in range(marks[words.TOUCHED]):
+        program = programs[np.uint64(touched[index])]
         if _needs_care(program):
-            touched[care] = touched[at]
-            care += 1
+            touched[care_count] = touched[index]
+            care_count += 1
         else:
             rows = get(program, words.ROWS)
             put(program, words.SETTLED, rows)
             put(program, words.LIMIT, min(get(program, words.ROOM), rows + get(program, words.PENDING_ROOM)))
     marks[words.TOUCHED] = 0
-    return care
+    return care_count

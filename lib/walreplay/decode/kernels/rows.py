@@ -14,6 +14,7 @@ import numpy as np
 
 from walreplay.decode.compile.kernel import helper
 from walreplay.decode.kernels import programs as words
+from walreplay.decode.kernels import walk_words as state
 from walreplay.decode.kernels.base import (
     load_big_16,
     load_big_32,
@@ -25,14 +26,16 @@ from walreplay.decode.kernels.base import (
     store_32,
     store_64,
 )
+from walreplay.decode.kernels.binary import BINARY
 from walreplay.decode.kernels.frames import (
     BAD_CELL,
     BAD_COLUMN_COUNT,
     BAD_LENGTH,
+    GO_ON,
     INCOMPLETE,
     NUL_IN_TEXT,
-    WALSENDER,
-    row_frame,
+    frame_end,
+    unwrap,
 )
 from walreplay.decode.kernels.place import (
     forget_tried,
@@ -43,13 +46,14 @@ from walreplay.decode.kernels.place import (
     take_row,
 )
 from walreplay.decode.kernels.programs import get, put
+from walreplay.decode.kernels.walk_words import RowBytes, WalkedRow, WalkedTransaction, add_to
 from walreplay.protocol.messages import MAX_COLUMNS
 
 LONGEST: Final = 0x3FFFFFFF
 """No value is longer."""
 
-BEHIND: Final = 32
-"""So many bytes in front of a row may be read."""
+READABLE_BEFORE: Final = 32
+"""So many bytes in front of a row may be read: before that much of a buffer, rows are walked singly."""
 
 SHAPE: Final = (1 << 22) - 1
 TEXT_VALUES: Final = (1 << 43) - (1 << 22)
@@ -65,10 +69,10 @@ def has_nul(base, p, size):  # type: ignore[no-untyped-def]
     """
     if p + size >= 32:
         return has_nul_behind(base, p, size)
-    found = False
+    has_zero = False
     for i in range(p, p + size):
-        found = found or load_byte(base + i) == 0
-    return found
+        has_zero = has_zero or load_byte(base + i) == 0
+    return has_zero
 
 
 @helper
@@ -84,20 +88,27 @@ def has_nul_behind(base, p, size):  # type: ignore[no-untyped-def]
 
 
 @helper
-def digest_of(base, a, p, end, ordinal, columns, varying, cells, offset, length):  # type: ignore[no-untyped-def]
+def digest_of(base, cells, row, layout, ordinal, first_cell, cell_count):  # type: ignore[no-untyped-def]
     """Digest a row change and its place in the transaction; a transaction's digest is the exclusive or of its rows'.
 
-    It can be made in parts, in any order, by whoever has the bytes: the message is at `a`, its oid at `p`, and
-    ``offset`` and ``length`` have its ``cells``.  Sessions with other settings send the same row in other bytes.  So
-    only `SHAPE`, of table and kind of change, is there in any case.  The values are in the part of their format, and
-    texts of ``varying`` columns (their numbers, then -1) are in none; see `walreplay.stream.duplicates.agree`.
+    It can be made in parts, in any order, by whoever has the bytes.  Sessions with other settings send the same row in
+    other bytes.  So only `SHAPE`, of table and kind of change, is there in any case.  The values are in the part of
+    their format, and texts of columns that depend on settings are in none; see `walreplay.stream.duplicates.agree`.
+
+    Args:
+        row: its `RowBytes`; its cells are `cell_count` from `first_cell` on.
+        layout: the address of its slot's layout.
     """
-    shape = (load_byte(base + a) << 32 | load_big_32(base + p)) * 0x1E3779B97F4A7C15 + load_big_32(base + p + 3)
+    offset, length = cells.offsets + 4 * first_cell, cells.lengths + 4 * first_cell
+    columns, varying = load_int64(layout), load_int64(layout + 8)
+    cursor = row.oid
+    shape = load_byte(base + row.message) << 32 | load_big_32(base + cursor)
+    shape = shape * 0x1E3779B97F4A7C15 + load_big_32(base + cursor + 3)
     part = np.int64(0)
-    h = np.int64(cells)
+    digest = np.int64(cell_count)
     key = np.int64(0x2545F4914F6CDD1D)
-    p += 7
-    for first in range(0, cells, max(columns, 1)):
+    cursor += 7  # behind the oid, the tuple's letter and its number of columns
+    for first in range(0, cell_count, max(columns, 1)):  # two tuples at most
         # The first value in binary tells the format, or in text of another column.
         other = varying
         for i in range(columns if part == 0 else 0):
@@ -115,19 +126,19 @@ def digest_of(base, a, p, end, ordinal, columns, varying, cells, offset, length)
             size = load_int32(length + 4 * (first + i))
             if size >= 0:
                 start = load_int32(offset + 4 * (first + i))
-                h, key = _with_bytes(base, p, start - 4, h, key)
-                p = start + size
+                digest, key = _with_bytes(base, cursor, start - 4, digest, key)  # up to the text's length
+                cursor = start + size
             other += 8
             i = load_int64(other)
-    h, key = _with_bytes(base, p, end, h, key)
-    return _mixed(shape, ordinal) & SHAPE | _mixed(h, ordinal) & part
+    digest, key = _with_bytes(base, cursor, row.end, digest, key)
+    return _mixed(shape, ordinal) & SHAPE | _mixed(digest, ordinal) & part
 
 
 @helper
 def _with_bytes(base, p, end, h, key):  # type: ignore[no-untyped-def]
     """Add bytes to a digest; 8 bytes in front of their end can be read."""
-    for at in range(p, end - 7, 8):
-        h += load_big_64(base + at) * key
+    for offset in range(p, end - 7, 8):
+        h += load_big_64(base + offset) * key
         key += 0x1B873593CC9E2D50
     rest = (end - p) & 7
     h += (load_big_64(base + end - 8) & ((1 << 8 * rest) - 1) | rest << 56) * key
@@ -143,61 +154,53 @@ def _mixed(h, ordinal):  # type: ignore[no-untyped-def]
 
 
 @helper
-def walk_tuple(base, p, lim, offset, length, want, expected, unchanged):  # type: ignore[no-untyped-def]
+def walk_tuple(walk, cursor, payload_end, columns, first_cell):  # type: ignore[no-untyped-def]
     """Walk one TupleData; return its end, or minus an outcome.
 
-    What is found of its cells goes to the addresses ``offset`` and ``length``.
+    If rows are wanted, its cells are written from `first_cell` on.  `columns` is their number by the Relation message;
+    -1 for any.
     """
-    if p + 2 > lim:
+    base = walk.base
+    offset, length = walk.cells.offsets + 4 * first_cell, walk.cells.lengths + 4 * first_cell
+    writes_cells = walk.output != 0
+    if cursor + 2 > payload_end:
         return -INCOMPLETE
-    columns = load_big_16(base + p)
-    p += 2
-    if expected >= 0 and columns != expected:
+    count = load_big_16(base + cursor)
+    cursor += 2
+    if columns >= 0 and count != columns:
         return -BAD_COLUMN_COUNT
-    for i in range(columns):
-        if p >= lim:
+    for i in range(count):
+        if cursor >= payload_end:
             return -INCOMPLETE
-        kind = load_byte(base + p)
-        if kind == 116:  # t
-            if p + 5 > lim:
+        kind = load_byte(base + cursor)
+        start = cursor
+        cursor += 1
+        if kind == 116 or kind == 98:  # t b
+            start += 5
+            if start > payload_end:
                 return -INCOMPLETE
-            size = load_big_32(base + p + 1)
+            size = load_big_32(base + cursor)
             if size > LONGEST:
                 return -BAD_LENGTH
-            if want:
-                store_32(offset + 4 * i, p + 5)
-                store_32(length + 4 * i, size)
-            p += 5 + size
-            if p > lim:
+            cursor = start + size
+            if cursor > payload_end:
                 return -INCOMPLETE
-            if not want and has_nul(base, p - size, size):
+            # The builders look for a NUL in their columns; if there are none, nobody else does.
+            if kind == 116 and not writes_cells and has_nul(base, start, size):
                 return -NUL_IN_TEXT
+            cell_length = size if kind == 116 else BINARY - size
         elif kind == 110:  # n
-            if want:
-                store_32(offset + 4 * i, p)
-                store_32(length + 4 * i, -1)
-            p += 1
+            cell_length = np.int64(-1)
         elif kind == 117:  # u
-            if want:
-                store_32(offset + 4 * i, p)
-                store_32(length + 4 * i, -2)
-                store_64(unchanged, load_int64(unchanged) + 1)
-            p += 1
-        elif kind == 98:  # b
-            if p + 5 > lim:
-                return -INCOMPLETE
-            size = load_big_32(base + p + 1)
-            if size > LONGEST:
-                return -BAD_LENGTH
-            if want:
-                store_32(offset + 4 * i, p + 5)
-                store_32(length + 4 * i, -3 - size)
-            p += 5 + size
-            if p > lim:
-                return -INCOMPLETE
+            cell_length = np.int64(-2)
+            if writes_cells:
+                add_to(walk.state, state.UNCHANGED_CELLS, 1)
         else:
             return -BAD_CELL
-    return p
+        if writes_cells:
+            store_32(offset + 4 * i, start)
+            store_32(length + 4 * i, cell_length)
+    return cursor
 
 
 @helper
@@ -228,208 +231,198 @@ def skip_tuple(base, p, bound, expected):  # type: ignore[no-untyped-def]
 
 
 @helper
-def place_tuple(base, last, p, bound, expected, program, row, first, outputs):  # type: ignore[no-untyped-def]
+def _place_tuple(walk, cursor, bound, columns, program, first_cell):  # type: ignore[no-untyped-def]
     """Walk one TupleData and place its values in the columns' next row; return its end, or below 0 where that fails."""
-    _, _, misses, marks, offsets, lengths, unchanged = outputs
-    offset, length = offsets + 4 * first, lengths + 4 * first
-    if load_big_16(base + p) != expected:
+    base, last, placer = walk.base, walk.last, walk.placer
+    offset, length = walk.cells.offsets + 4 * first_cell, walk.cells.lengths + 4 * first_cell
+    row = get(program, words.ROWS)
+    if load_big_16(base + cursor) != columns:
         return -1
-    p += 2
+    cursor += 2
     column = program + words.HEAD * 8
-    for i in range(expected):
-        if p + 5 > bound:
+    for i in range(columns):
+        if cursor + 5 > bound:
             return -1
-        kind = load_byte(base + p)
-        if kind == 116:  # t
-            size = load_big_32(base + p + 1)
-            start = p + 5
-            p = start + size
-            if p > bound:
+        kind = load_byte(base + cursor)
+        if kind == 116 or kind == 98:  # t b
+            size = load_big_32(base + cursor + 1)
+            start = cursor + 5
+            cursor = start + size
+            if cursor > bound:
                 return -1
             store_32(offset + 4 * i, start)
-            store_32(length + 4 * i, size)
-            placed = place_text_form(base, last, column, row, start, size)
+            if kind == 116:
+                store_32(length + 4 * i, size)
+                placed = place_text_form(base, last, column, row, start, size)
+            else:
+                store_32(length + 4 * i, BINARY - size)
+                placed = place_binary_form(base, last, column, row, start, size)
             if placed == words.MISSED_VALUE:
-                note_miss(misses, marks, program, i, row, first)
+                note_miss(placer, program, i, row, first_cell)
             elif placed >= words.NO_ROOM:
                 return -1
         elif kind == 110 or kind == 117:  # n u
-            store_32(offset + 4 * i, p)
+            store_32(offset + 4 * i, cursor)
             store_32(length + 4 * i, -1 if kind == 110 else -2)
             place_null(column, row)
             if kind == 117:
                 put(program, words.HAS_UNCHANGED, np.int64(1))
-                store_64(unchanged, load_int64(unchanged) + 1)
-            p += 1
-        elif kind == 98:  # b
-            size = load_big_32(base + p + 1)
-            start = p + 5
-            p = start + size
-            if p > bound:
-                return -1
-            store_32(offset + 4 * i, start)
-            store_32(length + 4 * i, -3 - size)
-            placed = place_binary_form(base, last, column, row, start, size)
-            if placed == words.MISSED_VALUE:
-                note_miss(misses, marks, program, i, row, first)
-            elif placed >= words.NO_ROOM:
-                return -1
+                add_to(walk.state, state.UNCHANGED_CELLS, 1)
+            cursor += 1
         else:
             return -1
         column += words.COLUMN * 8
-    return p
+    return cursor
 
 
 @helper
-def frame_at(base, pos, end, framing):  # type: ignore[no-untyped-def]
-    """Return where a row's message begins and how far it may go; -1 where there is none, or only a part of it."""
-    if framing == 2:
-        if pos + 30 > end or load_byte(base + pos) != 100 or load_byte(base + pos + 5) != 119:
-            return np.int64(-1), end
-        a = pos + 30
-        lim = pos + 1 + load_big_32(base + pos + 1)
-    elif framing <= 1:
-        a = pos
-        lim = end
-    else:
-        a, lim = row_frame(base, pos, end, framing)
+def _row_ahead(walk, pos):  # type: ignore[no-untyped-def]
+    """Return where the message in the next frame begins and ends; -1 where a row of one tuple cannot be read there."""
+    base = walk.base
+    payload = unwrap(base, pos, walk.end, walk.framing)
     # The least that a row has: a tag, an oid, a letter and the number of columns.
-    if lim > end or a + 8 > lim or a < BEHIND:
-        return np.int64(-1), end
-    return a, lim
+    if payload.outcome != GO_ON or payload.start + 8 > payload.end or payload.start < READABLE_BEFORE:
+        return np.int64(-1), payload.end
+    return payload.start, payload.end
 
 
 @helper
-def has_one_tuple(base, a, p):  # type: ignore[no-untyped-def]
-    """Return whether the message is an insert, a delete, or an update that brings no old row; `p` is behind its oid."""
-    tag = load_byte(base + a)
-    part = load_byte(base + p)
+def _has_one_tuple(base, message, cursor):  # type: ignore[no-untyped-def]
+    """Return whether the message is an insert, a delete, or an update without an old row; the oid ends at `cursor`."""
+    tag = load_byte(base + message)
+    letter = load_byte(base + cursor)
     if tag == 85 or tag == 73:  # U I
-        return part == 78
-    return tag == 68 and (part == 75 or part == 79)  # D, K O
+        return letter == 78
+    return tag == 68 and (letter == 75 or letter == 79)  # D, K O
 
 
 @helper
-def slot_of(known_oids, known_slots, mask, oid):  # type: ignore[no-untyped-def]
-    """Look an oid's newest slot up; -1 where it has none."""
-    h = (oid * 2654435761) & mask
-    found_oid = load_int64(known_oids + 8 * h)
-    while found_oid != oid and found_oid != -1:
-        h = (h + 1) & mask
-        found_oid = load_int64(known_oids + 8 * h)
-    return load_int32(known_slots + 4 * h) if found_oid != -1 else np.int64(-1)
+def slot_of(slots, oid):  # type: ignore[no-untyped-def]
+    """Look an oid's newest slot up; -1 where it has none, or Python wants to know of its next row."""
+    bucket = (oid * 2654435761) & slots.bucket_mask  # as in `decode.walk`
+    bucket_oid = load_int64(slots.oids + 8 * bucket)
+    while bucket_oid != oid and bucket_oid != -1:
+        bucket = (bucket + 1) & slots.bucket_mask
+        bucket_oid = load_int64(slots.oids + 8 * bucket)
+    return load_int32(slots.slots + 4 * bucket) if bucket_oid != -1 else np.int64(-1)
 
 
 @helper
-def after_row(base, p, lim, end, framing):  # type: ignore[no-untyped-def]
-    """Return what follows a row that ends at `p`, or -1 where its message does not end so."""
-    if framing == 1:
-        return p + 1 if p < end and load_byte(base + p) == 10 else np.int64(-1)
-    return p if framing == 0 or framing == WALSENDER or p == lim else np.int64(-1)
+def layout_of(slots, slot):  # type: ignore[no-untyped-def]
+    """Return the address of a slot's layout: the number of its columns comes first."""
+    return slots.layouts + 16 * slot
 
 
 @helper
-def count_row(base, a, counts, slot):  # type: ignore[no-untyped-def]
-    """Count the row whose message is at `a` for its slot: an insert, an update or a delete."""
-    tag = load_byte(base + a)
-    counted = counts + 32 * slot + (0 if tag == 73 else 8 if tag == 85 else 16)
-    store_64(counted, load_int64(counted) + 1)
+def count_row(walk, message, slot):  # type: ignore[no-untyped-def]
+    """Count the row whose message is given for its slot: an insert, an update or a delete."""
+    tag = load_byte(walk.base + message)
+    counter = walk.slots.counts + 32 * slot + (0 if tag == 73 else 8 if tag == 85 else 16)
+    store_64(counter, load_int64(counter) + 1)
 
 
 @helper
-def skip_rows_ahead(base, frames, xid, relations, previous):  # type: ignore[no-untyped-def]
-    """Walk over rows that lie one behind the other; ``lead`` is 4 where each brings an xid, which has to be `xid`.
-
-    Gives where it ends, the place of the last row, and how many they are.
-    """
-    pos, stop, end, framing, lead = frames
-    known_oids, known_slots, mask, columns_of, counts = relations
+def skip_rows_ahead(walk):  # type: ignore[no-untyped-def]
+    """Walk over rows that lie one behind the other, and return how many they are; in a block all of one xid."""
+    base, end, framing, slots = walk.base, walk.end, walk.framing, walk.slots
+    pos, last_message = get(walk.state, state.POS), get(walk.state, state.PREVIOUS)
+    xid, xid_size = get(walk.state, state.ROW_XID), 4 if get(walk.state, state.STREAM) else 0
     last_oid = np.int64(-1)
     slot = np.int64(0)
-    expected = np.int64(0)
+    columns = np.int64(0)
     count = np.int64(0)
     bound = min(end, pos + LONGEST)
-    while pos < stop:
-        a, lim = frame_at(base, pos, end, framing)
-        p = a + 1 + lead
-        if a < 0 or p + 7 > lim or not has_one_tuple(base, a, p + 4):
+    while pos < walk.tile_end:
+        message, payload_end = _row_ahead(walk, pos)
+        cursor = message + 1 + xid_size
+        if message < 0 or cursor + 7 > payload_end or not _has_one_tuple(base, message, cursor + 4):
             break
-        if lead and load_big_32(base + a + 1) != xid:
+        if xid_size and load_big_32(base + message + 1) != xid:
             break
-        oid = load_big_32(base + p)
+        oid = load_big_32(base + cursor)
         if oid != last_oid:
-            slot = slot_of(known_oids, known_slots, mask, oid)
+            slot = slot_of(slots, oid)
             if slot < 0:
                 break
             last_oid = oid
-            expected = load_int64(columns_of + 16 * slot)
-        p = skip_tuple(base, p + 5, bound, expected)
-        if p < 0:
+            columns = load_int64(layout_of(slots, slot))
+        cursor = skip_tuple(base, cursor + 5, bound, columns)
+        if cursor < 0:
             break
-        following = after_row(base, p, lim, end, framing)
+        following = frame_end(base, cursor, payload_end, framing, False)
         if following < 0:
             break
-        count_row(base, a, counts, slot)
+        count_row(walk, message, slot)
         count += 1
-        previous = pos
+        last_message = pos
         pos = following
-    return pos, previous, count
+    put(walk.state, state.POS, pos)
+    put(walk.state, state.PREVIOUS, last_message)
+    add_to(walk.state, state.ORDINAL, count)
+    add_to(walk.state, state.MESSAGES, count)
+    return count
 
 
 @helper
-def place_rows_ahead(base, last, frames, relations, outputs, max_cells, of_all, recording, so_far):  # type: ignore[no-untyped-def]
-    """Place rows that lie one behind the other; `lead` bytes stand in front of each row's oid, but for its tag.
-
-    ``of_all`` has what they have in common: commit LSN and time, xid, and the number of their origin in the upper half
-    of a word (`walreplay.decode.change_batch`).  Gives where it ends; then, as they are given in ``so_far``, the place
-    of the last row, the next cell and ordinal, and the digest.
-    """
-    pos, stop, end, framing, lead = frames
-    known_oids, known_slots, mask, columns_of, counts = relations
-    programs, touched, _, marks, offsets, lengths, _ = outputs
-    lsn, commit_ts, xid, origin = of_all
-    previous, at, ordinal, digest = so_far
+def place_rows_ahead(walk):  # type: ignore[no-untyped-def]
+    """Place rows of the open transaction that lie one behind the other, and return how many they are."""
+    base, end, framing, slots, placer = walk.base, walk.end, walk.framing, walk.slots, walk.placer
+    pos, last_message = get(walk.state, state.POS), get(walk.state, state.PREVIOUS)
+    cell, ordinal = get(walk.state, state.CELLS), get(walk.state, state.ORDINAL)
+    lsn, commit_ts = get(walk.state, state.LSN), get(walk.state, state.COMMIT_TS)
+    transaction = WalkedTransaction(lsn, commit_ts, get(walk.state, state.XID))
+    origin = get(walk.state, state.ORIGIN) << 32
+    xid_size = 4 if get(walk.state, state.STREAM) else 0
+    is_recording, digest = get(walk.state, state.RECORDING) != 0, np.int64(0)
+    first_ordinal = ordinal
     last_oid = np.int64(-1)
     slot = np.int64(0)
     program = np.int64(0)
-    expected = np.int64(0)
-    varying = np.int64(0)
+    columns = np.int64(0)
     bound = min(end, pos + LONGEST)
-    while pos < stop and at <= max_cells:
-        a, lim = frame_at(base, pos, end, framing)
-        p = a + 1 + lead
-        if a < 0 or p + 7 > lim or not has_one_tuple(base, a, p + 4):
+    while pos < walk.tile_end and cell <= walk.outputs.cell_limit:
+        message, payload_end = _row_ahead(walk, pos)
+        cursor = message + 1 + xid_size
+        if message < 0 or cursor + 7 > payload_end or not _has_one_tuple(base, message, cursor + 4):
             break
-        oid = load_big_32(base + p)
+        oid = load_big_32(base + cursor)
         if oid != last_oid:
-            slot = slot_of(known_oids, known_slots, mask, oid)
+            slot = slot_of(slots, oid)
             if slot < 0:
                 break
             last_oid = oid
-            expected = load_int64(columns_of + 16 * slot)
-            varying = load_int64(columns_of + 16 * slot + 8)
-            program = load_int64(programs + 8 * slot)
-        if program <= 0:
+            columns = load_int64(layout_of(slots, slot))
+            program = load_int64(placer.programs + 8 * slot)
+        if program <= 0:  # the rows are left out, or Python has to make a program first
             break
-        row = get(program, words.ROWS)
-        if row >= get(program, words.LIMIT) or get(marks, words.MISSED) > words.MISSES - MAX_COLUMNS:
+        rows = get(program, words.ROWS)
+        # As many values may miss their form as a row has columns.
+        if rows >= get(program, words.LIMIT) or get(placer.marks, words.MISSED) > words.MISSES - MAX_COLUMNS:
             break
-        row_at = p
-        p = place_tuple(base, last, p + 5, bound, expected, program, row, at, outputs)
-        if p < 0:
+        row_end = _place_tuple(walk, cursor + 5, bound, columns, program, cell)
+        if row_end < 0:
             break
-        following = after_row(base, p, lim, end, framing)
+        following = frame_end(base, row_end, payload_end, framing, False)
         if following < 0:
             break
-        if recording:
-            cells = expected, offsets + 4 * at, lengths + 4 * at
-            digest ^= digest_of(base, a, row_at, p, ordinal, expected, varying, *cells)
-        tag = load_byte(base + a)
-        take_row(program, slot, touched, marks, tag, lsn, commit_ts, xid, ordinal, at, origin | a)
-        count_row(base, a, counts, slot)
-        at += expected
+        if is_recording:
+            row = RowBytes(message, cursor, row_end)
+            digest ^= digest_of(base, walk.cells, row, layout_of(slots, slot), ordinal, cell, columns)
+        change = WalkedRow(load_byte(base + message), ordinal, cell, origin | message)
+        take_row(placer, program, slot, transaction, change)
+        count_row(walk, message, slot)
+        cell += columns
         ordinal += 1
-        previous = pos
+        last_message = pos
         pos = following
-    forget_tried(marks)
-    return pos, previous, at, ordinal, digest
+    forget_tried(placer.marks)
+    count = ordinal - first_ordinal
+    put(walk.state, state.POS, pos)
+    put(walk.state, state.PREVIOUS, last_message)
+    put(walk.state, state.CELLS, cell)
+    put(walk.state, state.ORDINAL, ordinal)
+    add_to(walk.state, state.MESSAGES, count)
+    if is_recording:
+        add_to(walk.state, state.ROWS, count)
+        put(walk.state, state.DIGEST, get(walk.state, state.DIGEST) ^ digest)
+    return count

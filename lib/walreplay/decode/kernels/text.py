@@ -8,12 +8,12 @@ the caller handles that row (or makes room) and calls again with the row to cont
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
 from walreplay.decode.compile.kernel import helper, kernel
-from walreplay.decode.compile.parameters import BYTES, CELLS, INT64, TILE, given, out
+from walreplay.decode.compile.parameters import BYTES, CELLS, INT64, TILE, VARIABLE, given, out, record
 from walreplay.decode.kernels.base import (
     address_of,
     copy_bytes,
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 WORDS: Final = given("uint64")
-_VARIABLE: Final = (*TILE, out("int32"), out("uint8"), out("uint8"), INT64, INT64)
 
 _ONES: Final = np.uint64(0x0101010101010101)
 _HIGH_BITS: Final = np.uint64(0x8080808080808080)
@@ -43,10 +42,12 @@ SLACK: Final = 16
 """How much room the kernels ask for behind a value's own bytes, to write whole words."""
 
 
-@kernel(*_VARIABLE)
-def texts(buf, offset, length, first, column, ends, valid, data, at, row):
+@kernel(TILE, VARIABLE, INT64, INT64)
+def texts(tile, output, first_row, row):
     """Gather text from `row` on; return the row that has no room or is not text, or the number of rows."""
-    position = np.int64(ends[at + row])
+    buf, offset, length, first, column = tile
+    ends, valid, data = output
+    position = np.int64(ends[first_row + row])
     base = address_of(buf)
     target = address_of(data)
     source_end = buf.size - 16
@@ -55,7 +56,7 @@ def texts(buf, offset, length, first, column, ends, valid, data, at, row):
         if cell < 0:
             if cell == MISS:
                 return row
-            valid[at + row] = 0
+            valid[first_row + row] = 0
         else:
             start = np.int64(offset[cell])
             count = np.int64(length[cell])
@@ -68,9 +69,9 @@ def texts(buf, offset, length, first, column, ends, valid, data, at, row):
             else:
                 copy_bytes(target + position, base + start, count)
             position += count
-            valid[at + row] = 1
+            valid[first_row + row] = 1
         row += 1
-        ends[at + row] = position
+        ends[first_row + row] = position
     return row
 
 
@@ -106,8 +107,8 @@ def _after_character(base, i, end):
         return i + 1
     if lead < 0xC2 or lead > 0xF4:
         return np.int64(-1)
-    more = 1 if lead < 0xE0 else (2 if lead < 0xF0 else 3)
-    if i + more >= end:
+    rest = 1 if lead < 0xE0 else (2 if lead < 0xF0 else 3)
+    if i + rest >= end:
         return np.int64(-1)
     second = load_byte(base + i + 1)
     # Overlong forms, surrogates and what lies beyond U+10FFFF show in the second byte.
@@ -115,10 +116,10 @@ def _after_character(base, i, end):
     high = 0x9F if lead == 0xED else (0x8F if lead == 0xF4 else 0xBF)
     if second < low or second > high:
         return np.int64(-1)
-    for j in range(i + 2, i + more + 1):
+    for j in range(i + 2, i + rest + 1):
         if load_byte(base + j) & 0xC0 != 0x80:
             return np.int64(-1)
-    return i + more + 1
+    return i + rest + 1
 
 
 @helper
@@ -164,9 +165,9 @@ def is_utf8(base, ends, start, stop):
     if not _is_utf8_throughout(base, first, end):
         return False
     for row in range(start, stop):
-        at = load_int32(ends + 4 * row)
+        text_start = load_int32(ends + 4 * row)
         # Of an empty row's place the next row tells.
-        if at < end and load_byte(base + at) & 0xC0 == 0x80:
+        if text_start < end and load_byte(base + text_start) & 0xC0 == 0x80:
             return False
     return True
 
@@ -230,18 +231,20 @@ def _hex_word(word):
     return word | (word >> _16)
 
 
-@kernel(*_VARIABLE)
-def hex_bytes(buf, offset, length, first, column, ends, valid, data, at, row):
+@kernel(TILE, VARIABLE, INT64, INT64)
+def hex_bytes(tile, output, first_row, row):
     r"""Read bytea in hex form (\x…) from `row` on; return the row without room or in another form, or all."""
+    buf, offset, length, first, column = tile
+    ends, valid, data = output
     base = address_of(buf)
     target = address_of(data)
-    position = np.int64(ends[at + row])
+    position = np.int64(ends[first_row + row])
     while row < first.size:
         cell = text_cell(length, first, column, row)
         if cell < 0:
             if cell == MISS:
                 return row
-            valid[at + row] = 0
+            valid[first_row + row] = 0
         else:
             start = np.int64(offset[cell])
             size = np.int64(length[cell])
@@ -266,9 +269,9 @@ def hex_bytes(buf, offset, length, first, column, ends, valid, data, at, row):
             if fault != _ZERO:
                 return row
             position += count
-            valid[at + row] = 1
+            valid[first_row + row] = 1
         row += 1
-        ends[at + row] = position
+        ends[first_row + row] = position
     return row
 
 
@@ -282,9 +285,10 @@ def count_binary(length, first, column):
     return count
 
 
-@kernel(*TILE)
-def has_high(buf, offset, length, first, column):
+@kernel(TILE)
+def has_high(tile):
     """Return whether a byte of the cells, of either format, is none of ASCII."""
+    buf, offset, length, first, column = tile
     base = address_of(buf)
     for row in range(first.size):
         if first[row] < 0:
@@ -294,14 +298,14 @@ def has_high(buf, offset, length, first, column):
         if size <= BINARY:
             size = BINARY - size
         start = np.int64(offset[cell])
-        at = np.int64(0)
+        done = np.int64(0)
         bits = _ZERO
-        while at + 8 <= size:
-            bits |= load_word(base + start + at)
-            at += 8
-        while at < size:
-            bits |= np.uint64(buf[start + at])
-            at += 1
+        while done + 8 <= size:
+            bits |= load_word(base + start + done)
+            done += 8
+        while done < size:
+            bits |= np.uint64(buf[start + done])
+            done += 1
         if bits & _HIGH_BITS:
             return 1
     return 0
@@ -318,9 +322,18 @@ def total_length(length, first, column):
     return total
 
 
+class ElementCells(NamedTuple):
+    """Where arrays' elements go: like a tile, their bytes, and each one's offset and length."""
+
+    text: NDArray[np.uint8]
+    offset: NDArray[np.int32]
+    length: NDArray[np.int32]
+
+
 @helper
-def _text_array(buf, i, end, delimiter, text, text_offset, text_length, elements, position):
+def _text_array(buf, i, end, delimiter, cells, elements, position):
     """Take the text of one array apart; return the elements and the position behind it, below 0 for another form."""
+    text, text_offset, text_length = cells
     end -= 1
     if end <= i or buf[i] != 123 or buf[end] != 125:
         return np.int64(-1), position
@@ -378,8 +391,9 @@ _DIMENSION: Final = 20
 
 
 @helper
-def _binary_array(buf, i, end, element_oid, text, text_offset, text_length, elements, position):
+def _binary_array(buf, i, end, element_oid, cells, elements, position):
     """Take one array in binary format apart, as `_text_array` does; the elements stay in binary format."""
+    text, text_offset, text_length = cells
     base = address_of(buf)
     target = address_of(text)
     if end - i < _DIMENSION - 8 or load_big_32(base + i + 8) != element_oid:
@@ -417,25 +431,21 @@ def _binary_array(buf, i, end, element_oid, text, text_offset, text_length, elem
 
 
 @kernel(
-    *TILE,
+    TILE,
     INT64,
     INT64,
-    out("uint8"),
-    out("int32"),
-    out("int32"),
-    out("int32"),
-    out("uint8"),
-    out("int32"),
+    record(ElementCells, out("uint8"), out("int32"), out("int32")),
+    *(out("int32"), out("uint8"), out("int32")),
 )
-def array_elements(
-    buf, offset, length, first, column, delimiter, element_oid, text, text_offset, text_length, counts, valid, misses
-):
+def array_elements(tile, delimiter, element_oid, cells, counts, valid, misses):
     """Take arrays of one dimension apart.
 
-    The elements, without quotes and backslashes where they are text, go to `text`, their places to `text_offset`
-    and `text_length`, which are like a tile's.  `counts[row]` is the number of elements up to and with that row.
-    Rows of another form are listed in `misses` behind their number.  Returns the number of elements.
+    The elements, without quotes and backslashes where they are text, go to `cells`.  `counts[row]` is the number of
+    elements up to and with that row.  Rows of another form are listed in `misses` behind their number.  Returns the
+    number of elements.
     """
+    buf, offset, length, first, column = tile
+    buf, offset, length, first, column = tile
     missed = 0
     elements = np.int64(0)
     position = np.int64(8)  # reading digits looks at 8 bytes, so none of them stands at the very beginning
@@ -448,13 +458,10 @@ def array_elements(
         start = np.int64(offset[cell])
         size = np.int64(length[cell])
         if size >= 0:
-            after, place = _text_array(
-                buf, start, start + size, delimiter, text, text_offset, text_length, elements, position
-            )
+            after, place = _text_array(buf, start, start + size, delimiter, cells, elements, position)
         elif size <= BINARY:
-            after, place = _binary_array(
-                buf, start, start + BINARY - size, element_oid, text, text_offset, text_length, elements, position
-            )
+            end = start + BINARY - size
+            after, place = _binary_array(buf, start, end, element_oid, cells, elements, position)
         else:
             continue
         if after >= 0:
@@ -485,41 +492,41 @@ def _is_digit(byte):
 
 
 @helper
-def _is_interval(at, end):
+def _is_interval(address, end):
     """Return whether an interval begins as in the style postgres: a number and a unit, or two digits of hours.
 
     Of the others, iso_8601 begins with P, postgres_verbose with @, and sql_standard has no units and writes single
     digits of hours, except where it writes the same as postgres.
     """
-    if at < end and load_byte(at) == 45:
-        at += 1
-    start = at
-    while at < end and _is_digit(load_byte(at)):
-        at += 1
-    if at == end:
+    if address < end and load_byte(address) == 45:
+        address += 1
+    start = address
+    while address < end and _is_digit(load_byte(address)):
+        address += 1
+    if address == end:
         return False
-    if load_byte(at) == 58:
-        return at - start >= 2
-    if load_byte(at) == 32:
-        at += 1
-    return at < end and 97 <= load_byte(at) <= 122
+    if load_byte(address) == 58:
+        return address - start >= 2
+    if load_byte(address) == 32:
+        address += 1
+    return address < end and 97 <= load_byte(address) <= 122
 
 
 @helper
-def _are_moments(at, end):
+def _are_moments(address, end):
     """Return whether each sign behind a time is that of the offset +00."""
     in_time = False
-    while at < end:
-        byte = load_byte(at)
-        at += 1
+    while address < end:
+        byte = load_byte(address)
+        address += 1
         if byte == 58:
             in_time = True
         elif byte == 32 or byte == 34 or byte == 44:
             in_time = False
         elif in_time and (byte == 43 or byte == 45):
-            if byte == 45 or at + 2 > end or load_byte(at) != 48 or load_byte(at + 1) != 48:
+            if byte == 45 or address + 2 > end or load_byte(address) != 48 or load_byte(address + 1) != 48:
                 return False
-            if at + 2 < end and load_byte(at + 2) == 58:
+            if address + 2 < end and load_byte(address + 2) == 58:
                 return False
             in_time = False
     return True
@@ -532,9 +539,9 @@ def _is_shortest(start, end, point):
     if point == 0 or point - start > _SURE or decimals < 1 or decimals > 19:
         return False
     number = np.uint64(0)
-    for at in range(start, end):
-        if at != point:
-            number = number * _TEN + np.uint64(load_byte(at) - 48)
+    for address in range(start, end):
+        if address != point:
+            number = number * _TEN + np.uint64(load_byte(address) - 48)
     below = number // _TEN
     bits = nearest_float(number, decimals, 52)
     return (
@@ -543,45 +550,45 @@ def _is_shortest(start, end, point):
 
 
 @helper
-def _are_numbers(at, end):
+def _are_numbers(address, end):
     """Return whether all numbers have no exponent, and the fewest digits that identify their doubles."""
-    while at < end:
-        byte = load_byte(at)
+    while address < end:
+        byte = load_byte(address)
         if not _is_digit(byte):
-            at += 1
+            address += 1
             continue
-        start, point, digits = at, np.int64(0), np.int64(0)
+        start, point, digits = address, np.int64(0), np.int64(0)
         while _is_digit(byte) or (byte == 46 and point == 0):
             if byte == 46:
-                point = at
+                point = address
             elif digits > 0 or byte != 48:
                 digits += 1
-            at += 1
-            byte = load_byte(at) if at < end else np.int64(0)
-        if byte == 101 or digits > _MOST or (digits > _SURE and not _is_shortest(start, at, point)):
+            address += 1
+            byte = load_byte(address) if address < end else np.int64(0)
+        if byte == 101 or digits > _MOST or (digits > _SURE and not _is_shortest(start, address, point)):
             return False
     return True
 
 
 @kernel(BYTES, CELLS, INT64, out("int32"))
-def not_canonical(data, ends, look, rows):
+def not_canonical(data, ends, form, rows):
     """List the rows whose text may not be canonical; return their number.
 
-    `ends` has the beginning of the first text in front; `look` is a number of `walreplay.types.canonical`.
+    `ends` has the beginning of the first text in front; `form` is a number of `walreplay.types.canonical`.
     """
     base = address_of(data)
-    found = 0
+    unsure_count = 0
     for row in range(ends.size - 1):
         start, end = base + np.int64(ends[row]), base + np.int64(ends[row + 1])
-        if look == INTERVAL:
+        if form == INTERVAL:
             is_sure = start == end or _is_interval(start, end)
-        elif look == MOMENTS:
+        elif form == MOMENTS:
             is_sure = _are_moments(start, end)
-        elif look == NUMBERS:
+        elif form == NUMBERS:
             is_sure = _are_numbers(start, end)
         else:
             is_sure = False
         if not is_sure:
-            rows[found] = row
-            found += 1
-    return found
+            rows[unsure_count] = row
+            unsure_count += 1
+    return unsure_count

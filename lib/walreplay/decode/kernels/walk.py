@@ -1,7 +1,7 @@
 """The kernel of the walk: messages, rows and cells one behind the other.
 
-What goes in and out is described where it is made, in `walreplay.decode.walk`: the state's words by their numbers
-there (`POS` is ``st[0]``, and so on), and an `Outcome` as the result.
+What goes in and out is described where it is made, in `walreplay.decode.walk`; the result is an `Outcome`.  The state's
+words are those of `walreplay.decode.kernels.walk_words`.
 
 The walk's state (`frames`: IDLE, OPEN, or UNKNOWN_HEAD behind a guessed start), the next message, and what follows:
 
@@ -22,559 +22,515 @@ any                   any other                EVENT: Python takes it (`walrepla
 
 The messages are those of PostgreSQL's documentation, "Logical Replication Message Formats" (`protocol.messages`).
 
-Three things can be made of the rows (`want`): nothing, arrays that say where they lie (`ARRAYS`), or values in their
-columns (`COLUMNS`, by `walreplay.decode.kernels.place`).
+Three things can be made of the rows (`output`): nothing, arrays that say where they lie (`ARRAYS`), or values in their
+columns (`COLUMNS`, by `walreplay.decode.kernels.place`).  If a row cannot be placed, the walk returns `NOT_PLACED`:
+Python makes a program or room, or completes pending rows, and the next walk begins with the same row.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from walreplay.decode.compile.kernel import helper, kernel
-from walreplay.decode.compile.parameters import BYTES, INT64, given, out
+from walreplay.decode.compile.parameters import BYTES, INT64, given, out, record
 from walreplay.decode.kernels import programs as words
-from walreplay.decode.kernels.base import address_of, load_big_16, load_big_32, load_big_64, load_byte, load_int64
+from walreplay.decode.kernels import walk_words as state
+from walreplay.decode.kernels.base import (
+    address_of,
+    load_big_16,
+    load_big_32,
+    load_big_64,
+    load_byte,
+    load_int32,
+    load_int64,
+    store_32,
+)
+from walreplay.decode.kernels.binary import BINARY
 from walreplay.decode.kernels.frames import (
-    BAD_FRAME,
     BAD_TUPLE_TAG,
     BEGIN_INSIDE,
     COMMIT_MISMATCH,
     DONE,
     EVENT,
+    GO_ON,
     HEAD_COMMIT,
-    IDLE,
     INCOMPLETE,
-    LENGTH,
+    KEEPALIVE,
     NEW_RELATION,
-    NO_NEWLINE,
     NOT_PLACED,
-    OPEN,
     OUTSIDE_TRANSACTION,
     OVERRUN,
-    PGCOPY,
+    RAW,
     RUNS,
     TILE,
-    UNDERRUN,
-    UNKNOWN_HEAD,
-    WALSENDER,
-    copy_row_fits,
-    copy_row_head,
-    header_size,
-    length_at,
+    frame_end,
+    is_bounded,
     outcome_of_begin,
+    unwrap,
 )
-from walreplay.decode.kernels.place import forget_tried, may_place, note_before, place_cells, take_row
+from walreplay.decode.kernels.place import forget_tried, may_place, note_old_tuple, place_cells, take_row
 from walreplay.decode.kernels.programs import get, put
-from walreplay.decode.kernels.rows import count_row, digest_of, place_rows_ahead, skip_rows_ahead, slot_of, walk_tuple
+from walreplay.decode.kernels.rows import (
+    count_row,
+    digest_of,
+    layout_of,
+    place_rows_ahead,
+    skip_rows_ahead,
+    slot_of,
+    walk_tuple,
+)
+from walreplay.decode.kernels.walk_words import (
+    ARRAYS,
+    COLUMNS,
+    IDLE,
+    OPEN,
+    PLACER,
+    UNKNOWN_HEAD,
+    CellAddresses,
+    OutputAddresses,
+    PlacerAddresses,
+    RowBytes,
+    RowTuples,
+    SlotAddresses,
+    WalkArrays,
+    WalkedBuffer,
+    WalkedRow,
+    WalkedTransaction,
+    add_to,
+)
 from walreplay.protocol.messages import MAX_COLUMNS
 
-ARRAYS: Final = 1
-COLUMNS: Final = 2
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 @helper
-def _walk_buffer(buf, end, tile_end, framing, want, arrays):  # type: ignore[no-untyped-def]
-    st, hash_oids, hash_slots, slot_columns, slot_counts, aborted = arrays[:6]
-    offset, length, changed, runs, records, programs, touched, misses, marks = arrays[6:]
-    base = address_of(buf)
-    last = base + buf.size - 32
-    unchanged = address_of(st) + 14 * 8
-    program_of, touching = address_of(programs), address_of(touched)
-    missing, marking = address_of(misses), address_of(marks)
-    offsets, lengths, arranged = address_of(offset), address_of(length), address_of(changed)
-    counts, columns_of = address_of(slot_counts), address_of(slot_columns)
-    known_oids, known_slots = address_of(hash_oids), address_of(hash_slots)
-    pos = st[0]
-    # What is used for every message lies in registers: the compiler cannot know that no array overlaps the state.
-    txn = st[2]
-    lsn = st[3]
-    commit_ts = st[4]
-    txn_xid = st[5]
-    ordinal = st[6]
-    message = st[9]
-    limit = st[10]
-    transactions = st[12]
-    messages = st[13]
-    last_lsn = st[15]
-    last_ts = st[16]
-    begin_at = st[17]
-    keepalives = st[18]
-    first_lsn = st[19]
-    first_ts = st[20]
-    skip = st[21]
-    high_lsn = st[22]
-    resent = st[23]
-    previous = st[24]
-    run_count = st[25]
-    record_count = st[27]
-    rows = st[28]
-    digest = st[29]
-    origin = st[30]
-    in_stream = st[1]
-    changes = st[7]
-    cells = st[8]
-    max_changes = changed.shape[0]
-    most_records = records.shape[0]
-    max_cells = offset.shape[0] - 2 * MAX_COLUMNS
-    mask = hash_oids.shape[0] - 1
-    relations = known_oids, known_slots, mask, columns_of, counts
-    outputs = program_of, touching, missing, marking, offsets, lengths, unchanged
-    last_oid = np.int64(-1)
-    last_slot = np.int64(-1)
-    expected = np.int64(-1)
-    outcome = DONE
-    counting = in_stream != 0 and want == 0
-    recording = st[26] != 0
-    last_xid = np.int64(-1)
-    dropped = is_new_run = False
-    of_row = np.int64(0)
-    program = np.int64(words.NO_PROGRAM)
-    q = np.int64(0)
-    while True:
-        inside = False
-        if pos >= end:
-            outcome = DONE
+def _walk(walk):  # type: ignore[no-untyped-def]
+    """Walk until Python has something to do; return the `Outcome`."""
+    base = walk.base
+    put(walk.state, state.ROW_XID, np.int64(-1))
+    outcome = np.int64(GO_ON)
+    while outcome == GO_ON:
+        outcome = _reason_to_stop(walk)
+        if outcome != GO_ON:
             break
-        if pos >= tile_end or (
-            want != 0
-            and ((want == ARRAYS and changes >= max_changes) or cells > max_cells or record_count >= most_records)
-        ):
-            outcome = TILE
+        payload = unwrap(base, get(walk.state, state.POS), walk.end, walk.framing)
+        if payload.outcome == KEEPALIVE:
+            _step_to(walk, payload.end)
+            add_to(walk.state, state.KEEPALIVES, 1)
+            continue
+        outcome = payload.outcome
+        is_mark = outcome == EVENT  # a pgcopy header or trailer, over which Python steps
+        if outcome == GO_ON or is_mark:
+            put(walk.state, state.MESSAGE, payload.start)
+            put(walk.state, state.LIMIT, payload.end)
+        if outcome != GO_ON:
             break
-        if counting and run_count >= runs.shape[1]:
-            outcome = RUNS
-            break
-        # The frame: where the message begins, and how far it may go.
-        if framing <= 1:
-            a = pos
-            lim = end
-        elif framing == 2:
-            if load_byte(base + pos) != 100:
-                outcome = BAD_FRAME
-                break
-            if pos + 6 > end:
-                outcome = INCOMPLETE
-                break
-            size = load_big_32(base + pos + 1)
-            kind = load_byte(base + pos + 5)
-            if size > 0x7FFFFFFF or (kind == 119 and size < 4 + 25 + 1) or (kind == 107 and size != 4 + 18):
-                outcome = BAD_FRAME
-                break
-            if kind != 119 and kind != 107:
-                outcome = BAD_FRAME
-                break
-            if pos + 1 + size > end:
-                outcome = INCOMPLETE
-                break
-            if kind == 107:
-                if load_byte(base + pos + 22) > 1:  # whether a reply is asked for
-                    outcome = BAD_FRAME
-                    break
-                previous = pos
-                pos += 1 + size
-                keepalives += 1
-                continue
-            a = pos + 30
-            lim = pos + 1 + size
-        elif framing == PGCOPY:
-            if load_byte(base + pos) == 80:  # the P of PGCOPY: a header, at the start or where files were concatenated
-                outcome = EVENT
-                message = pos
-                limit = end
-                break
-            if pos + 2 > end:
-                outcome = INCOMPLETE
-                break
-            fields = load_big_16(base + pos)
-            if fields == 0xFFFF:
-                outcome = EVENT
-                message = pos
-                limit = end
-                break
-            head = copy_row_head(base, pos)
-            if head == 0:
-                outcome = BAD_FRAME
-                break
-            if pos + head > end:
-                outcome = INCOMPLETE
-                break
-            size = load_big_32(base + pos + head - 4)
-            if not copy_row_fits(base, pos, head) or size > 0x7FFFFFFF or size < 1:
-                outcome = BAD_FRAME
-                break
-            a = pos + head
-            lim = a + size
-            if lim > end:
-                outcome = INCOMPLETE
-                break
-        else:
-            a = pos
-            lim = end
-            if framing >= LENGTH:
-                a = pos + header_size(framing)
-                if a >= end:
-                    outcome = INCOMPLETE
-                    break
-                size = length_at(base, pos, framing)
-                if size < 1 or size > 0x7FFFFFFF:
-                    outcome = BAD_FRAME
-                    break
-                lim = a + size
-                if lim > end:
-                    outcome = INCOMPLETE
-                    break
-            # What a walsender has sent, behind the length or alone.
-            kind = load_byte(base + a)
-            if kind == 107:
-                if a + 18 > lim:
-                    outcome = INCOMPLETE if framing == WALSENDER else BAD_FRAME
-                    break
-                if load_byte(base + a + 17) > 1 or (framing >= LENGTH and a + 18 != lim):
-                    outcome = BAD_FRAME
-                    break
-                previous = pos
-                pos = a + 18
-                keepalives += 1
-                continue
-            if kind == 119:
-                if a + 26 > lim:
-                    outcome = INCOMPLETE if framing == WALSENDER else BAD_FRAME
-                    break
-                a += 25
-            elif framing == WALSENDER:
-                outcome = BAD_FRAME
-                break
-        # The message.
-        inside = framing >= 2 and framing != WALSENDER
-        tag = load_byte(base + a)
-        p = a + 1
-        message = a
-        limit = lim
+        tag = load_byte(base + payload.start)
         if tag == 73 or tag == 85 or tag == 68:  # I U D
-            if want == COLUMNS and skip == 0 and (aborted.shape[0] == 0 if in_stream else txn != IDLE):
-                first_ordinal = ordinal
-                frames = pos, tile_end, end, framing, 4 if in_stream else 0
-                of_all = lsn, commit_ts, txn_xid, origin << 32
-                so_far = previous, cells, ordinal, digest
-                pos, previous, cells, ordinal, digest = place_rows_ahead(
-                    base, last, frames, relations, outputs, max_cells, of_all, recording, so_far
-                )
-                count = ordinal - first_ordinal
-                if count > 0:
-                    if recording:
-                        rows += count
-                    messages += count
-                    continue
-            # A row of another xid than the one before begins a new run, which the walk counts.
-            if want == 0 and ((last_xid >= 0 and not dropped) if in_stream else txn != IDLE):
-                frames = pos, tile_end, end, framing, 4 if in_stream else 0
-                pos, previous, count = skip_rows_ahead(base, frames, last_xid, relations, previous)
-                if count > 0:
-                    ordinal += count
-                    messages += count
-                    if counting:
-                        runs[1, run_count - 1] += count
-                    continue
-            if in_stream:
-                if p + 4 > lim:
-                    outcome = INCOMPLETE
-                    break
-                xid = load_big_32(base + p)
-                p += 4
-            else:
-                xid = txn_xid
-                if txn == IDLE:
-                    outcome = OUTSIDE_TRANSACTION
-                    break
-            if p + 5 > lim:
-                outcome = INCOMPLETE
-                break
-            oid = load_big_32(base + p)
-            if oid != last_oid:
-                found_slot = slot_of(known_oids, known_slots, mask, oid)
-                if found_slot < 0:
-                    st[11] = oid
-                    outcome = NEW_RELATION
-                    break
-                last_oid = oid
-                last_slot = found_slot
-                expected = load_int64(columns_of + 16 * last_slot)
-            if in_stream and xid != last_xid:
-                last_xid = xid
-                dropped = False
-                if aborted.shape[0] > 0:
-                    found = np.searchsorted(aborted, xid)
-                    dropped = found < aborted.shape[0] and aborted[found] == xid
-                is_new_run = True
-            part = load_byte(base + p + 4)
-            row_at = p
-            p += 5
-            new_first = np.int64(-1)
-            old_first = np.int64(-1)
-            at = cells
-            is_placed = False
-            if want == COLUMNS and skip == 0 and not dropped:
-                program = load_int64(program_of + 8 * last_slot)
-                is_placed = program != words.NO_PROGRAM
-                if is_placed:
-                    left = may_place(program, marking)
-                    if left != words.DONE:
-                        put(marking, words.LEFT, np.int64(left))
-                        outcome = NOT_PLACED
-                        break
-            if tag != 73 and (part == 75 or part == 79):
-                old_first = at
-                q = walk_tuple(base, p, lim, offsets + 4 * at, lengths + 4 * at, want != 0, expected, unchanged)
-                if q < 0:
-                    outcome = -q
-                    break
-                at += load_big_16(base + p)
-                p = q
-                if tag == 85:
-                    if p >= lim:
-                        outcome = INCOMPLETE
-                        break
-                    part = load_byte(base + p)
-                    p += 1
-            if tag != 68:
-                if part != 78:
-                    outcome = BAD_TUPLE_TAG
-                    break
-                new_first = at
-                q = walk_tuple(base, p, lim, offsets + 4 * at, lengths + 4 * at, want != 0, expected, unchanged)
-                if q < 0:
-                    outcome = -q
-                    break
-                columns = load_big_16(base + p)
-                at += columns
-                p = q
-            elif old_first < 0:
-                outcome = BAD_TUPLE_TAG
-                break
+            if _take_rows_ahead(walk) == 0:
+                outcome = _take_row(walk, payload, tag)
         elif tag == 66:  # B
-            if p + 20 > lim:
-                outcome = INCOMPLETE
-                break
-            if in_stream or txn == OPEN or (txn == UNKNOWN_HEAD and ordinal > 0):
-                outcome = BEGIN_INSIDE
-                break
-            p += 20
+            outcome = _take_begin(walk, payload)
         elif tag == 67:  # C
-            if p + 25 > lim:
-                outcome = INCOMPLETE
-                break
-            if in_stream or txn == IDLE:
-                outcome = OUTSIDE_TRANSACTION
-                break
-            p += 25
+            outcome = _take_commit(walk, payload)
         else:
-            outcome = EVENT
-            break
-        # Its end.
-        if framing == 0 or framing == WALSENDER:
-            following = p
-        elif framing == 1:
-            following = p + 1
-            if p >= end:
-                if tag != 67 or st[32] == 0:
-                    outcome = INCOMPLETE
-                    break
-                # A consumer that ends between a Commit and its newline has all of the transaction.
-                following = p
-            elif load_byte(base + p) != 10:
-                outcome = NO_NEWLINE
-                break
-        else:
-            if p != lim:
-                outcome = UNDERRUN
-                break
-            following = p
-        # It is whole: take it.
-        if tag == 66:
-            outcome = outcome_of_begin(base + a, last_lsn, address_of(st))
-            if outcome != DONE:
-                break
-            final_lsn = load_big_64(base + a + 1)
-            # A transaction that is known already is walked, and given no more.
-            skip = 0 if final_lsn > high_lsn and st[31] == 0 else 2 if final_lsn <= high_lsn else 1
-            rows = 0
-            digest = 0
-            origin = 0
-            txn = OPEN
-            lsn = final_lsn
-            commit_ts = load_big_64(base + a + 9)
-            txn_xid = load_big_32(base + a + 17)
-            ordinal = 0
-            begin_at = pos
-        elif tag == 67:
-            final_lsn = load_big_64(base + a + 2)
-            if lsn == -1:
-                outcome = HEAD_COMMIT
-                break
-            if load_byte(base + a + 1) != 0 or final_lsn != lsn or load_big_64(base + a + 18) != commit_ts:
-                outcome = COMMIT_MISMATCH
-                break
-            if recording:
-                record = record_count
-                records[record, 0] = final_lsn
-                records[record, 1] = commit_ts
-                records[record, 2] = txn_xid
-                records[record, 3] = rows
-                records[record, 4] = digest
-                records[record, 5] = origin
-                records[record, 6] = begin_at
-                record_count = record + 1
-            txn = IDLE
-            transactions += 1
-            last_lsn = final_lsn
-            last_ts = commit_ts
-            if final_lsn <= high_lsn:
-                resent += 1
-            else:
-                high_lsn = final_lsn
-            if first_lsn == -1:
-                first_lsn = final_lsn
-                first_ts = commit_ts
-        else:
-            if counting:
-                if is_new_run:
-                    runs[0, run_count] = xid
-                    runs[1, run_count] = 0
-                    run_count += 1
-                    is_new_run = False
-                runs[1, run_count - 1] += 1
-            if dropped:
-                messages += 1
-                previous = pos
-                pos = following
-                continue
-            if recording:
-                varying = load_int64(columns_of + 16 * last_slot + 8)
-                of_cells = at - cells, offsets + 4 * cells, lengths + 4 * cells
-                of_row = digest_of(base, a, row_at, p, ordinal, expected, varying, *of_cells)
-            if want != 0 and skip == 0:
-                place = origin << 32 | a
-                if tag == 85 and old_first >= 0:
-                    for i in range(columns):
-                        if length[new_first + i] == -2:
-                            was = length[old_first + i]
-                            if was >= 0 or was <= -3:
-                                length[new_first + i] = was
-                                offset[new_first + i] = offset[old_first + i]
-                if is_placed:
-                    first = np.int64(new_first if new_first >= 0 else old_first)
-                    row = get(program, words.ROWS)
-                    left = place_cells(base, last, program, row, first, offsets, lengths, missing, marking)
-                    if left != words.DONE:
-                        put(marking, words.LEFT, np.int64(left))
-                        outcome = NOT_PLACED
-                        break
-                    if new_first >= 0 and old_first >= 0:
-                        note_before(program, row, np.int64(old_first))
-                    take_row(program, last_slot, touching, marking, tag, lsn, commit_ts, txn_xid, ordinal, first, place)
-                    cells = at
-                elif want == ARRAYS:
-                    to = arranged + words.ROW_BYTES * changes
-                    put(to, words.ROW_KIND, tag)
-                    put(to, words.ROW_SLOT, last_slot)
-                    put(to, words.ROW_LSN, lsn)
-                    put(to, words.ROW_COMMIT_TS, commit_ts)
-                    put(to, words.ROW_XID, txn_xid)
-                    put(to, words.ROW_ORDINAL, ordinal)
-                    put(to, words.ROW_PLACE, place)
-                    put(to, words.ROW_NEW, new_first)
-                    put(to, words.ROW_OLD, old_first)
-                    changes += 1
-                    cells = at
-            if recording:
-                rows += 1
-                digest ^= of_row
-            # A scan counts them all; of what was counted before, or will be, nothing says how its relations are used.
-            if want == 0 or skip != 2:
-                count_row(base, a, counts, last_slot)
-            ordinal += 1
-        messages += 1
-        previous = pos
-        pos = following
-    st[0] = pos
-    st[2] = txn
-    st[3] = lsn
-    st[4] = commit_ts
-    st[5] = txn_xid
-    st[6] = ordinal
-    st[9] = message
-    st[10] = limit
-    st[12] = transactions
-    st[13] = messages
-    st[15] = last_lsn
-    st[16] = last_ts
-    st[17] = begin_at
-    st[18] = keepalives
-    st[19] = first_lsn
-    st[20] = first_ts
-    st[21] = skip
-    st[22] = high_lsn
-    st[23] = resent
-    st[24] = previous
-    st[25] = run_count
-    st[27] = record_count
-    st[28] = rows
-    st[29] = digest
-    st[30] = origin
-    st[7] = changes
-    st[8] = cells
-    if want == COLUMNS:
-        forget_tried(marking)
-        put(marking, words.LEFT_SLOT, last_slot)
-    if outcome == INCOMPLETE and inside:
-        # The frame is there as a whole: more bytes will not mend a message that does not fit in it.
-        outcome = OVERRUN
+            outcome = np.int64(EVENT)
+        if outcome == INCOMPLETE and is_bounded(walk.framing):
+            # The frame is there as a whole: more bytes will not mend a message that does not fit in it.
+            outcome = np.int64(OVERRUN)
+    if walk.output == COLUMNS:
+        # The values of a row that was not taken are looked at again when it is.
+        forget_tried(walk.placer.marks)
     return outcome
 
 
+@helper
+def _reason_to_stop(walk):  # type: ignore[no-untyped-def]
+    """Return why no message can be taken now, `DONE`, `TILE` or `RUNS`; or `GO_ON`."""
+    pos = get(walk.state, state.POS)
+    if pos >= walk.end:
+        return np.int64(DONE)
+    if pos >= walk.tile_end:
+        return np.int64(TILE)
+    outputs = walk.outputs
+    if walk.output != 0:
+        # A tile of very short rows may have more than the arrays hold.
+        if get(walk.state, state.CELLS) > outputs.cell_limit or get(walk.state, state.RECORDS) >= outputs.record_limit:
+            return np.int64(TILE)
+        if walk.output == ARRAYS and get(walk.state, state.CHANGES) >= outputs.row_limit:
+            return np.int64(TILE)
+    if _counts_xids(walk) and get(walk.state, state.RUN_COUNT) >= outputs.run_limit:
+        return np.int64(RUNS)
+    return np.int64(GO_ON)
+
+
+@helper
+def _counts_xids(walk):  # type: ignore[no-untyped-def]
+    """Return whether rows are counted by xid: only a scan does, a decode is given the xids that have aborted."""
+    return walk.output == 0 and get(walk.state, state.STREAM) != 0
+
+
+@helper
+def _step_to(walk, pos):  # type: ignore[no-untyped-def]
+    put(walk.state, state.PREVIOUS, get(walk.state, state.POS))
+    put(walk.state, state.POS, pos)
+
+
+@helper
+def _take_rows_ahead(walk):  # type: ignore[no-untyped-def]
+    """Take the ordinary rows that come next, and return how many they are."""
+    in_stream = get(walk.state, state.STREAM) != 0
+    is_open = get(walk.state, state.TXN) != IDLE
+    if walk.output == COLUMNS:
+        may_be_placed = walk.outputs.aborted_count == 0 if in_stream else is_open
+        if may_be_placed and get(walk.state, state.SKIP) == 0:
+            return place_rows_ahead(walk)
+    elif walk.output == 0:
+        # The first row of each xid is walked singly: it begins a new run, which the walk counts.
+        is_same_xid = get(walk.state, state.ROW_XID) >= 0 and get(walk.state, state.ROW_ABORTED) == 0
+        if is_same_xid if in_stream else is_open:
+            count = skip_rows_ahead(walk)
+            if in_stream and count > 0:
+                _count_run(walk, count)
+            return count
+    return np.int64(0)
+
+
+@helper
+def _count_run(walk, count):  # type: ignore[no-untyped-def]
+    """Count rows for the last run: the runs' xids come first, then their numbers of rows."""
+    outputs = walk.outputs
+    add_to(outputs.runs, outputs.run_limit + get(walk.state, state.RUN_COUNT) - 1, count)
+
+
+@helper
+def _take_row(walk, payload, tag):  # type: ignore[no-untyped-def]
+    """Take a row change: find its relation and its cells, then place it, or write it to the tile's rows."""
+    base, message = walk.base, payload.start
+    in_stream = get(walk.state, state.STREAM) != 0
+    oid_offset = message + 1
+    xid = get(walk.state, state.XID)
+    if in_stream:
+        if oid_offset + 4 > payload.end:
+            return np.int64(INCOMPLETE)
+        xid = load_big_32(base + oid_offset)
+        oid_offset += 4
+    elif get(walk.state, state.TXN) == IDLE:
+        return np.int64(OUTSIDE_TRANSACTION)
+    if oid_offset + 5 > payload.end:
+        return np.int64(INCOMPLETE)
+    oid = load_big_32(base + oid_offset)
+    slot = slot_of(walk.slots, oid)
+    if slot < 0:
+        put(walk.state, state.ARGUMENT, oid)
+        return np.int64(NEW_RELATION)
+    begins_run = in_stream and xid != get(walk.state, state.ROW_XID)
+    if begins_run:
+        put(walk.state, state.ROW_XID, xid)
+        put(walk.state, state.ROW_ABORTED, np.int64(_is_among(walk.outputs.aborted, walk.outputs.aborted_count, xid)))
+    is_aborted = in_stream and get(walk.state, state.ROW_ABORTED) != 0
+    program = np.int64(words.NO_PROGRAM)
+    if walk.output == COLUMNS and get(walk.state, state.SKIP) == 0 and not is_aborted:
+        program = load_int64(walk.placer.programs + 8 * slot)
+        if program != words.NO_PROGRAM:
+            refusal = may_place(program, walk.placer.marks)  # of a slot that is `UNSEEN`, too
+            if refusal != words.DONE:
+                return _refuse(walk, slot, refusal)
+    layout = layout_of(walk.slots, slot)
+    tuples = _walk_tuples(walk, tag, oid_offset + 4, payload.end, load_int64(layout))
+    if tuples.end < 0:
+        return -tuples.end
+    following = frame_end(base, tuples.end, payload.end, walk.framing, False)
+    if following < 0:
+        return -following
+    # It is whole: take it.
+    if _counts_xids(walk):
+        if begins_run:
+            run = get(walk.state, state.RUN_COUNT)
+            put(walk.outputs.runs, run, xid)
+            put(walk.outputs.runs, walk.outputs.run_limit + run, np.int64(0))
+            put(walk.state, state.RUN_COUNT, run + 1)
+        _count_run(walk, 1)
+    if not is_aborted:  # ordinals number the rows that remain
+        refusal = _use_row(walk, RowBytes(message, oid_offset, tuples.end), tuples, tag, slot, program)
+        if refusal != words.DONE:
+            return _refuse(walk, slot, refusal)
+    add_to(walk.state, state.MESSAGES, 1)
+    _step_to(walk, following)
+    return np.int64(GO_ON)
+
+
+@helper
+def _is_among(xids, count, xid):  # type: ignore[no-untyped-def]
+    """Return whether an xid is among sorted ones, of which the address is given."""
+    low, high = np.int64(0), count
+    while low < high:
+        middle = (low + high) >> 1
+        if get(xids, middle) < xid:
+            low = middle + 1
+        else:
+            high = middle
+    return low < count and get(xids, low) == xid
+
+
+@helper
+def _refuse(walk, slot, refusal):  # type: ignore[no-untyped-def]
+    put(walk.placer.marks, words.LEFT, np.int64(refusal))
+    put(walk.placer.marks, words.LEFT_SLOT, slot)
+    return np.int64(NOT_PLACED)
+
+
+@helper
+def _walk_tuples(walk, tag, cursor, payload_end, columns):  # type: ignore[no-untyped-def]
+    """Walk a row's tuples, of which the first one's letter is at `cursor`."""
+    letter = load_byte(walk.base + cursor)
+    cursor += 1
+    old_cell = np.int64(-1)
+    new_cell = np.int64(-1)
+    next_cell = get(walk.state, state.CELLS)
+    if tag != 73 and (letter == 75 or letter == 79):  # an update or a delete with K or O
+        old_cell = next_cell
+        old_end = walk_tuple(walk, cursor, payload_end, columns, next_cell)
+        if old_end < 0:
+            return RowTuples(old_end, old_cell, new_cell, next_cell)
+        next_cell += load_big_16(walk.base + cursor)
+        cursor = old_end
+        if tag == 85:
+            if cursor >= payload_end:
+                return RowTuples(np.int64(-INCOMPLETE), old_cell, new_cell, next_cell)
+            letter = load_byte(walk.base + cursor)
+            cursor += 1
+    if tag == 68:
+        return RowTuples(cursor if old_cell >= 0 else np.int64(-BAD_TUPLE_TAG), old_cell, new_cell, next_cell)
+    if letter != 78:  # N
+        return RowTuples(np.int64(-BAD_TUPLE_TAG), old_cell, new_cell, next_cell)
+    new_cell = next_cell
+    new_end = walk_tuple(walk, cursor, payload_end, columns, next_cell)
+    if new_end >= 0:
+        next_cell += load_big_16(walk.base + cursor)
+    return RowTuples(new_end, old_cell, new_cell, next_cell)
+
+
+@helper
+def _use_row(walk, row, tuples, tag, slot, program):  # type: ignore[no-untyped-def]
+    """Place or write a row, if its transaction's rows are wanted, and count it; return a `Refusal`."""
+    skip = get(walk.state, state.SKIP)
+    ordinal = get(walk.state, state.ORDINAL)
+    is_recording = get(walk.state, state.RECORDING) != 0
+    digest = np.int64(0)
+    if is_recording:
+        first_cell = get(walk.state, state.CELLS)
+        layout, cell_count = layout_of(walk.slots, slot), tuples.next_cell - first_cell
+        digest = digest_of(walk.base, walk.cells, row, layout, ordinal, first_cell, cell_count)
+    if walk.output != 0 and skip == 0:
+        if tag == 85 and tuples.old_cell >= 0:
+            _fill_unchanged(walk.cells, tuples)
+        lsn, commit_ts = get(walk.state, state.LSN), get(walk.state, state.COMMIT_TS)
+        transaction = WalkedTransaction(lsn, commit_ts, get(walk.state, state.XID))
+        first_cell = tuples.new_cell if tuples.new_cell >= 0 else tuples.old_cell
+        change = WalkedRow(tag, ordinal, first_cell, get(walk.state, state.ORIGIN) << 32 | row.message)
+        if program != words.NO_PROGRAM:
+            refusal = place_cells(walk.base, walk.last, program, first_cell, walk.cells, walk.placer)
+            if refusal != words.DONE:
+                return refusal
+            if tuples.new_cell >= 0 and tuples.old_cell >= 0:
+                note_old_tuple(program, tuples.old_cell)
+            take_row(walk.placer, program, slot, transaction, change)
+            put(walk.state, state.CELLS, tuples.next_cell)
+        elif walk.output == ARRAYS:
+            _write_row(walk, tuples, slot, transaction, change)
+            put(walk.state, state.CELLS, tuples.next_cell)
+    if is_recording:
+        add_to(walk.state, state.ROWS, 1)
+        put(walk.state, state.DIGEST, get(walk.state, state.DIGEST) ^ digest)
+    # A scan counts them all; of what was counted before, or will be, nothing says how its relations are used.
+    if walk.output == 0 or skip != state.NOT_COUNTED:
+        count_row(walk, row.message, slot)
+    put(walk.state, state.ORDINAL, ordinal + 1)
+    return words.DONE
+
+
+@helper
+def _fill_unchanged(cells, tuples):  # type: ignore[no-untyped-def]
+    """Let an update's cells that are unchanged TOAST be those of its old tuple, where that has a value."""
+    for i in range(tuples.next_cell - tuples.new_cell):
+        new_cell, old_cell = 4 * (tuples.new_cell + i), 4 * (tuples.old_cell + i)
+        if load_int32(cells.lengths + new_cell) == -2:
+            old_length = load_int32(cells.lengths + old_cell)
+            if old_length >= 0 or old_length <= BINARY:
+                store_32(cells.lengths + new_cell, old_length)
+                store_32(cells.offsets + new_cell, load_int32(cells.offsets + old_cell))
+
+
+@helper
+def _write_row(walk, tuples, slot, transaction, change):  # type: ignore[no-untyped-def]
+    row_count = get(walk.state, state.CHANGES)
+    row = walk.outputs.rows + words.ROW_BYTES * row_count
+    put(row, words.ROW_KIND, change.tag)
+    put(row, words.ROW_SLOT, slot)
+    put(row, words.ROW_LSN, transaction.lsn)
+    put(row, words.ROW_COMMIT_TS, transaction.commit_ts)
+    put(row, words.ROW_XID, transaction.xid)
+    put(row, words.ROW_ORDINAL, change.ordinal)
+    put(row, words.ROW_PLACE, change.source)
+    put(row, words.ROW_NEW, tuples.new_cell)
+    put(row, words.ROW_OLD, tuples.old_cell)
+    put(walk.state, state.CHANGES, row_count + 1)
+
+
+@helper
+def _take_begin(walk, payload):  # type: ignore[no-untyped-def]
+    message_end = payload.start + 21
+    if message_end > payload.end:
+        return np.int64(INCOMPLETE)
+    txn = get(walk.state, state.TXN)
+    # Behind a guessed start, rows without a Begin show that a transaction is open.
+    is_inside = txn == OPEN or (txn == UNKNOWN_HEAD and get(walk.state, state.ORDINAL) > 0)
+    if is_inside or get(walk.state, state.STREAM) != 0:
+        return np.int64(BEGIN_INSIDE)
+    following = frame_end(walk.base, message_end, payload.end, walk.framing, False)
+    if following < 0:
+        return -following
+    begin = walk.base + payload.start
+    outcome = outcome_of_begin(begin, walk.state)
+    if outcome != GO_ON:
+        return outcome
+    lsn = load_big_64(begin + 1)
+    # A copy's rows are not counted again.  Rows without an origin may be left out; an Origin message may still follow.
+    left_out = np.int64(state.LEFT_OUT) if get(walk.state, state.SKIP_LOCAL) != 0 else np.int64(0)
+    skip = np.int64(state.NOT_COUNTED) if lsn <= get(walk.state, state.HIGH_LSN) else left_out
+    put(walk.state, state.SKIP, skip)
+    put(walk.state, state.TXN, np.int64(OPEN))
+    put(walk.state, state.LSN, lsn)
+    put(walk.state, state.COMMIT_TS, load_big_64(begin + 9))
+    put(walk.state, state.XID, load_big_32(begin + 17))
+    put(walk.state, state.ORDINAL, np.int64(0))
+    put(walk.state, state.ROWS, np.int64(0))
+    put(walk.state, state.DIGEST, np.int64(0))
+    put(walk.state, state.ORIGIN, np.int64(0))
+    put(walk.state, state.BEGIN_AT, get(walk.state, state.POS))
+    add_to(walk.state, state.MESSAGES, 1)
+    _step_to(walk, following)
+    return np.int64(GO_ON)
+
+
+@helper
+def _take_commit(walk, payload):  # type: ignore[no-untyped-def]
+    message_end = payload.start + 26
+    if message_end > payload.end:
+        return np.int64(INCOMPLETE)
+    if get(walk.state, state.STREAM) != 0 or get(walk.state, state.TXN) == IDLE:
+        return np.int64(OUTSIDE_TRANSACTION)
+    ends_session = get(walk.state, state.CLOSED) != 0
+    following = frame_end(walk.base, message_end, payload.end, walk.framing, ends_session)
+    if following < 0:
+        return -following
+    lsn, commit_ts = get(walk.state, state.LSN), get(walk.state, state.COMMIT_TS)
+    if lsn == state.NO_LSN:  # the start was guessed, and its Begin lies before it
+        return np.int64(HEAD_COMMIT)
+    commit = walk.base + payload.start
+    flags = load_byte(commit + 1)  # unused so far
+    if flags != 0 or load_big_64(commit + 2) != lsn or load_big_64(commit + 18) != commit_ts:
+        return np.int64(COMMIT_MISMATCH)
+    if get(walk.state, state.RECORDING) != 0:
+        _add_record(walk)
+    put(walk.state, state.TXN, np.int64(IDLE))
+    add_to(walk.state, state.TRANSACTIONS, 1)
+    put(walk.state, state.LAST_LSN, lsn)
+    put(walk.state, state.LAST_COMMIT_TS, commit_ts)
+    if lsn <= get(walk.state, state.HIGH_LSN):
+        add_to(walk.state, state.RESENT, 1)
+    else:
+        put(walk.state, state.HIGH_LSN, lsn)
+    if get(walk.state, state.FIRST_LSN) == state.NO_LSN:
+        put(walk.state, state.FIRST_LSN, lsn)
+        put(walk.state, state.FIRST_COMMIT_TS, commit_ts)
+    add_to(walk.state, state.MESSAGES, 1)
+    _step_to(walk, following)
+    return np.int64(GO_ON)
+
+
+@helper
+def _add_record(walk):  # type: ignore[no-untyped-def]
+    """Record the transaction that ends here."""
+    count = get(walk.state, state.RECORDS)
+    record = walk.outputs.records + 8 * state.RECORD_WORDS * count
+    put(record, state.RECORD_LSN, get(walk.state, state.LSN))
+    put(record, state.RECORD_COMMIT_TS, get(walk.state, state.COMMIT_TS))
+    put(record, state.RECORD_XID, get(walk.state, state.XID))
+    put(record, state.RECORD_ROWS, get(walk.state, state.ROWS))
+    put(record, state.RECORD_DIGEST, get(walk.state, state.DIGEST))
+    put(record, state.RECORD_ORIGIN, get(walk.state, state.ORIGIN))
+    put(record, state.RECORD_BEGIN, get(walk.state, state.BEGIN_AT))
+    put(walk.state, state.RECORDS, count + 1)
+
+
+@helper
+def _walk_buffer(buffer, framing, output, arrays, placing):  # type: ignore[no-untyped-def]
+    buf, end, tile_end, _ = buffer
+    st, oids, slots, layouts, counts, offset, length, rows, aborted, runs, records = arrays
+    programs, touched, misses, marks = placing
+    base = address_of(buf)
+    walk = WalkedBuffer(
+        base,
+        base + buf.size - 32,
+        end,
+        tile_end,
+        framing,
+        output,
+        address_of(st),
+        SlotAddresses(address_of(oids), address_of(slots), oids.shape[0] - 1, address_of(layouts), address_of(counts)),
+        CellAddresses(address_of(offset), address_of(length)),
+        PlacerAddresses(address_of(programs), address_of(touched), address_of(misses), address_of(marks)),
+        OutputAddresses(
+            address_of(rows),
+            rows.shape[0],
+            offset.shape[0] - 2 * MAX_COLUMNS,  # room for the old and the new tuple of one more row
+            address_of(records),
+            records.shape[0],
+            address_of(runs),
+            runs.shape[1],
+            address_of(aborted),
+            aborted.shape[0],
+        ),
+    )
+    return _walk(walk)
+
+
+class FramedBuffer(NamedTuple):
+    """The bytes, up to where they are read and up to where the tile goes, and the framing's code."""
+
+    buf: NDArray[np.uint8]
+    end: int
+    tile_end: int
+    framing: int
+
+
 @kernel(
-    BYTES,
-    *(INT64,) * 4,
-    out("int64"),
-    *(given("int64"), given("int32"), given("int64", ndim=2), out("int64", ndim=2)),
-    *(out("int32"), out("int32"), out("int64", ndim=2)),
-    *(given("int64"), out("int64", ndim=2), out("int64", ndim=2)),
-    *(given("int64"), out("int32"), out("int64"), out("int64")),
+    record(FramedBuffer, BYTES, INT64, INT64, INT64),
+    INT64,
+    record(
+        WalkArrays,
+        out("int64"),
+        *(given("int64"), given("int32"), given("int64", ndim=2), out("int64", ndim=2)),
+        *(out("int32"), out("int32"), out("int64", ndim=2)),
+        *(given("int64"), out("int64", ndim=2), out("int64", ndim=2)),
+    ),
+    PLACER,
 )
-def walk_messages(  # type: ignore[no-untyped-def]
-    buf,
-    end,
-    tile_end,
-    framing,
-    want,
-    st,
-    hash_oids,
-    hash_slots,
-    slot_columns,
-    slot_counts,
-    offset,
-    length,
-    changed,
-    aborted,
-    runs,
-    records,
-    programs,
-    touched,
-    misses,
-    marks,
-):
-    """Walk a buffer from ``st[0]`` on; see `walreplay.decode.walk` for what the state and the arrays are."""
-    known = (st, hash_oids, hash_slots, slot_columns, slot_counts, aborted)
-    arrays = (*known, offset, length, changed, runs, records, programs, touched, misses, marks)
+def walk_messages(buffer, output, arrays, placing):  # type: ignore[no-untyped-def]
+    """Walk a buffer from ``state[POS]`` on; see `walreplay.decode.walk` for what the state and the arrays are."""
+    framing = buffer.framing
     # Each is compiled for itself: what stays the same throughout is not asked for every message.
-    if want == COLUMNS:
-        if framing == 0:
-            return _walk_buffer(buf, end, tile_end, 0, COLUMNS, arrays)
-        return _walk_buffer(buf, end, tile_end, framing, COLUMNS, arrays)
-    if want == ARRAYS:
-        return _walk_buffer(buf, end, tile_end, framing, ARRAYS, arrays)
-    if framing == 0:
-        return _walk_buffer(buf, end, tile_end, 0, 0, arrays)
-    return _walk_buffer(buf, end, tile_end, framing, 0, arrays)
+    if output == COLUMNS:
+        if framing == RAW:
+            return _walk_buffer(buffer, RAW, COLUMNS, arrays, placing)
+        return _walk_buffer(buffer, framing, COLUMNS, arrays, placing)
+    if output == ARRAYS:
+        return _walk_buffer(buffer, framing, ARRAYS, arrays, placing)
+    if framing == RAW:
+        return _walk_buffer(buffer, RAW, 0, arrays, placing)
+    return _walk_buffer(buffer, framing, 0, arrays, placing)

@@ -25,7 +25,7 @@ from typing import Final
 
 import numpy as np
 
-from walreplay.decode import walk
+from walreplay.decode.kernels import walk_words as walk
 from walreplay.decode.kernels.frames import FRAMING_CODES
 from walreplay.decode.sessions.readings import PROBE_BYTES, Effort, GaveUp, Reader, Reading, read_session
 from walreplay.decode.sessions.resync import Leftover

@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from walreplay.decode import walk
+from walreplay.decode.kernels import walk_words as walk
 from walreplay.decode.kernels.frames import FRAMING_CODES
 from walreplay.decode.scan import Scanner
 from walreplay.decode.sessions.breaks import (

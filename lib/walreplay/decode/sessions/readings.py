@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 import numpy as np
 
-from walreplay.decode import walk
+from walreplay.decode.kernels import walk_words as walk
 from walreplay.decode.kernels.frames import FRAMING_CODES
 from walreplay.decode.sessions.starts import LONGEST_START, frame_at, next_start
 from walreplay.decode.sessions.torn_messages import content_of, read_framed, refuse_swallowed

@@ -18,9 +18,9 @@ from typing import Final
 
 import numpy as np
 
-from walreplay.decode import walk
 from walreplay.decode.compile.kernel import helper, kernel
 from walreplay.decode.compile.parameters import BYTES, INT64
+from walreplay.decode.kernels import walk_words as walk
 from walreplay.decode.kernels.base import address_of, load_big_16, load_big_32, load_big_64, load_byte
 from walreplay.decode.kernels.frames import (
     FRAMING_CODES,
