@@ -113,7 +113,7 @@ class CellTile(NamedTuple):
         try:
             return Rescued(row, self.text(row))
         except NotRendered:
-            return Rescued(row, f"\\x{self.data(row).hex()}")
+            return Rescued(row, f"\\x{self.data(row).hex()}")  # as PostgreSQL writes bytea
 
     def read(self, row: int, reader: Callable[[str], Any]) -> Any:
         """Read a row's value with an exact reader.
@@ -147,7 +147,7 @@ class CellTile(NamedTuple):
         for row in np.flatnonzero(self.first >= 0).tolist():
             size = self.sent_length(row)
             if size in (NULL, UNCHANGED):
-                continue
+                continue  # an unchanged value is taken from the table later; here it is NULL
             places[row] = self.place(row)
             if size >= 0:
                 text = self._utf8(row, codec)
@@ -190,7 +190,7 @@ def _decoded(tile: CellTile, codec: str) -> CellTile | None:
     except UnicodeDecodeError:
         return None
     buf = np.frombuffer(data, dtype=np.uint8)
-    ends = np.flatnonzero(buf == 0)
+    ends = np.flatnonzero(buf == 0)  # a NUL stays a NUL in UTF-8
     if ends.size != tile.size or len(data) > MAX_DATA_BYTES:
         return None
     ends = ends.astype(np.int32)
@@ -213,7 +213,7 @@ def _joined(tile: CellTile) -> tuple[Bytes, Bytes]:
     data: Bytes = np.empty(total + kernels_text.SLACK, dtype=np.uint8)
     ends: Cells = np.zeros(tile.size + 1, dtype=np.int32)
     valid: Bytes = np.empty(tile.size, dtype=np.uint8)
-    kernels_text.texts(*tile.arguments, ends, valid, data, 0, 0)
+    kernels_text.texts(*tile.arguments, ends, valid, data, 0, 0)  # there is room for all, and nothing is binary
     return np.insert(data[: ends[-1]], ends[1:], 0), valid
 
 
@@ -255,7 +255,7 @@ class ColumnBuilder(ABC):
         """Decode text, and texts inside binary values, from another encoding than UTF-8 from here on."""
         self._codec = codec
         if codec != UTF8:
-            self.placing = None
+            self.placing = None  # the kernels copy bytes as they are sent
 
     def add_rows(self, buf: Bytes, offset: Cells, length: Cells, first: Cells, column: int) -> list[Rescued] | None:
         """Append one row for each entry of `first`.
@@ -273,6 +273,7 @@ class ColumnBuilder(ABC):
         Raises:
             ValueFormatError: a value is not in its type's form; its offset is the cell's in `buf`.
         """
+        # A kernel reads an array by its layout in memory, and checks nothing.
         if first.dtype != np.int32 or not first.flags.c_contiguous:
             first = np.ascontiguousarray(first, dtype=np.int32)
         if not first.size:
@@ -284,7 +285,7 @@ class ColumnBuilder(ABC):
             # First of all, because in some encodings a character's second byte may be a backslash.
             tile, without_form = in_utf8(tile, self._codec)
         elif self._binary is None and tile.has_binary():
-            tile, without_form = tile.as_text()
+            tile, without_form = tile.as_text()  # no kernel reads the type's binary format
         rescued = self._convert(tile) + without_form
         if without_form:
             rescued.sort(key=lambda misfit: misfit.row)
@@ -294,7 +295,7 @@ class ColumnBuilder(ABC):
     def reserve(self, rows: int) -> int:
         """Make room for at least so many rows; return the number of rows for which there is room."""
         if rows > self._capacity:
-            self._capacity = max(MIN_ROWS, rows, 2 * self._capacity)
+            self._capacity = max(MIN_ROWS, rows, 2 * self._capacity)  # doubled, so that each row is copied about once
             self._grow(self._capacity)
         return self._capacity
 
@@ -351,7 +352,7 @@ class ColumnBuilder(ABC):
     def _validity(self) -> pa.Buffer | None:
         valid = self._valid[: self.rows]
         if np.count_nonzero(valid) == self.rows:
-            return None
+            return None  # Arrow needs no bitmap if nothing is NULL
         return pa.py_buffer(np.packbits(valid, bitorder="little"))
 
 

@@ -89,17 +89,18 @@ class FixedBuilder(ColumnBuilder):
         return self.rows * self._WORDS * self._values.itemsize + self.rows // 8
 
     def _convert(self, tile: CellTile) -> list[Rescued]:
-        misses = np.empty(tile.size, dtype=np.int32)
+        misses = np.empty(tile.size, dtype=np.int32)  # at most all rows
         outputs = (self._values[self.rows * self._WORDS :], self._valid[self.rows :], misses)
         if self._only_binary and self._binary is not None:
             arguments = (*tile.arguments, *self._binary.parameters, *outputs)
             count = self._binary.kernel(*arguments, kernels_binary.ALL_ROWS)
             if not (tile.length[tile.first[misses[:count]] + tile.column] >= 0).any():
                 return self._read_exactly(tile, misses[:count])
-            self._only_binary = False
+            self._only_binary = False  # some cell is text after all
         count = self._text.kernel(*tile.arguments, *self._text.parameters, *outputs)
         if not count:
             return []
+        # The text kernel lists cells in binary format as misses; this one reads them and lists what is left.
         if self._binary is not None and tile.has_binary():
             self._only_binary = not outputs[1][: tile.size].any()
             count = self._binary.kernel(*tile.arguments, *self._binary.parameters, *outputs, count)
@@ -146,7 +147,7 @@ class BooleanBuilder(FixedBuilder):
         return self.rows // 4
 
     def _arrow(self, rows: int, validity: pa.Buffer | None) -> pa.Array:
-        bits = pa.py_buffer(np.packbits(self._values[:rows], bitorder="little"))
+        bits = pa.py_buffer(np.packbits(self._values[:rows], bitorder="little"))  # as Arrow orders them
         return pa.Array.from_buffers(self.column_type.arrow, rows, [validity, bits])
 
 
@@ -325,12 +326,13 @@ class CastingBuilder(FixedBuilder):
         self._texts.add_rows(*tile.of_rows(tile.first[misses]).arguments)
         texts = self._texts._arrow(misses.size, None)
         usual = pc.match_substring_regex(texts, self._usual)
+        # One text that cannot be cast would refuse all of them.
         numbers = pc.cast(self._trimmed(pc.if_else(usual, texts, "0")), self.column_type.arrow)
         values = np.frombuffer(numbers.buffers()[1], self._values.dtype)[: misses.size * self._WORDS]
         values = values.reshape(misses.size, self._WORDS)
         exact = usual.to_numpy(zero_copy_only=False)
         if self._values.dtype.kind == "f":
-            exact &= np.isfinite(values[:, 0])
+            exact &= np.isfinite(values[:, 0])  # beyond the largest number: the exact reader says so
         self._values.reshape(-1, self._WORDS)[self.rows + misses[exact]] = values[exact]
         self._valid[self.rows + misses[exact]] = 1
         return super()._read_exactly(tile, misses[~exact])
@@ -356,7 +358,7 @@ def rounded(column_type: ColumnType, names: Names, reader: Callable[[str], float
 def overridden_integer(column_type: ColumnType, names: Names, reader: Callable[[str], int]) -> ColumnBuilder:
     """Return the builder for integers from the text of any type."""
     low, high = limits = _limits(column_type)
-    sign = "-?" if low else ""
+    sign = "-?" if low else ""  # oid and its like have none
     digits = len(str(high)) - 1  # any number with so many digits is within the limits
     return CastingBuilder(
         column_type,
@@ -371,6 +373,7 @@ def overridden_integer(column_type: ColumnType, names: Names, reader: Callable[[
 def overridden_decimal(column_type: ColumnType, names: Names, reader: Callable[[str], int]) -> ColumnBuilder:
     """Return the builder for decimals from the text of any type."""
     precision, scale = column_type.arrow.precision, column_type.arrow.scale
+    # So many digits fit in any case; others are left to the exact reader.
     whole = rf"[0-9]{{1,{precision - scale}}}" if precision > scale else "0"
     fraction = rf"(\.[0-9]{{1,{scale}}})?" if scale else ""
     narrow = precision <= NARROW_PRECISION

@@ -102,7 +102,7 @@ def _overridden(column_type: ColumnType, names: Names) -> ColumnBuilder:
     builder = _BUILDERS[column_type.family](column_type, names)
     # Strings are written from binary values by the sent type's kernel.  All other builders read the value's text.
     if column_type.family.meaning is not None and isinstance(builder, (FixedBuilder, VariableBuilder)):
-        builder._binary = None
+        builder._binary = None  # it is for the sent type's values
         builder._reader = reader
     return builder
 
@@ -112,7 +112,7 @@ _BUILDERS: Final[dict[Family, Callable[[ColumnType, Names], ColumnBuilder]]] = {
     families.INT16: partial(integer, size=2, placed=programs.INT16),
     families.INT32: partial(integer, size=4, placed=programs.INT32),
     families.INT64: partial(integer, size=8, placed=programs.INT64_),
-    families.UNSIGNED: partial(integer, size=-4),
+    families.UNSIGNED: partial(integer, size=-4),  # oid and its like: 4 bytes without a sign, in a bigint
     families.FLOAT32: partial(
         FloatBuilder,
         dtype=np.float32,
@@ -135,7 +135,7 @@ _BUILDERS: Final[dict[Family, Callable[[ColumnType, Names], ColumnBuilder]]] = {
     families.TIMESTAMPTZ: partial(timestamp, text=kernels_fixed.timestamps_with_zone, with_zone=True),
     families.ARRAY: _array,
     families.NUMERIC_AS_DOUBLE: partial(rounded, reader=double_from_numeric),
-    families.VECTOR: VectorBuilder,
+    families.VECTOR: VectorBuilder,  # of pgvector
 }
 """The one table of families outside of `walreplay.types.families`."""
 

@@ -87,7 +87,7 @@ class VariableBuilder(ColumnBuilder):
             outputs = (self._ends, self._valid, self._data, self.rows, row)
             row = call.kernel(*tile.arguments, *call.parameters, *outputs)
             if row == tile.size:
-                break
+                break  # else the kernel has stopped at a row: no room, another format, or another form
             size = tile.sent_length(row)
             is_binary = size <= BINARY
             needed = BINARY - size + kernels_binary.SLACK if is_binary else size + kernels_text.SLACK
@@ -96,9 +96,9 @@ class VariableBuilder(ColumnBuilder):
             if used + needed > self._data.size:
                 self._make_room(used, needed)
             elif other_call is not None and call is not other_call:
-                call = other_call
+                call = other_call  # and it stays: most columns have one format
             else:
-                misfit = self._append_exactly(tile, row)
+                misfit = self._append_exactly(tile, row)  # neither kernel reads the value
                 if misfit is not None:
                     rescued.append(misfit)
                 row += 1
@@ -111,7 +111,7 @@ class VariableBuilder(ColumnBuilder):
         try:
             value: bytes = tile.read(row, self._reader)
         except (DoesNotFit, NotRendered):
-            self._ends[column_row + 1] = used
+            self._ends[column_row + 1] = used  # NULL
             self._valid[column_row] = 0
             return tile.rescued(row)
         if used + len(value) > self._data.size:
@@ -143,7 +143,7 @@ class VariableBuilder(ColumnBuilder):
 
     def _grow(self, capacity: int) -> None:
         self._ends = resized(self._ends, capacity + 1, self.rows + 1)
-        self._ends[0] = 0
+        self._ends[0] = 0  # the memory is not cleared
         self._data = resized(self._data, self._data.size, int(self._ends[self.rows]))
         self._valid = resized(self._valid, capacity, self.rows)
 
@@ -179,11 +179,12 @@ class TextBuilder(VariableBuilder):
     def _fault_by(self, tile: CellTile, flags: int) -> ValueFormatError | None:
         start, end = self.rows, self.rows + tile.size
         if flags & outcomes.HAS_NUL:
+            # The first byte that is 0 is the least one.
             place = int(self._ends[start]) + int(np.argmin(self._data[self._ends[start] : self._ends[end]]))
             row = int(np.searchsorted(self._ends[start : end + 1], place, side="right")) - 1
             return ValueFormatError(HAS_NUL, offset=tile.place(row))
         if flags & outcomes.HAS_HIGH and not kernels_text.are_utf8(self._data, self._ends, start, end):
-            row = kernels_text.first_not_utf8(self._data, self._ends, start, end)
+            row = kernels_text.first_not_utf8(self._data, self._ends, start, end)  # slower, but it says which
             return ValueFormatError(NOT_UTF8, offset=tile.place(row - start), remedy=NOT_UTF8_REMEDY)
         return None
 
@@ -216,7 +217,7 @@ def canonical_texts(texts: pa.Array, type_oid: int) -> pa.Array:
     unsure_rows = rows[:count]
     if not unsure_rows.size:
         return texts
-    sent = texts.take(pa.array(unsure_rows)).dictionary_encode()
+    sent = texts.take(pa.array(unsure_rows)).dictionary_encode()  # each distinct text is written once
     written = pa.array(map(canonical.write, sent.dictionary.to_pylist()), pa.string())
     if written.equals(sent.dictionary):
         return texts
@@ -235,6 +236,7 @@ class LabelBuilder(TextBuilder):
         has_control = kernels_binary.has_control(self._data, self._words, start, end)
         fault = self._fault(tile)
         if (has_control or fault is not None) and tile.has_binary():
+            # The rows are written again: `rows` has not moved.
             tile, rescued = tile.as_text()
             self._gather(tile, None)
             fault = self._fault(tile)
@@ -342,7 +344,7 @@ class ListBuilder(ColumnBuilder):
                 parts.text, parts.offset, parts.length, np.arange(parts.elements, dtype=np.int32), 0
             )
         except ValueFormatError as error:
-            element = int(np.searchsorted(parts.offset, error.offset or 0))
+            element = int(np.searchsorted(parts.offset, error.offset or 0))  # each begins at an offset of its own
             row = parts.row_of(element)
             raise ValueFormatError(
                 f"in an array, {error.problem}", offset=tile.place(row), remedy=error.remedy
@@ -385,7 +387,7 @@ class _ArrayParts:
 
     def __init__(self, tile: CellTile, divide: Call) -> None:
         total = kernels_text.total_length(tile.length, tile.first, tile.column)
-        bound = total // 2 + tile.size
+        bound = total // 2 + tile.size  # an element has a byte and a comma or brace, or a length of 4 bytes
         self.text = np.empty(total + 32, dtype=np.uint8)
         self.offset = np.empty(bound, dtype=np.int32)
         self.length = np.empty(bound, dtype=np.int32)
@@ -427,7 +429,7 @@ class VectorBuilder(ColumnBuilder):
         counts = np.zeros(tile.size, dtype=np.int64)
         elements, counts[filled] = _vector_elements(texts.filter(pa.array(filled)))
         numbers = pc.cast(elements, pa.float32()).to_numpy()
-        finite = np.isfinite(numbers)
+        finite = np.isfinite(numbers)  # else beyond real's largest number
         if not finite.all():
             row_of = np.repeat(np.arange(tile.size), counts)
             beyond = np.unique(row_of[~finite])
@@ -441,7 +443,7 @@ class VectorBuilder(ColumnBuilder):
     def _append(self, counts: NDArray[np.int64], numbers: NDArray[np.float32]) -> None:
         used = int(self._ends[self.rows])
         total = used + numbers.size
-        if total > MAX_DATA_BYTES // 4:
+        if total > MAX_DATA_BYTES // 4:  # 4 bytes an element
             raise NotSupported("one column of one batch holds more than 2 GiB")
         if total > self._values.size:
             self._values = resized(self._values, max(MIN_ROWS, total, 2 * self._values.size), used)

@@ -86,7 +86,7 @@ def _whole_number(address, width):
         return load_big_64(address)
     if width == 2:
         return np.int64(np.int16(load_big_16(address)))
-    return load_big_32(address) if width == -4 else load_byte(address)
+    return load_big_32(address) if width == -4 else load_byte(address)  # -4: oid and its like
 
 
 def _whole_numbers(tile, numbers, output, count):
@@ -158,7 +158,7 @@ def floats_32(tile, output, count):
         else:
             store_32(words + 4 * row, np.int64(0))
             valid[np.uint64(row)] = 0
-            if size >= 0 or size <= BINARY:
+            if size >= 0 or size <= BINARY:  # NULL and unchanged values are no misses
                 misses[np.uint64(missed)] = row
                 missed += 1
     return missed
@@ -182,7 +182,7 @@ def floats_64(tile, output, count):
         else:
             store_64(words + 8 * row, np.int64(0))
             valid[np.uint64(row)] = 0
-            if size >= 0 or size <= BINARY:
+            if size >= 0 or size <= BINARY:  # NULL and unchanged values are no misses
                 misses[np.uint64(missed)] = row
                 missed += 1
     return missed
@@ -236,8 +236,8 @@ def decimal_of(start, size, precision, scale):
     weight = np.int64(np.int16(load_big_16(start + 2)))
     sign = load_big_16(start + 4)
     good = size == NUMERIC_HEADER + 2 * groups and (sign | NUMERIC_NEGATIVE) == NUMERIC_NEGATIVE
-    good = good and load_big_16(start + 6) == scale
-    if not good or groups == 0:
+    good = good and load_big_16(start + 6) == scale  # another scale: the exact reader decides whether it fits
+    if not good or groups == 0:  # zero has no groups
         return high, low, good and sign == 0 and weight == 0
     first = load_big_16(start + NUMERIC_HEADER)
     whole = 4 * weight + digit_count(first) if weight >= 0 else np.int64(0)
@@ -250,7 +250,7 @@ def decimal_of(start, size, precision, scale):
     group = load_big_16(last)
     factor = _GROUP
     if excess > 0:
-        part = (group * _RECIPROCALS[np.uint64(excess)]) >> 23
+        part = (group * _RECIPROCALS[np.uint64(excess)]) >> 23  # without the digits beyond the scale
         good = part * np.int64(POWERS_OF_TEN[np.uint64(excess)]) == group
         factor = POWERS_OF_TEN[np.uint64(4 - excess)]
         group = part
@@ -263,7 +263,7 @@ def decimal_of(start, size, precision, scale):
             low += upper * _1E16
             fault |= upper_fault
         low = low * factor + np.uint64(group)
-        if excess < 0:
+        if excess < 0:  # the last groups were zeros, which are not sent
             low *= POWERS_OF_TEN[np.uint64(-excess)]
     else:
         if count > 4:
@@ -277,13 +277,13 @@ def decimal_of(start, size, precision, scale):
             high, low = multiply_add(high, middle, _1E16, low)
         high, low = multiply_add(high, low, factor, np.uint64(group))
         zeros = max(-excess, 0)
-        if zeros > 19:
+        if zeros > 19:  # the table's last power
             high, low = multiply_add(high, low, POWERS_OF_TEN[19], np.uint64(0))
             zeros -= 19
         if zeros > 0:
             high, low = multiply_add(high, low, POWERS_OF_TEN[np.uint64(zeros)], np.uint64(0))
     if sign == NUMERIC_NEGATIVE:
-        low = np.uint64(~low + np.uint64(1))
+        low = np.uint64(~low + np.uint64(1))  # two's complement of 128 bits
         high = np.uint64(~high + np.uint64(low == np.uint64(0)))
     return high, low, good and fault == np.uint64(0)
 
@@ -307,7 +307,7 @@ def decimals(tile, precision, scale, output, count):
         if not good:
             high = np.uint64(0)
             low = np.uint64(0)
-            if size >= 0 or size <= BINARY:
+            if size >= 0 or size <= BINARY:  # NULL and unchanged values are no misses
                 misses[np.uint64(missed)] = row
                 missed += 1
         values[np.uint64(2 * row)] = low
@@ -402,13 +402,13 @@ def _write_numeric(target, start, size):
         return np.int64(-1)
     if groups == 0 and (sign != 0 or weight != 0):
         return np.int64(-1)
-    if 4 * max(weight, 0) + scale > _LONGEST_NUMERIC:
+    if 4 * max(weight, 0) + scale > _LONGEST_NUMERIC:  # room was made for no more (`SLACK`)
         return np.int64(-1)
     digit = start + NUMERIC_HEADER
     excess = 4 * (groups - 1 - weight) - scale
     if groups > 0:
         # Digits that the scale hides, and leading zeros, are nothing that a server sends.
-        if load_big_16(digit) == 0 or excess > 3:
+        if load_big_16(digit) == 0 or excess > 3:  # a whole group beyond the scale
             return np.int64(-1)
         if excess > 0 and load_big_16(digit + 2 * (groups - 1)) % np.int64(POWERS_OF_TEN[excess]) != 0:
             return np.int64(-1)
@@ -426,7 +426,7 @@ def _write_numeric(target, start, size):
                 return np.int64(-1)
             word = _GROUP_DIGITS[np.uint64(group)]
             width = np.int64(4)
-            if j == 0:
+            if j == 0:  # without leading zeros
                 width = np.int64(digit_count(group))
                 word >>= np.uint64(8 * (4 - width))
             store_word(place, word)
@@ -434,7 +434,7 @@ def _write_numeric(target, start, size):
     if scale > 0:
         store_word(place, _POINT)
         place += 1
-        end = place + scale
+        end = place + scale  # the last group may write beyond it, where the next value begins
         j = weight + 1
         while place < end:
             group = load_big_16(digit + 2 * j) if 0 <= j < groups else np.int64(0)
@@ -455,6 +455,7 @@ def _write_byte(target, byte):
     if byte < 128:
         store_word(target, np.uint64(byte))
         return np.int64(1)
+    # A backslash and three octal digits.
     digits = (48 + (byte >> 6)) << 8 | (48 + (byte >> 3 & 7)) << 16 | (48 + (byte & 7)) << 24
     store_word(target, np.uint64(92 | digits))
     return np.int64(4)
@@ -499,20 +500,20 @@ def texts(tile, form, output, first_row, row):
                 if position + count + SLACK > data.size:
                     return row
                 if form == VERSIONED:
-                    if count < 1 or load_byte(base + start) != 1:
+                    if count < 1 or load_byte(base + start) != 1:  # the only version so far
                         return row
                     start += 1
                     count -= 1
                     copied = count
                 elif form == XML:
-                    if count >= 2 and load_byte(base + start) == 60 and load_byte(base + start + 1) == 63:
+                    if count >= 2 and load_byte(base + start) == 60 and load_byte(base + start + 1) == 63:  # <?
                         return row
                 elif form == UUID:
                     if count != 16:
                         return row
                     store_uuid(target + position, base + start)
                     count = 36
-                    copied = -1
+                    copied = -1  # it is written already
                 elif form == NUMERIC:
                     count = _write_numeric(target + position, base + start, count)
                     if count < 0:
@@ -523,6 +524,7 @@ def texts(tile, form, output, first_row, row):
                         return row
                     count = _write_byte(target + position, load_byte(base + start))
                     copied = -1
+            # bytea's text has to be converted, too: the other kernel does.
             elif count >= 0 and (form == BYTEA or position + count + SLACK > data.size):
                 return row
             if 0 <= copied <= 16 and start <= source_end:
@@ -553,7 +555,7 @@ def has_control(data, words, start, end):
     for i in range(head // 8, tail // 8):
         control |= _control_bits(words[i])
     for i in range(start, head):
-        control |= _control_bits(np.uint64(data[i]) | (_SPACES << _8))
+        control |= _control_bits(np.uint64(data[i]) | (_SPACES << _8))  # seven spaces beside it
     for i in range(tail, end):
-        control |= _control_bits(np.uint64(data[i]) | (_SPACES << _8))
+        control |= _control_bits(np.uint64(data[i]) | (_SPACES << _8))  # seven spaces beside it
     return 1 if control != np.uint64(0) else 0

@@ -86,11 +86,11 @@ def _is(buf, start, end, text):
 
 @helper
 def _hex_digit(c):
-    if 48 <= c <= 57:
+    if 48 <= c <= 57:  # 0 to 9
         return c - 48
-    if 97 <= c <= 102:
+    if 97 <= c <= 102:  # a to f
         return c - 87
-    if 65 <= c <= 70:
+    if 65 <= c <= 70:  # A to F
         return c - 55
     return -1
 
@@ -116,19 +116,19 @@ def split_text(buf, start, stop, columns, delimiter, null, cells):
     rows = 0
     cell = 0
     read_at = np.int64(start)
-    marks[0] = read_at
-    marks[1] = 0
+    marks[AT] = read_at
+    marks[WHY] = MORE
     while read_at < stop and cell + columns <= offset.size:
         row = read_at
-        marks[2] = row
+        marks[ROW] = row
         if _is_end_marker(buf, read_at, stop):
-            marks[0] = _behind_line(buf, read_at + 2, stop)
-            marks[1] = 1
+            marks[AT] = _behind_line(buf, read_at + 2, stop)
+            marks[WHY] = ENDED
             return rows
         column = 0
-        if columns == 0:
+        if columns == 0:  # a table without columns has empty lines
             if not _ends_at(buf, read_at, stop, _LF):
-                marks[1], marks[3] = 2, 1
+                marks[WHY], marks[FIELDS] = WRONG_FIELDS, 1
                 return rows
         else:
             while True:
@@ -136,6 +136,7 @@ def split_text(buf, start, stop, columns, delimiter, null, cells):
                 is_null = False
                 if null.size == 0 or (read_at < stop and buf[read_at] == null[0]):
                     end = read_at + null.size
+                    # NULL is looked for first, in what is written: its usual form \N would be unescaped to an N.
                     if end <= stop and _ends_at(buf, end, stop, delimiter) and _is(buf, read_at, end, null):
                         is_null = True
                         read_at = end
@@ -144,63 +145,63 @@ def split_text(buf, start, stop, columns, delimiter, null, cells):
                     byte = np.int64(buf[read_at])
                     if byte == _BACKSLASH:
                         if read_at + 1 >= stop:
-                            marks[1] = 4
+                            marks[WHY] = STRAY_BACKSLASH
                             return rows
                         escaped = np.int64(buf[read_at + 1])
                         read_at += 2
-                        if 48 <= escaped <= 55:
+                        if 48 <= escaped <= 55:  # up to three octal digits
                             value = escaped - 48
                             digit_count = 0
                             while digit_count < 2 and read_at < stop and 48 <= np.int64(buf[read_at]) <= 55:
                                 value = value * 8 + np.int64(buf[read_at]) - 48
                                 read_at += 1
                                 digit_count += 1
-                            escaped = value & 255
-                        elif escaped == 120 and read_at < stop and _hex_digit(np.int64(buf[read_at])) >= 0:
+                            escaped = value & 255  # as PostgreSQL does
+                        elif escaped == 120 and read_at < stop and _hex_digit(np.int64(buf[read_at])) >= 0:  # x
                             escaped = _hex_digit(np.int64(buf[read_at]))
                             read_at += 1
                             if read_at < stop and _hex_digit(np.int64(buf[read_at])) >= 0:
                                 escaped = escaped * 16 + _hex_digit(np.int64(buf[read_at]))
                                 read_at += 1
-                        elif escaped == 98:
+                        elif escaped == 98:  # \b
                             escaped = 8
-                        elif escaped == 102:
+                        elif escaped == 102:  # \f
                             escaped = 12
-                        elif escaped == 110:
+                        elif escaped == 110:  # \n
                             escaped = 10
-                        elif escaped == 114:
+                        elif escaped == 114:  # \r
                             escaped = 13
-                        elif escaped == 116:
+                        elif escaped == 116:  # \t
                             escaped = 9
-                        elif escaped == 118:
+                        elif escaped == 118:  # \v
                             escaped = 11
-                        buf[write_at] = escaped
+                        buf[write_at] = escaped  # any other byte stands for itself
                         write_at += 1
                     elif byte in (delimiter, _LF, _CR):
                         break
                     else:
-                        if write_at != read_at:
+                        if write_at != read_at:  # behind the first escape
                             buf[write_at] = byte
                         write_at += 1
                         read_at += 1
                 if read_at < stop and buf[read_at] == _CR and not _ends_at(buf, read_at, stop, delimiter):
-                    marks[1] = 3
+                    marks[WHY] = STRAY_RETURN
                     return rows
-                if column < columns:
+                if column < columns:  # a field too many has no cell
                     offset[cell + column] = begin
                     length[cell + column] = _NULL if is_null else write_at - begin
                 column += 1
-                if read_at < stop and buf[read_at] == delimiter and column <= columns:
+                if read_at < stop and buf[read_at] == delimiter and column <= columns:  # one too many is enough
                     read_at += 1
                 else:
                     break
             if column != columns:
-                marks[1], marks[3] = 2, column
+                marks[WHY], marks[FIELDS] = WRONG_FIELDS, column
                 return rows
         cell += columns
         rows += 1
         read_at = _behind_line(buf, read_at, stop)
-        marks[0] = read_at
+        marks[AT] = read_at
     return rows
 
 
@@ -213,9 +214,9 @@ def csv_end(buf, start, stop, quote, escape):
     while i < stop:
         byte = np.int64(buf[i])
         if quoted:
-            if byte == escape and escape != quote:
+            if byte == escape and escape != quote:  # a doubled quote ends the quotes and begins them again
                 if i + 1 >= stop:
-                    break
+                    break  # the byte that it escapes is not there yet
                 following = np.int64(buf[i + 1])
                 if following in (quote, escape):
                     i += 1
@@ -237,18 +238,18 @@ def split_csv(buf, start, stop, columns, signs, null, cells):
     rows = 0
     cell = 0
     read_at = np.int64(start)
-    marks[0] = read_at
-    marks[1] = 0
+    marks[AT] = read_at
+    marks[WHY] = MORE
     while read_at < stop and cell + columns <= offset.size:
-        marks[2] = read_at
+        marks[ROW] = read_at
         if _is_end_marker(buf, read_at, stop):
-            marks[0] = _behind_line(buf, read_at + 2, stop)
-            marks[1] = 1
+            marks[AT] = _behind_line(buf, read_at + 2, stop)
+            marks[WHY] = ENDED
             return rows
         column = 0
-        if columns == 0:
+        if columns == 0:  # a table without columns has empty lines
             if not _ends_at(buf, read_at, stop, _LF):
-                marks[1], marks[3] = 2, 1
+                marks[WHY], marks[FIELDS] = WRONG_FIELDS, 1
                 return rows
         else:
             while True:
@@ -259,11 +260,9 @@ def split_csv(buf, start, stop, columns, signs, null, cells):
                 while read_at < stop:
                     byte = np.int64(buf[read_at])
                     if quoted:
-                        if (
-                            byte == escape
-                            and read_at + 1 < stop
-                            and (buf[read_at + 1] == quote or buf[read_at + 1] == escape)
-                        ):
+                        # By default the escape is the quote itself: two of them are one, a single one ends the quotes.
+                        may_escape = byte == escape and read_at + 1 < stop
+                        if may_escape and (buf[read_at + 1] == quote or buf[read_at + 1] == escape):
                             buf[write_at] = buf[read_at + 1]
                             write_at += 1
                             read_at += 2
@@ -274,36 +273,36 @@ def split_csv(buf, start, stop, columns, signs, null, cells):
                             continue
                     elif byte == quote:
                         if read_at == begin:
-                            begin = write_at = read_at + 1
+                            begin = write_at = read_at + 1  # usual: the value lies between the quotes as it is
                         quoted = was_quoted = True
                         read_at += 1
                         continue
                     elif byte in (delimiter, _LF, _CR):
                         break
-                    if write_at != read_at:
+                    if write_at != read_at:  # behind the first sign that was left out
                         buf[write_at] = byte
                     write_at += 1
                     read_at += 1
                 if read_at < stop and buf[read_at] == _CR and not _ends_at(buf, read_at, stop, delimiter):
-                    marks[1] = 3
+                    marks[WHY] = STRAY_RETURN
                     return rows
-                if column < columns:
+                if column < columns:  # a field too many has no cell
                     offset[cell + column] = begin
                     length[cell + column] = write_at - begin
-                    if not was_quoted and _is(buf, begin, write_at, null):
+                    if not was_quoted and _is(buf, begin, write_at, null):  # in quotes it is a text like others
                         length[cell + column] = _NULL
                 column += 1
-                if read_at < stop and buf[read_at] == delimiter and column <= columns:
+                if read_at < stop and buf[read_at] == delimiter and column <= columns:  # one too many is enough
                     read_at += 1
                 else:
                     break
             if column != columns:
-                marks[1], marks[3] = 2, column
+                marks[WHY], marks[FIELDS] = WRONG_FIELDS, column
                 return rows
         cell += columns
         rows += 1
         read_at = _behind_line(buf, read_at, stop)
-        marks[0] = read_at
+        marks[AT] = read_at
     return rows
 
 
@@ -320,26 +319,26 @@ def split_binary(buf, start, stop, columns, cells):
     rows = 0
     cell = 0
     i = np.int64(start)
-    marks[0] = i
-    marks[1] = 0
+    marks[AT] = i
+    marks[WHY] = MORE
     while i + 2 <= stop and cell + columns <= offset.size:
-        marks[2] = i
+        marks[ROW] = i
         fields = np.int64(buf[i]) << 8 | np.int64(buf[i + 1])
         i += 2
-        if fields == 0xFFFF:
-            marks[0] = i
-            marks[1] = 1
+        if fields == 0xFFFF:  # the trailer
+            marks[AT] = i
+            marks[WHY] = ENDED
             return rows
         if fields != columns:
-            marks[1], marks[3] = 2, fields
+            marks[WHY], marks[FIELDS] = WRONG_FIELDS, fields
             return rows
         for column in range(columns):
             if i + 4 > stop:
-                return rows
+                return rows  # the row is not there as a whole: it is read again with more bytes
             size = _int32_at(buf, i)
             i += 4
             if size < -1:
-                marks[1] = 5
+                marks[WHY] = WRONG_LENGTH
                 return rows
             offset[cell + column] = i
             if size < 0:
@@ -351,5 +350,5 @@ def split_binary(buf, start, stop, columns, cells):
                 i += size
         cell += columns
         rows += 1
-        marks[0] = i
+        marks[AT] = i
     return rows

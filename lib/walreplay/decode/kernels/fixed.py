@@ -54,7 +54,7 @@ def text_cell(length, first, column, row):
 @helper
 def boolean_of(start, size):
     """Read t and f at an address as 1 and 0; below 0 for anything else."""
-    letter = load_byte(start) if size == 1 else np.int64(0)
+    letter = load_byte(start) if size == 1 else np.int64(0)  # t or f, as boolean's output function writes them
     return np.int64(letter == 116) if letter == 116 or letter == 102 else np.int64(-1)
 
 
@@ -96,11 +96,11 @@ def _integers(tile, low, high, output):
             continue
         start = np.int64(offset[np.uint64(cell)])
         count = np.int64(length[np.uint64(cell)])
-        negative = count > 0 and load_byte(base + start) == 45
+        negative = count > 0 and load_byte(base + start) == 45  # a minus
         if negative:
             start += 1
             count -= 1
-        if 1 <= count <= 19:
+        if 1 <= count <= 19:  # the most that `digits` reads
             magnitude = digits(base, start, count)
             if magnitude <= np.uint64(0x7FFFFFFFFFFFFFFF):  # the smallest bigint alone is a miss for it
                 value = np.int64(magnitude)
@@ -159,7 +159,7 @@ def nearest_float(number, decimals, fraction_bits):
     fraction = high >> shift
     # The first part is the logarithm of the power of ten to the base of two.
     exponent = (np.int64(-217706 * decimals) >> 16) + 63 + np.int64(upper) - shifted
-    exponent += 1023 if fraction_bits == 52 else 127
+    exponent += 1023 if fraction_bits == 52 else 127  # the bias of IEEE 754
     # Midway between two floats the even one counts; only few decimals lead there.
     may_be_midway = low <= _ONE and decimals <= (4 if fraction_bits == 52 else 17)
     if may_be_midway and fraction & np.uint64(3) == _ONE and fraction << shift == high:
@@ -175,7 +175,7 @@ def float_of(base, start, end, fraction_bits):
     negative = np.int64(end > start and load_byte(base + start) == 45)
     start += negative
     point = start
-    while point < end and load_byte(base + point) != 46:
+    while point < end and load_byte(base + point) != 46:  # the decimal point
         point += 1
     decimals = end - point - 1
     magnitude = BAD_DIGITS
@@ -186,7 +186,7 @@ def float_of(base, start, end, fraction_bits):
     elif 1 <= decimals <= _MOST_DECIMALS:
         fraction = digits(base, end - decimals, decimals)
         if fraction != BAD_DIGITS:
-            if point == start + 1 and load_byte(base + start) == 48:
+            if point == start + 1 and load_byte(base + start) == 48:  # 0.…: the nought is not one of the 19 digits
                 magnitude = fraction
             elif point > start and point - start + decimals <= 19:
                 magnitude = digits(base, start, point - start)
@@ -197,7 +197,7 @@ def float_of(base, start, end, fraction_bits):
     bits = np.int64(0)
     if magnitude != _NOUGHT:
         bits = nearest_float(magnitude, decimals, fraction_bits)
-    return bits | (negative << (63 if fraction_bits == 52 else 31)), True
+    return bits | (negative << (63 if fraction_bits == 52 else 31)), True  # the sign is the highest bit
 
 
 def _floats(tile, fraction_bits, output):
@@ -235,10 +235,11 @@ def _split_numeric(base, start, end, precision, scale):
     whole = end - start
     if scale > 0:
         whole -= scale + 1
-        if whole < 1 or load_byte(base + start + whole) != 46:
+        if whole < 1 or load_byte(base + start + whole) != 46:  # another number of decimals than the scale
             return np.int64(MISS)
     if whole < 1:
         return np.int64(MISS)
+    # A nought stands in front of the point even if the type has no digits there.
     if whole > precision - scale and not (whole == 1 and load_byte(base + start) == 48):
         return np.int64(MISS)
     return whole
@@ -258,7 +259,7 @@ def narrow_decimal_of(base, start, end, precision, scale):
         magnitude = BAD_DIGITS if fraction == BAD_DIGITS else magnitude * POWERS_OF_TEN[scale] + fraction
     if magnitude == BAD_DIGITS:
         return np.int64(0), False
-    return (np.int64(magnitude) ^ -negative) + negative, True
+    return (np.int64(magnitude) ^ -negative) + negative, True  # two's complement, without a branch
 
 
 @kernel(TILE, INT64, INT64, fixed("uint64"))
@@ -276,7 +277,7 @@ def decimals_narrow(tile, precision, scale, output):
             start = np.int64(offset[np.uint64(cell)])
             value, good = narrow_decimal_of(base, start, start + np.int64(length[np.uint64(cell)]), precision, scale)
         values[2 * row] = np.uint64(value)
-        values[2 * row + 1] = np.uint64(value >> 63)
+        values[2 * row + 1] = np.uint64(value >> 63)  # all bits are the sign
         valid[row] = good
         if not good and cell != NO_CELL:
             misses[missed] = row
@@ -316,7 +317,7 @@ def wide_decimal_of(base, start, end, precision, scale):
     if not good:
         return _NOUGHT, _NOUGHT, False
     if negative:
-        low = np.uint64(~low + np.uint64(1))
+        low = np.uint64(~low + np.uint64(1))  # two's complement of 128 bits
         high = np.uint64(~high + np.uint64(low == np.uint64(0)))
     return high, low, True
 
@@ -407,15 +408,15 @@ def _two_digits(base, start):
 @helper
 def iso_day(base, start):
     """Read YYYY-MM-DD as days since 1970-01-01, or give BAD_DAY."""
-    pairs = _pairs(load_word(base + start + 2) ^ _DATE_ZEROS)
+    pairs = _pairs(load_word(base + start + 2) ^ _DATE_ZEROS)  # YY-MM-DD; what is no digit or dash is above 9
     century = _two_digits(base, start)
     if pairs == _BAD_PAIRS or century > 99:
         return np.int64(BAD_DAY)
     year = century * 100 + _byte(pairs, 0)
     new_year = np.int64(_YEARS[year])
-    month = _byte(pairs, 3) + 100 * (new_year & 1)
+    month = _byte(pairs, 3) + 100 * (new_year & 1)  # leap years have the second half of the tables
     day = _byte(pairs, 6)
-    if year < 1 or day < 1 or day > _MONTH_DAYS[month]:
+    if year < 1 or day < 1 or day > _MONTH_DAYS[month]:  # no month beyond 12 has days
         return np.int64(BAD_DAY)
     return (new_year >> 1) + _DAYS_BEFORE[month] + day - 1
 
@@ -447,7 +448,7 @@ NO_TIME: Final = -(2**62)
 @helper
 def iso_time(base, start, end):
     """Read YYYY-MM-DD HH:MM:SS[.f] as microseconds, or give NO_TIME."""
-    if end - start < 19 or load_byte(base + start + 10) != 32:
+    if end - start < 19 or load_byte(base + start + 10) != 32:  # a space behind the date
         return np.int64(NO_TIME)
     day = iso_day(base, start)
     pairs = _pairs(load_word(base + start + 11) ^ _TIME_ZEROS)
@@ -458,7 +459,7 @@ def iso_time(base, start, end):
         return np.int64(NO_TIME)
     micros = day * _DAY_MICROS + (hour * 3600 + minute * 60 + second) * 1_000_000
     count = end - start - 20
-    if count == -1:
+    if count == -1:  # no fraction
         return micros
     if count < 1 or count > 6 or load_byte(base + start + 19) != 46:
         return np.int64(NO_TIME)
@@ -475,9 +476,9 @@ def _zone_length(base, start, end):
         if end - start < 19 + count:
             return 0
         sign = load_byte(base + end - count)
-        if sign == 43 or sign == 45:
+        if sign == 43 or sign == 45:  # + -
             return count
-        if load_byte(base + end - 3) != 58:
+        if load_byte(base + end - 3) != 58:  # minutes and seconds have a colon before them
             return 0
     return 0
 
@@ -492,7 +493,7 @@ def zoned_time(base, start, end):
     hours = _two_digits(base, zone + 1)
     minutes = np.int64(0)
     seconds = np.int64(0)
-    good = hours <= 15
+    good = hours <= 15  # PostgreSQL's zones are less than 16 hours away
     if size > 3:
         minutes = _two_digits(base, zone + 4)
         good = good and load_byte(base + zone + 3) == 58 and minutes <= 59
@@ -503,8 +504,8 @@ def zoned_time(base, start, end):
     if not good or micros == NO_TIME:
         return np.int64(NO_TIME)
     shift = (hours * 3600 + minutes * 60 + seconds) * 1_000_000
-    micros += shift if load_byte(base + zone) == 45 else -shift
-    return micros if _FIRST_MICRO <= micros <= _LAST_MICRO else np.int64(NO_TIME)
+    micros += shift if load_byte(base + zone) == 45 else -shift  # west of Greenwich, UTC is later
+    return micros if _FIRST_MICRO <= micros <= _LAST_MICRO else np.int64(NO_TIME)  # the zone may lead out of the years
 
 
 @helper

@@ -61,20 +61,21 @@ def header_size(framing):
 
 
 @helper
-def length_at(base, p, framing):
-    """Read how many bytes follow the header at p; what is no length comes to less than 1 or more than there can be."""
+def length_at(base, offset, framing):
+    """Read how many bytes follow the header at `offset`; below 1 or above the limit if there is no length."""
     if framing & 1:
-        value = load_byte(base + p) | load_byte(base + p + 1) << 8
-        value |= load_byte(base + p + 2) << 16 | load_byte(base + p + 3) << 24
+        length = load_byte(base + offset) | load_byte(base + offset + 1) << 8
+        length |= load_byte(base + offset + 2) << 16 | load_byte(base + offset + 3) << 24
     else:
-        value = load_big_32(base + p)
-    return value - (framing >> _COUNTED & 15)
+        length = load_big_32(base + offset)
+    return length - (framing >> _COUNTED & 15)
 
 
 @helper
-def copy_row_head(base, p):
-    """Return how many bytes stand in front of the message of the pgcopy row at p, by its fields; 0 if it is none."""
-    fields = load_big_16(base + p)
+def copy_row_head(base, pos):
+    """Return how many bytes precede the message of the pgcopy row at `pos`, by its fields; 0 if there is none."""
+    fields = load_big_16(base + pos)
+    # The last field is the message, behind a length of 4 bytes; an LSN (4 + 8) and an xid (4 + 4) may come before it.
     if fields == 3:
         return np.int64(26)
     if fields == 2:
@@ -83,38 +84,40 @@ def copy_row_head(base, p):
 
 
 @helper
-def copy_row_fits(base, p, head):
+def copy_row_fits(base, pos, head):
     """Return whether the fields of a pgcopy row in front of its message have the sizes that they must have."""
     if head == 6:
         return True
-    return load_big_32(base + p + 2) == 8 and (head == 18 or load_big_32(base + p + 14) == 4)
+    return load_big_32(base + pos + 2) == 8 and (head == 18 or load_big_32(base + pos + 14) == 4)
 
 
 @helper
-def _plausible_sent(base, p, end, time):
+def _plausible_sent(base, lsn_offset, end, time_offset):
     """Return whether an LSN and a time may stand here, as far as the bytes go."""
-    if p < end and load_byte(base + p) != 0:
+    if lsn_offset < end and load_byte(base + lsn_offset) != 0:  # an LSN beyond 2 ** 56 is not to be expected
         return False
-    return time + 8 > end or 0 <= load_big_64(base + time) < 6_000_000_000_000_000
+    # Between 2000 and 2190.
+    return time_offset + 8 > end or 0 <= load_big_64(base + time_offset) < 6_000_000_000_000_000
 
 
 @helper
-def _sent_at(base, p, end):
-    """Return where the message of what a walsender has sent at p begins; `KEEPALIVE_AT`, or `NO_FRAME`."""
-    kind = load_byte(base + p)
-    if kind == 119:
-        if p + 9 < end and load_byte(base + p + 9) != 0:
+def _sent_at(base, offset, end):
+    """Return where the message of what a walsender has sent begins; `KEEPALIVE_AT`, or `NO_FRAME`."""
+    tag = load_byte(base + offset)
+    if tag == 119:  # w, with the LSNs of the data and of the WAL's end, and a time
+        if offset + 9 < end and load_byte(base + offset + 9) != 0:
             return np.int64(NO_FRAME)
-        return p + _XLOGDATA_SIZE if _plausible_sent(base, p + 1, end, p + 17) else np.int64(NO_FRAME)
-    if kind == 107:
-        asks = p + 17 < end and load_byte(base + p + 17) > 1
-        return np.int64(NO_FRAME if asks or not _plausible_sent(base, p + 1, end, p + 9) else KEEPALIVE_AT)
+        return offset + _XLOGDATA_SIZE if _plausible_sent(base, offset + 1, end, offset + 17) else np.int64(NO_FRAME)
+    if tag == 107:  # k
+        may_ask = offset + 17 >= end or load_byte(base + offset + 17) <= 1  # whether a reply is asked for
+        is_keepalive = may_ask and _plausible_sent(base, offset + 1, end, offset + 9)
+        return np.int64(KEEPALIVE_AT if is_keepalive else NO_FRAME)
     return np.int64(NO_FRAME)
 
 
 @helper
 def size_fits(tag, size):
-    """Return whether a message may have this size; of most it hangs on what they hold."""
+    """Return whether a message may have this size; that of most depends on what they hold."""
     if tag == 66:  # B
         return size == 21
     if tag == 67:  # C
@@ -129,45 +132,45 @@ def size_fits(tag, size):
 
 
 @helper
-def _may_be_length(base, p, end, framing):
-    """Return whether a length may begin with the bytes from p to the end, which may be a part of it.
+def _may_be_length(base, offset, end, framing):
+    """Return whether a length may begin with the bytes from an offset to the end, which may be a part of it.
 
     It is that of a session's first message; no logical message is expected to be longer than 1 kB.
     """
     for i in range(4):
-        if p + i < end:
-            place = 3 - i if framing & 1 else i
-            if load_byte(base + p + i) > (255 if place == 3 else 3 if place == 2 else 0):
+        if offset + i < end:
+            order = 3 - i if framing & 1 else i  # 0 is the highest byte
+            if load_byte(base + offset + i) > (255 if order == 3 else 3 if order == 2 else 0):
                 return False
     return True
 
 
 @helper
-def message_at(base, p, end, framing):
-    """Return where the message of a frame at p would begin: `end` or more, where the bytes are too few to tell.
+def message_at(base, pos, end, framing):
+    """Return where the message of a frame at `pos` would begin: `end` or more, where the bytes are too few to tell.
 
     `KEEPALIVE_AT` and `NO_FRAME` as they say.  Not for the first three framings.
     """
     if framing == PGCOPY:
-        head = copy_row_head(base, p) if p + 26 <= end else np.int64(0)
-        return p + head if head and copy_row_fits(base, p, head) else np.int64(NO_FRAME)
+        head = copy_row_head(base, pos) if pos + 26 <= end else np.int64(0)
+        return pos + head if head and copy_row_fits(base, pos, head) else np.int64(NO_FRAME)
     if framing == WALSENDER:
-        return _sent_at(base, p, end)
-    a = p + header_size(framing)
-    if a >= end:
-        is_short = a == end and length_at(base, p, framing) < 6
-        return end if _may_be_length(base, p, end, framing) and not is_short else np.int64(NO_FRAME)
-    size = length_at(base, p, framing)
-    tag = load_byte(base + a)
+        return _sent_at(base, pos, end)
+    message = pos + header_size(framing)
+    if message >= end:
+        is_short = message == end and length_at(base, pos, framing) < 6  # no message is as short
+        return end if _may_be_length(base, pos, end, framing) and not is_short else np.int64(NO_FRAME)
+    size = length_at(base, pos, framing)
+    tag = load_byte(base + message)
     if tag == 107:
-        return _sent_at(base, a, end) if size == _KEEPALIVE_SIZE else np.int64(NO_FRAME)
+        return _sent_at(base, message, end) if size == _KEEPALIVE_SIZE else np.int64(NO_FRAME)
     if tag == 119:
-        a = _sent_at(base, a, end)
+        message = _sent_at(base, message, end)
         size -= _XLOGDATA_SIZE
-        if a < 0 or a >= end:
-            return a if size > 0 else np.int64(NO_FRAME)
-        tag = load_byte(base + a)
-    return a if size_fits(tag, size) else np.int64(NO_FRAME)
+        if message < 0 or message >= end:
+            return message if size > 0 else np.int64(NO_FRAME)
+        tag = load_byte(base + message)
+    return message if size_fits(tag, size) else np.int64(NO_FRAME)
 
 
 GO_ON: Final = -1
@@ -290,15 +293,14 @@ def _unwrap_copydata(base, pos, end):
 
 @helper
 def _unwrap_copy_row(base, pos, end):
-    if load_byte(base + pos) == 80:  # the P of PGCOPY: a header, at the start or where files were concatenated
-        return _payload(EVENT, pos, end)
-    if pos + 2 > end:
-        return _payload(INCOMPLETE, pos, end)
-    if load_big_16(base + pos) == 0xFFFF:  # COPY BINARY's trailer; Python steps over headers and trailers
-        return _payload(EVENT, pos, end)
-    head = copy_row_head(base, pos)
-    if head == 0:
-        return _payload(BAD_FRAME, pos, end)
+    head = copy_row_head(base, pos) if pos + 2 <= end else np.int64(0)
+    if head == 0:  # Python steps over headers and trailers
+        if load_byte(base + pos) == 80:  # the P of PGCOPY: a header, at the start or where files were concatenated
+            return _payload(EVENT, pos, end)
+        if pos + 2 > end:
+            return _payload(INCOMPLETE, pos, end)
+        is_trailer = load_big_16(base + pos) == 0xFFFF
+        return _payload(EVENT if is_trailer else BAD_FRAME, pos, end)
     message = pos + head
     if message > end:
         return _payload(INCOMPLETE, pos, end)

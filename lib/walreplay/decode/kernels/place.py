@@ -68,7 +68,7 @@ _EPOCH_DAY: Final = POSTGRES_EPOCH_UNIX_MICROS // _DAY_MICROS
 @helper
 def _integer(base, start, size):
     """Read an integer's text; return it, how many digits it has, and whether it is one of up to 64 bits."""
-    negative = np.int64(load_byte(base + start) == 45)
+    negative = np.int64(load_byte(base + start) == 45)  # a minus
     count = size - negative
     end = start + size
     if 1 <= count <= 8:
@@ -81,7 +81,7 @@ def _integer(base, start, size):
     # The smallest bigint alone is left to the exact reader.
     if magnitude > _LARGEST:
         return np.int64(0), np.int64(0), False
-    return (np.int64(magnitude) ^ -negative) + negative, count, True
+    return (np.int64(magnitude) ^ -negative) + negative, count, True  # two's complement, without a branch
 
 
 @helper
@@ -107,11 +107,11 @@ def _place_text(base, last, column, row, start, count):
     ends = get(column, words.VALUES)
     position = load_int32(ends + 4 * row)
     after = position + count
-    if after + SLACK > get(column, words.CAPACITY):
+    if after + SLACK > get(column, words.CAPACITY):  # Python makes room, and the row is placed again
         return False
     target = get(column, words.DATA) + position
     _copy_text(target, base + start, count, last)
-    store_32(ends + 4 * row + 4, after)
+    store_32(ends + 4 * row + 4, after)  # Arrow's offsets: one more than there are rows
     store_8(get(column, words.VALID) + row, 1)
     return True
 
@@ -132,7 +132,7 @@ def place_null(column, row):
     values = get(column, words.VALUES)
     store_8(get(column, words.VALID) + row, 0)
     if words.TEXT <= what <= words.TEXT_ONLY:
-        store_32(values + 4 * row + 4, load_int32(values + 4 * row))
+        store_32(values + 4 * row + 4, load_int32(values + 4 * row))  # a text of no bytes
     elif words.INT32 <= what <= words.DATE:
         store_32(values + 4 * row, np.int64(0))
     elif what == words.INT16:
@@ -206,7 +206,7 @@ def _place_binary(base, column, what, row, start, count):
     good = False
     if what == words.DECIMAL:
         high, low, good = decimal_of(address, count, get(column, words.LOW), get(column, words.HIGH))
-        if not good:
+        if not good:  # NULL, until Python has read the value
             high, low = np.uint64(0), np.uint64(0)
         _put_decimal(column, row, np.int64(low), np.int64(high))
     elif what == words.INT16:
@@ -223,7 +223,7 @@ def _place_binary(base, column, what, row, start, count):
         elif what == words.INT32:
             value, good = np.int64(np.int32(load_big_32(address))), True
         else:
-            value = np.int64(np.int32(load_big_32(address))) + _EPOCH_DAY
+            value = np.int64(np.int32(load_big_32(address))) + _EPOCH_DAY  # PostgreSQL counts from 2000-01-01
             good = get(column, words.LOW) <= value <= get(column, words.HIGH)
     elif count == 8:
         value = load_big_64(address)
@@ -261,7 +261,7 @@ def place_text_form(base, last, column, row, start, size):
             store_64(get(column, words.VALUES) + 8 * row, value)
         return words.PLACED if good else words.MISSED_VALUE
     if what == words.OTHER:
-        return words.PLACED
+        return words.PLACED  # its builder reads the cell when the pending rows are completed
     return words.PLACED if _place_rarer(base, column, what, row, start, size) else words.MISSED_VALUE
 
 
@@ -272,7 +272,7 @@ def place_binary_form(base, last, column, row, start, count):
     if what == words.TEXT:
         return words.PLACED if _place_text(base, last, column, row, start, count) else words.NO_ROOM
     if what == words.TEXT_ONLY:
-        return words.NO_TEXT
+        return words.NO_TEXT  # Python leaves the column to its builder from here on
     if what == words.OTHER:
         return words.PLACED
     return words.PLACED if _place_binary(base, column, what, row, start, count) else words.MISSED_VALUE
@@ -287,7 +287,7 @@ def note_miss(placer, program, number, row, first_cell):
     put(miss, 1, np.int64(number))
     put(miss, 2, row)
     put(miss, 3, first_cell)
-    put(placer.marks, words.TRIED, tried + 1)
+    put(placer.marks, words.TRIED, tried + 1)  # `take_row` makes it `MISSED`
 
 
 @helper
@@ -317,7 +317,7 @@ def place_cells(base, last, program, first_cell, cells, placer):
             placed = place_binary_form(base, last, column, row, start, size)
         else:
             place_null(column, row)
-            if size == -2:
+            if size == -2:  # unchanged TOAST
                 put(program, words.HAS_UNCHANGED, np.int64(1))
         if placed == words.MISSED_VALUE:
             note_miss(placer, program, number, row, first_cell)
@@ -332,7 +332,7 @@ def may_place(program, marks):
     """Return whether a row can be placed by a program: `DONE`, or why not."""
     if program == words.UNSEEN:
         return words.NEW
-    if get(program, words.ROWS) >= get(program, words.LIMIT):
+    if get(program, words.ROWS) >= get(program, words.LIMIT):  # the room, or as many as may be pending
         return words.ROWS_FULL if get(program, words.ROWS) >= get(program, words.ROOM) else words.TOO_MANY_PENDING
     return words.DONE if get(marks, words.MISSED) <= words.MISSES - MAX_COLUMNS else words.TOO_MANY_PENDING
 
@@ -372,7 +372,7 @@ def take_row(placer, program, slot, transaction, change):
     put(get(program, words.COMMIT_TS), row, transaction.commit_ts + POSTGRES_EPOCH_UNIX_MICROS)
     put(get(program, words.XID), row, transaction.xid)
     put(get(program, words.ORDINAL), row, change.ordinal)
-    if get(program, words.PLACES) != 0:
+    if get(program, words.PLACES) != 0:  # somebody asks where rows come from
         put(get(program, words.PLACES), row, change.source)
     store_32(get(program, words.FIRSTS) + 4 * (row - settled), change.first_cell)
     put(program, words.ROWS, row + 1)
@@ -425,7 +425,7 @@ def _text_flags(start, end):
     while address + 8 <= end:
         word = load_word(address)
         high |= word
-        zero |= (word - np.uint64(0x0101010101010101)) & ~word
+        zero |= (word - np.uint64(0x0101010101010101)) & ~word  # the high bit of a byte that was 0
         address += 8
     while address < end:
         word = np.uint64(load_byte(address))
@@ -461,7 +461,7 @@ def _needs_care(program):
             last = load_int32(ends + 4 * rows)
             flags = _text_flags(data + first, data + last)
             if flags == HAS_HIGH and is_utf8(data, ends, since, rows):
-                flags = np.int64(0)
+                flags = np.int64(0)  # not ASCII, but nothing is wrong
             if flags != 0:
                 put(column, words.FLAGS, flags)
                 care = True

@@ -62,29 +62,29 @@ BINARY_VALUES: Final = -(1 << 43)
 
 
 @helper
-def has_nul(base, p, size):  # type: ignore[no-untyped-def]
+def has_nul(base, start, size):  # type: ignore[no-untyped-def]
     """Return whether a text value holds a NUL, which PostgreSQL's texts never do.
 
     Many bytes at a time; those in front of a short value, its length and what is before it, count as no NUL.
     """
-    if p + size >= 32:
-        return has_nul_behind(base, p, size)
+    if start + size >= 32:
+        return has_nul_behind(base, start, size)
     has_zero = False
-    for i in range(p, p + size):
+    for i in range(start, start + size):
         has_zero = has_zero or load_byte(base + i) == 0
     return has_zero
 
 
 @helper
-def has_nul_behind(base, p, size):  # type: ignore[no-untyped-def]
+def has_nul_behind(base, start, size):  # type: ignore[no-untyped-def]
     """Return the same where the value ends behind the first 32 bytes."""
-    end = p + size
-    last = nul_bits(base + end - 32)
+    end = start + size
+    bits = nul_bits(base + end - 32)
     if size <= 32:
-        return last >> (32 - size) != 0
-    for i in range(p, end - 32, 32):
-        last |= nul_bits(base + i)
-    return last != 0
+        return bits >> (32 - size) != 0  # without the bytes in front of the value
+    for i in range(start, end - 32, 32):
+        bits |= nul_bits(base + i)
+    return bits != 0
 
 
 @helper
@@ -135,22 +135,22 @@ def digest_of(base, cells, row, layout, ordinal, first_cell, cell_count):  # typ
 
 
 @helper
-def _with_bytes(base, p, end, h, key):  # type: ignore[no-untyped-def]
+def _with_bytes(base, start, end, digest, key):  # type: ignore[no-untyped-def]
     """Add bytes to a digest; 8 bytes in front of their end can be read."""
-    for offset in range(p, end - 7, 8):
-        h += load_big_64(base + offset) * key
+    for offset in range(start, end - 7, 8):
+        digest += load_big_64(base + offset) * key
         key += 0x1B873593CC9E2D50
-    rest = (end - p) & 7
-    h += (load_big_64(base + end - 8) & ((1 << 8 * rest) - 1) | rest << 56) * key
-    return h, key + 0x1B873593CC9E2D50
+    rest = (end - start) & 7  # so many bytes of the last word; their number goes into its highest byte
+    digest += (load_big_64(base + end - 8) & ((1 << 8 * rest) - 1) | rest << 56) * key
+    return digest, key + 0x1B873593CC9E2D50
 
 
 @helper
-def _mixed(h, ordinal):  # type: ignore[no-untyped-def]
-    h ^= h >> 31
-    h = np.int64((h + ordinal) * 0x369DEA0F31A53F85)
-    h ^= h >> 29
-    return np.int64(h * 0x2127599BF4325C37)
+def _mixed(digest, ordinal):  # type: ignore[no-untyped-def]
+    digest ^= digest >> 31
+    digest = np.int64((digest + ordinal) * 0x369DEA0F31A53F85)
+    digest ^= digest >> 29
+    return np.int64(digest * 0x2127599BF4325C37)
 
 
 @helper
@@ -204,30 +204,30 @@ def walk_tuple(walk, cursor, payload_end, columns, first_cell):  # type: ignore[
 
 
 @helper
-def skip_tuple(base, p, bound, expected):  # type: ignore[no-untyped-def]
+def skip_tuple(base, cursor, bound, columns):  # type: ignore[no-untyped-def]
     """Walk one TupleData; return its end, or below 0 where that fails.  Up to `bound` there are bytes."""
-    columns = load_big_16(base + p)
-    if columns != expected and expected >= 0:
+    count = load_big_16(base + cursor)
+    if count != columns and columns >= 0:
         return -1
-    p += 2
-    for _ in range(columns):
-        if p + 5 > bound:
+    cursor += 2
+    for _ in range(count):
+        if cursor + 5 > bound:
             return -1
-        kind = load_byte(base + p)
+        kind = load_byte(base + cursor)
         if kind == 116:  # t
-            size = load_big_32(base + p + 1)
-            p += 5 + size
-            if p > bound or has_nul_behind(base, p - size, size):
+            size = load_big_32(base + cursor + 1)
+            cursor += 5 + size
+            if cursor > bound or has_nul_behind(base, cursor - size, size):
                 return -1
         elif kind == 110 or kind == 117:  # n u
-            p += 1
+            cursor += 1
         elif kind == 98:  # b
-            p += 5 + load_big_32(base + p + 1)
-            if p > bound:
+            cursor += 5 + load_big_32(base + cursor + 1)
+            if cursor > bound:
                 return -1
         else:
             return -1
-    return p
+    return cursor
 
 
 @helper
@@ -348,7 +348,7 @@ def skip_rows_ahead(walk):  # type: ignore[no-untyped-def]
             columns = load_int64(layout_of(slots, slot))
         cursor = skip_tuple(base, cursor + 5, bound, columns)
         if cursor < 0:
-            break
+            break  # the walk finds out what is wrong
         following = frame_end(base, cursor, payload_end, framing, False)
         if following < 0:
             break

@@ -61,7 +61,7 @@ def texts(tile, output, first_row, row):
             start = np.int64(offset[cell])
             count = np.int64(length[cell])
             if position + count + SLACK > data.size:
-                return row
+                return row  # the builder makes room, and calls again from here
             if count <= 16 and start <= source_end:
                 # Two words overwrite what is not used yet, and cost less than a call of memcpy.
                 store_word(target + position, load_word(base + start))
@@ -105,10 +105,10 @@ def _after_character(base, i, end):
     lead = load_byte(base + i)
     if lead < 0x80:
         return i + 1
-    if lead < 0xC2 or lead > 0xF4:
+    if lead < 0xC2 or lead > 0xF4:  # inside of a character, overlong, or beyond U+10FFFF
         return np.int64(-1)
     rest = 1 if lead < 0xE0 else (2 if lead < 0xF0 else 3)
-    if i + rest >= end:
+    if i + rest >= end:  # torn
         return np.int64(-1)
     second = load_byte(base + i + 1)
     # Overlong forms, surrogates and what lies beyond U+10FFFF show in the second byte.
@@ -117,7 +117,7 @@ def _after_character(base, i, end):
     if second < low or second > high:
         return np.int64(-1)
     for j in range(i + 2, i + rest + 1):
-        if load_byte(base + j) & 0xC0 != 0x80:
+        if load_byte(base + j) & 0xC0 != 0x80:  # no byte that goes on a character
             return np.int64(-1)
     return i + rest + 1
 
@@ -217,7 +217,7 @@ _16: Final = np.uint64(16)
 @helper
 def _hex_fault(word):
     """Return a word with high bits where a byte is no hexadecimal digit."""
-    letter = word | _LETTER_BIT
+    letter = word | _LETTER_BIT  # in lower case
     is_letter = (letter + _FROM_A) & ~(letter + _FROM_G)  # the high bit from a on, but not from g on
     return word | (((word ^ _ZERO_DIGITS) + _ABOVE_NINE) & ~is_letter)
 
@@ -225,7 +225,7 @@ def _hex_fault(word):
 @helper
 def _hex_word(word):
     """Turn eight hexadecimal digits into the four lowest bytes."""
-    nibbles = (word & _LOW_NIBBLES) + ((word >> _6) & _ONES) * _9
+    nibbles = (word & _LOW_NIBBLES) + ((word >> _6) & _ONES) * _9  # A and a are 1 in the low nibble: 9 too few
     word = ((nibbles << _4) | (nibbles >> _8)) & _BYTES_0246
     word = (word | (word >> _8)) & _BYTES_0145
     return word | (word >> _16)
@@ -248,23 +248,23 @@ def hex_bytes(tile, output, first_row, row):
         else:
             start = np.int64(offset[cell])
             size = np.int64(length[cell])
-            if size < 2 or (size & 1) or buf[start] != 92 or buf[start + 1] != 120:
+            if size < 2 or (size & 1) or buf[start] != 92 or buf[start + 1] != 120:  # \x
                 return row
             count = (size - 2) // 2
             if position + count + SLACK > data.size:
                 return row
             start += 2
             fault = _ZERO
-            whole = count & ~3
+            whole = count & ~3  # four bytes at a time
             for i in range(0, whole, 4):
                 word = load_word(base + start + 2 * i)
                 fault |= _hex_fault(word)
                 store_word(target + position + i, _hex_word(word))
-            fault &= _HIGH_BITS
+            fault &= _HIGH_BITS  # a fault of the words; single bytes add theirs below
             for i in range(whole, count):
                 high = np.uint64(_NIBBLES[buf[start + 2 * i]])
                 low = np.uint64(_NIBBLES[buf[start + 2 * i + 1]])
-                fault |= (high | low) & np.uint64(0xF0)
+                fault |= (high | low) & np.uint64(0xF0)  # 255 is no digit
                 data[position + i] = ((high << _4) | low) & np.uint64(0xFF)
             if fault != _ZERO:
                 return row
@@ -335,18 +335,18 @@ def _text_array(buf, i, end, delimiter, cells, elements, position):
     """Take the text of one array apart; return the elements and the position behind it, below 0 for another form."""
     text, text_offset, text_length = cells
     end -= 1
-    if end <= i or buf[i] != 123 or buf[end] != 125:
+    if end <= i or buf[i] != 123 or buf[end] != 125:  # braces; limits of the index would stand before them
         return np.int64(-1), position
     i += 1
     if i == end:
         return elements, position
     while True:
         start = position
-        if buf[i] == 34:
+        if buf[i] == 34:  # in double quotes, with backslashes
             i += 1
             while i < end and buf[i] != 34:
                 if buf[i] == 92:
-                    i += 1
+                    i += 1  # the next byte stands for itself
                 text[position] = buf[i]
                 position += 1
                 i += 1
@@ -357,7 +357,7 @@ def _text_array(buf, i, end, delimiter, cells, elements, position):
         else:
             while i < end and buf[i] != delimiter:
                 byte = buf[i]
-                if byte == 34 or byte == 92 or byte == 123 or byte == 125:
+                if byte == 34 or byte == 92 or byte == 123 or byte == 125:  # a brace: more than one dimension
                     return np.int64(-1), position
                 text[position] = byte
                 position += 1
@@ -365,13 +365,9 @@ def _text_array(buf, i, end, delimiter, cells, elements, position):
             size = position - start
             if size == 0:
                 return np.int64(-1), position
-            if (
-                size == 4
-                and text[start] == 78
-                and text[start + 1] == 85
-                and text[start + 2] == 76
-                and text[start + 3] == 76
-            ):
+            # NULL without quotes, which a text NULL always has.  PostgreSQL writes it in capitals.
+            is_null = size == 4 and text[start] == 78 and text[start + 1] == 85
+            if is_null and text[start + 2] == 76 and text[start + 3] == 76:
                 size = -1
             text_length[elements] = size
         text_offset[elements] = start
@@ -399,9 +395,9 @@ def _binary_array(buf, i, end, element_oid, cells, elements, position):
     if end - i < _DIMENSION - 8 or load_big_32(base + i + 8) != element_oid:
         return np.int64(-1), position
     dimensions = load_big_32(base + i)
-    if dimensions == 0:
+    if dimensions == 0:  # an empty array: a header without lengths
         return elements if end - i == _DIMENSION - 8 else np.int64(-1), position
-    if dimensions != 1 or end - i < _DIMENSION or load_big_32(base + i + 16) != 1:
+    if dimensions != 1 or end - i < _DIMENSION or load_big_32(base + i + 16) != 1:  # indices begin with 1
         return np.int64(-1), position
     count = load_big_32(base + i + 12)
     i += _DIMENSION
@@ -413,6 +409,7 @@ def _binary_array(buf, i, end, element_oid, cells, elements, position):
             return np.int64(-1), position
         size = np.int64(np.int32(load_big_32(base + i)))
         i += 4
+        # -1 is NULL.
         if size < -1 or size > end - i:
             return np.int64(-1), position
         text_offset[elements] = position
@@ -498,18 +495,18 @@ def _is_interval(address, end):
     Of the others, iso_8601 begins with P, postgres_verbose with @, and sql_standard has no units and writes single
     digits of hours, except where it writes the same as postgres.
     """
-    if address < end and load_byte(address) == 45:
+    if address < end and load_byte(address) == 45:  # a minus
         address += 1
     start = address
     while address < end and _is_digit(load_byte(address)):
         address += 1
     if address == end:
         return False
-    if load_byte(address) == 58:
+    if load_byte(address) == 58:  # a colon behind hours
         return address - start >= 2
     if load_byte(address) == 32:
         address += 1
-    return address < end and 97 <= load_byte(address) <= 122
+    return address < end and 97 <= load_byte(address) <= 122  # a unit, in lower case
 
 
 @helper
@@ -521,12 +518,12 @@ def _are_moments(address, end):
         address += 1
         if byte == 58:
             in_time = True
-        elif byte == 32 or byte == 34 or byte == 44:
+        elif byte == 32 or byte == 34 or byte == 44:  # a time has ended
             in_time = False
-        elif in_time and (byte == 43 or byte == 45):
+        elif in_time and (byte == 43 or byte == 45):  # + -
             if byte == 45 or address + 2 > end or load_byte(address) != 48 or load_byte(address + 1) != 48:
                 return False
-            if address + 2 < end and load_byte(address + 2) == 58:
+            if address + 2 < end and load_byte(address + 2) == 58:  # +00:mm
                 return False
             in_time = False
     return True
@@ -558,13 +555,14 @@ def _are_numbers(address, end):
             address += 1
             continue
         start, point, digits = address, np.int64(0), np.int64(0)
-        while _is_digit(byte) or (byte == 46 and point == 0):
+        while _is_digit(byte) or (byte == 46 and point == 0):  # a decimal point
             if byte == 46:
                 point = address
             elif digits > 0 or byte != 48:
                 digits += 1
             address += 1
             byte = load_byte(address) if address < end else np.int64(0)
+        # An exponent (e), or more digits than the shortest text of the double has.
         if byte == 101 or digits > _MOST or (digits > _SURE and not _is_shortest(start, address, point)):
             return False
     return True
