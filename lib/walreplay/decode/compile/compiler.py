@@ -74,7 +74,7 @@ def install() -> None:
     """Make numba ask this locator before its own ones."""
     locators = caching.CacheImpl._locator_classes
     if ZipContentLocator not in locators:
-        locators.insert(0, ZipContentLocator)
+        locators.insert(0, ZipContentLocator)  # numba's own know code by the path of its zip
 
 
 install()

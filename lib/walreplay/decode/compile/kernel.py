@@ -70,8 +70,8 @@ class Kernel:
     def __init__(self, function: Callable[..., Any], signature: tuple[Parameter, ...]) -> None:
         self.function = function
         self.signature = signature
-        self._run: Callable[..., int] = self._loaded_first
-        if Kernel.all.setdefault(self.symbol, self) is not self:
+        self._run: Callable[..., int] = self._loaded_first  # numba takes seconds: only for what is called
+        if Kernel.all.setdefault(self.symbol, self) is not self:  # a library has one namespace
             raise TypeError(f"two kernels are named {self.symbol}")
 
     @property
@@ -117,7 +117,7 @@ class Kernel:
             run: Any = LIBRARY[self.symbol]
             run.restype = ctypes.c_int64
             run.argtypes = [
-                ctypes.py_object if isinstance(parameter, Array) else ctypes.c_int64
+                ctypes.py_object if isinstance(parameter, Array) else ctypes.c_int64  # an array's object as it is
                 for parameter in flat_parameters(self.signature)
             ]
             if any(isinstance(parameter, Record) for parameter in self.signature):

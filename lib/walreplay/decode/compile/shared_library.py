@@ -88,7 +88,7 @@ def load() -> ctypes.CDLL | None:
 
 def is_usable() -> bool:
     """Return whether the processor has the library's instructions, and objects have the expected layout in memory."""
-    is_free_threaded = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
+    is_free_threaded = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))  # its objects have a larger head
     is_known = platform.python_implementation() == "CPython" and not is_free_threaded and sys.maxsize > 1 << 32
     return is_known and (platform.machine() != "x86_64" or _flags() >= _INSTRUCTIONS)
 
@@ -114,7 +114,7 @@ def digest_of_sources() -> str:
     package = resources.files(_PACKAGE)
     for folder in _SOURCES:
         for path, file in _modules(package.joinpath(folder), folder):
-            digest.update(f"{path}\0".encode())
+            digest.update(f"{path}\0".encode())  # a module that only moves has other names in the library
             digest.update(file.read_bytes())
     return digest.hexdigest()
 
@@ -138,6 +138,6 @@ def _extracted(file: Traversable) -> Path | None:
                 folder.mkdir(parents=True, exist_ok=True)
                 partial = folder / f"{file.name}.{uuid4().hex}"
                 partial.write_bytes(content)
-                partial.replace(path)
+                partial.replace(path)  # other processes may extract it, or load it, at the same time
             return path
     return None

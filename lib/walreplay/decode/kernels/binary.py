@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 
 BINARY: Final = -3
-
 ALL_ROWS: Final = -1
 """Instead of a number of misses: no kernel has seen the tile yet."""
 
@@ -326,9 +325,7 @@ ONE_BYTE: Final = 2
 """"char"."""
 
 UUID: Final = 3
-
 NUMERIC: Final = 4
-
 XML: Final = 5
 """The text's bytes, but a declaration is a miss: it may differ from the one in text."""
 
@@ -347,33 +344,19 @@ def _group_digits() -> NDArray[np.uint64]:
 
 
 _GROUP_DIGITS: Final = _group_digits()
-
 _8: Final = np.uint64(8)
-
 _ONES: Final = np.uint64(0x0101010101010101)
-
 _SEVEN_BITS: Final = np.uint64(0x7F7F7F7F7F7F7F7F)
-
 _FROM_SPACE: Final = np.uint64(0x6060606060606060)
-
 _TABS: Final = np.uint64(0x0909090909090909)
-
 _LINE_FEEDS: Final = np.uint64(0x0A0A0A0A0A0A0A0A)
-
 _RETURNS: Final = np.uint64(0x0D0D0D0D0D0D0D0D)
-
 _SPACES: Final = np.uint64(0x2020202020202020)
-
 _DASH: Final = np.uint64(45)
-
 _POINT: Final = np.uint64(46)
-
 _ZERO: Final = np.uint64(48)
-
 _NAN_WORD: Final = np.uint64(int.from_bytes(b"NaN\0\0\0\0\0", "little"))
-
 _INFINITY_WORD: Final = np.uint64(int.from_bytes(b"Infinity", "little"))
-
 _HIGH_BITS: Final = np.uint64(0x8080808080808080)
 
 

@@ -348,19 +348,12 @@ def decimals_wide(tile, precision, scale, output):
 
 
 _DATE_ZEROS: Final = np.uint64(int.from_bytes(b"00-00-00", "little"))
-
 _TIME_ZEROS: Final = np.uint64(int.from_bytes(b"00:00:00", "little"))
-
 _MARKS: Final = np.uint64(int.from_bytes(b"\0\0\xff\0\0\xff\0\0", "little"))
-
 BAD_DAY: Final = -(2**40)
-
 _BAD_PAIRS: Final = np.uint64(0xFFFFFFFFFFFFFFFF)
-
 _DAY_MICROS: Final = 86_400_000_000
-
 _FIRST_MICRO: Final = FIRST_MICRO
-
 _LAST_MICRO: Final = LAST_MICRO
 
 

@@ -92,6 +92,27 @@ def copy_row_fits(base, pos, head):
 
 
 @helper
+def row_frame(base, pos, end, framing):
+    """Return where a row's message begins and how far it may go, in a framing that is none of the first three.
+
+    -1 where there is none, or only a part of it, or it is unusual: `unwrap` says what, but takes longer.
+    """
+    if pos + 26 > end:
+        return np.int64(-1), end
+    if framing == PGCOPY:
+        head = copy_row_head(base, pos)
+        if head == 0 or not copy_row_fits(base, pos, head):
+            return np.int64(-1), end
+        message = pos + head
+        return message, message + load_big_32(base + message - 4)
+    if framing == WALSENDER:
+        return (pos + _XLOGDATA_SIZE if load_byte(base + pos) == 119 else np.int64(-1)), end
+    message = pos + header_size(framing)
+    payload_end = message + length_at(base, pos, framing)
+    return (message + _XLOGDATA_SIZE if load_byte(base + message) == 119 else message), payload_end
+
+
+@helper
 def _plausible_sent(base, lsn_offset, end, time_offset):
     """Return whether an LSN and a time may stand here, as far as the bytes go."""
     if lsn_offset < end and load_byte(base + lsn_offset) != 0:  # an LSN beyond 2 ** 56 is not to be expected

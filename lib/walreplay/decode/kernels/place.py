@@ -57,11 +57,8 @@ SLACK: Final = 32
 """How much room is asked for behind a text's own bytes, to write 32 at once."""
 
 _FEW_BYTES: Final = 256
-
 _LARGEST: Final = np.uint64(0x7FFFFFFFFFFFFFFF)
-
 _DAY_MICROS: Final = 86_400_000_000
-
 _EPOCH_DAY: Final = POSTGRES_EPOCH_UNIX_MICROS // _DAY_MICROS
 
 
@@ -69,19 +66,19 @@ _EPOCH_DAY: Final = POSTGRES_EPOCH_UNIX_MICROS // _DAY_MICROS
 def _integer(base, start, size):
     """Read an integer's text; return it, how many digits it has, and whether it is one of up to 64 bits."""
     negative = np.int64(load_byte(base + start) == 45)  # a minus
-    count = size - negative
+    digit_count = size - negative
     end = start + size
-    if 1 <= count <= 8:
+    if 1 <= digit_count <= 8:
         # In front of a tuple's value there are 8 bytes at least.
-        magnitude = digits_of_word(base + end, count)
-    elif 8 < count <= 19:
-        magnitude = digits(base, end - count, count)
+        magnitude = digits_of_word(base + end, digit_count)
+    elif 8 < digit_count <= 19:
+        magnitude = digits(base, end - digit_count, digit_count)
     else:
         return np.int64(0), np.int64(0), False
     # The smallest bigint alone is left to the exact reader.
     if magnitude > _LARGEST:
         return np.int64(0), np.int64(0), False
-    return (np.int64(magnitude) ^ -negative) + negative, count, True  # two's complement, without a branch
+    return (np.int64(magnitude) ^ -negative) + negative, digit_count, True  # two's complement, without a branch
 
 
 @helper
@@ -126,156 +123,156 @@ def _put_decimal(column, row, low, high):
 @helper
 def place_null(column, row):
     """Place a NULL."""
-    what = get(column, words.KIND)
-    if what == words.OTHER:
+    kind = get(column, words.KIND)
+    if kind == words.OTHER:
         return
     values = get(column, words.VALUES)
     store_8(get(column, words.VALID) + row, 0)
-    if words.TEXT <= what <= words.TEXT_ONLY:
+    if words.TEXT <= kind <= words.TEXT_ONLY:
         store_32(values + 4 * row + 4, load_int32(values + 4 * row))  # a text of no bytes
-    elif words.INT32 <= what <= words.DATE:
+    elif words.INT32 <= kind <= words.DATE:
         store_32(values + 4 * row, np.int64(0))
-    elif what == words.INT16:
+    elif kind == words.INT16:
         store_16(values + 2 * row, np.int64(0))
-    elif what == words.BOOLEAN:
+    elif kind == words.BOOLEAN:
         store_8(values + row, 0)
-    elif what == words.DECIMAL:
+    elif kind == words.DECIMAL:
         _put_decimal(column, row, np.int64(0), np.int64(0))
     else:
         store_64(values + 8 * row, np.int64(0))
 
 
 @routine
-def _place_rarer(base, column, what, row, start, size):
+def _place_rarer(base, column, kind, row, start, size):
     """Convert a text whose kind is none of the most frequent; False where it is in another form."""
     end = start + size
     values = get(column, words.VALUES)
     value = np.int64(0)
-    good = False
-    if what == words.INT16:
+    is_read = False
+    if kind == words.INT16:
         if size > 0:
-            value, _, good = _integer(base, start, size)
-            good = good and get(column, words.LOW) <= value <= get(column, words.HIGH)
-    elif what == words.BOOLEAN:
+            value, _, is_read = _integer(base, start, size)
+            is_read = is_read and get(column, words.LOW) <= value <= get(column, words.HIGH)
+    elif kind == words.BOOLEAN:
         value = boolean_of(base + start, size)
-        good = value >= 0
-    elif what == words.FLOAT32:
-        value, good = float_of(base, start, end, 23)
-    elif what == words.FLOAT64:
-        value, good = float_of(base, start, end, 52)
-    elif what == words.DECIMAL:
+        is_read = value >= 0
+    elif kind == words.FLOAT32:
+        value, is_read = float_of(base, start, end, 23)
+    elif kind == words.FLOAT64:
+        value, is_read = float_of(base, start, end, 52)
+    elif kind == words.DECIMAL:
         precision, scale = get(column, words.LOW), get(column, words.HIGH)
         if precision <= NARROW_PRECISION:
-            value, good = narrow_decimal_of(base, start, end, precision, scale)
+            value, is_read = narrow_decimal_of(base, start, end, precision, scale)
             _put_decimal(column, row, value, value >> 63)
         else:
-            high, low, good = wide_decimal_of(base, start, end, precision, scale)
+            high, low, is_read = wide_decimal_of(base, start, end, precision, scale)
             _put_decimal(column, row, np.int64(low), np.int64(high))
-    elif what == words.DATE:
+    elif kind == words.DATE:
         if size == 10:
             value = iso_day(base, start)
-            good = value != BAD_DAY
+            is_read = value != BAD_DAY
     else:
-        value = iso_time(base, start, end) if what == words.TIMESTAMP else zoned_time(base, start, end)
-        good = value != NO_TIME
-    _put_value(column, values, what, row, value, good)
-    return good
+        value = iso_time(base, start, end) if kind == words.TIMESTAMP else zoned_time(base, start, end)
+        is_read = value != NO_TIME
+    _put_value(column, values, kind, row, value, is_read)
+    return is_read
 
 
 @helper
-def _put_value(column, values, what, row, value, good):
+def _put_value(column, values, kind, row, value, is_read):
     """Write a value of any kind but text and decimals, and the validity."""
-    if not good:
+    if not is_read:
         value = np.int64(0)
-    if words.INT32 <= what <= words.DATE:
+    if words.INT32 <= kind <= words.DATE:
         store_32(values + 4 * row, value)
-    elif what == words.INT16:
+    elif kind == words.INT16:
         store_16(values + 2 * row, value)
-    elif what == words.BOOLEAN:
+    elif kind == words.BOOLEAN:
         store_8(values + row, value)
-    elif what != words.DECIMAL:
+    elif kind != words.DECIMAL:
         store_64(values + 8 * row, value)
-    store_8(get(column, words.VALID) + row, np.int64(good))
+    store_8(get(column, words.VALID) + row, np.int64(is_read))
 
 
 @routine
-def _place_binary(base, column, what, row, start, count):
+def _place_binary(base, column, kind, row, start, count):
     """Convert a value in binary format that is no text; False where it is in another form."""
     address = base + start
     value = np.int64(0)
-    good = False
-    if what == words.DECIMAL:
-        high, low, good = decimal_of(address, count, get(column, words.LOW), get(column, words.HIGH))
-        if not good:  # NULL, until Python has read the value
+    is_read = False
+    if kind == words.DECIMAL:
+        high, low, is_read = decimal_of(address, count, get(column, words.LOW), get(column, words.HIGH))
+        if not is_read:  # NULL, until Python has read the value
             high, low = np.uint64(0), np.uint64(0)
         _put_decimal(column, row, np.int64(low), np.int64(high))
-    elif what == words.INT16:
-        good = count == 2
-        if good:
+    elif kind == words.INT16:
+        is_read = count == 2
+        if is_read:
             value = np.int64(np.int16(load_big_16(address)))
-    elif what == words.BOOLEAN:
-        good = count == 1 and load_byte(address) <= 1
-        if good:
+    elif kind == words.BOOLEAN:
+        is_read = count == 1 and load_byte(address) <= 1
+        if is_read:
             value = load_byte(address)
-    elif count == 4 and words.INT32 <= what <= words.DATE:
-        if what == words.FLOAT32:
-            value, good = float_32_of(address), True
-        elif what == words.INT32:
-            value, good = np.int64(np.int32(load_big_32(address))), True
+    elif count == 4 and words.INT32 <= kind <= words.DATE:
+        if kind == words.FLOAT32:
+            value, is_read = float_32_of(address), True
+        elif kind == words.INT32:
+            value, is_read = np.int64(np.int32(load_big_32(address))), True
         else:
             value = np.int64(np.int32(load_big_32(address))) + _EPOCH_DAY  # PostgreSQL counts from 2000-01-01
-            good = get(column, words.LOW) <= value <= get(column, words.HIGH)
+            is_read = get(column, words.LOW) <= value <= get(column, words.HIGH)
     elif count == 8:
         value = load_big_64(address)
-        if what == words.INT64_:
-            good = True
-        elif what == words.FLOAT64:
-            value, good = float_64_of(address), True
-        elif words.TIMESTAMP <= what <= words.TIMESTAMPTZ:
+        if kind == words.INT64_:
+            is_read = True
+        elif kind == words.FLOAT64:
+            value, is_read = float_64_of(address), True
+        elif words.TIMESTAMP <= kind <= words.TIMESTAMPTZ:
             # The infinite ones come out below the first.
             value += POSTGRES_EPOCH_UNIX_MICROS
-            good = get(column, words.LOW) <= value <= get(column, words.HIGH)
-    _put_value(column, get(column, words.VALUES), what, row, value, good)
-    return good
+            is_read = get(column, words.LOW) <= value <= get(column, words.HIGH)
+    _put_value(column, get(column, words.VALUES), kind, row, value, is_read)
+    return is_read
 
 
 @helper
 def place_text_form(base, last, column, row, start, size):
     """Place a value in text format; return what becomes of it."""
-    what = get(column, words.KIND)
-    if words.TEXT <= what <= words.TEXT_ONLY:
+    kind = get(column, words.KIND)
+    if words.TEXT <= kind <= words.TEXT_ONLY:
         return words.PLACED if _place_text(base, last, column, row, start, size) else words.NO_ROOM
-    if what == words.INT32 or what == words.INT64_:
+    if kind == words.INT32 or kind == words.INT64_:
         value = np.int64(0)
-        good = False
+        is_read = False
         if size > 0:
-            value, count, good = _integer(base, start, size)
+            value, count, is_read = _integer(base, start, size)
             # Eight digits fit.
-            good = good and (count <= 8 or get(column, words.LOW) <= value <= get(column, words.HIGH))
-        if not good:
+            is_read = is_read and (count <= 8 or get(column, words.LOW) <= value <= get(column, words.HIGH))
+        if not is_read:
             value = np.int64(0)
-        store_8(get(column, words.VALID) + row, np.int64(good))
-        if what == words.INT32:
+        store_8(get(column, words.VALID) + row, np.int64(is_read))
+        if kind == words.INT32:
             store_32(get(column, words.VALUES) + 4 * row, value)
         else:
             store_64(get(column, words.VALUES) + 8 * row, value)
-        return words.PLACED if good else words.MISSED_VALUE
-    if what == words.OTHER:
+        return words.PLACED if is_read else words.MISSED_VALUE
+    if kind == words.OTHER:
         return words.PLACED  # its builder reads the cell when the pending rows are completed
-    return words.PLACED if _place_rarer(base, column, what, row, start, size) else words.MISSED_VALUE
+    return words.PLACED if _place_rarer(base, column, kind, row, start, size) else words.MISSED_VALUE
 
 
 @helper
 def place_binary_form(base, last, column, row, start, count):
     """Place a value in binary format; return what becomes of it."""
-    what = get(column, words.KIND)
-    if what == words.TEXT:
+    kind = get(column, words.KIND)
+    if kind == words.TEXT:
         return words.PLACED if _place_text(base, last, column, row, start, count) else words.NO_ROOM
-    if what == words.TEXT_ONLY:
+    if kind == words.TEXT_ONLY:
         return words.NO_TEXT  # Python leaves the column to its builder from here on
-    if what == words.OTHER:
+    if kind == words.OTHER:
         return words.PLACED
-    return words.PLACED if _place_binary(base, column, what, row, start, count) else words.MISSED_VALUE
+    return words.PLACED if _place_binary(base, column, kind, row, start, count) else words.MISSED_VALUE
 
 
 @helper
@@ -444,29 +441,29 @@ def _text_flags(start, end):
 @helper
 def _needs_care(program):
     """Look at the pending rows; return whether Python has to complete them."""
-    care = (
+    needs_care = (
         get(program, words.NEEDS_CARE) != 0
         or get(program, words.BEFORES) != 0
         or get(program, words.HAS_UNCHANGED) != 0
         or get(program, words.HAS_MISSES) != 0
     )
     rows = get(program, words.ROWS)
-    since = get(program, words.SETTLED)
+    settled = get(program, words.SETTLED)
     column = program + words.HEAD * words.WORD
     for _ in range(get(program, words.COLUMNS)):
         if words.TEXT <= get(column, words.KIND) <= words.TEXT_ONLY:
             ends = get(column, words.VALUES)
             data = get(column, words.DATA)
-            first = load_int32(ends + 4 * since)
-            last = load_int32(ends + 4 * rows)
-            flags = _text_flags(data + first, data + last)
-            if flags == HAS_HIGH and is_utf8(data, ends, since, rows):
+            start = load_int32(ends + 4 * settled)
+            end = load_int32(ends + 4 * rows)
+            flags = _text_flags(data + start, data + end)
+            if flags == HAS_HIGH and is_utf8(data, ends, settled, rows):
                 flags = np.int64(0)  # not ASCII, but nothing is wrong
             if flags != 0:
                 put(column, words.FLAGS, flags)
-                care = True
+                needs_care = True
         column += words.COLUMN * words.WORD
-    return care
+    return needs_care
 
 
 @kernel(given("int64"), out("int32"), out("int64"))

@@ -80,11 +80,8 @@ DONE, NEW, ROWS_FULL, TOO_MANY_PENDING, TEXT_FULL, NOT_TEXT = range(6)
 """See `walreplay.decode.placing.Refusal`."""
 
 PLACED: Final = 0
-
 MISSED_VALUE: Final = 1
-
 NO_ROOM: Final = 2
-
 NO_TEXT: Final = 3
 """What becomes of a value: from `NO_ROOM` on, its row cannot be placed now."""
 

@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 
 from walreplay.decode.compile.kernel import helper
+from walreplay.decode.kernels import frames
 from walreplay.decode.kernels import programs as words
 from walreplay.decode.kernels import walk_words as state
 from walreplay.decode.kernels.base import (
@@ -27,16 +28,6 @@ from walreplay.decode.kernels.base import (
     store_64,
 )
 from walreplay.decode.kernels.binary import BINARY
-from walreplay.decode.kernels.frames import (
-    BAD_CELL,
-    BAD_COLUMN_COUNT,
-    BAD_LENGTH,
-    GO_ON,
-    INCOMPLETE,
-    NUL_IN_TEXT,
-    frame_end,
-    unwrap,
-)
 from walreplay.decode.kernels.place import (
     forget_tried,
     note_miss,
@@ -164,30 +155,30 @@ def walk_tuple(walk, cursor, payload_end, columns, first_cell):  # type: ignore[
     offset, length = walk.cells.offsets + 4 * first_cell, walk.cells.lengths + 4 * first_cell
     writes_cells = walk.output != 0
     if cursor + 2 > payload_end:
-        return -INCOMPLETE
+        return -frames.INCOMPLETE
     count = load_big_16(base + cursor)
     cursor += 2
     if columns >= 0 and count != columns:
-        return -BAD_COLUMN_COUNT
+        return -frames.BAD_COLUMN_COUNT
     for i in range(count):
         if cursor >= payload_end:
-            return -INCOMPLETE
+            return -frames.INCOMPLETE
         kind = load_byte(base + cursor)
         start = cursor
         cursor += 1
         if kind == 116 or kind == 98:  # t b
             start += 5
             if start > payload_end:
-                return -INCOMPLETE
+                return -frames.INCOMPLETE
             size = load_big_32(base + cursor)
             if size > LONGEST:
-                return -BAD_LENGTH
+                return -frames.BAD_LENGTH
             cursor = start + size
             if cursor > payload_end:
-                return -INCOMPLETE
+                return -frames.INCOMPLETE
             # The builders look for a NUL in their columns; if there are none, nobody else does.
             if kind == 116 and not writes_cells and has_nul(base, start, size):
-                return -NUL_IN_TEXT
+                return -frames.NUL_IN_TEXT
             cell_length = size if kind == 116 else BINARY - size
         elif kind == 110:  # n
             cell_length = np.int64(-1)
@@ -196,7 +187,7 @@ def walk_tuple(walk, cursor, payload_end, columns, first_cell):  # type: ignore[
             if writes_cells:
                 add_to(walk.state, state.UNCHANGED_CELLS, 1)
         else:
-            return -BAD_CELL
+            return -frames.BAD_CELL
         if writes_cells:
             store_32(offset + 4 * i, start)
             store_32(length + 4 * i, cell_length)
@@ -278,12 +269,17 @@ def _place_tuple(walk, cursor, bound, columns, program, first_cell):  # type: ig
 @helper
 def _row_ahead(walk, pos):  # type: ignore[no-untyped-def]
     """Return where the message in the next frame begins and ends; -1 where a row of one tuple cannot be read there."""
-    base = walk.base
-    payload = unwrap(base, pos, walk.end, walk.framing)
+    message, payload_end = np.int64(-1), walk.end
+    if walk.framing <= frames.COPYDATA:
+        payload = frames.unwrap(walk.base, pos, walk.end, walk.framing)
+        if payload.outcome == frames.GO_ON:
+            message, payload_end = payload.start, payload.end
+    else:
+        message, payload_end = frames.row_frame(walk.base, pos, walk.end, walk.framing)
     # The least that a row has: a tag, an oid, a letter and the number of columns.
-    if payload.outcome != GO_ON or payload.start + 8 > payload.end or payload.start < READABLE_BEFORE:
-        return np.int64(-1), payload.end
-    return payload.start, payload.end
+    if payload_end > walk.end or message + 8 > payload_end or message < READABLE_BEFORE:
+        return np.int64(-1), walk.end
+    return message, payload_end
 
 
 @helper
@@ -349,7 +345,7 @@ def skip_rows_ahead(walk):  # type: ignore[no-untyped-def]
         cursor = skip_tuple(base, cursor + 5, bound, columns)
         if cursor < 0:
             break  # the walk finds out what is wrong
-        following = frame_end(base, cursor, payload_end, framing, False)
+        following = frames.frame_end(base, cursor, payload_end, framing, False)
         if following < 0:
             break
         count_row(walk, message, slot)
@@ -402,7 +398,7 @@ def place_rows_ahead(walk):  # type: ignore[no-untyped-def]
         row_end = _place_tuple(walk, cursor + 5, bound, columns, program, cell)
         if row_end < 0:
             break
-        following = frame_end(base, row_end, payload_end, framing, False)
+        following = frames.frame_end(base, row_end, payload_end, framing, False)
         if following < 0:
             break
         if is_recording:

@@ -33,11 +33,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 WORDS: Final = given("uint64")
-
 _ONES: Final = np.uint64(0x0101010101010101)
 _HIGH_BITS: Final = np.uint64(0x8080808080808080)
 _ZERO: Final = np.uint64(0)
-
 SLACK: Final = 16
 """How much room the kernels ask for behind a value's own bytes, to write whole words."""
 
@@ -198,7 +196,6 @@ def _nibbles() -> NDArray[np.uint8]:
 
 
 _NIBBLES: Final = _nibbles()
-
 _LETTER_BIT: Final = np.uint64(0x2020202020202020)
 _FROM_A: Final = np.uint64(0x1F1F1F1F1F1F1F1F)
 _FROM_G: Final = np.uint64(0x1919191919191919)

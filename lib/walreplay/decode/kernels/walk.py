@@ -35,6 +35,7 @@ import numpy as np
 
 from walreplay.decode.compile.kernel import helper, kernel
 from walreplay.decode.compile.parameters import BYTES, INT64, given, out, record
+from walreplay.decode.kernels import frames
 from walreplay.decode.kernels import programs as words
 from walreplay.decode.kernels import walk_words as state
 from walreplay.decode.kernels.base import (
@@ -48,28 +49,6 @@ from walreplay.decode.kernels.base import (
     store_32,
 )
 from walreplay.decode.kernels.binary import BINARY
-from walreplay.decode.kernels.frames import (
-    BAD_TUPLE_TAG,
-    BEGIN_INSIDE,
-    COMMIT_MISMATCH,
-    DONE,
-    EVENT,
-    GO_ON,
-    HEAD_COMMIT,
-    INCOMPLETE,
-    KEEPALIVE,
-    NEW_RELATION,
-    NOT_PLACED,
-    OUTSIDE_TRANSACTION,
-    OVERRUN,
-    RAW,
-    RUNS,
-    TILE,
-    frame_end,
-    is_bounded,
-    outcome_of_begin,
-    unwrap,
-)
 from walreplay.decode.kernels.place import forget_tried, may_place, note_old_tuple, place_cells, take_row
 from walreplay.decode.kernels.programs import get, put
 from walreplay.decode.kernels.rows import (
@@ -80,25 +59,6 @@ from walreplay.decode.kernels.rows import (
     skip_rows_ahead,
     slot_of,
     walk_tuple,
-)
-from walreplay.decode.kernels.walk_words import (
-    ARRAYS,
-    COLUMNS,
-    IDLE,
-    OPEN,
-    PLACER,
-    UNKNOWN_HEAD,
-    CellAddresses,
-    OutputAddresses,
-    PlacerAddresses,
-    RowBytes,
-    RowTuples,
-    SlotAddresses,
-    WalkArrays,
-    WalkedBuffer,
-    WalkedRow,
-    WalkedTransaction,
-    add_to,
 )
 from walreplay.protocol.messages import MAX_COLUMNS
 
@@ -111,22 +71,22 @@ def _walk(walk):  # type: ignore[no-untyped-def]
     """Walk until Python has something to do; return the `Outcome`."""
     base = walk.base
     put(walk.state, state.ROW_XID, np.int64(-1))
-    outcome = np.int64(GO_ON)
-    while outcome == GO_ON:
+    outcome = np.int64(frames.GO_ON)
+    while outcome == frames.GO_ON:
         outcome = _reason_to_stop(walk)
-        if outcome != GO_ON:
+        if outcome != frames.GO_ON:
             break
-        payload = unwrap(base, get(walk.state, state.POS), walk.end, walk.framing)
-        if payload.outcome == KEEPALIVE:
+        payload = frames.unwrap(base, get(walk.state, state.POS), walk.end, walk.framing)
+        if payload.outcome == frames.KEEPALIVE:
             _step_to(walk, payload.end)
-            add_to(walk.state, state.KEEPALIVES, 1)
+            state.add_to(walk.state, state.KEEPALIVES, 1)
             continue
         outcome = payload.outcome
-        is_mark = outcome == EVENT  # a pgcopy header or trailer, over which Python steps
-        if outcome == GO_ON or is_mark:
+        is_mark = outcome == frames.EVENT  # a pgcopy header or trailer, over which Python steps
+        if outcome == frames.GO_ON or is_mark:
             put(walk.state, state.MESSAGE, payload.start)
             put(walk.state, state.LIMIT, payload.end)
-        if outcome != GO_ON:
+        if outcome != frames.GO_ON:
             break
         tag = load_byte(base + payload.start)
         if tag == 73 or tag == 85 or tag == 68:  # I U D
@@ -137,11 +97,11 @@ def _walk(walk):  # type: ignore[no-untyped-def]
         elif tag == 67:  # C
             outcome = _take_commit(walk, payload)
         else:
-            outcome = np.int64(EVENT)
-        if outcome == INCOMPLETE and is_bounded(walk.framing):
+            outcome = np.int64(frames.EVENT)
+        if outcome == frames.INCOMPLETE and frames.is_bounded(walk.framing):
             # The frame is there as a whole: more bytes will not mend a message that does not fit in it.
-            outcome = np.int64(OVERRUN)
-    if walk.output == COLUMNS:
+            outcome = np.int64(frames.OVERRUN)
+    if walk.output == state.COLUMNS:
         # The values of a row that was not taken are looked at again when it is.
         forget_tried(walk.placer.marks)
     return outcome
@@ -152,19 +112,19 @@ def _reason_to_stop(walk):  # type: ignore[no-untyped-def]
     """Return why no message can be taken now, `DONE`, `TILE` or `RUNS`; or `GO_ON`."""
     pos = get(walk.state, state.POS)
     if pos >= walk.end:
-        return np.int64(DONE)
+        return np.int64(frames.DONE)
     if pos >= walk.tile_end:
-        return np.int64(TILE)
+        return np.int64(frames.TILE)
     outputs = walk.outputs
     if walk.output != 0:
         # A tile of very short rows may have more than the arrays hold.
         if get(walk.state, state.CELLS) > outputs.cell_limit or get(walk.state, state.RECORDS) >= outputs.record_limit:
-            return np.int64(TILE)
-        if walk.output == ARRAYS and get(walk.state, state.CHANGES) >= outputs.row_limit:
-            return np.int64(TILE)
+            return np.int64(frames.TILE)
+        if walk.output == state.ARRAYS and get(walk.state, state.CHANGES) >= outputs.row_limit:
+            return np.int64(frames.TILE)
     if _counts_xids(walk) and get(walk.state, state.RUN_COUNT) >= outputs.run_limit:
-        return np.int64(RUNS)
-    return np.int64(GO_ON)
+        return np.int64(frames.RUNS)
+    return np.int64(frames.GO_ON)
 
 
 @helper
@@ -183,8 +143,8 @@ def _step_to(walk, pos):  # type: ignore[no-untyped-def]
 def _take_rows_ahead(walk):  # type: ignore[no-untyped-def]
     """Take the ordinary rows that come next, and return how many they are."""
     in_stream = get(walk.state, state.STREAM) != 0
-    is_open = get(walk.state, state.TXN) != IDLE
-    if walk.output == COLUMNS:
+    is_open = get(walk.state, state.TXN) != state.IDLE
+    if walk.output == state.COLUMNS:
         may_be_placed = walk.outputs.aborted_count == 0 if in_stream else is_open
         if may_be_placed and get(walk.state, state.SKIP) == 0:
             return place_rows_ahead(walk)
@@ -203,7 +163,7 @@ def _take_rows_ahead(walk):  # type: ignore[no-untyped-def]
 def _count_run(walk, count):  # type: ignore[no-untyped-def]
     """Count rows for the last run: the runs' xids come first, then their numbers of rows."""
     outputs = walk.outputs
-    add_to(outputs.runs, outputs.run_limit + get(walk.state, state.RUN_COUNT) - 1, count)
+    state.add_to(outputs.runs, outputs.run_limit + get(walk.state, state.RUN_COUNT) - 1, count)
 
 
 @helper
@@ -215,25 +175,25 @@ def _take_row(walk, payload, tag):  # type: ignore[no-untyped-def]
     xid = get(walk.state, state.XID)
     if in_stream:
         if oid_offset + 4 > payload.end:
-            return np.int64(INCOMPLETE)
+            return np.int64(frames.INCOMPLETE)
         xid = load_big_32(base + oid_offset)
         oid_offset += 4
-    elif get(walk.state, state.TXN) == IDLE:
-        return np.int64(OUTSIDE_TRANSACTION)
+    elif get(walk.state, state.TXN) == state.IDLE:
+        return np.int64(frames.OUTSIDE_TRANSACTION)
     if oid_offset + 5 > payload.end:
-        return np.int64(INCOMPLETE)
+        return np.int64(frames.INCOMPLETE)
     oid = load_big_32(base + oid_offset)
     slot = slot_of(walk.slots, oid)
     if slot < 0:
         put(walk.state, state.ARGUMENT, oid)
-        return np.int64(NEW_RELATION)
+        return np.int64(frames.NEW_RELATION)
     begins_run = in_stream and xid != get(walk.state, state.ROW_XID)
     if begins_run:
         put(walk.state, state.ROW_XID, xid)
         put(walk.state, state.ROW_ABORTED, np.int64(_is_among(walk.outputs.aborted, walk.outputs.aborted_count, xid)))
     is_aborted = in_stream and get(walk.state, state.ROW_ABORTED) != 0
     program = np.int64(words.NO_PROGRAM)
-    if walk.output == COLUMNS and get(walk.state, state.SKIP) == 0 and not is_aborted:
+    if walk.output == state.COLUMNS and get(walk.state, state.SKIP) == 0 and not is_aborted:
         program = load_int64(walk.placer.programs + 8 * slot)
         if program != words.NO_PROGRAM:
             refusal = may_place(program, walk.placer.marks)  # of a slot that is `UNSEEN`, too
@@ -243,7 +203,7 @@ def _take_row(walk, payload, tag):  # type: ignore[no-untyped-def]
     tuples = _walk_tuples(walk, tag, oid_offset + 4, payload.end, load_int64(layout))
     if tuples.end < 0:
         return -tuples.end
-    following = frame_end(base, tuples.end, payload.end, walk.framing, False)
+    following = frames.frame_end(base, tuples.end, payload.end, walk.framing, False)
     if following < 0:
         return -following
     # It is whole: take it.
@@ -255,12 +215,12 @@ def _take_row(walk, payload, tag):  # type: ignore[no-untyped-def]
             put(walk.state, state.RUN_COUNT, run + 1)
         _count_run(walk, 1)
     if not is_aborted:  # ordinals number the rows that remain
-        refusal = _use_row(walk, RowBytes(message, oid_offset, tuples.end), tuples, tag, slot, program)
+        refusal = _use_row(walk, state.RowBytes(message, oid_offset, tuples.end), tuples, tag, slot, program)
         if refusal != words.DONE:
             return _refuse(walk, slot, refusal)
-    add_to(walk.state, state.MESSAGES, 1)
+    state.add_to(walk.state, state.MESSAGES, 1)
     _step_to(walk, following)
-    return np.int64(GO_ON)
+    return np.int64(frames.GO_ON)
 
 
 @helper
@@ -280,7 +240,7 @@ def _is_among(xids, count, xid):  # type: ignore[no-untyped-def]
 def _refuse(walk, slot, refusal):  # type: ignore[no-untyped-def]
     put(walk.placer.marks, words.LEFT, np.int64(refusal))
     put(walk.placer.marks, words.LEFT_SLOT, slot)
-    return np.int64(NOT_PLACED)
+    return np.int64(frames.NOT_PLACED)
 
 
 @helper
@@ -295,23 +255,25 @@ def _walk_tuples(walk, tag, cursor, payload_end, columns):  # type: ignore[no-un
         old_cell = next_cell
         old_end = walk_tuple(walk, cursor, payload_end, columns, next_cell)
         if old_end < 0:
-            return RowTuples(old_end, old_cell, new_cell, next_cell)
+            return state.RowTuples(old_end, old_cell, new_cell, next_cell)
         next_cell += load_big_16(walk.base + cursor)
         cursor = old_end
         if tag == 85:
             if cursor >= payload_end:
-                return RowTuples(np.int64(-INCOMPLETE), old_cell, new_cell, next_cell)
+                return state.RowTuples(np.int64(-frames.INCOMPLETE), old_cell, new_cell, next_cell)
             letter = load_byte(walk.base + cursor)
             cursor += 1
     if tag == 68:
-        return RowTuples(cursor if old_cell >= 0 else np.int64(-BAD_TUPLE_TAG), old_cell, new_cell, next_cell)
+        return state.RowTuples(
+            cursor if old_cell >= 0 else np.int64(-frames.BAD_TUPLE_TAG), old_cell, new_cell, next_cell
+        )
     if letter != 78:  # N
-        return RowTuples(np.int64(-BAD_TUPLE_TAG), old_cell, new_cell, next_cell)
+        return state.RowTuples(np.int64(-frames.BAD_TUPLE_TAG), old_cell, new_cell, next_cell)
     new_cell = next_cell
     new_end = walk_tuple(walk, cursor, payload_end, columns, next_cell)
     if new_end >= 0:
         next_cell += load_big_16(walk.base + cursor)
-    return RowTuples(new_end, old_cell, new_cell, next_cell)
+    return state.RowTuples(new_end, old_cell, new_cell, next_cell)
 
 
 @helper
@@ -329,9 +291,9 @@ def _use_row(walk, row, tuples, tag, slot, program):  # type: ignore[no-untyped-
         if tag == 85 and tuples.old_cell >= 0:
             _fill_unchanged(walk.cells, tuples)
         lsn, commit_ts = get(walk.state, state.LSN), get(walk.state, state.COMMIT_TS)
-        transaction = WalkedTransaction(lsn, commit_ts, get(walk.state, state.XID))
+        transaction = state.WalkedTransaction(lsn, commit_ts, get(walk.state, state.XID))
         first_cell = tuples.new_cell if tuples.new_cell >= 0 else tuples.old_cell
-        change = WalkedRow(tag, ordinal, first_cell, get(walk.state, state.ORIGIN) << 32 | row.message)
+        change = state.WalkedRow(tag, ordinal, first_cell, get(walk.state, state.ORIGIN) << 32 | row.message)
         if program != words.NO_PROGRAM:
             refusal = place_cells(walk.base, walk.last, program, first_cell, walk.cells, walk.placer)
             if refusal != words.DONE:
@@ -340,11 +302,11 @@ def _use_row(walk, row, tuples, tag, slot, program):  # type: ignore[no-untyped-
                 note_old_tuple(program, tuples.old_cell)
             take_row(walk.placer, program, slot, transaction, change)
             put(walk.state, state.CELLS, tuples.next_cell)
-        elif walk.output == ARRAYS:
+        elif walk.output == state.ARRAYS:
             _write_row(walk, tuples, slot, transaction, change)
             put(walk.state, state.CELLS, tuples.next_cell)
     if is_recording:
-        add_to(walk.state, state.ROWS, 1)
+        state.add_to(walk.state, state.ROWS, 1)
         put(walk.state, state.DIGEST, get(walk.state, state.DIGEST) ^ digest)
     # A scan counts them all; of what was counted before, or will be, nothing says how its relations are used.
     if walk.output == 0 or skip != state.NOT_COUNTED:
@@ -385,25 +347,25 @@ def _write_row(walk, tuples, slot, transaction, change):  # type: ignore[no-unty
 def _take_begin(walk, payload):  # type: ignore[no-untyped-def]
     message_end = payload.start + 21
     if message_end > payload.end:
-        return np.int64(INCOMPLETE)
+        return np.int64(frames.INCOMPLETE)
     txn = get(walk.state, state.TXN)
     # Behind a guessed start, rows without a Begin show that a transaction is open.
-    is_inside = txn == OPEN or (txn == UNKNOWN_HEAD and get(walk.state, state.ORDINAL) > 0)
+    is_inside = txn == state.OPEN or (txn == state.UNKNOWN_HEAD and get(walk.state, state.ORDINAL) > 0)
     if is_inside or get(walk.state, state.STREAM) != 0:
-        return np.int64(BEGIN_INSIDE)
-    following = frame_end(walk.base, message_end, payload.end, walk.framing, False)
+        return np.int64(frames.BEGIN_INSIDE)
+    following = frames.frame_end(walk.base, message_end, payload.end, walk.framing, False)
     if following < 0:
         return -following
     begin = walk.base + payload.start
-    outcome = outcome_of_begin(begin, walk.state)
-    if outcome != GO_ON:
+    outcome = frames.outcome_of_begin(begin, walk.state)
+    if outcome != frames.GO_ON:
         return outcome
     lsn = load_big_64(begin + 1)
     # A copy's rows are not counted again.  Rows without an origin may be left out; an Origin message may still follow.
     left_out = np.int64(state.LEFT_OUT) if get(walk.state, state.SKIP_LOCAL) != 0 else np.int64(0)
     skip = np.int64(state.NOT_COUNTED) if lsn <= get(walk.state, state.HIGH_LSN) else left_out
     put(walk.state, state.SKIP, skip)
-    put(walk.state, state.TXN, np.int64(OPEN))
+    put(walk.state, state.TXN, np.int64(state.OPEN))
     put(walk.state, state.LSN, lsn)
     put(walk.state, state.COMMIT_TS, load_big_64(begin + 9))
     put(walk.state, state.XID, load_big_32(begin + 17))
@@ -412,45 +374,45 @@ def _take_begin(walk, payload):  # type: ignore[no-untyped-def]
     put(walk.state, state.DIGEST, np.int64(0))
     put(walk.state, state.ORIGIN, np.int64(0))
     put(walk.state, state.BEGIN_AT, get(walk.state, state.POS))
-    add_to(walk.state, state.MESSAGES, 1)
+    state.add_to(walk.state, state.MESSAGES, 1)
     _step_to(walk, following)
-    return np.int64(GO_ON)
+    return np.int64(frames.GO_ON)
 
 
 @helper
 def _take_commit(walk, payload):  # type: ignore[no-untyped-def]
     message_end = payload.start + 26
     if message_end > payload.end:
-        return np.int64(INCOMPLETE)
-    if get(walk.state, state.STREAM) != 0 or get(walk.state, state.TXN) == IDLE:
-        return np.int64(OUTSIDE_TRANSACTION)
+        return np.int64(frames.INCOMPLETE)
+    if get(walk.state, state.STREAM) != 0 or get(walk.state, state.TXN) == state.IDLE:
+        return np.int64(frames.OUTSIDE_TRANSACTION)
     ends_session = get(walk.state, state.CLOSED) != 0
-    following = frame_end(walk.base, message_end, payload.end, walk.framing, ends_session)
+    following = frames.frame_end(walk.base, message_end, payload.end, walk.framing, ends_session)
     if following < 0:
         return -following
     lsn, commit_ts = get(walk.state, state.LSN), get(walk.state, state.COMMIT_TS)
     if lsn == state.NO_LSN:  # the start was guessed, and its Begin lies before it
-        return np.int64(HEAD_COMMIT)
+        return np.int64(frames.HEAD_COMMIT)
     commit = walk.base + payload.start
     flags = load_byte(commit + 1)  # unused so far
     if flags != 0 or load_big_64(commit + 2) != lsn or load_big_64(commit + 18) != commit_ts:
-        return np.int64(COMMIT_MISMATCH)
+        return np.int64(frames.COMMIT_MISMATCH)
     if get(walk.state, state.RECORDING) != 0:
         _add_record(walk)
-    put(walk.state, state.TXN, np.int64(IDLE))
-    add_to(walk.state, state.TRANSACTIONS, 1)
+    put(walk.state, state.TXN, np.int64(state.IDLE))
+    state.add_to(walk.state, state.TRANSACTIONS, 1)
     put(walk.state, state.LAST_LSN, lsn)
     put(walk.state, state.LAST_COMMIT_TS, commit_ts)
     if lsn <= get(walk.state, state.HIGH_LSN):
-        add_to(walk.state, state.RESENT, 1)
+        state.add_to(walk.state, state.RESENT, 1)
     else:
         put(walk.state, state.HIGH_LSN, lsn)
     if get(walk.state, state.FIRST_LSN) == state.NO_LSN:
         put(walk.state, state.FIRST_LSN, lsn)
         put(walk.state, state.FIRST_COMMIT_TS, commit_ts)
-    add_to(walk.state, state.MESSAGES, 1)
+    state.add_to(walk.state, state.MESSAGES, 1)
     _step_to(walk, following)
-    return np.int64(GO_ON)
+    return np.int64(frames.GO_ON)
 
 
 @helper
@@ -474,7 +436,8 @@ def _walk_buffer(buffer, framing, output, arrays, placing):  # type: ignore[no-u
     st, oids, slots, layouts, counts, offset, length, rows, aborted, runs, records = arrays
     programs, touched, misses, marks = placing
     base = address_of(buf)
-    walk = WalkedBuffer(
+    bucket_mask = oids.shape[0] - 1
+    walk = state.WalkedBuffer(
         base,
         base + buf.size - 32,
         end,
@@ -482,10 +445,10 @@ def _walk_buffer(buffer, framing, output, arrays, placing):  # type: ignore[no-u
         framing,
         output,
         address_of(st),
-        SlotAddresses(address_of(oids), address_of(slots), oids.shape[0] - 1, address_of(layouts), address_of(counts)),
-        CellAddresses(address_of(offset), address_of(length)),
-        PlacerAddresses(address_of(programs), address_of(touched), address_of(misses), address_of(marks)),
-        OutputAddresses(
+        state.SlotAddresses(address_of(oids), address_of(slots), bucket_mask, address_of(layouts), address_of(counts)),
+        state.CellAddresses(address_of(offset), address_of(length)),
+        state.PlacerAddresses(address_of(programs), address_of(touched), address_of(misses), address_of(marks)),
+        state.OutputAddresses(
             address_of(rows),
             rows.shape[0],
             offset.shape[0] - 2 * MAX_COLUMNS,  # room for the old and the new tuple of one more row
@@ -513,24 +476,24 @@ class FramedBuffer(NamedTuple):
     record(FramedBuffer, BYTES, INT64, INT64, INT64),
     INT64,
     record(
-        WalkArrays,
+        state.WalkArrays,
         out("int64"),
         *(given("int64"), given("int32"), given("int64", ndim=2), out("int64", ndim=2)),
         *(out("int32"), out("int32"), out("int64", ndim=2)),
         *(given("int64"), out("int64", ndim=2), out("int64", ndim=2)),
     ),
-    PLACER,
+    state.PLACER,
 )
 def walk_messages(buffer, output, arrays, placing):  # type: ignore[no-untyped-def]
     """Walk a buffer from ``state[POS]`` on; see `walreplay.decode.walk` for what the state and the arrays are."""
     framing = buffer.framing
     # Each is compiled for itself: what stays the same throughout is not asked for every message.
-    if output == COLUMNS:
-        if framing == RAW:
-            return _walk_buffer(buffer, RAW, COLUMNS, arrays, placing)
-        return _walk_buffer(buffer, framing, COLUMNS, arrays, placing)
-    if output == ARRAYS:
-        return _walk_buffer(buffer, framing, ARRAYS, arrays, placing)
-    if framing == RAW:
-        return _walk_buffer(buffer, RAW, 0, arrays, placing)
+    if output == state.COLUMNS:
+        if framing == frames.RAW:
+            return _walk_buffer(buffer, frames.RAW, state.COLUMNS, arrays, placing)
+        return _walk_buffer(buffer, framing, state.COLUMNS, arrays, placing)
+    if output == state.ARRAYS:
+        return _walk_buffer(buffer, framing, state.ARRAYS, arrays, placing)
+    if framing == frames.RAW:
+        return _walk_buffer(buffer, frames.RAW, 0, arrays, placing)
     return _walk_buffer(buffer, framing, 0, arrays, placing)
