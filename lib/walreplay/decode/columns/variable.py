@@ -129,8 +129,8 @@ class VariableBuilder(ColumnBuilder):
         """Make room for more bytes, and for those that follow.
 
         Args:
-            more: how many bytes are needed at least.
-            share: the share of the input that was walked; the rest is assumed to need bytes at the same rate.
+            needed: how many bytes are needed at least.
+            walked_share: the share of the input that was walked; the rest is assumed to need bytes at the same rate.
         """
         self._make_room(int(self._ends[self.rows]), needed, walked_share)
 
