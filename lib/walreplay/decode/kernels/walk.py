@@ -284,9 +284,10 @@ def _use_row(walk, row, tuples, tag, slot, program):  # type: ignore[no-untyped-
     is_recording = get(walk.state, state.RECORDING) != 0
     digest = np.int64(0)
     if is_recording:
-        first_cell = get(walk.state, state.CELLS)
-        layout, cell_count = layout_of(walk.slots, slot), tuples.next_cell - first_cell
-        digest = digest_of(walk.base, walk.cells, row, layout, ordinal, first_cell, cell_count)
+        # Before `_fill_unchanged`: what was sent is digested.
+        row_cell = get(walk.state, state.CELLS)
+        layout, cell_count = layout_of(walk.slots, slot), tuples.next_cell - row_cell
+        digest = digest_of(walk.base, walk.cells, row, layout, ordinal, row_cell, cell_count)
     if walk.output != 0 and skip == 0:
         if tag == 85 and tuples.old_cell >= 0:
             _fill_unchanged(walk.cells, tuples)

@@ -90,9 +90,8 @@ NO_STOP: Final = np.iinfo(np.int64).max
 INSERT, UPDATE, DELETE, TRUNCATE = ord("I"), ord("U"), ord("D"), ord("T")
 KEY, OLD = ord("K"), ord("O")
 
-RECORD_LSN, RECORD_COMMIT_TS, RECORD_XID, RECORD_ROWS, RECORD_DIGEST, RECORD_ORIGIN, RECORD_BEGIN, RECORD_WORDS = range(
-    8
-)
+RECORD_LSN, RECORD_COMMIT_TS, RECORD_XID, RECORD_ROWS, RECORD_DIGEST, RECORD_ORIGIN, RECORD_BEGIN = range(7)
+RECORD_WORDS: Final = 7
 """The words of a `walreplay.decode.walk.RECORD`."""
 
 # What is made of the rows: nothing (a scan finds boundaries and counts), or one of these.
@@ -110,10 +109,10 @@ class WalkArrays(NamedTuple):
     counts: NDArray[np.int64]
     offset: NDArray[np.int32]
     length: NDArray[np.int32]
-    rows: NDArray[np.int64]
-    aborted: NDArray[np.int64]
-    runs: NDArray[np.int64]
-    records: NDArray[np.int64]
+    rows: NDArray[np.int64]  # of the tile, each with the words of `kernels.programs.ROW_KIND` and those behind it
+    aborted: NDArray[np.int64]  # the sorted xids of subtransactions whose rows are left out
+    runs: NDArray[np.int64]  # of rows in a streamed block with one xid: the xids, then the numbers of rows
+    records: NDArray[np.int64]  # of transactions that have ended
 
 
 class PlacerArrays(NamedTuple):
