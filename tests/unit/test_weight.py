@@ -1,6 +1,6 @@
 """The package stays readable: its lines, its modules, its functions and their arguments, and what its names say.
 
-A list of exceptions only shrinks: what is in it and no longer needs to be is an error, too.
+The list of long modules only shrinks.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ import walreplay
 
 PACKAGE = Path(walreplay.__file__).parent
 
-MOST_LINES = 61_750
+MOST_LINES = 61_700
 """Of the whole package."""
 
 MOST_LINES_OF_A_MODULE = 600
 LONG_MODULES = {
     "archive/audit.py": 605,
-    "decode/announcements.py": 606,
+    "decode/announcements.py": 605,
     "delta/local.py": 665,
     "delta/small_table.py": 611,
-    "fold/events.py": 633,
+    "fold/events.py": 630,
     "fold/net_changes.py": 619,
     "fold/versions.py": 679,
     "job/execution.py": 645,
@@ -36,18 +36,12 @@ LONG_MODULES = {
 
 MOST_LINES_OF_A_FUNCTION = 60
 MOST_LINES_OF_A_KERNEL = 150
-LONG_FUNCTIONS: dict[str, int] = {}
-"""Functions with more lines, and the most that each may have."""
 
 MOST_ARGUMENTS = 8
-MANY_ARGUMENTS: dict[str, int] = {}
-"""Functions with more arguments, and the most that each may have; what users call by keywords may have any number."""
+"""Of a function that only the package calls: what users call by keywords may have any number."""
 
 VAGUE = {"at", "found", "known", "more", "one", "own", "said", "there", "told", "wanted", "way", "ways"}
 """Words that do not say what an argument, an attribute or a local is."""
-
-MOST_VAGUE = 42
-"""So many functions and attributes may have such a name."""
 
 _SOURCES = {path.relative_to(PACKAGE): path.read_text(encoding="utf-8") for path in sorted(PACKAGE.rglob("*.py"))}
 
@@ -87,19 +81,16 @@ def _is_public(path: Path, name: str) -> bool:
     return name in walreplay.__all__ or path == Path("cli/commands.py")
 
 
-def _assert_only(exceptions: dict[str, int], found: dict[str, int]) -> None:
-    """Compare what is too large with what is known to be; nothing known has grown, or has become small enough."""
-    assert found.keys() == exceptions.keys()
-    assert {name: size for name, size in found.items() if size > exceptions[name]} == {}
-
-
 def test_the_package_does_not_grow() -> None:
     assert sum(text.count("\n") for text in _SOURCES.values()) <= MOST_LINES
 
 
 def test_modules_are_short() -> None:
     lines = {str(path): text.count("\n") for path, text in _SOURCES.items()}
-    _assert_only(LONG_MODULES, {path: count for path, count in lines.items() if count > MOST_LINES_OF_A_MODULE})
+    long = {path: count for path, count in lines.items() if count > MOST_LINES_OF_A_MODULE}
+    # A module that is short by now leaves the list.
+    assert long.keys() == LONG_MODULES.keys()
+    assert {path: count for path, count in long.items() if count > LONG_MODULES[path]} == {}
 
 
 def test_functions_are_short() -> None:
@@ -109,7 +100,7 @@ def test_functions_are_short() -> None:
         lines = (function.end_lineno or 0) - function.lineno
         if lines > (MOST_LINES_OF_A_KERNEL if is_kernel else MOST_LINES_OF_A_FUNCTION):
             found[f"{path}:{function.name}"] = lines
-    _assert_only(LONG_FUNCTIONS, found)
+    assert found == {}
 
 
 def test_functions_have_few_arguments() -> None:
@@ -118,7 +109,7 @@ def test_functions_have_few_arguments() -> None:
         for path, function in _functions()
         if (count := len(_arguments(function))) > MOST_ARGUMENTS and not _is_public(path, function.name)
     }
-    _assert_only(MANY_ARGUMENTS, many)
+    assert many == {}
 
 
 def test_names_say_what_they_are_for() -> None:
@@ -132,7 +123,7 @@ def test_names_say_what_they_are_for() -> None:
             for field in node.body if isinstance(node, ast.ClassDef) else ():
                 if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and field.target.id in VAGUE:
                     vague.append(f"{path}:{field.lineno} {node.name}.{field.target.id}")  # type: ignore[attr-defined]
-    assert len(vague) <= MOST_VAGUE, "\n".join(vague)
+    assert vague == []
 
 
 def test_a_name_has_one_meaning() -> None:

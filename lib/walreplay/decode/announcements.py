@@ -287,8 +287,7 @@ def _with_renamed(enum: EnumLabels, earlier: EnumLabels) -> EnumLabels:
     return replace(enum, renamed=tuple(renamed.items()))
 
 
-MARK: Final = b'{"walreplay"'
-"""Each announcement begins so."""
+MARK: Final = b'{"walreplay"'  # Each announcement begins so
 
 _MOST_BYTES: Final = 4 << 20
 _MOST_OID: Final = (1 << 32) - 1

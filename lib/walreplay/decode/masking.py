@@ -27,8 +27,7 @@ from walreplay.protocol.messages import Relation
 from walreplay.types.base import ColumnType
 from walreplay.types.families import STRING, output_of
 
-MASKED: Final = "masked "
-"""The beginning of a masked type's name; no PostgreSQL type's name begins so."""
+MASKED: Final = "masked "  # The beginning of a masked type's name; no PostgreSQL type's name begins so
 
 
 def masked_type(type_: ColumnType) -> ColumnType:

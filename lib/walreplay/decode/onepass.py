@@ -161,8 +161,7 @@ class PlainWalker(Decoder):
             raise NotPlain
 
 
-MOST_WAITING: Final = 256 << 20
-"""So many bytes of batches may wait for their Commit."""
+MOST_WAITING: Final = 256 << 20  # So many bytes of batches may wait for their Commit
 
 
 class OnePass:

@@ -63,18 +63,12 @@ MOST_PENDING: Final = 4096
 class Refusal(IntEnum):
     """Why a kernel did not place a row."""
 
-    DONE = words.DONE
-    """All rows are placed."""
-    NEW = words.NEW
-    """The row's slot has no program yet."""
-    ROOM = words.ROWS_FULL
-    """The slot's columns have no room for another row."""
-    CARE = words.TOO_MANY_PENDING
-    """Too many rows are pending, of this slot or in all."""
-    TEXT_ROOM = words.TEXT_FULL
-    """A text column of the slot has too little room."""
-    NOT_TEXT = words.NOT_TEXT
-    """A value is in binary format, but the kernels convert its column only from text."""
+    DONE = words.DONE  # All rows are placed
+    NEW = words.NEW  # The row's slot has no program yet
+    ROOM = words.ROWS_FULL  # The slot's columns have no room for another row
+    CARE = words.TOO_MANY_PENDING  # Too many rows are pending, of this slot or in all
+    TEXT_ROOM = words.TEXT_FULL  # A text column of the slot has too little room
+    NOT_TEXT = words.NOT_TEXT  # A value is in binary format, but the kernels convert its column only from text
 
 
 class Placing(NamedTuple):
@@ -186,8 +180,7 @@ class Tile:
 
 # Memory
 
-LEAST: Final = 1 << 16
-"""Smaller arrays are numpy's own."""
+LEAST: Final = 1 << 16  # Smaller arrays are numpy's own
 
 MOST_IDLE: Final = 256 << 20
 """So many bytes of idle blocks are kept, enough for a few batches.

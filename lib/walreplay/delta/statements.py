@@ -69,8 +69,7 @@ _NOT_EMPTY: Final = ("DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION", "LOCATION_ALR
 
 _A_WHILE: Final = 60.0  # seconds; a statement takes fewer from its commit to the catalog
 
-NO_PROPERTIES: Final[Mapping[str, str]] = {}
-"""A table has none but those that its columns need."""
+NO_PROPERTIES: Final[Mapping[str, str]] = {}  # A table has none but those that its columns need
 
 USER_METADATA: Final = "spark.databricks.delta.commitInfo.userMetadata"
 """What a session's commits have as their user's metadata."""
@@ -183,11 +182,9 @@ def literal(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-FEW_COMMITS: Final = 20
-"""How far back a run looks for a commit that it has just made."""
+FEW_COMMITS: Final = 20  # How far back a run looks for a commit that it has just made
 
-WHOLE_HISTORY: Final = 10_000
-"""How far back an interrupted run looks for its own commits."""
+WHOLE_HISTORY: Final = 10_000  # How far back an interrupted run looks for its own commits
 
 # The conditions under which there is no table at a path.
 _MISSING: Final = ("PATH_NOT_FOUND", "DELTA_TABLE_NOT_FOUND", "DELTA_PATH_DOES_NOT_EXIST", "DELTA_MISSING_DELTA_TABLE")

@@ -20,11 +20,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-SMALL: Final = 64 << 20
-"""A file with fewer bytes is small."""
+SMALL: Final = 64 << 20  # A file with fewer bytes is small
 
-LEAST: Final = 10
-"""So few small files, or files with deletion vectors, are left as they are."""
+LEAST: Final = 10  # So few small files, or files with deletion vectors, are left as they are
 
 Action: TypeAlias = Literal["optimize", "purge", "vacuum", "forget"]
 """``optimize``: small files are written together; ``purge``: files with deletion vectors are rewritten; ``vacuum``:

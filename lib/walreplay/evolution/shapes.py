@@ -41,15 +41,13 @@ class ChangeKind(str, Enum):
     DROPPED = "dropped"
     KEPT = "kept"
     """Dropped in the source, kept in the mirror."""
-    UNLISTED = "unlisted"
-    """Left out by the publication's column list."""
+    UNLISTED = "unlisted"  # Left out by the publication's column list
     RELISTED = "relisted"
     RENAMED = "renamed"
     RETYPED = "retyped"
     RELABELLED = "relabelled"
     """Labels of its enum were renamed."""
-    REPLACED = "replaced"
-    """Dropped and added again: the old values are gone."""
+    REPLACED = "replaced"  # Dropped and added again: the old values are gone
 
 
 _OUTCOMES: Final = {

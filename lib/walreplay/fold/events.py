@@ -49,10 +49,8 @@ IN_PARTITIONS: Final = Claim(
     "the replica identity of the table's partitions is not unique in the whole table", PARTITIONS_REMEDY
 )
 
-REMOVE: Final = 4
-"""A row with exactly this image is removed."""
-ADD: Final = 5
-"""A row with this image is added."""
+REMOVE: Final = 4  # A row with exactly this image is removed
+ADD: Final = 5  # A row with this image is added
 
 
 class Mode(str, Enum):
@@ -61,8 +59,7 @@ class Mode(str, Enum):
     KEYED = "keyed"
     MULTISET = "multiset"
     """Replica identity full without a key: equal rows are counted."""
-    APPEND = "append"
-    """Nothing identifies rows: they can only be inserted."""
+    APPEND = "append"  # Nothing identifies rows: they can only be inserted
 
 
 @dataclass(frozen=True, slots=True)

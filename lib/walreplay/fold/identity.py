@@ -38,8 +38,7 @@ if TYPE_CHECKING:
 Hashes = tuple["NDArray[np.uint64]", "NDArray[np.uint64]"]
 """The two halves of 128-bit hashes."""
 
-HASHES: Final = (given("uint64"), given("uint64"))
-"""A kernel's parameters for hashes."""
+HASHES: Final = (given("uint64"), given("uint64"))  # A kernel's parameters for hashes
 
 
 class KeyTable(NamedTuple):

@@ -323,8 +323,7 @@ def write_metrics(place: str | None, target: str, rows: Rows) -> str | None:
     return None
 
 
-HISTORY: Final = ("runs", "files", "transactions", "messages")
-"""The tables to which runs append."""
+HISTORY: Final = ("runs", "files", "transactions", "messages")  # The tables to which runs append
 
 OF_HISTORY: Final = {"delta.logRetentionDuration": "interval 7 days"}
 """Their properties.  No run looks back into the versions of these tables but the one that finishes another."""

@@ -38,13 +38,11 @@ from walreplay.loading.formats import CopiedFiles
 from walreplay.stream.plan import Plan, Resume
 from walreplay.table.registry import MirrorEntry
 
-LEASE: Final = timedelta(seconds=120)
-"""A holder that has been silent for longer is dead."""
+LEASE: Final = timedelta(seconds=120)  # A holder that has been silent for longer is dead
 
 _TURNS: Final = 8  # folders that take turns, one for each run that has taken over
 
-BEAT_SECONDS: Final = 30.0
-"""How often a holder writes a sign of life; a shorter run writes none besides its states."""
+BEAT_SECONDS: Final = 30.0  # How often a holder writes a sign of life; a shorter run writes none besides its states
 
 _held: set[str] = set()  # ids of the holders that are runs of this process
 
@@ -265,11 +263,9 @@ APPLIED: Final = "applied"
 LOADING: Final = "loading"
 """A base load is in the ledger: its rows are being read, or some tables may have its commit (`Load.writing`)."""
 
-REBUILDING: Final = "rebuilding"
-"""The rebuild is in the ledger, and some tables may have its commit."""
+REBUILDING: Final = "rebuilding"  # The rebuild is in the ledger, and some tables may have its commit
 
-FORMAT: Final = 1
-"""Any other is refused."""
+FORMAT: Final = 1  # Any other is refused
 
 SCHEMA: Final = pa.schema(
     [

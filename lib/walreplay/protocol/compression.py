@@ -12,8 +12,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from walreplay.errors import CaptureError, NotSupported
 
-MAX_BYTES: Final = 2**31 - 1
-"""Spark reads no file into memory that is larger, and offsets into one are 32 bits wide."""
+MAX_BYTES: Final = 2**31 - 1  # Spark reads no file into memory that is larger, and offsets into one are 32 bits wide
 
 _CHUNK_BYTES: Final = 1 << 16
 _STEP_BYTES: Final = 1 << 20  # So much comes out at a time at the most
@@ -26,8 +25,7 @@ _ZSTD_BLOCKS: Final = 16
 _ZSTD_BLOCK_BYTES: Final = 128 << 10
 _ZSTD_RLE, _ZSTD_RESERVED = 1, 3
 
-HEAD_BYTES: Final = 10
-"""So many of a file's first bytes tell its compression."""
+HEAD_BYTES: Final = 10  # So many of a file's first bytes tell its compression
 
 # A file may begin anywhere in a stream, so with any bytes: everything counts that a member has to begin with.
 _HEADS: Final = (

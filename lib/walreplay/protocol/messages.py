@@ -16,11 +16,9 @@ from dataclasses import dataclass, field
 from struct import Struct
 from typing import ClassVar, Final, NamedTuple, TypeAlias
 
-REPLICA_IDENTITIES: Final = "dnfi"
-"""``pg_class.relreplident``: default (the primary key), nothing, full, index."""
+REPLICA_IDENTITIES: Final = "dnfi"  # ``pg_class.relreplident``: default (the primary key), nothing, full, index
 
-MAX_COLUMNS: Final = 1664
-"""PostgreSQL's MaxTupleAttributeNumber: no tuple has more cells."""
+MAX_COLUMNS: Final = 1664  # PostgreSQL's MaxTupleAttributeNumber: no tuple has more cells
 
 TRUNCATE_CASCADE: Final = 1
 TRUNCATE_RESTART_IDENTITY: Final = 2

@@ -54,8 +54,7 @@ def _fits(head: bytes, framing: Framing, names: Names) -> bool:
     return begins
 
 
-HEAD_BYTES: Final = 4096
-"""So many of a file's first bytes are looked at."""
+HEAD_BYTES: Final = 4096  # So many of a file's first bytes are looked at
 
 _TEXT_BYTES: Final = 512
 """Every stream has a NUL among so many of its first bytes: the first of an LSN, or what ends a name."""

@@ -323,8 +323,7 @@ def _rows_to_read(spark: SparkSession, parts: Sequence[LoadPart]) -> tuple[DataF
 
 DRIVER: Final = "org.postgresql.Driver"
 
-CONNECTIONS: Final = 8
-"""So many sessions read at a time, if nothing else is said: a server has a hundred for everybody."""
+CONNECTIONS: Final = 8  # So many sessions read at a time, if nothing else is said: a server has a hundred for everybody
 
 _EVERYTHING: Final = ("true",)
 

@@ -19,11 +19,9 @@ from walreplay.evolution.shapes import MirrorColumn, TableShape
 from walreplay.names import output_of
 from walreplay.types.base import ColumnType, type_from_dict, type_to_dict
 
-ALWAYS: Final = -1
-"""The LSN of what holds from the beginning on."""
+ALWAYS: Final = -1  # The LSN of what holds from the beginning on
 
-GAP: Final = "a run has gone on over a gap: "
-"""The doubt that such a run leaves begins so."""
+GAP: Final = "a run has gone on over a gap: "  # The doubt that such a run leaves begins so
 
 
 @dataclass(frozen=True, slots=True)

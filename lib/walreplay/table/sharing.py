@@ -33,10 +33,8 @@ _DECIMAL: Final = re.compile(r"decimal\((\d+),(\d+)\)")
 class Fit(Enum):
     """How a column that is there fits values of another type."""
 
-    HOLDS = "holds"
-    """It has their type, or one that holds all of them exactly."""
-    WIDENS = "widens"
-    """It has to be widened, which keeps the values that it has."""
+    HOLDS = "holds"  # It has their type, or one that holds all of them exactly
+    WIDENS = "widens"  # It has to be widened, which keeps the values that it has
     CONFLICTS = "conflicts"
 
 

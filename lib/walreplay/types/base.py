@@ -96,8 +96,7 @@ class Family:
         return self.name
 
 
-FAMILIES: Final[dict[str, Family]] = {}
-"""All families by name."""
+FAMILIES: Final[dict[str, Family]] = {}  # All families by name
 
 
 def _family_named(name: str) -> Family:
@@ -183,8 +182,7 @@ def type_from_dict(values: dict[str, Any]) -> ColumnType:
     return ColumnType(**arguments)
 
 
-INT32: Final = Struct("!i")
-"""A count, or the length of the bytes that follow; a length of -1 stands for NULL."""
+INT32: Final = Struct("!i")  # A count, or the length of the bytes that follow; a length of -1 stands for NULL
 
 _NULL: Final = -1
 

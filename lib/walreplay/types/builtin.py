@@ -131,8 +131,7 @@ def _builtin_types() -> Iterator[tuple[int, BuiltinType]]:
             yield array, BuiltinType(f"_{name}", f"{sql_name}[]", oid, delimiter)
 
 
-BUILTIN_TYPES: Final = dict(sorted(_builtin_types()))
-"""By oid, in the order of the oids."""
+BUILTIN_TYPES: Final = dict(sorted(_builtin_types()))  # By oid, in the order of the oids
 
 OIDS: Final = {builtin.name: oid for oid, builtin in BUILTIN_TYPES.items()}
 

@@ -179,8 +179,7 @@ def _list(text: str, column_type: ColumnType) -> list[Any]:
 
 # Columns, written
 
-CHARACTER: Final = "character"
-"""char(n)."""
+CHARACTER: Final = "character"  # Char(n)
 INET: Final = "inet"
 
 _HEX_DIGITS: Final = np.frombuffer(b"0123456789abcdef", dtype=np.uint8)

@@ -17,8 +17,7 @@ from walreplay.errors import ConfigError
 from walreplay.types.builtin import BUILTIN_TYPES, OIDS
 from walreplay.types.numbers import HEADER_SIZE, MAX_PRECISION, precision_and_scale
 
-VECTORS: Final = ("vector", "halfvec")
-"""pgvector's types that become lists; sparsevec has no such form, and stays text."""
+VECTORS: Final = ("vector", "halfvec")  # Pgvector's types that become lists; sparsevec has no such form, and stays text
 
 _PARTS = re.compile(r'("char"|[a-z0-9_ ]*?) ?(?:\(([^()]*)\))?( with time zone| without time zone)? ?((?:\[ ?\] ?)*)')
 _PRECISION_AND_SCALE = re.compile(r" ?([0-9]{1,4}) ?(?:, ?([0-9]{1,4}) ?)?")

@@ -197,8 +197,7 @@ def precision_and_scale(typmod: int) -> tuple[int, int] | None:
     return (packed >> 16) & 0xFFFF, ((packed & 0x7FF) ^ 1024) - 1024
 
 
-SPACE: Final = " \t\n\v\f\r"
-"""What PostgreSQL takes for white space."""
+SPACE: Final = " \t\n\v\f\r"  # What PostgreSQL takes for white space
 NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:e[+-]?[0-9]{1,9})?", re.IGNORECASE)
 NOT_FINITE: Final = {"nan": "NaN", "infinity": "Infinity", "+infinity": "Infinity", "-infinity": "-Infinity"}
 _EXPONENTS: Final = (-16_383, 131_071)  # The power of ten of the last digit that a numeric can have, and of the first

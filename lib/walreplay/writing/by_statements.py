@@ -135,8 +135,7 @@ def _literal(value: str | bool | int | datetime | list[str] | None) -> str:
     return str(value)
 
 
-STAGING: Final = "staging"
-"""The ledger's table or folder in which events are staged."""
+STAGING: Final = "staging"  # The ledger's table or folder in which events are staged
 
 
 class TableWriter:

@@ -219,8 +219,7 @@ def _joined(tile: CellTile) -> tuple[Bytes, Bytes]:
 
 MIN_ROWS: Final = 16
 
-MOST_GROWTH: Final = 16
-"""Outputs are enlarged by this factor at most at a time, even if an estimate asks for more."""
+MOST_GROWTH: Final = 16  # Outputs are enlarged by this factor at most at a time, even if an estimate asks for more
 
 
 class Call(NamedTuple):

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 
     F = TypeVar("F", bound=Callable[..., Any])
 
-LIBRARY: Final = kernel_library.load()
-"""The library of compiled kernels; None if there is none that fits."""
+LIBRARY: Final = kernel_library.load()  # The library of compiled kernels; None if there is none that fits
 
 _IS_CHECKED: Final = os.environ.get(kernel_library.CHOICE) == "checked"
 

@@ -52,8 +52,7 @@ def _is_own(folder: Path) -> bool:
     return not hasattr(os, "getuid") or (status.st_uid == os.getuid() and not status.st_mode & 0o022)
 
 
-FOLDER: Final = "prebuilt"
-"""The folder of the library, beside this module."""
+FOLDER: Final = "prebuilt"  # The folder of the library, beside this module
 
 _PACKAGE: Final = "walreplay"
 _SOURCES: Final = ("decode", "fold", "protocol", "types")

@@ -267,8 +267,7 @@ def leading_zeros(typingctx: Any, word: Any) -> Any:
     return types.int64(types.uint64), codegen
 
 
-BAD_DIGITS: Final = np.uint64(0xFFFFFFFFFFFFFFFF)
-"""What `digits` gives for other characters; no 19 digits come near."""
+BAD_DIGITS: Final = np.uint64(0xFFFFFFFFFFFFFFFF)  # What `digits` gives for other characters; no 19 digits come near
 
 POWERS_OF_TEN: Final = np.array([10**exponent for exponent in range(20)], dtype=np.uint64)
 

@@ -315,11 +315,9 @@ def decimals(tile, precision, scale, output, count):
     return missed
 
 
-AS_SENT: Final = 0
-"""The text's bytes."""
+AS_SENT: Final = 0  # The text's bytes
 
-VERSIONED: Final = 1
-"""jsonb, jsonpath: the version 1 and the text."""
+VERSIONED: Final = 1  # Jsonb, jsonpath: the version 1 and the text
 
 ONE_BYTE: Final = 2
 """"char"."""
@@ -329,11 +327,9 @@ NUMERIC: Final = 4
 XML: Final = 5
 """The text's bytes, but a declaration is a miss: it may differ from the one in text."""
 
-BYTEA: Final = 6
-"""bytea; here text cells are misses."""
+BYTEA: Final = 6  # Bytea; here text cells are misses
 
-SLACK: Final = 192
-"""How much room `texts` asks for behind a value's own bytes: none that it takes grows by more."""
+SLACK: Final = 192  # How much room `texts` asks for behind a value's own bytes: none that it takes grows by more
 
 _LONGEST_NUMERIC: Final = 160
 

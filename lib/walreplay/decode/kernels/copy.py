@@ -25,18 +25,12 @@ if TYPE_CHECKING:
 AT, WHY, ROW, FIELDS = range(4)
 MARKS: Final = 4
 
-MORE: Final = 0
-"""There is no room for another row, or the bytes are at their end."""
-ENDED: Final = 1
-"""The marker of the data's end."""
-WRONG_FIELDS: Final = 2
-"""A row has another number of fields: `FIELDS`, or more than so many."""
-STRAY_RETURN: Final = 3
-"""A carriage return stands in the middle of a row."""
-STRAY_BACKSLASH: Final = 4
-"""A backslash is the last of the bytes."""
-WRONG_LENGTH: Final = 5
-"""A field's length is negative."""
+MORE: Final = 0  # There is no room for another row, or the bytes are at their end
+ENDED: Final = 1  # The marker of the data's end
+WRONG_FIELDS: Final = 2  # A row has another number of fields: `FIELDS`, or more than so many
+STRAY_RETURN: Final = 3  # A carriage return stands in the middle of a row
+STRAY_BACKSLASH: Final = 4  # A backslash is the last of the bytes
+WRONG_LENGTH: Final = 5  # A field's length is negative
 
 _NULL: Final = -1
 _BINARY: Final = -3

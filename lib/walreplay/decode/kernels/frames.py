@@ -194,24 +194,17 @@ def message_at(base, pos, end, framing):
     return message if size_fits(tag, size) else np.int64(NO_FRAME)
 
 
-GO_ON: Final = -1
-"""Nothing is in the way: the walk has no reason to return."""
-KEEPALIVE: Final = -2
-"""The frame has no message, but a walsender's keepalive: the walk steps over it."""
+GO_ON: Final = -1  # Nothing is in the way: the walk has no reason to return
+KEEPALIVE: Final = -2  # The frame has no message, but a walsender's keepalive: the walk steps over it
 
 DONE: Final = 0
 TILE: Final = 1
 """The tile is walked, or its arrays are full."""
-INCOMPLETE: Final = 2
-"""The bytes end inside of the message at ``state[POS]``."""
-EVENT: Final = 3
-"""A message for Python stands at ``state[MESSAGE]``, up to ``state[LIMIT]`` at most."""
-NEW_RELATION: Final = 4
-"""A row names the relation ``state[ARGUMENT]``, which has no slot."""
-HEAD_COMMIT: Final = 5
-"""The Commit of a transaction whose Begin lies before the bytes; its place is ``state[MESSAGE]``."""
-RUNS: Final = 6
-"""The arrays that count a streamed block's rows by xid are full."""
+INCOMPLETE: Final = 2  # The bytes end inside of the message at ``state[POS]``
+EVENT: Final = 3  # A message for Python stands at ``state[MESSAGE]``, up to ``state[LIMIT]`` at most
+NEW_RELATION: Final = 4  # A row names the relation ``state[ARGUMENT]``, which has no slot
+HEAD_COMMIT: Final = 5  # The Commit of a transaction whose Begin lies before the bytes; its place is ``state[MESSAGE]``
+RUNS: Final = 6  # The arrays that count a streamed block's rows by xid are full
 BAD_TUPLE_TAG: Final = 11
 BAD_CELL: Final = 12
 BAD_LENGTH: Final = 13

@@ -53,8 +53,7 @@ from walreplay.decode.kernels.walk_words import PLACER, CellAddresses, PlacerAdd
 from walreplay.lsn import POSTGRES_EPOCH_UNIX_MICROS
 from walreplay.protocol.messages import MAX_COLUMNS
 
-SLACK: Final = 32
-"""How much room is asked for behind a text's own bytes, to write 32 at once."""
+SLACK: Final = 32  # How much room is asked for behind a text's own bytes, to write 32 at once
 
 _FEW_BYTES: Final = 256
 _LARGEST: Final = np.uint64(0x7FFFFFFFFFFFFFFF)

@@ -65,14 +65,11 @@ ROW_ORDINAL, ROW_PLACE, ROW_NEW, ROW_OLD, ROW_WORDS = range(5, 10)
 ROW_BYTES: Final = 8 * ROW_WORDS
 """The words of a row in a `walreplay.decode.placing.Tile`."""
 
-NO_PROGRAM: Final = 0
-"""The slot's rows are left out."""
+NO_PROGRAM: Final = 0  # The slot's rows are left out
 
-UNSEEN: Final = -1
-"""Nothing is known of the slot yet."""
+UNSEEN: Final = -1  # Nothing is known of the slot yet
 
-MISSES: Final = 4096
-"""So many values may be listed."""
+MISSES: Final = 4096  # So many values may be listed
 
 MISS_WORDS: Final = 4
 

@@ -40,8 +40,7 @@ from walreplay.decode.kernels.programs import get, put
 from walreplay.decode.kernels.walk_words import RowBytes, WalkedRow, WalkedTransaction, add_to
 from walreplay.protocol.messages import MAX_COLUMNS
 
-LONGEST: Final = 0x3FFFFFFF
-"""No value is longer."""
+LONGEST: Final = 0x3FFFFFFF  # No value is longer
 
 READABLE_BEFORE: Final = 32
 """So many bytes in front of a row may be read: before that much of a buffer, rows are walked singly."""

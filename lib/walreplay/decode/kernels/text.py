@@ -475,8 +475,7 @@ def array_elements(tile, delimiter, element_oid, cells, counts, valid, misses):
 
 _SURE: Final = 15
 """Decimals of up to so many digits are each a double's shortest text; also, so many digits precede the point."""
-_MOST: Final = 17
-"""No shortest text of a double has more digits."""
+_MOST: Final = 17  # No shortest text of a double has more digits
 _TEN: Final = np.uint64(10)
 
 

@@ -91,8 +91,7 @@ INSERT, UPDATE, DELETE, TRUNCATE = ord("I"), ord("U"), ord("D"), ord("T")
 KEY, OLD = ord("K"), ord("O")
 
 RECORD_LSN, RECORD_COMMIT_TS, RECORD_XID, RECORD_ROWS, RECORD_DIGEST, RECORD_ORIGIN, RECORD_BEGIN = range(7)
-RECORD_WORDS: Final = 7
-"""The words of a `walreplay.decode.walk.RECORD`."""
+RECORD_WORDS: Final = 7  # The words of a `walreplay.decode.walk.RECORD`
 
 # What is made of the rows: nothing (a scan finds boundaries and counts), or one of these.
 ARRAYS: Final = 1

@@ -43,8 +43,7 @@ from walreplay.errors import CaptureError
 from walreplay.protocol.framing import Framing
 from walreplay.types.text import UTF8
 
-SOUND_MESSAGES: Final = 8
-"""So many sound messages prove a session, even if an error follows that nothing explains."""
+SOUND_MESSAGES: Final = 8  # So many sound messages prove a session, even if an error follows that nothing explains
 
 MOST_CANDIDATES: Final = 100_000
 _MAX_DEPTH: Final = 30  # So many consecutive sessions that end in torn messages are considered

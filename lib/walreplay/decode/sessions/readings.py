@@ -31,17 +31,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-LEAST: Final = 40_000
-"""The budget for any bytes, in units of about five microseconds."""
+LEAST: Final = 40_000  # The budget for any bytes, in units of about five microseconds
 
-BYTES_A_UNIT: Final = 16
-"""For so many bytes the budget has another unit."""
+BYTES_A_UNIT: Final = 16  # For so many bytes the budget has another unit
 
-READING: Final = 8
-"""The price of beginning to read at an offset, in units."""
+READING: Final = 8  # The price of beginning to read at an offset, in units
 
-LOOKING: Final = 4
-"""The price of looking at one message, in units."""
+LOOKING: Final = 4  # The price of looking at one message, in units
 
 _BYTES_WALKED: Final = 1 << 13  # by a kernel, for one unit
 _BYTES_COMPARED: Final = 1 << 6  # by Python, for one unit
@@ -97,8 +93,7 @@ class PaidWalker(StreamWalker):
             self._effort.note_walked(self.position - start)
 
 
-PROBE_BYTES: Final = 1 << 20
-"""A session that can be read over so many bytes is accepted."""
+PROBE_BYTES: Final = 1 << 20  # A session that can be read over so many bytes is accepted
 
 _RECENT: Final = 16  # messages that Python reads are remembered
 FAR: Final = 1 << 14

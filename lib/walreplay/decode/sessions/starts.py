@@ -214,8 +214,7 @@ def is_short_abort(framing: Framing, tail: bytes) -> bool:
 LONGEST_START: Final = 300
 """A session's first message is not longer (a gid has up to 199 bytes), unless it is a logical message."""
 
-STARTERS: Final = b"BSAbPKrM"
-"""The tags of messages that can be a session's first."""
+STARTERS: Final = b"BSAbPKrM"  # The tags of messages that can be a session's first
 
 
 def may_wait(data: memoryview, start: int, framing: Framing) -> bool:

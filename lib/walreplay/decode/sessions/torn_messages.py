@@ -22,8 +22,7 @@ from walreplay.types.text import UTF8, names_in
 ROWS: Final = b"IUDTOMRY"  # Insert, Update, Delete, Truncate, Origin, Message, Relation, Type
 """The tags of messages inside a transaction."""
 
-BETWEEN: Final = b"BSbcApPKrMRY"
-"""The tags of messages between transactions."""
+BETWEEN: Final = b"BSbcApPKrMRY"  # The tags of messages between transactions
 
 _MOST_TRUNCATED: Final = 1 << 20
 _CELL: Final = 16

@@ -48,8 +48,7 @@ USES_TABLE: Final = -5
 """The table numbers of staged rows that hold an error, or what the ledger keeps of transactions (whole ones, and parts
 of such whose others lie elsewhere) and messages, or (as ``info``) which relation versions are used."""
 
-NO_BUCKET: Final = -1
-"""The bucket of staged rows that only say of a relation version that a truncate has used it."""
+NO_BUCKET: Final = -1  # The bucket of staged rows that only say of a relation version that a truncate has used it
 
 NO_RELATION: Final = -1
 
@@ -87,8 +86,7 @@ MESSAGE: Final = pa.schema(
 
 ROUTE: Final = pa.schema([("bucket", pa.int32()), ("sequence", pa.int64()), ("data", pa.binary())])
 
-ROUTES_SEQUENCE: Final = -1
-"""The sequence of a bucket's routes: in front of its events."""
+ROUTES_SEQUENCE: Final = -1  # The sequence of a bucket's routes: in front of its events
 
 
 def links_table(table: int) -> int:

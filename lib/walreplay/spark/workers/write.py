@@ -295,8 +295,7 @@ def _counted(batch: pa.RecordBatch, task: FoldTask) -> dict[str, int]:
     return _missed(lost, deleted, pc.and_(batch.column("unknown"), opens))
 
 
-WRITTEN: Final = pa.schema([("name", pa.string()), ("totals", pa.binary())])
-"""The file that a task has written."""
+WRITTEN: Final = pa.schema([("name", pa.string()), ("totals", pa.binary())])  # The file that a task has written
 
 
 @contextmanager
