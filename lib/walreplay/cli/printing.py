@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from walreplay.cli.remedies import filled
 from walreplay.console import Screen, age, size
+from walreplay.errors import listed
 from walreplay.lsn import format_lsn
 
 if TYPE_CHECKING:
@@ -355,15 +356,20 @@ def _write_coverage(output: Screen, report: AuditReport) -> None:
 
 
 def _write_faults(output: Screen, report: AuditReport) -> None:
-    names = ("kind", "file", "offset", "files")
+    columns = ("kind", "file", "offset", "files")
     problems = [
-        (*_values(fault, names), f"{fault.table}: {fault.problem}" if fault.table else fault.problem)
+        (*_values(fault, columns), f"{fault.table}: {fault.problem}" if fault.table else fault.problem)
         for fault in report.problems
     ]
     _write_section(output, ("problem", "file", "offset", "files", "what"), problems, "damaged or missing")
-    for remedy in dict.fromkeys(fault.remedy for fault in report.problems if fault.remedy):
-        kinds = dict.fromkeys(fault.kind for fault in report.problems if fault.remedy == remedy)
-        output.line(f"{', '.join(kinds)}: {filled(remedy)}")
+    remedies = dict.fromkeys(fault.remedy for fault in report.problems if fault.remedy)
+    for remedy in remedies:
+        faults = [fault for fault in report.problems if fault.remedy == remedy]
+        kinds = ", ".join(dict.fromkeys(fault.kind for fault in faults))
+        # Of several remedies, each says which files it is for.
+        names = list(dict.fromkeys(fault.file for fault in faults if fault.file is not None))
+        files = f" {listed(names)}" if len(remedies) > 1 and names else ""
+        output.line(f"{kinds}{files}: {filled(remedy)}")
     holes = [(hole.before, hole.after, hole.missing, hole.example) for hole in report.holes]
     _write_section(output, ("between", "and", "missing", "such as"), holes, "numbers that the files leave out")
 

@@ -654,7 +654,7 @@ class Rebuilding:
                 verdict = rightness_of(session, state.ledger, target_entry, side_entry, columns)
             else:
                 # Not compared: even equal rows may have other commit LSNs.
-                why = "it is new" if target_entry is None else "it has rows of a base load"
+                why = "it is new" if target_entry is None else "its older rows were loaded"
                 verdict = Rightness(why, delta.read(session, side_entry.table).count())
             if verdict.why:
                 check_readable(session, entry)

@@ -49,7 +49,10 @@ WHOLE = AuditReport(
 
 BROKEN = replace(
     WHOLE,
-    problems=(Problem.of(OrderError("it does not go on", path="c.bin", offset=1234, remedy="Bring it")),),
+    problems=(
+        Problem.of(OrderError("it does not go on", path="c.bin", offset=1234, remedy="Bring it")),
+        Problem.of(OrderError("it ends early", path="d.bin", offset=9, remedy="Fetch it again")),
+    ),
     holes=(Hole("c.bin", "e.bin", 1, "d.bin"),),
     overlaps=(Overlap("f.bin", 3, 16, 17),),
     torn=(Torn("f.bin", 99),),
@@ -123,7 +126,8 @@ def test_an_audit_that_has_found_something_ends_with_3_and_tells_all(called, cap
     for expected in (
         "6 files as indexed in there",
         "gap c.bin 1,234 1 it does not go on",
-        "gap: Bring it",
+        "gap c.bin: Bring it",
+        "gap d.bin: Fetch it again",
         "c.bin e.bin 1 d.bin",
         "f.bin 3 0/10 0/11",
         "sent again (not compared with their first copies)",
