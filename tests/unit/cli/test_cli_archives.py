@@ -137,7 +137,7 @@ def test_an_audit_that_has_found_something_ends_with_3_and_tells_all(called, cap
         "shop.orders 1 1,000 200 30 0 a.bin g.bin missing 1,230 2.0 KiB",
         "shop.orders until 5",
         "warning: the index was not written",
-        "the archive is not whole: 2 problems, see above",
+        "the archive is not whole: 3 problems, see above",
     ):
         assert expected in lines
 
