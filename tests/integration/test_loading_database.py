@@ -217,6 +217,11 @@ def test_every_kind_of_table_is_read_as_the_publication_sends_it(
         shop.execute("UPDATE kinds.divided SET note = 'later'", "INSERT INTO kinds.empty VALUES (1)")
         shop.execute("DELETE FROM kinds.divided WHERE id % 2 = 0", "VACUUM kinds.high", "VACUUM FULL kinds.parent")
         report = load(tmp_path / "mirror", publication="kinds", connections=2)
+        alone = load(tmp_path / "alone", table="kinds.divided")
+    assert report.warnings == ()
+    (warning,) = alone.warnings
+    assert warning.startswith("kinds.divided: partitioned, and no publication is named")
+    assert [(table.name, table.inserted) for table in alone.tables] == [("kinds.divided", 1000)]
     assert {table.name.partition(".")[2]: table.inserted for table in report.tables} == {
         "parent": 1,
         "child": 1,

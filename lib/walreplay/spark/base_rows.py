@@ -386,6 +386,12 @@ class DatabaseOfBase(BaseSource):
         self._description = Description.of(relations, described.types, row_filters=described.row_filters)
         self._tables = {relation.oid: relation.qualified_name for relation in relations}
         self._pieces = self._ask_pieces()
+        if not self._publication and any(piece.oid not in self._tables for piece in self._pieces):
+            # Without publish_via_partition_root the stream names the partitions alone.
+            self.warnings = [
+                f"{self._table}: partitioned, and no publication is named: if it is published by its partitions, their "
+                "changes become tables of their own and never reach this one. Give --publication"
+            ]
         self._check_kept(self._pieces)
 
     def described(self) -> Description:
