@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from walreplay.cli.remedies import filled
 from walreplay.console import Screen, age, size
-from walreplay.errors import listed
 from walreplay.lsn import format_lsn
 
 if TYPE_CHECKING:
@@ -368,7 +367,7 @@ def _write_faults(output: Screen, report: AuditReport) -> None:
         kinds = ", ".join(dict.fromkeys(fault.kind for fault in faults))
         # Of several remedies, each says which files it is for.
         names = list(dict.fromkeys(fault.file for fault in faults if fault.file is not None))
-        files = f" {listed(names)}" if len(remedies) > 1 and names else ""
+        files = f" {_listed(names)}" if len(remedies) > 1 and names else ""
         output.line(f"{kinds}{files}: {filled(remedy)}")
     holes = [(hole.before, hole.after, hole.missing, hole.example) for hole in report.holes]
     _write_section(output, ("between", "and", "missing", "such as"), holes, "numbers that the files leave out")

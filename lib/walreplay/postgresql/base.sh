@@ -15,6 +15,7 @@ if [ $# -ne 3 ]; then
 fi
 slot=$1 publication=$2 folder=${3%/}
 here=$(cd "$(dirname "$0")" && pwd)
+names=$(printf '%s\n' "$publication" | sed "s/'/''/g")
 
 # What a value's text depends on, see docs/capturing.md.
 export PGOPTIONS="-c datestyle=ISO -c intervalstyle=postgres -c bytea_output=hex -c extra_float_digits=3 -c timezone=UTC"
@@ -34,7 +35,6 @@ SQL
         exit 1
     fi
     # A publication that is not there is named before there is a slot, which would keep WAL.
-    names=$(printf '%s\n' "$publication" | sed "s/'/''/g")
     psql -X -q -At -v ON_ERROR_STOP=1 -c "SET walreplay.publication = '$names'" -f "$here/describe.sql" > /dev/null
     mkdir -p "$folder"
     if [ -n "$(ls -A "$folder")" ]; then
@@ -62,7 +62,6 @@ in_snapshot() {
     sql -c "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY" -c "SET TRANSACTION SNAPSHOT '$SNAPSHOT'" "$@"
 }
 
-names=$(printf '%s\n' "$publication" | sed "s/'/''/g")
 in_snapshot -c "SET walreplay.publication = '$names'" -f "$here/describe.sql" > "$folder.jsonl"
 
 # A line for each table: its oid, the name of its file, and the statement that copies it.

@@ -287,7 +287,8 @@ def apply_table(
                 if plan.metadata.share is not None:
                     run = replace(run, appends=make_ready(session, run, epoch_number))
                     exists = True
-                action = action_of(run)
+                if action == "unchanged":
+                    action = action_of(run)  # of all epochs, so it is asked for the first that is made
                 written = _apply_epoch(session, writer, staging, run, epoch_number, folded, exists=exists)
                 epoch_counts = written.counts
                 writes += [written] if written.writer_kind is not None else []  # an empty commit has no writer
