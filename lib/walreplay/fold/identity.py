@@ -326,7 +326,7 @@ def count_images(
     last, oldest, newest, below = (np.empty(events, np.int32) for _ in range(4))
     slots = _ImageSlots(last, oldest, newest, below, np.empty(events, np.int64))
     results = left, gone = np.empty((2, events), np.int64)
-    _count_images(count, needed, lsn, *image, new_table(events), slots, results)
+    _count_images(count, needed, lsn, *image, *new_table(events), *slots, results)
     kept = np.nonzero((left > 0) | (gone > 0))[0].astype(np.int32)
     return kept, left[kept] - gone[kept], gone[kept]
 
@@ -365,7 +365,7 @@ def unmatched(comes: NDArray[np.bool_], image: Hashes) -> NDArray[np.int64]:
     events = len(comes)
     is_left = np.zeros(events, np.bool_)
     newest, below = np.empty(events, np.int32), np.empty(events, np.int32)
-    _unmatched(comes, *image, new_table(events), newest, below, is_left)
+    _unmatched(comes, *image, *new_table(events), newest, below, is_left)
     return np.nonzero(is_left)[0]
 
 
@@ -418,6 +418,6 @@ def settle(comes: NDArray[np.bool_], key: Hashes) -> Settled:
     """
     events = len(comes)
     base, oldest, newest, above = (np.empty(events, np.int32) for _ in range(4))
-    used = _settle(comes, *key, new_table(events), base, oldest, newest, above)
+    used = _settle(comes, *key, *new_table(events), base, oldest, newest, above)
     row = oldest[:used]
     return Settled(row, base[:used], (row >= 0) & (row != newest[:used]))

@@ -567,7 +567,7 @@ def components(links: Sequence[Routes]) -> Routes:
     new_keys, old_keys = (np.concatenate([getattr(part, name) for part in links]) for name in ("key", "to"))
     capacity = 2 * len(new_keys)  # each link may name two new keys
     table, parent = new_table(capacity), np.empty(capacity, np.int32)
-    used = _components(new_keys, old_keys, np.zeros(len(new_keys), np.uint64), table, parent)
+    used = _components(new_keys, old_keys, np.zeros(len(new_keys), np.uint64), *table, parent)
     order = np.argsort(table.first[:used])
     return Routes(table.first[:used][order], table.first[parent[:used]][order])
 

@@ -263,7 +263,7 @@ def fold_keys(
     slots = _KeySlots(*(np.empty(capacity, kind) for kind in 4 * [np.int32] + 3 * [np.uint8]))
     value_event, conflicts = np.empty((capacity, tracked), np.int32), np.zeros(1, np.int64)
     key_events = KeyEvents(action, expected, *key, *(key if old_key is None else old_key), unchanged)
-    used = _fold_keys(key_events, new_table(capacity), slots, value_event, conflicts)
+    used = _fold_keys(*key_events, *new_table(capacity), *slots, value_event, conflicts)
     live = slots.live_event[:used] >= 0
     # A base continues only in the live row that carries it.
     carried = np.zeros(used, np.bool_)
@@ -296,7 +296,7 @@ def fold_between_moves(
     events, tracked = unchanged.shape
     capacity = events + int(np.count_nonzero(action == MOVE))  # A MOVE touches two keys, any other event one
     run_of_event = np.empty(events, np.uint64)
-    _number_runs(action, *key, *old_key, new_table(capacity), np.empty(capacity, np.int64), run_of_event)
+    _number_runs(action, *key, *old_key, *new_table(capacity), np.empty(capacity, np.int64), run_of_event)
     moves, others = np.nonzero(action == MOVE)[0], np.nonzero(action != MOVE)[0]
     runs = run_of_event[others]
     # A run's number takes the place of a key's hash: both halves are equal, and no two runs share it.
@@ -505,7 +505,7 @@ def follow_keys(
     versions = end, previous, base, opener = np.empty((4, events), np.int32)
     source, conflicts = np.empty((events, tracked), np.int32), np.zeros(1, np.int64)
     key_events = KeyEvents(action, expected, *key, *(key if old_key is None else old_key), unchanged)
-    used = _follow_keys(key_events, epoch, lsn, new_table(capacity), slots, versions, source, conflicts)
+    used = _follow_keys(*key_events, epoch, lsn, *new_table(capacity), *slots, versions, source, conflicts)
     touched = slots.key_event[:used], slots.key_is_old[:used], slots.base_expected[:used]
     return FollowedRows(end, previous, source, base, opener, *touched, int(conflicts[0]))
 
@@ -524,5 +524,5 @@ def follow_images(count: NDArray[np.int64], epoch: NDArray[np.int32], image: Has
     """
     events = len(count)
     stacks, partner = np.empty((3, events), np.int32), np.empty(events, np.int32)
-    _follow_images(count, epoch, *image, new_table(events), stacks, partner)
+    _follow_images(count, epoch, *image, *new_table(events), stacks, partner)
     return partner

@@ -186,7 +186,7 @@ def continued(
     integers, masks = np.empty((2, events.rows), np.int32), np.empty((2, events.rows), np.bool_)
     results = prior, start, replaced, may_continue = _Continuations(*integers, *masks)
     hashes = _WatchedValues(rest, values, tracked, nulls)
-    _compare(events.action, lsn, followed.previous, followed.source, hashes, not keep, results)
+    _compare(events.action, lsn, followed.previous, followed.source, *hashes, not keep, *results)
     if not keep:
         # The transaction that changed the row has also ended it, so the change is never seen.
         unseen = np.nonzero((lsn == end_lsn) & ~replaced & (prior >= 0))[0]

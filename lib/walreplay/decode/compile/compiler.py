@@ -20,7 +20,7 @@ from numba import types as types
 from numba.core import caching
 from numba.extending import intrinsic
 
-from walreplay.decode.compile.parameters import Array, Parameter, Record, flat_arguments
+from walreplay.decode.compile.parameters import Array, Parameter, Record
 from walreplay.decode.compile.shared_library import cache_folders, digest_of_sources
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def compile_kernel(function: Callable[..., Any], signature: Sequence[Parameter])
 
 def _as_declared(signature: Sequence[Parameter], arguments: Sequence[Any]) -> Iterator[Any]:
     """Yield the arguments as declared, those of a record in one."""
-    items = iter(flat_arguments(arguments))
+    items = iter(arguments)
     for parameter in signature:
         if isinstance(parameter, Record):
             yield parameter.kind._make(_viewed(field, next(items)) for field in parameter.fields)

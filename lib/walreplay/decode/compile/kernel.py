@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 import numpy as np
 
 from walreplay.decode.compile import shared_library as kernel_library
-from walreplay.decode.compile.parameters import Array, Parameter, Record, flat_arguments, flat_parameters
+from walreplay.decode.compile.parameters import Array, Parameter, flat_parameters
 from walreplay.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -88,8 +88,7 @@ class Kernel:
             return self._run(*arguments)
         except ctypes.ArgumentError:
             # The library takes Python's integers, not numpy's.
-            flat = flat_arguments(arguments)
-            return self._run(*(item if isinstance(item, np.ndarray) else int(item) for item in flat))
+            return self._run(*(item if isinstance(item, np.ndarray) else int(item) for item in arguments))
 
     def check(self, arguments: tuple[Any, ...]) -> None:
         """Check the arguments' types, which a kernel from the library does not do itself.
@@ -97,10 +96,10 @@ class Kernel:
         Raises:
             TypeError: the number of arguments, or one's type, is not as declared.
         """
-        items, parameters = flat_arguments(arguments), [*flat_parameters(self.signature)]
-        if len(items) != len(parameters):
-            raise TypeError(f"{self.symbol} takes {len(parameters)} arguments, not {len(items)}")
-        for number, (item, parameter) in enumerate(zip(items, parameters, strict=True)):
+        parameters = [*flat_parameters(self.signature)]
+        if len(arguments) != len(parameters):
+            raise TypeError(f"{self.symbol} takes {len(parameters)} arguments, not {len(arguments)}")
+        for number, (item, parameter) in enumerate(zip(arguments, parameters, strict=True)):
             if not parameter.takes(item):
                 raise TypeError(f"{self.symbol}: argument {number} is no {parameter}")
 
@@ -113,20 +112,13 @@ class Kernel:
         if LIBRARY is None:
             self._run = kernel_compiler.compile_kernel(self.function, self.signature)
         else:
-            run: Any = LIBRARY[self.symbol]
+            run = LIBRARY[self.symbol]
             run.restype = ctypes.c_int64
             run.argtypes = [
                 ctypes.py_object if isinstance(parameter, Array) else ctypes.c_int64  # an array's object as it is
                 for parameter in flat_parameters(self.signature)
             ]
-            if any(isinstance(parameter, Record) for parameter in self.signature):
-                run = self._flattening(run, len(run.argtypes))
             self._run = self._checking(run) if _IS_CHECKED else run
-
-    @staticmethod
-    def _flattening(run: Callable[..., int], count: int) -> Callable[..., int]:
-        # The walk is called for every message that Python reads: it gives the fields, so that nothing is copied.
-        return lambda *arguments: run(*(arguments if len(arguments) == count else flat_arguments(arguments)))
 
     def _checking(self, run: Callable[..., int]) -> Callable[..., int]:
         def checked(*arguments: Any) -> int:

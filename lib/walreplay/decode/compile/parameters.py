@@ -41,7 +41,7 @@ class Integer:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A NamedTuple of arrays and integers.  The library takes its fields one by one; callers may give either."""
+    """A NamedTuple of arrays and integers.  Callers and the library give its fields one by one, the kernel has one."""
 
     kind: type[tuple[Any, ...]]
     fields: tuple[Array | Integer, ...]
@@ -54,11 +54,6 @@ def flat_parameters(signature: Iterable[Parameter]) -> Iterator[Array | Integer]
     """Yield the parameters with each record's fields in its place."""
     for parameter in signature:
         yield from parameter.fields if isinstance(parameter, Record) else (parameter,)
-
-
-def flat_arguments(arguments: Iterable[Any]) -> list[Any]:
-    """Return the arguments with each record's fields in its place."""
-    return [part for item in arguments for part in (item if isinstance(item, tuple) else (item,))]
 
 
 INT64: Final = Integer()
