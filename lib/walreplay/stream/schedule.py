@@ -13,6 +13,7 @@ from walreplay.decode.announcements import Layout
 from walreplay.decode.decoder import Fate
 from walreplay.decode.summary import Decided, FileScan, Part, Unfinished
 from walreplay.decode.walk import Place
+from walreplay.errors import OrderError
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
 from walreplay.stream.plan import DecidedTransaction, Deferred, FilePlan, Segment, Step
@@ -54,6 +55,11 @@ class AddedPart:
             return self.scan.path, offset
         offset += self.part.base
         return self.unfinished.where(offset) or (self.scan.path, offset - self.unfinished.size)
+
+    def error(self, part_offset: int, problem: str, remedy: str | None) -> OrderError:
+        """Make the error for what lies at an offset of the part."""
+        path, offset = self.where(part_offset)
+        return OrderError(problem, path=path, offset=offset, remedy=remedy)
 
     def place_of(self, decision: Decided, transaction: DecidedTransaction) -> Place:
         """Return the place at a decision that commits; a walk from there reads the decision again."""

@@ -1,56 +1,34 @@
-"""The state of a stitch (`StitchState`), and what streamed and prepared transactions do to it.
+"""The state of a stitch (`StitchState`), and the checks that nothing is missing between files and sessions.
 
 The state is everything that is known at the end of the last file that was added.  `OpenTransactions` are the streamed
-and prepared ones as of that place of the stream.  These rules make sure that only parts of one transaction are joined:
-
-- A Stream Start with the first-segment flag begins a transaction anew, and discards what was gathered for its xid.
-- A new session discards all open streamed transactions.  A complete Prepare outlives its session.
-- A Stream Abort of a subtransaction removes that one's rows; a Stream Abort of the top-level xid removes everything.
-- A prepared transaction is identified by gid and xid together, because a gid may be used again.
-
-`add_block` and `add_body` gather these transactions from the parts that hold their rows; `decide` follows the messages
-that prepare, commit or abort them.  Missing bytes (`check_awaited`, `check_rows`, `lacks_start`) are an error, or a
-warning if gaps are allowed and incomplete transactions left out.
+and prepared ones as of that place of the stream; `walreplay.stream.transitions` changes them.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias, TypeVar
 
 from walreplay.decode.announcements import Layout, Layouts
-from walreplay.decode.summary import Block, Body, Decided, FileScan, Part, TruncateAt, Unfinished, XidCounts
+from walreplay.decode.summary import Block, Body, FileScan, Part, Unfinished, XidCounts
 from walreplay.decode.walk import Place, Transaction
 from walreplay.errors import OrderError, UnknownRelation
 from walreplay.lsn import format_lsn
 from walreplay.protocol import messages as m
 from walreplay.stream.duplicates import DuplicateFiles
 from walreplay.stream.in_force import PartitionsInForce, Truncates, Versions
-from walreplay.stream.plan import AnnouncedVersion, CutOff, DecidedTransaction, Deferred, Resume, Segment
-from walreplay.stream.schedule import AddedPart, DeferredCommit, Schedule
+from walreplay.stream.plan import AnnouncedVersion, CutOff, DecidedTransaction, Deferred, Resume
+from walreplay.stream.schedule import AddedPart, Schedule
 from walreplay.types.text import UTF8
+
+Named: TypeAlias = Block | Body | m.Decision
+"""What names a streamed or prepared transaction."""
 
 
 class OpenTransactions:
     """Transactions whose rows have come, in part or completely, and of which it is not known whether they commit.
-
-    ====================  ======================  =======================================================
-    a transaction is      by the message          then it is
-    ====================  ======================  =======================================================
-    not known             Stream Start            in `streams`
-    not known             Begin Prepare           the `body`
-    not known             Prepare                 in `prepared`: it is empty
-    in `streams`          Stream Abort            not known; of a subtransaction: there, without its rows
-    in `streams`          Stream Commit           committed
-    in `streams`          Stream Prepare          in `prepared`
-    the `body`            Prepare                 in `prepared`
-    in `prepared`         Commit Prepared         committed
-    in either             Rollback Prepared       not known
-    in `prepared`         another of gid or xid   not known: it has ended, unseen
-    `streams`, the body   the session's end       not known: it comes again from its start
-    ====================  ======================  =======================================================
 
     Attributes:
         streams: streamed transactions by xid.
@@ -70,13 +48,7 @@ class OpenTransactions:
         self.gone = set(resume.gone)
         for transaction in resume.deferred:
             # A copy, because the run may be planned again from the same transactions.
-            copied = _copied_deferred(transaction)
-            if copied.gid is None:
-                self.streams[copied.xid] = copied
-            elif copied.complete:
-                self.prepared[copied.gid, copied.xid] = copied
-            else:
-                self.body = copied
+            self.put(_copied_deferred(transaction))
 
     def copied(self) -> OpenTransactions:
         """Return the same, which does not change with these."""
@@ -94,34 +66,23 @@ class OpenTransactions:
         # A stream in front of the first commit has no time: it is the oldest.
         return tuple(sorted(transactions, key=lambda transaction: (transaction.since or 0, transaction.xid)))
 
-    def prepare_body(self, transaction: Deferred, gid: str) -> None:
-        """Turn the body into a prepared transaction."""
-        transaction.complete = True
-        self.add_prepared(transaction, gid)
-        self.body = None
+    def take(self, item: Named) -> Deferred | None:
+        """Remove the transaction that an item of the stream names, and return it; None if it is not there."""
+        if isinstance(item, Body):
+            body, self.body = self.body, None
+            return body
+        if isinstance(item, (m.Prepare, m.CommitPrepared, m.RollbackPrepared)):
+            return self.prepared.pop((item.gid, item.xid), None)
+        return self.streams.pop(item.xid, None)
 
-    def prepare_stream(self, transaction: Deferred, message: m.StreamPrepare) -> None:
-        """Add a prepared transaction that was streamed; the caller has removed it from the streams."""
-        transaction.gid, transaction.complete = message.gid, True
-        transaction.lsn, transaction.since = message.prepare_lsn, message.prepare_time
-        self.add_prepared(transaction, message.gid)
-
-    def add_prepared(self, transaction: Deferred, gid: str) -> None:
-        """Add a prepared transaction; one of its gid or xid that was prepared before it has ended, unseen."""
-        for key, other in list(self.prepared.items()):
-            # Only one of the two is equal: PostgreSQL would refuse a gid in use, and an xid is prepared once.
-            if (key[0] == gid) != (key[1] == transaction.xid) and (other.lsn or 0) < (transaction.lsn or 0):
-                del self.prepared[key]
-        self.prepared[gid, transaction.xid] = transaction
-
-    def abort(self, xid: int, subxid: int) -> None:
-        """Remove a streamed transaction, or the rows of a subtransaction."""
-        if xid == subxid:
-            self.streams.pop(xid, None)
-        elif xid in self.streams:
-            self.streams[xid].aborted.add(subxid)
+    def put(self, transaction: Deferred) -> None:
+        """Add a transaction, or put it back, where it belongs by now."""
+        if transaction.gid is None:
+            self.streams[transaction.xid] = transaction
+        elif transaction.complete:
+            self.prepared[transaction.gid, transaction.xid] = transaction
         else:
-            self.gone.add(subxid)  # rows of it in another transaction would prove damage
+            self.body = transaction
 
     def is_partly_gone(self, transaction: Deferred) -> bool:
         """Return whether a transaction has rows of a subtransaction that has rolled back as part of another one."""
@@ -275,6 +236,13 @@ class StitchState:
         self.warnings.append(f"{gap} (gaps are allowed)")
         self.gap = f"{gap}, near LSN {format_lsn(max(0, -1 if self.place is None else self.place.high_lsn))}"
 
+    def refuse(self, error: OrderError) -> None:
+        """Raise an error, or add a warning if gaps are allowed."""
+        if not self.allow_gaps:
+            raise error
+        self.gap_errors.append(error)
+        self.warn_of_gap(f"{error.path}, offset {error.offset:,}: {error.problem}; it is left out")
+
     def copied(self) -> StitchState:
         """Return the same state, which does not change with this one: a file that cannot be added leaves it halfway."""
         other = copy.copy(self)
@@ -356,302 +324,9 @@ def _copied_collections(fields: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     return {name: value.copy() for name, value in fields if isinstance(value, (list, dict, set))}
 
 
-_Announcing: TypeAlias = tuple[int, "m.Relation | m.Message"]  # with its offset; a Message may announce a table
-
-_Committed: TypeAlias = tuple[DecidedTransaction, DeferredCommit | None]
-"""A transaction that a decision has committed, and its entry for the schedule: None if it only announces relations."""
-
-
-def decide(state: StitchState, decision: Decided, added: AddedPart) -> _Committed | None:
-    """Apply a decision to the state; return the committed transaction if the decision is a commit.
-
-    Raises:
-        OrderError: a subtransaction of it has rolled back as one of another transaction.
-    """
-    message = decision.message
-    if isinstance(message, m.StreamAbort):
-        state.open.abort(message.xid, message.subxid)
-        return None
-    if isinstance(message, (m.Prepare, m.StreamPrepare)):
-        _end_unseen(state, message.gid, message.xid, message.prepare_lsn)
-    if isinstance(message, m.Prepare):
-        path, offset = added.where(decision.offset)
-        empty = Deferred(
-            message.xid,
-            path,
-            offset,
-            message.gid,
-            complete=True,
-            streamed=False,
-            lsn=message.prepare_lsn,
-            since=message.prepare_time,
-        )
-        if (message.gid, message.xid) not in state.open.prepared:  # a Prepare that comes again has no rows
-            state.open.add_prepared(empty, message.gid)
-        return None
-    if isinstance(message, m.RollbackPrepared):
-        # Even if it is still streamed.
-        state.open.streams.pop(message.xid, None)
-        state.open.prepared.pop((message.gid, message.xid), None)
-        return None
-    if isinstance(message, m.StreamPrepare):
-        prepared = _take_stream(state, message.xid, decision, added)
-        if prepared is not None:
-            prepared.lacks_rows = stream_lacks_rows(state, prepared)
-            state.open.prepare_stream(prepared, message)
-        return None
-    resent = message.commit_lsn <= added.start_place.high_lsn  # of the part: LSNs rise in a session
-    if isinstance(message, m.StreamCommit):
-        decided = _take_stream(state, message.xid, decision, added)
-    else:
-        decided = state.open.prepared.pop((message.gid, message.xid), None)
-        if decided is None and not resent:
-            path, offset = added.where(decision.offset)
-            state.warnings.append(
-                f"{path}, offset {offset:,}: transaction {message.xid} (commit LSN "
-                f"{format_lsn(message.commit_lsn)}) was prepared, but its rows are not there: "
-                "it was empty, or the file with its Prepare is missing"
-            )
-    return _commit(state, decided, message, decision, added, resent=resent)
-
-
-def _end_unseen(state: StitchState, gid: str, xid: int, lsn: int) -> None:
-    """End the transaction whose gid another one is prepared with: PostgreSQL gives no gid that is in use."""
-    for key, transaction in list(state.open.prepared.items()):
-        if key[0] == gid and key[1] != xid and (transaction.lsn or 0) < lsn:
-            del state.open.prepared[key]
-            state.warnings.append(
-                f"{transaction.path}, offset {transaction.offset:,}: transaction {transaction.xid} was prepared as "
-                f"{gid!r}, and so is transaction {xid} now: the first has ended, but a file that says how is "
-                "missing. It is left out; if it has committed, load the tables' rows anew (walreplay load --replace)"
-            )
-
-
-def _take_stream(state: StitchState, xid: int, decision: Decided, added: AddedPart) -> Deferred | None:
-    stream = state.open.streams.pop(xid, None)
-    if stream is not None and state.open.is_partly_gone(stream):
-        path, offset = added.where(decision.offset)
-        raise OrderError(
-            f"a subtransaction of the streamed transaction {xid} has rolled back as one of another transaction",
-            path=path,
-            offset=offset,
-            remedy="The file is damaged; fetch it from its source again",
-        )
-    return stream
-
-
-def _commit(
-    state: StitchState,
-    decided: Deferred | None,
-    message: m.StreamCommit | m.CommitPrepared,
-    decision: Decided,
-    added: AddedPart,
-    *,
-    resent: bool,
-) -> _Committed | None:
-    origin = decided.origin if decided is not None else None
-    applied = not resent and state.wants_origin(origin)
-    path, offset = added.where(decision.offset)
-    transaction = DecidedTransaction(
-        commit_lsn=message.commit_lsn,
-        commit_time=message.commit_time,
-        xid=message.xid,
-        gid=message.gid if isinstance(message, m.CommitPrepared) else None,
-        origin=origin,
-        applied=applied,
-        resent=resent,
-        complete=decided is not None,
-        session=added.start_place.session,
-        path=path,
-        offset=offset,
-    )
-    state.decided.append(transaction)
-    state.resent += resent
-    state.transactions += not resent
-    if decided is None:
-        return None
-    state.versions.adopt(decided, holds_outside=isinstance(message, m.StreamCommit))
-    state.layouts.add(decided.layouts, decided.aborted)  # announcements hold from the commit on
-    if not decided.streamed:
-        # What it has announced to be in force was read without what it said of the columns.
-        for layout in decided.layouts:
-            version = None if layout.enum is not None or layout.is_dropped else state.versions.version_of(layout.oid)
-            if version is not None:
-                state.versions.announce(state.layouts.annotated(version.relation))
-    # Labels may have been renamed since it has announced its tables, or by itself.
-    renames = any(layout.enum is not None for layout in decided.layouts)
-    state.relabel(None if renames else decided.view)
-    starts, truncates = decided.ordinals()
-    if applied:
-        for oid, ordinal in truncates:
-            state.truncates.note(TruncateAt(oid, transaction.commit_lsn, ordinal, origin))
-    if all(segment.is_empty for segment in decided.segments):  # its versions are in force behind it
-        return (transaction, None) if decided.view else None
-    return transaction, DeferredCommit(decided, tuple(starts), transaction)
-
-
-def add_block(state: StitchState, block: Block, added: AddedPart) -> None:
-    """Add a block of a streamed transaction whose earlier blocks are all there."""
-    xid = block.xid
-    if block.first:
-        path, offset = added.where(block.start)
-        after_lsn, since = block.after_lsn, block.after_time
-        if after_lsn < 0:  # no commit comes before it in the part
-            after_lsn, since = added.start_place.last_lsn, added.start_place.last_commit_time
-        state.open.streams[xid] = Deferred(
-            xid, path, offset, since=since if after_lsn >= 0 else None, after_lsn=after_lsn
-        )
-    transaction = state.open.streams[xid]
-    if block.origin is not None:
-        transaction.origin = block.origin
-    relations = used_by(state, block.used, added, transaction.view)
-    types = types_of(relations, state.versions.types | transaction.types, all_=block.continues)
-    layouts_before = _follow(state, transaction, relations, (*block.relations, *block.announced), outside=False)
-    for _, type_ in block.types:
-        transaction.types[type_.oid] = replace(type_, xid=None)  # outside of the block no message has an xid
-    place = Place(added.framing, stream=xid if block.continues else None)
-    _add_segment(transaction, added, block, place, relations, types, block.rows, layouts_before)
-
-
-def _follow(
-    state: StitchState,
-    transaction: Deferred,
-    used_relations: Sequence[m.Relation],
-    messages: Sequence[_Announcing],
-    *,
-    outside: bool,
-) -> tuple[Layout, ...]:
-    """Follow what a part of a transaction announces, offset by offset.
-
-    Args:
-        outside: its Relation messages are in force outside of it too, read without what it says of the columns.
-
-    Returns:
-        what was announced before the part, of the relations that it uses and announces.
-    """
-    layouts = Layouts(state.layouts.prefix, state.layouts.all(), state.layouts.shown.values())
-    layouts.add(transaction.layouts, transaction.aborted)
-    named = [*used_relations, *(message for _, message in messages if isinstance(message, m.Relation))]
-    layouts_before = layouts.of([relation.oid for relation in named], named)
-    for _, message in sorted(messages, key=lambda entry: entry[0]):
-        if isinstance(message, m.Relation):
-            annotated = layouts.annotated(message)
-            changed = [] if outside and annotated == state.layouts.annotated(message) else [annotated]
-        else:
-            announcements = layouts.take(message, transaction.aborted)
-            transaction.layouts += announcements
-            # Behind an enum, all that the transaction may use is told anew.
-            has_enum = any(layout.enum is not None for layout in announcements)
-            in_force = _relations(state, transaction) if has_enum else ()
-            changed = [labelled for relation in in_force if (labelled := layouts.labelled(relation)) is not relation]
-        for relation in changed:
-            _view(state, transaction, relation)
-    return layouts_before
-
-
-def _relations(state: StitchState, transaction: Deferred) -> Iterable[m.Relation]:
-    """Return the relation versions that are in force within a transaction."""
-    own_relations = {oid: version.relation for oid, version in transaction.view.items()}
-    return ({relation.oid: relation for relation in state.versions.relations} | own_relations).values()
-
-
-def _view(state: StitchState, transaction: Deferred, relation: m.Relation) -> None:
-    """Put a relation version in force within a transaction."""
-    replaced = transaction.view.get(relation.oid)
-    if replaced is not None and replaced.relation != relation:
-        transaction.former.append(replaced.relation)  # rows of earlier segments have it
-    transaction.view[relation.oid] = AnnouncedVersion(relation, state.versions.next_number())
-
-
-def add_body(state: StitchState, body: Body, added: AddedPart) -> None:
-    """Add rows of a transaction that is being prepared (between Begin Prepare and Prepare).
-
-    Raises:
-        OrderError: the transaction's start is missing.
-    """
-    path, offset = added.where(body.start)
-    if body.begins:
-        # What was streamed of it before is discarded.
-        state.open.streams.pop(body.xid, None)
-        state.open.body = Deferred(
-            body.xid, path, offset, body.gid, streamed=False, lsn=body.prepare_lsn, since=body.prepare_time
-        )
-    transaction = state.open.body
-    if transaction is None:
-        raise OrderError("a prepared transaction goes on whose start is not there", path=path, offset=offset)
-    transaction.origin = body.origin or transaction.origin
-    relations = used_by(state, body.used, added, transaction.view)
-    announcing: tuple[_Announcing, ...] = (*added.part.summary.relations, *added.part.summary.announced)
-    messages = [entry for entry in announcing if body.start <= entry[0] < body.stop]
-    layouts_before = _follow(state, transaction, relations, messages, outside=True)
-    place = Place(added.framing)
-    if not body.begins:  # else the walk begins with the Begin Prepare, and needs no open transaction
-        opened = added.start_place.transaction
-        place = replace(place, transaction=opened)
-    types = types_of(relations, state.versions.types, all_=not body.begins)
-    _add_segment(transaction, added, body, place, relations, types, XidCounts(body.rows), layouts_before)
-    if body.complete:
-        transaction.lacks_rows = lacks_rows(state, body.xid, body.prepare_lsn, XidCounts(body.ordinal + body.rows))
-        _end_unseen(state, body.gid, body.xid, body.prepare_lsn)
-        state.open.prepare_body(transaction, body.gid)
-
-
-def _add_segment(
-    transaction: Deferred,
-    added: AddedPart,
-    part: Block | Body,
-    place: Place,
-    relations: Iterable[m.Relation],
-    types: tuple[m.Type, ...],
-    rows: XidCounts,
-    layouts: tuple[Layout, ...],
-) -> None:
-    scan = added.scan
-    transaction.segments.append(
-        Segment(
-            path=scan.path,
-            length=scan.length,
-            fingerprint=scan.fingerprint,
-            start=part.start,
-            stop=part.stop,
-            place=place,
-            relations=tuple(dict.fromkeys(relations)),
-            types=types,
-            rows=rows,
-            truncate=part.truncate if isinstance(part, Block) else None,
-            truncates=part.truncates if isinstance(part, Body) else (),
-            messages=part.messages,
-            layouts=layouts,
-            seam=None if added.part.data is None else added.part.data[part.start : part.stop],
-            seam_path=added.origin[0],
-            seam_offset=added.origin[1] + part.start,
-        )
-    )
-
-
-def used_by(
-    state: StitchState, used: Iterable[tuple[int, int]], added: AddedPart, view: dict[int, AnnouncedVersion]
-) -> list[m.Relation]:
-    """Return the relation versions that a deferred transaction's rows use: its own, or else those in force outside."""
-    return [(view.get(oid) or state.used_version(oid, row_offset, added)).relation for oid, row_offset in used]
-
-
-def types_of(relations: Iterable[m.Relation], types: Mapping[int, m.Type], *, all_: bool) -> tuple[m.Type, ...]:
-    """Return the types of some relations' columns; with ``all_``, every known type.
-
-    All are needed if a file may end between a Type message and the Relation message that uses it.
-    """
-    if all_:
-        return tuple(types.values())
-    oids = {column.type_oid for relation in relations for column in relation.columns}
-    return tuple(type_ for oid, type_ in types.items() if oid in oids)
-
-
-_MISSING: Final = "A file before this one is missing; bring it back, or leave its transactions out by --allow-gaps"
-_COPY: Final = "A file in front of this one is missing, or is there twice; bring it back, or remove the copy"
-_DAMAGED: Final = (
-    "The file is damaged, or what decided on the transaction of that gid is missing; fetch it from its source again"
-)
+MISSING: Final = "A file before this one is missing; bring it back, or leave its transactions out by --allow-gaps"
+COPY: Final = "A file in front of this one is missing, or is there twice; bring it back, or remove the copy"
+FEWER_ROWS: Final = "transaction {xid} ends here, but has fewer rows than a session before has brought of it"
 
 
 def check_awaited(state: StitchState, added: AddedPart) -> None:
@@ -668,7 +343,7 @@ def check_awaited(state: StitchState, added: AddedPart) -> None:
     if first <= awaited:  # the awaited one comes, or one before it, from which the server starts over
         return
     problem = f"transaction {format_lsn(awaited)} has begun before, but neither goes on here nor comes again"
-    _refuse(state, added, summary.start, problem, _MISSING)
+    state.refuse(added.error(summary.start, problem, MISSING))
 
 
 def check_rows(state: StitchState, parts: tuple[Part, ...], path: str) -> None:
@@ -686,7 +361,7 @@ def check_rows(state: StitchState, parts: tuple[Part, ...], path: str) -> None:
         if summary.head_commit is not None:
             rows = XidCounts(open_.ordinal + head_rows + summary.head_changes)
             if lacks_rows(state, open_.xid, open_.final_lsn, rows):
-                error = OrderError(_fewer_rows(open_.xid), path=path, offset=0, remedy=_COPY)
+                error = OrderError(FEWER_ROWS.format(xid=open_.xid), path=path, offset=0, remedy=COPY)
                 if not state.allow_gaps:
                     raise error
                 state.warn_of_gap(f"{path}: {error.problem}; it is applied as it is")
@@ -701,81 +376,3 @@ def lacks_rows(state: StitchState, xid: int, lsn: int | None, rows: XidCounts, a
     """Return whether a transaction that is whole has fewer rows than a session before has brought of it."""
     cut = state.cut.get(xid)
     return cut is not None and cut.lsn == lsn and cut.has_more_than(rows, aborted)
-
-
-def stream_lacks_rows(state: StitchState, transaction: Deferred) -> bool:
-    """Return whether a streamed transaction that ends has fewer rows than a session before has brought of it."""
-    # Most streams were never cut off, and to count their rows takes time.
-    rows = transaction.rows if transaction.xid in state.cut else XidCounts()
-    return lacks_rows(state, transaction.xid, None, rows, transaction.aborted)
-
-
-def _fewer_rows(xid: int) -> str:
-    return f"transaction {xid} ends here, but has fewer rows than a session before has brought of it"
-
-
-def lacks_start(state: StitchState, item: Block | Body | Decided, added: AddedPart) -> bool:
-    """Return whether the beginning of an item's transaction is missing, so that the item is left out.
-
-    Raises:
-        OrderError: it is missing, and gaps are not allowed.
-    """
-    if isinstance(item, Block):
-        if item.first or item.xid in state.open.streams:
-            return False
-        problem = f"a block of the streamed transaction {item.xid} goes on, but its first one is not there"
-        _refuse(state, added, item.start, problem, _MISSING)
-        return True
-    if isinstance(item, Body):
-        return False
-    message = item.message
-    if isinstance(message, (m.StreamCommit, m.StreamPrepare)) and message.xid not in state.open.streams:
-        problem = f"the streamed transaction {message.xid} ends, but none of its blocks is there"
-        _refuse(state, added, item.offset, problem, _MISSING)
-        return True
-    if isinstance(message, (m.StreamCommit, m.CommitPrepared)) and _commits_too_few(state, message, added):
-        _refuse(state, added, item.offset, _fewer_rows(message.xid), _COPY)
-        return True
-    if isinstance(message, (m.CommitPrepared, m.RollbackPrepared)):
-        return _decides_on_another(state, message, item.offset, added)
-    return False
-
-
-def _commits_too_few(state: StitchState, message: m.StreamCommit | m.CommitPrepared, added: AddedPart) -> bool:
-    """Return whether a transaction commits that lacks rows; it is forgotten then."""
-    open_ = state.open
-    if isinstance(message, m.StreamCommit):
-        lacks = stream_lacks_rows(state, open_.streams[message.xid])
-        return lacks and open_.streams.pop(message.xid, None) is not None  # one that is left out must not stay open
-    prepared = open_.prepared.get((message.gid, message.xid))
-    if prepared is None or not prepared.lacks_rows or message.commit_lsn <= added.start_place.high_lsn:
-        return False
-    del open_.prepared[message.gid, message.xid]
-    return True
-
-
-def _decides_on_another(
-    state: StitchState, message: m.CommitPrepared | m.RollbackPrepared, offset: int, added: AddedPart
-) -> bool:
-    """Return whether a decision names a transaction that was prepared with another gid or xid."""
-    is_known = (message.gid, message.xid) in state.open.prepared
-    # A copy's transaction was taken from the prepared ones by its first commit.
-    is_copy = isinstance(message, m.CommitPrepared) and message.commit_lsn <= added.start_place.high_lsn
-    if is_known or is_copy or not state.open.contradicts(message):
-        return False
-    problem = (
-        f"a {type(message).__name__} decides on transaction {message.xid}, but its gid, or its xid, is not the one "
-        "that it was prepared with"
-    )
-    _refuse(state, added, offset, problem, _DAMAGED)
-    return True
-
-
-def _refuse(state: StitchState, added: AddedPart, part_offset: int, problem: str, remedy: str) -> None:
-    """Raise an error, or add a warning if gaps are allowed."""
-    path, offset = added.where(part_offset)
-    error = OrderError(problem, path=path, offset=offset, remedy=remedy)
-    if not state.allow_gaps:
-        raise error
-    state.gap_errors.append(error)
-    state.warn_of_gap(f"{path}, offset {offset:,}: {problem}; it is left out")

@@ -25,7 +25,7 @@ from walreplay.decode.files import ScanTask, parts_of_guess
 from walreplay.decode.scan import Until
 from walreplay.decode.sessions.resync import refuse_leftover
 from walreplay.decode.sessions.starts import is_short_abort
-from walreplay.decode.summary import Block, Body, FileScan, Part, Unfinished
+from walreplay.decode.summary import Body, Decided, FileScan, Part, Unfinished
 from walreplay.decode.walk import Place, Transaction
 from walreplay.errors import FramingError
 from walreplay.lsn import format_lsn
@@ -33,16 +33,8 @@ from walreplay.protocol.framing import Framing
 from walreplay.stream.in_force import Versions
 from walreplay.stream.plan import OpenTransaction, Plan, Resume
 from walreplay.stream.schedule import AddedPart, View
-from walreplay.stream.state import (
-    Begun,
-    StitchState,
-    add_block,
-    add_body,
-    check_awaited,
-    check_rows,
-    decide,
-    lacks_start,
-)
+from walreplay.stream.state import Begun, StitchState, check_awaited, check_rows
+from walreplay.stream.transitions import follow
 from walreplay.types.text import UTF8
 
 
@@ -321,13 +313,8 @@ class Stitch:
         start, place, view = summary.start, added.start_place, cursor.view()
         for item in summary.items:
             cursor.advance(item.offset)
-            lacks_beginning = lacks_start(state, item, added)
-            if isinstance(item, Block):
-                if not lacks_beginning:  # where gaps are allowed
-                    add_block(state, item, added)
-            elif isinstance(item, Body):
-                add_body(state, item, added)
-            elif (committed := decide(state, item, added)) is not None:
+            committed = follow(state, item, added)
+            if committed is not None and isinstance(item, Decided):
                 # What stands behind a commit follows it in the schedule, and knows what it has announced.
                 # Commits are applied in their order, so ordinary transactions in front of this one come first.
                 state.schedule.add_ordinary(added, start, item.offset, place, view)
