@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, Generic, Literal, TypeAlias, TypeVar
+from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar
 
 from walreplay.errors import WalReplayError
 from walreplay.lsn import format_lsn
@@ -127,6 +128,55 @@ class RunReport(JsonResult):
     seconds: float
     stages: Mapping[str, float]
     writer: Way | None = None
+
+
+def timed(report: RunReport, began: float, stages: Mapping[str, float]) -> RunReport:
+    """Return a report with the run's time, in all and by stage."""
+    return replace(report, seconds=time.monotonic() - began, stages=dict(stages))
+
+
+def joined(earlier: RunReport | None, later: RunReport) -> RunReport:
+    """Report a run, and the runs before it of the same call, as one."""
+    if earlier is None:
+        return later
+    return replace(
+        later,
+        files=earlier.files + later.files,
+        capture_bytes=earlier.capture_bytes + later.capture_bytes,
+        transactions=earlier.transactions + later.transactions,
+        changes=earlier.changes + later.changes,
+        tables=added_up((*earlier.tables, *later.tables)),
+    )
+
+
+def added_up(tables: Sequence[TableReport]) -> tuple[TableReport, ...]:
+    """Report each table once: what several runs did to it is added up, and the last one's version counts."""
+    totals: dict[tuple[int | None, str, str], TableReport] = {}
+    for table in tables:
+        key = (table.oid, table.name, table.location)
+        earlier = totals.get(key)
+        totals[key] = table if earlier is None else _sum(earlier, table)
+    return tuple(sorted(totals.values(), key=TableReport.order))
+
+
+_SUMMED: Final = (
+    *("changes", "bytes", "inserted", "updated", "deleted", "seconds"),
+    *("without_base", "deletes_without_row", "unknown"),
+)
+
+
+def _sum(earlier: TableReport, later: TableReport) -> TableReport:
+    return replace(
+        later,
+        # The first action that has written to the table counts.
+        action=later.action if earlier.action in ("unchanged", "set aside") else earlier.action,
+        **{name: getattr(earlier, name) + getattr(later, name) for name in _SUMMED},
+        truncated=earlier.truncated or later.truncated,
+        version=earlier.version if later.version is None else later.version,
+        notes=tuple(dict.fromkeys((*earlier.notes, *later.notes))),
+        writer=later.writer or earlier.writer,
+        writer_reason=later.writer_reason or earlier.writer_reason,
+    )
 
 
 @dataclass(frozen=True, slots=True)

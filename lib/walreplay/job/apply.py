@@ -21,17 +21,18 @@ from walreplay.decode.scan import Until
 from walreplay.delta.target import catalog_errors
 from walreplay.errors import OrderError, TargetError, WalReplayError
 from walreplay.job.context import RunContext
-from walreplay.job.execution import Applying, RunWork, joined, run_bytes_of, timed
+from walreplay.job.execution import Applying, RunWork, run_bytes_of
 from walreplay.job.installing import Installing
 from walreplay.job.scanning import NewFiles, RunInput, Scanning
-from walreplay.job.table_check import TableChecks, newer_error
+from walreplay.job.set_back import newer_error
+from walreplay.job.table_check import TableChecks
 from walreplay.ledger.ledger import RunCaptures
 from walreplay.ledger.runs import metrics_of
 from walreplay.ledger.state import PLANNED, REBUILDING, State, now
 from walreplay.ledger.transactions import refuse_gone
 from walreplay.lsn import format_lsn, to_datetime
 from walreplay.progress import Progress
-from walreplay.report import RunReport
+from walreplay.report import RunReport, joined, timed
 from walreplay.session import steps
 from walreplay.session.isolation import has_own_sessions
 from walreplay.session.reach import folder_of

@@ -25,7 +25,7 @@ from walreplay.errors import ConfigError, TargetError
 from walreplay.job.apply import Idle, Job, RunFiles, run_job
 from walreplay.job.as_of import lsn_of, until_of
 from walreplay.job.context import RunContext
-from walreplay.job.execution import Applying, RunWork, added_up, buckets_of, tasks_of
+from walreplay.job.execution import Applying, RunWork, buckets_of, tasks_of
 from walreplay.job.rebuild import rebuild
 from walreplay.job.scanning import Scanning
 from walreplay.ledger.ledger import Ledger
@@ -33,7 +33,7 @@ from walreplay.ledger.state import APPLIED, State, now
 from walreplay.lsn import format_lsn, to_datetime
 from walreplay.names import Output, output_of, source_oid
 from walreplay.progress import Progress
-from walreplay.report import Forecast, RunReport, TableForecast, TableReport
+from walreplay.report import Forecast, RunReport, TableForecast, TableReport, added_up
 from walreplay.session.failures import spark_errors
 from walreplay.session.session import local_cores
 from walreplay.spark.captures import tasks_for

@@ -16,6 +16,7 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from typing import Final
 
@@ -23,23 +24,26 @@ from walreplay.decode.announcements import Layouts
 from walreplay.decode.change_batch import type_names
 from walreplay.decode.walk import Place
 from walreplay.delta import statements as delta
+from walreplay.delta.statements import sql_schema
 from walreplay.delta.target import catalog_errors
-from walreplay.errors import ConfigError, TargetError, listed
+from walreplay.errors import CaptureError, ConfigError, TargetError, listed
+from walreplay.fold.events import Mode
 from walreplay.job.context import RunContext
-from walreplay.job.execution import RunTables, buckets_of, table_runs, timed
+from walreplay.job.execution import RunTables, buckets_of, table_runs
+from walreplay.job.set_back import refuse_older
 from walreplay.job.source_check import shared_by, taken_by
-from walreplay.job.table_check import CheckedTable, TableChecks, check_unique, highest_of, highest_recorded
+from walreplay.job.table_check import CheckedTable, TableChecks, highest_of
 from walreplay.ledger.ledger import LOADING, PLANNED, REBUILDING, Load, State
 from walreplay.loading.description import HOW_TO_DESCRIBE, Description, write_description
 from walreplay.lsn import POSTGRES_EPOCH_UNIX_MICROS, format_lsn
-from walreplay.names import RowKind
+from walreplay.names import RowKind, relation_of
 from walreplay.protocol.framing import Framing
 from walreplay.protocol.messages import Relation
-from walreplay.report import RunReport, TableReport
+from walreplay.report import RunReport, TableReport, timed
 from walreplay.session import steps
 from walreplay.spark.base_rows import BaseRows, BaseSource
 from walreplay.spark.staging import EmptiedAt, Staged, StagedVersion, Staging, VersionSegment
-from walreplay.spark.workers.load import LoadTask
+from walreplay.spark.workers.load import COUNTED, LoadTask, count_keys
 from walreplay.stream.plan import Plan, Resume
 from walreplay.table.plan import Period, RunPlan, plan_tables
 from walreplay.table.registry import left_at
@@ -144,7 +148,7 @@ class BaseLoad:
             commit = delta.CommitId(noted_state.ledger, noted_state.run, noted_state.run_id)
             with context.stage("check"):
                 runs = table_runs(context, tables, checked, staged, buckets, commit, resumed=resumed)
-                check_unique(context.session, staging, runs)  # by Spark, on staged rows: no table has any yet
+                self._check_unique(staging, runs)  # by Spark, on staged rows: no table has any yet
                 # From now on, tables may have the load's commit.
                 state = context.ledger.write(replace(noted_state, load=replace(load, writing=True)))
             steps.reached("plan written")
@@ -364,25 +368,44 @@ class BaseLoad:
                 remedy = "Load rows as of that LSN or a later one; or apply captures beyond the LSN of these rows first"
             raise TargetError(problem, table=table.name, path=table.table.text, remedy=remedy)
 
+    def _check_unique(self, staging: Staging, runs: Sequence[TableRun]) -> None:
+        """Refuse rows that come twice, before any table has them.
+
+        Raises:
+            CaptureError: naming the table, and how many there are.
+        """
+        mirrors = {run.plan.oid for run in runs}
+        for run in runs:
+            if relation_of(run.plan.oid) in mirrors - {run.plan.oid}:
+                # It gets the same rows.
+                continue
+            (epoch,) = run.plan.epochs  # a load is one version of the relation
+            if epoch.identity.mode is not Mode.KEYED or not epoch.rows:  # rows without a key may be equal
+                continue
+            task = run.fold_task(epoch)
+            rows = run.events(self.context.session, staging, epoch, task)
+            counts = rows.mapInArrow(partial(count_keys, task=task), sql_schema(COUNTED)).collect()
+            twice = epoch.rows - sum(row.keys for row in counts)
+            if twice:
+                raise CaptureError(
+                    f"{twice:,} of the {epoch.rows:,} rows have a key that another one has, too",
+                    table=run.plan.name,
+                    remedy="Nothing was loaded. Perhaps a file is there twice; or the rows were not all read in one "
+                    "snapshot; or the key in the configuration is none",
+                )
+
     def _number(self, state: State | None, checked: Sequence[CheckedTable], interrupted: Load | None) -> int:
         """Return the load's number; refuse a ledger that is older than its tables.
 
         Args:
             interrupted: the interrupted load that this one finishes.
         """
-        context = self.context
         last_run = state.run if state is not None else 0
         if interrupted is not None:
             return last_run
         given_up = state is not None and state.phase == LOADING  # the interrupted load's commits are ahead, and stay
-        recorded = highest_recorded(context)
         ahead = any(check.standing is not None and check.standing.ahead for check in checked)
-        if recorded > last_run or (ahead and not given_up):
-            raise TargetError(
-                "the tables are newer than the ledger",
-                path=context.target.text,
-                remedy="Bring back the ledger as it was, or run walreplay apply, and do what it says; then load",
-            )
+        refuse_older(self.context, last_run, "load", is_ahead=ahead and not given_up)
         return max(last_run, highest_of(checked)) + 1
 
     def _record(

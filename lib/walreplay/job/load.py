@@ -22,7 +22,8 @@ from walreplay.errors import ConfigError, TargetError
 from walreplay.job.as_of import last_lsn_of
 from walreplay.job.base_load import BaseLoad, PlannedLoad
 from walreplay.job.context import RunContext
-from walreplay.job.rebuild import BaseStep, Rebuilding
+from walreplay.job.rebuild import Rebuilding
+from walreplay.job.side_build import BaseStep
 from walreplay.loading.database import SCHEME, read_address
 from walreplay.loading.description import HOW_TO_DESCRIBE, Description, read_description
 from walreplay.loading.formats import CopyOptions

@@ -1,16 +1,7 @@
 """Check whether tables are as the ledger's last run left them, before anything is applied to them (`TableChecks`).
 
 A change that this ledger has not made is refused, with the statement that undoes it.  A table that is ahead of its
-ledger (`Standing.ahead`) is a case of its own: the ledger was set back, because it was restored from a backup or by
-RESTORE, or its newest commits are lost.  Then tables have changes of runs that it does not know.  If the captures
-still hold all of these, nothing is lost by a RESTORE of each such table to the version that the ledger knows: the next
-run applies them again.  Such a ledger is refused, with the statements that put it right (`check_ahead`).
-
-Delta skips a commit whose number the table has had, even if a RESTORE has undone that commit.  So a run's number is
-above all that the logs of the ledger's tables and of its own tables show (`highest_recorded`, `Standing.highest`).
-
-`check_unique` refuses loaded rows that share a key, before any table has them.  `rightness_of` compares a table with
-one that is known to be right: if both are equal, the table is not touched.
+ledger is a case of its own (`walreplay.job.set_back`).
 """
 
 from __future__ import annotations
@@ -18,46 +9,34 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as f
-from pyspark.sql.types import ArrayType, DoubleType, FloatType, StructType
+from pyspark.sql.types import StructType
 
-from walreplay.config.selection import Share
 from walreplay.delta import statements as delta
 from walreplay.delta.commits import CommitId, LoggedCommit, Standing, follow, others_change
 from walreplay.delta.local import DamagedLogError, clear_leftovers, newest_version
 from walreplay.delta.statements import sql_schema
-from walreplay.delta.target import TableName, ledger_errors, opened_at, quote
-from walreplay.errors import CaptureError, TargetError, WalReplayError, listed
-from walreplay.fold.events import Mode
+from walreplay.delta.target import TableName
+from walreplay.errors import TargetError
 from walreplay.job.context import RunContext
+from walreplay.job.set_back import NewerTable, check_ahead, forget_unknown, highest_recorded, newer_error
 from walreplay.job.source_check import check_shared
-from walreplay.ledger.runs import HISTORY
 from walreplay.ledger.state import State
 from walreplay.ledger.transactions import History
-from walreplay.lsn import format_lsn
-from walreplay.names import RowKind, output_of, relation_of
 from walreplay.report import TableReport
-from walreplay.session.failures import failure_of, spark_errors
+from walreplay.session.failures import spark_errors
 from walreplay.session.folders import MountedFolder
 from walreplay.session.isolation import has_own_sessions, session_with
 from walreplay.session.naming import jobs_named
 from walreplay.session.reach import folder_of
-from walreplay.spark.staging import Staging
-from walreplay.spark.workers.load import COUNTED, count_keys
 from walreplay.stream.plan import Plan
 from walreplay.table.plan import RunPlan, TablePlan
 from walreplay.table.registry import MirrorEntry, made_again
 from walreplay.table.table_run import TableRun, run_of, table_schema
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.types import StructField
-
-
-_NEWEST: Final = 20  # commits, among which the newest of the ledger's own is looked for: upkeep may have followed it
+    from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,128 +51,76 @@ class KnownTable:
         is_siblings: of a table that several sources share, whether another one has made a commit.
     """
 
+    table: TableName
     name: str
     ledger: str
     entry: MirrorEntry | None
     run: str | None = None
     is_siblings: Callable[[CommitId], bool] = lambda _: False
 
+    def refused(self, problem: str, lost: str = "the table as it was") -> TargetError:
+        """Return an error after which nothing was applied; ``lost`` is what can be brought back."""
+        remedy = f"Nothing was applied; bring back {lost}, or {made_again(self.entry)}"
+        return TargetError(problem, table=self.name, path=self.table.text, remedy=remedy)
 
-def standing_of(spark: SparkSession, table: TableName, known_table: KnownTable) -> Standing | None:
+    def change_of(self, standing: Standing) -> tuple[str, str]:
+        """Return what somebody else has done to the table, and what undoes it."""
+        changed = standing.changed
+        assert changed is not None
+        again = "" if self.entry is None else f" {made_again(self.entry)};"
+        return (
+            "the table was changed by somebody else since the ledger's last run has left it: its version "
+            f"{changed.version} is made by {changed.operation}",
+            f"Set it back by RESTORE TABLE {self.table.sql} TO VERSION AS OF {standing.left};{again} or go on from the "
+            "rows that it has, by --accept-changed-tables",
+        )
+
+    def changed_error(self, standing: Standing) -> TargetError:
+        """Return the error for a table that somebody else has changed."""
+        problem, undone = self.change_of(standing)
+        return TargetError(problem, table=self.name, path=self.table.text, remedy=f"Nothing was applied. {undone}")
+
+    @contextmanager
+    def damaged_log_errors(self) -> Iterator[None]:
+        """Raise a `TargetError` if the table's log is damaged."""
+        try:
+            yield
+        except DamagedLogError as error:
+            raise self.refused(f"the table's log is damaged: {error}") from error
+
+
+def standing_of(spark: SparkSession, known_table: KnownTable) -> Standing | None:
     """Compare an existing table with the ledger; None if the ledger does not know its version.
 
     Raises:
         TargetError: it is not the table that the ledger knows, or was set back as a whole.
     """
-    entry = known_table.entry
+    table, entry, run = known_table.table, known_table.entry, known_table.run
     if entry is not None and entry.left is None:
         return None
     left = -1 if entry is None or entry.left is None else entry.left
-    with damaged_log_errors(table, known_table.name, entry):
+    with known_table.damaged_log_errors():
         newest, commits = delta.commits_since(spark, table, left)
-    if newest < left and known_table.run is not None and entry is not None and entry.table.place != table.place:
+    if newest < left and run is not None and entry is not None and entry.table.place != table.place:
         # The interrupted run has copied the table to its new place: a copy's versions begin at 0.
         left, commits = -1, delta.commits_since(spark, table, -1)[1]
     if newest < left:
-        raise TargetError(
+        raise known_table.refused(
             f"the table's newest version is {newest}, and the ledger's last run has left version {left}: it was set "
-            "back as a whole, or made anew by somebody else",
-            table=known_table.name,
-            path=table.text,
-            remedy=f"Nothing was applied; bring the table back as it was, or {made_again(entry)}",
+            "back as a whole, or made anew by somebody else"
         )
     first = commits.pop(0) if entry is not None and commits and commits[0].version == left else None
     if first is not None and entry is not None and not _is_left_by(first, entry, strict=has_own_sessions(spark)):
-        if known_table.run is None:
-            raise _replaced_error(table, known_table)
+        if run is None:
+            raise known_table.refused(
+                f"the table is not the one that the ledger's last run has left there: its version {left} was made by "
+                "something else. Either it was replaced, or the ledger is older than its tables, which were renamed or "
+                "made anew since",
+                "the table, or the ledger, as it was",
+            )
         # A copy again, which has grown beyond the version that the original was left at.
         left, commits = -1, delta.commits_since(spark, table, -1)[1]
-    return follow(
-        commits, ledger=known_table.ledger, left=left, run=known_table.run, is_siblings=known_table.is_siblings
-    )
-
-
-@contextmanager
-def damaged_log_errors(table: TableName, name: str, entry: MirrorEntry | None) -> Iterator[None]:
-    """Raise a `TargetError` for a table whose log is damaged."""
-    try:
-        yield
-    except DamagedLogError as error:
-        raise TargetError(
-            f"the table's log is damaged: {error}",
-            table=name,
-            path=table.text,
-            remedy=f"Nothing was applied; bring the table back as it was, or {made_again(entry)}",
-        ) from error
-
-
-def changed_between(
-    spark: SparkSession, table: TableName, known_table: KnownTable, checked: int, version: int
-) -> LoggedCommit | None:
-    """Return the first commit by somebody else between a table's check and a run's last commit, if it changed rows.
-
-    Args:
-        checked: the version that the check has seen; ``version`` is that of the run's last commit.
-    """
-    if version <= checked + 1:  # nothing lies between them
-        return None
-    commits = (commit for commit in delta.commits_since(spark, table, checked + 1)[1] if commit.version < version)
-    return others_change(commits, ledger=known_table.ledger, is_siblings=known_table.is_siblings)
-
-
-def newest_number(spark: SparkSession, table: TableName, application: str) -> int:
-    """Return the number of an application's newest commit in a table of the ledger; 0 where there is none."""
-    opened = opened_at(spark, table)  # by delta-rs; None: Spark alone reaches the table
-    commits: Iterable[LoggedCommit]
-    if opened is not None:
-        commits = opened.history(_NEWEST)
-    elif delta.is_known(spark, table):
-        commits = delta.logged(spark, table, _NEWEST)
-    else:
-        return 0
-    marks = (CommitId.of_mark(commit.mark) for commit in commits)
-    return next((mark.number for mark in marks if mark is not None and mark.application == application), 0)
-
-
-def changed_error(table: TableName, name: str, standing: Standing, entry: MirrorEntry | None) -> TargetError:
-    """Return the error for a table that somebody else has changed, with what undoes it."""
-    remedy = f"Nothing was applied. {_undo_remedy(table, standing, entry)}"
-    return TargetError(_change_text(standing), table=name, path=table.text, remedy=remedy)
-
-
-def change_warning(entry: MirrorEntry, standing: Standing) -> str:
-    """Return the warning about such a change when the run has nothing to write to the table."""
-    undone = _undo_remedy(entry.table, standing, entry)
-    return f"{entry.name}: {_change_text(standing)}. The run that next has changes for it will refuse it. {undone}"
-
-
-def _change_text(standing: Standing) -> str:
-    changed = standing.changed
-    assert changed is not None
-    return (
-        "the table was changed by somebody else since the ledger's last run has left it: its version "
-        f"{changed.version} is made by {changed.operation}"
-    )
-
-
-def _undo_remedy(table: TableName, standing: Standing, entry: MirrorEntry | None) -> str:
-    again = "" if entry is None else f" {made_again(entry)};"
-    return (
-        f"Set it back by RESTORE TABLE {table.sql} TO VERSION AS OF {standing.left};{again} or go on from the rows "
-        "that it has, by --accept-changed-tables"
-    )
-
-
-def _replaced_error(table: TableName, known_table: KnownTable) -> TargetError:
-    return TargetError(
-        f"the table is not the one that the ledger's last run has left there: its version "
-        f"{known_table.entry.left if known_table.entry else 0} was made by something else. Either it was replaced, or "
-        "the ledger is older than its tables, which were renamed or made anew since",
-        table=known_table.name,
-        path=table.text,
-        remedy="Nothing was applied; bring back the table, or the ledger, as it was; or "
-        f"{made_again(known_table.entry)}",
-    )
+    return follow(commits, ledger=known_table.ledger, left=left, run=run, is_siblings=known_table.is_siblings)
 
 
 def _is_left_by(commit: LoggedCommit, entry: MirrorEntry, *, strict: bool) -> bool:
@@ -207,134 +134,6 @@ def _is_left_by(commit: LoggedCommit, entry: MirrorEntry, *, strict: bool) -> bo
         # An automatic OPTIMIZE may have followed the commit.
         return commit.keeps_rows or not strict
     return mark.run is not None and mark.run.id == entry.run and mark.oid == entry.oid
-
-
-# A ledger that is older than its tables
-
-MAX_STATEMENTS: Final = 50
-
-
-@dataclass(frozen=True, slots=True)
-class NewerTable:
-    """A table that has more than its ledger knows.
-
-    Attributes:
-        is_known: the ledger knows the table; otherwise the run writes it from the beginning.
-        shared: other sources write to it, too.
-    """
-
-    name: str
-    table: TableName
-    standing: Standing
-    is_known: bool
-    shared: bool = False
-
-    @property
-    def restore(self) -> str:
-        """The statement that sets the table back to what the ledger knows."""
-        return f"RESTORE TABLE {self.table.sql} TO VERSION AS OF {self.standing.left}"
-
-
-def highest_recorded(context: RunContext) -> int:
-    """Return the number of the last run that wrote to one of the ledger's tables."""
-
-    def highest(name: str) -> int:
-        table = context.target.ledger(name)
-        with ledger_errors(table.text):
-            return newest_number(context.session, table, f"{context.ledger.id}/{name}")
-
-    return max(context.each(highest, HISTORY))  # a run that was killed may have written only some of them
-
-
-def check_ahead(ahead: Sequence[NewerTable], plan: Plan, transaction_log: History) -> None:
-    """Refuse tables that are ahead of the ledger; a table that the ledger does not know needs no statement.
-
-    Raises:
-        TargetError: with the statements, if the captures hold all that the tables have.
-    """
-    _check_captures(ahead, plan, transaction_log)
-    known_tables = [table for table in ahead if table.is_known]
-    if not known_tables:
-        return
-    shared_tables = [table for table in known_tables if table.shared]  # RESTORE undoes the others' commits
-    if shared_tables:
-        raise TargetError(
-            "the table is newer than the ledger, and it is shared with other sources: to set it back would take "
-            "their rows away",
-            table=shared_tables[0].name,
-            path=shared_tables[0].table.text,
-            remedy="Nothing was applied; bring back the ledger as it was, or apply to a new target",
-        )
-    raise TargetError(
-        "the ledger was set back: "
-        + ("the table is" if len(known_tables) == 1 else f"{len(known_tables)} tables are")
-        + " newer, and the captures still hold what is to be applied again",
-        table=listed([table.name for table in known_tables]),
-        path=known_tables[0].table.text if len(known_tables) == 1 else None,
-        remedy=f"Nothing was applied. Bring back the ledger as it was; or run {_statements(known_tables)}, and run "
-        "again",
-    )
-
-
-def _statements(tables: Sequence[NewerTable]) -> str:
-    text = "; ".join(table.restore for table in tables[:MAX_STATEMENTS])
-    rest_count = len(tables) - MAX_STATEMENTS
-    return text if rest_count <= 0 else f"{text} (the next run names the statements for the other {rest_count})"
-
-
-def _check_captures(ahead: Sequence[NewerTable], plan: Plan, transaction_log: History) -> None:
-    """Refuse tables that have transactions which the captures no longer hold."""
-    counts: dict[int, int] = {plan.upto_lsn: plan.transactions}  # transactions up to an LSN, from the plan's begin on
-    applied_before = plan.resume.applied - plan.transactions
-    for table in ahead:
-        for commit in table.standing.ahead:
-            if commit.run is None or not plan.after_lsn < commit.run.upto <= plan.upto_lsn:
-                raise newer_error(table, commit, plan.after_lsn)
-            upto = commit.run.upto
-            if upto not in counts:
-                counts[upto] = transaction_log.count(upto)
-            if counts[upto] != commit.run.applied - applied_before:  # the captures have fewer, or others
-                raise newer_error(table, commit, plan.after_lsn)
-
-
-def newer_error(table: NewerTable, commit: CommitId, after_lsn: int) -> TargetError:
-    """Return the error for a table with changes that the captures no longer hold."""
-    upto = "" if commit.run is None else f" up to LSN {format_lsn(commit.run.upto)}"
-    known_upto = f"LSN {format_lsn(after_lsn)}" if after_lsn >= 0 else "nothing"
-    # Captures that are applied already are not read again, so the table cannot be set back and reach them.
-    late = commit.run is not None and commit.run.upto <= after_lsn
-    run = run_of(commit.number)
-    problem = f"the table is newer than the ledger: it has what {f'run {run}' if run else 'a run'} has applied{upto}, "
-    problem += f"the ledger knows of {known_upto}, and "
-    if late and table.is_known:
-        problem += "the table has that only since then"
-        remedy = f"If a run that was taken over has written this late: {table.restore}. Else bring back "
-        remedy += "the ledger as it was, or apply to a new target"
-    else:
-        problem += "the captures do not hold what lies between"
-        remedy = "Bring back the captures that are missing, or the ledger as it was; or apply to a new target"
-    return TargetError(
-        problem,
-        table=table.name,
-        path=table.table.text,
-        remedy=f"Nothing was applied. {remedy}",
-    )
-
-
-def forget_unknown(context: RunContext, last_known: int, highest: int) -> None:
-    """Remove from the ledger's tables what runs have recorded that its state does not know.
-
-    A process that does this late removes nothing else: whatever comes later has a higher number.
-
-    Args:
-        last_known: the last run that the ledger's state knows; ``highest`` is the last one that there was.
-    """
-    with session_with(context.session, delta.FEW_ROWS) as session:
-        for table in map(context.target.ledger, HISTORY):
-            with ledger_errors(table.text):
-                if delta.exists(session, table):
-                    context.ledger.check_lock()  # whoever has lost the lock deletes nothing
-                    session.sql(f"DELETE FROM {table.sql} WHERE run > {last_known} AND run <= {highest}").collect()
 
 
 # The checks of a run's tables
@@ -356,16 +155,6 @@ class CheckedTable:
 def highest_of(checked: Iterable[CheckedTable]) -> int:
     """Return the highest number of a run in the logs of tables, whether its commits were undone or not."""
     return max((run_of(check.standing.highest) for check in checked if check.standing is not None), default=0)
-
-
-def _gone_error(name: str, entry: MirrorEntry) -> TargetError:
-    return TargetError(
-        "the table is gone, though the ledger has written to it: it was removed, or it was renamed by a run that the "
-        "ledger does not know of any more",
-        table=name,
-        path=entry.table.text,
-        remedy=f"Nothing was applied; bring back what is gone, or the ledger as it was; or {made_again(entry)}",
-    )
 
 
 def _is_gone(spark: SparkSession, run: TableRun) -> bool:
@@ -435,11 +224,9 @@ class TableChecks:
             self._warn_of_change(table, check.standing)
         return checked
 
-    def _facts(self, name: str, entry: MirrorEntry | None, share: Share | None, run: str | None = None) -> KnownTable:
-        return KnownTable(name, self.context.ledger.id, entry, run, self.context.sibling_ledgers.makers_of(share))
-
-    def _facts_of(self, plan: TablePlan, run: str | None = None) -> KnownTable:
-        return self._facts(plan.name, plan.before, plan.metadata.share, run)
+    def _known(self, plan: TablePlan, table: TableName, run: str | None = None) -> KnownTable:
+        makers = self.context.sibling_ledgers.makers_of(plan.metadata.share)
+        return KnownTable(table, plan.name, self.context.ledger.id, plan.before, run, makers)
 
     def _check(self, plan: TablePlan, last_run: int, *, resumed: bool, moves_in: bool) -> CheckedTable:
         """Return whether a table exists and how it compares with the ledger, before anything is applied.
@@ -456,19 +243,21 @@ class TableChecks:
         if moves_in and (resumed or plan.before is None):
             # Its present place depends on how far the moves have come.
             return CheckedTable(plan.before is not None)
-        with (
-            session_with(self.context.session, delta.SMALL_STATE) as session,
-            damaged_log_errors(table, plan.name, plan.before),
-        ):
+        known_table = self._known(plan, table)
+        with session_with(self.context.session, delta.SMALL_STATE) as session, known_table.damaged_log_errors():
             schema = delta.schema_of(session, table)
             if schema is None:
                 if plan.before is not None and not resumed:
-                    raise _gone_error(plan.name, plan.before)
+                    raise known_table.refused(
+                        "the table is gone, though the ledger has written to it: it was removed, or it was renamed by "
+                        "a run that the ledger does not know of any more",
+                        "what is gone, or the ledger as it was",
+                    )
                 return CheckedTable(False)
             if resumed:
                 return CheckedTable(True)
             shared = plan.metadata.share is not None
-            standing = standing_of(session, table, self._facts_of(plan))
+            standing = standing_of(session, known_table)
             if plan.before is None:
                 if standing is not None and shared:
                     # The source may have had rows of another relation in it, which are gone.
@@ -483,7 +272,7 @@ class TableChecks:
                     check_shared(plan, schema, self.context.sibling_ledgers, delta.made_by(session, table))
                 return CheckedTable(True, standing)
             if standing is not None and standing.changed is not None and not (standing.ahead or self.accepts):
-                raise changed_error(table, plan.name, standing, plan.before)
+                raise known_table.changed_error(standing)
             if shared:
                 check_shared(plan, schema, self.context.sibling_ledgers, ())
             elif standing is None or not standing.ahead:
@@ -500,15 +289,16 @@ class TableChecks:
             TargetError: somebody else has changed it meanwhile.
         """
         plan = run.plan
+        known_table = self._known(plan, plan.table, run_id)
         with session_with(self.context.session, delta.SMALL_STATE) as session:
             if not delta.exists(session, plan.table):
                 return None
-            standing = standing_of(session, plan.table, self._facts_of(plan, run_id))
+            standing = standing_of(session, known_table)
             if standing is None or standing.changed is None or self.accepts:  # None: the ledger cannot tell
                 return standing
             if plan.before is None and not standing.steps:
                 raise _foreign_table_error(session, plan, self.context.target.ledger("state"))
-        raise changed_error(plan.table, plan.name, standing, plan.before)
+        raise known_table.changed_error(standing)
 
     def check_again(self, runs: Sequence[TableRun], plan: Plan) -> list[TableRun]:
         """Compare the tables of an interrupted run with the ledger, and refuse those that others have changed.
@@ -552,37 +342,45 @@ class TableChecks:
             thoroughly: also where Spark has to be asked for a table's history.
         """
         others = [entry for entry in entries if not entry.set_aside and entry.oid not in written]
-        standings = self.context.each(lambda entry: self._changed_standing(entry, thoroughly=thoroughly), others)
+        makers_of, ledger = self.context.sibling_ledgers.makers_of, self.context.ledger.id
+        known_tables = [
+            KnownTable(entry.table, entry.name, ledger, entry, is_siblings=makers_of(entry.share)) for entry in others
+        ]
+        standings = self.context.each(lambda table: self._changed_standing(table, thoroughly=thoroughly), known_tables)
         ahead: list[NewerTable] = []
-        for entry, standing in zip(others, standings, strict=True):
+        for entry, known_table, standing in zip(others, known_tables, standings, strict=True):
             if isinstance(standing, TargetError):
                 self.context.warnings.append(f"{entry.name}: {standing.problem}")
             elif standing is not None and standing.ahead:
                 is_shared = entry.share is not None
                 ahead.append(NewerTable(entry.name, entry.table, standing, is_known=True, shared=is_shared))
             elif standing is not None and standing.changed is not None and not self.accepts:
-                self.context.warnings.append(change_warning(entry, standing))
+                problem, undone = known_table.change_of(standing)
+                self.context.warnings.append(
+                    f"{entry.name}: {problem}. The run that next has changes for it will refuse it. {undone}"
+                )
         return ahead
 
-    def _changed_standing(self, entry: MirrorEntry, *, thoroughly: bool) -> Standing | TargetError | None:
+    def _changed_standing(self, known_table: KnownTable, *, thoroughly: bool) -> Standing | TargetError | None:
         """Compare a table that is not at the version that was left; None for all others.
 
         Returns:
             an error for a table that is gone, or is not the one that the ledger knows.
         """
-        folder = folder_of(self.context.session, entry.table.path)
+        table, entry = known_table.table, known_table.entry
+        folder = folder_of(self.context.session, table.path)
         newest = None if folder is None else newest_version(folder)
         # The newest version alone, without the log, shows that nothing has happened.
-        if entry.left is None or newest == entry.left or (newest is None and not thoroughly):
+        if entry is None or entry.left is None or newest == entry.left or (newest is None and not thoroughly):
             return None
         if newest == -1:  # the folder has no log
             problem = f"the table is gone, and nothing was written to it; bring it back, or {made_again(entry)}"
-            return TargetError(problem, table=entry.name, path=entry.table.text)
+            return TargetError(problem, table=entry.name, path=table.text)
         with session_with(self.context.session, delta.SMALL_STATE) as session:
-            if folder is None and not delta.exists(session, entry.table):
+            if folder is None and not delta.exists(session, table):
                 return None
             try:
-                return standing_of(session, entry.table, self._facts(entry.name, entry, entry.share))
+                return standing_of(session, known_table)
             except TargetError as error:
                 return error
 
@@ -595,9 +393,13 @@ class TableChecks:
 
         def look(run: TableRun) -> LoggedCommit | None:
             version = versions.get(run.plan.oid)
-            if run.checked is None or version is None:  # not compared, or not written to
+            # Not compared, not written to, or nothing lies between.
+            if run.checked is None or version is None or version <= run.checked + 1:
                 return None
-            return changed_between(self.context.session, run.plan.table, self._facts_of(run.plan), run.checked, version)
+            known_table = self._known(run.plan, run.plan.table)
+            _, commits = delta.commits_since(self.context.session, run.plan.table, run.checked + 1)
+            between = (commit for commit in commits if commit.version < version)
+            return others_change(between, ledger=known_table.ledger, is_siblings=known_table.is_siblings)
 
         for run, changed in zip(runs, self.context.each(look, runs), strict=True):
             if changed is not None:
@@ -654,148 +456,3 @@ class TableChecks:
                 f"runs up to {highest}; what these have applied is applied again"
             )
         return max(last_run, highest) + 1  # Delta skips numbers that a table has had, even if a RESTORE has undone them
-
-
-def check_unique(spark: SparkSession, staging: Staging, runs: Iterable[TableRun]) -> None:
-    """Refuse rows that come twice.
-
-    Raises:
-        CaptureError: naming the table, and how many there are.
-    """
-    runs = list(runs)
-    mirrors = {run.plan.oid for run in runs}
-    for run in runs:
-        if relation_of(run.plan.oid) in mirrors - {run.plan.oid}:
-            # It gets the same rows.
-            continue
-        (epoch,) = run.plan.epochs  # a load is one version of the relation
-        if epoch.identity.mode is not Mode.KEYED or not epoch.rows:  # rows without a key may be equal
-            continue
-        task = run.fold_task(epoch)
-        rows = run.events(spark, staging, epoch, task)
-        counts = rows.mapInArrow(partial(count_keys, task=task), sql_schema(COUNTED)).collect()
-        twice = epoch.rows - sum(row.keys for row in counts)
-        if twice:
-            raise CaptureError(
-                f"{twice:,} of the {epoch.rows:,} rows have a key that another one has, too",
-                table=run.plan.name,
-                remedy="Nothing was loaded. Perhaps a file is there twice; or the rows were not all read in one "
-                "snapshot; or the key in the configuration is none",
-            )
-
-
-# Comparison with a table that is right
-
-_SEEDS: Final = (1, 2)
-
-
-@dataclass(frozen=True, slots=True)
-class Rightness:
-    """What the comparison of two tables has found.
-
-    Attributes:
-        why: what of the table is not right; empty if all is.
-        rows: how many the right table has.
-    """
-
-    why: str
-    rows: int
-
-
-def rightness_of(
-    spark: SparkSession, ledger: str, entry: MirrorEntry | None, right: MirrorEntry, commit_columns: tuple[str, ...]
-) -> Rightness:
-    """Compare a table with one that has the rows, the columns and the names that it should have.
-
-    Args:
-        spark: a session that only the caller uses.
-        ledger: the ledger's id.
-        entry: what the ledger knows of the table; None for none.
-        right: the ledger's entry of the other table.
-        commit_columns: of a mirror, the columns that say by which commit a row was written last: where nothing
-            identifies equal rows, they depend on where runs have ended.
-    """
-    rows = delta.read(spark, right.table)
-    left_out = commit_columns if output_of(right.oid).rows is RowKind.CURRENT else ()
-    sums = _sums(rows.drop(*left_out))
-    why = "it is new" if entry is None else _difference(spark, ledger, entry, right, rows, sums, left_out)
-    return Rightness(why, sums[0])
-
-
-def _difference(
-    spark: SparkSession,
-    ledger: str,
-    entry: MirrorEntry,
-    right: MirrorEntry,
-    rows: DataFrame,
-    right_sums: tuple[int, ...],
-    left_out: tuple[str, ...],
-) -> str:
-    if entry.paused:
-        return "it lacks what changed while it was switched off"
-    shapes = [[(c.source, c.name, c.type, c.dropped) for c in compared.shape.columns] for compared in (entry, right)]
-    if shapes[0] != shapes[1]:
-        return "its columns are others"
-    try:
-        if not delta.exists(spark, entry.table):
-            return "it is gone"
-        standing = standing_of(spark, entry.table, KnownTable(entry.name, ledger, entry))
-        if standing is None or not standing.is_sound:  # not as a run has left it
-            return "somebody else has changed it"
-        present_rows = delta.read(spark, entry.table)
-        if _declared(present_rows.schema) != _declared(rows.schema):
-            return "its columns were changed"
-        return "" if _sums(present_rows.drop(*left_out)) == right_sums else "its rows are others"
-    except TargetError as error:
-        return error.problem
-    except WalReplayError:
-        raise
-    except Exception:
-        # Whatever Spark has met there: the table is made again.
-        return "it cannot be read"
-
-
-def check_readable(spark: SparkSession, entry: MirrorEntry) -> None:
-    """Refuse a table whose log is damaged, before anything is put in its place.
-
-    Raises:
-        TargetError: it cannot be opened, so nothing can be committed to it.
-    """
-    try:
-        opened_at(spark, entry.table)
-        if delta.exists(spark, entry.table):
-            # A commit depends on the whole log: `inputFiles` has Spark read all of it.
-            delta.read(spark, entry.table).inputFiles()
-    except Exception as error:
-        failure = None if isinstance(error, DamagedLogError) else failure_of(error)
-        if failure is None and not isinstance(error, DamagedLogError):
-            raise
-        raise TargetError(
-            f"nothing can be committed to the table, as its log is damaged: {failure.problem if failure else error}",
-            table=entry.name,
-            path=(failure.path if failure else None) or entry.table.text,
-            remedy=f"Move {entry.table.text} away, and run walreplay rebuild again: it is made anew",
-        ) from None
-
-
-def _declared(schema: StructType) -> list[tuple[str, str]]:
-    return [(field.name, field.dataType.simpleString()) for field in schema.fields]
-
-
-def _sums(rows: DataFrame) -> tuple[int, ...]:
-    """Return how many rows there are, and sums over hashes of them, in whatever order they lie."""
-    parts = [part for field in rows.schema.fields for part in _hashed(field)]
-    # A sum of 64-bit hashes overflows a bigint; two seeds make equal sums of unequal rows improbable.
-    hashes = (f.sum(f.xxhash64(f.lit(seed), *parts).cast("decimal(20,0)")) for seed in _SEEDS)
-    (row,) = rows.agg(f.count(f.lit(1)), *hashes).collect()
-    return tuple(int(value or 0) for value in row)
-
-
-def _hashed(field: StructField) -> list[Column]:
-    """Return what of a column is hashed: NULL leaves a hash as it is, and 0.0 is like -0.0."""
-    column = f.col(quote(field.name))
-    if isinstance(field.dataType, (ArrayType, StructType)):
-        column = f.to_json(f.struct(column), {"ignoreNullFields": "false"})
-    elif isinstance(field.dataType, (FloatType, DoubleType)):
-        column = column.cast("string")  # xxhash64 normalizes -0.0
-    return [column, column.isNull()]

@@ -10,7 +10,7 @@ import pytest
 from walreplay.delta.commits import CommitId, RunId, Standing
 from walreplay.delta.target import TableName
 from walreplay.errors import TargetError
-from walreplay.job.table_check import MAX_STATEMENTS, NewerTable, check_ahead
+from walreplay.job.set_back import MAX_STATEMENTS, NewerTable, check_ahead
 
 _KNOWN, _REACHED = 100, 300
 

@@ -1,0 +1,257 @@
+"""Make tables in a side target (`Target.side`) with a ledger of its own, by the ordinary job, up to the target's LSN.
+
+So a killed rebuild is resumed.  Each base load is repeated where it came in the target: behind the captures applied
+until then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from walreplay.config import Settings
+from walreplay.decode.scan import Until
+from walreplay.delta import statements as delta
+from walreplay.delta.target import Target
+from walreplay.errors import ConfigError, OrderError, TargetError
+from walreplay.job.apply import Job
+from walreplay.job.base_load import BaseLoad
+from walreplay.job.context import RunContext
+from walreplay.job.installing import remove_side
+from walreplay.job.source_check import check_unshared
+from walreplay.ledger.runs import loads_of
+from walreplay.ledger.state import Load, State
+from walreplay.loading.description import Description, read_description
+from walreplay.loading.formats import CopiedFiles
+from walreplay.lsn import format_lsn
+from walreplay.report import RunReport
+from walreplay.session import steps
+from walreplay.spark.base_rows import BaseSource, FilesOfBase
+from walreplay.spark.captures import root_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+_BASE_REMEDY: Final = (
+    "Give the folder that has them by --base; or copy the tables again, and give the copy to walreplay load --replace"
+)
+
+MakeSource: TypeAlias = "Callable[[SparkSession], BaseSource]"
+
+
+@dataclass(frozen=True, slots=True)
+class BaseStep:
+    """A base load that tables begin with.
+
+    Attributes:
+        source: returns where its rows are.
+        only: the tables that are wanted of it.
+    """
+
+    load: Load
+    source: MakeSource
+    described: Description | None
+    only: frozenset[str]
+
+    @classmethod
+    def again(cls, load: Load, origin: str | None, only: frozenset[str], place: str) -> BaseStep:
+        """Return the step that repeats a load.
+
+        Args:
+            origin: where its files are now; None for where they were.
+            place: the target, for an error.
+
+        Raises:
+            TargetError: its rows were not in files.
+        """
+        files = load.files
+        if files is None:
+            raise TargetError(
+                f"the table was loaded from {load.origin}, whose rows as of that LSN cannot be read again",
+                table=", ".join(sorted(only)),
+                path=place,
+                remedy="Copy it from the source again, and give the copy to walreplay load --replace "
+                "(docs/starting.md); or leave the table out of --table",
+            )
+        folder = origin or load.origin
+        described = read_description(files.description, "the ledger")
+        return cls(load, lambda spark: _Copied(spark, folder, files, moved=origin is not None), described, only)
+
+
+class _Copied(FilesOfBase):
+    """The files of a load that came before.
+
+    Args:
+        moved: they lie elsewhere now, so that they may have other times.
+    """
+
+    def __init__(self, spark: SparkSession, origin: str, files: CopiedFiles, *, moved: bool) -> None:
+        super().__init__(spark, origin, files.options, files.table)
+        self._loaded_files, self._moved = files, moved
+
+    def open(self) -> None:
+        """List the files.
+
+        Raises:
+            ConfigError: they are not those that were loaded.
+        """
+        try:
+            super().open()
+        except ConfigError as error:
+            problem = "the files that the table was loaded from are not there"
+            raise ConfigError(problem, path=self.origin, remedy=_BASE_REMEDY) from error
+        present_files = self.files("")
+        if present_files.digest == self._loaded_files.digest and (
+            self._moved or present_files.changed == self._loaded_files.changed
+        ):
+            return
+        why = "their times differ" if present_files.digest == self._loaded_files.digest else "names or lengths differ"
+        problem = f"the files are not those that the table was loaded from: {why}"
+        raise ConfigError(problem, path=self.origin, remedy=_BASE_REMEDY)
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """Where tables are made, and of what; ``loads`` are the base loads that they begin with, in their order."""
+
+    name: str
+    target: Target
+    settings: Settings
+    loads: tuple[BaseStep, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SideBuild:
+    """Makes tables in a side target.
+
+    Attributes:
+        context: the target's.
+        compare_from_lsn: transactions at or below this LSN need not be among the captures; None if all have to be.
+    """
+
+    context: RunContext
+    captures: str
+    side: Side
+    compare_from_lsn: int | None = None
+
+    def make(self, state: State) -> tuple[State, RunReport]:
+        """Make the tables, up to where the target is.
+
+        Args:
+            state: of the target's ledger.
+
+        Returns:
+            the state of the side target, and the report of the runs that made its tables.
+
+        Raises:
+            OrderError: the captures do not hold all that the target has.
+        """
+        assert state.resume is not None
+        context, end = self.context, state.resume.place.high_lsn
+        side_state = self._read_side()
+        if side_state is not None and side_state.resume is not None and side_state.resume.place.high_lsn > end:
+            # The target's ledger was set back since the side target was made: runs do not go backwards.
+            self._start_over(side_state)
+            side_state = None
+        try:
+            report = self._run(side_state, end)
+        except OrderError:
+            if side_state is None:
+                raise
+            # The side target was made of captures that were incomplete, or have changed: make it of the present ones.
+            self._start_over(side_state)
+            report = self._run(None, end)
+        context.warnings.extend(text for text in report.warnings if text not in context.warnings)
+        made = self._read_side()
+        try:
+            self._check_end(made, state)
+        except OrderError:
+            self._start_over(made)
+            raise
+        assert made is not None
+        check_unshared(made.tables)
+        return made, report
+
+    def _context(self) -> RunContext:
+        spark, progress = self.context.spark, self.context.progress
+        return RunContext.of(spark, self.side.target, self.side.settings, progress, loads=True)
+
+    def _read_side(self) -> State | None:
+        return self._context().ledger.read()
+
+    def _start_over(self, side_state: State | None) -> None:
+        """Remove what was made before."""
+        tables = () if side_state is None else side_state.tables
+        note = remove_side(self.context.session, self.side.target, [entry.table for entry in tables])
+        if note is not None:
+            raise TargetError(f"what was made before cannot be gone on with; {note}", path=self.side.target.text)
+
+    def _run(self, side_state: State | None, end: int) -> RunReport:
+        """Bring the side target to the target's LSN; return the report of its last run."""
+        # By their number: two loads may be as of one LSN, of the same tables.
+        for step in self.side.loads[self._loaded(side_state) :]:
+            load = step.load
+            if load.after >= 0:  # -1: the load came before any captures
+                self._apply(load.after)
+            context = self._context()
+            base, source = step.source(context.session), context.settings.source or root_of(self.captures)
+            BaseLoad(context, base, load.at_lsn, step.described, source, anew=True, only=step.only, top=load.top).run()
+            self._take_over(context)
+            steps.reached("base loaded beside")
+        return self._apply(end)
+
+    def _apply(self, end: int) -> RunReport:
+        context = self._context()
+        report = Job(context, self.captures, Until(lsn=end)).apply()
+        self._take_over(context)
+        return report
+
+    def _take_over(self, run: RunContext) -> None:
+        stages = self.context.stages
+        for name, seconds in run.stages.items():
+            stages[name] = stages.get(name, 0.0) + seconds
+
+    def _loaded(self, side_state: State | None) -> int:
+        """Return how many loads the side target has."""
+        table = self.side.target.ledger("runs")
+        if side_state is None or not delta.exists(self.context.session, table):
+            return 0
+        return len(loads_of(delta.read(self.context.session, table), side_state))
+
+    def _check_end(self, made: State | None, state: State) -> None:
+        """Make sure that the captures hold all transactions that the target has."""
+        assert state.resume is not None
+        side_resume = None if made is None else made.resume
+        end, high = state.reached[0], -1 if made is None else made.reached[0]
+        if side_resume is None or high != end:
+            raise OrderError(
+                f"the captures end at LSN {format_lsn(max(high, 0))}, but the target holds what was committed up to "
+                f"{format_lsn(end)}",
+                path=self.captures,
+                remedy="Nothing was changed; bring back all captures that the target was made of",
+            )
+        side_count, target_count = side_resume.applied, state.resume.applied
+        where = "up to there"
+        if self.compare_from_lsn is not None:
+            side_count, target_count = self._count(self.side.target), self._count(self.context.target)
+            where = f"from {format_lsn(self.compare_from_lsn)} up to there"
+        if side_count == target_count:
+            return
+        message = f"the captures hold {side_count:,} transactions {where}, and the target was made of {target_count:,}"
+        if side_count < target_count and not self.context.settings.allow_gaps:
+            raise OrderError(
+                message,
+                path=self.captures,
+                remedy="Nothing was changed; bring back all captures that the target was made of, or go on without "
+                "what is missing by --allow-gaps",
+            )
+        self.context.warnings.append(message)
+
+    def _count(self, target: Target) -> int:
+        """Return how many transactions a target's ledger has above the LSN from which they are needed."""
+        table = target.ledger("transactions")
+        if not delta.exists(self.context.session, table):
+            return 0
+        return delta.read(self.context.session, table).where(f"commit_lsn > {self.compare_from_lsn}").count()
