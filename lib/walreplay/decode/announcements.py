@@ -44,14 +44,11 @@ _EXACT: Final = frozenset(
 )
 """Pairs (old, new) whose cast gives the same value, or fails, where the new type has no modifier."""
 
-# 1083 is time, 1184 timestamptz, 1266 timetz, 1562 varbit.
 _GROWING: Final = frozenset({_VARCHAR, 1083, _TIMESTAMP, 1184, 1266, 1562})
-"""varchar, times and timestamps, varbit: a greater modifier keeps all values."""
+"""A greater modifier keeps all values.  1083 is time, 1184 timestamptz, 1266 timetz, 1562 varbit."""
 
 _MOST_DIGITS: Final = 38
-
-_HEADER: Final = 4  # VARHDRSZ
-"""A modifier is this much larger than what is written."""
+_HEADER: Final = 4  # VARHDRSZ: a modifier is this much larger than what is written
 
 
 def casts_exactly(old: tuple[int, int], new: tuple[int, int]) -> bool:
@@ -84,8 +81,7 @@ def _digits(modifier: int) -> tuple[int, int]:
 
 # What is announced of a table or an enum
 
-_MOST_TEXTS: Final = 16
-"""So many texts of a label that is renamed again and again are kept: the first, and the last ones."""
+_MOST_TEXTS: Final = 16  # Of a label that is renamed again and again, the first text and the last ones are kept
 
 _BY_DEFAULT: Final = 2  # Columns are added, or generated anew, with values that may differ from row to row
 _BY_TYPE: Final = 4
@@ -451,8 +447,7 @@ class Layouts:
         self.shown = {relation.oid: relation for relation in shown}
         self._by_oid: dict[int, Layout] = {}
         self._enums: dict[int, Layout] = {}
-        self._by_type: dict[int, EnumLabels] = {}
-        """The enums by the types that have their labels: themselves, and their arrays."""
+        self._by_type: dict[int, EnumLabels] = {}  # by the types that have their labels: enums, and their arrays
         for layout in layouts:
             self._put(layout)
 
