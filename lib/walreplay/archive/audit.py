@@ -40,7 +40,7 @@ from walreplay.report import JsonResult
 from walreplay.session.isolation import settings as set_for_a_while
 from walreplay.spark.captures import files_a_batch, read_files
 from walreplay.spark.workers.decode import COUNTED, RECORDED, AuditTask, Values, count_batches, record_batches
-from walreplay.stream.duplicates import TwinError, agree_in_sql, differing, unknown
+from walreplay.stream.duplicates import DuplicateFileError, agree_in_sql, differing, unknown
 from walreplay.stream.plan import Plan
 from walreplay.stream.stitch import Stitch
 
@@ -238,7 +238,7 @@ class Problem:
     def of(cls, error: WalReplayError, *, copy: bool = False) -> Problem:
         """Make one of an error."""
         kind: ProblemKind = "gap" if isinstance(error, (OrderError, UnknownRelation)) else "damaged"
-        if isinstance(error, TwinError):
+        if isinstance(error, DuplicateFileError):
             kind = "twin"
         elif isinstance(error, (NotACapture, FramingChange)):
             kind = "foreign"

@@ -39,7 +39,7 @@ from walreplay.session import steps
 from walreplay.session.failures import spark_errors
 from walreplay.session.isolation import own_session, quiet_queries, set_for_a_while
 from walreplay.spark.captures import CaptureFile, confirm_holes, list_captures, scan_each
-from walreplay.stream.duplicates import TwinError
+from walreplay.stream.duplicates import DuplicateFileError
 from walreplay.stream.stitch import Stitch
 
 if TYPE_CHECKING:
@@ -252,7 +252,7 @@ class Joining:
     def _leave_out(self, file: CaptureFile, indexed: KnownScan | None, error: CaptureError) -> FileScan | None:
         """Go on behind what cannot be read: in the same file, if there is a place at which a session can begin."""
         stitch = self.stitch
-        is_foreign = isinstance(error, (NotACapture, FramingChange, TwinError))
+        is_foreign = isinstance(error, (NotACapture, FramingChange, DuplicateFileError))
         if self._lost or (is_foreign and stitch.place is not None):
             # What does not belong to the stream does not end it: it goes on behind the file.
             self._gaps.append(error)

@@ -28,7 +28,7 @@ from walreplay.protocol.framing import Framing
 from walreplay.session import steps
 from walreplay.session.session import local_cores
 from walreplay.spark.captures import CaptureFile, confirm_holes, name_in, root_of, scan_captures
-from walreplay.stream.duplicates import TwinError
+from walreplay.stream.duplicates import DuplicateFileError
 from walreplay.stream.plan import Plan, Resume
 from walreplay.stream.stitch import Stitch
 
@@ -467,7 +467,7 @@ class Scanning:
         try:
             scan = scan_captures(self.run.session, {path: task})[path]
             stitch.add_exact(scan)
-        except (NotACapture, FramingChange, TwinError):  # no missing file explains these
+        except (NotACapture, FramingChange, DuplicateFileError):  # no missing file explains these
             raise
         except CaptureError as error:
             stitch.state.duplicate_files.explain(guess, error)  # a copy of another file is a better explanation

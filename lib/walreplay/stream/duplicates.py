@@ -184,7 +184,7 @@ class Followed:
 _LEAST: Final = 64  # Shorter files may be equal by chance
 
 
-class TwinError(OrderError):
+class DuplicateFileError(OrderError):
     """The same bytes lie under two names."""
 
 
@@ -206,7 +206,7 @@ class DuplicateFiles:
             streams: the streamed transactions that are open there, by xid.
 
         Raises:
-            TwinError: it has.
+            DuplicateFileError: it has.
         """
         earlier = self._files.get((scan.length, scan.fingerprint))
         if earlier is None or earlier[0] == scan.path or scan.length < _LEAST:
@@ -225,7 +225,7 @@ class DuplicateFiles:
             # Nothing, as idle writers leave it, or the middle of a message, whose length proves enough.
             return
         if session <= earlier[1]:  # a later session may have the same bytes: a server repeats what was not confirmed
-            raise _twin(scan.path, earlier[0])
+            raise _duplicate(scan.path, earlier[0])
 
     def add(self, scan: FileScan, place: Place | None) -> None:
         """Add a file that was joined, and the place where it ends."""
@@ -235,11 +235,11 @@ class DuplicateFiles:
         """Explain why a file does not continue the stream, if its bytes are known.
 
         Raises:
-            TwinError: they are.
+            DuplicateFileError: they are.
         """
         earlier = self._files.get((scan.length, scan.fingerprint))
         if earlier is not None and earlier[0] != scan.path and scan.length >= _LEAST:
-            raise _twin(scan.path, earlier[0]) from error
+            raise _duplicate(scan.path, earlier[0]) from error
 
 
 def _begins_anew(summary: Summary, streams: Mapping[int, Deferred]) -> bool:
@@ -255,8 +255,8 @@ def _begins_anew(summary: Summary, streams: Mapping[int, Deferred]) -> bool:
     return bool(summary.items) and begun == rows.keys() and all(rows_before[xid] <= rows[xid] for xid in rows_before)
 
 
-def _twin(path: str, other: str) -> TwinError:
-    return TwinError(
+def _duplicate(path: str, other: str) -> DuplicateFileError:
+    return DuplicateFileError(
         f"the file holds the same bytes as {other}",
         path=path,
         remedy="Remove one of them, or leave it out by `file_pattern`",

@@ -16,7 +16,7 @@ from walreplay.ledger.state import resume_to_json
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
 from walreplay.protocol.writer import frame
-from walreplay.stream.duplicates import TwinError
+from walreplay.stream.duplicates import DuplicateFileError
 
 TABLE: Final = m.Relation(9, "shop", "t", "d", (m.Column("id", 23, -1, True),))
 XID: Final = 5
@@ -95,7 +95,7 @@ def test_a_session_that_begins_again_by_the_same_bytes_is_taken(kind: str) -> No
 def test_the_same_bytes_twice_in_a_session_are_refused(kind: str) -> None:
     first, second, third = KINDS[kind]
     for parts in ((first, second, second, third), (first, second, first, second, second, third)):
-        with pytest.raises(TwinError, match="the same bytes as") as caught:
+        with pytest.raises(DuplicateFileError, match="the same bytes as") as caught:
             ids(files_of(*parts))
         assert caught.value.remedy
 
