@@ -16,7 +16,7 @@ _Result = TypeVar("_Result")
 Action: TypeAlias = Literal["created", "merged", "appended", "overwritten", "unchanged", "set aside"]
 Status: TypeAlias = Literal["applied", "loaded", "rebuilt", "nothing new"]
 # How rows reached the tables: in files that workers have written, or by Spark's own statements.
-Way: TypeAlias = Literal["files", "statements"]
+WriterKind: TypeAlias = Literal["files", "statements"]
 
 
 class JsonResult:
@@ -91,7 +91,7 @@ class TableReport(JsonResult):
     oid: int | None = None
     set_aside: bool = False
     notes: tuple[str, ...] = ()
-    writer: Way | None = None
+    writer: WriterKind | None = None
     writer_reason: str | None = None
     bytes: int = 0
 
@@ -127,7 +127,7 @@ class RunReport(JsonResult):
     warnings: tuple[str, ...]
     seconds: float
     stages: Mapping[str, float]
-    writer: Way | None = None
+    writer: WriterKind | None = None
 
 
 def timed(report: RunReport, began: float, stages: Mapping[str, float]) -> RunReport:

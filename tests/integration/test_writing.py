@@ -20,7 +20,7 @@ from walreplay.delta import statements as delta
 from walreplay.delta.statements import sql_schema
 from walreplay.delta.target import TableName, Target
 from walreplay.protocol import messages as m
-from walreplay.report import Way
+from walreplay.report import WriterKind
 from walreplay.session.isolation import own_session
 from walreplay.writing import by_statements as row_statements
 from walreplay.writing.by_statements import TableWriter
@@ -46,8 +46,8 @@ _ROWS = [(1, "it's a \\ text", _MOMENT, [("a", 1), (None, None)]), (2, None, Non
 @pytest.fixture(params=WAYS)
 def writer(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> TableWriter:
     """Return a writer of each way."""
-    way: Way = request.param
-    return writer_of(spark, tmp_path, way)
+    kind: WriterKind = request.param
+    return writer_of(spark, tmp_path, kind)
 
 
 def _append(spark: SparkSession, writer: TableWriter, table: TableName, schema: pa.Schema = _SCHEMA) -> Append:
@@ -156,18 +156,18 @@ def test_a_table_without_its_row_gets_one_row(spark: SparkSession, writer: Table
 
 
 @pytest.mark.parametrize("name", further(["o04", "o11", "o19"], but=("o11",)))
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind", WAYS)
 def test_each_way_makes_the_same_tables_and_says_so(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: Way, name: str
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: WriterKind, name: str
 ) -> None:
-    monkeypatch.setenv("WALREPLAY_COMMITS", "spark" if way == "statements" else "")
+    monkeypatch.setenv("WALREPLAY_COMMITS", "spark" if kind == "statements" else "")
     recorded, target = case(name), tmp_path / "mirror"
     report = walreplay.apply(spark, captures=recorded.folder, target=target)
     assert_mirror_equals(spark, target, recorded)
-    assert (report.writer, report.to_dict()["writer"], report.warnings) == (way, way, ())
-    assert [run.writer for run in walreplay.status(spark, target).runs] == [way]
+    assert (report.writer, report.to_dict()["writer"], report.warnings) == (kind, kind, ())
+    assert [run.writer for run in walreplay.status(spark, target).runs] == [kind]
     history = spark.sql(f"DESCRIBE HISTORY {Target.parse(str(target)).ledger('state').sql}").collect()
-    assert {row.operation for row in history[:-1]} == {"UPDATE" if way == "statements" else "WRITE"}
+    assert {row.operation for row in history[:-1]} == {"UPDATE" if kind == "statements" else "WRITE"}
     again = walreplay.apply(spark, captures=recorded.folder, target=target)
     assert (again.status, again.writer) == ("nothing new", None)
 

@@ -32,7 +32,7 @@ from walreplay.errors import TargetError
 from walreplay.fold.events import Mode
 from walreplay.listing import escape_glob
 from walreplay.names import RowKind
-from walreplay.report import Way
+from walreplay.report import WriterKind
 from walreplay.session import steps
 from walreplay.session.folders import Folder, forget_files
 from walreplay.session.isolation import settings
@@ -233,7 +233,7 @@ class RewriteFold(MergeFold):
 class FileWriter(TableWriter):
     """Write files, and leave to statements the tables that need something that this writer does not know."""
 
-    kind: ClassVar[Way] = "files"
+    kind: ClassVar[WriterKind] = "files"
     shares_folds: ClassVar[bool] = True
 
     def __init__(self, reached: Reached, staged: ReachedStaging | None = None) -> None:

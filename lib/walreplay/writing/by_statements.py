@@ -20,7 +20,7 @@ from walreplay.delta.statements import sql_schema
 from walreplay.delta.target import TableName, Target, quote
 from walreplay.fold.events import Mode
 from walreplay.names import RowKind
-from walreplay.report import Way
+from walreplay.report import WriterKind
 from walreplay.session.isolation import settings
 from walreplay.spark.staged_rows import FileStaging, Reached, ReachedStaging, TableStaging
 from walreplay.spark.staging import Rows, Staging
@@ -152,7 +152,7 @@ class TableWriter:
         shares_folds: several tables can be folded in one job before each gets its commit (`Fold.shared`).
     """
 
-    kind: ClassVar[Way] = "statements"
+    kind: ClassVar[WriterKind] = "statements"
     shares_folds: ClassVar[bool] = False
 
     def __init__(self, reached: Reached | None = None, staged: ReachedStaging | None = None) -> None:

@@ -25,7 +25,7 @@ from walreplay.delta.target import quote
 from walreplay.errors import CaptureError, listed
 from walreplay.fold.events import Claim, Mode
 from walreplay.names import RowKind, source_oid
-from walreplay.report import Way
+from walreplay.report import WriterKind
 from walreplay.session.isolation import has_own_sessions, settings
 from walreplay.spark.workers.rows import refusal_in, refusal_text
 from walreplay.table.table_run import Merge, is_own
@@ -162,7 +162,7 @@ class Written:
     counts: RowCounts
     metrics: Mapping[str, str]
     version: int | None = None
-    writer_kind: Way | None = "statements"
+    writer_kind: WriterKind | None = "statements"
     reason: str = ""
 
 

@@ -34,7 +34,7 @@ from walreplay.errors import TargetError
 from walreplay.evolution.shapes import OWN
 from walreplay.fold.events import IN_PARTITIONS
 from walreplay.names import RowKind
-from walreplay.report import Action, TableReport, Way
+from walreplay.report import Action, TableReport, WriterKind
 from walreplay.session import steps
 from walreplay.session.isolation import session_with, settings
 from walreplay.spark.staged_rows import FileRows
@@ -222,7 +222,7 @@ def leave_clustering(spark: SparkSession, run: TableRun) -> None:
         change_layout(spark, run.plan.table, "CLUSTER BY NONE", run.check_lock)  # set_layout puts it back
 
 
-def set_layout(spark: SparkSession, run: TableRun, writer_kind: Way | None) -> None:
+def set_layout(spark: SparkSession, run: TableRun, writer_kind: WriterKind | None) -> None:
     """Set what a table can only have once it exists with all its columns.
 
     That is its clustering.  If a DataFrame's write has created the table at a path, it is also its comment and the
