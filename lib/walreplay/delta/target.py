@@ -107,13 +107,13 @@ class Target:
     Attributes:
         root: a folder's URI, or None.
         catalog: the parts before a table's schema: ``catalog``, or ``catalog.schema`` if all tables share one schema.
-        beside: the name of a target within a catalog's target, see `side`; empty for any other.
+        side_name: of a side target within a catalog (`side`); empty for any other.
         source: the source, of several that share the place, whose ledger is meant; None for a place of one source.
     """
 
     root: str | None
     catalog: tuple[str, ...] = ()
-    beside: str = ""
+    side_name: str = ""
     source: str | None = None
 
     @classmethod
@@ -145,7 +145,7 @@ class Target:
         """The target as people write it."""
         if self.root is not None:
             return self.root
-        return ".".join(self.catalog) + (f" ({self.beside})" if self.beside else "")
+        return ".".join(self.catalog) + (f" ({self.side_name})" if self.side_name else "")
 
     def table(self, namespace: str, name: str) -> TableName:
         """Return the mirror table of a source table; an empty namespace is PostgreSQL's ``pg_catalog``."""
@@ -153,7 +153,7 @@ class Target:
         if self.root is not None:
             return TableName(path=f"{self.root}/{encode_name(namespace)}/{encode_name(name)}")
         encoded = encode_for_catalog(name)
-        if self.beside:
+        if self.side_name:
             return self.ledger(f"{encode_for_catalog(namespace)}{_BETWEEN}{encoded}")
         if len(self.catalog) == 2:
             return TableName(parts=(*self.catalog, encoded))
@@ -167,8 +167,8 @@ class Target:
         if self.root is not None:
             return TableName(path=f"{self.root}/{self.ledger_folder}/{name}")
         schema = LEDGER_SCHEMA if self.source is None else f"{LEDGER_SCHEMA}_{encode_for_catalog(self.source)}"
-        if self.beside:
-            name = f"{self.beside}_{name}"
+        if self.side_name:
+            name = f"{self.side_name}_{name}"
         if len(self.catalog) == 2:
             return TableName(parts=(*self.catalog, f"{schema}_{name}"))
         return TableName(parts=(*self.catalog, schema, name))
@@ -186,13 +186,13 @@ class Target:
         """
         if self.root is not None:
             return Target(f"{self.root}/{self.ledger_folder}/rebuild/{name}")
-        return replace(self, beside=f"rebuild_{name}")
+        return replace(self, side_name=f"rebuild_{name}")
 
     def of_side(self, side: Target, table: TableName) -> TableName:
         """Return the table in this target that a side target's table will replace."""
         if self.root is not None and side.root is not None and table.path is not None:
             return TableName(path=f"{self.root}{table.path.removeprefix(side.root)}")
-        namespace, _, name = table.parts[-1].partition(f"{side.beside}_")[2].partition(_BETWEEN)
+        namespace, _, name = table.parts[-1].partition(f"{side.side_name}_")[2].partition(_BETWEEN)
         return TableName(parts=(*self.catalog, name) if len(self.catalog) == 2 else (*self.catalog, namespace, name))
 
     def relative(self, table: TableName) -> TableName:

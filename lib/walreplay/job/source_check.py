@@ -97,7 +97,7 @@ class SiblingLedgers:
     ) -> Iterator[tuple[str, ...]]:
         """Return the places that a run takes, for its plan, which is to be written inside.
 
-        Where a run takes no new place, or the target is of one source or beside it, no other ledger is read.
+        Where a run takes no new place, or the target is of one source or a side target, no other ledger is read.
 
         Args:
             new_tables: the tables that the run makes, with the names of their source tables; see `taken_by`.
@@ -109,7 +109,7 @@ class SiblingLedgers:
         """
         target = self._target
         places = tuple(target.relative(table).place for table in new_tables)
-        if target.source is None or target.beside or not new_tables:
+        if target.source is None or target.side_name or not new_tables:
             yield places
             return
         with _turn:
