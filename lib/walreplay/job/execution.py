@@ -25,7 +25,7 @@ from walreplay.job.source_check import shared_by, taken_by
 from walreplay.job.table_check import CheckedTable, TableChecks
 from walreplay.ledger.ledger import run_id
 from walreplay.ledger.state import State
-from walreplay.ledger.transactions import History
+from walreplay.ledger.transactions import TransactionLog
 from walreplay.lsn import POSTGRES_EPOCH_UNIX_MICROS, format_lsn
 from walreplay.names import RowKind, output_of, relation_of
 from walreplay.progress import log
@@ -300,7 +300,7 @@ class Decoded:
     catalogue: Catalogue
     staged: Mapping[int, Staged]
     truncates: Truncates
-    transaction_log: History
+    transaction_log: TransactionLog
     axis: Axis
 
 
@@ -353,7 +353,7 @@ class Applying:
         self.run.ledger.check_lock()
         staged = self._stage(work, catalogue, truncates)
         steps.reached("decoded")
-        transaction_log = History(self.run.session, self.run.target, plan, self.staging, self.run.writer)
+        transaction_log = TransactionLog(self.run.session, self.run.target, plan, self.staging, self.run.writer)
         with self.run.stage("check"):
             self.run.warnings.extend(transaction_log.check_copies())  # what a reconnect has sent again is compared
             plan = _without_ended(plan, transaction_log)
@@ -444,7 +444,7 @@ class Applying:
         runs = table_runs(self.run, tables, checked, staged, 1, delta.CommitId("", 0), resumed=False)
         return tables, [*map(_planned, runs), *moved(tables)]
 
-    def _check_server(self, placement: Placement, work: RunWork, transaction_log: History) -> None:
+    def _check_server(self, placement: Placement, work: RunWork, transaction_log: TransactionLog) -> None:
         """Refuse tables that were all created again if they must be another server's; warn if they are many."""
         count = _sources(work)
         if is_in_doubt(placement) and not work.resumed:  # a resumed run was checked before its plan was written
@@ -575,7 +575,7 @@ def _time_line(plan: Plan, staging: Staging) -> Axis:
     return Axis.of(before, staging.tops if staging.decoded else (), decided)
 
 
-def _without_ended(plan: Plan, transaction_log: History) -> Plan:
+def _without_ended(plan: Plan, transaction_log: TransactionLog) -> Plan:
     """Remove from the open transactions those that have come again as ordinary ones.
 
     A streamed transaction does so in a later session, a prepared one if its slot sends no PREPARE any more.

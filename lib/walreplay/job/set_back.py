@@ -20,7 +20,7 @@ from walreplay.delta.target import TableName, ledger_errors, opened_at
 from walreplay.errors import TargetError, listed
 from walreplay.job.context import RunContext
 from walreplay.ledger.runs import HISTORY
-from walreplay.ledger.transactions import History
+from walreplay.ledger.transactions import TransactionLog
 from walreplay.lsn import format_lsn
 from walreplay.session.isolation import session_with
 from walreplay.stream.plan import Plan
@@ -77,7 +77,7 @@ def refuse_older(context: RunContext, last_run: int, then: str, *, is_ahead: boo
         raise TargetError("the ledger is older than its tables", path=context.target.text, remedy=remedy)
 
 
-def check_ahead(ahead: Sequence[NewerTable], plan: Plan, transaction_log: History) -> None:
+def check_ahead(ahead: Sequence[NewerTable], plan: Plan, transaction_log: TransactionLog) -> None:
     """Refuse tables that are ahead of the ledger; a table that the ledger does not know needs no statement.
 
     Raises:
@@ -113,7 +113,7 @@ def _statements(tables: Sequence[NewerTable]) -> str:
     return text if rest_count <= 0 else f"{text} (the next run names the statements for the other {rest_count})"
 
 
-def _check_captures(ahead: Sequence[NewerTable], plan: Plan, transaction_log: History) -> None:
+def _check_captures(ahead: Sequence[NewerTable], plan: Plan, transaction_log: TransactionLog) -> None:
     """Refuse tables that have transactions which the captures no longer hold."""
     counts: dict[int, int] = {plan.upto_lsn: plan.transactions}  # transactions up to an LSN, from the plan's begin on
     applied_before = plan.resume.applied - plan.transactions

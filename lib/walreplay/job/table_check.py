@@ -23,7 +23,7 @@ from walreplay.job.context import RunContext
 from walreplay.job.set_back import NewerTable, check_ahead, forget_unknown, highest_recorded, newer_error
 from walreplay.job.source_check import check_shared
 from walreplay.ledger.state import State
-from walreplay.ledger.transactions import History
+from walreplay.ledger.transactions import TransactionLog
 from walreplay.report import TableReport
 from walreplay.session.failures import spark_errors
 from walreplay.session.folders import MountedFolder
@@ -425,7 +425,7 @@ class TableChecks:
         tables: RunPlan,
         checked: list[CheckedTable],
         before: State | None,
-        transaction_log: History,
+        transaction_log: TransactionLog,
     ) -> int:
         """Return the run's number; refuse a ledger that was set back while tables are ahead of it.
 

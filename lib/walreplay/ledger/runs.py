@@ -405,7 +405,7 @@ def forget(
                 continue
             rows = f"run < {kept}"
             if name == "transactions":
-                # The last transaction shows whether a later run reads another server (`History.followed`).
+                # The last transaction shows whether a later run reads another server (`TransactionLog.followed`).
                 (newest,) = delta.read(spark, table).selectExpr("max(commit_lsn) AS lsn").collect()
                 rows += f" AND commit_lsn < {newest.lsn or 0}"
             check_lock()

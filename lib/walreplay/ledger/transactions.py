@@ -67,7 +67,7 @@ _DECIDED: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class TransactionLog:
     """The transactions and messages of one run, as its decode has staged them."""
 
     spark: SparkSession
