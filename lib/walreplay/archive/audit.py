@@ -567,7 +567,7 @@ class Findings:
         spans = dict(self.spans)  # a streamed transaction may commit in a later file than its bytes
         for file in plan.files:
             for step in file.steps:
-                lsn = step.fate.commit_lsn if step.fate is not None else None
+                lsn = step.commit.commit_lsn if step.commit is not None else None
                 transaction = step.place.transaction
                 if lsn is None and transaction is not None:  # an ordinary one that began in an earlier file
                     lsn = transaction.final_lsn

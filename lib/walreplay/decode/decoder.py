@@ -1,6 +1,6 @@
 """Decode stretches of a stream: rows as Arrow batches, one relation version each.
 
-`Fate` says what has become of a transaction whose rows come before its end.  On request the decoder also returns what
+`SegmentCommit` is the commit of a transaction whose rows come before its end.  On request the decoder also returns what
 the ledger keeps beside the rows: a record of each transaction (`Recorded`), and logical messages.
 """
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Fate:
+class SegmentCommit:
     """How to decode a part of a streamed or prepared transaction, which is known to have committed.
 
     Attributes:
@@ -175,7 +175,7 @@ class Decoder(StreamWalker):
         self._type_names: dict[int, tuple[str, str]] = {}
         self._held_names = 0
         self._recording = recording
-        self._fate: Fate | None = None
+        self._commit: SegmentCommit | None = None
         self._given: dict[int, m.Relation] = {}
         self._rows: dict[m.Relation, RelationRows] = {}
         self._last_versions: dict[int, m.Relation] = {}
@@ -195,7 +195,7 @@ class Decoder(StreamWalker):
         *,
         place: Place,
         versions: StretchVersions = StretchVersions(),
-        fate: Fate | None = None,
+        commit: SegmentCommit | None = None,
         source: WalkedBytes = _NO_FILE,
     ) -> Iterator[ChangeBatch]:
         """Walk over a stretch's whole messages and give full batches; `rest` gives the others.
@@ -204,13 +204,13 @@ class Decoder(StreamWalker):
             start, stop: the stretch, as offsets in ``data``.
             place: the place in the stream at ``start``.
             versions: what is in force there.
-            fate: how to decode a part of a streamed or prepared transaction; None for ordinary transactions.
+            commit: how to decode a part of a streamed or prepared transaction; None for ordinary transactions.
             source: the file, or files, in which ``data`` lies, for records and places.
 
         Raises:
             CaptureError: the bytes cannot be decoded; it has the offset in ``data``.
         """
-        self._fate, self._given = fate, dict(versions.relations)  # the segment adds what it announces
+        self._commit, self._given = commit, dict(versions.relations)  # the segment adds what it announces
         self._layouts = Layouts(self._announcements, versions.layouts)
         if self._types != versions.types:
             self._types, self._new_types, self._type_names = dict(versions.types), dict(versions.types), {}
@@ -264,7 +264,7 @@ class Decoder(StreamWalker):
     @property
     def _is_deferred(self) -> bool:
         """Whether the walk is within a deferred transaction whose rows are decoded where it commits."""
-        return self._fate is None and self._inner is not None
+        return self._commit is None and self._inner is not None
 
     # Before a stretch: it has ordinary transactions, or it is a part of one deferred transaction.
 
@@ -279,27 +279,27 @@ class Decoder(StreamWalker):
             rows.slots.clear()
         self._placer.reset()
         self._slot_rows = {}
-        state, fate = self.kernel.state, self._fate
+        state, commit = self.kernel.state, self._commit
         # Commit LSNs only rise, so a load leaves nothing out whose LSN is not above the first of them.
-        lowest = fate.commit_lsn if fate is not None else walk.NO_LSN if place is None else place.high_lsn + 1
+        lowest = commit.commit_lsn if commit is not None else walk.NO_LSN if place is None else place.high_lsn + 1
         self._load_lsns = {oid: lsn for oid, lsn in self._filter.load_lsns.items() if lsn > lowest}
         self._leaves_out = bool(len(self._skipped_kinds) or self._filter.last_truncates or self._load_lsns)
         # If some rows are left out, they are chosen in the tile's arrays, and the others are placed later.
         self.kernel.placer = None if self._leaves_out else self._placer
         state[walk.RECORDING] = self._recording
-        if fate is None:
+        if commit is None:
             state[walk.SKIP_LOCAL] = not self._filter.wants_origin(None)
             self._defer_inner()
             return
-        self.kernel.aborted = np.array(fate.aborted, np.int64)
-        self._set_commit(fate)
-        state[walk.ORDINAL] = fate.ordinal  # rows that have rolled back have no ordinals
-        state[walk.SKIP] = 0 if fate.applied else walk.NOT_COUNTED if fate.resent else walk.LEFT_OUT
-        state[walk.ORIGIN] = self.origin_number(fate.origin)
+        self.kernel.aborted = np.array(commit.aborted, np.int64)
+        self._set_commit(commit)
+        state[walk.ORDINAL] = commit.ordinal  # rows that have rolled back have no ordinals
+        state[walk.SKIP] = 0 if commit.applied else walk.NOT_COUNTED if commit.resent else walk.LEFT_OUT
+        state[walk.ORIGIN] = self.origin_number(commit.origin)
 
-    def _set_commit(self, fate: Fate) -> None:
+    def _set_commit(self, commit: SegmentCommit) -> None:
         state = self.kernel.state
-        state[walk.LSN], state[walk.COMMIT_TS], state[walk.XID] = fate.commit_lsn, fate.commit_time, fate.xid
+        state[walk.LSN], state[walk.COMMIT_TS], state[walk.XID] = commit.commit_lsn, commit.commit_time, commit.xid
 
     def _defer_inner(self) -> None:
         """Leave out streamed and prepared transactions, which are decoded where they commit."""
@@ -310,7 +310,7 @@ class Decoder(StreamWalker):
         state[walk.RECORDING] = self._recording and not inner
 
     def _open(self, lsn: int, time: int, xid: int, ordinal: int) -> None:
-        if self._fate is None:
+        if self._commit is None:
             super()._open(lsn, time, xid, ordinal)
         else:
             # Rows have the LSN and time of the commit (`_set_commit`), not those of the Begin Prepare.
@@ -318,7 +318,7 @@ class Decoder(StreamWalker):
 
     def _set_origin(self, name: str | None) -> None:
         state = self.kernel.state
-        if self._fate is not None or self._inner is not None:  # a deferred one's origin comes with its fate
+        if self._commit is not None or self._inner is not None:  # a deferred one's origin comes with its commit
             return
         super()._set_origin(name)
         left_out = 0 if self._filter.wants_origin(name) else walk.LEFT_OUT
@@ -326,7 +326,7 @@ class Decoder(StreamWalker):
 
     def inner_relations(self, xid: int) -> Mapping[int, m.Relation]:
         """Return the relations that the deferred transaction knows; none if its rows are left out."""
-        return {} if self._fate is None else self._given
+        return {} if self._commit is None else self._given
 
     def on_unknown_relation(self, oid: int, offset: int) -> int:
         """Accept any number of columns for rows that are left out."""
@@ -338,12 +338,12 @@ class Decoder(StreamWalker):
         """Change nothing: what follows is another stretch, for which the versions in force are given."""
 
     def _enter(self, relations: Mapping[int, m.Relation]) -> None:
-        if self._fate is not None:
+        if self._commit is not None:
             self._uses.enter(self.kernel.slots)
         super()._enter(relations)
 
     def _leave(self, *, keep: bool) -> None:
-        if self._fate is not None and self._inner is not None:
+        if self._commit is not None and self._inner is not None:
             self._given = dict(self._inner)
             self._uses.leave(self.kernel.slots)
         super()._leave(keep=keep)
@@ -379,10 +379,10 @@ class Decoder(StreamWalker):
         elif isinstance(message, m.Message):
             self._take_message(message, self._is_deferred)
             if not self._is_deferred:
-                layouts = self._layouts.take(message, () if self._fate is None else self._fate.aborted)
+                layouts = self._layouts.take(message, () if self._commit is None else self._commit.aborted)
                 if any(layout.enum is not None for layout in layouts):
                     self._relabel(offset)
-        elif self._fate is None:
+        elif self._commit is None:
             self._defer_inner()
 
     def _relabel(self, offset: int) -> None:
@@ -399,7 +399,7 @@ class Decoder(StreamWalker):
             if is_deferred or state[walk.SKIP] or self._is_aborted(message.xid):
                 return
             position = state[[walk.LSN, walk.COMMIT_TS, walk.XID, walk.ORDINAL]].tolist()  # outside there is none
-        elif not self.is_new_message or self._fate is not None:
+        elif not self.is_new_message or self._commit is not None:
             return
         self._messages.append(LogicalMessage(message.lsn, message.prefix, message.content, *position))
 
@@ -413,12 +413,12 @@ class Decoder(StreamWalker):
 
     def _record_open(self) -> None:
         """Record the part of a transaction that does not end in the stretch."""
-        state, fate = self.kernel.state, self._fate
-        if not self._recording or (fate is None and (state[walk.TXN] != walk.OPEN or self.gid is not None)):
+        state, commit = self.kernel.state, self._commit
+        if not self._recording or (commit is None and (state[walk.TXN] != walk.OPEN or self.gid is not None)):
             return
-        begin_offset = walk.NO_OFFSET if fate is not None else state[walk.BEGIN_AT]  # a segment has no Begin
+        begin_offset = walk.NO_OFFSET if commit is not None else state[walk.BEGIN_AT]  # a segment has no Begin
         values = state[[walk.LSN, walk.COMMIT_TS, walk.XID, walk.ROWS, walk.DIGEST, walk.ORIGIN]]
-        session = self._session if fate is None else fate.session
+        session = self._session if commit is None else commit.session
         self._record(np.array([(*values, begin_offset)], RECORD), session, ended=False)
 
     def _record(self, records: NDArray[np.void], session: int, *, ended: bool) -> None:

@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from walreplay.decode.announcements import Layout
-from walreplay.decode.decoder import Fate
+from walreplay.decode.decoder import SegmentCommit
 from walreplay.decode.partitions import Partition
 from walreplay.decode.summary import XidCounts
 from walreplay.decode.walk import Place
@@ -222,7 +222,7 @@ class Step:
             ``layouts``, what was announced before of tables that it names.
         seam: its bytes, where they begin in front of the file, at ``seam_offset`` of ``seam_path``.
         seam_base: where they would begin in the file itself: in front of it below zero; None where that is not told.
-        fate: None for ordinary transactions.
+        commit: None for ordinary transactions.
     """
 
     sequence: int
@@ -236,7 +236,7 @@ class Step:
     seam_path: str = ""
     seam_offset: int = 0
     seam_base: int | None = None
-    fate: Fate | None = None
+    commit: SegmentCommit | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,7 +131,7 @@ class PlannedBytes:
                 step.stop,
                 place=step.place,
                 versions=in_force,
-                fate=step.fate,
+                commit=step.commit,
                 source=WalkedBytes(self.path, base, (step.seam_path, step.seam_offset)),
             )
         except WalReplayError as error:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Generic, TypeAlias, TypeVar
 
 from walreplay.decode.announcements import Layout
-from walreplay.decode.decoder import Fate
+from walreplay.decode.decoder import SegmentCommit
 from walreplay.decode.summary import Decided, FileScan, Part, Unfinished
 from walreplay.decode.walk import Place
 from walreplay.errors import OrderError
@@ -288,7 +288,7 @@ def _aborted_in(segment: Segment, aborted: Collection[int]) -> tuple[int, ...]:
 
 def _deferred(sequence: int, segment: Segment, commit: DeferredCommit, ordinal: int, numbers: _StepNumbers) -> Step:
     deferred, transaction = commit.deferred, commit.transaction
-    fate = Fate(
+    segment_commit = SegmentCommit(
         xid=deferred.xid,
         gid=deferred.gid,
         commit_lsn=transaction.commit_lsn,
@@ -311,5 +311,5 @@ def _deferred(sequence: int, segment: Segment, commit: DeferredCommit, ordinal: 
         seam=segment.seam,
         seam_path=segment.seam_path,
         seam_offset=segment.seam_offset,
-        fate=fate,
+        commit=segment_commit,
     )
