@@ -58,7 +58,7 @@ def small(spark: SparkSession, tmp_path: Path) -> SmallMirror:
     return SmallMirror(spark, tmp_path)
 
 
-STEPS = ("scanned", "decoded", "plan written", "table applied", "history written", "history recorded", "run recorded")
+STEPS = ("scanned", "decoded", "plan written", "table applied", "transactions written", "runs written", "run recorded")
 
 
 @pytest.mark.parametrize("step", further(STEPS, but=("plan written",)))

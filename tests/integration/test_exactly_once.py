@@ -101,7 +101,7 @@ _SCHEMAS = "o14"
 _KILLS = [
     (_IDENTITIES, "plan written", 1),
     (_IDENTITIES, "table applied", 4),
-    (_STREAMS, "history recorded", 1),
+    (_STREAMS, "runs written", 1),
     (_SCHEMAS, "columns changed", 2),
 ]
 _MORE_KILLS = [
@@ -111,7 +111,7 @@ _MORE_KILLS = [
     (_STREAMS, "scanned", 1),
     (_STREAMS, "plan written", 1),
     (_IDENTITIES, "table applied", 1),
-    (_STREAMS, "history written", 1),
+    (_STREAMS, "transactions written", 1),
     (_SCHEMAS, "places left", 1),
     (_SCHEMAS, "table applied", 3),
 ]

@@ -105,9 +105,9 @@ def test_a_table_that_was_left_out_is_loaded_later_in_one_commit(mirror, base) -
 @pytest.mark.parametrize(
     "step",
     further(
-        ["history recorded", "rows replaced"],
+        ["runs written", "rows replaced"],
         but=("rows replaced",),
-        long=["load written down", "base loaded beside", "made beside", "rebuild written", "side removed"],
+        long=["load written down", "side base loaded", "side target made", "rebuild written", "side removed"],
     ),
 )
 def test_a_load_behind_apply_that_is_stopped_is_finished_and_runs_come_in_between(mirror, base, stop, step) -> None:

@@ -265,7 +265,7 @@ def test_a_table_that_is_there_is_loaded_only_if_that_is_said(mirror, base, desc
 
 @pytest.mark.parametrize(
     "step",
-    further(["load written down", "decoded", "plan written", "table applied", "history recorded"], but=("decoded",)),
+    further(["load written down", "decoded", "plan written", "table applied", "runs written"], but=("decoded",)),
 )
 def test_a_load_that_was_stopped_is_finished_by_the_next(mirror, base, described, stop, step):
     mirror.write(*changes(1))

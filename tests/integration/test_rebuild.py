@@ -188,10 +188,10 @@ def table_commits(small: SmallMirror) -> dict[str, int]:
     return {name: small.history(name).count("WRITE") for name in ("orders", "items")}
 
 
-BESIDE = ("made beside",)
+BESIDE = ("side target made",)
 MORE_BESIDE = ("decoded", "plan written")
 IN_PLACE = ("rows replaced", "table replaced", "side removed")
-MORE_IN_PLACE = ("history recorded", "rebuild written", "rows are to be replaced", "tables replaced")
+MORE_IN_PLACE = ("runs written", "rebuild written", "rows are to be replaced", "tables replaced")
 
 
 @pytest.mark.parametrize("step", further(BESIDE, long=MORE_BESIDE))
@@ -223,7 +223,7 @@ def test_a_rebuild_that_was_stopped_while_it_replaces_tables_is_finished_once(
 ) -> None:
     small = copy_of(spark, damaged[0], tmp_path)
     before = table_commits(small)
-    if step == "history recorded":
+    if step == "runs written":
         # That of the side target's run comes first.
         stop("compared")
         with pytest.raises(StoppedError):
@@ -412,7 +412,7 @@ def test_a_run_may_come_while_tables_are_made(small: SmallMirror, tmp_path: Path
     small.spark.sql(f"DELETE FROM delta.`{small.location('orders')}`")
 
     def on_step(step: str) -> None:
-        if step == "made beside":
+        if step == "side target made":
             steps.on_step = None
             small.apply(OTHERS, m.Insert(12, row(9, "meanwhile")))
 

@@ -57,7 +57,7 @@ def test_a_stopped_run_is_finished_and_no_commit_made_twice(
     mirror: SmallMirror, tmp_path: Path, stop: Callable[[str], None], refused: list[str]
 ) -> None:
     written = set()
-    for changes, step in ((_FIRST, "plan written"), (_SECOND, "table applied: s.copies"), (_THIRD, "history recorded")):
+    for changes, step in ((_FIRST, "plan written"), (_SECOND, "table applied: s.copies"), (_THIRD, "runs written")):
         stop(step)
         with pytest.raises(StoppedError):
             mirror.apply(*changes, **_CONFIG)

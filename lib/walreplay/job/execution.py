@@ -153,7 +153,7 @@ class RunTables:
             self.run.progress.doing("the ledger's transactions and files")
             for ledger_future in ledger_futures:
                 ledger_future.result()
-            steps.reached("history written")
+            steps.reached("transactions written")
         return sorted(reports, key=TableReport.order)
 
     def _write_ledger(self, write: Callable[[], None]) -> None:

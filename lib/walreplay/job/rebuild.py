@@ -121,7 +121,7 @@ class Rebuilding:
         side = self._side(state)
         assert state is not None
         made, report = self._side_build(side).make(state)
-        steps.reached("made beside")
+        steps.reached("side target made")
         locked = self.context.lock()
         if locked is not state:
             # Another run has ended since; only what that run has applied is read for the side target now.

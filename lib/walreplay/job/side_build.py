@@ -199,7 +199,7 @@ class SideBuild:
             base, source = step.source(context.session), context.settings.source or root_of(self.captures)
             BaseLoad(context, base, load.at_lsn, step.described, source, anew=True, only=step.only, top=load.top).run()
             self._take_over(context)
-            steps.reached("base loaded beside")
+            steps.reached("side base loaded")
         return self._apply(end)
 
     def _apply(self, end: int) -> RunReport:

@@ -498,7 +498,7 @@ class Ledger:
         self.recorded = metrics_of(report, state, ended.finished_at, [item.lsn for item in waiting])
         row = run_row(state, ended, report, reached, self.recorded[0], relations)
         self._record(state, LedgerTable("runs", RUNS), [row], resumed=resumed)
-        steps.reached("history recorded")
+        steps.reached("runs written")
         return self.write(ended)
 
     def _record(self, state: State, table: LedgerTable, rows: Sequence[tuple[Any, ...]], *, resumed: bool) -> None:
