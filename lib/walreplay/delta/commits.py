@@ -220,7 +220,7 @@ def _with_marks(commits: Iterable[LoggedCommit]) -> Iterator[tuple[LoggedCommit,
 
 
 def others_change(
-    commits: Iterable[LoggedCommit], *, ledger: str, is_siblings: Callable[[CommitId], bool] = lambda _: False
+    commits: Iterable[LoggedCommit], *, ledger: str, is_siblings: Callable[[CommitId], bool] | None = None
 ) -> LoggedCommit | None:
     """Return the first commit by somebody else that has changed a table's rows; None if there is none.
 
@@ -228,7 +228,8 @@ def others_change(
         commits: see `follow`, and for the others.
     """
     for commit, commit_id in _with_marks(commits):
-        is_known = commit_id is not None and (commit_id.application == ledger or is_siblings(commit_id))
+        is_ours = commit_id is not None and commit_id.application == ledger
+        is_known = is_ours or bool(commit_id and is_siblings and is_siblings(commit_id))
         if not is_known and not commit.keeps_rows:
             return commit
     return None
@@ -240,7 +241,7 @@ def follow(
     ledger: str,
     left: int,
     run: str | None = None,
-    is_siblings: Callable[[CommitId], bool] = lambda _: False,
+    is_siblings: Callable[[CommitId], bool] | None = None,
 ) -> Standing:
     """Follow a table's commits from the version in which the ledger's last run left it.
 
@@ -251,7 +252,7 @@ def follow(
         run: the id of an interrupted run that continues now.  Commits before its first one need no check, because it
             has checked them when it began.
         is_siblings: says whether a commit that is not the ledger's was made by that of another source that shares the
-            table: it leaves the rows of this one as they are.
+            table: it leaves the rows of this one as they are; None if none does.
     """
     standing = Standing(left, left)
     standings = {left: standing}
@@ -260,7 +261,8 @@ def follow(
     for commit, commit_id in _with_marks(commits):
         version, is_siblings_commit = commit.version, False
         if commit_id is not None and commit_id.application != ledger:
-            is_siblings_commit = standing.changed is None and commit.restored is None and is_siblings(commit_id)
+            is_undisturbed = standing.changed is None and commit.restored is None
+            is_siblings_commit = is_undisturbed and is_siblings is not None and is_siblings(commit_id)
             commit_id = None
         highest = max(highest, 0 if commit_id is None else commit_id.number)
         restored_standing = None if commit.restored is None else standings.get(commit.restored)

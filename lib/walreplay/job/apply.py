@@ -24,7 +24,7 @@ from walreplay.job.context import RunContext
 from walreplay.job.execution import Applying, RunWork, run_bytes_of
 from walreplay.job.installing import Installing
 from walreplay.job.scanning import NewFiles, RunInput, Scanning
-from walreplay.job.set_back import newer_error
+from walreplay.job.standing import newer_error
 from walreplay.job.table_check import TableChecks
 from walreplay.ledger.ledger import RunCaptures
 from walreplay.ledger.runs import metrics_of
@@ -342,7 +342,8 @@ class Job:
         current = self.run.ledger.read()
         # No lock is held here: another run that has begun meanwhile may have written to the tables.
         if current is not None and (current.run, current.phase) == (state.run, state.phase):
-            raise newer_error(ahead[0], ahead[0].standing.ahead[-1], state.reached[0])
+            table, standing = ahead[0]
+            raise newer_error(table, standing, standing.ahead[-1], state.reached[0])
 
     def _nothing_new(self, state: State | None) -> RunReport:
         return self.run.report(None, "nothing new", self.captures, (-1, 0) if state is None else state.reached)

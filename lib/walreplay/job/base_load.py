@@ -30,8 +30,8 @@ from walreplay.errors import CaptureError, ConfigError, TargetError, listed
 from walreplay.fold.events import Mode
 from walreplay.job.context import RunContext
 from walreplay.job.execution import RunTables, buckets_of, table_runs
-from walreplay.job.set_back import refuse_older
 from walreplay.job.source_check import shared_by, taken_by
+from walreplay.job.standing import refuse_older
 from walreplay.job.table_check import CheckedTable, TableChecks, highest_of
 from walreplay.ledger.ledger import LOADING, PLANNED, REBUILDING, Load, State
 from walreplay.loading.description import HOW_TO_DESCRIBE, Description, write_description

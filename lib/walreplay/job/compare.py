@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructField
 
 
-from walreplay.job.table_check import KnownTable, standing_of
+from walreplay.job.standing import KnownTable, standing_of
 
 _SEEDS: Final = (1, 2)
 

@@ -26,9 +26,9 @@ from walreplay.errors import ConfigError, TargetError, listed
 from walreplay.job.compare import Rightness, check_readable, rightness_of
 from walreplay.job.context import RunContext
 from walreplay.job.installing import Installing, remove_side
-from walreplay.job.set_back import newest_number, refuse_older
 from walreplay.job.side_build import BaseStep, Side, SideBuild
 from walreplay.job.source_check import check_unshared
+from walreplay.job.standing import newest_number, refuse_older
 from walreplay.ledger.runs import loads_of
 from walreplay.ledger.state import FORMAT, PLANNED, Rebuild, Replacement, State
 from walreplay.names import Output, RowKind, output_of, source_oid

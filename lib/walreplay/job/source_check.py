@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
 from walreplay.config.document import is_source_name
-from walreplay.config.selection import Share
 from walreplay.delta.commits import CommitId
 from walreplay.delta.target import TableName, Target
 from walreplay.errors import ConfigError, TargetError
@@ -74,10 +73,6 @@ class SiblingLedgers:
                     return False
                 self._known.add((name, commit.application))
             return True
-
-    def makers_of(self, share: Share | None) -> Callable[[CommitId], bool]:
-        """Return `has_made` for a shared table, and for any other what says that no other source writes to it."""
-        return self.has_made if share is not None else lambda _: False
 
     def type_in(self, table: TableName, column: str) -> tuple[str, str] | None:
         """Name another source whose rows of a shared table have a column, with PostgreSQL's name of the type there."""

@@ -1,33 +1,40 @@
 """Check whether tables are as the ledger's last run left them, before anything is applied to them (`TableChecks`).
 
 A change that this ledger has not made is refused, with the statement that undoes it.  A table that is ahead of its
-ledger is a case of its own (`walreplay.job.set_back`).
+ledger is a case of its own (`walreplay.job.standing`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql.types import StructType
 
 from walreplay.delta import statements as delta
-from walreplay.delta.commits import CommitId, LoggedCommit, Standing, follow, others_change
-from walreplay.delta.local import DamagedLogError, clear_leftovers, newest_version
+from walreplay.delta.commits import LoggedCommit, Standing, others_change
+from walreplay.delta.local import clear_leftovers, newest_version
 from walreplay.delta.statements import sql_schema
 from walreplay.delta.target import TableName
 from walreplay.errors import TargetError
 from walreplay.job.context import RunContext
-from walreplay.job.set_back import NewerTable, check_ahead, forget_unknown, highest_recorded, newer_error
 from walreplay.job.source_check import check_shared
+from walreplay.job.standing import (
+    AheadTable,
+    KnownTable,
+    check_ahead,
+    forget_unknown,
+    highest_recorded,
+    newer_error,
+    standing_of,
+)
 from walreplay.ledger.state import State
 from walreplay.ledger.transactions import TransactionLog
 from walreplay.report import TableReport
 from walreplay.session.failures import spark_errors
 from walreplay.session.folders import MountedFolder
-from walreplay.session.isolation import has_own_sessions, session_with
+from walreplay.session.isolation import session_with
 from walreplay.session.naming import jobs_named
 from walreplay.session.reach import folder_of
 from walreplay.stream.plan import Plan
@@ -37,103 +44,6 @@ from walreplay.table.table_run import TableRun, run_of, table_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-@dataclass(frozen=True, slots=True)
-class KnownTable:
-    """What the ledger knows of a table, and of the run that checks it.
-
-    Attributes:
-        name: for people.
-        ledger: the ledger's id.
-        entry: None for a table that the ledger does not know.
-        run: the id of the run, if it was interrupted and continues now.
-        is_siblings: of a table that several sources share, whether another one has made a commit.
-    """
-
-    table: TableName
-    name: str
-    ledger: str
-    entry: MirrorEntry | None
-    run: str | None = None
-    is_siblings: Callable[[CommitId], bool] = lambda _: False
-
-    def refused(self, problem: str, lost: str = "the table as it was") -> TargetError:
-        """Return an error after which nothing was applied; ``lost`` is what can be brought back."""
-        remedy = f"Nothing was applied; bring back {lost}, or {made_again(self.entry)}"
-        return TargetError(problem, table=self.name, path=self.table.text, remedy=remedy)
-
-    def change_of(self, standing: Standing) -> tuple[str, str]:
-        """Return what somebody else has done to the table, and what undoes it."""
-        changed = standing.changed
-        assert changed is not None
-        again = "" if self.entry is None else f" {made_again(self.entry)};"
-        return (
-            "the table was changed by somebody else since the ledger's last run has left it: its version "
-            f"{changed.version} is made by {changed.operation}",
-            f"Set it back by RESTORE TABLE {self.table.sql} TO VERSION AS OF {standing.left};{again} or go on from the "
-            "rows that it has, by --accept-changed-tables",
-        )
-
-    def changed_error(self, standing: Standing) -> TargetError:
-        """Return the error for a table that somebody else has changed."""
-        problem, undone = self.change_of(standing)
-        return TargetError(problem, table=self.name, path=self.table.text, remedy=f"Nothing was applied. {undone}")
-
-    @contextmanager
-    def damaged_log_errors(self) -> Iterator[None]:
-        """Raise a `TargetError` if the table's log is damaged."""
-        try:
-            yield
-        except DamagedLogError as error:
-            raise self.refused(f"the table's log is damaged: {error}") from error
-
-
-def standing_of(spark: SparkSession, known_table: KnownTable) -> Standing | None:
-    """Compare an existing table with the ledger; None if the ledger does not know its version.
-
-    Raises:
-        TargetError: it is not the table that the ledger knows, or was set back as a whole.
-    """
-    table, entry, run = known_table.table, known_table.entry, known_table.run
-    if entry is not None and entry.left is None:
-        return None
-    left = -1 if entry is None or entry.left is None else entry.left
-    with known_table.damaged_log_errors():
-        newest, commits = delta.commits_since(spark, table, left)
-    if newest < left and run is not None and entry is not None and entry.table.place != table.place:
-        # The interrupted run has copied the table to its new place: a copy's versions begin at 0.
-        left, commits = -1, delta.commits_since(spark, table, -1)[1]
-    if newest < left:
-        raise known_table.refused(
-            f"the table's newest version is {newest}, and the ledger's last run has left version {left}: it was set "
-            "back as a whole, or made anew by somebody else"
-        )
-    first = commits.pop(0) if entry is not None and commits and commits[0].version == left else None
-    if first is not None and entry is not None and not _is_left_by(first, entry, strict=has_own_sessions(spark)):
-        if run is None:
-            raise known_table.refused(
-                f"the table is not the one that the ledger's last run has left there: its version {left} was made by "
-                "something else. Either it was replaced, or the ledger is older than its tables, which were renamed or "
-                "made anew since",
-                "the table, or the ledger, as it was",
-            )
-        # A copy again, which has grown beyond the version that the original was left at.
-        left, commits = -1, delta.commits_since(spark, table, -1)[1]
-    return follow(commits, ledger=known_table.ledger, left=left, run=run, is_siblings=known_table.is_siblings)
-
-
-def _is_left_by(commit: LoggedCommit, entry: MirrorEntry, *, strict: bool) -> bool:
-    """Return whether a commit is the one that the ledger's last run made.
-
-    Args:
-        strict: that run's commits are sure to have its id.
-    """
-    mark = CommitId.of_mark(commit.mark)
-    if mark is None:
-        # An automatic OPTIMIZE may have followed the commit.
-        return commit.keeps_rows or not strict
-    return mark.run is not None and mark.run.id == entry.run and mark.oid == entry.oid
 
 
 # The checks of a run's tables
@@ -224,9 +134,10 @@ class TableChecks:
             self._warn_of_change(table, check.standing)
         return checked
 
-    def _known(self, plan: TablePlan, table: TableName, run: str | None = None) -> KnownTable:
-        makers = self.context.sibling_ledgers.makers_of(plan.metadata.share)
-        return KnownTable(table, plan.name, self.context.ledger.id, plan.before, run, makers)
+    def _known(self, plan: TablePlan | MirrorEntry, table: TableName, run: str | None = None) -> KnownTable:
+        entry, share = (plan, plan.share) if isinstance(plan, MirrorEntry) else (plan.before, plan.metadata.share)
+        makers = None if share is None else self.context.sibling_ledgers.has_made
+        return KnownTable(table, plan.name, self.context.ledger.id, entry, run, makers)
 
     def _check(self, plan: TablePlan, last_run: int, *, resumed: bool, moves_in: bool) -> CheckedTable:
         """Return whether a table exists and how it compares with the ledger, before anything is applied.
@@ -316,8 +227,8 @@ class TableChecks:
                 standing = self._check_begun(run, plan.id)
             checked = replace(run, standing=standing, checked=None if standing is None else standing.latest)
             if standing is not None and standing.ahead and run.plan.before is not None and not checked.is_done:
-                newer = NewerTable(run.plan.name, run.plan.table, standing, is_known=True)
-                raise newer_error(newer, standing.ahead[0], plan.upto_lsn)
+                newer = self._known(run.plan, run.plan.table)
+                raise newer_error(newer, standing, standing.ahead[0], plan.upto_lsn)
             return checked
 
         looked = self.context.each(look, runs)
@@ -334,7 +245,7 @@ class TableChecks:
 
     def look_at_others(
         self, entries: Sequence[MirrorEntry], written: Collection[int], *, thoroughly: bool = False
-    ) -> list[NewerTable]:
+    ) -> list[AheadTable]:
         """Check the tables that a run does not write to, and warn of changes; return those ahead of the ledger.
 
         Args:
@@ -342,22 +253,18 @@ class TableChecks:
             thoroughly: also where Spark has to be asked for a table's history.
         """
         others = [entry for entry in entries if not entry.set_aside and entry.oid not in written]
-        makers_of, ledger = self.context.sibling_ledgers.makers_of, self.context.ledger.id
-        known_tables = [
-            KnownTable(entry.table, entry.name, ledger, entry, is_siblings=makers_of(entry.share)) for entry in others
-        ]
+        known_tables = [self._known(entry, entry.table) for entry in others]
         standings = self.context.each(lambda table: self._changed_standing(table, thoroughly=thoroughly), known_tables)
-        ahead: list[NewerTable] = []
-        for entry, known_table, standing in zip(others, known_tables, standings, strict=True):
+        ahead: list[AheadTable] = []
+        for known_table, standing in zip(known_tables, standings, strict=True):
             if isinstance(standing, TargetError):
-                self.context.warnings.append(f"{entry.name}: {standing.problem}")
+                self.context.warnings.append(f"{known_table.name}: {standing.problem}")
             elif standing is not None and standing.ahead:
-                is_shared = entry.share is not None
-                ahead.append(NewerTable(entry.name, entry.table, standing, is_known=True, shared=is_shared))
+                ahead.append((known_table, standing))
             elif standing is not None and standing.changed is not None and not self.accepts:
                 problem, undone = known_table.change_of(standing)
                 self.context.warnings.append(
-                    f"{entry.name}: {problem}. The run that next has changes for it will refuse it. {undone}"
+                    f"{known_table.name}: {problem}. The run that next has changes for it will refuse it. {undone}"
                 )
         return ahead
 
@@ -434,13 +341,7 @@ class TableChecks:
         last_run = before.run if before is not None else 0
         recorded = highest_recorded(self.context)  # above the state's, if the ledger was set back
         ahead = [
-            NewerTable(
-                table.name,
-                (table.before or table).table,
-                check.standing,
-                is_known=table.before is not None,
-                shared=table.metadata.share is not None,
-            )
+            (self._known(table, (table.before or table).table), check.standing)
             for table, check in zip(tables.tables, checked, strict=True)
             if check.standing is not None and check.standing.ahead
         ]

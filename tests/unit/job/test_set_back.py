@@ -10,7 +10,7 @@ import pytest
 from walreplay.delta.commits import CommitId, RunId, Standing
 from walreplay.delta.target import TableName
 from walreplay.errors import TargetError
-from walreplay.job.set_back import MAX_STATEMENTS, NewerTable, check_ahead
+from walreplay.job.standing import MAX_STATEMENTS, KnownTable, check_ahead
 
 _KNOWN, _REACHED = 100, 300
 
@@ -20,7 +20,9 @@ _PLAN = SimpleNamespace(after_lsn=_KNOWN, upto_lsn=_REACHED, transactions=2, res
 
 def _ahead(name="t", *, upto=_REACHED, applied=3, is_known=True, shared=False):
     commit = CommitId("ours", 2 << 16, RunId("lost", upto, applied), 1)
-    return NewerTable(name, TableName(path=f"/m/s/{name}"), Standing(2, 1, ahead=(commit,)), is_known, shared)
+    table, siblings = TableName(path=f"/m/s/{name}"), (lambda _: True) if shared else None
+    known = KnownTable(table, name, "ours", SimpleNamespace() if is_known else None, is_siblings=siblings)
+    return known, Standing(2, 1, ahead=(commit,))
 
 
 def _refused(*ahead):
