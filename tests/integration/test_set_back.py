@@ -450,7 +450,7 @@ def test_no_statement_is_named_when_the_bytes_are_gone(spark: SparkSession, tmp_
     _assert_whole(mirror, tmp_path)
 
 
-@pytest.mark.parametrize("after", further(["forget_unknown"], long=["write_plan"]))
+@pytest.mark.parametrize("after", further(["forget_unknown"], long=["begin"]))
 def test_a_run_that_ends_while_the_ledger_is_put_right_is_begun_again(
     course: Course, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: str
 ) -> None:
@@ -467,7 +467,7 @@ def test_a_run_that_ends_while_the_ledger_is_put_right_is_begun_again(
     from walreplay.job import table_check as checks
     from walreplay.ledger.ledger import Ledger
 
-    place = Ledger if after == "write_plan" else checks
+    place = Ledger if after == "begin" else checks
     done = getattr(place, after)
 
     def and_then(*given: Any, **named: Any) -> None:

@@ -26,7 +26,6 @@ from walreplay.job.installing import Installing
 from walreplay.job.scanning import NewFiles, RunInput, Scanning
 from walreplay.job.standing import newer_error
 from walreplay.job.table_check import TableChecks
-from walreplay.ledger.ledger import RunCaptures
 from walreplay.ledger.runs import metrics_of
 from walreplay.ledger.state import PLANNED, REBUILDING, State, now
 from walreplay.ledger.transactions import refuse_gone
@@ -217,8 +216,9 @@ class Job:
                 # First the index: whoever finishes this run, once its plan is written, does not scan its files.
                 index_write.result()
                 seen = new.seen(run_files.files, plan.resume.last_path)
-                captures = RunCaptures(self.source, self.captures, len(reading.files), reading.size, seen)
-                return self.run.ledger.write_plan(state, decoded, run_number, places, captures)
+                what = {"plan": decoded, "resume": None, "source": self.source, "captures": self.captures, "seen": seen}
+                sizes = {"files": len(reading.files), "bytes": reading.size}
+                return self.run.ledger.begin(state, run_number, places, **what, **sizes)
 
             return self._apply_work(staging, RunWork(plan, reading.size, state, write_plan))
 

@@ -20,8 +20,9 @@ from walreplay.decode.scan import Until
 from walreplay.delta import statements as delta
 from walreplay.delta.target import Target, catalog_errors, ledger_errors, quote
 from walreplay.errors import ConfigError, TargetError
-from walreplay.ledger.ledger import Ledger, Load, State
+from walreplay.ledger.ledger import Ledger
 from walreplay.ledger.runs import first_lsn, loads_of, remembered_runs
+from walreplay.ledger.state import Load, State
 from walreplay.ledger.status import TableVersion, nothing_applied, proved, versions_at
 from walreplay.lsn import POSTGRES_EPOCH, format_lsn, parse_lsn, to_datetime
 from walreplay.names import RowKind, output_of, relation_of, source_oid

@@ -29,7 +29,7 @@ from walreplay.job.execution import Applying, RunWork, buckets_of, tasks_of
 from walreplay.job.rebuild import rebuild
 from walreplay.job.scanning import Scanning
 from walreplay.ledger.ledger import Ledger
-from walreplay.ledger.state import APPLIED, State, now
+from walreplay.ledger.state import State, now
 from walreplay.lsn import format_lsn, to_datetime
 from walreplay.names import Output, output_of, source_oid
 from walreplay.progress import Progress
@@ -112,7 +112,7 @@ class ForecastJob(Job):
 
     def _install(self, interrupted: State) -> State:
         self.run.warnings.append(f"rebuild {interrupted.run} was interrupted; it would be finished first")
-        self._state = replace(interrupted, phase=APPLIED, rebuild=None)
+        self._state = replace(interrupted, rebuild=None)
         return self._state
 
     def _finish(self, interrupted: State) -> tuple[State, RunReport]:
@@ -120,7 +120,7 @@ class ForecastJob(Job):
         assert plan is not None
         self.run.warnings.append(f"run {interrupted.run} was interrupted; it would be finished first")
         tables = self._plan_tables(plan, interrupted.bytes, interrupted)
-        self._state = replace(interrupted, phase=APPLIED, plan=None, resume=plan.resume, tables=tables)
+        self._state = replace(interrupted, plan=None, resume=plan.resume, tables=tables)
         return self._state, self._nothing_new(self._state)
 
     def _look_at_tables(self, state: State | None) -> None:
@@ -138,7 +138,7 @@ class ForecastJob(Job):
         if idle is not None:
             return idle
         self.run.warnings.extend(plan.warnings)
-        before = state or State("", self.source, 0, APPLIED, now(), self.captures)  # a new target
+        before = state or State("", self.source, 0, now(), self.captures)  # a new target
         tables = self._plan_tables(plan, run_files.reading.size, before)
         self._count(plan, rows, run_files)
         seen = run_files.new.seen(run_files.files, plan.resume.last_path)  # the next plan begins behind these files

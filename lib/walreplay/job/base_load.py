@@ -33,7 +33,7 @@ from walreplay.job.execution import RunTables, buckets_of, table_runs
 from walreplay.job.source_check import shared_by, taken_by
 from walreplay.job.standing import refuse_older
 from walreplay.job.table_check import CheckedTable, TableChecks, highest_of
-from walreplay.ledger.ledger import LOADING, PLANNED, REBUILDING, Load, State
+from walreplay.ledger.state import LOADING, PLANNED, REBUILDING, Load, State
 from walreplay.loading.description import HOW_TO_DESCRIBE, Description, write_description
 from walreplay.lsn import POSTGRES_EPOCH_UNIX_MICROS, format_lsn
 from walreplay.names import RowKind, relation_of
@@ -295,15 +295,9 @@ class BaseLoad:
                 assert state is not None
                 return state, checked
             with context.apart(taken_by(tables), shared_by(tables)) as places:
-                noted_state = context.ledger.write_load(
-                    state,
-                    self.load(begun) if interrupted is None else replace(self.load(begun), id=interrupted.id),
-                    number,
-                    places,
-                    source=begun.source,
-                    files=rows.files,
-                    size=rows.size or 0,
-                )
+                load = self.load(begun) if interrupted is None else replace(self.load(begun), id=interrupted.id)
+                sizes = {"files": rows.files, "bytes": rows.size or 0}
+                noted_state = context.ledger.begin(state, number, places, load=load, source=begun.source, **sizes)
         steps.reached("load written down")
         return noted_state, checked
 

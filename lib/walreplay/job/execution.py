@@ -23,8 +23,7 @@ from walreplay.fold.versions import NO_AXIS, NO_TIME, Axis
 from walreplay.job.context import RunContext
 from walreplay.job.source_check import shared_by, taken_by
 from walreplay.job.table_check import CheckedTable, TableChecks
-from walreplay.ledger.ledger import run_id
-from walreplay.ledger.state import State
+from walreplay.ledger.state import State, run_id
 from walreplay.ledger.transactions import TransactionLog
 from walreplay.lsn import POSTGRES_EPOCH_UNIX_MICROS, format_lsn
 from walreplay.names import RowKind, output_of, relation_of

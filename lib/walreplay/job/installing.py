@@ -86,7 +86,7 @@ class Installing:
         existing_oids = {entry.oid for entry in state.tables if not entry.set_aside}  # they have their places already
         made = {swap.entry.table: swap.entry.name for swap in rebuild.tables if swap.entry.oid not in existing_oids}
         with self.context.apart(made) as places:
-            return self.context.ledger.write_rebuild(state, rebuild, number, places)
+            return self.context.ledger.begin(state, number, places, rebuild=rebuild)
 
     def finish(self, state: State, *, resumed: bool) -> tuple[State, RunReport]:
         """Put the rows in their tables, remove the tables that they were made in, and record it.

@@ -30,15 +30,7 @@ from walreplay.delta.target import Target, ledger_errors
 from walreplay.errors import TargetError
 from walreplay.ledger import state as lock
 from walreplay.ledger.runs import FILES, OF_HISTORY, OF_STATE, RUNS, Rows, metrics_of, run_row
-from walreplay.ledger.state import APPLIED as APPLIED
-from walreplay.ledger.state import FORMAT, NEW, SCHEMA, Rebuild, at_work, now, state_of, values_of
-from walreplay.ledger.state import LOADING as LOADING
-from walreplay.ledger.state import PLANNED as PLANNED
-from walreplay.ledger.state import REBUILDING as REBUILDING
-from walreplay.ledger.state import Load as Load
-from walreplay.ledger.state import SeenFiles as SeenFiles
-from walreplay.ledger.state import State as State
-from walreplay.ledger.state import run_id as run_id
+from walreplay.ledger.state import APPLIED, FORMAT, NEW, SCHEMA, Load, State, at_work, now, state_of, values_of
 from walreplay.lsn import format_lsn
 from walreplay.progress import log
 from walreplay.protocol.messages import Relation
@@ -46,7 +38,6 @@ from walreplay.report import RunReport
 from walreplay.session import steps
 from walreplay.session.isolation import has_own_sessions, own_session, session_with, settings
 from walreplay.session.naming import jobs_named
-from walreplay.stream.plan import Plan
 from walreplay.table.certainty import Ending
 from walreplay.table.registry import MirrorEntry
 from walreplay.writing.by_statements import TableWriter
@@ -78,23 +69,6 @@ class _Stored:
     def state(self) -> State | None:
         """The newest state; None where nothing was ever applied."""
         return None if self.row is None or self.row.phase == NEW else self.row
-
-
-@dataclass(frozen=True, slots=True)
-class RunCaptures:
-    """The captures that a run reads.
-
-    Attributes:
-        path: as the user has named them.
-        files: how many files the run reads, and ``size`` their bytes.
-        seen: all files up to the last one that the run reads.
-    """
-
-    source: str
-    path: str
-    files: int
-    size: int
-    seen: SeenFiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +211,7 @@ class Ledger:
                 before = self._read()
             warnings = self._take_over(before)
             self._mine = mine = mine.behind(before.holder)  # the other may only be paused, and go on
-            row = before.row or State(str(uuid.uuid4()), source="", run=0, phase=NEW, started_at=now(), captures="")
+            row = before.row or State(str(uuid.uuid4()), source="", run=0, started_at=now(), captures="")
             failure: Exception | None = None
             try:
                 is_taken = self._take(before, row, mine)
@@ -399,60 +373,17 @@ class Ledger:
 
     # What a run writes
 
-    def write_plan(
-        self,
-        before: State | None,
-        plan: Plan,
-        run: int,
-        places: Sequence[str],
-        captures: RunCaptures,
-    ) -> State:
-        """Write a run's plan to ``state``, before any of it is applied.
+    def begin(self, before: State | None, run: int, places: Sequence[str] = (), **work: Any) -> State:
+        """Write down what a run does, before any table has its commit, and without anything of an interrupted run.
 
         Args:
             run: its number.
             places: see `State`.
+            work: fields of `State`: its plan, load or rebuild, and what else it changes.
         """
-        begun = self._begun(before, PLANNED, run, places, captures.files, captures.size)
-        source, path, seen = captures.source, captures.path, captures.seen
-        return self.write(replace(begun, source=source, captures=path, plan=plan, resume=None, seen=seen))
-
-    def write_load(
-        self,
-        before: State | None,
-        load: Load,
-        run: int,
-        places: Sequence[str] = (),
-        *,
-        source: str,
-        files: int,
-        size: int,
-    ) -> State:
-        """Write a base load to ``state``, before any of its rows is read; see `write_plan`.
-
-        Where the next run starts stays as it is.
-        """
-        return self.write(replace(self._begun(before, LOADING, run, places, files, size), source=source, load=load))
-
-    def write_rebuild(self, before: State, rebuild: Rebuild, run: int, places: Sequence[str] = ()) -> State:
-        """Write a rebuild to ``state``, before any table has its rows; see `write_plan`."""
-        return self.write(replace(self._begun(before, REBUILDING, run, places), rebuild=rebuild))
-
-    def _begun(
-        self, before: State | None, phase: str, run: int, places: Sequence[str], files: int = 0, size: int = 0
-    ) -> State:
-        """Return the state of a run that begins, without anything of an interrupted run."""
-        state = before or State(self.id, source="", run=0, phase=NEW, started_at=now(), captures="")
-        return replace(
-            state.ended(state.tables),
-            run=run,
-            phase=phase,
-            started_at=now(),
-            finished_at=None,
-            files=files,
-            bytes=size,
-            places=tuple(places),
-        )
+        state = before or State(self.id, source="", run=0, started_at=now(), captures="")
+        begun = replace(state.ended(state.tables), run=run, started_at=now(), finished_at=None, files=0, bytes=0)
+        return self.write(replace(begun, places=tuple(places), **work))
 
     def record_files(self, state: State, *, resumed: bool) -> None:
         """Record the files that a run reads.

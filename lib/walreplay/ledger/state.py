@@ -261,9 +261,13 @@ NEW: Final = "new"
 PLANNED: Final = "planned"
 APPLIED: Final = "applied"
 LOADING: Final = "loading"
-"""A base load is in the ledger: its rows are being read, or some tables may have its commit (`Load.writing`)."""
+REBUILDING: Final = "rebuilding"
 
-REBUILDING: Final = "rebuilding"  # The rebuild is in the ledger, and some tables may have its commit
+WORK: Final[Mapping[str, str]] = {PLANNED: "plan", LOADING: "load", REBUILDING: "rebuild"}
+"""The phases of a run that is at work, or was interrupted, each with the field of `State` that has what the run does.
+
+It is written before any table has the run's commit, so that the next run can finish it.
+"""
 
 FORMAT: Final = 1  # Any other is refused
 
@@ -413,8 +417,7 @@ class State:
     Attributes:
         ledger: the ledger's own id.
         run: the newest run's number.
-        plan: the plan that it applies, while it is `PLANNED`; ``load`` what it loads, while it is `LOADING`;
-            ``rebuild`` what it puts in place, while it is `REBUILDING`.
+        plan, load, rebuild: what the run does, one of them by its phase (`WORK`).
         resume: where the next run starts, once it is `APPLIED`.
         tables: what is known of all mirror tables that were ever written to.
         places: the places, as the ledger has them, that the run at work takes for its tables, and that no other source
@@ -425,7 +428,6 @@ class State:
     ledger: str
     source: str
     run: int
-    phase: str
     started_at: datetime
     captures: str
     files: int = 0
@@ -447,6 +449,12 @@ class State:
         return is_same or (is_empty and not (self.load is not None and self.load.writing))
 
     @property
+    def phase(self) -> str:
+        """How far the newest run has come."""
+        works = (phase for phase, name in WORK.items() if getattr(self, name) is not None)
+        return next(works, APPLIED if self.run else NEW)
+
+    @property
     def reached(self) -> tuple[int, int]:
         """Commit LSN and time of the last transaction that is applied; an LSN of -1 for none."""
         place = None if self.resume is None else self.resume.place
@@ -465,7 +473,6 @@ class State:
         """Return the state behind the run at work, which has left these tables."""
         return replace(
             self,
-            phase=APPLIED,
             finished_at=now(),
             plan=None,
             load=None,
@@ -487,7 +494,7 @@ def now() -> datetime:
 
 
 # Columns of the row that are fields of `State` as they are.
-_AS_THEY_ARE: Final = ("ledger", "source", "run", "phase", "captures", "files", "bytes", "vacated")
+_AS_THEY_ARE: Final = ("ledger", "source", "run", "captures", "files", "bytes", "vacated")
 
 
 def values_of(state: State, holder: Holder | None, target: Target) -> dict[str, Any]:
@@ -497,7 +504,7 @@ def values_of(state: State, holder: Holder | None, target: Target) -> dict[str, 
         plan = state.load.to_json()
     if state.rebuild is not None:
         plan = state.rebuild.to_json(target)
-    values = {name: getattr(state, name) for name in (*_AS_THEY_ARE, "started_at", "finished_at")} | {
+    values = {name: getattr(state, name) for name in (*_AS_THEY_ARE, "phase", "started_at", "finished_at")} | {
         "format": FORMAT,
         "plan": plan,
         "resume": None if state.resume is None else resume_to_json(state.resume),
@@ -516,7 +523,7 @@ def state_of(row: Mapping[str, Any], target: Target) -> State:
         **{name: row[name] for name in _AS_THEY_ARE},
         started_at=row["started_at"].astimezone(timezone.utc),
         finished_at=None if ended is None else ended.astimezone(timezone.utc),
-        plan=None if plan is None or phase in (LOADING, REBUILDING) else plan_from_json(plan),
+        plan=plan_from_json(plan) if phase == PLANNED else None,
         load=Load.from_json(plan) if phase == LOADING else None,  # the same column: see `values_of`
         rebuild=Rebuild.from_json(plan, target) if phase == REBUILDING else None,
         resume=None if resume is None else resume_from_json(resume),
@@ -531,4 +538,4 @@ def at_work(state: State | None) -> int:
     if state is None:
         return 1
     # A run gets its number when it writes its plan.
-    return state.run if state.phase in (PLANNED, LOADING, REBUILDING) else state.run + 1
+    return state.run if state.phase in WORK else state.run + 1

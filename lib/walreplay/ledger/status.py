@@ -18,9 +18,9 @@ from walreplay.delta.commits import LOOK_BACK, proven
 from walreplay.delta.local import DamagedLogError
 from walreplay.delta.target import TableName, Target, catalog_errors, ledger_errors, quote
 from walreplay.errors import TargetError
-from walreplay.ledger.ledger import APPLIED, LOADING, PLANNED, Ledger, State
+from walreplay.ledger.ledger import Ledger
 from walreplay.ledger.runs import loads_of, remembered_runs, unreadable
-from walreplay.ledger.state import REBUILDING, Holder, Load, at_work, why_dead
+from walreplay.ledger.state import APPLIED, WORK, Holder, Load, State, at_work, why_dead
 from walreplay.lsn import to_datetime
 from walreplay.names import RowKind, output_of, source_oid
 from walreplay.report import JsonResult
@@ -163,7 +163,7 @@ def status(spark: SparkSession, target: str | os.PathLike[str], source: str | No
         if state is None:
             raise nothing_applied(place, running)
         runs = _newest_runs(session, place, state.run)
-    if state.phase in (PLANNED, LOADING, REBUILDING):
+    if state.phase in WORK:
         runs = [run for run in runs if run.run != state.run]  # its row is written before its end
         runs.append(RunStatus(state.run, state.phase, state.started_at, None, None, state.files, None, None, None))
     lsn, commit_time = state.reached

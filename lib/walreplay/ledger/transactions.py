@@ -19,8 +19,9 @@ from walreplay.decode.change_batch import TIMESTAMP
 from walreplay.delta import statements as delta
 from walreplay.delta.target import Target
 from walreplay.errors import OrderError
-from walreplay.ledger.ledger import LedgerTable, State, append_once
+from walreplay.ledger.ledger import LedgerTable, append_once
 from walreplay.ledger.runs import OF_HISTORY
+from walreplay.ledger.state import State
 from walreplay.lsn import to_datetime
 from walreplay.session.isolation import has_own_sessions, settings
 from walreplay.spark.staging import Staging

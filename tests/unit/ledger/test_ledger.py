@@ -12,8 +12,20 @@ from walreplay.decode.walk import Place
 from walreplay.delta.target import TableName, Target
 from walreplay.errors import TargetError
 from walreplay.evolution.shapes import TableShape
-from walreplay.ledger.ledger import APPLIED, LOADING, PLANNED, REBUILDING, Ledger, Load, RunCaptures, SeenFiles, State
-from walreplay.ledger.state import FORMAT, SCHEMA, Rebuild, values_of
+from walreplay.ledger.ledger import Ledger
+from walreplay.ledger.state import (
+    FORMAT,
+    LOADING,
+    PLANNED,
+    REBUILDING,
+    SCHEMA,
+    WORK,
+    Load,
+    Rebuild,
+    SeenFiles,
+    State,
+    values_of,
+)
 from walreplay.protocol.framing import Framing
 from walreplay.stream.plan import Plan, Resume
 from walreplay.table.registry import MirrorEntry
@@ -90,19 +102,20 @@ def ledger(row: Row) -> Iterator[Ledger]:
 def _applied(ledger: Ledger) -> State:
     assert ledger.holder is not None
     since = ledger.holder.since
-    applied = State(ledger.id, "a", 1, APPLIED, since, "/c", resume=RESUME, tables=ENTRIES, seen=SEEN)
+    applied = State(ledger.id, "a", 1, since, "/c", resume=RESUME, tables=ENTRIES, seen=SEEN)
     ledger.write(applied)
     assert ledger.acquire() == applied
     return applied
 
 
 def _plan(ledger: Ledger, before: State | None, places: tuple[str, ...] = ()) -> State:
-    return ledger.write_plan(before, PLAN, 5, places, RunCaptures("b", "/d", files=2, size=8, seen=SEEN))
+    captures = {"source": "b", "captures": "/d", "files": 2, "bytes": 8, "seen": SEEN}
+    return ledger.begin(before, 5, places, plan=PLAN, resume=None, **captures)
 
 
 def test_a_plan_keeps_nothing_of_an_interrupted_base_load(row: Row, ledger: Ledger) -> None:
     before = _applied(ledger)
-    loading = ledger.write_load(before, LOAD, 4, ("s/t3",), source="a", files=1, size=3)
+    loading = ledger.begin(before, 4, ("s/t3",), load=LOAD, source="a", files=1, bytes=3)
     loading = ledger.write(replace(loading, load=replace(LOAD, writing=True), vacated=True))
     planned = _plan(ledger, loading)
     assert (planned.phase, planned.run, planned.plan) == (PLANNED, 5, PLAN)
@@ -118,8 +131,8 @@ def test_a_rebuild_keeps_nothing_of_what_was_begun_before_and_goes_on_where_the_
     row: Row, ledger: Ledger
 ) -> None:
     before = _applied(ledger)
-    loading = ledger.write_load(before, LOAD, 4, source="a", files=1, size=3)
-    rebuilding = ledger.write_rebuild(loading, REBUILD, 6, ("s/t7",))
+    loading = ledger.begin(before, 4, load=LOAD, source="a", files=1, bytes=3)
+    rebuilding = ledger.begin(loading, 6, ("s/t7",), rebuild=REBUILD)
     assert (rebuilding.phase, rebuilding.run, rebuilding.rebuild) == (REBUILDING, 6, REBUILD)
     assert (rebuilding.load, rebuilding.plan, rebuilding.files, rebuilding.bytes) == (None, None, 0, 0)
     assert (rebuilding.resume, rebuilding.seen, rebuilding.captures) == (RESUME, SEEN, "/c")
@@ -129,7 +142,7 @@ def test_a_rebuild_keeps_nothing_of_what_was_begun_before_and_goes_on_where_the_
 
 def test_a_load_leaves_where_the_next_run_starts(row: Row, ledger: Ledger) -> None:
     before = _applied(ledger)
-    loading = ledger.write_load(before, LOAD, 4, source="a", files=1, size=3)
+    loading = ledger.begin(before, 4, load=LOAD, source="a", files=1, bytes=3)
     assert (loading.phase, loading.load, loading.plan) == (LOADING, LOAD, None)
     assert (loading.resume, loading.seen, loading.captures, loading.tables) == (RESUME, SEEN, "/c", ENTRIES)
     assert _ledger(row, loads=True).read() == loading
@@ -154,7 +167,7 @@ def test_any_other_format_of_the_ledger_is_refused(row: Row, ledger: Ledger, oth
 
 
 def test_an_interrupted_load_is_refused_by_all_but_loads(row: Row, ledger: Ledger) -> None:
-    loading = ledger.write_load(_applied(ledger), LOAD, 4, source="a", files=1, size=3)
+    loading = ledger.begin(_applied(ledger), 4, load=LOAD, source="a", files=1, bytes=3)
     ledger.release()
     with pytest.raises(TargetError, match=r"a base load of s\.t3 as of LSN 0/4 was interrupted"):
         _ledger(row).read()
@@ -169,3 +182,13 @@ def test_an_interrupted_load_is_refused_by_all_but_loads(row: Row, ledger: Ledge
 
 def test_the_row_has_the_columns_of_the_table_in_their_order(ledger: Ledger) -> None:
     assert list(values_of(_applied(ledger), None, TARGET)) == SCHEMA.names
+
+
+def test_what_a_run_does_is_its_phase(ledger: Ledger) -> None:
+    work = {"plan": PLAN, "load": LOAD, "rebuild": REBUILD}
+    applied = _applied(ledger)
+    assert {phase: replace(applied, **{name: work[name]}).phase for phase, name in WORK.items()} == {
+        phase: phase for phase in WORK
+    }
+    assert applied.phase == "applied"
+    assert replace(applied, run=0).phase == "new"

@@ -39,7 +39,7 @@ def report(*tables: TableReport, **more: Any) -> RunReport:
     return RunReport(**(values | more))
 
 
-STATE = State("ledger", "src", 7, "planned", NOON - timedelta(seconds=5), "c")
+STATE = State("ledger", "src", 7, NOON - timedelta(seconds=5), "c")
 
 
 def test_a_run_has_a_row_for_each_table() -> None:

@@ -10,7 +10,7 @@ from walreplay.delta.target import TableName, Target
 from walreplay.errors import ConfigError
 from walreplay.evolution.shapes import TableShape
 from walreplay.job.source_check import check_places
-from walreplay.ledger.state import APPLIED, State, now
+from walreplay.ledger.state import State, now
 from walreplay.session.isolation import mounted_path, one_name
 from walreplay.spark.captures import name_in, root_of
 from walreplay.table.registry import MirrorEntry
@@ -108,7 +108,7 @@ def test_a_folder_is_one_source_and_one_target_however_its_path_is_written(
     assert root_of(path).replace("//", "/") == Target.parse(path).text.replace("//", "/") == plain
     assert root_of(f"file://{here}/x/../captures/") == f"file:{plain}"
     assert Target.parse(f"file:{here}/x/../captures").text == f"file:{plain}"
-    state = State("", plain, 1, APPLIED, now(), plain, tables=(MirrorEntry(1, "s.t", TableName("/s/t"), TableShape()),))
+    state = State("", plain, 1, now(), plain, tables=(MirrorEntry(1, "s.t", TableName("/s/t"), TableShape()),))
     assert state.is_of(f"file:{plain}")
     assert not state.is_of(f"{plain}2")
 
