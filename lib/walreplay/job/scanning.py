@@ -128,10 +128,7 @@ class NewFiles:
             return present.get(name_in(old_root, path), path)
 
         resume = state.resume
-        paths = {segment.path for item in resume.deferred for segment in item.segments}
-        # A seam: a message that lies in two files.
-        paths |= {segment.seam_path for item in resume.deferred for segment in item.segments}
-        deferred = tuple(item.moved({path: moved(path) for path in paths}) for item in resume.deferred)
+        deferred = tuple(item.moved(moved) for item in resume.deferred)
         return replace(resume, path=moved(resume.path), last_path=moved(resume.last_path), deferred=deferred)
 
     def _key(self, file: CaptureFile) -> tuple[Any, ...]:

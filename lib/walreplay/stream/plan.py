@@ -6,7 +6,7 @@ their bytes (`Segment`), across files and runs; never as rows.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
@@ -47,6 +47,21 @@ class OpenTransaction:
 
 
 @dataclass(frozen=True, slots=True)
+class Seam:
+    """Bytes that begin in front of the file that they end in.
+
+    Attributes:
+        path, offset: where they begin.
+        base: where they would begin in the file itself: in front of it below zero; None where that is not told.
+    """
+
+    data: bytes
+    path: str
+    offset: int
+    base: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Segment:
     """A part of a streamed or prepared transaction in one file.
 
@@ -60,8 +75,7 @@ class Segment:
         truncates: (oid, ordinal) of each truncate, if the ordinals are known (prepared, not streamed).
         messages: how many logical messages it has.
         layouts: what was announced before it of the tables that it names.
-        seam: the segment's bytes, if they begin in an earlier file, at ``seam_offset`` of ``seam_path``; then ``start``
-            and ``stop`` do not count.
+        seam: the segment's bytes, if they begin in an earlier file; then ``start`` and ``stop`` do not count.
     """
 
     path: str
@@ -77,9 +91,7 @@ class Segment:
     truncates: tuple[tuple[int, int], ...] = ()
     messages: int = 0
     layouts: tuple[Layout, ...] = ()
-    seam: bytes | None = None
-    seam_path: str = ""
-    seam_offset: int = 0
+    seam: Seam | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -197,17 +209,13 @@ class Deferred:
             ordinal += segment.rows.without(self.aborted)
         return starts, truncates
 
-    def moved(self, paths: dict[str, str]) -> Deferred:
+    def moved(self, path_of: Callable[[str], str]) -> Deferred:
         """Return the same transaction with other paths for its files."""
-        segments = [
-            replace(
-                segment,
-                path=paths.get(segment.path, segment.path),
-                seam_path=paths.get(segment.seam_path, segment.seam_path),
-            )
-            for segment in self.segments
-        ]
-        return replace(self, path=paths.get(self.path, self.path), segments=segments)
+        segments = []
+        for segment in self.segments:
+            seam = segment.seam and replace(segment.seam, path=path_of(segment.seam.path))
+            segments.append(replace(segment, path=path_of(segment.path), seam=seam))
+        return replace(self, path=path_of(self.path), segments=segments)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,8 +228,7 @@ class Step:
         place: the place in the stream at ``start``.
         relations, types: the versions in force there that the stretch needs, as places in the plan's lists; likewise
             ``layouts``, what was announced before of tables that it names.
-        seam: its bytes, where they begin in front of the file, at ``seam_offset`` of ``seam_path``.
-        seam_base: where they would begin in the file itself: in front of it below zero; None where that is not told.
+        seam: its bytes, where they begin in front of the file.
         commit: None for ordinary transactions.
     """
 
@@ -232,10 +239,7 @@ class Step:
     relations: tuple[int, ...] = ()
     types: tuple[int, ...] = ()
     layouts: tuple[int, ...] = ()
-    seam: bytes | None = None
-    seam_path: str = ""
-    seam_offset: int = 0
-    seam_base: int | None = None
+    seam: Seam | None = None
     commit: SegmentCommit | None = None
 
 

@@ -117,8 +117,9 @@ class PlannedBytes:
         layouts: Sequence[Layout] = (),
     ) -> Iterator[ChangeBatch]:
         """Decode one step of the plan; yield full batches.  The decoder keeps the rows that do not fill a batch."""
-        data = self._data if step.seam is None else memoryview(step.seam)
-        base = step.seam_base if step.seam is not None else 0
+        seam = step.seam
+        data = self._data if seam is None else memoryview(seam.data)
+        source = WalkedBytes(self.path) if seam is None else WalkedBytes(self.path, seam.base, (seam.path, seam.offset))
         in_force = StretchVersions(
             {versions[number].oid: versions[number] for number in step.relations},
             {types[number].oid: types[number] for number in step.types},
@@ -132,16 +133,16 @@ class PlannedBytes:
                 place=step.place,
                 versions=in_force,
                 commit=step.commit,
-                source=WalkedBytes(self.path, base, (step.seam_path, step.seam_offset)),
+                source=source,
             )
         except WalReplayError as error:
-            if step.seam is not None and error.path is None and error.offset is not None:
-                here = -1 if step.seam_base is None else error.offset + step.seam_base  # below 0: in an earlier file
+            if seam is not None and error.path is None and error.offset is not None:
+                here = -1 if seam.base is None else error.offset + seam.base  # below 0: in an earlier file
                 if here >= 0:
                     error.offset = here
                 else:
-                    error.offset += step.seam_offset
-                    error.at(path=step.seam_path)
+                    error.offset += seam.offset
+                    error.at(path=seam.path)
             error.at(path=self.path)
             raise
 

@@ -16,7 +16,7 @@ from walreplay.decode.walk import Place
 from walreplay.errors import OrderError
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
-from walreplay.stream.plan import DecidedTransaction, Deferred, FilePlan, Segment, Step
+from walreplay.stream.plan import DecidedTransaction, Deferred, FilePlan, Seam, Segment, Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,13 @@ class AddedPart:
     def base(self) -> int:
         """The offset in the file at which ``data`` begins; below 0 because it begins in front of the file."""
         return self.part.base - self.unfinished.size
+
+    def seam(self, start: int, stop: int) -> Seam | None:
+        """Return what lies between two offsets of the part, if the part begins in front of the file."""
+        if self.part.data is None:
+            return None
+        path, offset = self.origin
+        return Seam(self.part.data[start:stop], path, offset + start)
 
     def where(self, offset: int) -> tuple[str, int]:
         """Return the file in which an offset of the part lies, and the offset there."""
@@ -139,10 +146,7 @@ class TransactionStretch:
     relations: tuple[m.Relation, ...]
     types: tuple[m.Type, ...]
     layouts: tuple[Layout, ...]
-    seam: bytes | None = None
-    seam_path: str = ""
-    seam_offset: int = 0
-    seam_base: int = 0
+    seam: Seam | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,11 +204,9 @@ class Schedule:
         )
         entry = len(self._entries)
         if start != stop and worth:
-            path, offset = added.origin
-            seam = added.part.data
-            self._entries.append(
-                TransactionStretch(added.scan.path, start, stop, place, *view, seam, path, offset, seam_base=added.base)
-            )
+            seam = added.seam(start, stop)
+            seam = seam and replace(seam, base=added.base + start)
+            self._entries.append(TransactionStretch(added.scan.path, start, stop, place, *view, seam))
         return entry
 
     def commit(self, commit: DeferredCommit) -> None:
@@ -262,17 +264,8 @@ class Schedule:
 def _ordinary(sequence: int, entry: TransactionStretch, numbers: _StepNumbers) -> Step:
     if entry.seam is None:
         return Step(sequence, entry.start, entry.stop, entry.place, *numbers)
-    return Step(
-        sequence,
-        0,
-        entry.stop - entry.start,
-        entry.place,
-        *numbers,
-        seam=entry.seam[entry.start : entry.stop],
-        seam_path=entry.seam_path,
-        seam_offset=entry.seam_offset + entry.start,
-        seam_base=entry.seam_base + entry.start,
-    )
+    size = entry.stop - entry.start
+    return Step(sequence, 0, size, entry.place, *numbers, replace(entry.seam, data=entry.seam.data[:size]))
 
 
 def _aborted_in(segment: Segment, aborted: Collection[int]) -> tuple[int, ...]:
@@ -301,15 +294,5 @@ def _deferred(sequence: int, segment: Segment, commit: DeferredCommit, ordinal: 
         resent=transaction.resent,
     )
     # Bytes of a seam are in the plan itself.
-    start, stop = (segment.start, segment.stop) if segment.seam is None else (0, len(segment.seam))
-    return Step(
-        sequence,
-        start,
-        stop,
-        segment.place,
-        *numbers,
-        seam=segment.seam,
-        seam_path=segment.seam_path,
-        seam_offset=segment.seam_offset,
-        commit=segment_commit,
-    )
+    start, stop = (segment.start, segment.stop) if segment.seam is None else (0, len(segment.seam.data))
+    return Step(sequence, start, stop, segment.place, *numbers, segment.seam, segment_commit)

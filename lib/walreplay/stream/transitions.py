@@ -338,9 +338,7 @@ def _add_segment(
             truncates=part.truncates if isinstance(part, Body) else (),
             messages=part.messages,
             layouts=layouts,
-            seam=None if added.part.data is None else added.part.data[part.start : part.stop],
-            seam_path=added.origin[0],
-            seam_offset=added.origin[1] + part.start,
+            seam=added.seam(part.start, part.stop),
         )
     )
 
