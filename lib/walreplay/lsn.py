@@ -12,7 +12,6 @@ from walreplay.errors import ValueFormatError
 
 POSTGRES_EPOCH: Final = datetime(2000, 1, 1, tzinfo=timezone.utc)
 POSTGRES_EPOCH_UNIX_MICROS: Final = 946_684_800_000_000  # from the Unix epoch to PostgreSQL's
-POSTGRES_EPOCH_UNIX_DAYS: Final = 10_957
 
 _LSN = re.compile(r"([0-9A-Fa-f]{1,8})/([0-9A-Fa-f]{1,8})")
 

@@ -111,10 +111,6 @@ class OpenTransactions:
         }
         self.gone.clear()  # the next session sends again from the transactions' start
 
-    def discard_unfinished(self) -> None:
-        """Discard transactions that cannot continue, because bytes are missing."""
-        self.streams, self.body = {}, None
-
 
 def _copied_deferred(deferred: Deferred) -> Deferred:
     return replace(deferred, **_copied_collections((name, getattr(deferred, name)) for name in Deferred.__slots__))

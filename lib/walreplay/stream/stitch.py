@@ -405,7 +405,7 @@ class Stitch:
         state.warn_of_gap(f"{path}: {problem}; what was open before is left out")
         if state.place.transaction is not None and state.place.transaction.gid is None:
             self._forget_cut(state.place.transaction, state.place)
-        state.open.discard_unfinished()
+        state.open.streams, state.open.body = {}, None
         state.awaited = None
         state.unfinished = Unfinished()  # its message goes on in the files that are missing
         state.partitions.end_session(forget=False)
