@@ -46,9 +46,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-# The checks of a run's tables
-
-
 @dataclass(frozen=True, slots=True)
 class CheckedTable:
     """What the check of a table has found, before anything is applied to it.

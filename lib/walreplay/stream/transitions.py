@@ -32,13 +32,13 @@ _Announcing: TypeAlias = tuple[int, "m.Relation | m.Message"]  # with its offset
 class Fault(Enum):
     """What proves, where an item of a transaction comes, that bytes are damaged or missing."""
 
-    NOTHING = auto()  # of the transaction has come
-    FEWER_ROWS = auto()  # than a session before has brought of it
-    MIXED = auto()  # are its rows with those of a subtransaction that has rolled back as one of another transaction
-    OTHER = auto()  # is the transaction that was prepared with its gid, or its xid
+    NOTHING = auto()  # nothing of it is there
+    FEWER_ROWS = auto()  # it has fewer rows than a session before has brought of it
+    MIXED = auto()  # it has rows of a subtransaction that has rolled back as one of another transaction
+    OTHER = auto()  # its gid, or its xid, was prepared with another
 
 
-def _is_such(fault: Fault, state: StitchState, item: Named, transaction: Deferred | None) -> bool:
+def _is_at_fault(fault: Fault, state: StitchState, item: Named, transaction: Deferred | None) -> bool:
     if transaction is None:
         if fault is Fault.OTHER and isinstance(item, (m.CommitPrepared, m.RollbackPrepared)):
             return state.open.contradicts(item)
@@ -83,7 +83,7 @@ def follow(state: StitchState, item: Item, added: AddedPart) -> Committed | None
     # A copy's transaction was taken from the prepared ones by its first commit.
     is_copy = isinstance(named, m.CommitPrepared) and _is_resent(named, added)
     for fault, rejection in {} if is_copy else transition.refused.items():
-        if _is_such(fault, state, named, transaction):
+        if _is_at_fault(fault, state, named, transaction):
             problem = rejection.problem.format(xid=named.xid, name=type(named).__name__)
             error = added.error(item.offset, problem, rejection.remedy)
             if not rejection.is_gap:
