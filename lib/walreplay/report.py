@@ -139,14 +139,9 @@ def joined(earlier: RunReport | None, later: RunReport) -> RunReport:
     """Report a run, and the runs before it of the same call, as one."""
     if earlier is None:
         return later
-    return replace(
-        later,
-        files=earlier.files + later.files,
-        capture_bytes=earlier.capture_bytes + later.capture_bytes,
-        transactions=earlier.transactions + later.transactions,
-        changes=earlier.changes + later.changes,
-        tables=added_up((*earlier.tables, *later.tables)),
-    )
+    names = ("files", "capture_bytes", "transactions", "changes")
+    sums: dict[str, Any] = {name: getattr(earlier, name) + getattr(later, name) for name in names}
+    return replace(later, **sums, tables=added_up((*earlier.tables, *later.tables)))
 
 
 def added_up(tables: Sequence[TableReport]) -> tuple[TableReport, ...]:

@@ -114,11 +114,12 @@ class Rebuilding:
         context = self.context
         with context.stage("read ledger"), catalog_errors(context.target):
             state = context.ledger.read()
+        finished = None
         if state is not None and state.rebuild is not None:
             state, finished = self._finish(state)
-            if finished is not None and self._side(state).name == finished[0]:
-                return finished[1]
         side = self._side(state)
+        if finished is not None and side.name == finished[0]:  # it was this very rebuild
+            return finished[1]
         assert state is not None
         made, report = self._side_build(side).make(state)
         steps.reached("side target made")
