@@ -158,7 +158,7 @@ def refuse_older(context: RunContext, last_run: int, then: str, *, is_ahead: boo
     """
     if is_ahead or highest_recorded(context) > last_run:
         remedy = f"Bring back the ledger as it was, or run walreplay apply, and do what it says; then {then}"
-        raise TargetError("the ledger is older than its tables", path=context.target.text, remedy=remedy)
+        raise TargetError("the tables are newer than the ledger", path=context.target.text, remedy=remedy)
 
 
 AheadTable: TypeAlias = tuple[KnownTable, Standing]
