@@ -27,7 +27,7 @@ from walreplay.decode.change_batch import (
 )
 from walreplay.decode.columns.base import MOST_GROWTH, ColumnBuilder
 from walreplay.decode.columns.make import make_builder
-from walreplay.decode.columns.variable import TextBuilder
+from walreplay.decode.columns.variable import VariableBuilder
 from walreplay.decode.kernels import programs as words
 from walreplay.decode.placing import Tile, empty
 from walreplay.errors import ValueFormatError
@@ -207,8 +207,8 @@ class RelationRows:
         self.columns = TupleColumns(relation, types, names, codec)
         builders = list(enumerate(self.columns.builders))
         # The kernel writes the columns of common types, and their builders complete them; the others are the builders'.
-        self._placed = [(number, builder) for number, builder in builders if builder.placing is not None]
-        self._others = [(number, builder) for number, builder in builders if builder.placing is None]
+        self._placed = [(number, builder) for number, builder in builders if builder.is_placed]
+        self._others = [(number, builder) for number, builder in builders if not builder.is_placed]
         self._before: TupleColumns | None = None
         self._before_rows: list[NDArray[np.int64]] = []
         self._metadata = _Metadata()
@@ -273,7 +273,7 @@ class RelationRows:
         """Make room for `byte_count` more bytes in a column of text; for ``share`` see `grow`."""
         self._update_builders()
         builder = self.columns.builders[column]
-        assert isinstance(builder, TextBuilder)
+        assert isinstance(builder, VariableBuilder)
         builder.make_room(byte_count, share)
         self._update_program()
 
@@ -281,7 +281,7 @@ class RelationRows:
         """Stop placing a column; from here on its builder converts it."""
         self._update_builders()
         builder = self.columns.builders[column]
-        builder.placing = None
+        builder.is_placed = False
         self._placed.remove((column, builder))
         self._others.append((column, builder))
         self.program[words.NEEDS_CARE] = True
@@ -305,12 +305,8 @@ class RelationRows:
         program[words.BEFORE_FIRSTS] = self._firsts[1].ctypes.data
         program[words.BEFORE_ROWS] = self._pending_before.ctypes.data
         for number, builder in self._placed:
-            conversion = builder.placing
-            assert conversion is not None
             word = words.HEAD + number * words.COLUMN
-            values, valid, data, size = builder.addresses()
-            limits = conversion.low, conversion.high
-            program[word : word + words.COLUMN] = (conversion.kind, values, valid, *limits, data, size, 0)
+            program[word : word + words.COLUMN] = builder.program
 
     def complete_pending(self, buf: NDArray[np.uint8], tile: Tile, missed: NDArray[np.int64]) -> None:
         """Complete the pending rows: convert what the kernels have left.

@@ -19,8 +19,8 @@ The words in front of those of the columns
 A column's words
 ----------------
 Its kind (`KIND`), the addresses of its values (for text: of the ends of its values) and of their validity, the `LOW`
-and `HIGH` limits of integers and times (or a decimal's precision and scale).  For text also the address of its `DATA`,
-the `CAPACITY` of that, and what was found in it (`FLAGS`).
+and `HIGH` limits of integers and times (or a decimal's precision and scale).  For text also its form in binary format
+(`LOW`), the address of its `DATA`, the `CAPACITY` of that, and what was found in it (`FLAGS`).
 
 Invariant
 ---------
@@ -68,7 +68,7 @@ class Refusal(IntEnum):
     ROOM = words.ROWS_FULL  # The slot's columns have no room for another row
     CARE = words.TOO_MANY_PENDING  # Too many rows are pending, of this slot or in all
     TEXT_ROOM = words.TEXT_FULL  # A text column of the slot has too little room
-    NOT_TEXT = words.NOT_TEXT  # A value is in binary format, but the kernels convert its column only from text
+    NOT_TEXT = words.NOT_TEXT  # A text or a bytea is in another form than the kernels read
 
 
 class Placing(NamedTuple):
@@ -76,7 +76,8 @@ class Placing(NamedTuple):
 
     Attributes:
         kind: one of the kinds of `kernels.programs`, except `OTHER`.
-        low, high: the limits of an integer or a time; or a decimal's precision and scale.
+        low, high: the limits of an integer or a time; or a decimal's precision and scale; or a text's form in binary
+            format (`kernels.binary.NO_FORM` and those beside it).
     """
 
     kind: int

@@ -14,7 +14,7 @@ import sys
 sys.path[:0] = [sys.argv[1]]
 import numpy as np
 from walreplay.decode.kernels.text import text_flags
-text_flags(np.zeros(8, np.uint8), np.zeros(1, np.uint64), 0, 8)
+text_flags(np.zeros(8, np.uint8), 0, 8)
 compiled = text_flags._run
 print(sum(compiled.stats.cache_hits.values()), compiled.stats.cache_path)
 """

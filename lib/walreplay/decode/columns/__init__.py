@@ -4,19 +4,20 @@ A builder appends to numpy arrays that grow geometrically; `finish` hands them t
 converts all rows of an append and skips the values that are not in the common form.  Only those become Python objects,
 and the exact readers of `walreplay.types` decide about each (see `walreplay.types.base`).
 
-Common types in binary format have kernels of their own.  All other binary values become PostgreSQL's text first, and
+The kernels read common types in binary format, too.  All other binary values become PostgreSQL's text first, and
 are then read as text, so that both formats become the same rows.
 
 Invariants: the first `rows` entries of the outputs are final; an append that raises leaves `rows` as it was.
 
 Entry point: `make_builder`.
 
-Uses: compile, decode, kernels, types.
+Uses: decode, kernels, types.
 Used by: decode, evolution, loading.
 """
 
-from walreplay.decode.columns.base import BINARY, NULL, UNCHANGED, ColumnBuilder
+from walreplay.decode.columns.base import NULL, UNCHANGED, ColumnBuilder
 from walreplay.decode.columns.make import make_builder
 from walreplay.decode.columns.variable import canonical_texts
+from walreplay.decode.kernels.binary import BINARY
 
 __all__ = ["BINARY", "NULL", "UNCHANGED", "ColumnBuilder", "canonical_texts", "make_builder"]

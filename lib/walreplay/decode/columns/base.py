@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from walreplay.decode.kernels import programs as words
 from walreplay.decode.kernels import text as kernels_text
+from walreplay.decode.kernels.binary import AS_SENT, BINARY, SLACK
+from walreplay.decode.kernels.place import place_column
 from walreplay.decode.placing import empty
 from walreplay.errors import NotSupported, ValueFormatError
 from walreplay.types.base import DoesNotFit, Rescued
@@ -24,7 +27,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from walreplay.decode.compile.kernel import Kernel
     from walreplay.decode.placing import Placing
     from walreplay.types.base import ColumnType
 
@@ -37,9 +39,6 @@ if TYPE_CHECKING:
 
 NULL: Final = -1
 UNCHANGED: Final = -2
-BINARY: Final = -3
-"""A cell length of this or below means binary format, with ``BINARY - length`` bytes."""
-
 MAX_DATA_BYTES: Final = 2**31 - 1
 """The offsets of Arrow's string, binary and list have 32 bits; finish a builder before its nbytes reach this."""
 
@@ -136,7 +135,8 @@ class CellTile(NamedTuple):
 
     def has_binary(self) -> bool:
         """Return whether any cell is in binary format."""
-        return bool(kernels_text.count_binary(self.length, self.first, self.column))
+        cells = self.first[self.first >= 0] + self.column
+        return bool((self.length[cells] <= BINARY).any())
 
     def as_text(self, codec: str = UTF8) -> tuple[CellTile, list[Rescued]]:
         """Convert all cells to text in UTF-8; return the new tile, and the values that have no text."""
@@ -210,10 +210,12 @@ def _joined(tile: CellTile) -> tuple[Bytes, Bytes]:
     contains a NUL, the decoded text has a NUL too few or too many.
     """
     total = kernels_text.total_length(tile.length, tile.first, tile.column)
-    data: Bytes = np.empty(total + kernels_text.SLACK, dtype=np.uint8)
+    data: Bytes = np.empty(total + SLACK, dtype=np.uint8)
     ends: Cells = np.zeros(tile.size + 1, dtype=np.int32)
     valid: Bytes = np.empty(tile.size, dtype=np.uint8)
-    kernels_text.texts(*tile.arguments, ends, valid, data, 0, 0)  # there is room for all, and nothing is binary
+    outputs = ends.ctypes.data, valid.ctypes.data, AS_SENT, 0, data.ctypes.data, data.size
+    program = np.array((words.TEXT, *outputs, 0), np.int64)
+    place_column(*tile.arguments, program, 0, 0, np.zeros(1, np.int32))  # there is room for all, and nothing is missed
     return np.insert(data[: ends[-1]], ends[1:], 0), valid
 
 
@@ -222,31 +224,31 @@ MIN_ROWS: Final = 16
 MOST_GROWTH: Final = 16  # Outputs are enlarged by this factor at most at a time, even if an estimate asks for more
 
 
-class Call(NamedTuple):
-    """A kernel, and the parameters between the tile and the outputs in its call."""
-
-    kernel: Kernel
-    parameters: tuple[int, ...] = ()
-
-
 class ColumnBuilder(ABC):
     """Collects one column.
 
     Args:
         column_type: from `walreplay.types.resolve`.
         names: (namespace, name) of types by oid, from Type messages.
-        binary: the kernel for cells in binary format; None if these are converted to text first.
+        placing: how the kernels convert a value; None if they do not.
+        reads_binary: values of the type in binary format are read as they are; otherwise their text is written first.
     """
 
-    def __init__(self, column_type: ColumnType, names: Names, binary: Call | None) -> None:
+    def __init__(
+        self, column_type: ColumnType, names: Names, placing: Placing | None = None, *, reads_binary: bool = True
+    ) -> None:
         self.column_type = column_type
         self.rows = 0
         self._names = names
-        # The kernels for binary format are for the sent type, but an override's column has another type.
-        self._binary = None if column_type.overridden else binary
+        # Values in binary format are of the sent type, but an override's column has another type.
+        self._reads_binary = reads_binary and not column_type.overridden
         self._codec = UTF8
-        self.placing: Placing | None = None
-        """How `walreplay.decode.placing` converts the column; None if it does not."""
+        self.is_placed = placing is not None and not column_type.overridden
+        """Whether the walk places the column's values in its rows; otherwise the builder is given their cells."""
+        self.program = np.zeros(words.COLUMN, np.int64)
+        """The column's words for the kernels; see `walreplay.decode.placing`."""
+        if placing is not None:
+            self.program[[words.KIND, words.LOW, words.HIGH]] = placing
         self._capacity = 0
         self._valid: Bytes = np.empty(0, dtype=np.uint8)
 
@@ -254,7 +256,7 @@ class ColumnBuilder(ABC):
         """Decode text, and texts inside binary values, from another encoding than UTF-8 from here on."""
         self._codec = codec
         if codec != UTF8:
-            self.placing = None  # the kernels copy bytes as they are sent
+            self.is_placed = False  # the kernels copy bytes as they are sent
 
     def add_rows(self, buf: Bytes, offset: Cells, length: Cells, first: Cells, column: int) -> list[Rescued] | None:
         """Append one row for each entry of `first`.
@@ -283,7 +285,7 @@ class ColumnBuilder(ABC):
         if self._codec != UTF8 and not tile.is_ascii():
             # First of all, because in some encodings a character's second byte may be a backslash.
             tile, without_form = in_utf8(tile, self._codec)
-        elif self._binary is None and tile.has_binary():
+        elif not self._reads_binary and tile.has_binary():
             tile, without_form = tile.as_text()  # no kernel reads the type's binary format
         rescued = self._convert(tile) + without_form
         if without_form:
@@ -297,10 +299,6 @@ class ColumnBuilder(ABC):
             self._capacity = max(MIN_ROWS, rows, 2 * self._capacity)  # doubled, so that each row is copied about once
             self._grow(self._capacity)
         return self._capacity
-
-    def addresses(self) -> tuple[int, int, int, int]:
-        """Return a placed column's addresses: its values (or texts' ends), validity and text data; and that size."""
-        raise NotImplementedError
 
     def finish_placed(self, tile: CellTile, missed: Cells, flags: int) -> list[Rescued]:
         """Complete the rows that the kernel has placed behind `rows`; return the values that the type cannot hold.

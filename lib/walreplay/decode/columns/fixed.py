@@ -13,15 +13,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from walreplay.decode.columns.base import BINARY, Call, ColumnBuilder, resized
+from walreplay.decode.columns.base import ColumnBuilder, resized
 from walreplay.decode.columns.variable import plain_texts
-from walreplay.decode.kernels import binary as kernels_binary
-from walreplay.decode.kernels import fixed as kernels_fixed
-from walreplay.decode.kernels import programs
-from walreplay.decode.kernels.binary import NARROW_PRECISION
+from walreplay.decode.kernels import programs as words
+from walreplay.decode.kernels.binary import BINARY
+from walreplay.decode.kernels.place import place_column
 from walreplay.decode.placing import Placing
 from walreplay.errors import ValueFormatError
-from walreplay.lsn import POSTGRES_EPOCH_UNIX_MICROS
+from walreplay.types import families
 from walreplay.types.base import ColumnType, DoesNotFit, Rescued
 from walreplay.types.datetime import FIRST_DAY, FIRST_MICRO, LAST_DAY, LAST_MICRO, days_from_text, micros_from_text
 from walreplay.types.numbers import (
@@ -37,18 +36,15 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from walreplay.decode.columns.base import Cells, CellTile, Names
-    from walreplay.decode.compile.kernel import Kernel
 
 
 _INTEGERS: Final = {
-    pa.int16(): (kernels_fixed.integers_16, kernels_binary.whole_numbers_16),
-    pa.int32(): (kernels_fixed.integers_32, kernels_binary.whole_numbers_32),
-    pa.int64(): (kernels_fixed.integers_64, kernels_binary.whole_numbers_64),
+    families.INT16: words.INT16,
+    families.INT32: words.INT32,
+    families.INT64: words.INT64_,
+    families.UNSIGNED: words.UNSIGNED,
 }
-"""The kernels for text and for binary format, by the column's type."""
-
-_DAY_MICROS: Final = 86_400_000_000
-_EPOCH_DAY: Final = POSTGRES_EPOCH_UNIX_MICROS // _DAY_MICROS
+"""How the kernels convert integers."""
 
 
 class FixedBuilder(ColumnBuilder):
@@ -56,9 +52,8 @@ class FixedBuilder(ColumnBuilder):
 
     Args:
         dtype: of one word of the output.
-        text: the kernel for text, from `kernels.fixed`.
-        binary: the kernel for binary format, from `kernels.binary`, which reads what the text kernel leaves.
-        placing: how the placing kernels convert the column; None if they do not.
+        placing: how the kernels convert a value.
+        reader: reads the text of a value that they leave.
     """
 
     _WORDS = 1
@@ -69,19 +64,13 @@ class FixedBuilder(ColumnBuilder):
         names: Names,
         *,
         dtype: Any,
-        text: Call,
-        binary: Call | None,
+        placing: Placing,
         reader: Callable[[str], Any],
-        placing: Placing | None = None,
+        reads_binary: bool = True,
     ) -> None:
-        super().__init__(column_type, names, binary)
-        # The placing kernels do not convert overridden columns, whose values are sent in another type.
-        self.placing = None if column_type.overridden else placing
+        super().__init__(column_type, names, placing, reads_binary=reads_binary)
         self._values: NDArray[Any] = np.empty(0, dtype=dtype)
-        self._text = text
         self._reader = reader
-        self._only_binary = False
-        """The last append had no text, so the binary kernel is called first."""
 
     @property
     def nbytes(self) -> int:
@@ -89,26 +78,10 @@ class FixedBuilder(ColumnBuilder):
         return self.rows * self._WORDS * self._values.itemsize + self.rows // 8
 
     def _convert(self, tile: CellTile) -> list[Rescued]:
-        misses = np.empty(tile.size, dtype=np.int32)  # at most all rows
-        outputs = (self._values[self.rows * self._WORDS :], self._valid[self.rows :], misses)
-        if self._only_binary and self._binary is not None:
-            arguments = (*tile.arguments, *self._binary.parameters, *outputs)
-            count = self._binary.kernel(*arguments, kernels_binary.ALL_ROWS)
-            if not (tile.length[tile.first[misses[:count]] + tile.column] >= 0).any():
-                return self._read_exactly(tile, misses[:count])
-            self._only_binary = False  # some cell is text after all
-        count = self._text.kernel(*tile.arguments, *self._text.parameters, *outputs)
-        if not count:
-            return []
-        # The text kernel lists cells in binary format as misses; this one reads them and lists what is left.
-        if self._binary is not None and tile.has_binary():
-            self._only_binary = not outputs[1][: tile.size].any()
-            count = self._binary.kernel(*tile.arguments, *self._binary.parameters, *outputs, count)
-        return self._read_exactly(tile, misses[:count])
-
-    def addresses(self) -> tuple[int, int, int, int]:
-        """Return the addresses of the values and the validity."""
-        return self._values.ctypes.data, self._valid.ctypes.data, 0, 0
+        misses = np.empty(tile.size + 1, dtype=np.int32)  # at most all rows, behind their number
+        misses[0] = 0
+        place_column(*tile.arguments, self.program, self.rows, 0, misses)
+        return self._read_exactly(tile, misses[1 : misses[0] + 1])
 
     def finish_placed(self, tile: CellTile, missed: Cells, flags: int) -> list[Rescued]:
         """Read the values in another form."""
@@ -132,6 +105,7 @@ class FixedBuilder(ColumnBuilder):
     def _grow(self, capacity: int) -> None:
         self._values = resized(self._values, capacity * self._WORDS, self.rows * self._WORDS)
         self._valid = resized(self._valid, capacity, self.rows)
+        self.program[[words.VALUES, words.VALID]] = self._values.ctypes.data, self._valid.ctypes.data
 
     def _arrow(self, rows: int, validity: pa.Buffer | None) -> pa.Array:
         values = pa.py_buffer(self._values[: rows * self._WORDS])
@@ -161,47 +135,26 @@ class DecimalBuilder(FixedBuilder):
         self._values[2 * row + 1] = (value >> 64) & 0xFFFFFFFFFFFFFFFF
 
 
-def _whole_numbers(kernel: Kernel, size: int, low: int, high: int, shift: int = 0) -> Call:
-    """Return the kernel's call for integers.
-
-    Args:
-        size: the number of bytes; -4 for 4 bytes without a sign.
-        low, high: the limits of what is sent.
-        shift: is added to it.
-    """
-    return Call(kernel, (size, low, high, shift))
-
-
 def boolean(column_type: ColumnType, names: Names) -> ColumnBuilder:
     """Return the builder for booleans."""
     return BooleanBuilder(
         column_type,
         names,
         dtype=np.uint8,
-        text=Call(kernels_fixed.booleans),
-        binary=_whole_numbers(kernels_binary.whole_numbers_8, 1, 0, 1),
+        placing=Placing(words.BOOLEAN),
         reader=boolean_from_text,
-        placing=Placing(programs.BOOLEAN),
     )
 
 
-def integer(column_type: ColumnType, names: Names, *, size: int, placed: int | None = None) -> ColumnBuilder:
-    """Return the builder for integers within the limits of their family.
-
-    Args:
-        size: see `_whole_numbers`.
-        placed: how the placing kernels convert the column; None if they do not.
-    """
+def integer(column_type: ColumnType, names: Names) -> ColumnBuilder:
+    """Return the builder for integers within the limits of their family."""
     limits = _limits(column_type)
-    text, binary = _INTEGERS[column_type.arrow]
     return FixedBuilder(
         column_type,
         names,
         dtype=column_type.arrow.to_pandas_dtype(),
-        text=Call(text, limits),
-        binary=_whole_numbers(binary, size, *limits),
+        placing=Placing(_INTEGERS[column_type.family], *limits),
         reader=partial(integer_from_text, limits=limits),
-        placing=None if placed is None else Placing(placed, *limits),
     )
 
 
@@ -214,49 +167,35 @@ def _limits(column_type: ColumnType) -> tuple[int, int]:
 def decimal(column_type: ColumnType, names: Names) -> ColumnBuilder:
     """Return the builder for decimals."""
     precision, scale = column_type.arrow.precision, column_type.arrow.scale
-    narrow = precision <= NARROW_PRECISION
     return DecimalBuilder(
         column_type,
         names,
         dtype=np.uint64,
-        text=Call(kernels_fixed.decimals_narrow if narrow else kernels_fixed.decimals_wide, (precision, scale)),
-        binary=Call(kernels_binary.decimals, (precision, scale)),
+        placing=Placing(words.DECIMAL, precision, scale),
         reader=partial(unscaled_from_text, precision=precision, scale=scale),
-        placing=Placing(programs.DECIMAL, precision, scale),
     )
 
 
 def date(column_type: ColumnType, names: Names) -> ColumnBuilder:
     """Return the builder for dates."""
-    low, high = FIRST_DAY - _EPOCH_DAY, LAST_DAY - _EPOCH_DAY
     return FixedBuilder(
         column_type,
         names,
         dtype=np.int32,
-        text=Call(kernels_fixed.dates),
-        binary=_whole_numbers(kernels_binary.whole_numbers_32, 4, low, high, _EPOCH_DAY),
+        placing=Placing(words.DATE, FIRST_DAY, LAST_DAY),
         reader=days_from_text,
-        placing=Placing(programs.DATE, FIRST_DAY, LAST_DAY),
     )
 
 
-def timestamp(column_type: ColumnType, names: Names, *, text: Kernel, with_zone: bool) -> ColumnBuilder:
+def timestamp(column_type: ColumnType, names: Names, *, with_zone: bool) -> ColumnBuilder:
     """Return the builder for timestamps in microseconds."""
-    low, high = FIRST_MICRO - POSTGRES_EPOCH_UNIX_MICROS, LAST_MICRO - POSTGRES_EPOCH_UNIX_MICROS
     return FixedBuilder(
         column_type,
         names,
         dtype=np.int64,
-        text=Call(text),
-        binary=_whole_numbers(kernels_binary.whole_numbers_64, 8, low, high, POSTGRES_EPOCH_UNIX_MICROS),
+        placing=Placing(words.TIMESTAMPTZ if with_zone else words.TIMESTAMP, FIRST_MICRO, LAST_MICRO),
         reader=partial(micros_from_text, with_zone=with_zone),
-        placing=Placing(programs.TIMESTAMPTZ if with_zone else programs.TIMESTAMP, FIRST_MICRO, LAST_MICRO),
     )
-
-
-SINGLE: Final = (23,)
-DOUBLE: Final = (52,)
-"""The number of bits of a double's fraction, a parameter of the kernels."""
 
 
 class FloatBuilder(FixedBuilder):
@@ -315,7 +254,8 @@ class CastingBuilder(FixedBuilder):
     """
 
     def __init__(self, column_type: ColumnType, names: Names, *, usual: str, **rest: Any) -> None:
-        super().__init__(column_type, names, binary=None, **rest)
+        super().__init__(column_type, names, reads_binary=False, **rest)
+        self.is_placed = False  # a value in binary format is of another type
         self._usual = usual
         self._texts = plain_texts()
 
@@ -349,10 +289,10 @@ class CastingDecimalBuilder(CastingBuilder, DecimalBuilder):
 def rounded(column_type: ColumnType, names: Names, reader: Callable[[str], float]) -> ColumnBuilder:
     """Return the builder for floats that are rounded from their text."""
     if column_type.arrow == pa.float32():
-        dtype, text = np.float32, Call(kernels_fixed.floats_32, SINGLE)
+        dtype, placing = np.float32, Placing(words.FLOAT32)
     else:
-        dtype, text = np.float64, Call(kernels_fixed.floats_64, DOUBLE)
-    return CastingBuilder(column_type, names, dtype=dtype, text=text, reader=reader, usual=_USUAL_NUMBER)
+        dtype, placing = np.float64, Placing(words.FLOAT64)
+    return CastingBuilder(column_type, names, dtype=dtype, placing=placing, reader=reader, usual=_USUAL_NUMBER)
 
 
 def overridden_integer(column_type: ColumnType, names: Names, reader: Callable[[str], int]) -> ColumnBuilder:
@@ -364,7 +304,7 @@ def overridden_integer(column_type: ColumnType, names: Names, reader: Callable[[
         column_type,
         names,
         dtype=column_type.arrow.to_pandas_dtype(),
-        text=Call(_INTEGERS[column_type.arrow][0], limits),
+        placing=Placing(_INTEGERS[column_type.family], *limits),
         reader=reader,
         usual=rf"^{sign}[0-9]{{1,{digits}}}(\.0+)?$",
     )
@@ -376,12 +316,11 @@ def overridden_decimal(column_type: ColumnType, names: Names, reader: Callable[[
     # So many digits fit in any case; others are left to the exact reader.
     whole = rf"[0-9]{{1,{precision - scale}}}" if precision > scale else "0"
     fraction = rf"(\.[0-9]{{1,{scale}}})?" if scale else ""
-    narrow = precision <= NARROW_PRECISION
     return CastingDecimalBuilder(
         column_type,
         names,
         dtype=np.uint64,
-        text=Call(kernels_fixed.decimals_narrow if narrow else kernels_fixed.decimals_wide, (precision, scale)),
+        placing=Placing(words.DECIMAL, precision, scale),
         reader=reader,
         usual=f"^-?{whole}{fraction}$",
     )

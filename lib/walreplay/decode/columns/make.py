@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from walreplay.decode.columns.base import Call, ColumnBuilder
+from walreplay.decode.columns.base import ColumnBuilder
 from walreplay.decode.columns.fixed import (
-    DOUBLE,
-    SINGLE,
     FixedBuilder,
     FloatBuilder,
     boolean,
@@ -31,10 +29,7 @@ from walreplay.decode.columns.variable import (
     bytea,
     string,
 )
-from walreplay.decode.kernels import binary as kernels_binary
-from walreplay.decode.kernels import fixed as kernels_fixed
-from walreplay.decode.kernels import programs
-from walreplay.decode.kernels import text as kernels_text
+from walreplay.decode.kernels import programs as words
 from walreplay.decode.placing import Placing
 from walreplay.types import families
 from walreplay.types.base import ColumnType, Family
@@ -88,51 +83,33 @@ def _builder(column_type: ColumnType, names: Names) -> ColumnBuilder:
 def _array(column_type: ColumnType, names: Names) -> ColumnBuilder:
     if column_type.element is None:
         raise ValueError("an array's type names its elements' type")
-    elements = _builder(column_type.element, names)
-    return ListBuilder(column_type, names, elements, Call(kernels_text.array_elements))
+    return ListBuilder(column_type, names, _builder(column_type.element, names))
 
 
 def _overridden(column_type: ColumnType, names: Names) -> ColumnBuilder:
     """Return the builder for the type as which a column is read, with the reader for overridden columns."""
     reader = partial(read_overridden, column_type=column_type)
     if column_type.element is not None:
-        return OverriddenListBuilder(column_type, names, _builder(column_type.element, names), None)
+        return OverriddenListBuilder(column_type, names, _builder(column_type.element, names))
     if column_type.family in _OVERRIDDEN:
         return _OVERRIDDEN[column_type.family](column_type, names, reader)
     builder = _BUILDERS[column_type.family](column_type, names)
-    # Strings are written from binary values by the sent type's kernel.  All other builders read the value's text.
     if column_type.family.meaning is not None and isinstance(builder, (FixedBuilder, VariableBuilder)):
-        builder._binary = None  # it is for the sent type's values
         builder._reader = reader
     return builder
 
 
 _BUILDERS: Final[dict[Family, Callable[[ColumnType, Names], ColumnBuilder]]] = {
     families.BOOLEAN: boolean,
-    families.INT16: partial(integer, size=2, placed=programs.INT16),
-    families.INT32: partial(integer, size=4, placed=programs.INT32),
-    families.INT64: partial(integer, size=8, placed=programs.INT64_),
-    families.UNSIGNED: partial(integer, size=-4),  # oid and its like: 4 bytes without a sign, in a bigint
-    families.FLOAT32: partial(
-        FloatBuilder,
-        dtype=np.float32,
-        text=Call(kernels_fixed.floats_32, SINGLE),
-        binary=Call(kernels_binary.floats_32),
-        placing=Placing(programs.FLOAT32),
-    ),
-    families.FLOAT64: partial(
-        FloatBuilder,
-        dtype=np.float64,
-        text=Call(kernels_fixed.floats_64, DOUBLE),
-        binary=Call(kernels_binary.floats_64),
-        placing=Placing(programs.FLOAT64),
-    ),
+    **dict.fromkeys((families.INT16, families.INT32, families.INT64, families.UNSIGNED), integer),
+    families.FLOAT32: partial(FloatBuilder, dtype=np.float32, placing=Placing(words.FLOAT32)),
+    families.FLOAT64: partial(FloatBuilder, dtype=np.float64, placing=Placing(words.FLOAT64)),
     families.DECIMAL: decimal,
     families.STRING: string,
     families.BINARY: bytea,
     families.DATE: date,
-    families.TIMESTAMP: partial(timestamp, text=kernels_fixed.timestamps, with_zone=False),
-    families.TIMESTAMPTZ: partial(timestamp, text=kernels_fixed.timestamps_with_zone, with_zone=True),
+    families.TIMESTAMP: partial(timestamp, with_zone=False),
+    families.TIMESTAMPTZ: partial(timestamp, with_zone=True),
     families.ARRAY: _array,
     families.NUMERIC_AS_DOUBLE: partial(rounded, reader=double_from_numeric),
     families.VECTOR: VectorBuilder,  # of pgvector

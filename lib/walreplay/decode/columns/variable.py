@@ -13,19 +13,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from walreplay.decode.columns.base import (
-    BINARY,
     MAX_DATA_BYTES,
     MIN_ROWS,
     MOST_GROWTH,
     NULL,
-    Call,
     ColumnBuilder,
     resized,
 )
 from walreplay.decode.kernels import binary as kernels_binary
 from walreplay.decode.kernels import frames as outcomes
+from walreplay.decode.kernels import programs as words
 from walreplay.decode.kernels import text as kernels_text
-from walreplay.decode.kernels.programs import TEXT, TEXT_ONLY
+from walreplay.decode.kernels.binary import AS_SENT, BINARY, NO_FORM, SLACK
+from walreplay.decode.kernels.place import place_column
 from walreplay.decode.placing import Placing
 from walreplay.errors import NotSupported, ValueFormatError
 from walreplay.types import families
@@ -46,27 +46,21 @@ if TYPE_CHECKING:
 
 
 _MIN_DATA: Final = 256
+_NO_MISSES: Final = np.zeros(1, np.int32)  # A value that the kernel does not read stops it
 
 
 class VariableBuilder(ColumnBuilder):
     """Values of any length, one after the other.
 
     Args:
-        text: the kernel for text, one of `kernels.text` that can continue at a row.
-        binary: the kernel for binary format, `kernels.binary_texts.texts`, which can read text as well.
+        placing: how the kernels convert a value.
+        reader: reads the text of a value that they leave.
     """
 
     def __init__(
-        self,
-        column_type: ColumnType,
-        names: Names,
-        *,
-        text: Call,
-        binary: Call | None,
-        reader: Callable[[str], bytes],
+        self, column_type: ColumnType, names: Names, placing: Placing, reader: Callable[[str], bytes] = str.encode
     ) -> None:
-        super().__init__(column_type, names, binary)
-        self._text = text
+        super().__init__(column_type, names, placing, reads_binary=placing.low != NO_FORM)
         self._reader = reader
         self._ends: Cells = np.zeros(1, dtype=np.int32)
         self._data: Bytes = np.empty(0, dtype=np.uint8)
@@ -77,32 +71,26 @@ class VariableBuilder(ColumnBuilder):
         return int(self._ends[self.rows]) + 4 * self.rows + self.rows // 8
 
     def _convert(self, tile: CellTile) -> list[Rescued]:
-        return self._gather(tile, self._binary)
+        return self._gather(tile)
 
-    def _gather(self, tile: CellTile, binary: Call | None) -> list[Rescued]:
-        rescued = []
-        call = self._text
+    def _gather(self, tile: CellTile) -> list[Rescued]:
+        rescued: list[Rescued] = []
         row = 0
         while True:
-            outputs = (self._ends, self._valid, self._data, self.rows, row)
-            row = call.kernel(*tile.arguments, *call.parameters, *outputs)
+            row = place_column(*tile.arguments, self.program, self.rows, row, _NO_MISSES)
             if row == tile.size:
-                break  # else the kernel has stopped at a row: no room, another format, or another form
+                return rescued
+            # The kernel has stopped at a row: there is no room, or the value is in another form.
             size = tile.sent_length(row)
-            is_binary = size <= BINARY
-            needed = BINARY - size + kernels_binary.SLACK if is_binary else size + kernels_text.SLACK
+            needed = (size if size >= 0 else BINARY - size) + SLACK
             used = int(self._ends[self.rows + row])
-            other_call = binary if is_binary else self._text
             if used + needed > self._data.size:
                 self._make_room(used, needed)
-            elif other_call is not None and call is not other_call:
-                call = other_call  # and it stays: most columns have one format
             else:
-                misfit = self._append_exactly(tile, row)  # neither kernel reads the value
+                misfit = self._append_exactly(tile, row)
                 if misfit is not None:
                     rescued.append(misfit)
                 row += 1
-        return rescued
 
     def _append_exactly(self, tile: CellTile, row: int) -> Rescued | None:
         """Append one value that the kernels did not read; return it if the type cannot hold it."""
@@ -121,10 +109,6 @@ class VariableBuilder(ColumnBuilder):
         self._valid[column_row] = 1
         return None
 
-    def addresses(self) -> tuple[int, int, int, int]:
-        """Return the addresses of the values' ends, the validity and the data, and the data's size."""
-        return self._ends.ctypes.data, self._valid.ctypes.data, self._data.ctypes.data, self._data.size
-
     def make_room(self, needed: int, walked_share: float) -> None:
         """Make room for more bytes, and for those that follow.
 
@@ -139,13 +123,18 @@ class VariableBuilder(ColumnBuilder):
             raise NotSupported("one column of one batch holds more than 2 GiB")
         estimate = min(round(used / walked_share), MOST_GROWTH * self._data.size)
         size = min(MAX_DATA_BYTES, max(_MIN_DATA, used + needed, 2 * self._data.size, estimate))
-        self._data = resized(self._data, size, used)
+        self._set_data(resized(self._data, size, used))
+
+    def _set_data(self, data: Bytes) -> None:
+        self._data = data
+        self.program[[words.DATA, words.CAPACITY]] = data.ctypes.data, data.size
 
     def _grow(self, capacity: int) -> None:
         self._ends = resized(self._ends, capacity + 1, self.rows + 1)
         self._ends[0] = 0  # the memory is not cleared
-        self._data = resized(self._data, self._data.size, int(self._ends[self.rows]))
+        self._set_data(resized(self._data, self._data.size, int(self._ends[self.rows])))
         self._valid = resized(self._valid, capacity, self.rows)
+        self.program[[words.VALUES, words.VALID]] = self._ends.ctypes.data, self._valid.ctypes.data
 
     def _arrow(self, rows: int, validity: pa.Buffer | None) -> pa.Array:
         data = pa.py_buffer(self._data[: self._ends[rows]])
@@ -173,7 +162,7 @@ class TextBuilder(VariableBuilder):
     def _fault(self, tile: CellTile) -> ValueFormatError | None:
         """Check the text that the kernels have gathered; return the error for the first fault."""
         start, end = self.rows, self.rows + tile.size
-        flags = kernels_text.text_flags(self._data, self._words, int(self._ends[start]), int(self._ends[end]))
+        flags = kernels_text.text_flags(self._data, int(self._ends[start]), int(self._ends[end]))
         return self._fault_by(tile, flags)
 
     def _fault_by(self, tile: CellTile, flags: int) -> ValueFormatError | None:
@@ -187,10 +176,6 @@ class TextBuilder(VariableBuilder):
             row = kernels_text.first_not_utf8(self._data, self._ends, start, end)  # slower, but it says which
             return ValueFormatError(NOT_UTF8, offset=tile.place(row - start), remedy=NOT_UTF8_REMEDY)
         return None
-
-    @property
-    def _words(self) -> NDArray[np.uint64]:
-        return self._data[: self._data.size & ~7].view(np.uint64)
 
 
 class CanonicalBuilder(TextBuilder):
@@ -229,16 +214,22 @@ def canonical_texts(texts: pa.Array, type_oid: int) -> pa.Array:
 class LabelBuilder(TextBuilder):
     """A user-defined type: if all bytes are text (as an enum's labels), they are kept; otherwise each value is read."""
 
+    def __init__(self, column_type: ColumnType, names: Names, placing: Placing) -> None:
+        super().__init__(column_type, names, placing)
+        self.program[words.LOW] = NO_FORM  # the walk does not look for control characters
+
     def _convert(self, tile: CellTile) -> list[Rescued]:
         # Usually everything is text, and checking all of it at once is faster than checking each value.
-        rescued = self._gather(tile, self._binary)
+        self.program[words.LOW] = AS_SENT
+        rescued = self._gather(tile)
+        self.program[words.LOW] = NO_FORM
         start, end = (int(self._ends[row]) for row in (self.rows, self.rows + tile.size))
-        has_control = kernels_binary.has_control(self._data, self._words, start, end)
+        has_control = kernels_binary.has_control(self._data, start, end)
         fault = self._fault(tile)
         if (has_control or fault is not None) and tile.has_binary():
             # The rows are written again: `rows` has not moved.
             tile, rescued = tile.as_text()
-            self._gather(tile, None)
+            self._gather(tile)
             fault = self._fault(tile)
         if fault is not None:
             raise fault
@@ -246,7 +237,7 @@ class LabelBuilder(TextBuilder):
 
 
 _FORMS: Final = {
-    **dict.fromkeys(("text", "varchar", "bpchar", "name", "json", "pg_node_tree", "refcursor"), kernels_binary.AS_SENT),
+    **dict.fromkeys(("text", "varchar", "bpchar", "name", "json", "pg_node_tree", "refcursor"), AS_SENT),
     **dict.fromkeys(("jsonb", "jsonpath"), kernels_binary.VERSIONED),
     "xml": kernels_binary.XML,
     "char": kernels_binary.ONE_BYTE,
@@ -262,18 +253,13 @@ def string(column_type: ColumnType, names: Names) -> ColumnBuilder:
     """Return the builder for all types that stay text."""
     builtin = BUILTIN_TYPES.get(column_type.oid)
     builder: type[TextBuilder] = TextBuilder if canonical_of(column_type.oid) is None else CanonicalBuilder
-    form: int | None = None
+    form = NO_FORM
     if builtin is not None:
-        form = _FORMS.get(builtin.name)
+        form = _FORMS.get(builtin.name, NO_FORM)
     elif _may_be_text(names.get(column_type.oid)):
         builder = LabelBuilder
-        form = kernels_binary.AS_SENT
-    binary = None if form is None else Call(kernels_binary.texts, (form,))
-    made = builder(column_type, names, text=Call(kernels_text.texts), binary=binary, reader=str.encode)
-    if not column_type.overridden:
-        is_text_in_both = builder is TextBuilder and form == kernels_binary.AS_SENT
-        made.placing = Placing(TEXT if is_text_in_both else TEXT_ONLY)
-    return made
+        form = AS_SENT
+    return builder(column_type, names, Placing(words.TEXT, form))
 
 
 def _may_be_text(name: tuple[str, str] | None) -> bool:
@@ -283,19 +269,13 @@ def _may_be_text(name: tuple[str, str] | None) -> bool:
 
 def bytea(column_type: ColumnType, names: Names) -> ColumnBuilder:
     """Return the builder for bytea."""
-    return VariableBuilder(
-        column_type,
-        names,
-        text=Call(kernels_text.hex_bytes),
-        binary=Call(kernels_binary.texts, (kernels_binary.BYTEA,)),
-        reader=bytes_from_text,
-    )
+    return VariableBuilder(column_type, names, Placing(words.BYTES, AS_SENT), bytes_from_text)
 
 
 def plain_texts() -> VariableBuilder:
     """Return a builder that gathers text without checking it."""
     text = ColumnType(pa.string(), families.STRING, "text")
-    return VariableBuilder(text, {}, text=Call(kernels_text.texts), binary=None, reader=str.encode)
+    return VariableBuilder(text, {}, Placing(words.TEXT, NO_FORM))
 
 
 class ListBuilder(ColumnBuilder):
@@ -303,12 +283,10 @@ class ListBuilder(ColumnBuilder):
 
     Args:
         elements: the elements' builder.
-        binary: the kernel for arrays in binary format; None if these are converted to text first.
     """
 
-    def __init__(self, column_type: ColumnType, names: Names, elements: ColumnBuilder, binary: Call | None) -> None:
-        super().__init__(column_type, names, binary)
-        self._divide = Call(kernels_text.array_elements, (ord(column_type.delimiter), elements.column_type.oid))
+    def __init__(self, column_type: ColumnType, names: Names, elements: ColumnBuilder) -> None:
+        super().__init__(column_type, names)
         self._elements = elements
         self._ends: Cells = np.zeros(1, dtype=np.int32)
 
@@ -337,7 +315,7 @@ class ListBuilder(ColumnBuilder):
         start = self.rows
         first_element = int(self._ends[start])
         self._elements.truncate(first_element)
-        parts = _ArrayParts(tile, self._divide)
+        parts = _ArrayParts(tile, self.column_type.delimiter, self._elements.column_type.oid)
         rescued = [self._misfit(tile, row) for row in parts.misses.tolist()]
         try:
             misfits = self._elements.add_rows(
@@ -385,7 +363,7 @@ class OverriddenListBuilder(ListBuilder):
 class _ArrayParts:
     """The elements of a tile's arrays, as a tile of their own."""
 
-    def __init__(self, tile: CellTile, divide: Call) -> None:
+    def __init__(self, tile: CellTile, delimiter: str, element_oid: int) -> None:
         total = kernels_text.total_length(tile.length, tile.first, tile.column)
         bound = total // 2 + tile.size  # an element has a byte and a comma or brace, or a length of 4 bytes
         self.text = np.empty(total + 32, dtype=np.uint8)
@@ -395,7 +373,7 @@ class _ArrayParts:
         self.valid = np.empty(tile.size, dtype=np.uint8)
         misses = np.empty(tile.size + 1, dtype=np.int32)
         outputs = self.text, self.offset, self.length, self.counts, self.valid, misses
-        self.elements = divide.kernel(*tile.arguments, *divide.parameters, *outputs)
+        self.elements = kernels_text.array_elements(*tile.arguments, ord(delimiter), element_oid, *outputs)
         self.offset = self.offset[: self.elements]
         self.length = self.length[: self.elements]
         self.misses = misses[1 : misses[0] + 1]
@@ -409,7 +387,7 @@ class VectorBuilder(ColumnBuilder):
     """pgvector's vector and halfvec; pyarrow rounds each element directly from its text."""
 
     def __init__(self, column_type: ColumnType, names: Names) -> None:
-        super().__init__(column_type, names, None)
+        super().__init__(column_type, names, reads_binary=False)
         self._texts = plain_texts()
         self._ends: Cells = np.zeros(1, dtype=np.int32)
         self._values: NDArray[np.float32] = np.empty(0, dtype=np.float32)

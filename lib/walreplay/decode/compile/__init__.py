@@ -5,5 +5,5 @@ Nothing here depends on messages, rows or types.
 Entry points: `kernel` declares a kernel, `parameters` its parameters.
 
 Uses: nothing.
-Used by: columns, fold, job, kernel_build, kernels, sessions.
+Used by: fold, job, kernel_build, kernels, sessions.
 """

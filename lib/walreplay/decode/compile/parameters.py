@@ -90,26 +90,4 @@ class ColumnCells(NamedTuple):
     column: int
 
 
-class FixedOutput(NamedTuple):
-    """Where a kernel writes values of a fixed width, which rows have one, and the numbers of rows in another form."""
-
-    values: NDArray[Any]
-    valid: NDArray[np.uint8]
-    misses: NDArray[np.int32]
-
-
-class VariableOutput(NamedTuple):
-    """Where a kernel writes values of any length: their ends (of all rows, with the first start), and their bytes."""
-
-    ends: NDArray[np.int32]
-    valid: NDArray[np.uint8]
-    data: NDArray[np.uint8]
-
-
 TILE: Final = record(ColumnCells, BYTES, CELLS, CELLS, CELLS, INT64)
-VARIABLE: Final = record(VariableOutput, out("int32"), out("uint8"), out("uint8"))
-
-
-def fixed(dtype: str) -> Record:
-    """Declare the output of values of a fixed width."""
-    return record(FixedOutput, out(dtype), out("uint8"), out("int32"))

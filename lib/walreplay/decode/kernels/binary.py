@@ -1,20 +1,18 @@
-"""Kernels for cells in binary format: values of fixed width, then PostgreSQL's text.
+"""Values in binary format: floats and numeric(p,s), then PostgreSQL's text of values.
 
-Those for types of a fixed width take the rows that a kernel of `kernels.fixed` has left in `misses`, or all rows.  They
-list and count rows that are not in binary format, or not in the common form.  `texts` writes cells as PostgreSQL's
-text, and goes on from a row like the kernels of `kernels.text`.  A cell of n bytes has the length ``BINARY - n``.
+Each function reads or writes the common form of one value.  A cell of n bytes has the length ``BINARY - n``.
 """
 # numba has no types.
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from walreplay.decode.compile.kernel import Kernel, helper, kernel
-from walreplay.decode.compile.parameters import BYTES, INT64, TILE, VARIABLE, fixed, given, record
+from walreplay.decode.compile.kernel import helper, kernel, routine
+from walreplay.decode.compile.parameters import BYTES, INT64
 from walreplay.decode.kernels.base import (
     POWERS_OF_TEN,
     address_of,
@@ -25,8 +23,6 @@ from walreplay.decode.kernels.base import (
     load_byte,
     load_word,
     multiply_add,
-    store_32,
-    store_64,
     store_uuid,
     store_word,
 )
@@ -36,87 +32,6 @@ if TYPE_CHECKING:
 
 
 BINARY: Final = -3
-ALL_ROWS: Final = -1
-"""Instead of a number of misses: no kernel has seen the tile yet."""
-
-
-class WholeNumbers(NamedTuple):
-    """How integers are sent: how many bytes (-4: 4 bytes without a sign), their limits, and what is added to them."""
-
-    width: int
-    low: int
-    high: int
-    shift: int
-
-
-def _whole_number_kernel(dtype: str) -> Kernel:
-    return Kernel(_whole_numbers, (TILE, record(WholeNumbers, *(INT64,) * 4), fixed(dtype), INT64))
-
-
-@helper
-def _row_count(first, count):
-    return np.int64(first.size) if count == ALL_ROWS else count
-
-
-@helper
-def _row_of(misses, count, i):
-    return np.int64(i) if count == ALL_ROWS else np.int64(misses[np.uint64(i)])
-
-
-@helper
-def _sent_length(length, first, column, row):
-    """Return a cell's length, and NULL's where there is no cell."""
-    if first[np.uint64(row)] < 0:
-        return np.int64(-1)
-    return np.int64(length[np.uint64(np.int64(first[np.uint64(row)]) + column)])
-
-
-@helper
-def _cell_of(first, column, row):
-    return np.uint64(np.int64(first[np.uint64(row)]) + column)
-
-
-@helper
-def _whole_number(address, width):
-    """Load an integer of 1, 2, 4 or 8 bytes; a width of -4 is 4 bytes without a sign."""
-    if width == 4:
-        return np.int64(np.int32(load_big_32(address)))
-    if width == 8:
-        return load_big_64(address)
-    if width == 2:
-        return np.int64(np.int16(load_big_16(address)))
-    return load_big_32(address) if width == -4 else load_byte(address)  # -4: oid and its like
-
-
-def _whole_numbers(tile, numbers, output, count):
-    """Read integers of one width, within limits."""
-    width, low, high, shift = numbers
-    buf, offset, length, first, column = tile
-    values, valid, misses = output
-    base = address_of(buf)
-    missed = 0
-    fitting = BINARY - abs(width)
-    for i in range(_row_count(first, count)):
-        row = _row_of(misses, count, i)
-        size = _sent_length(length, first, column, row)
-        if size == fitting:
-            number = _whole_number(base + np.int64(offset[_cell_of(first, column, row)]), width)
-            if low <= number <= high:
-                values[np.uint64(row)] = number + shift
-                valid[np.uint64(row)] = 1
-                continue
-        values[np.uint64(row)] = 0
-        valid[np.uint64(row)] = 0
-        if size >= 0 or size <= BINARY:
-            misses[np.uint64(missed)] = row
-            missed += 1
-    return missed
-
-
-whole_numbers_8: Final = _whole_number_kernel("uint8")
-whole_numbers_16: Final = _whole_number_kernel("int16")
-whole_numbers_32: Final = _whole_number_kernel("int32")
-whole_numbers_64: Final = _whole_number_kernel("int64")
 
 # Text says NaN and no more, so a NaN's sign and payload are not kept.
 _NAN_32: Final = 0x7FC00000
@@ -137,54 +52,6 @@ def float_64_of(start):
     """Read double precision at an address; return its bits."""
     word = load_big_64(start)
     return np.int64(_NAN_64) if (word & 0x7FFFFFFFFFFFFFFF) > _INFINITY_64 else word
-
-
-@kernel(TILE, fixed("float32"), INT64)
-def floats_32(tile, output, count):
-    """Read real bit by bit."""
-    buf, offset, length, first, column = tile
-    values, valid, misses = output
-    base = address_of(buf)
-    words = address_of(values)
-    missed = 0
-    for i in range(_row_count(first, count)):
-        row = _row_of(misses, count, i)
-        size = _sent_length(length, first, column, row)
-        if size == BINARY - 4:
-            start = base + np.int64(offset[_cell_of(first, column, row)])
-            store_32(words + 4 * row, float_32_of(start))
-            valid[np.uint64(row)] = 1
-        else:
-            store_32(words + 4 * row, np.int64(0))
-            valid[np.uint64(row)] = 0
-            if size >= 0 or size <= BINARY:  # NULL and unchanged values are no misses
-                misses[np.uint64(missed)] = row
-                missed += 1
-    return missed
-
-
-@kernel(TILE, fixed("float64"), INT64)
-def floats_64(tile, output, count):
-    """Read double precision bit by bit."""
-    buf, offset, length, first, column = tile
-    values, valid, misses = output
-    base = address_of(buf)
-    words = address_of(values)
-    missed = 0
-    for i in range(_row_count(first, count)):
-        row = _row_of(misses, count, i)
-        size = _sent_length(length, first, column, row)
-        if size == BINARY - 8:
-            start = base + np.int64(offset[_cell_of(first, column, row)])
-            store_64(words + 8 * row, float_64_of(start))
-            valid[np.uint64(row)] = 1
-        else:
-            store_64(words + 8 * row, np.int64(0))
-            valid[np.uint64(row)] = 0
-            if size >= 0 or size <= BINARY:  # NULL and unchanged values are no misses
-                misses[np.uint64(missed)] = row
-                missed += 1
-    return missed
 
 
 # numeric: the number of digits to base 10,000, the first one's weight, the sign, the scale, and the digits, each of
@@ -287,49 +154,14 @@ def decimal_of(start, size, precision, scale):
     return high, low, good and fault == np.uint64(0)
 
 
-@kernel(TILE, INT64, INT64, fixed("uint64"), INT64)
-def decimals(tile, precision, scale, output, count):
-    """Read numerics that have the column's scale; two words a value."""
-    buf, offset, length, first, column = tile
-    values, valid, misses = output
-    base = address_of(buf)
-    missed = 0
-    for i in range(_row_count(first, count)):
-        row = _row_of(misses, count, i)
-        size = _sent_length(length, first, column, row)
-        high = np.uint64(0)
-        low = np.uint64(0)
-        good = size <= BINARY
-        if good:
-            start = base + np.int64(offset[_cell_of(first, column, row)])
-            high, low, good = decimal_of(start, BINARY - size, precision, scale)
-        if not good:
-            high = np.uint64(0)
-            low = np.uint64(0)
-            if size >= 0 or size <= BINARY:  # NULL and unchanged values are no misses
-                misses[np.uint64(missed)] = row
-                missed += 1
-        values[np.uint64(2 * row)] = low
-        values[np.uint64(2 * row + 1)] = high
-        valid[np.uint64(row)] = good
-    return missed
+NO_FORM, AS_SENT, VERSIONED, ONE_BYTE, UUID, NUMERIC, XML = range(7)
+"""What the bytes of a value in binary format are, where its column is text.
 
+`NO_FORM`: no kernel writes the text.  `AS_SENT`: the text's bytes.  `VERSIONED`: jsonb and jsonpath, the version 1 and
+the text.  `ONE_BYTE`: "char".  `XML`: the text's bytes, but a declaration may differ from the one in text.
+"""
 
-AS_SENT: Final = 0  # The text's bytes
-
-VERSIONED: Final = 1  # Jsonb, jsonpath: the version 1 and the text
-
-ONE_BYTE: Final = 2
-""""char"."""
-
-UUID: Final = 3
-NUMERIC: Final = 4
-XML: Final = 5
-"""The text's bytes, but a declaration is a miss: it may differ from the one in text."""
-
-BYTEA: Final = 6  # Bytea; here text cells are misses
-
-SLACK: Final = 192  # How much room `texts` asks for behind a value's own bytes: none that it takes grows by more
+SLACK: Final = 192  # How much room is asked for behind a value's own bytes: no text grows by more
 
 _LONGEST_NUMERIC: Final = 160
 
@@ -454,87 +286,34 @@ def _control_bits(word):
     return (~(seven + _FROM_SPACE) | (seven + _ONES)) & other & ~word & _HIGH_BITS
 
 
-@kernel(TILE, INT64, VARIABLE, INT64, INT64)
-def texts(tile, form, output, first_row, row):
-    """Gather text, of cells in either format, from `row` on; return the row that has no room or is a miss, or all.
-
-    `form` is what the cells in binary format are: `AS_SENT` and the others above.
-    """
-    buf, offset, length, first, column = tile
-    ends, valid, data = output
-    position = np.int64(ends[first_row + row])
-    base = address_of(buf)
-    target = address_of(data)
-    source_end = buf.size - 16
-    while row < first.size:
-        count = np.int64(-1)
-        if first[row] >= 0:
-            cell = np.uint64(np.int64(first[row]) + column)
-            start = np.int64(offset[cell])
-            count = np.int64(length[cell])
-            copied = count
-            if count <= BINARY:
-                count = BINARY - count
-                copied = count
-                if position + count + SLACK > data.size:
-                    return row
-                if form == VERSIONED:
-                    if count < 1 or load_byte(base + start) != 1:  # the only version so far
-                        return row
-                    start += 1
-                    count -= 1
-                    copied = count
-                elif form == XML:
-                    if count >= 2 and load_byte(base + start) == 60 and load_byte(base + start + 1) == 63:  # <?
-                        return row
-                elif form == UUID:
-                    if count != 16:
-                        return row
-                    store_uuid(target + position, base + start)
-                    count = 36
-                    copied = -1  # it is written already
-                elif form == NUMERIC:
-                    count = _write_numeric(target + position, base + start, count)
-                    if count < 0:
-                        return row
-                    copied = -1
-                elif form == ONE_BYTE:
-                    if count != 1:
-                        return row
-                    count = _write_byte(target + position, load_byte(base + start))
-                    copied = -1
-            # bytea's text has to be converted, too: the other kernel does.
-            elif count >= 0 and (form == BYTEA or position + count + SLACK > data.size):
-                return row
-            if 0 <= copied <= 16 and start <= source_end:
-                # Two words overwrite what is not used yet, and cost less than a call of memcpy.
-                store_word(target + position, load_word(base + start))
-                store_word(target + position + 8, load_word(base + start + 8))
-            elif copied > 0:
-                copy_bytes(target + position, base + start, copied)
-        if count >= 0:
-            position += count
-            valid[first_row + row] = 1
-        else:
-            valid[first_row + row] = 0
-        row += 1
-        ends[first_row + row] = position
-    return row
+@routine
+def write_text(target, start, size, form):
+    """Write the text of a value of some form and give its length, or -1 for another form; behind it is `SLACK`."""
+    if form == UUID and size == 16:
+        store_uuid(target, start)
+        return np.int64(36)
+    if form == NUMERIC:
+        return _write_numeric(target, start, size)
+    if form == ONE_BYTE and size == 1:
+        return _write_byte(target, load_byte(start))
+    if form == VERSIONED and size >= 1 and load_byte(start) == 1:  # the only version so far
+        copy_bytes(target, start + 1, size - 1)
+        return size - 1
+    if form == XML and not (size >= 2 and load_byte(start) == 60 and load_byte(start + 1) == 63):  # <?
+        copy_bytes(target, start, size)
+        return size
+    return np.int64(-1)
 
 
-@kernel(BYTES, given("uint64"), INT64, INT64)
-def has_control(data, words, start, end):
-    """Return whether there is any control character, but tabs and line ends, between start and end.
-
-    `words` is the same bytes, eight at a time.
-    """
+@kernel(BYTES, INT64, INT64)
+def has_control(data, start, end):
+    """Return whether there is any control character, but tabs and line ends, between start and end."""
+    address, stop = address_of(data) + start, address_of(data) + end
     control = np.uint64(0)
-    head = min(end, (start // 8 + 1) * 8)
-    tail = max(head, end // 8 * 8)
-    for i in range(head // 8, tail // 8):
-        control |= _control_bits(words[i])
-    for i in range(start, head):
-        control |= _control_bits(np.uint64(data[i]) | (_SPACES << _8))  # seven spaces beside it
-    for i in range(tail, end):
-        control |= _control_bits(np.uint64(data[i]) | (_SPACES << _8))  # seven spaces beside it
+    while address + 8 <= stop:
+        control |= _control_bits(load_word(address))
+        address += 8
+    while address < stop:
+        control |= _control_bits(np.uint64(load_byte(address)) | (_SPACES << _8))  # seven spaces beside it
+        address += 1
     return 1 if control != np.uint64(0) else 0

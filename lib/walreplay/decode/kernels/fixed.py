@@ -1,9 +1,6 @@
-"""Kernels for types of a fixed width: boolean, integers, floats, numeric(p,s); then dates and timestamps in ISO 8601.
+"""Texts of fixed width: boolean, floats, numeric(p,s); then dates and timestamps in ISO 8601.
 
-Each takes a tile's cells of one column, and writes one value and its validity for each row.  Rows whose value is not in
-the common form are listed in `misses` and counted, and the exact readers of `walreplay.types` decide.  NULL, unchanged
-and missing cells are 0 and invalid.  Cells in binary format are misses as well: the kernels for those, in
-`kernels.binary`, take the misses over.
+Each function reads the common form of one value.  Other forms are left to the exact readers of `walreplay.types`.
 """
 # numba has no types.
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
@@ -14,41 +11,22 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from walreplay.decode.compile.kernel import Kernel, helper, kernel
-from walreplay.decode.compile.parameters import INT64, TILE, fixed
+from walreplay.decode.compile.kernel import helper
 from walreplay.decode.kernels.base import (
     BAD_DIGITS,
     POWERS_OF_TEN,
     above_nine,
-    address_of,
     digits,
     last_digits,
     leading_zeros,
     load_byte,
     load_word,
     multiply_add,
-    store_32,
-    store_64,
 )
 from walreplay.types.datetime import FIRST_MICRO, LAST_MICRO, days_from_civil
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-
-NO_CELL: Final = -1
-MISS: Final = -2
-
-
-@helper
-def text_cell(length, first, column, row):
-    """Return the cell of a row's text value, NO_CELL for none, MISS for a cell in binary format."""
-    if first[row] < 0:
-        return np.int64(NO_CELL)
-    cell = np.int64(first[row]) + column
-    if length[np.uint64(cell)] >= 0:
-        return cell
-    return np.int64(NO_CELL) if length[np.uint64(cell)] > -3 else np.int64(MISS)
 
 
 @helper
@@ -57,67 +35,6 @@ def boolean_of(start, size):
     letter = load_byte(start) if size == 1 else np.int64(0)  # t or f, as boolean's output function writes them
     return np.int64(letter == 116) if letter == 116 or letter == 102 else np.int64(-1)
 
-
-@kernel(TILE, fixed("uint8"))
-def booleans(tile, output):
-    """Read t and f as bytes 1 and 0; the builder packs them."""
-    buf, offset, length, first, column = tile
-    values, valid, misses = output
-    base = address_of(buf)
-    missed = 0
-    for row in range(first.size):
-        value = np.int64(0)
-        good = False
-        cell = text_cell(length, first, column, row)
-        if cell >= 0:
-            value = boolean_of(base + offset[np.uint64(cell)], length[np.uint64(cell)])
-            good = value >= 0
-        values[row] = max(value, 0)
-        valid[row] = good
-        if not good and cell != NO_CELL:
-            misses[missed] = row
-            missed += 1
-    return missed
-
-
-def _integers(tile, low, high, output):
-    buf, offset, length, first, column = tile
-    values, valid, misses = output
-    base = address_of(buf)
-    missed = 0
-    for row in range(first.size):
-        values[row] = 0
-        valid[row] = 0
-        cell = text_cell(length, first, column, row)
-        if cell < 0:
-            if cell == MISS:
-                misses[missed] = row
-                missed += 1
-            continue
-        start = np.int64(offset[np.uint64(cell)])
-        count = np.int64(length[np.uint64(cell)])
-        negative = count > 0 and load_byte(base + start) == 45  # a minus
-        if negative:
-            start += 1
-            count -= 1
-        if 1 <= count <= 19:  # the most that `digits` reads
-            magnitude = digits(base, start, count)
-            if magnitude <= np.uint64(0x7FFFFFFFFFFFFFFF):  # the smallest bigint alone is a miss for it
-                value = np.int64(magnitude)
-                if negative:
-                    value = -value
-                if low <= value <= high:
-                    values[row] = value
-                    valid[row] = 1
-                    continue
-        misses[missed] = row
-        missed += 1
-    return missed
-
-
-integers_16: Final = Kernel(_integers, (TILE, INT64, INT64, fixed("int16")))
-integers_32: Final = Kernel(_integers, (TILE, INT64, INT64, fixed("int32")))
-integers_64: Final = Kernel(_integers, (TILE, INT64, INT64, fixed("int64")))
 
 _MOST_DECIMALS: Final = 19
 
@@ -200,48 +117,22 @@ def float_of(base, start, end, fraction_bits):
     return bits | (negative << (63 if fraction_bits == 52 else 31)), True  # the sign is the highest bit
 
 
-def _floats(tile, fraction_bits, output):
-    """Read numbers of up to 19 digits without an exponent."""
-    buf, offset, length, first, column = tile
-    values, valid, misses = output
-    base = address_of(buf)
-    target = address_of(values)
-    missed = 0
-    for row in range(first.size):
-        bits = np.int64(0)
-        good = False
-        cell = text_cell(length, first, column, row)
-        if cell >= 0:
-            start = np.int64(offset[np.uint64(cell)])
-            bits, good = float_of(base, start, start + np.int64(length[np.uint64(cell)]), fraction_bits)
-        valid[row] = good
-        if not good and cell != NO_CELL:
-            misses[missed] = row
-            missed += 1
-        if fraction_bits == 52:
-            store_64(target + 8 * row, bits)
-        else:
-            store_32(target + 4 * row, bits)
-    return missed
-
-
-floats_32: Final = Kernel(_floats, (TILE, INT64, fixed("float32")))
-floats_64: Final = Kernel(_floats, (TILE, INT64, fixed("float64")))
+_NO_NUMERIC: Final = -1
 
 
 @helper
 def _split_numeric(base, start, end, precision, scale):
-    """Return the number of digits in front of the point, or MISS when text and type do not plainly agree."""
+    """Return the number of digits in front of the point, or _NO_NUMERIC when text and type do not plainly agree."""
     whole = end - start
     if scale > 0:
         whole -= scale + 1
         if whole < 1 or load_byte(base + start + whole) != 46:  # another number of decimals than the scale
-            return np.int64(MISS)
+            return np.int64(_NO_NUMERIC)
     if whole < 1:
-        return np.int64(MISS)
+        return np.int64(_NO_NUMERIC)
     # A nought stands in front of the point even if the type has no digits there.
     if whole > precision - scale and not (whole == 1 and load_byte(base + start) == 48):
-        return np.int64(MISS)
+        return np.int64(_NO_NUMERIC)
     return whole
 
 
@@ -251,7 +142,7 @@ def narrow_decimal_of(base, start, end, precision, scale):
     negative = np.int64(end > start and load_byte(base + start) == 45)
     start += negative
     whole = _split_numeric(base, start, end, precision, scale)
-    if whole == MISS:
+    if whole == _NO_NUMERIC:
         return np.int64(0), False
     magnitude = digits(base, start, whole)
     if scale > 0 and magnitude != BAD_DIGITS:
@@ -260,29 +151,6 @@ def narrow_decimal_of(base, start, end, precision, scale):
     if magnitude == BAD_DIGITS:
         return np.int64(0), False
     return (np.int64(magnitude) ^ -negative) + negative, True  # two's complement, without a branch
-
-
-@kernel(TILE, INT64, INT64, fixed("uint64"))
-def decimals_narrow(tile, precision, scale, output):
-    """Read numerics of a precision up to 18 whose text has exactly the scale's digits; two words a value."""
-    buf, offset, length, first, column = tile
-    values, valid, misses = output
-    base = address_of(buf)
-    missed = 0
-    for row in range(first.size):
-        value = np.int64(0)
-        good = False
-        cell = text_cell(length, first, column, row)
-        if cell >= 0:
-            start = np.int64(offset[np.uint64(cell)])
-            value, good = narrow_decimal_of(base, start, start + np.int64(length[np.uint64(cell)]), precision, scale)
-        values[2 * row] = np.uint64(value)
-        values[2 * row + 1] = np.uint64(value >> 63)  # all bits are the sign
-        valid[row] = good
-        if not good and cell != NO_CELL:
-            misses[missed] = row
-            missed += 1
-    return missed
 
 
 @helper
@@ -309,7 +177,7 @@ def wide_decimal_of(base, start, end, precision, scale):
     if negative:
         start += 1
     whole = _split_numeric(base, start, end, precision, scale)
-    if whole == MISS:
+    if whole == _NO_NUMERIC:
         return _NOUGHT, _NOUGHT, False
     high, low, good = _append_digits(base, start, whole, np.uint64(0), np.uint64(0))
     if good and scale > 0:
@@ -320,31 +188,6 @@ def wide_decimal_of(base, start, end, precision, scale):
         low = np.uint64(~low + np.uint64(1))  # two's complement of 128 bits
         high = np.uint64(~high + np.uint64(low == np.uint64(0)))
     return high, low, True
-
-
-@kernel(TILE, INT64, INT64, fixed("uint64"))
-def decimals_wide(tile, precision, scale, output):
-    """Read numerics of a precision up to 38 whose text has exactly the scale's digits; two words a value."""
-    buf, offset, length, first, column = tile
-    values, valid, misses = output
-    base = address_of(buf)
-    missed = 0
-    for row in range(first.size):
-        high = np.uint64(0)
-        low = np.uint64(0)
-        good = False
-        cell = text_cell(length, first, column, row)
-        if cell >= 0:
-            start = np.int64(offset[np.uint64(cell)])
-            end = start + np.int64(length[np.uint64(cell)])
-            high, low, good = wide_decimal_of(base, start, end, precision, scale)
-        values[2 * row] = low
-        values[2 * row + 1] = high
-        valid[row] = good
-        if not good and cell != NO_CELL:
-            misses[missed] = row
-            missed += 1
-    return missed
 
 
 _DATE_ZEROS: Final = np.uint64(int.from_bytes(b"00-00-00", "little"))
@@ -414,27 +257,6 @@ def iso_day(base, start):
     return (new_year >> 1) + _DAYS_BEFORE[month] + day - 1
 
 
-@kernel(TILE, fixed("int32"))
-def dates(tile, output):
-    """Read dates of the years 1 to 9999."""
-    buf, offset, length, first, column = tile
-    values, valid, misses = output
-    base = address_of(buf)
-    missed = 0
-    for row in range(first.size):
-        day = np.int64(BAD_DAY)
-        cell = text_cell(length, first, column, row)
-        if cell >= 0 and length[np.uint64(cell)] == 10:
-            day = iso_day(base, np.int64(offset[np.uint64(cell)]))
-        good = day != BAD_DAY
-        values[row] = day if good else 0
-        valid[row] = good
-        if not good and cell != NO_CELL:
-            misses[missed] = row
-            missed += 1
-    return missed
-
-
 NO_TIME: Final = -(2**62)
 
 
@@ -499,40 +321,6 @@ def zoned_time(base, start, end):
     shift = (hours * 3600 + minutes * 60 + seconds) * 1_000_000
     micros += shift if load_byte(base + zone) == 45 else -shift  # west of Greenwich, UTC is later
     return micros if _FIRST_MICRO <= micros <= _LAST_MICRO else np.int64(NO_TIME)  # the zone may lead out of the years
-
-
-@helper
-def _timestamps_of(tile, with_zone, output):
-    buf, offset, length, first, column = tile
-    values, valid, misses = output
-    base = address_of(buf)
-    missed = 0
-    for row in range(first.size):
-        micros = np.int64(NO_TIME)
-        cell = text_cell(length, first, column, row)
-        if cell >= 0:
-            start = np.int64(offset[np.uint64(cell)])
-            end = start + np.int64(length[np.uint64(cell)])
-            micros = zoned_time(base, start, end) if with_zone else iso_time(base, start, end)
-        good = micros != NO_TIME
-        values[row] = micros if good else 0
-        valid[row] = good
-        if not good and cell != NO_CELL:
-            misses[missed] = row
-            missed += 1
-    return missed
-
-
-@kernel(TILE, fixed("int64"))
-def timestamps(tile, output):
-    """Read timestamps without a zone, of the years 1 to 9999."""
-    return _timestamps_of(tile, False, output)
-
-
-@kernel(TILE, fixed("int64"))
-def timestamps_with_zone(tile, output):
-    """Read timestamps with an offset from UTC, as UTC."""
-    return _timestamps_of(tile, True, output)
 
 
 _YEARS, _DAYS_BEFORE, _MONTH_DAYS = _calendar()

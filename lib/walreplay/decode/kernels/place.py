@@ -2,7 +2,8 @@
 
 A program and its words are described in `walreplay.decode.placing`, where Python makes them.  First come the kernels of
 one value.  The walk places the rows that it finds as it goes (`walreplay.decode.kernels.walk`), `place_rows` those of
-a tile that lie in its arrays; `settle` looks at what either has left.
+a tile that lie in its arrays; `settle` looks at what either has left.  `place_column` places the cells of one column,
+where they come from elsewhere: COPY, old tuples, arrays.
 """
 # numba has no types.
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
@@ -14,7 +15,7 @@ from typing import Final
 import numpy as np
 
 from walreplay.decode.compile.kernel import helper, kernel, routine
-from walreplay.decode.compile.parameters import BYTES, CELLS, INT64, given, out
+from walreplay.decode.compile.parameters import BYTES, CELLS, INT64, TILE, given, out
 from walreplay.decode.kernels import programs as words
 from walreplay.decode.kernels.base import (
     address_of,
@@ -34,7 +35,16 @@ from walreplay.decode.kernels.base import (
     store_64,
     store_word,
 )
-from walreplay.decode.kernels.binary import BINARY, NARROW_PRECISION, decimal_of, float_32_of, float_64_of
+from walreplay.decode.kernels.binary import (
+    AS_SENT,
+    BINARY,
+    NARROW_PRECISION,
+    SLACK,
+    decimal_of,
+    float_32_of,
+    float_64_of,
+    write_text,
+)
 from walreplay.decode.kernels.fixed import (
     BAD_DAY,
     NO_TIME,
@@ -46,14 +56,14 @@ from walreplay.decode.kernels.fixed import (
     wide_decimal_of,
     zoned_time,
 )
-from walreplay.decode.kernels.frames import HAS_HIGH, HAS_NUL
+from walreplay.decode.kernels.frames import HAS_HIGH
 from walreplay.decode.kernels.programs import get, put
-from walreplay.decode.kernels.text import is_utf8
+from walreplay.decode.kernels.text import flags_of, is_utf8, write_hex
 from walreplay.decode.kernels.walk_words import PLACER, CellAddresses, PlacerAddresses, WalkedRow, WalkedTransaction
 from walreplay.lsn import POSTGRES_EPOCH_UNIX_MICROS
 from walreplay.protocol.messages import MAX_COLUMNS
 
-SLACK: Final = 32  # How much room is asked for behind a text's own bytes, to write 32 at once
+_COPIED: Final = 32  # How many bytes of a text are written at once, so that there has to be room for them
 
 _FEW_BYTES: Final = 256
 _LARGEST: Final = np.uint64(0x7FFFFFFFFFFFFFFF)
@@ -62,15 +72,15 @@ _EPOCH_DAY: Final = POSTGRES_EPOCH_UNIX_MICROS // _DAY_MICROS
 
 
 @helper
-def _integer(base, start, size):
+def _integer(base, start, size, in_tuple):
     """Read an integer's text; return it, how many digits it has, and whether it is one of up to 64 bits."""
     negative = np.int64(load_byte(base + start) == 45)  # a minus
     digit_count = size - negative
     end = start + size
-    if 1 <= digit_count <= 8:
+    if 1 <= digit_count <= 8 and in_tuple:
         # In front of a tuple's value there are 8 bytes at least.
         magnitude = digits_of_word(base + end, digit_count)
-    elif 8 < digit_count <= 19:
+    elif 1 <= digit_count <= 19:
         magnitude = digits(base, end - digit_count, digit_count)
     else:
         return np.int64(0), np.int64(0), False
@@ -82,7 +92,7 @@ def _integer(base, start, size):
 
 @helper
 def _copy_text(target, source, count, last):
-    """Copy a text from one address to another, behind which there is `SLACK`; see `_place_text` for `last`."""
+    """Copy a text from one address to another, behind which there is `_COPIED`; see `_place_text` for `last`."""
     # Whole words overwrite what is not used yet, and cost less than a call of memcpy.
     if count <= 16 and source <= last:
         store_word(target, load_word(source))
@@ -98,18 +108,51 @@ def _copy_text(target, source, count, last):
 
 
 @helper
+def _end_text(column, row, end):
+    """Note where a text ends that was written."""
+    store_32(get(column, words.VALUES) + 4 * row + 4, end)  # Arrow's offsets: one more than there are rows
+    store_8(get(column, words.VALID) + row, 1)
+
+
+@helper
 def _place_text(base, last, column, row, start, count):
     """Copy a text; False where there is no room. From address `last` on there are fewer than 32 bytes to read."""
-    ends = get(column, words.VALUES)
-    position = load_int32(ends + 4 * row)
+    position = load_int32(get(column, words.VALUES) + 4 * row)
     after = position + count
-    if after + SLACK > get(column, words.CAPACITY):  # Python makes room, and the row is placed again
+    if after + _COPIED > get(column, words.CAPACITY):  # Python makes room, and the row is placed again
         return False
     target = get(column, words.DATA) + position
     _copy_text(target, base + start, count, last)
-    store_32(ends + 4 * row + 4, after)  # Arrow's offsets: one more than there are rows
-    store_8(get(column, words.VALID) + row, 1)
+    _end_text(column, row, after)
     return True
+
+
+@routine
+def _place_hex(base, column, row, start, size):
+    r"""Read bytea in hex form (\x…); return what becomes of it."""
+    if size < 2 or size & 1 or load_byte(base + start) != 92 or load_byte(base + start + 1) != 120:  # \x
+        return words.NO_TEXT
+    count = (size - 2) >> 1
+    position = load_int32(get(column, words.VALUES) + 4 * row)
+    if position + count + _COPIED > get(column, words.CAPACITY):
+        return words.NO_ROOM
+    if not write_hex(get(column, words.DATA) + position, base + start + 2, count):
+        return words.NO_TEXT
+    _end_text(column, row, position + count)
+    return words.PLACED
+
+
+@routine
+def _place_written(base, column, row, start, count):
+    """Write the text of a value in binary format; return what becomes of it."""
+    position = load_int32(get(column, words.VALUES) + 4 * row)
+    if position + count + SLACK > get(column, words.CAPACITY):
+        return words.NO_ROOM
+    size = write_text(get(column, words.DATA) + position, base + start, count, get(column, words.LOW))
+    if size < 0:
+        return words.NO_TEXT
+    _end_text(column, row, position + size)
+    return words.PLACED
 
 
 @helper
@@ -127,7 +170,7 @@ def place_null(column, row):
         return
     values = get(column, words.VALUES)
     store_8(get(column, words.VALID) + row, 0)
-    if words.TEXT <= kind <= words.TEXT_ONLY:
+    if kind == words.TEXT or kind == words.BYTES:
         store_32(values + 4 * row + 4, load_int32(values + 4 * row))  # a text of no bytes
     elif words.INT32 <= kind <= words.DATE:
         store_32(values + 4 * row, np.int64(0))
@@ -148,9 +191,9 @@ def _place_rarer(base, column, kind, row, start, size):
     values = get(column, words.VALUES)
     value = np.int64(0)
     is_read = False
-    if kind == words.INT16:
+    if kind == words.INT16 or kind == words.UNSIGNED:
         if size > 0:
-            value, _, is_read = _integer(base, start, size)
+            value, _, is_read = _integer(base, start, size, False)
             is_read = is_read and get(column, words.LOW) <= value <= get(column, words.HIGH)
     elif kind == words.BOOLEAN:
         value = boolean_of(base + start, size)
@@ -213,6 +256,10 @@ def _place_binary(base, column, kind, row, start, count):
         is_read = count == 1 and load_byte(address) <= 1
         if is_read:
             value = load_byte(address)
+    elif kind == words.UNSIGNED:
+        is_read = count == 4
+        if is_read:
+            value = load_big_32(address)
     elif count == 4 and words.INT32 <= kind <= words.DATE:
         if kind == words.FLOAT32:
             value, is_read = float_32_of(address), True
@@ -236,16 +283,16 @@ def _place_binary(base, column, kind, row, start, count):
 
 
 @helper
-def place_text_form(base, last, column, row, start, size):
+def place_text_form(base, last, column, row, start, size, in_tuple):
     """Place a value in text format; return what becomes of it."""
     kind = get(column, words.KIND)
-    if words.TEXT <= kind <= words.TEXT_ONLY:
+    if kind == words.TEXT:
         return words.PLACED if _place_text(base, last, column, row, start, size) else words.NO_ROOM
     if kind == words.INT32 or kind == words.INT64_:
         value = np.int64(0)
         is_read = False
         if size > 0:
-            value, count, is_read = _integer(base, start, size)
+            value, count, is_read = _integer(base, start, size, in_tuple)
             # Eight digits fit.
             is_read = is_read and (count <= 8 or get(column, words.LOW) <= value <= get(column, words.HIGH))
         if not is_read:
@@ -258,6 +305,8 @@ def place_text_form(base, last, column, row, start, size):
         return words.PLACED if is_read else words.MISSED_VALUE
     if kind == words.OTHER:
         return words.PLACED  # its builder reads the cell when the pending rows are completed
+    if kind == words.BYTES:
+        return _place_hex(base, column, row, start, size)
     return words.PLACED if _place_rarer(base, column, kind, row, start, size) else words.MISSED_VALUE
 
 
@@ -265,13 +314,24 @@ def place_text_form(base, last, column, row, start, size):
 def place_binary_form(base, last, column, row, start, count):
     """Place a value in binary format; return what becomes of it."""
     kind = get(column, words.KIND)
-    if kind == words.TEXT:
+    if kind == words.TEXT or kind == words.BYTES:
+        if get(column, words.LOW) != AS_SENT:
+            return _place_written(base, column, row, start, count)
         return words.PLACED if _place_text(base, last, column, row, start, count) else words.NO_ROOM
-    if kind == words.TEXT_ONLY:
-        return words.NO_TEXT  # Python leaves the column to its builder from here on
     if kind == words.OTHER:
         return words.PLACED
     return words.PLACED if _place_binary(base, column, kind, row, start, count) else words.MISSED_VALUE
+
+
+@helper
+def _place_cell(base, last, column, row, start, length, in_tuple):
+    """Place a cell of either format, or NULL; return what becomes of it."""
+    if length >= 0:
+        return place_text_form(base, last, column, row, start, length, in_tuple)
+    if length <= BINARY:
+        return place_binary_form(base, last, column, row, start, BINARY - length)
+    place_null(column, row)
+    return words.PLACED
 
 
 @helper
@@ -300,27 +360,48 @@ def place_cells(base, last, program, first_cell, cells, placer):
     row = get(program, words.ROWS)
     column = program + words.HEAD * words.WORD
     for number in range(get(program, words.COLUMNS)):
-        size = np.int64(-1)
+        length = np.int64(-1)
         start = np.int64(0)
         if first_cell >= 0:
-            size = load_int32(cells.lengths + 4 * (first_cell + number))
+            length = load_int32(cells.lengths + 4 * (first_cell + number))
             start = load_int32(cells.offsets + 4 * (first_cell + number))
-        placed = words.PLACED
-        if size >= 0:
-            placed = place_text_form(base, last, column, row, start, size)
-        elif size <= BINARY:
-            size = BINARY - size
-            placed = place_binary_form(base, last, column, row, start, size)
-        else:
-            place_null(column, row)
-            if size == -2:  # unchanged TOAST
-                put(program, words.HAS_UNCHANGED, np.int64(1))
+        placed = _place_cell(base, last, column, row, start, length, True)
+        if length == -2:  # unchanged TOAST
+            put(program, words.HAS_UNCHANGED, np.int64(1))
         if placed == words.MISSED_VALUE:
             note_miss(placer, program, number, row, first_cell)
         elif placed >= words.NO_ROOM:
-            return note_refused(placer.marks, placed, number, size)
+            return note_refused(placer.marks, placed, number, length if length >= 0 else BINARY - length)
         column += words.COLUMN * words.WORD
     return words.DONE
+
+
+@kernel(TILE, out("int64"), INT64, INT64, out("int32"))
+def place_column(tile, program, first_row, row, misses):
+    """Place a column's cells from `row` on, behind the first rows; return the row that is not placed, or how many are.
+
+    `program` has the column's words.  Rows whose value is in another form are listed in `misses` behind their number.
+    """
+    buf, offset, length, first, number = tile
+    base = address_of(buf)
+    last = base + buf.size - 32
+    column = address_of(program)
+    missed = np.int64(misses[0])
+    while row < first.size:
+        start = np.int64(0)
+        size = np.int64(-1)
+        if first[row] >= 0:
+            cell = np.uint64(np.int64(first[row]) + number)
+            start, size = np.int64(offset[cell]), np.int64(length[cell])
+        placed = _place_cell(base, last, column, first_row + row, start, size, False)
+        if placed == words.MISSED_VALUE:
+            missed += 1
+            misses[missed] = row
+        elif placed >= words.NO_ROOM:
+            break
+        row += 1
+    misses[0] = missed
+    return row
 
 
 @helper
@@ -413,31 +494,6 @@ def place_rows(buf, change, rows, offset, length, kept, arrays):
 
 
 @helper
-def _text_flags(start, end):
-    """Return whether there is a NUL (`HAS_NUL`), or a byte outside of ASCII (`HAS_HIGH`), between two addresses."""
-    high = np.uint64(0)
-    zero = np.uint64(0)
-    address = start
-    while address + 8 <= end:
-        word = load_word(address)
-        high |= word
-        zero |= (word - np.uint64(0x0101010101010101)) & ~word  # the high bit of a byte that was 0
-        address += 8
-    while address < end:
-        word = np.uint64(load_byte(address))
-        high |= word
-        if word == np.uint64(0):
-            zero |= np.uint64(0x80)
-        address += 1
-    flags = np.int64(0)
-    if zero & np.uint64(0x8080808080808080):
-        flags |= HAS_NUL
-    if high & np.uint64(0x8080808080808080):
-        flags |= HAS_HIGH
-    return flags
-
-
-@helper
 def _needs_care(program):
     """Look at the pending rows; return whether Python has to complete them."""
     needs_care = (
@@ -450,12 +506,12 @@ def _needs_care(program):
     settled = get(program, words.SETTLED)
     column = program + words.HEAD * words.WORD
     for _ in range(get(program, words.COLUMNS)):
-        if words.TEXT <= get(column, words.KIND) <= words.TEXT_ONLY:
+        if get(column, words.KIND) == words.TEXT:
             ends = get(column, words.VALUES)
             data = get(column, words.DATA)
             start = load_int32(ends + 4 * settled)
             end = load_int32(ends + 4 * rows)
-            flags = _text_flags(data + start, data + end)
+            flags = flags_of(data + start, data + end)
             if flags == HAS_HIGH and is_utf8(data, ends, settled, rows):
                 flags = np.int64(0)  # not ASCII, but nothing is wrong
             if flags != 0:

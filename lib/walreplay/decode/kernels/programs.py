@@ -15,7 +15,7 @@ from walreplay.decode.kernels.base import load_int64, store_64
 (
     OTHER,
     TEXT,
-    TEXT_ONLY,
+    BYTES,
     INT32,
     FLOAT32,
     DATE,
@@ -23,14 +23,15 @@ from walreplay.decode.kernels.base import load_int64, store_64
     FLOAT64,
     TIMESTAMP,
     TIMESTAMPTZ,
+    UNSIGNED,
     INT16,
     BOOLEAN,
     DECIMAL,
-) = range(13)
+) = range(14)
 """What a column is.
 
-`OTHER` is left to its builder, and `TEXT_ONLY` where it comes in binary format.  `INT32` to `DATE` have 4 bytes,
-`INT64_` to `TIMESTAMPTZ` 8.
+`OTHER` is left to its builder.  `UNSIGNED` is oid and its like.  `INT32` to `DATE` have 4 bytes, `INT64_` to `UNSIGNED`
+8.
 """
 
 (
@@ -80,7 +81,10 @@ PLACED: Final = 0
 MISSED_VALUE: Final = 1
 NO_ROOM: Final = 2
 NO_TEXT: Final = 3
-"""What becomes of a value: from `NO_ROOM` on, its row cannot be placed now."""
+"""What becomes of a value: from `NO_ROOM` on, its row cannot be placed now.
+
+`NO_TEXT`: the column is left to its builder, as its bytes or text follow each other and nothing can come between.
+"""
 
 
 @helper

@@ -243,7 +243,7 @@ def _place_tuple(walk, cursor, bound, columns, program, first_cell):  # type: ig
             store_32(offset + 4 * i, start)
             if kind == 116:
                 store_32(length + 4 * i, size)
-                placed = place_text_form(base, last, column, row, start, size)
+                placed = place_text_form(base, last, column, row, start, size, True)
             else:
                 store_32(length + 4 * i, BINARY - size)
                 placed = place_binary_form(base, last, column, row, start, size)

@@ -1,8 +1,4 @@
-"""Kernels for values of any length: text, bytea, and arrays in either format.
-
-Text and bytea are written one behind the other, so a row that the kernel cannot read, and a full output, end the call:
-the caller handles that row (or makes room) and calls again with the row to continue from.
-"""
+"""Kernels for values of any length: checks of text, bytea's digits, and arrays in either format."""
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
@@ -13,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from walreplay.decode.compile.kernel import helper, kernel
-from walreplay.decode.compile.parameters import BYTES, CELLS, INT64, TILE, VARIABLE, given, out, record
+from walreplay.decode.compile.parameters import BYTES, CELLS, INT64, TILE, out, record
 from walreplay.decode.kernels.base import (
     address_of,
     copy_bytes,
@@ -21,80 +17,48 @@ from walreplay.decode.kernels.base import (
     load_byte,
     load_int32,
     load_word,
+    store_8,
     store_word,
     utf8_faults,
 )
 from walreplay.decode.kernels.binary import BINARY
-from walreplay.decode.kernels.fixed import MISS, nearest_float, text_cell
+from walreplay.decode.kernels.fixed import nearest_float
 from walreplay.decode.kernels.frames import HAS_HIGH, HAS_NUL
 from walreplay.types.canonical import INTERVAL, MOMENTS, NUMBERS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-WORDS: Final = given("uint64")
 _ONES: Final = np.uint64(0x0101010101010101)
 _HIGH_BITS: Final = np.uint64(0x8080808080808080)
 _ZERO: Final = np.uint64(0)
-SLACK: Final = 16
-"""How much room the kernels ask for behind a value's own bytes, to write whole words."""
+_ONE: Final = np.uint64(1)
+_LAST_BYTE: Final = np.uint64(0x80)
 
 
-@kernel(TILE, VARIABLE, INT64, INT64)
-def texts(tile, output, first_row, row):
-    """Gather text from `row` on; return the row that has no room or is not text, or the number of rows."""
-    buf, offset, length, first, column = tile
-    ends, valid, data = output
-    position = np.int64(ends[first_row + row])
-    base = address_of(buf)
-    target = address_of(data)
-    source_end = buf.size - 16
-    while row < first.size:
-        cell = text_cell(length, first, column, row)
-        if cell < 0:
-            if cell == MISS:
-                return row
-            valid[first_row + row] = 0
-        else:
-            start = np.int64(offset[cell])
-            count = np.int64(length[cell])
-            if position + count + SLACK > data.size:
-                return row  # the builder makes room, and calls again from here
-            if count <= 16 and start <= source_end:
-                # Two words overwrite what is not used yet, and cost less than a call of memcpy.
-                store_word(target + position, load_word(base + start))
-                store_word(target + position + 8, load_word(base + start + 8))
-            else:
-                copy_bytes(target + position, base + start, count)
-            position += count
-            valid[first_row + row] = 1
-        row += 1
-        ends[first_row + row] = position
-    return row
-
-
-@kernel(BYTES, WORDS, INT64, INT64)
-def text_flags(data, words, start, end):
-    """Return whether there is a NUL byte (HAS_NUL) or one outside ASCII (HAS_HIGH) between start and end.
-
-    `words` is the same bytes, eight at a time: a loop over them becomes vector instructions.
-    """
+@helper
+def flags_of(address, end):
+    """Return whether there is a NUL (`HAS_NUL`), or a byte outside of ASCII (`HAS_HIGH`), between two addresses."""
     high = _ZERO
     zero = _ZERO
-    for i in range(start // 8 + 1, end // 8):
-        word = words[i]
+    while address + 8 <= end:
+        word = load_word(address)
         high |= word
-        zero |= (word - _ONES) & ~word
-    nul = (zero & _HIGH_BITS) != _ZERO
-    over = (high & _HIGH_BITS) != _ZERO
-    head = min(end, (start // 8 + 1) * 8)
-    for i in range(start, head):
-        nul = nul or data[i] == 0
-        over = over or data[i] >= 128
-    for i in range(max(head, end // 8 * 8), end):
-        nul = nul or data[i] == 0
-        over = over or data[i] >= 128
-    return (HAS_NUL if nul else 0) | (HAS_HIGH if over else 0)
+        zero |= (word - _ONES) & ~word  # the high bit of a byte that was 0
+        address += 8
+    while address < end:
+        word = np.uint64(load_byte(address))
+        high |= word
+        zero |= (word - _ONE) & ~word & _LAST_BYTE
+        address += 1
+    return (HAS_NUL if zero & _HIGH_BITS else np.int64(0)) | (HAS_HIGH if high & _HIGH_BITS else np.int64(0))
+
+
+@kernel(BYTES, INT64, INT64)
+def text_flags(data, start, end):
+    """Return `flags_of` the bytes between start and end."""
+    base = address_of(data)
+    return flags_of(base + start, base + end)
 
 
 @helper
@@ -228,58 +192,22 @@ def _hex_word(word):
     return word | (word >> _16)
 
 
-@kernel(TILE, VARIABLE, INT64, INT64)
-def hex_bytes(tile, output, first_row, row):
-    r"""Read bytea in hex form (\x…) from `row` on; return the row without room or in another form, or all."""
-    buf, offset, length, first, column = tile
-    ends, valid, data = output
-    base = address_of(buf)
-    target = address_of(data)
-    position = np.int64(ends[first_row + row])
-    while row < first.size:
-        cell = text_cell(length, first, column, row)
-        if cell < 0:
-            if cell == MISS:
-                return row
-            valid[first_row + row] = 0
-        else:
-            start = np.int64(offset[cell])
-            size = np.int64(length[cell])
-            if size < 2 or (size & 1) or buf[start] != 92 or buf[start + 1] != 120:  # \x
-                return row
-            count = (size - 2) // 2
-            if position + count + SLACK > data.size:
-                return row
-            start += 2
-            fault = _ZERO
-            whole = count & ~3  # four bytes at a time
-            for i in range(0, whole, 4):
-                word = load_word(base + start + 2 * i)
-                fault |= _hex_fault(word)
-                store_word(target + position + i, _hex_word(word))
-            fault &= _HIGH_BITS  # a fault of the words; single bytes add theirs below
-            for i in range(whole, count):
-                high = np.uint64(_NIBBLES[buf[start + 2 * i]])
-                low = np.uint64(_NIBBLES[buf[start + 2 * i + 1]])
-                fault |= (high | low) & np.uint64(0xF0)  # 255 is no digit
-                data[position + i] = ((high << _4) | low) & np.uint64(0xFF)
-            if fault != _ZERO:
-                return row
-            position += count
-            valid[first_row + row] = 1
-        row += 1
-        ends[first_row + row] = position
-    return row
-
-
-@kernel(CELLS, CELLS, INT64)
-def count_binary(length, first, column):
-    """Count a column's cells in binary format."""
-    count = 0
-    for row in range(first.size):
-        if first[row] >= 0:
-            count += length[np.uint64(np.int64(first[row]) + column)] <= BINARY
-    return count
+@helper
+def write_hex(target, start, count):
+    """Write so many bytes, of which the hexadecimal digits lie at an address; return whether they are such digits."""
+    fault = _ZERO
+    whole = count & ~3  # four bytes at a time
+    for i in range(0, whole, 4):
+        word = load_word(start + 2 * i)
+        fault |= _hex_fault(word)
+        store_word(target + i, _hex_word(word))
+    fault &= _HIGH_BITS  # a fault of the words; single bytes add theirs below
+    for i in range(whole, count):
+        high = np.uint64(_NIBBLES[load_byte(start + 2 * i)])
+        low = np.uint64(_NIBBLES[load_byte(start + 2 * i + 1)])
+        fault |= (high | low) & np.uint64(0xF0)  # 255 is no digit
+        store_8(target + i, np.int64((high << _4) | low))
+    return fault == _ZERO
 
 
 @kernel(TILE)
@@ -438,7 +366,6 @@ def array_elements(tile, delimiter, element_oid, cells, counts, valid, misses):
     elements up to and with that row.  Rows of another form are listed in `misses` behind their number.  Returns the
     number of elements.
     """
-    buf, offset, length, first, column = tile
     buf, offset, length, first, column = tile
     missed = 0
     elements = np.int64(0)

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from walreplay.decode.columns.fixed import DOUBLE, SINGLE
-from walreplay.decode.kernels import fixed as kernels_fixed
+from walreplay.decode.kernels import programs
+from walreplay.decode.kernels.place import place_column
 
 KINDS = {
-    "double": (kernels_fixed.floats_64, DOUBLE, np.float64, np.uint64),
-    "single": (kernels_fixed.floats_32, SINGLE, np.float32, np.uint32),
+    "double": (programs.FLOAT64, np.float64, np.uint64),
+    "single": (programs.FLOAT32, np.float32, np.uint32),
 }
 
 PLAIN = [
@@ -29,21 +29,23 @@ OTHERS = [
 
 def read(texts: list[str], kind: str) -> tuple[Any, list[int]]:
     """Return the numbers, and which texts are left to another reader."""
-    kernel, bits, dtype, _ = KINDS[kind]
+    number, dtype, _ = KINDS[kind]
     buf = np.frombuffer((" " * 8 + "".join(texts)).encode(), np.uint8)
     length = np.array([len(text) for text in texts], np.int32)
     offset = (8 + np.cumsum(length) - length).astype(np.int32)
     values, valid = np.zeros(len(texts), dtype), np.zeros(len(texts), np.uint8)
-    misses = np.zeros(len(texts), np.int32)
-    missed = kernel(buf, offset, length, np.arange(len(texts), dtype=np.int32), 0, *bits, values, valid, misses)
-    left = misses[:missed].tolist()
+    misses = np.zeros(len(texts) + 1, np.int32)
+    program = np.array([number, values.ctypes.data, valid.ctypes.data, *(0,) * 5], np.int64)
+    tile = buf, offset, length, np.arange(len(texts), dtype=np.int32), 0
+    assert place_column(*tile, program, 0, 0, misses) == len(texts)
+    left = misses[1 : misses[0] + 1].tolist()
     assert [row for row in range(len(texts)) if not valid[row]] == left
     return values, left
 
 
 def nearest(text: str, kind: str) -> Any:
     """Find the nearest float among the neighbours of a guess, by exact fractions."""
-    _, _, dtype, bits = KINDS[kind]
+    _, dtype, bits = KINDS[kind]
     guess, exact = dtype(float(text)), Fraction(text)
     if guess == 0:
         return guess
