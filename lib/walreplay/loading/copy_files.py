@@ -221,10 +221,8 @@ class _Splitter:
         form, cells = self._form, (self._offset, self._length, self._marks)
         if form.kind == "binary":
             return kernels.split_binary(buf, start, end, self._fields, *cells)
-        if form.kind == "csv":
-            signs = (ord(form.delimiter), ord(form.quote), ord(form.escape))
-            return kernels.split_csv(buf, start, end, self._fields, *signs, self._null, *cells)
-        return kernels.split_text(buf, start, end, self._fields, ord(form.delimiter), self._null, *cells)
+        quotes = (ord(form.quote), ord(form.escape)) if form.kind == "csv" else (kernels.NO_QUOTE,) * 2
+        return kernels.split_lines(buf, start, end, self._fields, ord(form.delimiter), *quotes, self._null, *cells)
 
     def _rows_start(self, buf: NDArray[np.uint8], end: int) -> int:
         """Return where the rows of binary format begin; 0 if the header is not whole yet."""

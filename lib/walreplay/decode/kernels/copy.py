@@ -18,6 +18,7 @@ import numpy as np
 
 from walreplay.decode.compile.kernel import helper, kernel
 from walreplay.decode.compile.parameters import BYTES, INT64, out, record
+from walreplay.decode.kernels.base import address_of, load_byte, store_8
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -42,8 +43,11 @@ _DOT: Final = 46
 _BACKSLASH: Final = 92
 
 
-class CsvSigns(NamedTuple):
-    """The bytes that CSV is written with."""
+NO_QUOTE: Final = -1
+
+
+class Signs(NamedTuple):
+    """The bytes that lines are written with; `NO_QUOTE` in text format."""
 
     delimiter: int
     quote: int
@@ -62,18 +66,21 @@ _CELLS: Final = record(FieldCells, out("int32"), out("int32"), out("int64"))
 
 
 @helper
-def _ends_at(buf, i, stop, delimiter):
+def _ends_at(base, i, stop, delimiter):
     """Return whether a field ends at a place."""
-    return i >= stop or buf[i] == delimiter or buf[i] == _LF or (buf[i] == _CR and (i + 1 >= stop or buf[i + 1] == _LF))
+    if i >= stop:
+        return True
+    byte = load_byte(base + i)
+    return byte in (delimiter, _LF) or (byte == _CR and (i + 1 >= stop or load_byte(base + i + 1) == _LF))
 
 
 @helper
-def _is(buf, start, end, text):
+def _is(base, start, end, text, size):
     """Return whether there are the bytes of a text between start and end."""
-    if end - start != text.size:
+    if end - start != size:
         return False
-    for k in range(text.size):  # noqa: SIM110 (numba takes no generator)
-        if buf[start + k] != text[k]:
+    for k in range(size):  # noqa: SIM110 (numba takes no generator)
+        if load_byte(base + start + k) != load_byte(text + k):
             return False
     return True
 
@@ -90,113 +97,175 @@ def _hex_digit(c):
 
 
 @helper
-def _is_end_marker(buf, i, stop):
+def _is_end_marker(base, i, stop):
     """Return whether a line is the marker of the data's end."""
-    return i + 1 < stop and buf[i] == _BACKSLASH and buf[i + 1] == _DOT and _ends_at(buf, i + 2, stop, _LF)
+    if i + 1 >= stop or load_byte(base + i) != _BACKSLASH:
+        return False
+    return load_byte(base + i + 1) == _DOT and _ends_at(base, i + 2, stop, _LF)
 
 
 @helper
-def _behind_line(buf, i, stop):
+def _behind_line(base, i, stop):
     """Return where the next line begins, from where a line's last field ends."""
-    if i < stop and buf[i] == _CR:
+    if i < stop and load_byte(base + i) == _CR:
         i += 1
     return min(i + 1, stop)
 
 
-@kernel(out("uint8"), INT64, INT64, INT64, INT64, BYTES, _CELLS)
-def split_text(buf, start, stop, columns, delimiter, null, cells):
-    """Take lines of COPY's text format apart; the last one need not have a newline."""
+class Field(NamedTuple):
+    """A field: where its value begins and ends in place, whether it is NULL, and where its written form ends (-1)."""
+
+    begin: int
+    end: int
+    is_null: bool
+    read_to: int
+
+
+@helper
+def _text_field(base, read_at, stop, delimiter, null, null_size):
+    """Unescape a field of text in place; `read_to` is -1 where the bytes end with a backslash."""
+    begin = write_at = read_at
+    if null_size == 0 or (read_at < stop and load_byte(base + read_at) == load_byte(null)):
+        end = read_at + null_size
+        # NULL is looked for first, in what is written: its usual form \N would be unescaped to an N.
+        if end <= stop and _ends_at(base, end, stop, delimiter) and _is(base, read_at, end, null, null_size):
+            return Field(begin, begin, True, end)
+    while read_at < stop:
+        byte = load_byte(base + read_at)
+        if byte == _BACKSLASH:
+            if read_at + 1 >= stop:
+                return Field(begin, write_at, False, np.int64(-1))
+            escaped = load_byte(base + read_at + 1)
+            read_at += 2
+            if 48 <= escaped <= 55:  # up to three octal digits
+                value = escaped - 48
+                digit_count = 0
+                while digit_count < 2 and read_at < stop and 48 <= load_byte(base + read_at) <= 55:
+                    value = value * 8 + load_byte(base + read_at) - 48
+                    read_at += 1
+                    digit_count += 1
+                escaped = value & 255  # as PostgreSQL does
+            elif escaped == 120 and read_at < stop and _hex_digit(load_byte(base + read_at)) >= 0:  # x
+                escaped = _hex_digit(load_byte(base + read_at))
+                read_at += 1
+                if read_at < stop and _hex_digit(load_byte(base + read_at)) >= 0:
+                    escaped = escaped * 16 + _hex_digit(load_byte(base + read_at))
+                    read_at += 1
+            elif escaped == 98:  # \b
+                escaped = 8
+            elif escaped == 102:  # \f
+                escaped = 12
+            elif escaped == 110:  # \n
+                escaped = 10
+            elif escaped == 114:  # \r
+                escaped = 13
+            elif escaped == 116:  # \t
+                escaped = 9
+            elif escaped == 118:  # \v
+                escaped = 11
+            store_8(base + write_at, escaped)  # any other byte stands for itself
+            write_at += 1
+        elif byte in (delimiter, _LF, _CR):
+            break
+        else:
+            if write_at != read_at:  # behind the first escape
+                store_8(base + write_at, byte)
+            write_at += 1
+            read_at += 1
+    return Field(begin, write_at, False, read_at)
+
+
+@helper
+def _csv_field(base, read_at, stop, signs, null, null_size):
+    """Take a field of CSV out of its quotes, in place."""
+    delimiter, quote, escape = signs
+    begin = write_at = read_at
+    was_quoted = False
+    quoted = False
+    while read_at < stop:
+        byte = load_byte(base + read_at)
+        if quoted:
+            # By default the escape is the quote itself: two of them are one, a single one ends the quotes.
+            may_escape = byte == escape and read_at + 1 < stop
+            if may_escape and (load_byte(base + read_at + 1) == quote or load_byte(base + read_at + 1) == escape):
+                store_8(base + write_at, load_byte(base + read_at + 1))
+                write_at += 1
+                read_at += 2
+                continue
+            if byte == quote:
+                quoted = False
+                read_at += 1
+                continue
+        elif byte == quote:
+            if read_at == begin:
+                begin = write_at = read_at + 1  # usual: the value lies between the quotes as it is
+            quoted = was_quoted = True
+            read_at += 1
+            continue
+        elif byte in (delimiter, _LF, _CR):
+            break
+        if write_at != read_at:  # behind the first sign that was left out
+            store_8(base + write_at, byte)
+        write_at += 1
+        read_at += 1
+    # In quotes it is a text like others.
+    return Field(begin, write_at, not was_quoted and _is(base, begin, write_at, null, null_size), read_at)
+
+
+@helper
+def _split_lines(buf, start, stop, columns, signs, null, cells, is_csv):
     offset, length, marks = cells
+    base, null_base, null_size = address_of(buf), address_of(null), null.size
     rows = 0
     cell = 0
     read_at = np.int64(start)
     marks[AT] = read_at
     marks[WHY] = MORE
     while read_at < stop and cell + columns <= offset.size:
-        row = read_at
-        marks[ROW] = row
-        if _is_end_marker(buf, read_at, stop):
-            marks[AT] = _behind_line(buf, read_at + 2, stop)
+        marks[ROW] = read_at
+        if _is_end_marker(base, read_at, stop):
+            marks[AT] = _behind_line(base, read_at + 2, stop)
             marks[WHY] = ENDED
             return rows
         column = 0
-        if columns == 0:  # a table without columns has empty lines
-            if not _ends_at(buf, read_at, stop, _LF):
-                marks[WHY], marks[FIELDS] = WRONG_FIELDS, 1
+        if columns == 0 and not _ends_at(base, read_at, stop, _LF):  # a table without columns has empty lines
+            column = 1
+        while columns > 0:
+            if is_csv:
+                field = _csv_field(base, read_at, stop, signs, null_base, null_size)
+            else:
+                field = _text_field(base, read_at, stop, signs.delimiter, null_base, null_size)
+            if field.read_to < 0:
+                marks[WHY] = STRAY_BACKSLASH
                 return rows
-        else:
-            while True:
-                begin = read_at
-                is_null = False
-                if null.size == 0 or (read_at < stop and buf[read_at] == null[0]):
-                    end = read_at + null.size
-                    # NULL is looked for first, in what is written: its usual form \N would be unescaped to an N.
-                    if end <= stop and _ends_at(buf, end, stop, delimiter) and _is(buf, read_at, end, null):
-                        is_null = True
-                        read_at = end
-                write_at = read_at
-                while read_at < stop:
-                    byte = np.int64(buf[read_at])
-                    if byte == _BACKSLASH:
-                        if read_at + 1 >= stop:
-                            marks[WHY] = STRAY_BACKSLASH
-                            return rows
-                        escaped = np.int64(buf[read_at + 1])
-                        read_at += 2
-                        if 48 <= escaped <= 55:  # up to three octal digits
-                            value = escaped - 48
-                            digit_count = 0
-                            while digit_count < 2 and read_at < stop and 48 <= np.int64(buf[read_at]) <= 55:
-                                value = value * 8 + np.int64(buf[read_at]) - 48
-                                read_at += 1
-                                digit_count += 1
-                            escaped = value & 255  # as PostgreSQL does
-                        elif escaped == 120 and read_at < stop and _hex_digit(np.int64(buf[read_at])) >= 0:  # x
-                            escaped = _hex_digit(np.int64(buf[read_at]))
-                            read_at += 1
-                            if read_at < stop and _hex_digit(np.int64(buf[read_at])) >= 0:
-                                escaped = escaped * 16 + _hex_digit(np.int64(buf[read_at]))
-                                read_at += 1
-                        elif escaped == 98:  # \b
-                            escaped = 8
-                        elif escaped == 102:  # \f
-                            escaped = 12
-                        elif escaped == 110:  # \n
-                            escaped = 10
-                        elif escaped == 114:  # \r
-                            escaped = 13
-                        elif escaped == 116:  # \t
-                            escaped = 9
-                        elif escaped == 118:  # \v
-                            escaped = 11
-                        buf[write_at] = escaped  # any other byte stands for itself
-                        write_at += 1
-                    elif byte in (delimiter, _LF, _CR):
-                        break
-                    else:
-                        if write_at != read_at:  # behind the first escape
-                            buf[write_at] = byte
-                        write_at += 1
-                        read_at += 1
-                if read_at < stop and buf[read_at] == _CR and not _ends_at(buf, read_at, stop, delimiter):
-                    marks[WHY] = STRAY_RETURN
-                    return rows
-                if column < columns:  # a field too many has no cell
-                    offset[cell + column] = begin
-                    length[cell + column] = _NULL if is_null else write_at - begin
-                column += 1
-                if read_at < stop and buf[read_at] == delimiter and column <= columns:  # one too many is enough
-                    read_at += 1
-                else:
-                    break
-            if column != columns:
-                marks[WHY], marks[FIELDS] = WRONG_FIELDS, column
+            read_at = field.read_to
+            if not _ends_at(base, read_at, stop, signs.delimiter):  # the field ends in front of a carriage return
+                marks[WHY] = STRAY_RETURN
                 return rows
+            if column < columns:  # a field too many has no cell
+                offset[cell + column] = field.begin
+                length[cell + column] = _NULL if field.is_null else field.end - field.begin
+            column += 1
+            # One too many is enough.
+            if read_at >= stop or load_byte(base + read_at) != signs.delimiter or column > columns:
+                break
+            read_at += 1
+        if column != columns:
+            marks[WHY], marks[FIELDS] = WRONG_FIELDS, column
+            return rows
         cell += columns
         rows += 1
-        read_at = _behind_line(buf, read_at, stop)
+        read_at = _behind_line(base, read_at, stop)
         marks[AT] = read_at
     return rows
+
+
+@kernel(out("uint8"), INT64, INT64, INT64, record(Signs, INT64, INT64, INT64), BYTES, _CELLS)
+def split_lines(buf, start, stop, columns, signs, null, cells):
+    """Take lines of COPY's text format apart, or whole rows of CSV; the last one need not have a newline."""
+    if signs.quote == NO_QUOTE:
+        return _split_lines(buf, start, stop, columns, signs, null, cells, False)
+    return _split_lines(buf, start, stop, columns, signs, null, cells, True)
 
 
 @kernel(BYTES, INT64, INT64, INT64, INT64)
@@ -222,82 +291,6 @@ def csv_end(buf, start, stop, quote, escape):
             last = i + 1
         i += 1
     return -1 if quoted and last == start else last
-
-
-@kernel(out("uint8"), INT64, INT64, INT64, record(CsvSigns, INT64, INT64, INT64), BYTES, _CELLS)
-def split_csv(buf, start, stop, columns, signs, null, cells):
-    """Take whole rows of CSV apart; the last one need not have a newline."""
-    delimiter, quote, escape = signs
-    offset, length, marks = cells
-    rows = 0
-    cell = 0
-    read_at = np.int64(start)
-    marks[AT] = read_at
-    marks[WHY] = MORE
-    while read_at < stop and cell + columns <= offset.size:
-        marks[ROW] = read_at
-        if _is_end_marker(buf, read_at, stop):
-            marks[AT] = _behind_line(buf, read_at + 2, stop)
-            marks[WHY] = ENDED
-            return rows
-        column = 0
-        if columns == 0:  # a table without columns has empty lines
-            if not _ends_at(buf, read_at, stop, _LF):
-                marks[WHY], marks[FIELDS] = WRONG_FIELDS, 1
-                return rows
-        else:
-            while True:
-                begin = read_at
-                write_at = read_at
-                was_quoted = False
-                quoted = False
-                while read_at < stop:
-                    byte = np.int64(buf[read_at])
-                    if quoted:
-                        # By default the escape is the quote itself: two of them are one, a single one ends the quotes.
-                        may_escape = byte == escape and read_at + 1 < stop
-                        if may_escape and (buf[read_at + 1] == quote or buf[read_at + 1] == escape):
-                            buf[write_at] = buf[read_at + 1]
-                            write_at += 1
-                            read_at += 2
-                            continue
-                        if byte == quote:
-                            quoted = False
-                            read_at += 1
-                            continue
-                    elif byte == quote:
-                        if read_at == begin:
-                            begin = write_at = read_at + 1  # usual: the value lies between the quotes as it is
-                        quoted = was_quoted = True
-                        read_at += 1
-                        continue
-                    elif byte in (delimiter, _LF, _CR):
-                        break
-                    if write_at != read_at:  # behind the first sign that was left out
-                        buf[write_at] = byte
-                    write_at += 1
-                    read_at += 1
-                if read_at < stop and buf[read_at] == _CR and not _ends_at(buf, read_at, stop, delimiter):
-                    marks[WHY] = STRAY_RETURN
-                    return rows
-                if column < columns:  # a field too many has no cell
-                    offset[cell + column] = begin
-                    length[cell + column] = write_at - begin
-                    if not was_quoted and _is(buf, begin, write_at, null):  # in quotes it is a text like others
-                        length[cell + column] = _NULL
-                column += 1
-                if read_at < stop and buf[read_at] == delimiter and column <= columns:  # one too many is enough
-                    read_at += 1
-                else:
-                    break
-            if column != columns:
-                marks[WHY], marks[FIELDS] = WRONG_FIELDS, column
-                return rows
-        cell += columns
-        rows += 1
-        read_at = _behind_line(buf, read_at, stop)
-        marks[AT] = read_at
-    return rows
 
 
 @helper
