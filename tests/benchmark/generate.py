@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from walreplay.protocol import messages as m
-from walreplay.protocol.framing import COPYDATA_HEADER, PGCOPY_HEADER, PGCOPY_ROW, PGCOPY_SIGNATURE, XLOGDATA, Framing
+from walreplay.protocol.framing import PGCOPY_HEADER, PGCOPY_ROWS, PGCOPY_SIGNATURE, XLOGDATA, Framing
 from walreplay.protocol.messages import Column, Relation
 from walreplay.protocol.reader import read_message
 from walreplay.protocol.writer import encode
@@ -280,14 +280,13 @@ class _Writer:
             self._piece += PGCOPY_HEADER.pack(PGCOPY_SIGNATURE, 0, 0)
 
     def add(self, message: bytes, xid: int = 0) -> None:
-        if self._framing is Framing.COPYDATA:
-            self._piece += COPYDATA_HEADER.pack(ord("d"), 4 + XLOGDATA.size + len(message))
-            self._piece += XLOGDATA.pack(ord("w"), self.lsn, self.lsn, self.time)
-        elif self._framing is Framing.PGCOPY:
-            self._piece += PGCOPY_ROW.pack(3, 8, self.lsn, 4, xid, len(message))
-        self._piece += message
-        if self._framing is Framing.RECVLOGICAL:
-            self._piece += b"\n"
+        layout = self._framing.layout
+        if layout.is_row:
+            self._piece += PGCOPY_ROWS[3].pack(3, 8, self.lsn, 4, xid, len(message))
+        else:
+            sent = b"" if layout.is_bare else XLOGDATA.pack(ord("w"), self.lsn, self.lsn, self.time)
+            self._piece += layout.header(len(sent) + len(message)) + sent
+        self._piece += message + layout.trailer
 
     def take(self) -> bytes:
         piece, self._piece = bytes(self._piece), bytearray()

@@ -18,12 +18,12 @@ import pytest
 
 from support.captures import Case, case
 from support.environments import SMALL, Environment, compare, installed, say
+from support.framings import frame
 from support.object_store import HADOOP, ObjectStore, object_store
 from support.pages import block, with_places
 from support.small_mirror import INT4, TEXT, relation, row
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
-from walreplay.protocol.writer import frame
 
 _AWAY = 0.03
 """Seconds that each request takes longer, as in a store that is far."""

@@ -27,12 +27,12 @@ from deltalake import DeltaTable
 
 import walreplay
 from support.environments import say
+from support.framings import frame
 from support.object_store import HADOOP, KEYS, ObjectStore, object_store
 from support.small_mirror import INT4, TEXT, relation, row
 from support.spark import spark_environment
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
-from walreplay.protocol.writer import frame
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

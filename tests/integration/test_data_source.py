@@ -13,12 +13,12 @@ from pyspark.errors import PySparkException
 
 import walreplay
 from support.captures import case
+from support.framings import frame
 from support.pages import block, with_places
 from support.small_mirror import INT4, TEXT, relation, row
 from walreplay.lsn import parse_lsn
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
-from walreplay.protocol.writer import frame
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

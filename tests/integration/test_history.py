@@ -13,6 +13,7 @@ import pytest
 import walreplay
 from support.change_model import logged
 from support.extent import further
+from support.framings import frame
 from support.history_model import as_of_time
 from support.readers import read
 from support.small_mirror import INT4, INT8, TEXT, SmallMirror, forget, relation, row
@@ -21,7 +22,6 @@ from walreplay.errors import TargetError
 from walreplay.lsn import POSTGRES_EPOCH_UNIX_MICROS
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
-from walreplay.protocol.writer import frame
 
 pytestmark = pytest.mark.integration
 

@@ -21,6 +21,7 @@ import walreplay
 from support.archive_model import MemoryArchive, difference, walk
 from support.captures import case
 from support.extent import further
+from support.framings import frame
 from support.small_mirror import INT4, TEXT, SmallMirror, relation, row
 from support.stopped_run import StoppedError
 from walreplay.archive import index as index_rows
@@ -35,7 +36,6 @@ from walreplay.errors import ConfigError, OrderError, TargetError
 from walreplay.job import scanning
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
-from walreplay.protocol.writer import frame
 from walreplay.spark import captures as capture_files
 from walreplay.spark.captures import CaptureFile, list_captures
 from walreplay.stream.stitch import Stitch

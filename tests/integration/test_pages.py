@@ -21,6 +21,7 @@ import pytest
 import walreplay
 from support.captures import Case, case
 from support.command import program_environment
+from support.framings import frame
 from support.pages import ROOT, block, block_behind, with_places, without_comments
 from support.small_mirror import INT4, TEXT, SmallMirror, relation, row
 from support.truth import assert_mirror_equals, mirror_tables
@@ -28,7 +29,6 @@ from walreplay.cli import main
 from walreplay.errors import TargetError
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
-from walreplay.protocol.writer import frame
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 import walreplay
+from support.framings import frame
 from support.readers import collect
 from support.truth import mirror_tables
 from walreplay.job import execution as applying
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
-from walreplay.protocol.writer import frame
 from walreplay.writing import update as folding
 from walreplay.writing.update import fold_together
 

@@ -13,6 +13,7 @@ import pytest
 import walreplay
 from support.extent import further
 from support.fault_cases import FAULTS
+from support.framings import frame
 from support.histories import (
     BYTEA,
     FLOAT8,
@@ -34,7 +35,6 @@ from walreplay.decode.change_batch import rescued_json
 from walreplay.lsn import parse_lsn
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
-from walreplay.protocol.writer import frame
 from walreplay.writing.merge import rescued_json as as_sql
 
 if TYPE_CHECKING:

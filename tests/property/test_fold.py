@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.extent import examples
+from support.framings import frame
 from support.histories import (
     BYTEA,
     FLOAT8,
@@ -33,7 +34,6 @@ from walreplay.errors import CaptureError
 from walreplay.fold.events import Identity, Mode
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
-from walreplay.protocol.writer import frame
 from walreplay.spark.workers.rows import refusal_in
 
 KEYED = [

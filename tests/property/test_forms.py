@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 from support.batches import listed
 from support.captures import case
 from support.extent import examples, further
-from support.framings import NEW, Form
+from support.framings import NEW, Form, Keepalive
 from support.runs import Files, cut, grown_to, plan_runs
 from walreplay import read_changes
 from walreplay.archive.messages import inspect_captures, transcribe
 from walreplay.changes import decode_plan
 from walreplay.errors import OrderError
 from walreplay.protocol import messages as m
-from walreplay.protocol.framing import Framing, Keepalive
+from walreplay.protocol.framing import Framing
 from walreplay.protocol.reader import read_stream
 
 CAPTURES: Final = ["o01", "o08", "o09", "o11", "o17", "o18", "o19", "o20", "o21"]

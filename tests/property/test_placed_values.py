@@ -19,12 +19,12 @@ from hypothesis import strategies as st
 
 from property.test_values_binary import MOOD, SCALARS, numerics
 from support.binary_cells import NOT_FINITE, Binary, Cell, Value, convert
+from support.framings import frame
 from walreplay.changes import read_changes
 from walreplay.decode import gathered, placing
 from walreplay.decode.change_batch import ChangeBatch, read_rescued
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
-from walreplay.protocol.writer import frame
 from walreplay.types import resolve
 
 

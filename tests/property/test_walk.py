@@ -5,11 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.framings import frame
 from support.messages import cells
 from support.rows import rows_by_reader, rows_by_walk
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
-from walreplay.protocol.writer import frame
 
 
 @st.composite

@@ -22,7 +22,7 @@ from walreplay.lsn import to_datetime
 from walreplay.progress import NoProgress
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
-from walreplay.protocol.reader import is_streaming_after, read_frames, read_message, read_unsized
+from walreplay.protocol.reader import read_messages
 from walreplay.spark.captures import CaptureFile
 from walreplay.spark.workers.scan import scan_of
 
@@ -49,21 +49,9 @@ class Walked:
 
 def messages_of(data: bytes, framing: Framing) -> Iterator[tuple[int, m.AnyMessage]]:
     """Yield one session's whole messages, each with the offset behind its frame."""
-    streaming = False
     try:
-        if framing.is_sized:
-            for one in read_frames(data, framing):
-                if one.payload is not None:
-                    message, _ = read_message(data[: one.payload[1]], one.payload[0], streaming=streaming)
-                    streaming = is_streaming_after(message, streaming)
-                    yield one.payload[1], message
-            return
-        at = 0
-        while at < len(data):
-            _, unsized, at = read_unsized(data, framing, at, streaming=streaming)
-            if unsized is not None:
-                streaming = is_streaming_after(unsized, streaming)
-                yield at, unsized
+        for _, behind, message in read_messages(data, 0, framing=framing):
+            yield behind, message
     except TruncatedMessage:
         return
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from support.framings import frame
 from support.runs import plan_runs
 from walreplay.changes import decode_plan
 from walreplay.decode.change_batch import ChangeBatch
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
-from walreplay.protocol.writer import frame
 
 
 def row(*texts: bytes | None) -> m.TupleData:

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from walreplay.protocol import messages as m
-from walreplay.protocol.framing import COPYDATA_HEADER, XLOGDATA, Framing
+from walreplay.protocol.framing import LENGTH_SIZE, XLOGDATA, Framing
 from walreplay.protocol.reader import read_stream
 
 _FRAME_LENGTH = {
-    Framing.COPYDATA: XLOGDATA.size + COPYDATA_HEADER.size - 1,  # behind the frame's 'd'
+    Framing.COPYDATA: XLOGDATA.size + LENGTH_SIZE,  # behind the frame's 'd'
     Framing.PGCOPY: 4,  # the field's length
 }
 """So many bytes before a message its frame's length stands."""

@@ -8,15 +8,25 @@ from typing import Final
 
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import (
-    COPYDATA_HEADER,
     KEEPALIVE,
-    NEWLINE,
+    PGCOPY_HEADER,
     PGCOPY_ROWS,
+    PGCOPY_SIGNATURE,
+    PGCOPY_TRAILER,
     XLOGDATA,
     Framing,
-    Keepalive,
 )
-from walreplay.protocol.writer import frame, reframe
+from walreplay.protocol.reader import Buffer, read_stream
+from walreplay.protocol.writer import encode
+
+
+@dataclass(frozen=True, slots=True)
+class Keepalive:
+    """A walsender's sign of life; it carries no message."""
+
+    wal_end: int
+    send_time: int
+    reply_requested: bool = False
 
 
 @dataclass(frozen=True)
@@ -41,15 +51,14 @@ class Form:
     @property
     def has_keepalives(self) -> bool:
         """Whether a walsender's keepalives have a place in it."""
-        return self.xlogdata or self.framing in (Framing.COPYDATA, Framing.WALSENDER)
+        return self.xlogdata or not self.framing.layout.is_bare
 
     @property
     def head(self) -> int:
         """How many bytes stand in front of a message."""
         if self.framing is Framing.PGCOPY:
             return PGCOPY_ROWS[self.fields].size
-        field = self.framing.length_field
-        own = COPYDATA_HEADER.size if self.framing is Framing.COPYDATA else 0 if field is None else field.header
+        own = len(self.framing.layout.header(0))
         return own + (XLOGDATA.size if self.has_keepalives else 0)
 
     @property
@@ -72,24 +81,57 @@ class Form:
         return self._around(KEEPALIVE.pack(b"k"[0], alive.wal_end, alive.send_time, alive.reply_requested))
 
     def _around(self, body: bytes) -> bytes:
-        if self.framing is Framing.COPYDATA:
-            return COPYDATA_HEADER.pack(b"d"[0], 4 + len(body)) + body
-        field = self.framing.length_field
-        if field is not None:
-            return field.pack(len(body)) + body
-        return body + NEWLINE if self.framing is Framing.RECVLOGICAL else body
+        layout = self.framing.layout
+        return layout.header(len(body)) + body + layout.trailer
 
     def write(self, items: Iterable[m.AnyMessage | Keepalive], *, trailer: bool = True) -> bytes:
-        """Write a session."""
-        return frame(items, self.framing, trailer=trailer, fields=self.fields, xlogdata=self.xlogdata)
+        """Write messages as one session's file; keepalives among them are left out where the form has none.
 
-    def rewrite(self, data: bytes, source: Framing) -> bytes:
-        """Write a session's bytes in this form."""
-        return reframe(data, source, self.framing, fields=self.fields, xlogdata=self.xlogdata)
+        Args:
+            trailer: end a pgcopy file properly.
+        """
+        is_copy = self.framing is Framing.PGCOPY
+        parts = [PGCOPY_HEADER.pack(PGCOPY_SIGNATURE, 0, 0)] if is_copy else []
+        lsn = time = xid = 0
+        for item in items:
+            if not isinstance(item, Keepalive):
+                lsn, time, xid = _place(item, (lsn, time, xid))
+                parts.append(self.wrap(encode(item), lsn=lsn, xid=xid, time=time))
+            elif self.has_keepalives:
+                parts.append(self.wrap_keepalive(item))
+        if is_copy and trailer:
+            parts.append(PGCOPY_TRAILER.pack(-1))
+        return b"".join(parts)
+
+    def rewrite(self, data: Buffer, source: Framing) -> bytes:
+        """Write a session's messages in this form; what the frames themselves said is lost."""
+        return self.write(message for _, message in read_stream(data, framing=source))
+
+
+def frame(items: Iterable[m.AnyMessage | Keepalive], framing: Framing, *, trailer: bool = True) -> bytes:
+    """Write messages as `Form.write` does."""
+    return Form(framing).write(items, trailer=trailer)
+
+
+def reframe(data: Buffer, source: Framing, target: Framing) -> bytes:
+    """Write a session's messages in another framing, as `Form.rewrite` does."""
+    return Form(target).rewrite(data, source)
+
+
+def _place(message: m.AnyMessage, before: tuple[int, int, int]) -> tuple[int, int, int]:
+    """Return LSN, time and xid for a message's frame: those that were named last."""
+    lsn, time, xid = before
+    for name in ("final_lsn", "prepare_lsn", "commit_lsn", "lsn", "rollback_end_lsn"):
+        lsn = getattr(message, name, lsn)
+    for name in ("commit_time", "prepare_time", "rollback_time"):
+        time = getattr(message, name, time)
+    if isinstance(message, (m.Begin, m.BeginPrepare, m.StreamStart)):
+        xid = message.xid
+    return lsn, time, xid
 
 
 OLD: Final = [Form(framing) for framing in (Framing.RECVLOGICAL, Framing.COPYDATA, Framing.RAW, Framing.PGCOPY)]
-LENGTHS: Final = [framing for framing in Framing if framing.length_field is not None]
+LENGTHS: Final = [framing for framing in Framing if framing.has_bare_length]
 NEW: Final = [
     Form(Framing.WALSENDER),
     *(Form(framing) for framing in LENGTHS),

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Final
 
+from support.framings import frame
 from walreplay.names import fold
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
-from walreplay.protocol.writer import frame
 
 SUFFIXED: Final = (
     *("__commit_lsn", "__commit_ts", "_rescued_data", "__deleted"),

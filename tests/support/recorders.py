@@ -26,7 +26,7 @@ from support.waiting import wait_until
 from walreplay.errors import TruncatedMessage
 from walreplay.lsn import format_lsn, parse_lsn
 from walreplay.protocol import messages as m
-from walreplay.protocol.framing import COPYDATA_HEADER, KEEPALIVE, NEWLINE, XLOGDATA, Framing
+from walreplay.protocol.framing import KEEPALIVE, XLOGDATA, Framing
 from walreplay.protocol.reader import read_stream
 
 SLOT: Final = "recorder"
@@ -325,9 +325,9 @@ class Walsender(Recorder):
         """Write a CopyData message; say whether the server wants to hear of us."""
         is_message = data[:1] == b"w"
         if self.framing is Framing.COPYDATA:
-            file.write(COPYDATA_HEADER.pack(ord("d"), len(data) + 4) + data)
+            file.write(self.framing.layout.header(len(data)) + data)
         elif is_message:
-            file.write(data[XLOGDATA.size :] + (NEWLINE if self.framing is Framing.RECVLOGICAL else b""))
+            file.write(data[XLOGDATA.size :] + self.framing.layout.trailer)
         if is_message:
             self._position = max(self._position, XLOGDATA.unpack_from(data)[1])
             return False

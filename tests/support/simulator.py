@@ -18,23 +18,21 @@ from typing import Final
 
 from hypothesis import strategies as st
 
-from support.framings import FORMS, Form
+from support.framings import FORMS, Form, Keepalive
 from support.simulator_model import Mark, Model, Session, State
 from support.simulator_sender import Options, Sent, Walsender
 from support.simulator_server import OPS, STEP_BYTES, Event, Op, Server
 from walreplay.errors import CaptureError, TruncatedMessage
 from walreplay.lsn import format_lsn
 from walreplay.protocol.framing import (
-    COPYDATA_HEADER,
     PGCOPY_HEADER,
     PGCOPY_SIGNATURE,
     PGCOPY_TRAILER,
-    XLOGDATA,
     Framing,
-    Keepalive,
-    read_newline,
+    parse_frame,
+    read_trailer,
 )
-from walreplay.protocol.reader import is_streaming_after, read_message, read_unsized
+from walreplay.protocol.reader import is_streaming_after, read_message
 
 OPTION_BYTES: Final = 8
 CUT_BYTES: Final = 3
@@ -123,6 +121,14 @@ class Tear:
     at: int
     end: int
     sent: Sent
+
+
+def _is_cut(data: bytes, at: int, framing: Framing) -> bool:
+    try:
+        parse_frame(data, at, framing)
+    except TruncatedMessage:
+        return True
+    return False
 
 
 def _last_kind(data: bytes, at: int) -> bytes | None:
@@ -236,18 +242,11 @@ class Capture:
         at = tear.at
         if self.framing is Framing.PGCOPY:
             return False
-        if self.framing is Framing.COPYDATA:
-            head = COPYDATA_HEADER.size
-            if size < at + head + XLOGDATA.size + 1:
-                return True
-            end = at + 1 + COPYDATA_HEADER.unpack_from(self.data, at)[1]
-            return end > size and self.data[at + head] == b"w"[0] and self.data[at + head + XLOGDATA.size] == b"M"[0]
-        field = self.framing.length_field
         at += self.form.head
         if size <= at:
             return True
-        if field is not None:
-            return tear.at + field.header + field.size_of(self.data, tear.at) > size and self.data[at] == b"M"[0]
+        if self.framing.is_sized:
+            return _is_cut(self.data[:size], tear.at, self.framing) and self.data[at] == b"M"[0]
         try:
             read_message(self.data[:size], at, streaming=tear.sent.streamed)
         except TruncatedMessage:
@@ -273,7 +272,7 @@ class Capture:
         return any(self._completes(tear, end) for tear in self.tears for end in ends if end > tear.end)
 
     def _completes(self, tear: Tear, end: int) -> bool:
-        if self.framing is Framing.WALSENDER or self.framing.length_field is not None:
+        if self.framing is Framing.WALSENDER or self.framing.has_bare_length:
             return self._is_whole(tear.at, end, streamed=tear.sent.streamed)
         if isinstance(tear.sent.payload, Keepalive):
             return end - tear.at == self.form.keepalive_size and self.data[end - 1] <= 1
@@ -282,8 +281,7 @@ class Capture:
             while at < end:
                 message, at = read_message(self.data[:end], at, streaming=streamed)
                 streamed = is_streaming_after(message, streamed)
-                if self.framing is Framing.RECVLOGICAL:
-                    at = read_newline(self.data[:end], at)
+                at = read_trailer(self.data[:end], at, self.framing)
                 count += 1
         except TruncatedMessage:
             return count > 0
@@ -296,20 +294,13 @@ class Capture:
         start, data = at, self.data[:end]
         try:
             while at < end:
-                stop = end
-                field = self.framing.length_field
-                if field is not None:
-                    if at + field.header >= end:
-                        break
-                    stop = at + field.header + field.size_of(data, at)
-                    if stop > end:
-                        break
-                    at += field.header
-                read = Framing.WALSENDER if data[at] in b"wk" else Framing.RAW
-                _, message, at = read_unsized(data[:stop], read, at, streaming=streamed)
-                if field is not None and at != stop:
-                    return False
-                streamed = streamed if message is None else is_streaming_after(message, streamed)
+                begin, stop, is_keepalive = parse_frame(data, at, self.framing)
+                if not is_keepalive:
+                    message, behind = read_message(data[:stop], begin, streaming=streamed)
+                    if self.framing.is_sized and behind != stop:
+                        return False
+                    streamed, stop = is_streaming_after(message, streamed), behind
+                at = read_trailer(data, stop, self.framing)
         except TruncatedMessage:
             return at > start
         except CaptureError:
@@ -457,7 +448,7 @@ class _Writer:
         torn = {tear.at for tear in self._tears}
         for at, end, _, _ in self._pieces:
             if at not in torn:
-                has_length = self._form.framing.length_field is not None
+                has_length = self._form.framing.has_bare_length
                 return end + 1 if has_length or at in {tear.end for tear in self._tears} else 0
         return 0
 

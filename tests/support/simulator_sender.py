@@ -12,9 +12,9 @@ from functools import cache
 from struct import Struct
 from typing import Final
 
+from support.framings import Keepalive
 from support.simulator_server import MOOD, Change, Event, Sub, Txn
 from walreplay.protocol import messages as m
-from walreplay.protocol.framing import Keepalive
 from walreplay.protocol.writer import encode
 
 _XID: Final = Struct("!I").pack

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import walreplay
+from support.framings import frame
 from support.readers import collect, read
 from support.truth import mirror_tables
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
-from walreplay.protocol.writer import frame
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,13 +7,13 @@ import pytest
 import zstandard
 
 from support.captures import case
+from support.framings import frame
 from walreplay import read_changes
 from walreplay.changes import decode_plan, plan_files
 from walreplay.errors import CaptureError, ConfigError, FramingError, MalformedMessage, OrderError
 from walreplay.lsn import POSTGRES_EPOCH_UNIX_MICROS
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
-from walreplay.protocol.writer import frame
 
 META = ["__op", "__commit_lsn", "__commit_ts", "__xid", "__ordinal"]
 

@@ -37,7 +37,7 @@ from walreplay.protocol.compression import plain
 from walreplay.protocol.framing import PGCOPY_HEADER, PGCOPY_SIGNATURE, Framing
 from walreplay.protocol.messages import Relation
 from walreplay.protocol.opening import RECOGNISABLE_BYTES, detect_framing, what_is
-from walreplay.protocol.reader import is_streaming_after, read_frames, read_message, read_unsized
+from walreplay.protocol.reader import is_streaming_after, read_messages
 from walreplay.report import JsonResult
 from walreplay.types.text import codec_of, names_in
 
@@ -389,27 +389,11 @@ class _Transcriber:
         framing = self._framing
         if framing is None:
             return
-        if framing.is_sized:
-            for frame in read_frames(data, framing, offset, goes_on=self._goes_on):
-                if frame.payload is not None:
-                    begin, end = frame.payload
-                    yield begin, end, self._message(data[begin:end], begin)
-            return
-        while offset < len(data):
-            begin, message, end = read_unsized(data, framing, offset, streaming=self._streaming, names=self._names)
-            if message is not None:
-                self._streaming = is_streaming_after(message, self._streaming)
-                yield begin, end, message
-            offset = end
-
-    def _message(self, data: bytes, base: int) -> m.AnyMessage:
-        try:
-            message, _ = read_message(data, 0, streaming=self._streaming, names=self._names)
-        except CaptureError as error:
-            error.offset = (error.offset or 0) + base
-            raise
-        self._streaming = is_streaming_after(message, self._streaming)
-        return message
+        for begin, end, message in read_messages(
+            data, offset, framing=framing, streaming=self._streaming, goes_on=self._goes_on, names=self._names
+        ):
+            self._streaming = is_streaming_after(message, self._streaming)
+            yield begin, end, message
 
 
 class _Describer:

@@ -21,11 +21,10 @@ from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias, TypeGuard
 import numpy as np
 
 from walreplay.decode.kernels import walk_words as walk
-from walreplay.decode.kernels.frames import EARLIEST, LATEST
+from walreplay.decode.kernels.frames import EARLIEST, FRAMING_CODES, LATEST, end_of_frame
 from walreplay.decode.placing import Tile
 from walreplay.decode.walk import Outcome, truncate_digest
 from walreplay.decode.walk_state import (
-    BARE,
     BETWEEN,
     DAMAGED,
     LEGAL,
@@ -37,12 +36,11 @@ from walreplay.decode.walk_state import (
     error_of,
     is_of_no_transaction,
     not_after_last,
-    pgcopy_mark,
     time_of,
 )
 from walreplay.errors import CaptureError, MalformedMessage, OrderError, TruncatedMessage, UnknownRelation
 from walreplay.protocol import messages as m
-from walreplay.protocol.framing import Framing
+from walreplay.protocol.framing import read_pgcopy_mark
 from walreplay.protocol.writer import encode
 
 if TYPE_CHECKING:
@@ -79,7 +77,7 @@ class StreamWalker(WalkState):
         self._view = memoryview(data).cast("B")
         buf = np.frombuffer(data, np.uint8)
         end = len(buf)
-        stop = end if stop_at is None else stop_at
+        stop = end if stop_at is None else min(stop_at, end)
         state[walk.POS] = start
         state[walk.CLOSED] = self.ends_session
         self.stopped_at_session = False
@@ -192,36 +190,29 @@ class StreamWalker(WalkState):
         """Handle the message at ``state[MESSAGE]``; False when the walk ends in front of it."""
         state = self.kernel.state
         offset, payload_end = int(state[walk.MESSAGE]), int(state[walk.LIMIT])
-        if self.framing is Framing.PGCOPY and offset == state[walk.POS]:  # no message, but a header or a trailer
+        if self.framing.layout.is_row and offset == state[walk.POS]:  # no message, but a header or a trailer
             return self._step_over_mark(offset)
-        is_framed = self.framing.is_sized
         if self.stream_xid is not None and is_of_no_transaction(self._view, offset, payload_end):
             return self._outside_only(offset)
         streaming = bool(state[walk.STREAM])  # messages of a block have an xid
         try:
             message, end = self._announced.read_message(self._view[:payload_end], offset, streaming=streaming)
         except TruncatedMessage as error:
-            if is_framed:  # all of the frame is there
+            if self.framing.is_sized:  # all of the frame is there
                 raise self._problem(Outcome.OVERRUN) from error
             return False
         except CaptureError as error:
             error.remedy = error.remedy or DAMAGED
             raise
-        if is_framed and end != payload_end:
-            raise self._problem(Outcome.UNDERRUN)
         # With streaming = parallel, LSN and time follow the two xids.
-        if self.framing in BARE and isinstance(message, m.StreamAbort) and message.abort_lsn is None:
-            if end == len(buf) and not self.is_last_buffer:
-                # Sixteen bytes more may follow in the next file.
-                return False
-        elif self.framing is Framing.RECVLOGICAL:
-            if end >= len(buf):
-                if not self.ends_session:  # the newline may follow in the next file
-                    return False
-            elif buf[end] != 0x0A:
-                raise self._problem(Outcome.NO_NEWLINE)
-            else:
-                end += 1
+        is_short_abort = isinstance(message, m.StreamAbort) and message.abort_lsn is None
+        if is_short_abort and self.framing.is_open_ended and end == len(buf) and not self.is_last_buffer:
+            return False  # sixteen bytes more may follow in the next file
+        end = end_of_frame(buf, end, payload_end, FRAMING_CODES[self.framing], self.ends_session)
+        if end == -Outcome.INCOMPLETE:  # the newline may follow in the next file
+            return False
+        if end < 0:
+            raise self._problem(Outcome(-end))
         try:
             if not self._take(message, offset):
                 return False
@@ -246,13 +237,16 @@ class StreamWalker(WalkState):
 
     def _step_over_mark(self, offset: int) -> bool:
         """Step over a header or a trailer of PGCOPY; either may be cut by the end of the file."""
-        mark = pgcopy_mark(self._view, offset)
-        if mark is None:
+        try:
+            end, is_header = read_pgcopy_mark(self._view, offset)
+        except TruncatedMessage:
             return False
-        size, is_header = mark
+        except CaptureError as error:
+            error.remedy = DAMAGED
+            raise
         if is_header and self._has_begun and self._stop_at_session():
             return False  # each COPY is a session of its own
-        self.kernel.state[walk.POS] = offset + size
+        self.kernel.state[walk.POS] = end
         return True
 
     def _take(self, message: m.AnyMessage, offset: int) -> bool:

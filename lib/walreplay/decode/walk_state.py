@@ -18,7 +18,7 @@ from walreplay.decode.walk import Outcome, Place, Transaction, WalkKernel
 from walreplay.errors import CaptureError, FramingError, MalformedMessage, OrderError
 from walreplay.lsn import format_lsn
 from walreplay.protocol import messages as m
-from walreplay.protocol.framing import PGCOPY_HEADER, PGCOPY_SIGNATURE, PGCOPY_TRAILER, Framing
+from walreplay.protocol.framing import Framing
 from walreplay.protocol.reader import Names, read_message
 from walreplay.types.text import UTF8, names_in
 
@@ -127,9 +127,6 @@ PROBLEMS: Final = {
     Outcome.NOT_AFTER_LAST: (OrderError, "the transaction's commit LSN is not behind the one before it"),
 }
 
-BARE: Final = (Framing.RAW, Framing.WALSENDER)
-"""Framings in which neither a length nor a newline shows where a message ends."""
-
 NEW_SESSION: Final = (Outcome.BEGIN_INSIDE, Outcome.NOT_AFTER_LAST)  # errors, unless a session begins there
 
 
@@ -206,26 +203,6 @@ def time_of(message: m.AnyMessage) -> int:
     if isinstance(message, (m.BeginPrepare, m.Prepare, m.StreamPrepare)):
         return message.prepare_time
     return message.commit_time if isinstance(message, (m.StreamCommit, m.CommitPrepared)) else 0
-
-
-def pgcopy_mark(view: memoryview, offset: int) -> tuple[int, bool] | None:
-    """Return the size of a PGCOPY's header or trailer, and whether it is a header; None if the bytes end inside it.
-
-    Raises:
-        FramingError: neither stands there.
-    """
-    available = len(view) - offset
-    if view[offset] == 0xFF:  # a field count of -1
-        return None if available < PGCOPY_TRAILER.size else (PGCOPY_TRAILER.size, False)
-    head = bytes(view[offset : offset + len(PGCOPY_SIGNATURE)])
-    if not PGCOPY_SIGNATURE.startswith(head):
-        raise FramingError("no pgcopy frame begins here", offset=offset, remedy=DAMAGED)
-    if available < PGCOPY_HEADER.size:
-        return None
-    # The header's last field is the length of its extension, which a reader skips.
-    extension = int.from_bytes(view[offset + PGCOPY_HEADER.size - 4 : offset + PGCOPY_HEADER.size], "big")
-    size = PGCOPY_HEADER.size + extension
-    return None if available < size else (size, True)
 
 
 class WalkState:

@@ -3,8 +3,8 @@
 No I/O, no state beyond a call, and only the standard library; the packages for zstd and lz4 are imported when a file
 needs them.
 
-Entry points: `messages`, `reader.read_stream`, `framing.Framing`, `opening.detect_framing`, `compression.decompress`;
-`writer.frame` writes captures for tests.
+Entry points: `messages`, `reader.read_stream`, `framing.Framing`, `opening.detect_framing`, `compression.decompress`,
+`writer.encode`.
 
 Uses: nothing.
 Used by: archive, changes, config, decode, evolution, job, ledger, loading, spark, stream, table, types.

@@ -9,100 +9,101 @@
 - length: 4 bytes that say how long the message is, and the message; or what a walsender has sent, instead of it.  They
   are big-endian, or little-endian (``_le``), and count the message alone, or themselves too (``_self``).
 
-A framing with another header whose first four bytes are the length is a further line of `Framing`, and a place in
-`FRAMING_ORDER`; all else follows from its `LengthField`.  LSNs and times in frames are not used: messages have theirs.
+Another framing is a further line of `Framing`, and a place in `FRAMING_ORDER`: all else, here and in the kernels
+(`walreplay.decode.kernels.frames`), follows from its `FrameLayout`.  LSNs and times in frames are not used: messages
+have theirs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from struct import Struct
-from typing import ClassVar, Final, TypeAlias
+from typing import Final, Literal, NamedTuple
 
 from walreplay.errors import FramingError, TruncatedMessage
 
 NEWLINE: Final = b"\n"
 
-COPYDATA_HEADER: Final = Struct("!Bi")  # 'd', length of what follows, these four bytes included
 XLOGDATA: Final = Struct("!BQQq")  # 'w', wal_start, wal_end, send_time; the message follows
 KEEPALIVE: Final = Struct("!BQqB")  # 'k', wal_end, send_time, reply_requested
 
 PGCOPY_SIGNATURE: Final = b"PGCOPY\n\xff\r\n\x00"
-PGCOPY_HEADER: Final = Struct("!11sIi")  # signature, flags, length of the extension that follows
-PGCOPY_ROW: Final = Struct("!hiQiIi")  # 3 fields: 8 lsn, 4 xid, length of the message that follows
-PGCOPY_ROW_OF_2: Final = Struct("!hiQi")  # 2 fields: 8 lsn, length
-PGCOPY_ROW_OF_1: Final = Struct("!hi")  # 1 field: length
-PGCOPY_ROWS: Final = {3: PGCOPY_ROW, 2: PGCOPY_ROW_OF_2, 1: PGCOPY_ROW_OF_1}
-"""What stands in front of a row's message, by the number of its fields."""
+PGCOPY_HEADER: Final = Struct("!11sII")  # signature, flags, length of the extension that follows
+PGCOPY_ROWS: Final = {3: Struct("!hiQiIi"), 2: Struct("!hiQi"), 1: Struct("!hi")}
+"""What stands in front of a row's message, by the number of its fields: that number, 8 and an LSN, 4 and an xid, and
+the message's length."""
 PGCOPY_TRAILER: Final = Struct("!h")  # -1
 _PGCOPY_CRITICAL_FLAGS: Final = 0xFFFF0000  # bits 16 to 31: a reader that does not know one has to refuse
 
-_COPYDATA, _XLOGDATA, _KEEPALIVE = b"dwk"
+_XLOGDATA, _KEEPALIVE = b"wk"
 
 LENGTH_SIZE: Final = 4
 LONGEST_MESSAGE: Final = 0x7FFFFFFF
 
 
 @dataclass(frozen=True, slots=True)
-class LengthField:
-    """The header in front of each message: 4 bytes with its length, then others that are skipped.
+class FrameLayout:
+    """What stands around each message.
 
     Attributes:
-        layout: how the length is written.
-        counted: how many of the header's bytes the length counts as well.
-        header: the header's size, up to 15 bytes.
+        order: the byte order of the length of 4 bytes in front of the message; empty where there is none.
+        counted: how many of its own bytes the length counts as well.
+        mark: one byte in front of the length, or none.
+        is_row: the length is the last one of a row of binary COPY, and headers and trailers stand between rows.
+        is_sent: a walsender's XLogData or keepalive may stand for the message.
+        is_bare: the message may stand by itself.
+        trailer: one byte behind the message, or none.
     """
 
-    layout: Struct
+    order: Literal["", "big", "little"] = ""
     counted: int = 0
-    header: int = LENGTH_SIZE
+    mark: bytes = b""
+    is_row: bool = False
+    is_sent: bool = False
+    is_bare: bool = True
+    trailer: bytes = b""
 
-    @property
-    def is_little(self) -> bool:
-        """Whether the length is little-endian."""
-        return self.layout.format[0] == "<"
-
-    def size_of(self, data: bytes | memoryview, offset: int) -> int:
-        """Read how many bytes follow the header at an offset; negative where it cannot be one."""
-        value: int = self.layout.unpack_from(data, offset)[0]
-        return value - self.counted
-
-    def pack(self, size: int) -> bytes:
-        """Write the header that stands in front of so many bytes."""
-        return self.layout.pack(size + self.counted).ljust(self.header, b"\0")
-
-
-_BIG, _LITTLE = Struct(">I"), Struct("<I")
+    def header(self, size: int) -> bytes:
+        """Write what stands in front of so many bytes, where it is no row of COPY."""
+        return self.mark + (size + self.counted).to_bytes(LENGTH_SIZE, self.order) if self.order else b""
 
 
 class Framing(str, Enum):
-    """What lies between the messages of a file.
+    """What lies between the messages of a file; ``layout`` says it in full."""
 
-    Attributes:
-        is_sized: a frame says where its message ends.
-        length_field: the header with a length that stands in front of each message; None where there is none.
-    """
-
-    is_sized: bool
-    length_field: LengthField | None
+    layout: FrameLayout
 
     RAW = "raw"
-    RECVLOGICAL = "recvlogical"
-    COPYDATA = "copydata", True
-    PGCOPY = "pgcopy", True
-    WALSENDER = "walsender"
-    LENGTH = "length", True, LengthField(_BIG)
-    LENGTH_LE = "length_le", True, LengthField(_LITTLE)
-    LENGTH_SELF = "length_self", True, LengthField(_BIG, counted=LENGTH_SIZE)
-    LENGTH_SELF_LE = "length_self_le", True, LengthField(_LITTLE, counted=LENGTH_SIZE)
+    RECVLOGICAL = "recvlogical", FrameLayout(trailer=NEWLINE)
+    COPYDATA = "copydata", FrameLayout("big", counted=LENGTH_SIZE, mark=b"d", is_sent=True, is_bare=False)
+    PGCOPY = "pgcopy", FrameLayout("big", is_row=True)
+    WALSENDER = "walsender", FrameLayout(is_sent=True, is_bare=False)
+    LENGTH = "length", FrameLayout("big", is_sent=True)
+    LENGTH_LE = "length_le", FrameLayout("little", is_sent=True)
+    LENGTH_SELF = "length_self", FrameLayout("big", counted=LENGTH_SIZE, is_sent=True)
+    LENGTH_SELF_LE = "length_self_le", FrameLayout("little", counted=LENGTH_SIZE, is_sent=True)
 
-    def __new__(cls, name: str, is_sized: bool = False, field: LengthField | None = None) -> Framing:
+    def __new__(cls, name: str, layout: FrameLayout | None = None) -> Framing:
         """Make a framing of what is written above."""
         framing = str.__new__(cls, name)
-        framing._value_, framing.is_sized, framing.length_field = name, is_sized, field
+        framing._value_, framing.layout = name, layout or FrameLayout()
         return framing
+
+    @property
+    def is_sized(self) -> bool:
+        """Whether a frame says where its message ends."""
+        return self.layout.order != ""
+
+    @property
+    def has_bare_length(self) -> bool:
+        """Whether frames begin with a length, and so with almost any bytes."""
+        return self.is_sized and not self.layout.mark and not self.layout.is_row
+
+    @property
+    def is_open_ended(self) -> bool:
+        """Whether neither a length nor a trailer shows where a message ends."""
+        return not self.is_sized and not self.layout.trailer
 
 
 FRAMING_ORDER: Final = (
@@ -113,185 +114,103 @@ FRAMING_ORDER: Final = (
 """How they are tried: what says most of itself first, as a message inside a frame looks like one without."""
 
 
-@dataclass(frozen=True, slots=True)
-class XLogData:
-    """A walsender's frame around one message, which begins and ends where ``payload`` says."""
+class FrameContent(NamedTuple):
+    """Where a frame's message begins, and where it ends, which is the data's end if the frame does not say it.
 
-    wal_start: int
-    wal_end: int
-    send_time: int
-    payload: tuple[int, int]
+    A keepalive holds no message: it ends where that would begin.
+    """
 
-
-@dataclass(frozen=True, slots=True)
-class Keepalive:
-    """A walsender's sign of life; it carries no message."""
-
-    wal_end: int
-    send_time: int
-    reply_requested: bool = False
-    payload: ClassVar[None] = None
+    begin: int
+    end: int
+    is_keepalive: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class CopyRow:
-    """A row of a binary COPY around one message; ``lsn`` and ``xid`` are None where the COPY has left them out."""
+def parse_frame(data: bytes | memoryview, offset: int, framing: Framing) -> FrameContent:
+    """Read the frame at an offset.
 
-    lsn: int | None
-    xid: int | None
-    payload: tuple[int, int]
+    Raises:
+        TruncatedMessage: the data end inside the frame.
+        FramingError: no frame begins here.
+    """
+    layout, begin, end = framing.layout, offset, len(data)
+    if layout.order:
+        begin, size = _read_row(data, offset) if layout.is_row else _read_length(data, offset, framing)
+        end = begin + size
+        _need(data, offset, begin + 1, framing)
+    kind = data[begin]
+    if layout.is_sent and (kind in (_XLOGDATA, _KEEPALIVE) or not layout.is_bare):  # no message has the tag w or k
+        head = XLOGDATA.size if kind == _XLOGDATA else KEEPALIVE.size
+        is_too_small = layout.order and end - begin <= head
+        is_keepalive = kind == _KEEPALIVE and (not layout.order or end - begin == head)
+        if not is_keepalive and (kind != _XLOGDATA or is_too_small):
+            raise FramingError(f"the {framing.value} frame is neither XLogData nor a keepalive", offset=offset)
+        begin += head
+        end = begin if is_keepalive else max(end, begin + 1)
+    _need(data, offset, end, framing)
+    return FrameContent(begin, end, kind == _KEEPALIVE and layout.is_sent)
 
 
-@dataclass(frozen=True, slots=True)
-class Sized:
-    """A message with its length in front."""
-
-    payload: tuple[int, int]
-
-
-Frame: TypeAlias = XLogData | Keepalive | CopyRow | Sized
-
-
-def read_newline(data: bytes | memoryview, offset: int) -> int:
-    """Step over the newline behind a message.
+def read_trailer(data: bytes | memoryview, offset: int, framing: Framing) -> int:
+    """Step over what stands behind a message.
 
     Raises:
         TruncatedMessage: the data end here.
         FramingError: something else stands here.
     """
-    if offset >= len(data):
+    trailer = framing.layout.trailer
+    if trailer and offset >= len(data):
         raise TruncatedMessage("the data end before the newline behind a message", offset=offset)
-    if data[offset] != NEWLINE[0]:
+    if trailer and data[offset] != trailer[0]:
         raise FramingError("the message is not followed by a newline", offset=offset)
-    return offset + 1
+    return offset + len(trailer)
 
 
-def read_copydata(data: bytes | memoryview, offset: int = 0) -> Iterator[XLogData | Keepalive]:
-    """Read the CopyData frames from an offset to the data's end.
-
-    Raises:
-        TruncatedMessage: the data end inside a frame.
-        FramingError: the bytes are no XLogData and no keepalive.
-    """
-    while offset < len(data):
-        if data[offset] != _COPYDATA:
-            raise FramingError("no copydata frame begins here", offset=offset)
-        _need(data, offset, COPYDATA_HEADER.size + 1, Framing.COPYDATA)
-        _, length = COPYDATA_HEADER.unpack_from(data, offset)
-        body, size = offset + COPYDATA_HEADER.size, length - LENGTH_SIZE
-        kind = data[body]
-        if not ((kind == _XLOGDATA and size > XLOGDATA.size) or (kind == _KEEPALIVE and size == KEEPALIVE.size)):
-            raise FramingError("the copydata frame is neither XLogData nor a keepalive", offset=offset)
-        end = body + size
-        _need(data, offset, end - offset, Framing.COPYDATA)
-        yield _from_walsender(data, body, end)
-        offset = end
+def _read_length(data: bytes | memoryview, offset: int, framing: Framing) -> tuple[int, int]:
+    """Return where the header at an offset ends, and how many bytes follow it."""
+    layout = framing.layout
+    begin = offset + len(layout.mark) + LENGTH_SIZE
+    if layout.order and (not layout.mark or data[offset] == layout.mark[0]):
+        _need(data, offset, begin, framing)
+        size = int.from_bytes(data[begin - LENGTH_SIZE : begin], layout.order) - layout.counted
+        if 0 < size <= LONGEST_MESSAGE:
+            return begin, size
+    raise FramingError(f"no {framing.value} frame begins here", offset=offset)
 
 
-def read_lengths(data: bytes | memoryview, framing: Framing, offset: int = 0) -> Iterator[Sized | XLogData | Keepalive]:
-    """Read what has its length in front, from an offset to the data's end.
-
-    Raises:
-        TruncatedMessage: the data end inside a frame.
-        FramingError: the bytes are no length that there can be.
-    """
-    field = framing.length_field
-    assert field is not None
-    while offset < len(data):
-        _need(data, offset, field.header, framing)
-        size, begin = field.size_of(data, offset), offset + field.header
-        if not 0 < size <= LONGEST_MESSAGE:
-            raise FramingError("no length of a message stands here", offset=offset)
-        _need(data, offset, field.header + size, framing)
-        offset = begin + size
-        if data[begin] in (_XLOGDATA, _KEEPALIVE):  # no message has the tag w or k
-            if not ((data[begin] == _XLOGDATA and size > XLOGDATA.size) or size == KEEPALIVE.size):
-                raise FramingError("the frame is neither XLogData nor a keepalive", offset=begin)
-            yield _from_walsender(data, begin, offset)
-        else:
-            yield Sized((begin, offset))
+def _read_row(data: bytes | memoryview, offset: int) -> tuple[int, int]:
+    """Return where the head of a row of binary COPY ends, and how long the message behind it is."""
+    _need(data, offset, offset + PGCOPY_TRAILER.size, Framing.PGCOPY)
+    layout = PGCOPY_ROWS.get(PGCOPY_TRAILER.unpack_from(data, offset)[0])
+    if layout is not None:
+        _need(data, offset, offset + layout.size, Framing.PGCOPY)
+        _, *before, length = layout.unpack_from(data, offset)
+        if before[::2] == [8, 4][: len(before) // 2] and length > 0:  # pg_lsn and xid; a length of -1 is NULL
+            return offset + layout.size, length
+    raise FramingError("no row of (lsn, xid, data), (lsn, data) or data begins here", offset=offset)
 
 
-def read_walsender(data: bytes | memoryview, offset: int) -> XLogData | Keepalive:
-    """Read the header of what a walsender has sent; where the message ends, the message itself has to say.
-
-    Returns:
-        where its payload ends, as far as is known, is the data's end.
+def read_pgcopy_mark(data: bytes | memoryview, offset: int) -> tuple[int, bool]:
+    """Return where a PGCOPY's header or trailer ends, and whether it is a header.
 
     Raises:
-        TruncatedMessage: the data end inside the header.
-        FramingError: the bytes are no XLogData and no keepalive.
+        TruncatedMessage: the data end inside it.
+        FramingError: neither stands there.
     """
-    if data[offset] not in (_XLOGDATA, _KEEPALIVE):
-        raise FramingError("neither XLogData nor a keepalive begins here", offset=offset)
-    is_data = data[offset] == _XLOGDATA
-    _need(data, offset, XLOGDATA.size + 1 if is_data else KEEPALIVE.size, Framing.WALSENDER)
-    return _from_walsender(data, offset, len(data))
-
-
-def _from_walsender(data: bytes | memoryview, body: int, end: int) -> XLogData | Keepalive:
-    if data[body] == _XLOGDATA:
-        _, wal_start, wal_end, send_time = XLOGDATA.unpack_from(data, body)
-        return XLogData(wal_start, wal_end, send_time, (body + XLOGDATA.size, end))
-    _, wal_end, send_time, reply = KEEPALIVE.unpack_from(data, body)
-    return Keepalive(wal_end, send_time, reply != 0)
-
-
-def read_pgcopy(data: bytes | memoryview, offset: int = 0, *, has_header: bool = True) -> Iterator[CopyRow]:
-    """Read the rows of a binary COPY of (lsn, xid, data), (lsn, data) or data, with its header and its trailer.
-
-    Args:
-        has_header: the COPY begins at the offset, and not in bytes before.
-
-    Raises:
-        TruncatedMessage: the data end before the trailer.
-        FramingError: the bytes are no COPY of these columns, or go on behind its trailer.
-    """
-    if has_header:
-        offset = _read_pgcopy_header(data, offset)
-    while True:
-        _need(data, offset, PGCOPY_TRAILER.size, Framing.PGCOPY)
-        (fields,) = PGCOPY_TRAILER.unpack_from(data, offset)
-        if fields == -1:  # the trailer
-            break
-        row = _read_pgcopy_row(data, offset, fields)
-        yield row
-        offset = row.payload[1]
-    offset += PGCOPY_TRAILER.size
-    if offset < len(data):
-        raise FramingError("bytes follow the trailer of the pgcopy file", offset=offset)
-
-
-def _read_pgcopy_row(data: bytes | memoryview, offset: int, fields: int) -> CopyRow:
-    layout = PGCOPY_ROWS.get(fields)
-    if layout is None:
-        raise FramingError("no row of (lsn, xid, data), (lsn, data) or data begins here", offset=offset)
-    _need(data, offset, layout.size, Framing.PGCOPY)
-    _, *before, length = layout.unpack_from(data, offset)
-    sizes, values = before[::2], before[1::2]
-    if sizes != [8, 4][: len(sizes)] or length <= 0:  # pg_lsn and xid; a length of -1 is NULL
-        raise FramingError("no row of (lsn, xid, data), (lsn, data) or data begins here", offset=offset)
-    begin = offset + layout.size
-    _need(data, offset, begin + length - offset, Framing.PGCOPY)
-    lsn, xid = (*values, None, None)[:2]
-    return CopyRow(lsn, xid, (begin, begin + length))
-
-
-def _read_pgcopy_header(data: bytes | memoryview, offset: int) -> int:
-    _need(data, offset, PGCOPY_HEADER.size, Framing.PGCOPY)
-    signature: bytes
-    flags: int
-    extension: int
-    signature, flags, extension = PGCOPY_HEADER.unpack_from(data, offset)
-    if signature != PGCOPY_SIGNATURE or extension < 0:
+    _need(data, offset, offset + 1, Framing.PGCOPY)
+    if data[offset] == 0xFF:  # a field count of -1
+        _need(data, offset, offset + PGCOPY_TRAILER.size, Framing.PGCOPY)
+        return offset + PGCOPY_TRAILER.size, False
+    if not PGCOPY_SIGNATURE.startswith(bytes(data[offset : offset + len(PGCOPY_SIGNATURE)])):
         raise FramingError("no pgcopy header begins here", offset=offset)
+    _need(data, offset, offset + PGCOPY_HEADER.size, Framing.PGCOPY)
+    _, flags, extension = PGCOPY_HEADER.unpack_from(data, offset)
     if flags & _PGCOPY_CRITICAL_FLAGS:
         raise FramingError(f"the pgcopy header has unknown critical flags 0x{flags:08x}", offset=offset)
-    _need(data, offset, PGCOPY_HEADER.size + extension, Framing.PGCOPY)
-    return offset + PGCOPY_HEADER.size + extension
+    _need(data, offset, offset + PGCOPY_HEADER.size + extension, Framing.PGCOPY)
+    return offset + PGCOPY_HEADER.size + int(extension), True
 
 
-def _need(data: bytes | memoryview, offset: int, count: int, framing: Framing) -> None:
-    have = len(data) - offset
-    if have < count:
+def _need(data: bytes | memoryview, offset: int, end: int, framing: Framing) -> None:
+    if len(data) < end:
+        count, have = end - offset, len(data) - offset
         raise TruncatedMessage(f"{framing.value} frame ends early: need {count} bytes, have {have}", offset=offset)

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from walreplay.errors import CaptureError, TruncatedMessage
 from walreplay.protocol.compression import MAGIC, plain
-from walreplay.protocol.framing import COPYDATA_HEADER, FRAMING_ORDER, KEEPALIVE, PGCOPY_SIGNATURE, Framing
+from walreplay.protocol.framing import FRAMING_ORDER, KEEPALIVE, LENGTH_SIZE, PGCOPY_SIGNATURE, Framing
 from walreplay.protocol.reader import Names, names_in_utf8, read_stream
 
 _DETECT_MESSAGES: Final = 16  # So many messages at a file's head must be sound for its framing to be believed
@@ -35,10 +35,10 @@ def detect_framing(head: bytes, *, names: Names = names_in_utf8) -> Framing | No
 
 
 def _begins_with_keepalives(head: bytes, framing: Framing) -> bool:
-    if framing is Framing.COPYDATA:
-        return len(head) > COPYDATA_HEADER.size
+    if framing.layout.mark:
+        return len(head) > len(framing.layout.mark) + LENGTH_SIZE
     # No text begins so, and no LSN is that large.
-    return framing is Framing.WALSENDER and head[:2] == b"k\0" and len(head) > KEEPALIVE.size
+    return not framing.is_sized and framing.layout.is_sent and head[:2] == b"k\0" and len(head) > KEEPALIVE.size
 
 
 def _fits(head: bytes, framing: Framing, names: Names) -> bool:

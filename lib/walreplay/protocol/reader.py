@@ -14,17 +14,7 @@ from typing import Any, Final, TypeAlias
 
 from walreplay.errors import EncodingMismatch, FramingError, MalformedMessage, TruncatedMessage, UnknownMessage
 from walreplay.protocol import messages as m
-from walreplay.protocol.framing import (
-    KEEPALIVE,
-    Frame,
-    Framing,
-    Keepalive,
-    read_copydata,
-    read_lengths,
-    read_newline,
-    read_pgcopy,
-    read_walsender,
-)
+from walreplay.protocol.framing import Framing, parse_frame, read_pgcopy_mark, read_trailer
 
 Buffer: TypeAlias = bytes | memoryview
 Names: TypeAlias = Callable[[bytes], str]
@@ -99,82 +89,64 @@ def read_stream(
     Raises:
         CaptureError: what cannot be read, with its offset; messages in front of it have been given by then.
     """
-    view = memoryview(data)
-    streaming = False
-    if not framing.is_sized:
-        yield from _read_unsized(view, framing, parallel, names)
-        return
-    for frame in read_frames(view, framing):
-        if frame.payload is None:
-            continue
-        begin, end = frame.payload
-        try:
-            # A message may not reach beyond its frame.
-            message, behind = read_message(view[:end], begin, streaming=streaming, parallel=parallel, names=names)
-        except TruncatedMessage as error:
-            raise FramingError(
-                f"the {framing.value} frame ends before its message: {error.problem}", offset=begin
-            ) from None
-        if behind != end:
-            raise FramingError(f"the {framing.value} frame holds {end - behind} bytes behind its message", offset=begin)
+    for begin, _, message in read_messages(data, 0, framing=framing, parallel=parallel, names=names):
         yield begin, message
-        streaming = is_streaming_after(message, streaming)
 
 
-def read_frames(data: Buffer, framing: Framing, offset: int = 0, *, goes_on: bool = False) -> Iterator[Frame]:
-    """Read the frames of a framing that says where its messages end, from an offset to the data's end.
+def read_messages(
+    data: Buffer,
+    offset: int,
+    *,
+    framing: Framing,
+    streaming: bool = False,
+    goes_on: bool = False,
+    parallel: bool | None = None,
+    names: Names = names_in_utf8,
+) -> Iterator[tuple[int, int, m.AnyMessage]]:
+    """Read the messages from an offset on; yield where each begins, where what follows it begins, and the message.
 
     Args:
         goes_on: frames stand in front of the offset, so that no header of the whole has to stand there.
 
     Raises:
-        TruncatedMessage: the data end inside a frame.
-        FramingError: the bytes are no frame.
+        CaptureError: as `read_stream`.
     """
-    if framing is Framing.COPYDATA:
-        return read_copydata(data, offset)
-    if framing is Framing.PGCOPY:
-        return read_pgcopy(data, offset, has_header=not goes_on)
-    return read_lengths(data, framing, offset)
+    view, in_copy = memoryview(data), goes_on
+    while True:
+        if framing.layout.is_row:
+            offset, in_copy = _next_row(view, offset, in_copy=in_copy), True
+        if offset >= len(view):
+            return
+        begin, end, is_keepalive = parse_frame(view, offset, framing)
+        if is_keepalive:
+            offset = read_trailer(view, end, framing)
+            continue
+        try:
+            # A message may not reach beyond its frame.
+            message, behind = read_message(view[:end], begin, streaming=streaming, parallel=parallel, names=names)
+        except TruncatedMessage as error:
+            if not framing.is_sized:
+                raise
+            raise FramingError(
+                f"the {framing.value} frame ends before its message: {error.problem}", offset=begin
+            ) from None
+        if framing.is_sized and behind != end:
+            raise FramingError(f"the {framing.value} frame holds {end - behind} bytes behind its message", offset=begin)
+        offset = read_trailer(view, behind, framing)
+        yield begin, offset, message
+        streaming = is_streaming_after(message, streaming)
 
 
-def read_unsized(
-    data: Buffer,
-    framing: Framing,
-    offset: int,
-    *,
-    streaming: bool = False,
-    parallel: bool | None = None,
-    names: Names = names_in_utf8,
-) -> tuple[int, m.AnyMessage | None, int]:
-    """Read what stands at an offset in a framing that does not say where its messages end.
-
-    Returns:
-        where the message begins, the message (None for a keepalive), and where what follows it begins.
-
-    Raises:
-        CaptureError: what cannot be read, with its offset.
-    """
-    if framing is Framing.WALSENDER:
-        frame = read_walsender(data, offset)
-        if isinstance(frame, Keepalive):
-            return offset, None, offset + KEEPALIVE.size
-        offset = frame.payload[0]  # behind the header is the message, which has its own end
-    message, end = read_message(data, offset, streaming=streaming, parallel=parallel, names=names)
-    return offset, message, read_newline(data, end) if framing is Framing.RECVLOGICAL else end
-
-
-def _read_unsized(
-    view: memoryview, framing: Framing, parallel: bool | None, names: Names
-) -> Iterator[tuple[int, m.AnyMessage]]:
-    streaming, offset = False, 0
-    while offset < len(view):
-        begin, message, offset = read_unsized(
-            view, framing, offset, streaming=streaming, parallel=parallel, names=names
-        )
-        if message is not None:
-            yield begin, message
-            streaming = is_streaming_after(message, streaming)
+def _next_row(view: memoryview, offset: int, *, in_copy: bool) -> int:
+    """Step over trailers and headers of binary COPY to the next row, or to the end."""
+    while offset < len(view) or in_copy:
+        if in_copy and bytes(view[offset : offset + 1]) not in (b"", b"\xff"):
+            break
+        behind, is_header = read_pgcopy_mark(view, offset)
+        if is_header is in_copy:
+            raise FramingError("no pgcopy header begins here", offset=offset)
+        offset, in_copy = behind, is_header
+    return offset
 
 
 class _Cursor:

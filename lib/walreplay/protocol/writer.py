@@ -1,4 +1,4 @@
-"""Write messages and frames: the inverse of the reader, to make captures.
+"""Write messages: the inverse of the reader.
 
 A message carries an xid when its ``xid`` is set: whoever writes a stream sets it between Stream Start and
 Stream Stop, and nowhere else.
@@ -6,23 +6,10 @@ Stream Stop, and nowhere else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Final
 
 from walreplay.protocol import messages as m
-from walreplay.protocol.framing import (
-    COPYDATA_HEADER,
-    KEEPALIVE,
-    NEWLINE,
-    PGCOPY_HEADER,
-    PGCOPY_ROWS,
-    PGCOPY_SIGNATURE,
-    PGCOPY_TRAILER,
-    XLOGDATA,
-    Framing,
-    Keepalive,
-)
-from walreplay.protocol.reader import Buffer, read_stream
 
 
 def encode(message: m.AnyMessage) -> bytes:
@@ -38,73 +25,6 @@ def encode(message: m.AnyMessage) -> bytes:
     values = [getattr(message, name) for name in message.__slots__ if name != layout.text]
     text = _string(getattr(message, layout.text)) if layout.text else b""
     return message.tag.encode() + layout.numbers.pack(*values) + text
-
-
-def frame(
-    items: Iterable[m.AnyMessage | Keepalive],
-    framing: Framing,
-    *,
-    trailer: bool = True,
-    fields: int = 3,
-    xlogdata: bool = False,
-) -> bytes:
-    """Write messages in a framing, as one session's file.
-
-    Args:
-        items: messages; a `Keepalive` among them is written where the framing has any, else left out.
-        trailer: end a pgcopy file properly.
-        fields: of a pgcopy row: 3 for (lsn, xid, data), 2 for (lsn, data), 1 for data.
-        xlogdata: behind a length comes what a walsender sends, not the message alone.
-    """
-    has_keepalives = framing in (Framing.COPYDATA, Framing.WALSENDER) or xlogdata
-    parts: list[bytes] = []
-    if framing is Framing.PGCOPY:
-        parts.append(PGCOPY_HEADER.pack(PGCOPY_SIGNATURE, 0, 0))
-    lsn = time = xid = 0
-    for item in items:
-        if isinstance(item, Keepalive):
-            if has_keepalives:
-                body = KEEPALIVE.pack(b"k"[0], item.wal_end, item.send_time, item.reply_requested)
-                parts.append(_framed(framing, body))
-            continue
-        lsn, time, xid = _place(item, (lsn, time, xid))
-        payload = encode(item)
-        if framing is Framing.PGCOPY:
-            before = (8, lsn, 4, xid)[: 2 * (fields - 1)]  # each field with its size in front
-            parts.append(PGCOPY_ROWS[fields].pack(fields, *before, len(payload)) + payload)
-        else:
-            sent = XLOGDATA.pack(b"w"[0], lsn, lsn, time) if has_keepalives else b""
-            parts.append(_framed(framing, sent + payload))
-    if framing is Framing.PGCOPY and trailer:
-        parts.append(PGCOPY_TRAILER.pack(-1))
-    return b"".join(parts)
-
-
-def reframe(data: Buffer, source: Framing, target: Framing, *, fields: int = 3, xlogdata: bool = False) -> bytes:
-    """Write one session's messages in another framing, as `frame` does; what the frames themselves said is lost."""
-    messages = (message for _, message in read_stream(data, framing=source))
-    return frame(messages, target, fields=fields, xlogdata=xlogdata)
-
-
-def _framed(framing: Framing, body: bytes) -> bytes:
-    if framing is Framing.COPYDATA:
-        return COPYDATA_HEADER.pack(b"d"[0], 4 + len(body)) + body  # the length counts itself
-    if framing is Framing.RECVLOGICAL:
-        return body + NEWLINE
-    field = framing.length_field
-    return body if field is None else field.pack(len(body)) + body
-
-
-def _place(message: m.AnyMessage, before: tuple[int, int, int]) -> tuple[int, int, int]:
-    """Return LSN, time and xid for a message's frame: those that were named last."""
-    lsn, time, xid = before
-    for name in ("final_lsn", "prepare_lsn", "commit_lsn", "lsn", "rollback_end_lsn"):
-        lsn = getattr(message, name, lsn)
-    for name in ("commit_time", "prepare_time", "rollback_time"):
-        time = getattr(message, name, time)
-    if isinstance(message, (m.Begin, m.BeginPrepare, m.StreamStart)):
-        xid = message.xid
-    return lsn, time, xid
 
 
 def _string(text: str) -> bytes:

@@ -9,13 +9,16 @@ import shutil
 import subprocess
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from measuring import Timing, in_turn
 
 from peers import by_struct
-from walreplay.protocol.framing import read_copydata
+from walreplay.errors import TruncatedMessage
+from walreplay.protocol.framing import Framing
+from walreplay.protocol.reader import read_messages
 
 _SLOW_BYTES = 8_000_000
 """What a decoder is given that makes an object of each value."""
@@ -33,15 +36,17 @@ def peers(folder: Path, kind: str, capture: Path, runs: int) -> list[Timing]:
 def _by_struct(kind: str, capture: Path, runs: int) -> Timing:
     """Time a parser by ``struct``, without types."""
     data = capture.read_bytes()
-    found = []
-    for frame in read_copydata(data):
-        if frame.payload is None or frame.payload[1] > _SLOW_BYTES:
-            break
-        found.append(data[slice(*frame.payload)])
-    messages = b"".join(found)
+    messages = b"".join(_messages(data[:_SLOW_BYTES]))
     taken = in_turn({"struct": lambda: list(by_struct.parse(messages, {}))}, runs)["struct"]
     part = {"part": _SLOW_BYTES / len(data)}
     return Timing("decode", f"{kind} parser by struct, no types", taken, more=part)
+
+
+def _messages(data: bytes | memoryview) -> Iterator[bytes]:
+    """Yield the whole messages of a part of a capture."""
+    with suppress(TruncatedMessage):
+        for begin, end, _ in read_messages(data, 0, framing=Framing.COPYDATA):
+            yield bytes(data[begin:end])
 
 
 def _pglogrepl(folder: Path, kind: str, capture: Path, runs: int) -> list[Timing]:
@@ -71,11 +76,7 @@ def _pypgoutput(folder: Path, kind: str, capture: Path) -> list[Timing]:
     decoders = _load(path)
     data = capture.read_bytes()
     part = memoryview(data)[:_SLOW_BYTES]
-    messages = []
-    for frame in read_copydata(data):
-        if frame.payload is None or frame.payload[1] > len(part):
-            break
-        messages.append(bytes(part[slice(*frame.payload)]))
+    messages = [*_messages(part)]
     classes: dict[int, Callable[[bytes], object]] = {
         ord(name[0]): getattr(decoders, name) for name in ("Begin", "Commit", "Insert", "Update", "Delete", "Relation")
     }

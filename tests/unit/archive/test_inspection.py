@@ -3,11 +3,11 @@ from typing import get_args
 import pytest
 
 from support.captures import case, cases
+from support.framings import frame
 from walreplay.archive.messages import inspect_captures, transcribe
 from walreplay.errors import MalformedMessage
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
-from walreplay.protocol.writer import frame
 
 _NAMES = {kind.tag: kind.__name__ for kind in get_args(m.AnyMessage)}
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from support.framings import frame
 from support.runs import plan_runs
 from walreplay.changes import decode_plan, read_changes
 from walreplay.decode import gathered
@@ -16,7 +17,6 @@ from walreplay.decode.walk import Place
 from walreplay.errors import MalformedMessage, ValueFormatError
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
-from walreplay.protocol.writer import frame
 
 
 def relation(oid: int, identity: str = "d", columns: int = 1) -> m.Relation:

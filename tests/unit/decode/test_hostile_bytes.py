@@ -13,14 +13,13 @@ from typing import Final
 import pytest
 
 from support.captures import case
-from support.framings import FORMS, Form
+from support.framings import FORMS, Form, frame
 from support.harm import REFUSED, RIGHT, Harm, Whole, apply, cut
 from walreplay.archive.messages import inspect_captures
 from walreplay.errors import CaptureError, MalformedMessage
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
 from walreplay.protocol.reader import read_stream
-from walreplay.protocol.writer import frame
 
 TABLE: Final = m.Relation(9, "shop", "t", "d", (m.Column("id", 23, -1, True),))
 TIME: Final = 800_000_000_000_000
@@ -147,7 +146,7 @@ def test_flips_are_right_where_a_bit_has_no_meaning() -> None:
 
 
 @pytest.mark.parametrize("torn", range(1, 5))
-@pytest.mark.parametrize("framing", [framing for framing in Framing if framing.length_field is not None])
+@pytest.mark.parametrize("framing", [framing for framing in Framing if framing.has_bare_length])
 def test_a_stream_whose_first_length_alone_was_written_is_recognised(framing: Framing, torn: int) -> None:
     session = frame([m.Message(False, 90, "p", b"content"), *transaction(100, TABLE, row(1))], framing)
     data = session[:torn] + session

@@ -9,6 +9,7 @@ import pytest
 from support.captures import case
 from support.change_model import CHANGED
 from support.extent import further
+from support.framings import frame
 from support.runs import cut, plan_runs
 from walreplay.archive.messages import transcribe
 from walreplay.decode import gathered
@@ -17,7 +18,6 @@ from walreplay.decode.decoder import Decoder
 from walreplay.protocol import messages as m
 from walreplay.protocol.compression import plain
 from walreplay.protocol.framing import Framing
-from walreplay.protocol.writer import frame
 from walreplay.stream.plan import Plan
 from walreplay.stream.planned import PlannedBytes
 

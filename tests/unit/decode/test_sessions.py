@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from support.framings import frame
 from walreplay import read_changes
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
-from walreplay.protocol.writer import frame
 
 COLUMNS = (m.Column("id", 23, -1, True), m.Column("body", 25, -1, False))
 TABLE = m.Relation(9, "shop", "t", "d", COLUMNS)

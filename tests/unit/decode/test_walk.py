@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from support.captures import case, cases
+from support.framings import reframe
 from support.rows import rows_by_reader, rows_by_walk
 from walreplay.decode.kernels import walk_words as walk
 from walreplay.decode.walk import Outcome, RelationSlots, WalkKernel
 from walreplay.protocol.framing import Framing
-from walreplay.protocol.writer import reframe
 
 ORDINARY = [item for item in cases() if item.name[:3] not in ("o18", "o19", "o26")]
 """Captures of one session without streamed or two-phase transactions."""

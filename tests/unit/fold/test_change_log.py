@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from support.batches import row
+from support.framings import frame
 from support.runs import plan_runs
 from walreplay.decode.change_batch import ChangeBatch
 from walreplay.decode.decoder import Decoder
@@ -17,7 +18,6 @@ from walreplay.evolution.shapes import Evolution, Policy, SourceColumn
 from walreplay.fold.change_log import LogTask, OldLogRows, Projection, log_batches, staged_changes
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
-from walreplay.protocol.writer import frame
 from walreplay.stream.planned import PlannedBytes
 from walreplay.types import resolve
 from walreplay.types.base import ColumnType

@@ -5,12 +5,11 @@ import gzip
 import re
 import sys
 from pathlib import Path
-from struct import Struct
 
 import pytest
 
 from support.captures import case
-from support.framings import Form
+from support.framings import Form, Keepalive, frame
 from support.pages import ROOT
 from support.rows import rows_by_reader, rows_by_walk
 from walreplay.changes import decode_files
@@ -21,17 +20,15 @@ from walreplay.protocol import messages as m
 from walreplay.protocol.compression import decompress, detect_compression
 from walreplay.protocol.framing import (
     FRAMING_ORDER,
-    CopyRow,
+    FrameContent,
+    FrameLayout,
     Framing,
-    Keepalive,
-    LengthField,
-    XLogData,
-    read_copydata,
-    read_pgcopy,
+    parse_frame,
+    read_pgcopy_mark,
 )
 from walreplay.protocol.opening import detect_framing
 from walreplay.protocol.reader import read_stream
-from walreplay.protocol.writer import encode, frame
+from walreplay.protocol.writer import encode
 
 KEEPALIVE = bytes.fromhex("64 00000016 6B 00000000019146F0 000303B0EBB30A13 01")
 XLOGDATA = bytes.fromhex("64 0000001E 77 0000000000000001 0000000000000002 0000000000000003 45")
@@ -40,22 +37,25 @@ PGCOPY_ROW = bytes.fromhex("0003 00000008 000000000193E858 00000004 800002D6 000
 
 
 def test_copydata_frames_have_their_layout() -> None:
-    assert list(read_copydata(KEEPALIVE + XLOGDATA)) == [
-        Keepalive(0x19146F0, 0x000303B0EBB30A13, True),
-        XLogData(1, 2, 3, payload=(len(KEEPALIVE) + 30, len(KEEPALIVE) + 31)),
-    ]
+    assert parse_frame(KEEPALIVE + XLOGDATA, 0, Framing.COPYDATA) == FrameContent(len(KEEPALIVE), len(KEEPALIVE), True)
+    assert parse_frame(XLOGDATA + KEEPALIVE, 0, Framing.COPYDATA) == FrameContent(30, 31)
 
 
 def test_pgcopy_rows_have_their_layout() -> None:
-    start = len(PGCOPY)
-    assert list(read_pgcopy(PGCOPY + PGCOPY_ROW + b"\xff\xff")) == [
-        CopyRow(0x193E858, 0x800002D6, payload=(start + 26, start + 27))
-    ]
+    assert read_pgcopy_mark(PGCOPY + PGCOPY_ROW, 0) == (len(PGCOPY), True)
+    assert parse_frame(PGCOPY + PGCOPY_ROW + b"\xff\xff", len(PGCOPY), Framing.PGCOPY) == (
+        len(PGCOPY) + 26,
+        len(PGCOPY) + 27,
+        False,
+    )
+    assert read_pgcopy_mark(PGCOPY_ROW + b"\xff\xff", len(PGCOPY_ROW)) == (len(PGCOPY_ROW) + 2, False)
 
 
 def test_a_header_extension_of_pgcopy_is_stepped_over() -> None:
     header = PGCOPY[:-1] + b"\x03" + b"ext"
-    assert [row.lsn for row in read_pgcopy(header + PGCOPY_ROW + b"\xff\xff")] == [0x193E858]
+    message = (m.StreamStop(),)
+    data = header + PGCOPY_ROW + b"\xff\xff"
+    assert tuple(message for _, message in read_stream(data, framing=Framing.PGCOPY)) == message
 
 
 def test_frames_are_written_as_they_are_read() -> None:
@@ -73,8 +73,8 @@ def test_frames_are_written_as_they_are_read() -> None:
     ("data", "framing", "problem"),
     [
         (b"w" + XLOGDATA[1:], Framing.COPYDATA, "no copydata frame"),
-        (bytes.fromhex("64 00000004 6B"), Framing.COPYDATA, "neither XLogData nor"),
-        (bytes.fromhex("64 FFFFFFFF 6B"), Framing.COPYDATA, "neither XLogData nor"),
+        (bytes.fromhex("64 00000004 6B"), Framing.COPYDATA, "no copydata frame"),
+        (bytes.fromhex("64 FFFFFFFF 6B"), Framing.COPYDATA, "no copydata frame"),
         (bytes.fromhex("64 0000001D 77"), Framing.COPYDATA, "neither XLogData nor"),
         (XLOGDATA.replace(b"w", b"x"), Framing.COPYDATA, "neither XLogData nor"),
         (bytes.fromhex("64 00000005 6B"), Framing.COPYDATA, "neither XLogData nor"),
@@ -83,7 +83,7 @@ def test_frames_are_written_as_they_are_read() -> None:
         (PGCOPY + b"\0\4" + PGCOPY_ROW[2:], Framing.PGCOPY, "no row of"),
         (PGCOPY + b"\0\2" + PGCOPY_ROW[:14] + bytes(4), Framing.PGCOPY, "no row of"),
         (PGCOPY + PGCOPY_ROW[:-5] + b"\xff\xff\xff\xff", Framing.PGCOPY, "no row of"),
-        (PGCOPY + b"\xff\xff" + b"E", Framing.PGCOPY, "bytes follow the trailer"),
+        (PGCOPY + b"\xff\xff" + b"E", Framing.PGCOPY, "no pgcopy header"),
     ],
 )
 def test_what_is_no_frame_is_refused(data: bytes, framing: Framing, problem: str) -> None:
@@ -169,21 +169,18 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("framing", Framing)
 def test_every_framing_has_a_code_in_the_kernels_and_a_row_in_the_documentation(framing: Framing) -> None:
     assert list(frames.FRAMING_CODES.values()).count(frames.FRAMING_CODES[framing]) == 1
-    field = framing.length_field
-    assert field is None or 4 <= field.header <= 15 >= field.counted
     (table,) = re.findall(r"## Framings\n(?:(?!\n## ).)*", Path(ROOT, "docs/capturing.md").read_text(), re.DOTALL)
     assert re.search(rf"^\| .*`{framing.value}`.* \|", table, re.MULTILINE)
 
 
 @pytest.mark.parametrize("xlogdata", [False, True])
-@pytest.mark.parametrize("field", [LengthField(Struct(">I"), 2, header=7), LengthField(Struct("<I"), header=12)])
-def test_a_header_may_be_longer_than_its_length(
-    field: LengthField, xlogdata: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize(
+    "layout", [FrameLayout("big", 2, b"#", is_sent=True), FrameLayout("little", is_sent=True, trailer=b";")]
+)
+def test_a_new_framing_is_a_layout(layout: FrameLayout, xlogdata: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     framing = Framing.LENGTH
-    monkeypatch.setattr(framing, "length_field", field)
-    code = frames.LENGTH | field.is_little | field.header << 4 | field.counted << 8
-    monkeypatch.setitem(frames.FRAMING_CODES, framing, code)
+    monkeypatch.setattr(framing, "layout", layout)
+    monkeypatch.setitem(frames.FRAMING_CODES, framing, frames.code_of(layout))
     session = case("o07").streams()[0]
     messages = [message for _, message in read_stream(session, framing=Framing.RECVLOGICAL)]
     data = Form(framing, xlogdata=xlogdata).write(messages)
@@ -200,6 +197,6 @@ def test_a_header_may_be_longer_than_its_length(
     )
     assert plain
     assert framed == plain
-    guessed = guess_framing(data[field.header + 30 :])
+    guessed = guess_framing(data[len(layout.header(0)) + 30 :])
     assert guessed is not None
     assert guessed[0] is framing

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from support import runs
+from support.framings import frame
 from support.runs import cut, plan_run
 from walreplay.config import Settings
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
-from walreplay.protocol.writer import frame
 from walreplay.spark.workers.rows import PARTS_TABLE, TRANSACTION, TRANSACTIONS_TABLE, USES_TABLE, unpack_batches
 from walreplay.table.versions import Catalogue
 from walreplay.task_settings import Origins, TaskSettings

@@ -7,11 +7,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from support.framings import frame
 from walreplay.decode.files import ScanTask
 from walreplay.errors import EncodingMismatch, from_dict
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
-from walreplay.protocol.writer import frame
 from walreplay.spark.captures import tasks_for
 from walreplay.spark.workers import scan as workers
 from walreplay.spark.workers.scan import scan_batches

@@ -5,12 +5,13 @@ from dataclasses import replace
 
 import pytest
 
+from support.framings import frame
 from walreplay.decode.decoder import Decoder
 from walreplay.decode.files import ScanTask, scan_file
 from walreplay.ledger.state import plan_from_json, plan_to_json, resume_from_json, resume_to_json
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
-from walreplay.protocol.writer import encode, frame
+from walreplay.protocol.writer import encode
 from walreplay.stream.planned import PlannedBytes
 from walreplay.stream.stitch import Stitch
 

@@ -8,6 +8,7 @@ from typing import Final
 
 import pytest
 
+from support.framings import frame
 from support.resending import framed
 from support.runs import Files, plan_run
 from walreplay.changes import decode_plan
@@ -15,7 +16,6 @@ from walreplay.errors import OrderError
 from walreplay.ledger.state import resume_to_json
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
-from walreplay.protocol.writer import frame
 from walreplay.stream.duplicates import DuplicateFileError
 
 TABLE: Final = m.Relation(9, "shop", "t", "d", (m.Column("id", 23, -1, True),))

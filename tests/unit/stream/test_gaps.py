@@ -5,11 +5,11 @@ from typing import Final
 
 import pytest
 
+from support.framings import frame
 from walreplay.decode.files import scan_file
 from walreplay.errors import OrderError
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
-from walreplay.protocol.writer import frame
 from walreplay.stream.stitch import Stitch
 
 TABLE: Final = m.Relation(9, "shop", "t", "d", (m.Column("id", 23, -1, True),))

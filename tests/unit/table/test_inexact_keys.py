@@ -2,12 +2,12 @@
 
 import pytest
 
+from support.framings import frame
 from walreplay.changes import plan_files
 from walreplay.config import Settings
 from walreplay.errors import ConfigError
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
-from walreplay.protocol.writer import frame
 from walreplay.table.versions import Catalogue
 
 INT4, TEXT, NUMERIC, NUMERICS = 23, 25, 1700, 1231

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from support.captures import Case, load
 from support.fault_cases import FAULTS
+from support.framings import frame
 from support.mirror_model import MirrorModel
 from support.runs import cut, grown_to, plan_runs, staged
 from support.truth import source_table
@@ -23,7 +24,6 @@ from walreplay.errors import CaptureError
 from walreplay.fold.events import IN_PARTITIONS, Mode, events_of
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
-from walreplay.protocol.writer import frame
 from walreplay.stream.plan import Plan
 from walreplay.table.versions import Catalogue
 

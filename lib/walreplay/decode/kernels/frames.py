@@ -1,10 +1,10 @@
 """Where messages lie in the framings: the kernels' share of `walreplay.protocol.framing`.
 
-A framing is known by its code (`FRAMING_CODES`).  Those with a length before each message have `LENGTH` set, one more
-bit if it is little-endian, and two numbers: the size of its header, and how many bytes of that it counts.
+A framing is known by its code (`FRAMING_CODES`), which has the fields of its `FrameLayout` as bits.  Kernels read a
+frame in `message_at` alone, and leave it in `frame_end`.
 
-Then the numbers that kernels and Python share: a walk's state towards transactions, and the reasons for which it
-returns.  `outcome_of_begin` checks a Begin's commit LSN and commit time for the walk.
+The numbers that kernels and Python share come first: the reasons for which a walk returns.  `outcome_of_begin` checks a
+Begin's commit LSN and commit time for the walk.
 """
 # numba has no types.
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
@@ -15,184 +15,22 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from walreplay.decode.compile.kernel import helper
+from walreplay.decode.compile.kernel import helper, kernel
+from walreplay.decode.compile.parameters import BYTES, INT64
 from walreplay.decode.kernels import walk_words as words
-from walreplay.decode.kernels.base import load_big_16, load_big_32, load_big_64, load_byte
+from walreplay.decode.kernels.base import (
+    address_of,
+    load_big_16,
+    load_big_32,
+    load_big_64,
+    load_byte,
+    load_int32,
+)
 from walreplay.decode.kernels.programs import get, put
 from walreplay.lsn import POSTGRES_EPOCH_UNIX_MICROS
-from walreplay.protocol.framing import Framing
+from walreplay.protocol.framing import KEEPALIVE as KEEPALIVE_LAYOUT
+from walreplay.protocol.framing import LENGTH_SIZE, LONGEST_MESSAGE, XLOGDATA, FrameLayout, Framing
 from walreplay.types.datetime import FIRST_MICRO, LAST_MICRO
-
-RAW: Final = 0
-RECVLOGICAL: Final = 1
-COPYDATA: Final = 2
-PGCOPY: Final = 3
-WALSENDER: Final = 4
-LENGTH: Final = 8
-_HEADER: Final = 4
-_COUNTED: Final = 8
-"""Where the numbers begin in the code, each of four bits."""
-
-FRAMING_CODES: Final = {
-    Framing.RAW: RAW,
-    Framing.RECVLOGICAL: RECVLOGICAL,
-    Framing.COPYDATA: COPYDATA,
-    Framing.PGCOPY: PGCOPY,
-    Framing.WALSENDER: WALSENDER,
-    **{
-        framing: LENGTH | field.is_little | field.header << _HEADER | field.counted << _COUNTED
-        for framing in Framing
-        if (field := framing.length_field) is not None
-    },
-}
-
-KEEPALIVE_AT: Final = -2
-NO_FRAME: Final = -1
-
-_XLOGDATA_SIZE: Final = 25
-_KEEPALIVE_SIZE: Final = 18
-_MOST: Final = 0x7FFFFFFF
-
-
-@helper
-def header_size(framing):
-    """Return the size of the header in front of each message, in a framing with lengths."""
-    return framing >> _HEADER & 15
-
-
-@helper
-def length_at(base, offset, framing):
-    """Read how many bytes follow the header at `offset`; below 1 or above the limit if there is no length."""
-    if framing & 1:
-        length = load_byte(base + offset) | load_byte(base + offset + 1) << 8
-        length |= load_byte(base + offset + 2) << 16 | load_byte(base + offset + 3) << 24
-    else:
-        length = load_big_32(base + offset)
-    return length - (framing >> _COUNTED & 15)
-
-
-@helper
-def copy_row_head(base, pos):
-    """Return how many bytes precede the message of the pgcopy row at `pos`, by its fields; 0 if there is none."""
-    fields = load_big_16(base + pos)
-    # The last field is the message, behind a length of 4 bytes; an LSN (4 + 8) and an xid (4 + 4) may come before it.
-    if fields == 3:
-        return np.int64(26)
-    if fields == 2:
-        return np.int64(18)
-    return np.int64(6) if fields == 1 else np.int64(0)
-
-
-@helper
-def copy_row_fits(base, pos, head):
-    """Return whether the fields of a pgcopy row in front of its message have the sizes that they must have."""
-    if head == 6:
-        return True
-    return load_big_32(base + pos + 2) == 8 and (head == 18 or load_big_32(base + pos + 14) == 4)
-
-
-@helper
-def row_frame(base, pos, end, framing):
-    """Return where a row's message begins and how far it may go, in a framing that is none of the first three.
-
-    -1 where there is none, or only a part of it, or it is unusual: `unwrap` says what, but takes longer.
-    """
-    if pos + 26 > end:
-        return np.int64(-1), end
-    if framing == PGCOPY:
-        head = copy_row_head(base, pos)
-        if head == 0 or not copy_row_fits(base, pos, head):
-            return np.int64(-1), end
-        message = pos + head
-        return message, message + load_big_32(base + message - 4)
-    if framing == WALSENDER:
-        return (pos + _XLOGDATA_SIZE if load_byte(base + pos) == 119 else np.int64(-1)), end
-    message = pos + header_size(framing)
-    payload_end = message + length_at(base, pos, framing)
-    return (message + _XLOGDATA_SIZE if load_byte(base + message) == 119 else message), payload_end
-
-
-@helper
-def _plausible_sent(base, lsn_offset, end, time_offset):
-    """Return whether an LSN and a time may stand here, as far as the bytes go."""
-    if lsn_offset < end and load_byte(base + lsn_offset) != 0:  # an LSN beyond 2 ** 56 is not to be expected
-        return False
-    # Between 2000 and 2190.
-    return time_offset + 8 > end or 0 <= load_big_64(base + time_offset) < 6_000_000_000_000_000
-
-
-@helper
-def _sent_at(base, offset, end):
-    """Return where the message of what a walsender has sent begins; `KEEPALIVE_AT`, or `NO_FRAME`."""
-    tag = load_byte(base + offset)
-    if tag == 119:  # w, with the LSNs of the data and of the WAL's end, and a time
-        if offset + 9 < end and load_byte(base + offset + 9) != 0:
-            return np.int64(NO_FRAME)
-        return offset + _XLOGDATA_SIZE if _plausible_sent(base, offset + 1, end, offset + 17) else np.int64(NO_FRAME)
-    if tag == 107:  # k
-        may_ask = offset + 17 >= end or load_byte(base + offset + 17) <= 1  # whether a reply is asked for
-        is_keepalive = may_ask and _plausible_sent(base, offset + 1, end, offset + 9)
-        return np.int64(KEEPALIVE_AT if is_keepalive else NO_FRAME)
-    return np.int64(NO_FRAME)
-
-
-@helper
-def size_fits(tag, size):
-    """Return whether a message may have this size; that of most depends on what they hold."""
-    if tag == 66:  # B
-        return size == 21
-    if tag == 67:  # C
-        return size == 26
-    if tag == 83:  # S
-        return size == 6
-    if tag == 65:  # A, with or without an LSN and a time
-        return size == 9 or size == 25
-    if tag == 98 or tag == 80 or tag == 75 or tag == 114:  # b P K r, with a gid
-        return 30 <= size <= 300
-    return 8 < size <= _MOST
-
-
-@helper
-def _may_be_length(base, offset, end, framing):
-    """Return whether a length may begin with the bytes from an offset to the end, which may be a part of it.
-
-    It is that of a session's first message; no logical message is expected to be longer than 1 kB.
-    """
-    for i in range(4):
-        if offset + i < end:
-            order = 3 - i if framing & 1 else i  # 0 is the highest byte
-            if load_byte(base + offset + i) > (255 if order == 3 else 3 if order == 2 else 0):
-                return False
-    return True
-
-
-@helper
-def message_at(base, pos, end, framing):
-    """Return where the message of a frame at `pos` would begin: `end` or more, where the bytes are too few to tell.
-
-    `KEEPALIVE_AT` and `NO_FRAME` as they say.  Not for the first three framings.
-    """
-    if framing == PGCOPY:
-        head = copy_row_head(base, pos) if pos + 26 <= end else np.int64(0)
-        return pos + head if head and copy_row_fits(base, pos, head) else np.int64(NO_FRAME)
-    if framing == WALSENDER:
-        return _sent_at(base, pos, end)
-    message = pos + header_size(framing)
-    if message >= end:
-        is_short = message == end and length_at(base, pos, framing) < 6  # no message is as short
-        return end if _may_be_length(base, pos, end, framing) and not is_short else np.int64(NO_FRAME)
-    size = length_at(base, pos, framing)
-    tag = load_byte(base + message)
-    if tag == 107:
-        return _sent_at(base, message, end) if size == _KEEPALIVE_SIZE else np.int64(NO_FRAME)
-    if tag == 119:
-        message = _sent_at(base, message, end)
-        size -= _XLOGDATA_SIZE
-        if message < 0 or message >= end:
-            return message if size > 0 else np.int64(NO_FRAME)
-        tag = load_byte(base + message)
-    return message if size_fits(tag, size) else np.int64(NO_FRAME)
-
 
 GO_ON: Final = -1  # Nothing is in the way: the walk has no reason to return
 KEEPALIVE: Final = -2  # The frame has no message, but a walsender's keepalive: the walk steps over it
@@ -252,13 +90,39 @@ def outcome_of_begin(begin, state):
     return np.int64(GO_ON)
 
 
-# The walk's frames
+# Frames
+
+RAW: Final = 0
+SIZED: Final = 1
+LITTLE: Final = 2
+ROWS: Final = 4
+SENT: Final = 8
+BARE: Final = 16
+_COUNTED: Final = 8
+_MARK: Final = 16
+_TRAILER: Final = 24
+"""Where the numbers begin in a framing's code, each of eight bits; those before them are one bit each."""
+
+
+def code_of(layout: FrameLayout) -> int:
+    """Return the code of a framing with this layout."""
+    bits = SIZED * (layout.order != "") | LITTLE * (layout.order == "little") | ROWS * layout.is_row
+    # A message that stands alone is only told apart where something else may stand.
+    bits |= (SENT | BARE * layout.is_bare) * layout.is_sent | layout.counted << _COUNTED
+    return bits | int.from_bytes(layout.mark, "big") << _MARK | int.from_bytes(layout.trailer, "big") << _TRAILER
+
+
+FRAMING_CODES: Final = {framing: code_of(framing.layout) for framing in Framing}
+
+_XLOGDATA_SIZE: Final = XLOGDATA.size
+_KEEPALIVE_SIZE: Final = KEEPALIVE_LAYOUT.size
 
 
 class Payload(NamedTuple):
-    """Where the message of a frame lies: from its tag on, up to the frame's end (or the buffer's, without a length).
+    """Where the message of a frame lies: from its tag on, up to its end (or the buffer's, without a length).
 
-    The outcome is `GO_ON`, `KEEPALIVE`, or why there is no message here.
+    The outcome is `GO_ON`, `KEEPALIVE`, or why there is no message here.  Of a frame that is `INCOMPLETE`, the start is
+    the buffer's end or more if its header is cut; of a `KEEPALIVE`, both are where that ends.
     """
 
     outcome: int
@@ -272,107 +136,221 @@ def _payload(outcome, start, end):
 
 
 @helper
-def unwrap(base, pos, end, framing):
-    """Unwrap the frame at `pos`: return its `Payload`."""
-    if framing <= RECVLOGICAL:
+def message_at(base, pos, end, framing):
+    """Return the `Payload` of the frame at `pos`, in a buffer that ends at `end`."""
+    if framing & (SIZED | SENT) == 0:
         return _payload(GO_ON, pos, end)
-    if framing == COPYDATA:
-        return _unwrap_copydata(base, pos, end)
-    if framing == PGCOPY:
-        return _unwrap_copy_row(base, pos, end)
-    return _unwrap_sent(base, pos, end, framing)
-
-
-@helper
-def _unwrap_copydata(base, pos, end):
-    if load_byte(base + pos) != 100:  # d
-        return _payload(BAD_FRAME, pos, end)
-    if pos + 6 > end:
-        return _payload(INCOMPLETE, pos, end)
-    # CopyData's length counts itself: 4 bytes, then XLogData's header and at least a tag, or a keepalive.
-    size = load_big_32(base + pos + 1)
-    tag = load_byte(base + pos + 5)
-    is_keepalive = tag == 107
-    fits = size == 4 + _KEEPALIVE_SIZE if is_keepalive else tag == 119 and 4 + _XLOGDATA_SIZE < size <= _MOST
-    if not fits:
-        return _payload(BAD_FRAME, pos, end)
-    behind = pos + 1 + size
-    if behind > end:
-        return _payload(INCOMPLETE, pos, end)
-    if is_keepalive:
-        asks_for_reply = load_byte(base + pos + 22)
-        return _payload(BAD_FRAME if asks_for_reply > 1 else KEEPALIVE, pos, behind)
-    return _payload(GO_ON, pos + 5 + _XLOGDATA_SIZE, behind)
-
-
-@helper
-def _unwrap_copy_row(base, pos, end):
-    head = copy_row_head(base, pos) if pos + 2 <= end else np.int64(0)
-    if head == 0:  # Python steps over headers and trailers
-        if load_byte(base + pos) == 80:  # the P of PGCOPY: a header, at the start or where files were concatenated
-            return _payload(EVENT, pos, end)
-        if pos + 2 > end:
-            return _payload(INCOMPLETE, pos, end)
-        is_trailer = load_big_16(base + pos) == 0xFFFF
-        return _payload(EVENT if is_trailer else BAD_FRAME, pos, end)
-    message = pos + head
-    if message > end:
-        return _payload(INCOMPLETE, pos, end)
-    size = load_big_32(base + message - 4)
-    if not copy_row_fits(base, pos, head) or size > _MOST or size < 1:
-        return _payload(BAD_FRAME, pos, end)
-    return _payload(GO_ON if message + size <= end else INCOMPLETE, message, message + size)
-
-
-@helper
-def _unwrap_sent(base, pos, end, framing):
-    """Unwrap what a walsender has sent, behind a length or alone; behind a length there may be a bare message, too."""
-    start = pos
-    behind = end
-    if framing >= LENGTH:
-        start = pos + header_size(framing)
-        if start >= end:
-            return _payload(INCOMPLETE, pos, end)
-        size = length_at(base, pos, framing)
-        if size < 1 or size > _MOST:
+    start, size = pos, np.int64(0)
+    behind = max(end, pos + _XLOGDATA_SIZE + 1)  # without a length; behind the header is a tag at least
+    if framing & SIZED:
+        if framing & ROWS:
+            head = _row_head(base, pos, end)
+            if head == 0:
+                return _mark_of_copy(base, pos, end)
+            fits = _row_fits(base, pos, end, head)
+        else:
+            head = header_size(framing)
+            fits = mark_of(framing) == 0 or load_byte(base + pos) == mark_of(framing)
+        if not fits:
             return _payload(BAD_FRAME, pos, end)
+        start = pos + head
+        if start >= end:
+            # PostgreSQL makes no message of 1 GB.
+            may_be = least_length(base, start - LENGTH_SIZE, end, framing) <= LONGEST_MESSAGE >> 1
+            return _payload(INCOMPLETE if may_be else BAD_FRAME, start, end)
+        size = _length_at(base, start - LENGTH_SIZE, framing)
         behind = start + size
-        if behind > end:
-            return _payload(INCOMPLETE, pos, end)
-    # Behind a length all bytes are there: more of them would not make it fit.
-    too_short = INCOMPLETE if framing == WALSENDER else BAD_FRAME
-    tag = load_byte(base + start)
-    if tag == 107:  # k
-        after = start + _KEEPALIVE_SIZE
-        if after > behind:
-            return _payload(too_short, pos, end)
-        asks_for_reply = load_byte(base + after - 1)
-        is_bad = asks_for_reply > 1 or (framing >= LENGTH and after != behind)
-        return _payload(BAD_FRAME if is_bad else KEEPALIVE, pos, after)
-    if tag == 119:  # w
-        if start + _XLOGDATA_SIZE + 1 > behind:
-            return _payload(too_short, pos, end)
-        return _payload(GO_ON, start + _XLOGDATA_SIZE, behind)
-    return _payload(BAD_FRAME if framing == WALSENDER else GO_ON, start, behind)
+        if size < 1:
+            return _payload(BAD_FRAME, pos, end)
+    if framing & SENT:
+        tag = load_byte(base + start)
+        if tag == 119:  # w
+            start += _XLOGDATA_SIZE
+            if start >= behind:
+                return _payload(BAD_FRAME, pos, end)
+        elif tag == 107:  # k
+            return _keepalive(base, start, behind, end, framing)
+        elif framing & BARE == 0:
+            return _payload(BAD_FRAME, pos, end)
+    if behind + trailer_size(framing) > end:
+        return _payload(INCOMPLETE if size <= LONGEST_MESSAGE else BAD_FRAME, start, behind)
+    return _payload(GO_ON, start, behind)
 
 
 @helper
-def is_bounded(framing):
-    """Return whether each message has a length: its payload is there as a whole, and more bytes cannot complete it."""
-    return framing >= COPYDATA and framing != WALSENDER
+def _keepalive(base, start, behind, end, framing):
+    after = start + _KEEPALIVE_SIZE
+    is_whole = after + trailer_size(framing) <= end
+    if (framing & SIZED and after != behind) or (is_whole and load_byte(base + after - 1) > 1):  # whether to reply
+        return _payload(BAD_FRAME, start, end)
+    return _payload(KEEPALIVE if is_whole else INCOMPLETE, after, after)
 
 
 @helper
-def frame_end(base, cursor, payload_end, framing, may_lack_newline):
+def header_size(framing):
+    """Return how many bytes of a frame end with the length of its message, where that is no row of COPY."""
+    return np.int64(LENGTH_SIZE + (mark_of(framing) != 0))
+
+
+@helper
+def _row_head(base, pos, end):
+    """Return how many bytes of a row of COPY end with the length of its message, by its fields; 0 if it is no row."""
+    fields = load_big_16(base + pos) if pos + 2 <= end else np.int64(3 if load_byte(base + pos) == 0 else 0)
+    # The last field is the message, behind a length of 4 bytes; an LSN (4 + 8) and an xid (4 + 4) may come before it.
+    if fields == 3:
+        return np.int64(26)
+    if fields == 2:
+        return np.int64(18)
+    return np.int64(6) if fields == 1 else np.int64(0)
+
+
+@helper
+def _row_fits(base, pos, end, head):
+    """Return whether the fields in front of a row's message have the sizes that they must have, as far as bytes go."""
+    if pos + head <= end:
+        is_sized = head == 6 or load_big_32(base + pos + 2) == 8
+        return is_sized and (head < 26 or load_big_32(base + pos + 14) == 4)
+    for i in range(2, min(head - LENGTH_SIZE, end - pos)):
+        if (i < 6 or 14 <= i < 18) and load_byte(base + pos + i) != (8 if i == 5 else 4 if i == 17 else 0):
+            return False
+    return True
+
+
+@helper
+def _mark_of_copy(base, pos, end):
+    """Return the `Payload` of what is no row of COPY: Python steps over headers and trailers."""
+    if load_byte(base + pos) == 80:  # the P of PGCOPY: a header, at the start or where files were concatenated
+        return _payload(EVENT, pos, end)
+    if pos + 2 > end:
+        return _payload(INCOMPLETE if load_byte(base + pos) == 0xFF else BAD_FRAME, end, end)
+    return _payload(EVENT if load_big_16(base + pos) == 0xFFFF else BAD_FRAME, pos, end)
+
+
+@helper
+def _length_at(base, offset, framing):
+    """Read how many bytes follow the length at `offset`."""
+    length = load_int32(base + offset) & 0xFFFFFFFF if framing & LITTLE else load_big_32(base + offset)
+    return length - (framing >> _COUNTED & 255)
+
+
+@helper
+def least_length(base, offset, end, framing):
+    """Do so as far as the bytes go, of which some may be missing: it is so many at least."""
+    length = np.int64(0)
+    for i in range(min(LENGTH_SIZE, end - offset)):
+        length |= load_byte(base + offset + i) << (8 * i if framing & LITTLE else 24 - 8 * i)
+    return length - (framing >> _COUNTED & 255)
+
+
+@helper
+def mark_of(framing):
+    """Return the byte in front of the length, 0 if there is none."""
+    return framing >> _MARK & 255
+
+
+@helper
+def has_bare_length(framing):
+    """Return whether frames begin with a length, and so with almost any bytes."""
+    return framing & (SIZED | ROWS) == SIZED and mark_of(framing) == 0
+
+
+@helper
+def trailer_of(framing):
+    """Return the byte behind each message, 0 if there is none."""
+    return framing >> _TRAILER
+
+
+@helper
+def trailer_size(framing):
+    """Return how many bytes stand behind each message."""
+    return np.int64(trailer_of(framing) != 0)
+
+
+@helper
+def frame_end(base, cursor, payload_end, framing, may_lack_trailer):
     """Return where the frame ends whose message ends at `cursor`, or minus an outcome where the message does not fit.
 
-    `payload_end` is the end of the buffer, where messages have no length; `may_lack_newline`: a session's last one may.
+    `payload_end` is the end of the buffer, where messages have no length; `may_lack_trailer`: a session's last one may.
     """
-    if framing == RECVLOGICAL:
-        if cursor < payload_end:
-            return cursor + 1 if load_byte(base + cursor) == 10 else np.int64(-NO_NEWLINE)
+    trailer = trailer_of(framing)
+    if framing & SIZED:
+        if cursor != payload_end:
+            return np.int64(-UNDERRUN)
+    elif trailer != 0 and cursor >= payload_end:
         # A consumer that ends between a Commit and its newline has all of the transaction.
-        return cursor if may_lack_newline else np.int64(-INCOMPLETE)
-    if is_bounded(framing) and cursor != payload_end:
-        return np.int64(-UNDERRUN)
-    return cursor
+        return cursor if may_lack_trailer else np.int64(-INCOMPLETE)
+    if trailer != 0 and load_byte(base + cursor) != trailer:
+        return np.int64(-NO_NEWLINE)
+    return cursor + trailer_size(framing)
+
+
+@kernel(BYTES, INT64, INT64, INT64, INT64)
+def end_of_frame(buf, cursor, payload_end, framing, may_lack_trailer):
+    """Return `frame_end`."""
+    return frame_end(address_of(buf), cursor, payload_end, framing, may_lack_trailer)
+
+
+# What tells frames from other bytes, where none need begin
+
+
+_OF_ANY_SIZE: Final = tuple(b"IUDTOMRY")
+
+
+@helper
+def size_fits(tag, size):
+    """Return whether there are messages with this tag and size."""
+    if tag == 66:  # B
+        return size == 21
+    if tag == 67:  # C
+        return size == 26
+    if tag == 83:  # S
+        return size == 6
+    if tag == 65:  # A, with or without an LSN and a time
+        return size == 9 or size == 25
+    if tag == 69:  # E
+        return size == 1
+    if tag == 99:  # c
+        return size == 30
+    if tag == 98 or tag == 80 or tag == 75 or tag == 114 or tag == 112:  # b P K r p, with a gid of up to 199 bytes
+        return 30 <= size <= 300
+    is_known = False
+    for known_tag in _OF_ANY_SIZE:
+        is_known = is_known or tag == known_tag
+    return is_known and size >= 8  # a row without columns has so many
+
+
+@helper
+def payload_fits(base, payload, end, framing):
+    """Return whether the length of a frame may be one, given the message that begins where its `Payload` says."""
+    if not has_bare_length(framing) or payload.start >= min(end, payload.end):
+        return True
+    return size_fits(load_byte(base + payload.start), payload.end - payload.start)
+
+
+@helper
+def likely_message_at(base, pos, end, framing):
+    """Return `message_at`, but `BAD_FRAME` where the message's size, or a walsender's LSNs and time, cannot be."""
+    payload = message_at(base, pos, end, framing)
+    is_likely = payload.outcome != BAD_FRAME and payload_fits(base, payload, end, framing)
+    if not is_likely or not _may_be_sent(base, pos, end, framing):
+        return _payload(BAD_FRAME, pos, end)
+    return payload
+
+
+@helper
+def _may_be_sent(base, pos, end, framing):
+    """Return whether a walsender may have sent what stands in a frame, if it looks so, as far as the bytes go."""
+    if framing & SENT == 0 or mark_of(framing) != 0:
+        return True
+    offset = pos + header_size(framing) if framing & SIZED else pos
+    tag = load_byte(base + offset) if offset < end else np.int64(0)
+    if tag != 119 and tag != 107:  # w k
+        return True
+    # An LSN beyond 2 ** 56 is not to be expected; XLogData has two of them, a keepalive one.
+    if offset + 1 < end and load_byte(base + offset + 1) != 0:
+        return False
+    if tag == 119 and offset + 9 < end and load_byte(base + offset + 9) != 0:
+        return False
+    time_offset = offset + (17 if tag == 119 else 9)
+    # Between 2000 and 2190.
+    return time_offset + 8 > end or 0 <= load_big_64(base + time_offset) < 6_000_000_000_000_000

@@ -268,17 +268,12 @@ def _place_tuple(walk, cursor, bound, columns, program, first_cell):  # type: ig
 @helper
 def _row_ahead(walk, pos):  # type: ignore[no-untyped-def]
     """Return where the message in the next frame begins and ends; -1 where a row of one tuple cannot be read there."""
-    message, payload_end = np.int64(-1), walk.end
-    if walk.framing <= frames.COPYDATA:
-        payload = frames.unwrap(walk.base, pos, walk.end, walk.framing)
-        if payload.outcome == frames.GO_ON:
-            message, payload_end = payload.start, payload.end
-    else:
-        message, payload_end = frames.row_frame(walk.base, pos, walk.end, walk.framing)
+    payload = frames.message_at(walk.base, pos, walk.end, walk.framing)
     # The least that a row has: a tag, an oid, a letter and the number of columns.
-    if payload_end > walk.end or message + 8 > payload_end or message < READABLE_BEFORE:
+    is_short = payload.start + 8 > payload.end or payload.start < READABLE_BEFORE
+    if payload.outcome != frames.GO_ON or is_short:
         return np.int64(-1), walk.end
-    return message, payload_end
+    return payload.start, payload.end
 
 
 @helper

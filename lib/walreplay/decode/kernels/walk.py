@@ -76,9 +76,9 @@ def _walk(walk):  # type: ignore[no-untyped-def]
         outcome = _reason_to_stop(walk)
         if outcome != frames.GO_ON:
             break
-        payload = frames.unwrap(base, get(walk.state, state.POS), walk.end, walk.framing)
+        payload = frames.message_at(base, get(walk.state, state.POS), walk.end, walk.framing)
         if payload.outcome == frames.KEEPALIVE:
-            _step_to(walk, payload.end)
+            _step_to(walk, payload.end + frames.trailer_size(walk.framing))
             state.add_to(walk.state, state.KEEPALIVES, 1)
             continue
         outcome = payload.outcome
@@ -98,7 +98,7 @@ def _walk(walk):  # type: ignore[no-untyped-def]
             outcome = _take_commit(walk, payload)
         else:
             outcome = np.int64(frames.EVENT)
-        if outcome == frames.INCOMPLETE and frames.is_bounded(walk.framing):
+        if outcome == frames.INCOMPLETE and walk.framing & frames.SIZED:
             # The frame is there as a whole: more bytes will not mend a message that does not fit in it.
             outcome = np.int64(frames.OVERRUN)
     if walk.output == state.COLUMNS:

@@ -386,7 +386,7 @@ class Explainer:
             elif self.is_torn(torn_at, offset, place):
                 yield offset, torn_at, place, 0
                 # Without its newline such a message may be complete, and nothing comes again.
-                if self._framing is Framing.RECVLOGICAL and data[torn_at] in _ENDING:
+                if self._framing.layout.trailer and data[torn_at] in _ENDING:
                     place_after = self._place_without_newline(torn_at, offset, place)
                     if place_after is not None:
                         yield offset, offset, place_after, 0

@@ -30,7 +30,7 @@ from walreplay.decode.sessions.starts import may_begin, next_start
 from walreplay.decode.summary import Stretch
 from walreplay.decode.walk import Place
 from walreplay.errors import CaptureError, FramingChange, NotACapture, OrderError, TruncatedMessage
-from walreplay.protocol.framing import FRAMING_ORDER, Framing
+from walreplay.protocol.framing import FRAMING_ORDER, LENGTH_SIZE, Framing
 from walreplay.protocol.opening import HEAD_BYTES, detect_framing, remedy_for, what_is
 from walreplay.types.text import UTF8, names_in
 
@@ -262,7 +262,7 @@ def framing_of(data: memoryview, codec: str = UTF8) -> Framing | None:
         messages = reading.messages
         begun = begun or messages > 0
         is_torn_only = explanation is not None and bool(explanation.session_ends) and explanation.begin == WAIT
-        if is_torn_only and framing.length_field is not None and not messages:
+        if is_torn_only and framing.has_bare_length and not messages:
             # Any bytes may be the torn beginning of a length.
             continue
         if reading.waits or is_torn_only:
@@ -274,7 +274,7 @@ def framing_of(data: memoryview, codec: str = UTF8) -> Framing | None:
             ranked.append((COST_UNEXPLAINED, -messages, framing))
     if begun:
         # If bytes begin with a sound message in one framing, they are not a torn length in another.
-        ranked = [rank for rank in ranked if rank[1] or rank[2].length_field is None]
+        ranked = [rank for rank in ranked if rank[1] or not rank[2].has_bare_length]
     # Of equals, the first in FRAMING_ORDER counts: a frame's content looks like bare messages.
     best = min(ranked, key=lambda rank: rank[:2], default=None)
     if waiting and (best is None or best[0] >= COST_UNEXPLAINED or min(waiting)[0] < best[0]):
@@ -328,7 +328,7 @@ def may_become(data: bytes, codec: str = UTF8) -> bool:
     telling_bytes, view = np.frombuffer(data[:_TELLING_BYTES], np.uint8), memoryview(data)
     for framing in FRAMING_ORDER:
         offset = int(next_start(telling_bytes, 0, len(telling_bytes), FRAMING_CODES[framing]))
-        if offset > (framing.length_field.header if framing.length_field is not None else 0):
+        if offset > (LENGTH_SIZE if framing.has_bare_length else 0):
             continue
         try:
             if offset:

@@ -20,18 +20,10 @@ import numpy as np
 
 from walreplay.decode.compile.kernel import helper, kernel
 from walreplay.decode.compile.parameters import BYTES, INT64
+from walreplay.decode.kernels import frames
 from walreplay.decode.kernels import walk_words as walk
 from walreplay.decode.kernels.base import address_of, load_big_16, load_big_32, load_big_64, load_byte
-from walreplay.decode.kernels.frames import (
-    FRAMING_CODES,
-    KEEPALIVE_AT,
-    LENGTH,
-    NO_FRAME,
-    PGCOPY,
-    header_size,
-    length_at,
-    message_at,
-)
+from walreplay.decode.kernels.frames import FRAMING_CODES
 from walreplay.decode.sessions.readings import Effort, GaveUp, PaidWalker
 from walreplay.errors import CaptureError, MalformedMessage
 from walreplay.protocol import messages as m
@@ -106,55 +98,42 @@ def _looks_like_message(base, p, end, gap):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _fits_between(base, p, end, framing):  # type: ignore[no-untyped-def]
-    """Return whether a frame with a length ends in these bytes, at another such frame or at their end.
+def _is_followed(base, following, end, framing):  # type: ignore[no-untyped-def]
+    """Return whether another frame with a bare length begins here, or the bytes end.
 
     Any four bytes are a length, and each message of a file without frames has four in front of it.
     """
-    header = header_size(framing)
-    if p + header > end:
-        return False
-    size = length_at(base, p, framing)
-    if size < 1 or size > end - p - header:
-        return False
-    following = p + header + size
-    if following + header + 1 > end:
+    header = frames.header_size(framing)
+    if following + header >= end:
         return True
-    if not 1 <= length_at(base, following, framing) <= 0x7FFFFFFF:
-        return False
     tag = load_byte(base + following + header)
     is_known = False
     for frame_tag in _TAGS:
         is_known = is_known or tag == frame_tag
-    return is_known
+    return is_known and frames.message_at(base, following, end, framing).outcome != frames.BAD_FRAME
 
 
 @helper
 def _looks_like_frame(base, p, end, framing):  # type: ignore[no-untyped-def]
     """Return whether a frame may begin here: 1 outside, 2 inside of a streamed block, 3 one or the other, 0 none."""
-    if framing == 0:
-        return _looks_like_message(base, p, end, 0)
-    if framing == 1:
-        return _looks_like_message(base, p, end, 1) if p == 0 or load_byte(base + p - 1) == 10 else 0
-    if framing == 2:
-        if load_byte(base + p) != 100 or p + 6 > end:
+    trailer = frames.trailer_of(framing)
+    if trailer != 0 and p > 0 and load_byte(base + p - 1) != trailer:
+        return 0
+    payload = frames.likely_message_at(base, p, end, framing)
+    if payload.outcome == frames.BAD_FRAME or payload.outcome == frames.EVENT:
+        return 0
+    is_keepalive = payload.outcome == frames.KEEPALIVE
+    if payload.start >= end and not is_keepalive:
+        return 0
+    is_row, header = framing & frames.ROWS != 0, payload.start - p
+    if frames.mark_of(framing) != 0 or (is_row and header == 26):
+        return 3  # its header shows it
+    trailer_size = frames.trailer_size(framing)
+    if frames.has_bare_length(framing):
+        following = payload.end + trailer_size
+        if payload.outcome == frames.INCOMPLETE or not _is_followed(base, following, end, framing):
             return 0
-        size = load_big_32(base + p + 1)
-        kind = load_byte(base + p + 5)
-        # The length counts itself (4) and a keepalive (18), or XLogData's header (25) and at least a tag.
-        return 3 if (kind == 107 and size == 22) or (kind == 119 and 30 <= size < 0x7FFFFFFF) else 0
-    if framing == PGCOPY and (load_byte(base + p) != 0 or p + 26 > end):
-        return 0
-    if framing == PGCOPY and load_big_16(base + p) == 3:
-        # The row has an LSN, an xid, and the message.
-        sizes_fit = load_big_32(base + p + 2) == 8 and load_big_32(base + p + 14) == 4
-        return 3 if sizes_fit and 1 <= load_big_32(base + p + 22) < 0x7FFFFFFF else 0
-    if framing >= LENGTH and not _fits_between(base, p, end, framing):
-        return 0
-    a = message_at(base, p, end, framing)
-    if a == KEEPALIVE_AT:
-        return 3
-    return 0 if a == NO_FRAME or a >= end else _looks_like_message(base, a, end, a - p)
+    return 3 if is_keepalive else _looks_like_message(base, payload.start, end, header + trailer_size)
 
 
 @kernel(BYTES, INT64, INT64, INT64, INT64)

@@ -11,72 +11,36 @@ import numpy as np
 
 from walreplay.decode.compile.kernel import helper, kernel
 from walreplay.decode.compile.parameters import BYTES, INT64
+from walreplay.decode.kernels import frames
 from walreplay.decode.kernels.base import address_of, load_big_32, load_big_64, load_byte
-from walreplay.decode.kernels.frames import FRAMING_CODES, KEEPALIVE_AT, LENGTH, NO_FRAME, PGCOPY, WALSENDER, message_at
+from walreplay.decode.kernels.frames import FRAMING_CODES
 from walreplay.errors import CaptureError, MalformedMessage, TruncatedMessage
 from walreplay.protocol.framing import (
-    COPYDATA_HEADER,
     KEEPALIVE,
-    LONGEST_MESSAGE,
+    LENGTH_SIZE,
     PGCOPY_HEADER,
-    PGCOPY_ROW,
-    PGCOPY_ROWS,
     PGCOPY_SIGNATURE,
     PGCOPY_TRAILER,
     XLOGDATA,
     Framing,
 )
 
-_XLOGDATA, _KEEPALIVE = b"wk"
-_SIZES: Final = {b"B"[0]: (21, 21), b"C"[0]: (26, 26), b"S"[0]: (6, 6), b"E"[0]: (1, 1), b"c"[0]: (30, 30)} | {
-    b"A"[0]: (9, 25),
-    # With a gid of up to 199 bytes.
-    **dict.fromkeys(b"bPKrp", (30, 300)),
-    **dict.fromkeys(b"IUDTOMRY", (9, LONGEST_MESSAGE)),
-}
-"""The least and the greatest size of a message, by its tag."""
 _HEADER: Final = PGCOPY_HEADER.pack(PGCOPY_SIGNATURE, 0, 0)
 _LONGEST_GID: Final = 64
 _STARTING_SIZES: Final = (
-    *(
-        size + head
-        for size in (*_SIZES[b"B"[0]], *_SIZES[b"S"[0]], *_SIZES[b"A"[0]], *range(30, 31 + _LONGEST_GID))
-        for head in (0, XLOGDATA.size)
-    ),
+    # Of Begin, Stream Start and Stream Abort; those with a gid have one of a usual length.
+    *(size + head for size in (21, 6, 9, 25, *range(30, 31 + _LONGEST_GID)) for head in (0, XLOGDATA.size)),
     KEEPALIVE.size,
 )
-"""The usual sizes of a session's first message, by its tag; those with a gid have one of a usual length."""
-
-
-def head_size(framing: Framing, data: memoryview, offset: int, end: int) -> int:
-    """Return the number of a frame's bytes before its message; for a keepalive, its size.
-
-    Args:
-        end: the bytes end here.  If they are too few to decide, the number is what it may be.
-    """
-    if framing is Framing.COPYDATA:
-        return COPYDATA_HEADER.size + XLOGDATA.size
-    if framing is Framing.PGCOPY:
-        fields = int.from_bytes(data[offset : offset + 2], "big") if offset + 2 <= end else 0
-        return PGCOPY_ROWS.get(fields, PGCOPY_ROW).size
-    if framing is Framing.WALSENDER:
-        return _sent_head(data, offset, end) or XLOGDATA.size
-    field = framing.length_field
-    return field.header + _sent_head(data, offset + field.header, end) if field is not None else 0
-
-
-def _sent_head(data: memoryview, offset: int, end: int) -> int:
-    if offset >= end:
-        return 0
-    return {_XLOGDATA: XLOGDATA.size, _KEEPALIVE: KEEPALIVE.size}.get(data[offset], 0)
+"""The usual sizes of a session's first message."""
 
 
 class Frame(NamedTuple):
     """What is known of the frame at an offset.
 
     Attributes:
-        head: the number of its bytes before its message; see `head_size`.
-        size: the frame's size; None if only its message shows where it ends.
+        head: the number of its bytes before its message, as far as it is known; for a keepalive, its size.
+        size: the size up to the message's end; None if only its message shows where it ends.
         error: why it is no frame; or a `TruncatedMessage` if the bytes are too few to decide.  None for a valid frame.
     """
 
@@ -85,130 +49,68 @@ class Frame(NamedTuple):
     error: CaptureError | None = None
 
 
+_OUTCOMES: Final = 1 << 8
+_HEADS: Final = 1 << 8
+
+
+@kernel(BYTES, INT64, INT64, INT64)
+def _shape_at(buf, pos, end, framing):  # type: ignore[no-untyped-def]
+    """Return the size of the frame at `pos`, of its head, and the outcome, in one number."""
+    base = address_of(buf)
+    payload = frames.message_at(base, pos, end, framing)
+    fits = frames.payload_fits(base, payload, end, framing)
+    outcome = payload.outcome if fits else np.int64(frames.BAD_FRAME)
+    return ((payload.end - pos) * _HEADS + payload.start - pos) * _OUTCOMES + outcome - frames.KEEPALIVE
+
+
+def head_size(framing: Framing, data: memoryview, offset: int, end: int) -> int:
+    """Return `Frame.head` of the frame at an offset."""
+    return frame_at(framing, data, offset, end).head
+
+
 def frame_at(framing: Framing, data: memoryview, offset: int, end: int) -> Frame:
-    """Look at the frame at an offset."""
-    head = head_size(framing, data, offset, end)
-    if framing in (Framing.RAW, Framing.RECVLOGICAL):
-        return Frame(head)
-    try:
-        size = _size_of(framing, bytes(data[offset : min(end, offset + head + 1)]), head)
-    except MalformedMessage as error:
-        return Frame(head, error=error)
-    is_sent = framing is Framing.WALSENDER and end > offset + XLOGDATA.size
-    if size is None and not is_sent:
+    """Look at the frame at an offset, in bytes that end at ``end``."""
+    if not framing.is_sized and not framing.layout.is_sent:
+        return Frame(0)
+    if offset >= end:
+        return Frame(0, error=TruncatedMessage("the frame's header is cut", offset=offset))
+    shape, outcome = divmod(_shape_at(np.frombuffer(data, np.uint8), offset, end, FRAMING_CODES[framing]), _OUTCOMES)
+    size, head = divmod(shape, _HEADS)
+    outcome += frames.KEEPALIVE
+    if outcome == frames.EVENT:
+        return _mark_at(bytes(data[offset : min(end, offset + len(_HEADER))]))
+    if outcome == frames.BAD_FRAME:
+        what = "length of a message stands" if framing.has_bare_length else f"{framing.value} frame begins"
+        return Frame(head, error=MalformedMessage(f"no {what} here"))
+    if outcome == frames.INCOMPLETE and offset + head >= end:
         return Frame(head, error=TruncatedMessage("the frame's header is cut", offset=offset))
-    return Frame(head, size)
+    return Frame(head, size if framing.is_sized or outcome == frames.KEEPALIVE else None)
 
 
-def _size_of(framing: Framing, frame: bytes, head: int) -> int | None:
-    """Return the size of a frame, given its bytes up to the message's first one; None if they are too few."""
-    if framing is Framing.COPYDATA:
-        return _copydata_size(frame[:head])
-    if framing is Framing.PGCOPY:
-        return _pgcopy_size(frame[:head])
-    if framing is Framing.WALSENDER:
-        return _sent_size(frame[:head])
-    return _length_frame_size(framing, frame)
-
-
-def _copydata_size(frame: bytes) -> int | None:
-    """Return the size of the frame that begins with some bytes; None if they are too few.
-
-    Raises:
-        MalformedMessage: no frame begins with them.
-    """
-    if frame[:1] != b"d":
-        raise MalformedMessage("no frame begins here")
-    if len(frame) <= COPYDATA_HEADER.size:
-        return None
-    size: int = COPYDATA_HEADER.unpack_from(frame)[1]
-    kind = frame[COPYDATA_HEADER.size :][:1]
-    if not (kind == b"w" and size > 4 + XLOGDATA.size) and not (kind == b"k" and size == 4 + KEEPALIVE.size):
-        raise MalformedMessage("the frame is neither XLogData nor a keepalive")
-    return 1 + size
-
-
-def _pgcopy_size(frame: bytes) -> int | None:
-    """Return the size of the row, header or trailer that begins with some bytes; None if they are too few.
-
-    Raises:
-        MalformedMessage: none of these begins with them.
-    """
-    if frame[:1] == b"\xff":
-        return PGCOPY_TRAILER.size
-    if frame[:1] == PGCOPY_SIGNATURE[:1]:
-        # PostgreSQL sets no flags and writes no extension.  They would be another header behind a torn one.
-        if not _HEADER.startswith(frame[: len(_HEADER)]):
-            raise MalformedMessage("no header begins here")
-        return None if len(frame) < len(_HEADER) else len(_HEADER)
-    fields = frame[1] if len(frame) > 1 else 3
-    layout = PGCOPY_ROWS.get(fields)
-    if layout is None or frame[:1] != b"\0":
-        raise MalformedMessage("no row begins here")
-    sound = PGCOPY_ROWS[3].pack(fields, 8, 0, 4, 0, 0)
-    for start, stop in ((2, 6), (14, 18))[: fields - 1]:
-        if not sound[start:stop].startswith(frame[start:stop]):
-            raise MalformedMessage("no row begins here")
-    if len(frame) < layout.size:
-        return None
-    size: int = layout.unpack(frame)[-1]
-    if not 0 < size <= 0x7FFFFFFF:
-        raise MalformedMessage("no row begins here")
-    return layout.size + size
-
-
-def _sent_size(frame: bytes) -> int | None:
-    """Return the size of the keepalive that begins with some bytes; None if they are too few, or begin XLogData.
-
-    Raises:
-        MalformedMessage: neither begins with them.
-    """
-    if frame[:1] not in (b"w", b"k"):
-        raise MalformedMessage("neither XLogData nor a keepalive begins here")
-    if frame[:1] == b"w" or len(frame) < KEEPALIVE.size:
-        return None
-    if frame[KEEPALIVE.size - 1] > 1:
-        raise MalformedMessage("no keepalive begins here")
-    return KEEPALIVE.size
-
-
-def _length_frame_size(framing: Framing, frame: bytes) -> int | None:
-    """Return the size of the frame that begins with some bytes, in a framing with lengths; None if they are too few.
-
-    Raises:
-        MalformedMessage: no frame begins with them.
-    """
-    field = framing.length_field
-    assert field is not None
-    if len(frame) <= field.header:
-        if field.size_of(frame.ljust(field.header, b"\0"), 0) > LONGEST_MESSAGE >> 1:
-            # The length is big-endian, so its first byte shows whether it is too large.
-            raise MalformedMessage("no length of a message stands here")
-        return None
-    size, kind, head = field.size_of(frame, 0), frame[field.header], 0
-    if kind == _XLOGDATA:
-        head = XLOGDATA.size
-    tag = frame[field.header + head : field.header + head + 1]
-    least, most = _SIZES.get(tag[0], (1, 0)) if tag else (1, LONGEST_MESSAGE)
-    if kind == _KEEPALIVE:
-        least, most = KEEPALIVE.size, KEEPALIVE.size
-    if not least <= size - head <= most:
-        raise MalformedMessage("no length of a message stands here")
-    return field.header + size
+def _mark_at(mark: bytes) -> Frame:
+    """Return the frame that the header or trailer of a PGCOPY is, given its first bytes."""
+    if mark[:1] == b"\xff":
+        return Frame(PGCOPY_TRAILER.size, PGCOPY_TRAILER.size)
+    # PostgreSQL sets no flags and writes no extension.  They would be another header behind a torn one.
+    if not _HEADER.startswith(mark):
+        return Frame(0, error=MalformedMessage("no pgcopy frame begins here"))
+    return Frame(len(_HEADER), len(_HEADER))
 
 
 def starting_bytes_of(framing: Framing, starters: bytes) -> bytes:
     """Return the bytes with which a session may begin, given the possible tags of its first message."""
-    field = framing.length_field
-    if field is not None:
-        return bytes({field.pack(size)[0] for size in _STARTING_SIZES})
-    return {Framing.COPYDATA: b"d", Framing.PGCOPY: b"P", Framing.WALSENDER: b"wk"}.get(framing, starters)
+    layout = framing.layout
+    if layout.is_row:
+        return PGCOPY_SIGNATURE[:1]
+    if layout.order:
+        return bytes({layout.header(size)[0] for size in _STARTING_SIZES})
+    return b"wk" if layout.is_sent else starters
 
 
 def is_short_abort(framing: Framing, tail: bytes) -> bool:
     """Return whether unfinished bytes may be a whole Stream Abort, to which up to sixteen more bytes may belong."""
-    head = {Framing.RAW: 0, Framing.WALSENDER: XLOGDATA.size}.get(framing)
-    return head is not None and len(tail) == head + 9 and tail[head : head + 1] == b"A"
+    head = XLOGDATA.size if framing.layout.is_sent else 0
+    return framing.is_open_ended and len(tail) == head + 9 and tail[head : head + 1] == b"A"
 
 
 LONGEST_START: Final = 300
@@ -247,15 +149,15 @@ def _may_abort(base, p, end, framing):  # type: ignore[no-untyped-def]
         return True
     if load_big_32(base + p + 1) == 0 or load_big_32(base + p + 5) == 0:
         return False
-    if framing >= LENGTH:
+    if framing & frames.SIZED:
         return True
     behind = load_byte(base + p + 9)
     if behind == 0:
         return _plausible_time(base, p + 17, end)
-    if framing == WALSENDER:
+    if framing & frames.SENT:
         return behind == 119 or behind == 107  # w k
-    if framing == 1:
-        return behind == 10  # newline
+    if frames.trailer_of(framing) != 0:
+        return behind == frames.trailer_of(framing)
     is_tag = False
     for tag in (66, 83, 65, 99, 98, 80, 75, 114, 112, 77):  # B S A c b P K r p M
         is_tag = is_tag or behind == tag
@@ -285,30 +187,33 @@ def _may_start(base, p, end, framing):  # type: ignore[no-untyped-def]
     return False
 
 
+@helper
+def _may_start_frame(base, p, end, framing):  # type: ignore[no-untyped-def]
+    """Return whether the frame of a session's first message may begin here."""
+    if framing & frames.ROWS:  # each COPY is a session of its own
+        is_signed = p + 6 > end or (load_byte(base + p + 1) == 71 and load_byte(base + p + 5) == 89)  # G Y
+        return load_byte(base + p) == 80 and is_signed  # P
+    payload = frames.likely_message_at(base, p, end, framing)
+    if payload.outcome == frames.BAD_FRAME:
+        return False
+    if payload.outcome == frames.KEEPALIVE:
+        return True
+    if payload.start < end:
+        return _may_start(base, payload.start, end, framing)
+    if not frames.has_bare_length(framing) or p + LENGTH_SIZE < end:
+        return True
+    # No logical message is expected to be longer than 1 kB, and no message with which a session begins has 5 bytes.
+    length = frames.least_length(base, p, end, framing)
+    return length < 1 << 10 and (p + LENGTH_SIZE > end or length >= 6)
+
+
 @kernel(BYTES, INT64, INT64, INT64)
 def next_start(buf, p, end, framing):  # type: ignore[no-untyped-def]
     """Return the next offset where a session may begin, or the end."""
     base = address_of(buf)
     while p < end:
-        if framing <= 1:
-            if _may_start(base, p, end, framing):
-                return p
-        elif framing == 2:
-            if load_byte(base + p) == 100 and (
-                p + 6 > end
-                or load_byte(base + p + 5) == 119
-                or (load_byte(base + p + 5) == 107 and load_big_32(base + p + 1) == 22)
-            ):
-                return p
-        elif framing == PGCOPY:
-            if load_byte(base + p) == 80 and (
-                p + 6 > end or (load_byte(base + p + 1) == 71 and load_byte(base + p + 5) == 89)
-            ):
-                return p
-        else:
-            a = message_at(base, p, end, framing)
-            if a == KEEPALIVE_AT or a >= end or (a != NO_FRAME and _may_start(base, a, end, framing)):
-                return p
+        if _may_start_frame(base, p, end, framing):
+            return p
         p += 1
     return end
 

@@ -15,7 +15,7 @@ from walreplay.decode.sessions.starts import LONGEST_START, STARTERS, Frame, fra
 from walreplay.decode.walk import Place, Transaction
 from walreplay.errors import CaptureError, MalformedMessage, TruncatedMessage
 from walreplay.protocol import messages as m
-from walreplay.protocol.framing import NEWLINE, Framing
+from walreplay.protocol.framing import read_trailer
 from walreplay.protocol.reader import Names, read_message
 from walreplay.types.text import UTF8, names_in
 
@@ -44,7 +44,7 @@ def is_torn(data: memoryview, offset: int, end: int, place: Place, codec: str = 
 
 def end_without_newline(data: memoryview, offset: int, place: Place, codec: str = UTF8) -> int:
     """Return the end of the message at an offset, without its newline; the offset where a framing has none."""
-    if place.framing is not Framing.RECVLOGICAL:
+    if not place.framing.layout.trailer:
         return offset
     try:
         return read_message(data, offset, streaming=place.stream is not None, names=names_in(codec))[1]
@@ -106,7 +106,7 @@ def _frame_end(data: memoryview, offset: int, end: int, frame: Frame, place: Pla
     if behind is not None and end <= message:  # cut in the header, or a keepalive
         if behind > end:
             raise TruncatedMessage("the frame is cut", offset=offset)
-        return behind
+        return read_trailer(data[:end], behind, place.framing)
     stop_at = end if behind is None else min(behind, end)
     _refuse_large(data[:stop_at], message, place)
     try:
@@ -115,20 +115,12 @@ def _frame_end(data: memoryview, offset: int, end: int, frame: Frame, place: Pla
         if behind is None or behind > end:
             raise
         raise MalformedMessage("the frame holds fewer bytes than its message", offset=offset) from error
-    if place.framing is Framing.RECVLOGICAL:
-        if stop >= end:
-            raise TruncatedMessage("the newline is missing", offset=offset)
-        if data[stop] != NEWLINE[0]:
-            raise MalformedMessage("the message is not followed by a newline", offset=offset)
-        return stop + 1
-    if behind is None:
-        return stop
-    if stop != behind:
+    if behind is not None and stop != behind:
         if behind > end and data[message] == ord("A"):
             # A Stream Abort may have an LSN and a time, of which a part may be cut off.
             raise TruncatedMessage("the frame is cut", offset=offset)
         raise MalformedMessage("the frame holds more bytes than its message", offset=offset)
-    return behind
+    return read_trailer(data[:end], stop, place.framing)
 
 
 def _refuse_large(data: memoryview, offset: int, place: Place) -> None:
@@ -192,8 +184,8 @@ def _is_damaged_prepare(
     ):
         return False
     # The gid may also differ because it is torn; then no valid message follows.  A frame's length shows it by itself.
-    following = {Framing.RAW: BETWEEN, Framing.WALSENDER: b"wk"}.get(place.framing)
-    goes_on = following is None or behind == len(data) or data[behind] in following
+    following = b"wk" if place.framing.layout.is_sent else BETWEEN
+    goes_on = not place.framing.is_open_ended or behind == len(data) or data[behind] in following
     return message.gid == transaction.gid or (message.xid == transaction.xid and goes_on)
 
 
@@ -276,7 +268,7 @@ def _refuse_stream(data: memoryview, stop: int, head: int, place: Place) -> None
     begin = b"S" + place.stream.to_bytes(4, "big") + b"\1"  # the stream's first block
     tail = bytes(data[stop:])
     begin_offset = tail.find(begin, 1 + head)
-    block_tag_offset = begin_offset + len(begin) + head + (place.framing is Framing.RECVLOGICAL)
+    block_tag_offset = begin_offset + len(begin) + head + len(place.framing.layout.trailer)
     if begin_offset >= 0 and block_tag_offset < len(tail) and tail[block_tag_offset] in ROWS + b"E":
         raise MalformedMessage(
             f"the message of {len(tail):,} bytes or more runs over where the stream that it is in begins anew, "
