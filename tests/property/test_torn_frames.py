@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from functools import cache
 from random import Random
@@ -143,7 +144,7 @@ def test_every_byte_of_a_frame_may_be_the_last_one(framing: Framing) -> None:
 
 
 @pytest.mark.parametrize("name", further(STREAMS, but=("o09 as recorded",)))
-def test_two_breaks_may_stand_together(name: str) -> None:
+def test_two_torn_messages_in_a_row_are_refused_and_the_error_says_what_to_cut_out(name: str) -> None:
     """A session that is no more than the beginning of a Begin, behind a message that lacks its newline alone."""
     whole = wire(name, -1, Framing.RECVLOGICAL)
     # Long messages, and such as end a transaction.
@@ -151,5 +152,28 @@ def test_two_breaks_may_stand_together(name: str) -> None:
     for number in (*by_size[:: max(len(by_size) // examples(6), 1)], len(whole.own) - 1):
         for size in (1, 9, 15, 20):
             at = whole.own[number].start
-            got = apply({"stream": whole.data[:at] + whole.data[:size] + whole.data}, Framing.RECVLOGICAL)
-            assert got.rows == expected(name), (at, size)
+            refused_and_cut(name, whole.data[:at] + whole.data[:size], whole.data, (at, size))
+
+
+def refused_and_cut(name: str, torn: bytes, session: bytes, label: object) -> None:
+    """See that torn messages in a row are refused, and come out right when the error's advice was followed."""
+    with pytest.raises(CaptureError) as refusal:
+        apply({"stream": torn + session}, Framing.RECVLOGICAL)
+    error = refusal.value
+    found = re.search(r"cut out the ([\d,]+) bytes", error.remedy or "")
+    assert found is not None, (label, str(error))
+    assert error.path == "stream"
+    assert error.offset == len(torn) - int(found[1].replace(",", "")), label
+    assert apply({"stream": torn[: error.offset] + session}, Framing.RECVLOGICAL).rows == expected(name), label
+
+
+@pytest.mark.parametrize("name", further(STREAMS, but=("o09 as recorded",)))
+def test_a_recorder_that_writes_to_a_full_disk_again_and_again_leaves_many_torn_sessions(name: str) -> None:
+    """As pg_recvlogical does every five seconds: each session has so many bytes as were free, and is torn there."""
+    whole = wire(name, -1, Framing.RECVLOGICAL)
+    chance = Random(name)
+    for most in (4, 60):
+        free = [own.start - 1 for own in whole.own[2:most]]
+        sessions = [whole.data[: chance.choice(free) - chance.randrange(2)] for _ in range(200)]
+        got = apply({"stream": b"".join(sessions) + whole.data}, Framing.RECVLOGICAL)
+        assert got.rows == expected(name)

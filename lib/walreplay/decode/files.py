@@ -254,7 +254,10 @@ def _locate_error(
 def across_files(paths: Sequence[str]) -> str:
     """Write the remedy for a malformed message that extends over other files."""
     named = ", ".join(paths[:_NAMED]) + (" and others" if len(paths) > _NAMED else "")
-    return f"The message that begins here goes on in {named}: {_ONE_OF_THEM}"
+    return (
+        f"The message that begins here goes on in {named}: {_ONE_OF_THEM}. If all are as their writer left them, it is "
+        "torn: cut it off"
+    )
 
 
 def _scan_own(scan: FileScan, data: memoryview, place: Place, task: ScanTask) -> None:
@@ -297,7 +300,7 @@ def _scan_exact(scan: FileScan, data: memoryview, place: Place, task: ScanTask) 
 def _end_scan(scan: FileScan, data: memoryview, parts: tuple[Part, ...]) -> None:
     """Take the parts of a file in which no session ends, and check what they leave unfinished."""
     summary = parts[-1].summary
-    if summary.place is not None:
+    if summary.place is not None and summary.stop < len(data):
         check_tail(data, summary.stop, summary.place, scan.codec)
     scan.parts, scan.tail = parts, bytes(data[summary.stop :])
 
@@ -378,7 +381,7 @@ def parts_of_guess(scan: FileScan, place: Place, tail: bytes) -> tuple[Part, ...
         place = place.new_session()
     if not _continues(place, part.summary):
         return None
-    if part.summary.place is None:
+    if part.summary.place is None and scan.tail:
         # Only now it is known which transaction is open at the end; the unfinished message must not hold its end.
         try:
             check_tail(memoryview(scan.tail), 0, place, scan.codec)

@@ -33,6 +33,7 @@ from walreplay.decode.files import confirmed
 from walreplay.decode.kernels import walk_words as walk
 from walreplay.decode.scan import HEAD_LIMIT
 from walreplay.decode.sessions import readings
+from walreplay.decode.sessions.breaks import SOUND_MESSAGES
 from walreplay.decode.sessions.readings import check_tail
 from walreplay.decode.sessions.resync import refuse_leftover
 from walreplay.decode.sessions.starts import may_begin
@@ -174,6 +175,7 @@ class OnePass:
 
     def __init__(self, framing: Framing | None, *, tile_bytes: int | None = None, codec: str = UTF8) -> None:
         self._framing = framing
+        self._is_confirmed = framing is not None  # or so many sound messages have confirmed it
         self._tile_bytes = tile_bytes or TILE_BYTES
         self._codec = codec
         self._walker: PlainWalker | None = None
@@ -209,7 +211,7 @@ class OnePass:
 
     @property
     def _is_sound(self) -> bool:
-        return self._walker is None or self._walker.is_sound
+        return self._walker is None or (self._is_confirmed and self._walker.is_sound)
 
     @property
     def first_needed(self) -> int:
@@ -252,14 +254,20 @@ class OnePass:
         for full in walker.rows_of(data, place, start):
             self._waiting.add(full)
             self._waiting.end_tile(walker.position, int(state[walk.PREVIOUS]), int(state[walk.LAST_LSN]))
-            yield from self._waiting.ready()
+            self._is_confirmed = self._is_confirmed or bool(state[walk.MESSAGES] >= SOUND_MESSAGES)
+            if self._is_confirmed:
+                yield from self._waiting.ready()
             if self._waiting.size > MOST_WAITING:
                 raise NotPlain
         place, position = walker.place, walker.position
         if position == start and opened.foreign is not None:
             # The file does not begin with a message.
             raise NotPlain
-        check_tail(data, position, place, self._codec)
+        if not self._is_confirmed and confirmed(place.framing, data[:HEAD_LIMIT], self._codec) is not place.framing:
+            raise NotPlain
+        self._is_confirmed = True
+        if position < len(data):
+            check_tail(data, position, place, self._codec)
         self._place, self._tail = place, bytes(data[position:])
         self._waiting.end_file(int(state[walk.LAST_LSN]))
         self._files += 1
@@ -276,7 +284,7 @@ class OnePass:
         if self._walker is not None and self._place is not None:
             return opened, self._walker, self._place
         if self._framing is None and opened.foreign is None and len(opened.data) >= RECOGNISABLE_BYTES:
-            self._framing = confirmed(opened.framing, opened.data[:HEAD_LIMIT], self._codec)
+            self._framing = opened.framing
         if self._framing is None:
             raise NotPlain
         self._walker = PlainWalker(self._framing, tile_bytes=self._tile_bytes, codec=self._codec)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from support.framings import frame
 from walreplay import read_changes
+from walreplay.errors import CaptureError
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
 
@@ -114,3 +117,14 @@ def test_a_session_may_begin_with_an_unfinished_logical_message_where_a_stream_w
         before, after = frame(opened, framing), frame([message], framing)
         for cut in range(len(after)):
             assert ids(tmp_path, before, after[:cut]) == [1], cut
+
+
+def test_nothing_is_to_be_cut_out_if_a_transaction_would_be_lost(tmp_path: Path) -> None:
+    first = raw(*transaction(100, TABLE, row(b"1")))
+    opened = raw(m.Begin(200, 800_000_000_000_000, 200), row(b"2"))
+    begin = raw(m.Begin(300, 800_000_000_000_000, 300))[:9]
+    for lsn, advice in ((200, True), (300, False)):  # where the session behind them begins
+        session = raw(*transaction(lsn, TABLE, row(b"3"), row(b"4")), *transaction(400, row(b"5")))
+        with pytest.raises(CaptureError) as refusal:
+            ids(tmp_path, first + opened[:-3] + begin + session)
+        assert ("cut out" in str(refusal.value)) is advice

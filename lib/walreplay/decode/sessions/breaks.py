@@ -7,7 +7,8 @@ something behind its beginning cannot be right.  Then every offset at which a se
 - The bytes in front of it, from the last message's boundary on, are the beginning of a valid message, and not a whole
   one.
 - The bytes behind it can be read as a session of its own, which announces its relations again.  If that session also
-  ends in a torn message, this needs an explanation, too.
+  ends in a torn message, this needs an explanation, too.  It has a whole message: without one it would be nothing but
+  torn bytes, and the run stops and says where to cut.
 - A transaction that was open is sent again, so the session does not begin with a later one.
 
 If one torn message has several explanations, the first offset counts, because no message extends over a session's
@@ -17,10 +18,11 @@ sessions counts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import islice
 from typing import Final
 
 import numpy as np
@@ -29,11 +31,10 @@ from walreplay.decode.kernels import walk_words as walk
 from walreplay.decode.kernels.frames import FRAMING_CODES
 from walreplay.decode.sessions.readings import PROBE_BYTES, Effort, GaveUp, Reader, Reading, read_session
 from walreplay.decode.sessions.resync import Leftover
-from walreplay.decode.sessions.starts import LONGEST_START, STARTERS, head_size, may_wait, next_start, starting_bytes_of
+from walreplay.decode.sessions.starts import LONGEST_START, head_size, may_wait, next_start
 from walreplay.decode.sessions.torn_messages import (
     bytes_to_look_at,
     content_of,
-    end_without_newline,
     is_damaged_end,
     is_torn,
     promised_lsn,
@@ -45,12 +46,13 @@ from walreplay.types.text import UTF8
 
 SOUND_MESSAGES: Final = 8  # So many sound messages prove a session, even if an error follows that nothing explains
 
-MOST_CANDIDATES: Final = 100_000
-_MAX_DEPTH: Final = 30  # So many consecutive sessions that end in torn messages are considered
+_MOST_CANDIDATES: Final = 100_000
 
-_LONGEST_TORN: Final = 512  # So many bytes at most are tried as several torn messages, if they are not a single one
+_LOOKAHEAD: Final = 3
+"""So many consecutive sessions that end early have to be explained; of the next one any whole message counts.
 
-_STARTS_PER_UNIT: Final = 4  # possible starts, for one unit of effort
+There may be thousands: a recorder tries again and again to write to a full disk.
+"""
 
 _ENDING: Final = b"CcKrPpM"  # Commit, Stream Commit, Commit and Rollback Prepared, Prepare, Stream Prepare, Message
 """Tags of messages that end a transaction, or are one by themselves; a complete one need not be sent again."""
@@ -117,18 +119,29 @@ class _Candidate:
         # No torn message extends over a session's start.  But a later message may be the torn one.
         return torn_at > self.torn_at and session_ends < self.session_ends
 
-    def should_wait_for(self, offset: int, torn_at: int, session_ends: int) -> bool:
+    def should_wait_for(self, offset: int, torn_at: int) -> bool:
         """Return whether a session with too few bytes so far would explain the error better.
 
         A candidate that needs more than one torn message may be the content of that session's first message.
         """
         is_content = self.session_ends > 1 and offset < self.start.offset
-        return is_content or self.is_beaten_by(offset, torn_at, session_ends)
+        return is_content or self.is_beaten_by(offset, torn_at, 1)
 
-    @property
-    def is_best(self) -> bool:
-        """Whether no later candidate can be better."""
-        return self.session_ends == 1 and self.content is None
+    def is_best(self, last_boundary: int) -> bool:
+        """Return whether no later candidate can be better; no message behind ``last_boundary`` can be the torn one."""
+        return self.content is None and (self.session_ends == 1 or self.torn_at >= last_boundary)
+
+
+@dataclass(slots=True)
+class _Search:
+    """The best candidate so far, and the first one (as `_Candidate.should_wait_for` takes it) that needs more bytes."""
+
+    best: _Candidate | None = None
+    undecided: tuple[int, int] | None = None
+
+    def can_improve(self, offset: int, torn_at: int, session_ends: int) -> bool:
+        """Return whether a candidate with at least so many breaks is of interest."""
+        return self.best is None or self.best.is_beaten_by(offset, torn_at, session_ends)
 
 
 class Explainer:
@@ -155,10 +168,6 @@ class Explainer:
         self._explanations: dict[_Start, Explained | None] = {}
         self._readings = {} if readings is None else readings
         self._places: dict[tuple[_Start, int], Place] = {}
-        self._starting = np.isin(np.arange(256), list(starting_bytes_of(framing, STARTERS)))
-        self._certain_ends: dict[int, int] = {}
-        self._torn_starts: dict[int, tuple[int, int]] = {}
-        """For bytes that begin at an offset: up to which end they may be torn, and from which end on they may not."""
 
     @cached_property
     def _leftover(self) -> Leftover:
@@ -188,8 +197,7 @@ class Explainer:
         reading = self._read_on(offset, place, message_offset)
         limit = min(message_offset + LONGEST_START, len(self._data))
         best: Explained | None = None
-        begin = message_offset
-        while (begin := int(next_start(self._buf, begin + 1, limit, FRAMING_CODES[self._framing]))) < limit:
+        for begin in self.starts(message_offset + 1, limit):
             if not self.is_torn(message_offset, begin, message_place) or self.read(begin).stop == begin:
                 continue
             explanation = self._explain(self._next_session(start, reading, begin, message_offset, message_place), 1)
@@ -212,6 +220,30 @@ class Explainer:
     def has_read(self, offset: int) -> bool:
         """Return whether a session from an offset on was read."""
         return (offset, True) in self._readings
+
+    def torn_in_a_row(self, offset: int, place: Place) -> int | None:
+        """Return how many bytes from a message on are nothing but torn messages; None if they may be anything else."""
+        nothing = self._read_on(offset, place, offset)
+        for begin in self.starts(offset + 1, min(offset + PROBE_BYTES, len(self._data))):
+            reading = self.read(begin)
+            session = self._next_session(_Start(offset, place), nothing, begin, offset, place)
+            if reading.stop > begin and self._explain(session, 1) is not None:
+                # If this message had taken the next one for its own, a whole one would begin here, and no torn one.
+                first = next(self.starts(offset + 1, begin), begin)
+                is_torn = self.is_torn(offset, first, place) and not self._hides_transactions(offset, begin)
+                return begin - offset if is_torn else None
+            if reading.first_event is not None:
+                return None  # it may not come again
+        return None
+
+    def starts(self, begin: int, end: int) -> Iterator[int]:
+        """Yield the offsets in a range at which a session may begin, so many at most."""
+        for _ in range(_MOST_CANDIDATES):
+            begin = int(next_start(self._buf, begin, end, FRAMING_CODES[self._framing]))
+            if begin >= end:
+                return
+            yield begin
+            begin += 1
 
     def _read_on(self, offset: int, place: Place, stop: int, *, strict: bool = False) -> Reading:
         effort, codec = self._effort, self._codec
@@ -239,7 +271,9 @@ class Explainer:
             return None
         if reading.error is None and not reading.stopped_at_session:
             return Explained(0, reading.stop)
-        explanation = self._explain_end(start, reading, depth) if depth < _MAX_DEPTH else None  # too deep: unexplained
+        if depth == _LOOKAHEAD:
+            return Explained(0, reading.stop) if reading.messages or reading.stopped_at_session else None
+        explanation = self._explain_end(start, reading, depth)
         if explanation is None and reading.messages >= SOUND_MESSAGES:
             return Explained(COST_UNEXPLAINED, reading.stop)
         return explanation
@@ -247,8 +281,7 @@ class Explainer:
     def _explain_end(self, start: _Start, reading: Reading, depth: int) -> Explained | None:
         """Explain how a session ends that was read up to an error, or up to where another one seems to begin."""
         if reading.stopped_at_session:
-            place = self._place_at(start, reading.stop)
-            next_session = self._next_session(start, reading, reading.stop, reading.stop, place)
+            next_session = self._next_session(start, reading, reading.stop, reading.stop, reading.place)
             # Blocks before a session that only an LSN shows may be its own, with Relation messages in them.
             next_session = replace(next_session, strict=not reading.shown_by_lsn_only)
             explanation = self._explain(next_session, depth + 1)
@@ -258,46 +291,32 @@ class Explainer:
 
     def _explain_torn(self, start: _Start, reading: Reading, depth: int) -> Explained | None:
         """Find the session that begins behind a torn message, or while a transaction is open."""
-        if reading.error is not None:
-            place = self._place_at(start, reading.stop)
-            if is_damaged_end(self._data, reading.stop, place, self._codec):
-                return None
-        # Many torn messages at once are the last resort, and not tried for sessions that are guesses themselves.
-        for seems_whole in (False, True)[: 2 if depth == 0 else 1]:
-            for number, floor in enumerate(reading.search_floors):
-                explanation = self._search_behind(start, reading, floor, depth, seems_whole=seems_whole)
-                accepts_unexplained = number == 0 and not seems_whole
-                if explanation is not None and (accepts_unexplained or explanation.session_ends < COST_UNEXPLAINED):
-                    return explanation
+        if reading.error is not None and is_damaged_end(self._data, reading.stop, reading.place, self._codec):
+            return None
+        for number, floor in enumerate(reading.search_floors):
+            explanation = self._search_behind(start, reading, floor, depth)
+            if explanation is not None and (number == 0 or explanation.session_ends < COST_UNEXPLAINED):
+                return explanation
         return None
 
-    def _search_behind(
-        self, start: _Start, reading: Reading, floor: int, depth: int, *, seems_whole: bool
-    ) -> Explained | None:
-        best: _Candidate | None = None
-        undecided: tuple[int, int, int] | None = None
-
-        def can_improve(offset: int, torn_at: int, session_ends: int) -> bool:
-            return best is None or best.is_beaten_by(offset, torn_at, session_ends)
-
-        candidates = self._candidates(start, floor, can_improve, seems_whole=seems_whole)
-        for offset, torn_at, torn_place, extra_ends in candidates:
-            next_session = self._next_session(start, reading, offset, torn_at, torn_place)
+    def _search_behind(self, start: _Start, reading: Reading, floor: int, depth: int) -> Explained | None:
+        search = _Search()
+        for offset, torn_at, torn_place in self._candidates(start, reading, floor, search):
             next_reading = self.read(offset)
             # Its first message is not whole yet, and the message in front of it is torn.
-            if next_reading.waits and torn_at < offset and undecided is None and self._may_wait(offset):
-                undecided = offset, torn_at, 1 + extra_ends
-            if next_reading.stop == offset or not can_improve(offset, torn_at, 1 + extra_ends + next_reading.ends):
-                # A session without a whole message is nothing but torn bytes.
+            if next_reading.waits and torn_at < offset and search.undecided is None and self._may_wait(offset):
+                search.undecided = offset, torn_at
+            # A session without a whole message is nothing but torn bytes.
+            if next_reading.stop == offset or not search.can_improve(offset, torn_at, 1 + next_reading.ends):
                 continue
+            next_session = self._next_session(start, reading, offset, torn_at, torn_place)
             explanation = self._explain(next_session, depth + 1)
-            if explanation is None:
+            if explanation is None or not search.can_improve(offset, torn_at, 1 + explanation.session_ends):
                 continue
-            session_ends = 1 + extra_ends + explanation.session_ends
-            if can_improve(offset, torn_at, session_ends) and not self._hides_transactions(torn_at, offset):
-                best = _Candidate(next_session, torn_at, session_ends, self._content_of(torn_at, offset, torn_place))
-            if best is not None and best.is_best:
-                break
+            if not self._hides_transactions(torn_at, offset):
+                content = self._content_of(torn_at, offset, torn_place)
+                search.best = _Candidate(next_session, torn_at, 1 + explanation.session_ends, content)
+        best, undecided = search.best, search.undecided
         if best is not None and (undecided is None or not best.should_wait_for(*undecided)):
             return Explained(best.session_ends, best.torn_at, best.start.offset)
         return None if undecided is None else Explained(1, undecided[1])  # `WAIT`
@@ -311,11 +330,8 @@ class Explainer:
 
         Then no message is torn: a damaged length has swallowed these transactions.
         """
-        offset = begin
-        for _ in range(_MAX_PROBES if end - begin > _SHORTEST_TRANSACTION else 0):
-            offset = int(next_start(self._buf, offset + 1, end, FRAMING_CODES[self._framing]))
-            if offset >= end:
-                break
+        probes = _MAX_PROBES if end - begin > _SHORTEST_TRANSACTION else 0
+        for offset in islice(self.starts(begin + 1, end), probes):
             reader = self.reader(Place(self._framing), strict=False)
             with suppress(CaptureError):
                 reader.advance(self._data, offset, end)
@@ -342,58 +358,50 @@ class Explainer:
         return _Start(offset, Place(self._framing), awaited=awaited)
 
     def _candidates(
-        self, start: _Start, floor: int, can_improve: Callable[[int, int, int], bool], *, seems_whole: bool
-    ) -> Iterator[tuple[int, int, Place, int]]:
+        self, start: _Start, reading: Reading, floor: int, search: _Search
+    ) -> Iterator[tuple[int, int, Place]]:
         """Yield the candidates for the session that begins behind a torn message, in the order of their offsets.
 
-        Because the offsets rise, the session is walked once, by two walkers: one goes ahead to find boundaries, the one
-        behind it knows places.
+        Because the offsets rise, the session is walked once more at most, by two walkers: one goes ahead to find
+        boundaries, the one behind it knows places.
 
         Args:
             floor: the first offset at which the torn message may begin.
-            can_improve: says whether a candidate with at least so many breaks is of interest.
-            seems_whole: give only candidates whose torn message seems to be whole.
+            search: says whether a candidate is of interest.
 
         Yields:
-            the offset at which the session may begin; the offset of the torn message, and the place there; and 1 if
-            sessions without a whole message lie between the two offsets, otherwise 0.
+            the offset at which the session may begin, the offset of the torn message, and the place there.
         """
         data = self._data
         boundaries = BoundaryFinder(data, start.offset, self.reader(start.place, strict=start.strict))
         places = self.reader(start.place, strict=start.strict)
-        offset, places_offset = floor, start.offset
-        for _ in range(MOST_CANDIDATES):
-            offset = int(next_start(self._buf, offset + 1, len(data), FRAMING_CODES[self._framing]))
-            if offset >= len(data):
-                return
+        places_offset = start.offset
+        for offset in self.starts(floor + 1, len(data)):
             self._effort.spend(1)
-            torn_at = boundaries.boundary_before(offset)
-            if not can_improve(offset, torn_at, 1):
+            if search.best is not None and search.best.is_best(reading.stop):
+                return
+            if offset >= reading.last_message:  # the last boundaries are known
+                torn_at = reading.stop if offset >= reading.stop else reading.last_message
+            else:
+                torn_at = boundaries.boundary_before(offset)
+            if not search.can_improve(offset, torn_at, 1):
                 continue
-            if places_offset < torn_at:
+            if places_offset < torn_at < reading.stop:
                 places.advance(data, places_offset, torn_at)
                 places_offset = torn_at
-            place = places.place
-            if seems_whole:
-                # The torn message may be the one before, which has taken the following bytes for its own.
-                if boundaries.is_stopped and boundaries.last_message < torn_at <= offset < torn_at + _LONGEST_TORN:
-                    place = self._place_at(start, boundaries.last_message)
-                    if self._are_torn(boundaries.last_message, offset, place):
-                        yield offset, boundaries.last_message, place, 1
-            elif torn_at == offset:
+            place = reading.place if torn_at == reading.stop else places.place
+            if torn_at == offset:
                 if place.transaction is not None or place.stream is not None:
-                    yield offset, offset, place, 0
+                    yield offset, offset, place
             elif self.is_torn(torn_at, offset, place):
-                yield offset, torn_at, place, 0
+                yield offset, torn_at, place
                 # Without its newline such a message may be complete, and nothing comes again.
                 if self._framing.layout.trailer and data[torn_at] in _ENDING:
                     place_after = self._place_without_newline(torn_at, offset, place)
                     if place_after is not None:
-                        yield offset, offset, place_after, 0
-            elif boundaries.is_stopped and offset - self._certain_end(torn_at, place) > _LONGEST_TORN:
-                return
-            elif can_improve(offset, torn_at, 2) and self._are_torn(torn_at, offset, place):
-                yield offset, torn_at, place, 1
+                        yield offset, offset, place_after
+            elif torn_at == reading.stop:
+                return  # with more bytes it is not torn either
 
     def _place_at(self, start: _Start, offset: int) -> Place:
         """Return the place at a boundary."""
@@ -411,65 +419,31 @@ class Explainer:
             reader.advance(self._data[:end], offset)
         return reader.place if reader.position == end and not reader.stopped_at_session else None
 
-    def _certain_end(self, offset: int, place: Place) -> int:
-        """Return the offset up to which all bytes certainly belong to the message at an offset."""
-        if offset not in self._certain_ends:
-            self._effort.spend_on_message(bytes_to_look_at(self._data, offset, len(self._data), place))
-            end = end_without_newline(self._data, offset, place, self._codec)
-            self._certain_ends[offset] = min(end, len(self._data))
-        return self._certain_ends[offset]
-
-    def _are_torn(self, offset: int, end: int, place: Place) -> bool:
-        """Return whether some bytes are a torn message, followed by torn first messages of sessions."""
-        first_start = max(offset + 1, min(self._certain_end(offset, place), end))
-        start_offsets = np.flatnonzero(self._starting[self._buf[first_start:end]])[::-1].tolist()
-        self._effort.spend(1 + len(start_offsets) // _STARTS_PER_UNIT)
-        torn_end = end
-        for start in start_offsets:
-            if self._is_torn_start(first_start + start, torn_end):
-                # The shorter the bytes of a message, the sooner they can be a torn one.
-                torn_end = first_start + start
-        return self.is_torn(offset, torn_end, place)
-
-    def _is_torn_start(self, offset: int, end: int) -> bool:
-        """Return whether some bytes are the torn beginning of a session's first message.
-
-        If a message may be torn at some offset, it may be torn at any offset before that.
-        """
-        longest_torn, shortest_whole = self._torn_starts.get(offset, (offset, len(self._data) + 1))
-        if longest_torn < end < shortest_whole:
-            if self.is_torn(offset, end, Place(self._framing)):
-                longest_torn = end
-            else:
-                shortest_whole = end
-            self._torn_starts[offset] = longest_torn, shortest_whole
-        return end <= longest_torn
-
 
 class BoundaryFinder:
-    """Find messages' boundaries, as far as a session can be read; the last whole message begins at ``last_message``."""
+    """Find messages' boundaries, as far as a session can be read."""
 
     def __init__(self, data: memoryview, start: int, reader: Reader) -> None:
         self._data = data
         self._reader = reader
         self._boundary = start
-        self.last_message = start
-        self.is_stopped = False
+        self._last_message = start
+        self._is_stopped = False
 
     def boundary_before(self, offset: int) -> int:
         """Return the last boundary at or before an offset; offsets must not become lower from call to call."""
-        if self._boundary < offset and not self.is_stopped:
+        if self._boundary < offset and not self._is_stopped:
             reader = self._reader
             try:
                 reader.advance(self._data, self._boundary, offset)
             except CaptureError:
-                self.is_stopped = True
+                self._is_stopped = True
             # If the walk can go on, it goes to the first boundary at or behind the offset.
-            self.is_stopped = self.is_stopped or reader.stopped_at_session or reader.position < offset
+            self._is_stopped = self._is_stopped or reader.stopped_at_session or reader.position < offset
             if reader.position > self._boundary:
-                self.last_message = max(int(reader.kernel.state[walk.PREVIOUS]), self._boundary)
+                self._last_message = max(int(reader.kernel.state[walk.PREVIOUS]), self._boundary)
                 self._boundary = reader.position
-        return self._boundary if self._boundary <= offset else self.last_message
+        return self._boundary if self._boundary <= offset else self._last_message
 
 
 def is_framed_so(data: memoryview, framing: Framing, codec: str = UTF8) -> bool:

@@ -6,6 +6,7 @@ Errors for files that are no captures, or of another stream, name the file and s
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
@@ -16,7 +17,6 @@ from walreplay.decode.kernels.frames import FRAMING_CODES
 from walreplay.decode.scan import Scanner
 from walreplay.decode.sessions.breaks import (
     COST_UNEXPLAINED,
-    MOST_CANDIDATES,
     SOUND_MESSAGES,
     WAIT,
     BoundaryFinder,
@@ -110,7 +110,7 @@ class _Parting:
             self._end_torn(explanation)
             return
         if error is not None:
-            raise error
+            raise self._with_cut(error, scanner)
         self.stretches.append(replace(stretch, stop=scanner.position))
         self.is_done = not scanner.stopped_at_session
         self._begin_session(scanner.position, scanner.place.new_session(), scanner.shown_by_lsn_only)
@@ -129,7 +129,8 @@ class _Parting:
         try:
             scanner.scan(data, start)
             if not scanner.stopped_at_session:
-                check_tail(data, scanner.position, scanner.place, self._codec)
+                if scanner.position < len(data):
+                    check_tail(data, scanner.position, scanner.place, self._codec)
             elif stretch.new_session and scanner.position == start:
                 raise OrderError("a session begins here that does not go on", offset=start, remedy=_CUT)
         except CaptureError as problem:
@@ -166,6 +167,21 @@ class _Parting:
                 self._next = self.stretches.pop()
                 explanation = other
         return explanation
+
+    def _with_cut(self, error: CaptureError, scanner: Scanner) -> CaptureError:
+        """If several messages are torn one behind the other, say where to cut them out; otherwise return the error."""
+        size, torn_at = None, scanner.position
+        with suppress(GaveUp):
+            explainer = Explainer(self._data, self._framing, self._codec, Effort(0))  # it is only advice
+            size = explainer.torn_in_a_row(torn_at, scanner.place)
+        if size is None:
+            return error
+        return type(error)(
+            f"{error.problem}; several messages seem to be torn here, one behind the other",
+            offset=torn_at,
+            remedy=f"If the file is as its writer left it, cut out the {size:,} bytes from here on: the next session "
+            "begins behind them. Otherwise fetch it from its source again",
+        )
 
     def _end_torn(self, explanation: Explained) -> None:
         """End the stretch before a torn message."""
@@ -294,12 +310,8 @@ def first_session(data: memoryview, framing: Framing, codec: str = UTF8) -> int 
     Raises:
         OrderError: the search was given up, because too many offsets look like a session's start.
     """
-    buf, offset = np.frombuffer(data, np.uint8), 0
     explainer = Explainer(data, framing, codec, Effort(len(data)))
-    for _ in range(MOST_CANDIDATES):
-        offset = int(next_start(buf, offset, len(data), FRAMING_CODES[framing]))
-        if offset >= len(data):
-            break
+    for offset in explainer.starts(0, len(data)):
         try:
             reading = explainer.read(offset, strict=False)
         except GaveUp:
@@ -310,7 +322,6 @@ def first_session(data: memoryview, framing: Framing, codec: str = UTF8) -> int 
             ) from None
         if reading.stop > offset and (reading.error is None or reading.messages >= SOUND_MESSAGES):
             return offset
-        offset += 1
     return None
 
 

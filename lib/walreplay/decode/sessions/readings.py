@@ -223,7 +223,8 @@ class Reading:
     """The result of reading a session from an offset.
 
     Attributes:
-        stop: the offset behind its last whole message.
+        stop: the offset behind its last whole message; ``place`` is the place there.
+        last_message: where that message begins.
         search_floors: the offsets back to which a torn message is looked for, the nearest first.
         error: why it cannot be read further; None if there is no error.
         stopped_at_session: another session begins at ``stop``; ``shown_by_lsn_only`` is as in `Part`.
@@ -234,6 +235,8 @@ class Reading:
     """
 
     stop: int
+    place: Place
+    last_message: int
     search_floors: tuple[int, ...]
     error: CaptureError | None
     stopped_at_session: bool
@@ -265,13 +268,15 @@ def read_session(
     error = None
     try:
         reader.advance(data, start, stop_at)
-        if not reader.stopped_at_session and reader.position < stop_at:
+        if not reader.stopped_at_session and reader.position < min(stop_at, len(data)):
             _check_tail(data, reader.position, reader.place, codec, effort)
     except CaptureError as problem:
         error = problem
     is_bare = reader.position == start  # not one whole message
     return Reading(
         stop=reader.position,
+        place=reader.place,
+        last_message=max(int(reader.kernel.state[walk.PREVIOUS]), start),
         search_floors=reader.search_floors(start),
         error=error,
         stopped_at_session=reader.stopped_at_session,
@@ -302,8 +307,6 @@ def check_tail(data: memoryview, stop: int, place: Place, codec: str = UTF8) -> 
 
 
 def _check_tail(data: memoryview, stop: int, place: Place, codec: str, effort: Effort) -> None:
-    if stop == len(data):
-        return
     effort.note_walked(len(data) - stop)
     effort.spend_on_message(len(data) - stop)
     frame = frame_at(place.framing, data, stop, len(data))

@@ -16,7 +16,6 @@ from walreplay.decode.kernels.base import address_of, load_big_32, load_big_64, 
 from walreplay.decode.kernels.frames import FRAMING_CODES
 from walreplay.errors import CaptureError, MalformedMessage, TruncatedMessage
 from walreplay.protocol.framing import (
-    KEEPALIVE,
     LENGTH_SIZE,
     PGCOPY_HEADER,
     PGCOPY_SIGNATURE,
@@ -26,13 +25,6 @@ from walreplay.protocol.framing import (
 )
 
 _HEADER: Final = PGCOPY_HEADER.pack(PGCOPY_SIGNATURE, 0, 0)
-_LONGEST_GID: Final = 64
-_STARTING_SIZES: Final = (
-    # Of Begin, Stream Start and Stream Abort; those with a gid have one of a usual length.
-    *(size + head for size in (21, 6, 9, 25, *range(30, 31 + _LONGEST_GID)) for head in (0, XLOGDATA.size)),
-    KEEPALIVE.size,
-)
-"""The usual sizes of a session's first message."""
 
 
 class Frame(NamedTuple):
@@ -95,16 +87,6 @@ def _mark_at(mark: bytes) -> Frame:
     if not _HEADER.startswith(mark):
         return Frame(0, error=MalformedMessage("no pgcopy frame begins here"))
     return Frame(len(_HEADER), len(_HEADER))
-
-
-def starting_bytes_of(framing: Framing, starters: bytes) -> bytes:
-    """Return the bytes with which a session may begin, given the possible tags of its first message."""
-    layout = framing.layout
-    if layout.is_row:
-        return PGCOPY_SIGNATURE[:1]
-    if layout.order:
-        return bytes({layout.header(size)[0] for size in _STARTING_SIZES})
-    return b"wk" if layout.is_sent else starters
 
 
 def is_short_abort(framing: Framing, tail: bytes) -> bool:

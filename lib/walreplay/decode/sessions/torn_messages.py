@@ -42,16 +42,6 @@ def is_torn(data: memoryview, offset: int, end: int, place: Place, codec: str = 
     return False
 
 
-def end_without_newline(data: memoryview, offset: int, place: Place, codec: str = UTF8) -> int:
-    """Return the end of the message at an offset, without its newline; the offset where a framing has none."""
-    if not place.framing.layout.trailer:
-        return offset
-    try:
-        return read_message(data, offset, streaming=place.stream is not None, names=names_in(codec))[1]
-    except CaptureError:
-        return offset
-
-
 def bytes_to_look_at(data: memoryview, offset: int, end: int, place: Place) -> int:
     """Estimate how many bytes of a message have to be read, of those from ``offset`` to ``end``.
 
