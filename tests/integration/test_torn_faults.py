@@ -17,6 +17,9 @@ from walreplay.errors import CaptureError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_FULL, _BLOCK = 24_576, 4_096
+"""Where the disk of the recorder was full first, and how much of it was free each time that it tried again."""
+
 _FLIPPED = 27_305
 _NEAR = 500
 
@@ -26,6 +29,17 @@ def test_a_stream_that_breaks_inside_a_frames_own_header_is_read_rightly(spark: 
     name = "torn_frame_header"
     walreplay.apply(spark, captures=fault_case(name).folder, target=tmp_path / "mirror")
     assert_fault_mended(spark, tmp_path / "mirror", name)
+
+
+@pytest.mark.parametrize("again", [0, 1, 30, 300])
+def test_a_recorder_on_a_full_disk_may_try_as_often_as_it_likes(tmp_path: Path, again: int) -> None:
+    data = (FAULTS / "full_disk" / "capture" / "stream.bin").read_bytes()
+    session = data[_FULL + _BLOCK : _FULL + 2 * _BLOCK]
+    (tmp_path / "stream.bin").write_bytes(data[: _FULL + _BLOCK] + session * again + data[_FULL + _BLOCK :])
+    batches = [batch.data for batch in walreplay.read_changes(tmp_path)]
+    assert [id_ for data in batches for id_ in data.column("id").to_pylist()] == list(range(1, 44))
+    bodies = [body for data in batches for body in data.column("body").to_pylist()]
+    assert [int(body[:6]) for body in bodies] == list(range(1, 44))
 
 
 @pytest.mark.integration

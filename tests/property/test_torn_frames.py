@@ -174,6 +174,6 @@ def test_a_recorder_that_writes_to_a_full_disk_again_and_again_leaves_many_torn_
     chance = Random(name)
     for most in (4, 60):
         free = [own.start - 1 for own in whole.own[2:most]]
-        sessions = [whole.data[: chance.choice(free) - chance.randrange(2)] for _ in range(200)]
+        sessions = [whole.data[: chance.choice(free) - chance.randrange(2)] for _ in range(80)]
         got = apply({"stream": b"".join(sessions) + whole.data}, Framing.RECVLOGICAL)
         assert got.rows == expected(name)
