@@ -12,8 +12,16 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
-from walreplay.decode.scan import HEAD_LIMIT, Scanner, Until, end_scan, fingerprint, parts_of, scan_through
-from walreplay.decode.sessions.breaks import is_framed_so
+from walreplay.decode.scan import (
+    HEAD_LIMIT,
+    Scanner,
+    Until,
+    end_scan,
+    fingerprint,
+    is_framed_so,
+    parts_of,
+    scan_through,
+)
 from walreplay.decode.sessions.parting import find_sessions, first_session, framing_of, may_become, no_capture, stranger
 from walreplay.decode.sessions.readings import check_tail
 from walreplay.decode.sessions.resync import find_boundary, guess_framing, refuse_leftover

@@ -31,9 +31,8 @@ from walreplay.decode.change_batch import ChangeBatch
 from walreplay.decode.decoder import TILE_BYTES, Decoder
 from walreplay.decode.files import confirmed
 from walreplay.decode.kernels import walk_words as walk
-from walreplay.decode.scan import HEAD_LIMIT
+from walreplay.decode.scan import HEAD_LIMIT, SOUND_MESSAGES
 from walreplay.decode.sessions import readings
-from walreplay.decode.sessions.breaks import SOUND_MESSAGES
 from walreplay.decode.sessions.readings import check_tail
 from walreplay.decode.sessions.resync import refuse_leftover
 from walreplay.decode.sessions.starts import may_begin

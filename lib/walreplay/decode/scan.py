@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -32,6 +33,7 @@ from walreplay.decode.summary import (
     with_last,
 )
 from walreplay.decode.walk import Place
+from walreplay.errors import CaptureError
 from walreplay.lsn import format_lsn, to_datetime
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
@@ -42,6 +44,10 @@ if TYPE_CHECKING:
 
 
 FINGERPRINT_BYTES: Final = 1 << 16
+
+SOUND_MESSAGES: Final = 8  # So many sound messages prove a session, even if an error follows that nothing explains
+
+_PROOF_BYTES: Final = 1 << 20  # They are looked for in so many bytes
 
 HEAD_LIMIT: Final = 4 << 20
 """A head longer than this is not carried to the driver; the file is walked again from its true start instead."""
@@ -346,6 +352,14 @@ class Scanner(StreamWalker):
             if row.any():
                 counts[oid] = counts.get(oid, Counts()) + Counts(*(int(value) for value in row))
         return counts
+
+
+def is_framed_so(data: memoryview, framing: Framing, codec: str = UTF8) -> bool:
+    """Return whether a stream begins with so many sound messages that its framing is beyond doubt."""
+    scanner = Scanner(framing, place=Place(framing), codec=codec)
+    with suppress(CaptureError):
+        scanner.scan(data, 0, _PROOF_BYTES)
+    return bool(scanner.kernel.state[walk.MESSAGES] >= SOUND_MESSAGES)
 
 
 def scan_through(

@@ -29,7 +29,8 @@ import numpy as np
 
 from walreplay.decode.kernels import walk_words as walk
 from walreplay.decode.kernels.frames import FRAMING_CODES
-from walreplay.decode.sessions.readings import PROBE_BYTES, Effort, GaveUp, Reader, Reading, read_session
+from walreplay.decode.scan import SOUND_MESSAGES
+from walreplay.decode.sessions.readings import PROBE_BYTES, Effort, Reader, Reading, read_session
 from walreplay.decode.sessions.resync import Leftover
 from walreplay.decode.sessions.starts import LONGEST_START, head_size, may_wait, next_start
 from walreplay.decode.sessions.torn_messages import (
@@ -42,9 +43,6 @@ from walreplay.decode.sessions.torn_messages import (
 from walreplay.decode.walk import Place
 from walreplay.errors import CaptureError
 from walreplay.protocol.framing import Framing
-from walreplay.types.text import UTF8
-
-SOUND_MESSAGES: Final = 8  # So many sound messages prove a session, even if an error follows that nothing explains
 
 _MOST_CANDIDATES: Final = 100_000
 
@@ -444,11 +442,3 @@ class BoundaryFinder:
                 self._last_message = max(int(reader.kernel.state[walk.PREVIOUS]), self._boundary)
                 self._boundary = reader.position
         return self._boundary if self._boundary <= offset else self._last_message
-
-
-def is_framed_so(data: memoryview, framing: Framing, codec: str = UTF8) -> bool:
-    """Return whether a stream begins with so many sound messages that its framing is beyond doubt."""
-    try:
-        return Explainer(data, framing, codec, Effort(len(data))).read(0, strict=False).messages >= SOUND_MESSAGES
-    except GaveUp:
-        return False

@@ -14,15 +14,13 @@ import numpy as np
 
 from walreplay.decode.kernels import walk_words as walk
 from walreplay.decode.kernels.frames import FRAMING_CODES
-from walreplay.decode.scan import Scanner
+from walreplay.decode.scan import SOUND_MESSAGES, Scanner, is_framed_so
 from walreplay.decode.sessions.breaks import (
     COST_UNEXPLAINED,
-    SOUND_MESSAGES,
     WAIT,
     BoundaryFinder,
     Explained,
     Explainer,
-    is_framed_so,
 )
 from walreplay.decode.sessions.readings import LEAST, Effort, GaveUp, Reading, check_tail, read_session
 from walreplay.decode.sessions.resync import guess_framing
