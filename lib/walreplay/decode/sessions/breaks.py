@@ -165,7 +165,6 @@ class Explainer:
         self._effort = effort
         self._explanations: dict[_Start, Explained | None] = {}
         self._readings = {} if readings is None else readings
-        self._places: dict[tuple[_Start, int], Place] = {}
 
     @cached_property
     def _leftover(self) -> Leftover:
@@ -191,14 +190,13 @@ class Explainer:
     def find_inside_message(self, offset: int, place: Place, message_offset: int) -> Explained | None:
         """Find a session that begins inside a seemingly whole message, which may be torn and go on with its bytes."""
         start = _Start(offset, place, strict=False)
-        message_place = self._place_at(start, message_offset)
         reading = self._read_on(offset, place, message_offset)
         limit = min(message_offset + LONGEST_START, len(self._data))
         best: Explained | None = None
         for begin in self.starts(message_offset + 1, limit):
-            if not self.is_torn(message_offset, begin, message_place) or self.read(begin).stop == begin:
+            if not self.is_torn(message_offset, begin, reading.place) or self.read(begin).stop == begin:
                 continue
-            explanation = self._explain(self._next_session(start, reading, begin, message_offset, message_place), 1)
+            explanation = self._explain(self._next_session(start, reading, begin, message_offset, reading.place), 1)
             if explanation is not None and (best is None or 1 + explanation.session_ends < best.session_ends):
                 best = Explained(1 + explanation.session_ends, message_offset, begin)
         return best if best is not None and best.session_ends < COST_UNEXPLAINED else None
@@ -400,14 +398,6 @@ class Explainer:
                         yield offset, offset, place_after
             elif torn_at == reading.stop:
                 return  # with more bytes it is not torn either
-
-    def _place_at(self, start: _Start, offset: int) -> Place:
-        """Return the place at a boundary."""
-        if (start, offset) not in self._places:
-            reader = self.reader(start.place, strict=start.strict)
-            reader.advance(self._data, start.offset, offset)
-            self._places[start, offset] = reader.place
-        return self._places[start, offset]
 
     def _place_without_newline(self, offset: int, end: int, place: Place) -> Place | None:
         """Return the place behind the message in some bytes, if only its newline is missing; otherwise None."""
