@@ -78,7 +78,7 @@ def test_events(actions: tuple[int, ...], data: st.DataObject, target: dict[int,
     check(target, data.draw(histories(*actions)), how)
 
 
-@given(deferrable(keep=False, truncates=False), st.integers(100, 104), stages)
+@given(deferrable(truncates=False), st.integers(100, 104), stages)
 def test_keys_that_two_rows_have_for_a_moment(whole: Whole, first: int, how: Any) -> None:
     """The transactions before the first one have made what the table holds."""
     events = [change.event for change in whole.changes if change.lsn >= first]

@@ -38,7 +38,6 @@ class Delivery:
 
     ends: frozenset[int]
     buckets: int
-    keep: bool
     cut: int
     fresh: bool
 
@@ -73,7 +72,6 @@ deliveries = st.builds(
     Delivery,
     ends=st.frozensets(st.integers(0, 11), max_size=4),
     buckets=st.integers(1, 3),
-    keep=st.booleans(),
     cut=st.integers(0, 8),
     fresh=st.booleans(),
 )
@@ -93,8 +91,8 @@ def check(changes: list[Change], delivery: Delivery) -> None:
     table = Table()
     for number, run in enumerate(runs_of(changes, delivery)):
         fresh = delivery.fresh and number == 0
-        table.apply(run, keep=delivery.keep, buckets=delivery.buckets, cut=delivery.cut, fresh=fresh)
-    assert table.rows == rows_of(versions_of(changes, keep=delivery.keep))
+        table.apply(run, buckets=delivery.buckets, cut=delivery.cut, fresh=fresh)
+    assert table.rows == rows_of(versions_of(changes))
 
 
 @pytest.mark.parametrize(
@@ -144,7 +142,7 @@ class Whole:
                 self.remove(row, lsn, ordinal + number, "u")
                 self.add(key, sent(row.values), lsn, ordinal + number, "u")
 
-    def end(self, lsn: int, ordinal: int, *, keep: bool) -> None:
+    def end(self, lsn: int, ordinal: int) -> None:
         """Leave each key one row; say of rows that were inserted, and then updated, that they were inserted."""
         taken: set[int] = set()
         for row in list(self.rows):
@@ -153,13 +151,13 @@ class Whole:
                 self.remove(twin, lsn, ordinal, "d")
             taken.add(row.key)
         for row in self.rows:
-            if row.start == lsn and row.key in self.inserted and not keep:
+            if row.start == lsn and row.key in self.inserted:
                 row.op = "c"
         self.inserted.clear()
 
 
 @st.composite
-def deferrable(draw: st.DrawFn, *, keep: bool, truncates: bool = True) -> Whole:
+def deferrable(draw: st.DrawFn, *, truncates: bool = True) -> Whole:
     """Change keys freely inside a transaction; at its end no two rows have one."""
     whole = Whole()
     # Few values, so that rows are equal but for their keys.
@@ -183,18 +181,18 @@ def deferrable(draw: st.DrawFn, *, keep: bool, truncates: bool = True) -> Whole:
                     whole.add(key, (draw(value), draw(value)), lsn, ordinal, "u")
         if draw(st.booleans()):
             whole.pass_on(draw(st.permutations(range(len(whole.rows)))), lsn, 10)
-        whole.end(lsn, 80, keep=keep)
+        whole.end(lsn, 80)
     return whole
 
 
 @given(st.data(), deliveries)
 def test_versions_of_keys_that_two_rows_have_for_a_moment(data: st.DataObject, delivery: Delivery) -> None:
-    whole = data.draw(deferrable(keep=delivery.keep))
+    whole = data.draw(deferrable())
     table = Table()
     for run in runs_of(whole.changes, delivery):
         # The images of a transaction's rows are compared among themselves, whatever file they are in.
-        table.apply(run, keep=delivery.keep, buckets=delivery.buckets, cut=delivery.cut)
-    lasting = [version for version in whole.all if delivery.keep or version.start != version.end]
+        table.apply(run, buckets=delivery.buckets, cut=delivery.cut)
+    lasting = [version for version in whole.all if version.start != version.end]
     assert table.rows == rows_of(lasting)
     assert table.missing == 0
     for lsn in {change.lsn for change in whole.changes}:
@@ -230,8 +228,8 @@ def test_versions_of_copies(
 ) -> None:
     table, changes = Copies(), data.draw(changes_of)
     for run in runs_of(changes, delivery):
-        table.apply(run, keep=delivery.keep, identity=Identity(mode), buckets=delivery.buckets, cut=delivery.cut)
-    versions, missing = copies_of(changes, keep=delivery.keep)
+        table.apply(run, identity=Identity(mode), buckets=delivery.buckets, cut=delivery.cut)
+    versions, missing = copies_of(changes)
     assert rows_of(table.versions) == rows_of(versions)
     assert table.missing == missing
 
@@ -253,8 +251,8 @@ def test_only_watched_columns_begin_versions(
     table = Table()
     for number, run in enumerate(runs_of(changes, delivery)):
         options: Any = {"watched": watched, "fresh": delivery.fresh and number == 0}
-        table.apply(run, keep=delivery.keep, buckets=delivery.buckets, cut=delivery.cut, **options)
-    assert table.rows == rows_of(versions_of(changes, keep=delivery.keep, watched=watched))
+        table.apply(run, buckets=delivery.buckets, cut=delivery.cut, **options)
+    assert table.rows == rows_of(versions_of(changes, watched=watched))
 
 
 @pytest.mark.parametrize("last", [DELETE, TRUNCATE, MOVE], ids=["deleted", "truncated", "moved"])
@@ -266,15 +264,14 @@ def test_a_change_that_its_own_transaction_ends_is_never_seen(last: int, ends: f
         Change(Event(last, 2 if last == MOVE else 1, (7, 9), old=1, lsn=101), 1, "d"),
     ]
     table = Table()
-    for run in runs_of(changes, Delivery(ends, 1, keep=False, cut=0, fresh=False)):
-        table.apply(run, keep=False, watched=(1,))
+    for run in runs_of(changes, Delivery(ends, 1, cut=0, fresh=False)):
+        table.apply(run, watched=(1,))
     first = min(table.versions, key=lambda one: one.start)
     assert (first.values, first.start, first.end) == ((7, 8), 100, 101)
     assert len(table.versions) == (2 if last == MOVE else 1)
 
 
-@pytest.mark.parametrize("keep", [False, True])
-def test_a_truncate_takes_several_rows_of_a_key_that_one_transaction_has_made(keep: bool) -> None:
+def test_a_truncate_takes_several_rows_of_a_key_that_one_transaction_has_made() -> None:
     changes = [
         Change(Event(ADD, 1, (1, 1), lsn=100), 0, "c"),
         Change(Event(ADD, 1, (2, 2), lsn=101), 0, "c"),
@@ -282,9 +279,9 @@ def test_a_truncate_takes_several_rows_of_a_key_that_one_transaction_has_made(ke
         Change(Event(ADD, 1, (3, 3), lsn=101), 2, "c"),
     ]
     table = Table()
-    table.apply(changes, keep=keep)
+    table.apply(changes)
     spans = sorted((one.values, one.start, one.end) for one in table.versions)
-    assert spans == [((1, 1), 100, 101), *([((2, 2), 101, 101)] * keep), ((3, 3), 101, None)]
+    assert spans == [((1, 1), 100, 101), ((3, 3), 101, None)]
 
 
 def test_of_equal_rows_that_are_written_anew_the_newest_ends_first() -> None:
@@ -292,7 +289,7 @@ def test_of_equal_rows_that_are_written_anew_the_newest_ends_first() -> None:
     changes += [Change(Event(REMOVE, 1, (1, 7), lsn=lsn), 0, "d") for lsn in (103, 104, 104)]
     table, identity = Copies(), Identity(Mode.MULTISET)
     for run in (changes[:5], changes[5:6], changes[6:]):
-        table.apply(run, keep=True, identity=identity, buckets=1, cut=0)
+        table.apply(run, identity=identity, buckets=1, cut=0)
     assert table.anew == 2
     ends = {(one.start, one.ordinal): one.end for one in table.versions}
     assert ends == {(100, 0): None, (100, 1): None, (101, 0): 104, (101, 1): 104, (102, 0): 103}
@@ -308,10 +305,10 @@ def test_versions_with_values_of_the_table_are_written_anew() -> None:
         Change(Event(DELETE, 3, lsn=102), 2, "d"),
     ]
     table = Table()
-    table.apply(first, keep=False)
-    table.apply(later, keep=False)
+    table.apply(first)
+    table.apply(later)
     assert table.anew == 1
-    assert table.rows == rows_of(versions_of([*first, *later], keep=False))
+    assert table.rows == rows_of(versions_of([*first, *later]))
 
 
 def test_a_version_that_would_end_before_it_begins_is_refused() -> None:
@@ -320,4 +317,4 @@ def test_a_version_that_would_end_before_it_begins_is_refused() -> None:
         Change(Event(UPDATE, 1, (7, 9), lsn=100), 0, "u"),
     ]
     with pytest.raises(TargetError, match="would end before it begins"):
-        Table().apply(changes, keep=True)
+        Table().apply(changes)

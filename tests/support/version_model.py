@@ -104,8 +104,8 @@ def in_transactions(changes: Iterable[Change]) -> Iterator[list[Change]]:
         yield group
 
 
-def versions_of(changes: Iterable[Change], *, keep: bool, watched: Sequence[int] | None = None) -> list[Version]:
-    """Play changes one by one.  Without ``keep``, only what is there at a transaction's beginning or end counts.
+def versions_of(changes: Iterable[Change], *, watched: Sequence[int] | None = None) -> list[Version]:
+    """Play changes one by one.  Only what is there at a transaction's beginning or end counts.
 
     Args:
         watched: only changes of these columns begin versions.
@@ -116,17 +116,15 @@ def versions_of(changes: Iterable[Change], *, keep: bool, watched: Sequence[int]
         made: list[Version] = []
         lsn = group[0].lsn
         for change in group:
-            for gone in _play(there, change, made, keep=keep):
+            for gone in _play(there, change, made):
                 gone.end = lsn
-            if keep and made and watched is not None:
-                _go_on(there, made, made[-1], made[-1].updated, watched)
         for version in list(made):
             before = version.updated
             while before is not None and before.start == lsn:
                 before = before.updated
-            if version.end is None and not keep and watched is not None:
+            if version.end is None and watched is not None:
                 _go_on(there, made, version, before, watched)
-        found += [version for version in made if keep or version.end != lsn]
+        found += [version for version in made if version.end != lsn]
     return found
 
 
@@ -134,7 +132,7 @@ def state_after(state: State, events: Iterable[Event]) -> State:
     """Return the rows that a table has behind events, each of which does what it says."""
     changes = [Change(Event(INSERT, key, sent(values), lsn=0), 0, "c") for key, values in state.items()]
     changes += [Change(event, 0, "u") for event in events]
-    return {one.key: one.values for one in versions_of(changes, keep=True) if one.end is None}
+    return {one.key: one.values for one in versions_of(changes) if one.end is None}
 
 
 def sent(values: Values) -> tuple[int, int]:
@@ -156,7 +154,7 @@ def _go_on(
         made.remove(version)
 
 
-def _play(there: dict[int, Version], change: Change, made: list[Version], *, keep: bool) -> list[Version]:
+def _play(there: dict[int, Version], change: Change, made: list[Version]) -> list[Version]:
     """Change the rows; give the versions that end, and add the one that begins."""
     event = change.event
     if event.action == TRUNCATE:
@@ -174,7 +172,7 @@ def _play(there: dict[int, Version], change: Change, made: list[Version], *, kee
         before = None
     old: Values = (None, None) if before is None else before.values
     one, two = (was if keeps else value for was, value, keeps in zip(old, event.values, event.keeps, strict=True))
-    is_new = before is not None and before.start == event.lsn and not keep
+    is_new = before is not None and before.start == event.lsn
     op = before.op if before is not None and is_new else change.op
     version = Version(event.key, (one, two), event.lsn, change.ordinal, op)
     version.updated = before if event.action == UPDATE else None
@@ -191,12 +189,12 @@ class Copies:
     missing: int = 0
     anew: int = 0
 
-    def apply(self, changes: Sequence[Change], *, keep: bool, identity: Identity, buckets: int, cut: int) -> None:
+    def apply(self, changes: Sequence[Change], *, identity: Identity, buckets: int, cut: int) -> None:
         """Fold the changes of a run, and do what the rows say; see `Table.apply`."""
         emptied = emptied_of(changes)
         rows: list[dict[str, Any]] = []
         for events in staged([changes[:cut], changes[cut:]], identity, buckets):
-            rows += fold(events, emptied, keep=keep, identity=identity)
+            rows += fold(events, emptied, identity=identity)
         missing = self.missing
         images = Images((*range(len(NAMES)), _PLACE["rescued"])) if identity.mode is Mode.MULTISET else None
         anew = written_anew(self.versions, rows, emptied, images) if self.versions else None
@@ -222,7 +220,7 @@ class Copies:
             self.anew += 1
 
 
-def copies_of(changes: Iterable[Change], *, keep: bool) -> tuple[list[Version], int]:
+def copies_of(changes: Iterable[Change]) -> tuple[list[Version], int]:
     """Play added and removed rows one by one: the newest copy goes.  Give the versions, and how many were missing."""
     there: dict[tuple[Any, ...], list[Version]] = {}
     found: list[Version] = []
@@ -240,7 +238,7 @@ def copies_of(changes: Iterable[Change], *, keep: bool) -> tuple[list[Version], 
             there[version.image].pop().end = change.lsn
         else:
             missing += 1
-    return [version for version in found if keep or version.end != version.start], missing
+    return [version for version in found if version.end != version.start], missing
 
 
 @dataclass
@@ -255,7 +253,6 @@ class Table:
         self,
         changes: Sequence[Change],
         *,
-        keep: bool,
         buckets: int = 1,
         cut: int = 0,
         watched: Sequence[int] | None = None,
@@ -272,7 +269,7 @@ class Table:
         assert not (fresh and bases)
         rows: list[dict[str, Any]] = []
         for events in staged([changes[:cut], changes[cut:]], KEYED, buckets):
-            found = fold(events, emptied, keep=keep, watched=watched, fresh=fresh)
+            found = fold(events, emptied, watched=watched, fresh=fresh)
             rows += found if watched is None else _decided(found, bases, watched)
         anew = None
         if watched is None and self.versions:
@@ -379,16 +376,15 @@ def fold(
     events: Events,
     emptied: Emptied,
     *,
-    keep: bool,
     identity: Identity = KEYED,
     watched: Sequence[int] | None = None,
     fresh: bool = False,
 ) -> list[dict[str, Any]]:
     """Return the rows of a bucket's events."""
-    events = settled_versions(events, identity, NAMES, None, emptied, keep=keep)
+    events = settled_versions(events, identity, NAMES, None, emptied)
     emptied = emptied.with_first() if fresh else emptied
     rows: list[dict[str, Any]] = []
-    for batch in version_rows(events, emptied, identity, NAMES, TRACKED, keep=keep, watched=watched):
+    for batch in version_rows(events, emptied, identity, NAMES, TRACKED, watched=watched):
         rows += _dicts(batch)
     return rows
 

@@ -22,7 +22,8 @@ import pyarrow.parquet as pq
 
 from walreplay.decode.change_batch import rescued_of
 from walreplay.delta.data_files import FileColumn, as_named
-from walreplay.fold.identity import contiguous, hash_rows
+from walreplay.fold.batches import contiguous
+from walreplay.fold.identity import hash_rows
 from walreplay.session.folders import Folder
 
 if TYPE_CHECKING:

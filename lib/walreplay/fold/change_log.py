@@ -16,7 +16,7 @@ makes rows with the table's columns of it (`log_batches`).  Nothing is folded, a
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -36,8 +36,17 @@ from walreplay.decode.masking import mask
 from walreplay.errors import CaptureError
 from walreplay.evolution.convert import convert
 from walreplay.evolution.shapes import TEXT, ValueSource, conversions, converts
-from walreplay.fold.events import OUTPUT_ROWS, fitted, join_arrays, write_ipc
-from walreplay.fold.identity import contiguous
+from walreplay.fold.batches import (
+    OUTPUT_ROWS,
+    batch_of,
+    batch_to_ipc,
+    batches_from_ipc,
+    contiguous,
+    fitted,
+    join_arrays,
+    named,
+    numbered,
+)
 from walreplay.types.families import lengths_of, offsets_of
 
 if TYPE_CHECKING:
@@ -225,34 +234,18 @@ def staged_changes(batch: ChangeBatch) -> pa.Buffer:
     assert batch.places is not None
     places = batch.places
     provenance = [*batch.data.columns[:METADATA_COLUMNS], places.origin, places.path, places.offset]
-    arrays: dict[str, Any] = {f"c{number}": column for number, column in enumerate(batch.columns)}
-    arrays |= {name: column for (name, _), column in zip(OWN, provenance, strict=True)}
+    columns = numbered("c", batch.columns)
+    columns |= {name: column for (name, _), column in zip(OWN, provenance, strict=True)}
     if batch.rescued is not None:
-        arrays["rescued"] = batch.rescued
+        columns["rescued"] = batch.rescued
     if batch.unchanged:
-        arrays["unchanged"] = _numbers_of_unchanged(batch)
-    sink = pa.BufferOutputStream()
-    _write(sink, arrays)
-    if batch.before is not None:
-        olds: dict[str, Any] = {f"c{number}": column for number, column in enumerate(batch.before_columns)}
-        olds["row"] = batch.before_rows
-        if batch.before_rescued is not None:
-            olds["rescued"] = batch.before_rescued
-        _write(sink, olds)
-    return sink.getvalue()
-
-
-def _write(sink: pa.BufferOutputStream, arrays: Mapping[str, Any]) -> None:
-    batch = pa.RecordBatch.from_arrays([contiguous(array) for array in arrays.values()], names=list(arrays))
-    write_ipc(sink, batch)
-
-
-def _read(data: pa.Buffer) -> list[pa.RecordBatch]:
-    source, batches = pa.BufferReader(data), []
-    while source.tell() < source.size():  # streams lie one behind the other: rows, and old rows if there are any
-        with pa.ipc.open_stream(source) as reader:
-            batches += list(reader)
-    return batches
+        columns["unchanged"] = _numbers_of_unchanged(batch)
+    if batch.before is None:
+        return batch_to_ipc(named(columns))
+    olds = numbered("c", batch.before_columns) | {"row": batch.before_rows}
+    if batch.before_rescued is not None:
+        olds["rescued"] = batch.before_rescued
+    return batch_to_ipc(named(columns), named(olds))
 
 
 def _numbers_of_unchanged(batch: ChangeBatch) -> pa.Array:
@@ -305,7 +298,7 @@ def log_batches(data: pa.Buffer, task: LogTask, projection: Projection) -> Itera
     Raises:
         CaptureError: see `project_columns`.
     """
-    news, *olds = _read(data)  # a batch without updates, or without old rows sent, has no second stream
+    news, *olds = batches_from_ipc(data)  # a batch without updates, or without old rows sent, has no second stream
     rows, width = news.num_rows, len(projection.before)
     names = set(news.schema.names)
     values = [news.column(f"c{number}") for number in range(width)]
@@ -314,16 +307,13 @@ def log_batches(data: pa.Buffer, task: LogTask, projection: Projection) -> Itera
     unchanged = _none_unchanged(rows)
     if "unchanged" in names:
         unchanged = _named(news.column("unchanged"), labels_of(projection))
-    arrays = {f"c{number}": column for number, column in enumerate(columns)}
-    arrays |= {name: news.column(name) for name, _ in OWN}
+    arrays = numbered("c", columns) | {name: news.column(name) for name, _ in OWN}
     if task.before is not None:
         deleted = np.nonzero(pc.equal(news.column("op"), "d").to_numpy(zero_copy_only=False))[0]
         old, old_texts = _old_rows(columns, texts, deleted, olds, task, projection)
         arrays["before"] = old
         texts = with_old_texts(texts, old_texts, task.before)
-    arrays |= {"unchanged": unchanged, "rescued": texts, "unknown": pa.array(np.zeros(rows, np.bool_))}
-    schema = task.schema
-    whole = pa.RecordBatch.from_arrays(fitted([arrays[name] for name in schema.names], schema), schema=schema)
+    whole = batch_of(arrays | {"unchanged": unchanged, "rescued": texts}, task.schema)
     for start in range(0, rows, OUTPUT_ROWS):
         yield whole.slice(start, OUTPUT_ROWS)
 

@@ -11,7 +11,7 @@ another key is not deleted, so key changes have to be followed (``follow`` of `e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
@@ -22,8 +22,9 @@ import pyarrow.compute as pc
 
 from walreplay.decode.change_batch import ChangeBatch, read_rescued, rescued_of
 from walreplay.errors import CaptureError
-from walreplay.fold.identity import Hashes, contiguous, hash_rows
-from walreplay.fold.reducing import CLAIMED, DELETE, EXPECTED, INSERT, MOVE, UPDATE
+from walreplay.fold.batches import batch_from_ipc, batch_to_ipc, contiguous, join_arrays, named, numbered
+from walreplay.fold.identity import Hashes, hash_rows
+from walreplay.fold.reducing import CLAIMED, DELETE, EXPECTED, INSERT, MOVE, UPDATE, KeyEvents
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -204,38 +205,6 @@ class Events:
         )
 
 
-_WIDE: Final = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
-_NARROW: Final = {wide: kind for kind, wide in _WIDE.items()}
-
-_LITTLE: Final = 8 << 10
-"""Bytes that are written sooner than their compression has begun: LZ4 takes 20 µs a column for that."""
-
-OUTPUT_ROWS: Final = 1 << 16  # in one batch
-MOST_BYTES: Final = 2**31 - 1  # of a column of strings; a longer one has large offsets
-
-
-def narrow(kind: pa.DataType) -> pa.DataType:
-    """Return a column's own type, whether it has large offsets or not."""
-    return _NARROW.get(kind, kind)
-
-
-def join_arrays(arrays: Sequence[Any]) -> pa.Array:
-    """Put columns of one type, with large offsets or not, one behind the other."""
-    arrays = [contiguous(array) for array in arrays]
-    kind = narrow(arrays[0].type)
-    if kind in _WIDE and (  # offsets of 32 bits hold 2 GiB; Arrow raises behind that
-        any(array.type != kind for array in arrays) or sum(array.nbytes for array in arrays) > MOST_BYTES
-    ):
-        arrays = [array.cast(_WIDE[kind]) for array in arrays]
-    return pa.concat_arrays(arrays)
-
-
-def fitted(arrays: Iterable[Any], fields: Iterable[pa.Field]) -> list[pa.Array]:
-    """Return columns as single arrays of the fields' types; some have another width."""
-    columns = [(contiguous(array), field.type) for array, field in zip(arrays, fields, strict=True)]
-    return [array if array.type == kind else array.cast(kind) for array, kind in columns]
-
-
 def concat(parts: Sequence[Events]) -> Events:
     """Put events one behind the other."""
     if len(parts) == 1:
@@ -309,12 +278,13 @@ def old_key_hashes(events: Events) -> Hashes | None:
     return hash_rows(events.old_key, events.rows, events.old_rescued)
 
 
-def unchanged_values(events: Events) -> NDArray[np.uint8]:
-    """Return events x columns of ``unchanged``, sorted by number: 1 if the event does not bring the value."""
+def key_events(events: Events, hashes: Hashes) -> KeyEvents:
+    """Return what the kernels that follow keys read of events whose keys have these hashes."""
     unchanged = np.zeros((events.rows, len(events.unchanged)), np.uint8)
     for index, number in enumerate(sorted(events.unchanged)):
         unchanged[:, index] = events.unchanged[number]
-    return unchanged
+    old_hashes = old_key_hashes(events) or hashes
+    return KeyEvents(events.action.astype(np.uint8), events.expected, *hashes, *old_hashes, unchanged)
 
 
 def bucket_of(key: NDArray[np.uint64], buckets: int) -> NDArray[np.uint16]:
@@ -336,21 +306,18 @@ _NUMPY: Final = ("action", "expected", "position", "image_0", "image_1", *_MARKS
 
 def to_ipc(events: Events) -> pa.Buffer:
     """Write events as a compressed Arrow IPC stream."""
-    arrays: dict[str, Any] = {f"c{n}": column for n, column in enumerate(events.columns)}
-    arrays |= {"lsn": events.lsn, "ts": events.ts, "rescued": events.rescued}
-    arrays |= {"action": events.action, "expected": events.expected}
-    arrays |= {f"u{number}": mask for number, mask in sorted(events.unchanged.items())}
+    columns = numbered("c", events.columns) | {"lsn": events.lsn, "ts": events.ts, "rescued": events.rescued}
+    columns |= {"action": events.action, "expected": events.expected}
+    columns |= {f"u{number}": mask for number, mask in sorted(events.unchanged.items())}
     if events.old_key is not None:
-        arrays |= {f"o{k}": column for k, column in enumerate(events.old_key)}
-        arrays["old_rescued"] = events.old_rescued
+        columns |= numbered("o", events.old_key) | {"old_rescued": events.old_rescued}
     if events.position is not None:
-        arrays["position"] = events.position
+        columns["position"] = events.position
     if events.image is not None:
-        arrays["image_0"], arrays["image_1"] = events.image
+        columns["image_0"], columns["image_1"] = events.image
     if events.marks is not None:
-        arrays |= {name: getattr(events.marks, name) for name in _MARKS}
-    columns = [pa.array(array) if isinstance(array, np.ndarray) else contiguous(array) for array in arrays.values()]
-    return batch_to_ipc(pa.RecordBatch.from_arrays(columns, names=list(arrays)))
+        columns |= {name: getattr(events.marks, name) for name in _MARKS}
+    return batch_to_ipc(named(columns))
 
 
 def from_ipc(data: pa.Buffer | bytes) -> Events:
@@ -384,26 +351,6 @@ def from_ipc(data: pa.Buffer | bytes) -> Events:
         position=numpy.get("position"),
         marks=Marks(*(numpy[name] for name in _MARKS)) if _MARKS[0] in numpy else None,
     )
-
-
-def batch_to_ipc(batch: pa.RecordBatch) -> pa.Buffer:
-    """Write one batch as an Arrow IPC stream; it is compressed unless it is small."""
-    sink = pa.BufferOutputStream()
-    write_ipc(sink, batch)
-    return sink.getvalue()
-
-
-def write_ipc(sink: pa.BufferOutputStream, batch: pa.RecordBatch) -> None:
-    """Write one batch as `batch_to_ipc` does, behind what was written before."""
-    options = pa.ipc.IpcWriteOptions(compression="lz4" if batch.nbytes > _LITTLE else None)
-    with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:
-        writer.write_batch(batch)
-
-
-def batch_from_ipc(data: pa.Buffer | bytes) -> pa.RecordBatch:
-    """Read what `batch_to_ipc` wrote."""
-    with pa.ipc.open_stream(data) as reader:
-        return reader.read_next_batch()
 
 
 def with_deleted_column(events: Events, identity: Identity, *, all_deleted: bool = False) -> Events:

@@ -8,8 +8,8 @@ Rows without a key are identified by their whole *image* (all old values), with 
 configured over replica identity full, every change is an old image that is removed and a new one that is added.  With a
 deferrable key, a key may have two rows inside a transaction.  Then the image decides which of them is removed:
 
-- A removed row cancels the last added row of the same transaction with exactly the same image.  What is left of a part
-  of a transaction (`unmatched`) has the same effect as all its changes.
+- A removed row cancels the last added row of the same transaction with exactly the same image (`follow_images`).  What
+  is left of a part of a transaction has the same effect as all its changes.
 - A removed row that was not added in the transaction is the row that the key had at the transaction's beginning, even
   if its image differs from what is known of that row.  If that row was removed before, it is the oldest added row.
 - After each transaction a key has one row at most (`settle`).
@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +30,7 @@ import pyarrow.compute as pc
 
 from walreplay.decode.compile.kernel import Kernel, helper, kernel
 from walreplay.decode.compile.parameters import BYTES, CELLS, INT64, given, out, record
+from walreplay.fold.batches import contiguous
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -240,13 +241,6 @@ def hash_rows(arrays: Sequence[pa.Array], rows: int, rescued: pa.Array | None = 
     return first, second
 
 
-def contiguous(array: Any) -> pa.Array:
-    """Return a column as one array."""
-    if isinstance(array, pa.ChunkedArray):
-        return array.combine_chunks() if array.num_chunks != 1 else array.chunk(0)  # no copy of a single chunk
-    return array
-
-
 class _ImageSlots(NamedTuple):
     """Of each image its events: the last, and a stack of those with added rows; and how many rows it requires."""
 
@@ -331,42 +325,53 @@ def count_images(
     return kept, left[kept] - gone[kept], gone[kept]
 
 
-@kernel(given("bool"), *HASHES, TABLE, out("int32"), out("int32"), out("bool"))
-def _unmatched(comes, first, second, table, newest, below, is_left):  # type: ignore[no-untyped-def]
+@kernel(given("bool"), given("int32"), *HASHES, TABLE, out("int32", ndim=2), out("int32"))
+def _follow_images(comes, epoch, first, second, table, stacks, partner):  # type: ignore[no-untyped-def]
     places, slot_first, slot_second = table
+    # Of each image the newest event that has added a row; of each event the next older one: a stack.
+    newest, below = stacks[0], stacks[1]
+    has_epochs = epoch.shape[0] > 0
     used = 0
     for event in range(comes.shape[0]):
+        partner[event] = -1
         slot = slot_of(first, second, event, places, slot_first, slot_second, used)
         if slot == used:
             used += 1
             newest[slot] = -1
+        last = newest[slot]
+        if has_epochs and last >= 0 and epoch[last] < epoch[event]:
+            last = -1  # a truncate came between
         if comes[event]:
-            below[event] = newest[slot]
+            below[event] = last
             newest[slot] = event
-            is_left[event] = True
-        elif newest[slot] >= 0:  # the last equal row that was added, as a stack has it
-            is_left[newest[slot]] = False
-            newest[slot] = below[newest[slot]]
-        else:
-            is_left[event] = True
+        elif last >= 0:
+            # A removed copy is the newest one, so that it does not matter where runs are divided.
+            partner[last] = event
+            partner[event] = last
+            newest[slot] = below[last]
     return used
 
 
-def unmatched(comes: NDArray[np.bool_], image: Hashes) -> NDArray[np.int64]:
-    """Return the events that are left after each removed row has cancelled the last equal added one.
+NO_EPOCHS: Final = np.zeros(0, np.int32)
+"""Of events without truncates between them."""
+
+
+def follow_images(comes: NDArray[np.bool_], image: Hashes, epoch: NDArray[np.int32] = NO_EPOCHS) -> NDArray[np.int32]:
+    """Follow equal rows: each one that goes is the newest of them.
 
     Args:
         comes: whether an event adds a row; otherwise it removes one.
-        image: the rows' hashes.
+        image: the hashes of the events' rows.
+        epoch: the number of truncates before each event.
 
     Returns:
-        the numbers of those events, in their order.
+        for each added row the event that removes it, or -1; for each removed one the event that has added it, or -1 if
+        no event has.
     """
     events = len(comes)
-    is_left = np.zeros(events, np.bool_)
-    newest, below = np.empty(events, np.int32), np.empty(events, np.int32)
-    _unmatched(comes, *image, *new_table(events), newest, below, is_left)
-    return np.nonzero(is_left)[0]
+    stacks, partner = np.empty((2, events), np.int32), np.empty(events, np.int32)
+    _follow_images(comes, epoch, *image, *new_table(events), stacks, partner)
+    return partner
 
 
 @kernel(given("bool"), *HASHES, TABLE, out("int32"), out("int32"), out("int32"), out("int32"))
@@ -410,7 +415,7 @@ class Settled:
 
 
 def settle(comes: NDArray[np.bool_], key: Hashes) -> Settled:
-    """Return the effect on each key of the events that `unmatched` has left.
+    """Return the effect on each key of the events that cancel no others of their transactions.
 
     Args:
         comes: whether an event adds a row; otherwise it removes one.

@@ -22,33 +22,38 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from walreplay.decode.change_batch import TIMESTAMP, read_rescued, rescued_array, rescued_of
 from walreplay.decode.compile.kernel import helper, kernel
 from walreplay.decode.compile.parameters import given, out
 from walreplay.errors import CaptureError
+from walreplay.fold.batches import (
+    batch_from_ipc,
+    batch_of,
+    batch_to_ipc,
+    choose,
+    contiguous,
+    named,
+    narrow,
+    numbered,
+    output_parts,
+)
 from walreplay.fold.events import (
     ADD,
-    OUTPUT_ROWS,
     REMOVE,
     Events,
     Identity,
     Marks,
     Mode,
-    batch_from_ipc,
-    batch_to_ipc,
     bucket_of,
     concat,
-    fitted,
     image_hashes,
     interleave,
+    key_events,
     key_hashes,
-    narrow,
     old_key_hashes,
-    unchanged_values,
 )
-from walreplay.fold.identity import TABLE, Hashes, contiguous, count_images, new_table, settle, slot_of, unmatched
+from walreplay.fold.identity import TABLE, Hashes, count_images, follow_images, new_table, settle, slot_of
 from walreplay.fold.reducing import (
     CLAIMED,
     DELETE,
@@ -56,7 +61,6 @@ from walreplay.fold.reducing import (
     INSERT,
     KEEP,
     MOVE,
-    TRANSIENT,
     UNKNOWN,
     UPDATE,
     Folded,
@@ -128,42 +132,26 @@ def _rescued(
 
 def bases_of(
     events: Events, identity: Identity, names: Sequence[str], base: NDArray[np.int32], is_old: NDArray[np.bool_]
-) -> list[pa.Array]:
-    """Return the keys of bases, column by column, and their rescued texts.
+) -> dict[str, Any]:
+    """Return the keys of bases (``b0`` …), and their rescued texts.
 
     Args:
         base: the event that each key is taken from; below 0: NULL.
         is_old: the key is that event's old key.
     """
     index = pa.array(base, mask=base < 0)  # Arrow returns NULL where an index is NULL
-    result = []
+    keys = []
     for k, number in enumerate(identity.key):
         column = events.columns[number].take(index)
         if events.old_key is not None:
             column = choose(is_old, events.old_key[k].take(index), column)  # a MOVE has the base as its old key
-        result.append(column)
+        keys.append(column)
     rescued = rescued_of(events.rescued.take(index), [names[number] for number in identity.key])
     if rescued is None:
         rescued = pa.nulls(len(index), pa.string())
     if events.old_rescued is not None:
         rescued = choose(is_old, events.old_rescued.take(index), rescued)
-    return [*result, rescued]
-
-
-def choose(mask: NDArray[np.bool_], yes: pa.Array, no: pa.Array) -> pa.Array:
-    """Take each value from one of two columns."""
-    return pc.if_else(pa.array(mask), contiguous(yes), contiguous(no))
-
-
-def batch_of(arrays: Sequence[Any], schema: pa.Schema) -> pa.RecordBatch:
-    """Make a batch of a schema's columns; types that the schema has in another width are cast."""
-    return pa.RecordBatch.from_arrays(fitted(arrays, schema), schema=schema)
-
-
-def output_parts(rows: NDArray[np.intp]) -> Iterator[NDArray[np.intp]]:
-    """Divide the numbers of rows, so that not all rows are made at a time."""
-    for start in range(0, len(rows), OUTPUT_ROWS):
-        yield rows[start : start + OUTPUT_ROWS]
+    return numbered("b", keys) | {"base_rescued": rescued}
 
 
 def fold_events(
@@ -197,7 +185,7 @@ def fold_events(
         # A key that is only deleted is taken from its base's event.
         result = result.take(np.argsort(bucket_of(hashes[0][result.content], buckets), kind="stable"))
     gone, content = result.row < 0, result.content
-    action = np.where(gone, DELETE, np.where(result.reset == 1, INSERT, UPDATE))
+    action = np.where(gone, DELETE, np.where(result.reset, INSERT, UPDATE))
     moves = events.action[content] == MOVE
     action[moves] = MOVE  # its other key may be folded in another task
     masks = {number: ((result.source[:, t] < 0) & ~gone).astype(np.uint8) for t, number in enumerate(tracked)}
@@ -214,16 +202,11 @@ def _count_images(events: Events, identity: Identity) -> tuple[NDArray[np.int32]
     return count_images(events.action, events.expected, events.lsns, image_hashes(events))
 
 
-def settled(
-    events: Events, identity: Identity, names: Sequence[str], table: str | None = None, *, keep: bool = False
-) -> Events:
+def settled(events: Events, identity: Identity, names: Sequence[str], table: str | None = None) -> Events:
     """Turn added and removed rows (`REMOVE`, `ADD`) into what their transactions do to their keys.
 
     Call it for events of whole transactions.  If a table's columns change, call it separately for the events before and
     after, because an image is only comparable with one of the same columns.
-
-    Args:
-        keep: rows that come and go within a transaction are kept: their events become `TRANSIENT`.
 
     Returns:
         events with the other actions only: `UPDATE` if a row replaces the key's row, `INSERT` (`CLAIMED`) if it is new,
@@ -252,19 +235,12 @@ def settled(
     action = np.where(row < 0, DELETE, np.where((base >= 0) & ~ended.unknown, UPDATE, INSERT))
     expected = np.where(base >= 0, EXPECTED, CLAIMED).astype(np.uint8)
     ended = replace(ended, action=action, expected=expected, image=None)
-    stays = ~whole
-    action = events.action
-    if keep:
-        # The added rows that are not there at the end.
-        stays = stays | (action == ADD)
-        stays[rows_at[row[row >= 0]]] = False
-        action = np.where(whole, TRANSIENT, action)
-    elif events.marks is not None and len(rows_at) < len(whole_at):
+    if events.marks is not None and len(rows_at) < len(whole_at):
         ended.marks = _as_inserted(ended.marks, hashes[0][content], events.take(whole_at), identity, names)
-    others = np.nonzero(stays)[0]
+    others = np.nonzero(~whole)[0]
     if not len(others):
         return ended.take(np.argsort(rows_at[content], kind="stable"))
-    remaining = replace(events, action=action, image=None).take(others)
+    remaining = replace(events, image=None).take(others)
     return interleave([(remaining, others), (ended, rows_at[content])])
 
 
@@ -289,7 +265,7 @@ def _left(events: Events, indices: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the `REMOVE` and `ADD` that their transactions do not cancel themselves."""
     assert events.image is not None
     image = _by_transaction((events.image[0][indices], events.image[1][indices]), events.lsn.take(pa.array(indices)))
-    return indices[unmatched(events.action[indices] == ADD, image)]
+    return indices[follow_images(events.action[indices] == ADD, image) < 0]
 
 
 def _fold_whole(events: Events, identity: Identity, names: Sequence[str], table: str | None) -> Events:
@@ -350,13 +326,8 @@ def _fold(
     events: Events, hashes: Hashes, identity: Identity, table: str | None, *, between_moves: bool = False
 ) -> tuple[Folded, list[int]]:
     """Fold keyed events by their keys' hashes; return the result, and the numbers of the tracked columns."""
-    unchanged, old_hashes = unchanged_values(events), old_key_hashes(events)
-    action = events.action.astype(np.uint8)
-    if between_moves:
-        assert old_hashes is not None
-        folded = fold_between_moves(action, events.expected, hashes, old_hashes, unchanged)
-    else:
-        folded = fold_keys(action, events.expected, hashes, old_hashes, unchanged)
+    fold = fold_between_moves if between_moves else fold_keys
+    folded = fold(key_events(events, hashes))
     if folded.conflicts:
         raise not_unique(table, folded.conflicts, identity)  # two rows had the key at one time
     return folded, sorted(events.unchanged)
@@ -428,54 +399,49 @@ def rows_to_merge(
     schema = merge_schema([narrow(column.type) for column in events.columns], identity, tracked, moves=moves)
     if identity.mode is Mode.APPEND:
         for part in output_parts(np.arange(events.rows)):
-            rows = events.take(part)
-            yield batch_of([*rows.columns, rows.lsn, rows.ts, rows.rescued, pa.array(rows.unknown)], schema)
+            yield batch_of(_row_columns(events.take(part)), schema)
         return
     if identity.mode is Mode.MULTISET:
         kept, net, needed = _count_images(events, identity)
         for part in output_parts(np.arange(len(kept))):
-            rows = events.take(kept[part])
-            arrays = [*rows.columns, rows.lsn, rows.ts, rows.rescued, pa.array(rows.unknown)]
-            yield batch_of([*arrays, pa.array(net[part]), pa.array(needed[part])], schema)
+            columns = _row_columns(events.take(kept[part]))
+            yield batch_of(columns | {"net": net[part], "needed": needed[part]}, schema)
         return
     events = settled(events, identity, names, table)
     if events.rows == 0:
         return
     folded, partial = _fold(events, key_hashes(events, identity, names), identity, table)
     for part in output_parts(np.arange(len(folded.row))):
-        yield batch_of(_keyed_arrays(events, identity, names, folded.take(part), partial, tracked, moves=moves), schema)
+        yield batch_of(_keyed_columns(events, identity, names, folded.take(part), partial, moves=moves), schema)
 
 
-def _keyed_arrays(
-    events: Events,
-    identity: Identity,
-    names: Sequence[str],
-    folded: Folded,
-    partial: list[int],
-    tracked: Sequence[int],
-    *,
-    moves: bool,
-) -> list[pa.Array]:
+def _row_columns(rows: Events) -> dict[str, Any]:
+    own = {"lsn": rows.lsn, "ts": rows.ts, "rescued": rows.rescued, "unknown": rows.unknown}
+    return numbered("c", rows.columns) | own
+
+
+def _keyed_columns(
+    events: Events, identity: Identity, names: Sequence[str], folded: Folded, partial: Sequence[int], *, moves: bool
+) -> dict[str, Any]:
     gone, content = folded.row < 0, folded.content
     rows = assembled(events, content, folded.source, ~gone, partial, names)
     if events.old_key is not None:
         # For a base that is only deleted, the key may be known only as the old key of an event.
-        by_old = gone & (folded.base_is_old == 1)
+        by_old = gone & folded.base_is_old
         if by_old.any():
             for k, number in enumerate(identity.key):
                 rows.columns[number] = choose(by_old, events.old_key[k].take(pa.array(content)), rows.columns[number])
-    unknown = (folded.source == UNKNOWN).any(axis=1) & ~gone
-    arrays = [*rows.columns, rows.lsn, rows.ts, rows.rescued, pa.array(unknown), pa.array(gone)]
-    arrays += [pa.array(folded.expected == EXPECTED), pa.array(folded.expected == CLAIMED)]
-    for number in tracked:
-        keep = np.zeros(len(content), np.bool_)  # none of these events left the column unchanged
-        if number in partial:
-            keep = (folded.source[:, partial.index(number)] == KEEP) & ~gone
-        arrays.append(pa.array(keep))
+    columns = _row_columns(rows) | {
+        "unknown": (folded.source == UNKNOWN).any(axis=1) & ~gone,
+        "deleted": gone,
+        "expected": folded.expected == EXPECTED,
+        "claimed": folded.expected == CLAIMED,
+    }
+    columns |= {f"k{number}": (folded.source[:, t] == KEEP) & ~gone for t, number in enumerate(partial)}
     if not moves:
-        return arrays
-    bases = bases_of(events, identity, names, folded.base, folded.base_is_old == 1)
-    return [*arrays, pa.array(folded.base >= 0), *bases]
+        return columns
+    bases = bases_of(events, identity, names, folded.base, folded.base_is_old)
+    return columns | {"matches": folded.base >= 0} | bases
 
 
 @dataclass(frozen=True, slots=True)
@@ -506,7 +472,7 @@ class Routes:
 
     def to_ipc(self) -> pa.Buffer:
         """Write them as an Arrow IPC stream."""
-        return batch_to_ipc(pa.RecordBatch.from_arrays([pa.array(self.key), pa.array(self.to)], names=["key", "to"]))
+        return batch_to_ipc(named({"key": self.key, "to": self.to}))
 
     @classmethod
     def from_ipc(cls, data: pa.Buffer | bytes) -> Routes:

@@ -1,24 +1,26 @@
-"""The kernels of the fold: changes become one row per identity, or versions of rows for a history.
+"""The kernels of the fold: changes become versions of rows, of which a mirror takes the last and a history takes all.
 
-Each row that the table had before the run is a *base*, named by its key.  `fold_keys` follows every base through the
-changes: it is deleted, or it ends as a row that may have another key.  Inserted rows have no base.  The result has one
-row per base, so one MERGE on the base's key applies it, whatever keys were swapped.  Invariants, one slot per key:
+Each row that the table had before the run is a *base*, named by its key.  A *version* is the row that an event leaves,
+named by that event's number.  It stays *open* until another event ends it, or a truncate.  `follow_keys` follows every
+row through the events: when each of its versions begins, what ends it, and which base its first version continues.
+Inserted rows continue no base.  Truncates are not events: each event has an *epoch*, the number of truncates before it.
+An open version of an earlier epoch counts for nothing, so truncates cost nothing per row.
 
-- ``live_event`` is the event that the slot's live row comes from, or -1: no row has this key (any more).
-- ``base_of_slot`` is the slot of the base that the live row continues, or -1: it continues none.
-- ``slot_of_base`` is the inverse: the slot whose live row continues the base, or -1.  If key 1 becomes 2 while 2
-  becomes 1, slot 1 continues base 2, and slot 2 base 1.
-- ``value_event[slot, column]`` is the event that has the live row's value of the tracked column, `KEEP` if it is the
-  base's own value, `UNKNOWN` if it is not known.
-
-For a history, `follow_keys` finds when each version of a row begins, and what ends it.  A *version* is the row that an
-event leaves, named by that event's number.  It stays *open* until another event ends it, or a truncate.  The first
-event that touches a base's key closes the base.  Truncates are not events: each event has an *epoch*, the number of
-truncates before it.  A slot that was last touched in an earlier epoch is empty, so truncates cost nothing per row.
 Invariants, one slot per key:
 
 - ``open_version`` is the open version that has the key, `NONE`, or `BASE`: no event has touched the key yet.
-- ``slot_epoch`` is the epoch of the last event that touched the key.
+- ``key_event`` is the first event that touches the key: it closes the key's base.
+
+A history has ``base`` and ``source`` of each event's version.  For a mirror the versions of a key share one entry, that
+of its slot, so its memory does not grow with the events of a key.
+
+- ``base[version]`` is the slot of the base that the row continues, or -1.  If key 1 becomes 2 while 2 becomes 1, slot 1
+  continues base 2, and slot 2 base 1.  No two open versions continue the same base.
+- ``source[version, column]`` is the event that has the version's value of the tracked column, `KEEP` if it is the
+  base's own value, `UNKNOWN` if it is not known.
+
+`fold_keys` makes one row per base of the last versions, so one MERGE on the base's key applies it, whatever keys were
+swapped.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ import numpy as np
 
 from walreplay.decode.compile.kernel import kernel
 from walreplay.decode.compile.parameters import given, out, record
-from walreplay.fold.identity import HASHES, TABLE, Hashes, new_table, slot_of
+from walreplay.fold.identity import HASHES, NO_EPOCHS, TABLE, new_table, slot_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -50,8 +52,17 @@ UNKNOWN: Final = -2  # the source did not send it, and no event in front has it
 NO_BASE: Final = -1  # the row is new
 
 
+NONE: Final = -1  # no version has the key
+BASE: Final = -2  # a row of the table, if there is one
+
+
 class KeyEvents(NamedTuple):
-    """Events, and the hashes of their keys and of their old keys; see `fold_keys`."""
+    """Events in commit order, and the hashes of their keys and of their old keys.
+
+    ``action`` is `INSERT`, `UPDATE`, `DELETE` or `MOVE`, which alone uses the old keys.  ``expected`` says whether the
+    event's key should have a row before the event: `EXPECTED`, `CLAIMED` or 0.  ``unchanged`` (events x tracked
+    columns) is 1 if the event does not bring the value.
+    """
 
     action: NDArray[np.uint8]
     expected: NDArray[np.uint8]
@@ -68,116 +79,154 @@ EVENTS: Final = record(KeyEvents, given("uint8"), given("uint8"), *HASHES, *HASH
 class _KeySlots(NamedTuple):
     """What is known of each key; see the module's invariants."""
 
-    live_event: NDArray[np.int32]
-    base_of_slot: NDArray[np.int32]
-    slot_of_base: NDArray[np.int32]
+    open_version: NDArray[np.int32]
     key_event: NDArray[np.int32]
-    base_expected: NDArray[np.uint8]
-    is_reset: NDArray[np.uint8]
     key_is_old: NDArray[np.uint8]
+    base_expected: NDArray[np.uint8]
 
 
 @kernel(
     EVENTS,
+    given("int32"),
+    given("int64"),
     TABLE,
-    record(_KeySlots, *(out("int32") for _ in range(4)), *(out("uint8") for _ in range(3))),
+    record(_KeySlots, out("int32"), out("int32"), out("uint8"), out("uint8")),
+    out("int32", ndim=2),
+    out("int32"),
     out("int32", ndim=2),
     out("int64"),
 )
-def _fold_keys(events, table, slots, value_event, conflicts):  # type: ignore[no-untyped-def]
+def _follow_keys(events, epoch, lsn, table, slots, versions, base, source, conflicts):  # type: ignore[no-untyped-def]
     action, expected, first, second, old_first, old_second, unchanged = events
     places, slot_first, slot_second = table
-    live_event, base_of_slot, slot_of_base, key_event, base_expected, is_reset, key_is_old = slots
+    open_version, key_event, key_is_old, base_expected = slots
+    end, previous, opener = versions[0], versions[1], versions[2]  # as in `FollowedRows`
+    is_history = epoch.shape[0] > 0
     tracked = unchanged.shape[1]  # columns that some event does not bring (unchanged TOAST); others come whole
     used = 0
     for event in range(action.shape[0]):
         kind = action[event]
+        if is_history:
+            end[event] = -1
+            opener[event] = event
         slot = slot_of(first, second, event, places, slot_first, slot_second, used)
-        is_new = slot == used
-        if is_new:
+        if slot == used:
             used += 1
-            # The key occurs for the first time: its base is untouched, and nothing is known of it.
-            live_event[slot] = -1
-            base_of_slot[slot] = slot
-            slot_of_base[slot] = slot
-            # A MOVE needs a row under its old key. Of the new key it says something only where it claims that.
-            base_expected[slot] = expected[event] if kind != MOVE or expected[event] == CLAIMED else 0
-            is_reset[slot] = 0
+            # Behind a truncate the table is empty; otherwise the key's base is untouched.
+            open_version[slot] = NONE if is_history and epoch[event] > 0 else BASE
             key_event[slot] = event
             key_is_old[slot] = 0
-            for column in range(tracked):
-                value_event[slot, column] = KEEP
-        elif expected[event] == CLAIMED and live_event[slot] >= 0:
+            # A MOVE needs a row under its old key.  Of the new key it says something only where it claims that.
+            base_expected[slot] = expected[event] if kind != MOVE or expected[event] == CLAIMED else 0
+        version = open_version[slot]
+        if is_history and version >= 0:
+            if epoch[version] < epoch[event]:
+                version = NONE  # a truncate has ended it
+            else:
+                end[version] = event
+        if expected[event] == CLAIMED and version >= 0:
             conflicts[0] += 1  # whether the table itself has a row, the MERGE finds out
-        if kind == UPDATE:
-            if not is_new and live_event[slot] == -1:
-                # The key's row was deleted or has moved away: what the update does not bring is not known.
-                base_of_slot[slot] = slot if slot_of_base[slot] == -1 else -1
-                if base_of_slot[slot] == slot:
-                    slot_of_base[slot] = slot  # one row per base: the MERGE updates it, in place of delete and insert
-                for column in range(tracked):
-                    value_event[slot, column] = UNKNOWN
-            live_event[slot] = event
-            for column in range(tracked):
-                if unchanged[event, column] == 0:
-                    value_event[slot, column] = event
-        elif kind == INSERT:
-            base = base_of_slot[slot]
-            if base != -1 and base != slot and slot_of_base[base] == slot:
-                slot_of_base[base] = -1  # no row carries this base any more, so its row is deleted
-            base_of_slot[slot] = -1
-            if slot_of_base[slot] == -1 or slot_of_base[slot] == slot:
-                base_of_slot[slot] = slot
-                slot_of_base[slot] = slot
-            live_event[slot] = event
-            is_reset[slot] = 1
-            for column in range(tracked):
-                # An insert that a fold has made of several events may lack values, too.
-                value_event[slot, column] = event if unchanged[event, column] == 0 else UNKNOWN
-        elif kind == DELETE:
-            base = base_of_slot[slot]
-            if base != -1 and slot_of_base[base] == slot:
-                slot_of_base[base] = -1
-            base_of_slot[slot] = -1
-            live_event[slot] = -1
-            is_reset[slot] = 1
-        else:
-            old_slot = slot_of(old_first, old_second, event, places, slot_first, slot_second, used)
-            if old_slot == used:
+        if kind == DELETE:
+            open_version[slot] = NONE
+            continue
+        # The row that goes on in this version: none for an insert.
+        row_slot = slot
+        if kind == INSERT:
+            version = NONE
+        elif kind == MOVE:
+            row_slot = slot_of(old_first, old_second, event, places, slot_first, slot_second, used)
+            if row_slot == used:
                 used += 1
-                live_event[old_slot] = -1
-                base_of_slot[old_slot] = old_slot
-                slot_of_base[old_slot] = old_slot
-                base_expected[old_slot] = EXPECTED  # A MOVE changes a row that is there
-                is_reset[old_slot] = 0
-                key_event[old_slot] = event
-                key_is_old[old_slot] = 1
-                for column in range(tracked):
-                    value_event[old_slot, column] = KEEP
-            elif live_event[old_slot] == -1:
-                # No row has the old key, so the moved row continues no base.
-                base_of_slot[old_slot] = -1
-                for column in range(tracked):
-                    value_event[old_slot, column] = UNKNOWN
-            # A row that has the new key is replaced.
-            base = base_of_slot[slot]
-            if base != -1 and slot_of_base[base] == slot:
-                slot_of_base[base] = -1
-            base_of_slot[slot] = base_of_slot[old_slot]
-            if base_of_slot[slot] != -1:  # the moved row takes its base along
-                slot_of_base[base_of_slot[slot]] = slot
-            elif slot_of_base[slot] == -1:  # the row replaces the base of its new key
-                base_of_slot[slot] = slot
-                slot_of_base[slot] = slot
-            is_reset[slot] = 1
+                open_version[row_slot] = NONE if is_history and epoch[event] > 0 else BASE
+                key_event[row_slot] = event
+                key_is_old[row_slot] = 1
+                base_expected[row_slot] = EXPECTED  # a MOVE changes a row that is there
+            version = open_version[row_slot]
+            if is_history and version >= 0:
+                if epoch[version] < epoch[event]:
+                    version = NONE  # a truncate has ended it
+                else:
+                    end[version] = event
+            open_version[row_slot] = NONE
+        open_version[slot] = event
+        place, former = slot, row_slot  # of this version and of the one in front, in `base` and `source`
+        if is_history:
+            place, former = event, version
+            previous[event] = version
+            if version >= 0 and lsn[version] == lsn[event]:  # a commit LSN names one transaction
+                opener[event] = opener[version]
+        if version < 0:
+            # The base's own values, or such as are not known.
+            base[place] = row_slot if version == BASE else -1
             for column in range(tracked):
                 is_sent = unchanged[event, column] == 0
-                value_event[slot, column] = event if is_sent else value_event[old_slot, column]
-            live_event[slot] = event
-            live_event[old_slot] = -1
-            base_of_slot[old_slot] = -1
-            is_reset[old_slot] = 1
+                source[place, column] = event if is_sent else KEEP if version == BASE else UNKNOWN
+            continue
+        if place != former:
+            base[place] = base[former]
+        for column in range(tracked):
+            if unchanged[event, column] == 0:
+                source[place, column] = event
+            elif place != former:
+                source[place, column] = source[former, column]
     return used
+
+
+@dataclass(frozen=True, slots=True)
+class FollowedRows:
+    """What became of the rows.
+
+    For a history the first arrays have one entry per event, which means nothing for events that leave no row.  For a
+    mirror ``end``, ``previous`` and ``opener`` are empty, and ``source`` and ``base`` have one entry per key, which
+    means something where a version is ``last``.
+
+    Attributes:
+        end: the event that ends the event's version, or -1.
+        previous: the version whose row the event's version goes on with, or `NONE` or `BASE`.
+        opener: the first event of the same transaction since which the row is there under its key or those before.
+        source: versions x tracked columns: the event that has the value, `KEEP` if it is the base's, or `UNKNOWN`.
+        base: the base (by its entry in the arrays below) whose row the version goes on with; -1 for none.
+        last: of each base or key that was touched, the version that has the key in the end; below 0 for none.
+        key_event: the first event that touches it.
+        key_is_old: the key is that event's old key.
+        expected: `EXPECTED` if there should be a row before that event, `CLAIMED` if not; otherwise 0.
+        conflicts: how many keys were claimed while they had a row.
+    """
+
+    end: NDArray[np.int32]
+    previous: NDArray[np.int32]
+    opener: NDArray[np.int32]
+    source: NDArray[np.int32]
+    base: NDArray[np.int32]
+    last: NDArray[np.int32]
+    key_event: NDArray[np.int32]
+    key_is_old: NDArray[np.uint8]
+    expected: NDArray[np.uint8]
+    conflicts: int
+
+
+_NO_LSNS: Final = np.zeros(0, np.int64)
+
+
+def follow_keys(
+    events: KeyEvents, epoch: NDArray[np.int32] = NO_EPOCHS, lsn: NDArray[np.int64] = _NO_LSNS
+) -> FollowedRows:
+    """Follow rows with a key through events in commit order.
+
+    Args:
+        epoch: for a history, the number of truncates before each event.
+        lsn: for a history, the events' commit LSNs.
+    """
+    count, tracked = events.unchanged.shape
+    capacity = count + int(np.count_nonzero(events.action == MOVE))  # a MOVE touches two keys, any other event one
+    slots = _KeySlots(*(np.empty(capacity, kind) for kind in (np.int32, np.int32, np.uint8, np.uint8)))
+    versions = end, previous, opener = np.empty((3, len(epoch)), np.int32)
+    base, source = np.empty(capacity, np.int32), np.empty((capacity, tracked), np.int32)
+    conflicts = np.zeros(1, np.int64)
+    used = _follow_keys(*events, epoch, lsn, *new_table(capacity), *slots, versions, base, source, conflicts)
+    touched = slots.key_event[:used], slots.key_is_old[:used], slots.base_expected[:used]
+    rows = end, previous, opener, source, base, slots.open_version[:used]
+    return FollowedRows(*rows, *touched, int(conflicts[0]))
 
 
 @kernel(given("uint8"), *HASHES, *HASHES, TABLE, out("int64"), out("uint64"))
@@ -226,9 +275,9 @@ class Folded:
     row: NDArray[np.int32]
     source: NDArray[np.int32]
     base: NDArray[np.int32]
-    base_is_old: NDArray[np.uint8]
+    base_is_old: NDArray[np.bool_]
     expected: NDArray[np.uint8]
-    reset: NDArray[np.uint8]
+    reset: NDArray[np.bool_]
     conflicts: int = 0
 
     @property
@@ -242,65 +291,44 @@ class Folded:
         return Folded(*events, self.base_is_old[indices], self.expected[indices], self.reset[indices])
 
 
-def fold_keys(
-    action: NDArray[np.uint8],
-    expected: NDArray[np.uint8],
-    key: Hashes,
-    old_key: Hashes | None,
-    unchanged: NDArray[np.uint8],
-) -> Folded:
-    """Fold events in commit order.
-
-    Args:
-        action: `INSERT`, `UPDATE`, `DELETE` or `MOVE`, one per event.
-        expected: `EXPECTED`, `CLAIMED` or 0: whether the event's key should have a row before the event.
-        key: the hashes of the events' keys.
-        old_key: the hashes of their old keys, which only a `MOVE` uses; None if there is no `MOVE`.
-        unchanged: events x tracked columns, 1 if the event does not bring the value.
-    """
-    events, tracked = unchanged.shape
-    capacity = events + (0 if old_key is None else int(np.count_nonzero(action == MOVE)))
-    slots = _KeySlots(*(np.empty(capacity, kind) for kind in 4 * [np.int32] + 3 * [np.uint8]))
-    value_event, conflicts = np.empty((capacity, tracked), np.int32), np.zeros(1, np.int64)
-    key_events = KeyEvents(action, expected, *key, *(key if old_key is None else old_key), unchanged)
-    used = _fold_keys(*key_events, *new_table(capacity), *slots, value_event, conflicts)
-    live = slots.live_event[:used] >= 0
-    # A base continues only in the live row that carries it.
-    carried = np.zeros(used, np.bool_)
-    bases = slots.base_of_slot[:used]
-    carried[bases[live & (bases >= 0)]] = True
-    rows, gone = np.nonzero(live)[0], np.nonzero(~carried)[0]
-    row_base = bases[rows]
-    base_slot = np.maximum(row_base, 0)
-    has_base = row_base >= 0
-    base_expected, key_event, is_old = slots.base_expected, slots.key_event, slots.key_is_old
+def fold_keys(events: KeyEvents) -> Folded:
+    """Return the last version of each row, and the bases that no row continues."""
+    rows = follow_keys(events)
+    slots = np.flatnonzero(rows.last >= 0)
+    base = rows.base[slots]
+    reset = base < 0
+    is_carried = np.zeros(len(rows.last), np.bool_)
+    is_carried[base[~reset]] = True
+    # A new row replaces the base of its key: one row of the MERGE, in place of delete and insert.
+    base = np.where(reset & ~is_carried[slots], slots, base)
+    is_carried[slots[base == slots]] = True
+    gone = np.flatnonzero(~is_carried)
+    touched, no_row = np.concatenate([base, gone]), np.full(len(gone), -1, np.int32)
     return Folded(
-        row=np.concatenate([slots.live_event[rows], np.full(len(gone), -1, np.int32)]),
-        source=np.concatenate([value_event[rows], np.full((len(gone), tracked), KEEP, np.int32)]),
-        base=np.concatenate([np.where(has_base, key_event[base_slot], np.int32(NO_BASE)), key_event[gone]]),
-        base_is_old=np.concatenate([is_old[base_slot], is_old[gone]]),
-        expected=np.concatenate([np.where(has_base, base_expected[base_slot], np.uint8(0)), base_expected[gone]]),
-        reset=np.concatenate([slots.is_reset[rows], slots.is_reset[gone]]),
-        conflicts=int(conflicts[0]),
+        row=np.concatenate([rows.last[slots], no_row]),
+        source=np.concatenate([rows.source[slots], np.full((len(gone), rows.source.shape[1]), KEEP, np.int32)]),
+        base=np.where(touched >= 0, rows.key_event[touched], np.int32(NO_BASE)),
+        base_is_old=rows.key_is_old[touched] == 1,
+        expected=np.where(touched >= 0, rows.expected[touched], np.uint8(0)),
+        reset=np.concatenate([reset, np.ones(len(gone), np.bool_)]),
+        conflicts=rows.conflicts,
     )
 
 
-def fold_between_moves(
-    action: NDArray[np.uint8], expected: NDArray[np.uint8], key: Hashes, old_key: Hashes, unchanged: NDArray[np.uint8]
-) -> Folded:
+def fold_between_moves(events: KeyEvents) -> Folded:
     """Fold each run of a key's events in which no `MOVE` touches it; see `fold_keys`.
 
     Returns:
         one row per run, and each `MOVE` as a row of its own: ``row`` and ``base`` are its event.
     """
-    events, tracked = unchanged.shape
-    capacity = events + int(np.count_nonzero(action == MOVE))  # A MOVE touches two keys, any other event one
-    run_of_event = np.empty(events, np.uint64)
-    _number_runs(action, *key, *old_key, *new_table(capacity), np.empty(capacity, np.int64), run_of_event)
-    moves, others = np.nonzero(action == MOVE)[0], np.nonzero(action != MOVE)[0]
+    action, expected, *hashes, unchanged = events
+    moves, others = np.flatnonzero(action == MOVE), np.flatnonzero(action != MOVE)
+    capacity = len(action) + len(moves)
+    run_of_event = np.empty(len(action), np.uint64)
+    _number_runs(action, *hashes, *new_table(capacity), np.empty(capacity, np.int64), run_of_event)
+    # A run's number takes the place of a key's hash: all halves are equal, and no two runs share it.
     runs = run_of_event[others]
-    # A run's number takes the place of a key's hash: both halves are equal, and no two runs share it.
-    folded = fold_keys(action[others], expected[others], (runs, runs), None, unchanged[others])
+    folded = fold_keys(KeyEvents(action[others], expected[others], runs, runs, runs, runs, unchanged[others]))
 
     def to_events(event_numbers: NDArray[np.int32]) -> NDArray[np.int32]:
         """Translate to the events' own numbers; numbers below 0 stay."""
@@ -308,221 +336,111 @@ def fold_between_moves(
             return event_numbers
         return np.where(event_numbers >= 0, others[np.maximum(event_numbers, 0)], event_numbers).astype(np.int32)
 
-    move_events = moves.astype(np.int32)
-    zeros = np.zeros(len(moves), np.uint8)
+    move_events, no = moves.astype(np.int32), np.zeros(len(moves), np.bool_)
     sources = np.where(unchanged[moves] == 1, np.int32(KEEP), move_events[:, None])  # the old row's value stays
     return Folded(
         row=np.concatenate([to_events(folded.row), move_events]),
-        source=np.concatenate([to_events(folded.source), sources.reshape(len(moves), tracked)]),
+        source=np.concatenate([to_events(folded.source), sources]),
         base=np.concatenate([to_events(folded.base), move_events]),
-        base_is_old=np.concatenate([folded.base_is_old, zeros]),
+        base_is_old=np.concatenate([folded.base_is_old, no]),
         expected=np.concatenate([folded.expected, expected[moves]]),
-        reset=np.concatenate([folded.reset, zeros]),
+        reset=np.concatenate([folded.reset, no]),
         conflicts=folded.conflicts,
     )
 
 
-NONE: Final = -1  # no version has the key
-BASE: Final = -2  # a row of the table, if there is one
-TRANSIENT: Final = 6  # an action: a row comes and goes within its transaction, beside the row that has its key
+class WatchedValues(NamedTuple):
+    """Hashes of the watched columns: of all that every event brings, and (events x columns) of each of the others.
+
+    ``nulls`` has the hash that NULL has in each of the others, ``tracked`` its place among the tracked columns.
+    """
+
+    always: NDArray[np.uint64]
+    values: NDArray[np.uint64]
+    tracked: NDArray[np.int64]
+    nulls: NDArray[np.uint64]
 
 
-class _VersionSlots(NamedTuple):
-    """What is known of each key of a history; see the module's invariants."""
+class Continued(NamedTuple):
+    """Which versions go on in later ones; all arrays have one entry per event.
 
-    open_version: NDArray[np.int32]
-    slot_epoch: NDArray[np.int32]
-    key_event: NDArray[np.int32]
-    key_is_old: NDArray[np.uint8]
-    base_expected: NDArray[np.uint8]
+    ``prior`` is the version in front of the event's, across versions of its transaction (see `FollowedRows.previous`),
+    ``start`` the event that the version begins with.  It is ``replaced`` if a later event changes it without ending it:
+    the version of that event stands for both.  It ``may_continue`` the one before, or the base, if the base's own
+    values say so.
+    """
+
+    prior: NDArray[np.int32]
+    start: NDArray[np.int32]
+    replaced: NDArray[np.bool_]
+    may_continue: NDArray[np.bool_]
 
 
 @kernel(
-    EVENTS,
-    given("int32"),
     given("int64"),
-    TABLE,
-    record(_VersionSlots, *(out("int32") for _ in range(3)), out("uint8"), out("uint8")),
+    given("int64"),
+    given("int32"),
     out("int32", ndim=2),
-    out("int32", ndim=2),
-    out("int64"),
+    record(WatchedValues, given("uint64"), out("uint64", ndim=2), given("int64"), given("uint64")),
+    record(Continued, out("int32"), out("int32"), out("bool"), out("bool")),
 )
-def _follow_keys(events, epoch, lsn, table, slots, versions, value_event, conflicts):  # type: ignore[no-untyped-def]
-    action, expected, first, second, old_first, old_second, unchanged = events
-    places, slot_first, slot_second = table
-    open_version, slot_epoch, key_event, key_is_old, base_expected = slots
-    end, previous, base, opener = versions[0], versions[1], versions[2], versions[3]  # as in `FollowedRows`
-    tracked = value_event.shape[1]
-    used = 0
+def _continue_rows(action, lsn, previous, value_event, watched, results):  # type: ignore[no-untyped-def]
+    """Compare each updated row with the one that its version would go on with."""
+    always, values, tracked, nulls = watched
+    prior, start, replaced, may_continue = results
     for event in range(action.shape[0]):
-        kind = action[event]
-        end[event] = -1
-        previous[event] = NONE
-        base[event] = -1
-        opener[event] = event
-        if kind == TRANSIENT:
-            end[event] = event  # the key has another row in the end, so its slot stays as it is
-            for column in range(tracked):
-                value_event[event, column] = event if unchanged[event, column] == 0 else UNKNOWN
+        prior[event], start[event] = -1, event
+        replaced[event] = may_continue[event] = False
+        if action[event] != UPDATE:
             continue
-        slot = slot_of(first, second, event, places, slot_first, slot_second, used)
-        if slot == used:
-            used += 1
-            open_version[slot] = BASE if epoch[event] == 0 else NONE  # behind a truncate the table is empty
-            key_event[slot] = event
-            key_is_old[slot] = 0
-            base_expected[slot] = expected[event] if kind != MOVE or expected[event] == CLAIMED else 0
-        elif slot_epoch[slot] < epoch[event]:
-            open_version[slot] = NONE
-        slot_epoch[slot] = epoch[event]
-        version = open_version[slot]
-        if expected[event] == CLAIMED and version >= 0:
-            conflicts[0] += 1
-        if version >= 0:
-            end[version] = event
-        if kind == DELETE:
-            open_version[slot] = NONE
+        version = previous[event]
+        if version >= 0 and lsn[version] == lsn[event]:
+            # What counts is the row before the transaction.
+            replaced[version] = True
+            version = prior[version]
+        prior[event] = version  # the version before the transaction, for later events of it
+        if version < 0:
+            may_continue[event] = version == BASE
             continue
-        # The row that goes on in this version: none for an insert.
-        if kind == UPDATE:
-            row_slot = slot
-        elif kind == MOVE:
-            row_slot = slot_of(old_first, old_second, event, places, slot_first, slot_second, used)
-            if row_slot == used:
-                used += 1
-                open_version[row_slot] = BASE if epoch[event] == 0 else NONE
-                key_event[row_slot] = event
-                key_is_old[row_slot] = 1
-                base_expected[row_slot] = EXPECTED
-            elif slot_epoch[row_slot] < epoch[event]:
-                open_version[row_slot] = NONE
-            slot_epoch[row_slot] = epoch[event]
-            version = open_version[row_slot]
-            if version >= 0:
-                end[version] = event
-            open_version[row_slot] = NONE
+        is_same = always[version] == always[event]
+        is_unsure = False
+        for column in range(tracked.shape[0]):
+            before = value_event[version, tracked[column]]
+            after = value_event[event, tracked[column]]
+            if before == after:
+                continue
+            if before == KEEP:
+                is_unsure = True  # only the join with the table has the base's value
+            elif (nulls[column] if before < 0 else values[before, column]) != (
+                nulls[column] if after < 0 else values[after, column]
+            ):
+                is_same = False
+        replaced[version] = is_same and not is_unsure
+        if replaced[version]:
+            start[event] = start[version]
+            may_continue[event] = may_continue[version]
         else:
-            row_slot = slot
-            version = NONE
-        previous[event] = version
-        if version >= 0:
-            base[event] = base[version]
-            if lsn[version] == lsn[event]:  # a commit LSN names one transaction
-                opener[event] = opener[version]
-        elif version == BASE:
-            base[event] = row_slot
-        for column in range(tracked):
-            if unchanged[event, column] == 0:
-                value_event[event, column] = event
-            elif version >= 0:
-                value_event[event, column] = value_event[version, column]
-            else:
-                # The base's own value, or one that is not known.
-                value_event[event, column] = KEEP if version == BASE else UNKNOWN
-        open_version[slot] = event
-    return used
+            may_continue[event] = is_same
+    return 0
 
 
-@kernel(given("int64"), given("int32"), *HASHES, TABLE, out("int32", ndim=2), out("int32"))
-def _follow_images(count, epoch, first, second, table, stacks, partner):  # type: ignore[no-untyped-def]
-    places, slot_first, slot_second = table
-    # Of each image the newest event that has added a row; of each event the next older one: a stack.
-    newest, below, slot_epoch = stacks[0], stacks[1], stacks[2]
-    used = 0
-    for event in range(count.shape[0]):
-        partner[event] = -1
-        below[event] = -1
-        slot = slot_of(first, second, event, places, slot_first, slot_second, used)
-        if slot == used:
-            used += 1
-            newest[slot] = -1
-        elif slot_epoch[slot] < epoch[event]:
-            newest[slot] = -1  # a truncate came between
-        slot_epoch[slot] = epoch[event]
-        if count[event] > 0:
-            below[event] = newest[slot]
-            newest[slot] = event
-        elif newest[slot] >= 0:
-            # A removed copy is the newest one, so that it does not matter where runs are divided.
-            partner[newest[slot]] = event
-            partner[event] = newest[slot]
-            newest[slot] = below[newest[slot]]
-    return used
-
-
-@dataclass(frozen=True, slots=True)
-class FollowedRows:
-    """What became of the rows.
-
-    The first arrays have one entry per event.  They mean nothing for events that leave no row.
-
-    Attributes:
-        end: the event that ends the event's version, or -1.
-        previous: the version whose row the event's version goes on with, or `NONE` or `BASE`.
-        source: events x tracked columns: the event that has the value, `KEEP` if it is the base's, or `UNKNOWN`.
-        base: the base (by its entry in the arrays below) whose row the version goes on with; -1 for none.
-        opener: the first event of the same transaction since which the row is there under its key or those before.
-        key_event: of each base or key that was touched, the first event that does so.
-        key_is_old: the key is that event's old key.
-        expected: `EXPECTED` if there should be a row before that event, `CLAIMED` if not; otherwise 0.
-        conflicts: how many keys were claimed while they had a row.
-    """
-
-    end: NDArray[np.int32]
-    previous: NDArray[np.int32]
-    source: NDArray[np.int32]
-    base: NDArray[np.int32]
-    opener: NDArray[np.int32]
-    key_event: NDArray[np.int32]
-    key_is_old: NDArray[np.uint8]
-    expected: NDArray[np.uint8]
-    conflicts: int
-
-
-def follow_keys(
-    action: NDArray[np.uint8],
-    expected: NDArray[np.uint8],
-    epoch: NDArray[np.int32],
+def continue_rows(
+    action: NDArray[np.int64],
     lsn: NDArray[np.int64],
-    key: Hashes,
-    old_key: Hashes | None,
-    unchanged: NDArray[np.uint8],
-) -> FollowedRows:
-    """Follow rows with a key through events in commit order.
+    end_lsn: NDArray[np.int64],
+    followed: FollowedRows,
+    watched: WatchedValues,
+) -> Continued:
+    """Find the versions of a history with watched columns that go on in later ones.
 
     Args:
-        action: `INSERT`, `UPDATE`, `DELETE`, `MOVE` or `TRANSIENT`, one per event.
-        expected: see `fold_keys`.
-        epoch: the number of truncates before each event.
         lsn: the events' commit LSNs.
-        key: the hashes of the events' keys.
-        old_key: the hashes of their old keys, which only a `MOVE` uses; None if there is no `MOVE`.
-        unchanged: events x tracked columns, 1 if the event does not bring the value.
+        end_lsn: where each event's version ends.
     """
-    events, tracked = unchanged.shape
-    capacity = events + (0 if old_key is None else int(np.count_nonzero(action == MOVE)))
-    slots = _VersionSlots(*(np.empty(capacity, kind) for kind in 3 * [np.int32] + 2 * [np.uint8]))
-    versions = end, previous, base, opener = np.empty((4, events), np.int32)
-    source, conflicts = np.empty((events, tracked), np.int32), np.zeros(1, np.int64)
-    key_events = KeyEvents(action, expected, *key, *(key if old_key is None else old_key), unchanged)
-    used = _follow_keys(*key_events, epoch, lsn, *new_table(capacity), *slots, versions, source, conflicts)
-    touched = slots.key_event[:used], slots.key_is_old[:used], slots.base_expected[:used]
-    return FollowedRows(end, previous, source, base, opener, *touched, int(conflicts[0]))
-
-
-def follow_images(count: NDArray[np.int64], epoch: NDArray[np.int32], image: Hashes) -> NDArray[np.int32]:
-    """Follow equal rows: each one that goes is the newest of them.
-
-    Args:
-        count: 1 for an event that adds a row, -1 for one that removes it.
-        epoch: the number of truncates before each event.
-        image: the hashes of the events' rows.
-
-    Returns:
-        for each added row the event that removes it, or -1; for each removed one the event that has added it, or -1 if
-        it is a base.
-    """
-    events = len(count)
-    stacks, partner = np.empty((3, events), np.int32), np.empty(events, np.int32)
-    _follow_images(count, epoch, *image, *new_table(events), stacks, partner)
-    return partner
+    integers, masks = np.empty((2, len(lsn)), np.int32), np.empty((2, len(lsn)), np.bool_)
+    results = Continued(*integers, *masks)
+    _continue_rows(action, lsn, followed.previous, followed.source, *watched, *results)
+    # The transaction that changed the row has also ended it, so the change is never seen.
+    unseen = np.flatnonzero((lsn == end_lsn) & ~results.replaced & (results.prior >= 0))
+    results.replaced[results.prior[unseen]] = False  # so the version before has to be written
+    return results

@@ -25,134 +25,43 @@ Times are in microseconds since 1970-01-01 UTC.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from walreplay.decode.change_batch import TIMESTAMP, rescued_of
-from walreplay.decode.compile.kernel import kernel
-from walreplay.decode.compile.parameters import INT64, given, out, record
 from walreplay.errors import TargetError
+from walreplay.fold.batches import batch_of, choose, contiguous, is_value, named, narrow, numbered, output_parts
 from walreplay.fold.events import (
-    ADD,
     OPERATIONS,
     REMOVE,
     Events,
     Identity,
     Mode,
-    concat,
     image_hashes,
+    key_events,
     key_hashes,
-    narrow,
-    old_key_hashes,
-    unchanged_values,
 )
-from walreplay.fold.identity import Hashes, contiguous, hash_rows
-from walreplay.fold.net_changes import assembled, bases_of, batch_of, choose, not_unique, output_parts, settled
+from walreplay.fold.identity import Hashes, follow_images, hash_rows
+from walreplay.fold.net_changes import assembled, bases_of, not_unique, settled
 from walreplay.fold.reducing import (
-    BASE,
     CLAIMED,
     DELETE,
     EXPECTED,
     KEEP,
-    TRANSIENT,
     UNKNOWN,
-    UPDATE,
+    Continued,
     FollowedRows,
-    follow_images,
+    WatchedValues,
+    continue_rows,
     follow_keys,
 )
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-
-class _WatchedValues(NamedTuple):
-    """Hashes of the watched columns: of all that every event brings, and (events x columns) of each of the others.
-
-    ``nulls`` has the hash that NULL has in each of the others, ``tracked`` its place among the tracked columns.
-    """
-
-    always: NDArray[np.uint64]
-    values: NDArray[np.uint64]
-    tracked: NDArray[np.int64]
-    nulls: NDArray[np.uint64]
-
-
-class _Continuations(NamedTuple):
-    """The version in front of each event's, across versions of its transaction (see `previous`); and `Continued`."""
-
-    prior: NDArray[np.int32]
-    start: NDArray[np.int32]
-    replaced: NDArray[np.bool_]
-    may_continue: NDArray[np.bool_]
-
-
-@kernel(
-    given("int64"),
-    given("int64"),
-    given("int32"),
-    out("int32", ndim=2),
-    record(_WatchedValues, given("uint64"), out("uint64", ndim=2), given("int64"), given("uint64")),
-    INT64,
-    record(_Continuations, out("int32"), out("int32"), out("bool"), out("bool")),
-)
-def _compare(action, lsn, previous, value_event, watched, collapse, results):  # type: ignore[no-untyped-def]
-    """Compare each updated row with the one that its version would go on with."""
-    always, values, tracked, nulls = watched
-    prior, start, replaced, may_continue = results
-    for event in range(action.shape[0]):
-        prior[event], start[event] = -1, event
-        replaced[event] = may_continue[event] = False
-        if action[event] != UPDATE:
-            continue
-        version = previous[event]
-        if collapse and version >= 0 and lsn[version] == lsn[event]:
-            # What counts is the row before the transaction.
-            replaced[version] = True
-            version = prior[version]
-        prior[event] = version  # the version before the transaction, for later events of it
-        if version < 0:
-            may_continue[event] = version == BASE
-            continue
-        is_same = always[version] == always[event]
-        is_unsure = False
-        for column in range(tracked.shape[0]):
-            before = value_event[version, tracked[column]]
-            after = value_event[event, tracked[column]]
-            if before == after:
-                continue
-            if before == KEEP:
-                is_unsure = True  # only the join with the table has the base's value
-            elif (nulls[column] if before < 0 else values[before, column]) != (
-                nulls[column] if after < 0 else values[after, column]
-            ):
-                is_same = False
-        replaced[version] = is_same and not is_unsure
-        if replaced[version]:
-            start[event] = start[version]
-            may_continue[event] = may_continue[version]
-        else:
-            may_continue[event] = is_same
-    return 0
-
-
-@dataclass(frozen=True, slots=True)
-class Continued:
-    """Which versions go on in later ones; all arrays have one entry per event.
-
-    Attributes:
-        start: the event that the version begins with.
-        replaced: a later event changes the version without ending it: the version of that event stands for both.
-        may_continue: the version goes on with the one before, or with the base, if the base's own values say so.
-    """
-
-    start: NDArray[np.int32]
-    replaced: NDArray[np.bool_]
-    may_continue: NDArray[np.bool_]
 
 
 def continued(
@@ -161,18 +70,14 @@ def continued(
     end_lsn: NDArray[np.int64],
     names: Sequence[str],
     watched: Sequence[int],
-    *,
-    keep: bool,
 ) -> Continued:
     """Find the versions that go on in later ones.
 
     Args:
         end_lsn: where each event's version ends.
         watched: the numbers of the watched columns.
-        keep: see `version_rows`.
     """
     partial = sorted(events.unchanged)
-    lsn = events.lsns
     always = [number for number in watched if number not in partial]  # brought by all events: one hash for all of them
     others = [number for number in watched if number in partial]
     rest, _ = _hashes([events.columns[number] for number in always], events.rescued, names, always)
@@ -183,15 +88,7 @@ def continued(
         null = pa.nulls(1, contiguous(column).type)
         nulls[index] = _hashes([null], pa.nulls(1, pa.string()), names, [number])[0][0]
     tracked = np.array([partial.index(number) for number in others], np.int64)
-    integers, masks = np.empty((2, events.rows), np.int32), np.empty((2, events.rows), np.bool_)
-    results = prior, start, replaced, may_continue = _Continuations(*integers, *masks)
-    hashes = _WatchedValues(rest, values, tracked, nulls)
-    _compare(events.action, lsn, followed.previous, followed.source, *hashes, not keep, *results)
-    if not keep:
-        # The transaction that changed the row has also ended it, so the change is never seen.
-        unseen = np.nonzero((lsn == end_lsn) & ~replaced & (prior >= 0))[0]
-        replaced[prior[unseen]] = False  # so the version before has to be written
-    return Continued(start, replaced, may_continue)
+    return continue_rows(events.action, events.lsns, end_lsn, followed, WatchedValues(rest, values, tracked, nulls))
 
 
 def _hashes(columns: Sequence[Any], rescued: pa.Array, names: Sequence[str], numbers: Sequence[int]) -> Hashes:
@@ -262,22 +159,15 @@ def _continue(
     ends = np.append(starts[1:], len(begins)) - 1
     first, last = pa.array(starts), pa.array(ends)
     replaces = ~opens[starts] & (ends > starts)
-    result = rows.take(first)
-    values = [name for name in rows.schema.names if name[0] == "c" and name[1:].isdigit()]  # not `closes`
-    for name in (*values, "rescued", "unknown"):
-        result = _set(result, name, column(name).take(last))
+    columns = {name: column(name).take(first) for name in rows.schema.names}
+    lasting = [name for name in columns if name[0] == "c" and is_value(name)]
+    columns |= {name: column(name).take(last) for name in (*lasting, "rescued", "unknown")}
     # A base whose row goes on ends with its last version, if that ends.
     for name, end in (("closes_lsn", "end_lsn"), ("closes_at", "end_at")):
-        result = _set(result, name, choose(replaces, column(end).take(last), contiguous(result.column(name))))
-        ended = choose(replaces, pa.nulls(len(first), column(end).type), column(end).take(last))
-        result = _set(result, end, ended)
-    still = choose(replaces, contiguous(result.column("closes_lsn")).is_valid(), contiguous(result.column("closes")))
-    result = _set(result, "closes", still)
-    yield from result.append_column("replaces", pa.array(replaces)).combine_chunks().to_batches()
-
-
-def _set(rows: pa.Table, name: str, column: pa.Array) -> pa.Table:
-    return rows.set_column(rows.schema.get_field_index(name), rows.schema.field(name), column)
+        columns[name] = choose(replaces, column(end).take(last), columns[name])
+        columns[end] = choose(replaces, pa.nulls(len(first), column(end).type), column(end).take(last))
+    columns["closes"] = choose(replaces, columns["closes_lsn"].is_valid(), columns["closes"])
+    yield named(columns | {"replaces": replaces})
 
 
 _OPEN: Final = -1
@@ -365,23 +255,17 @@ def version_schema(
 
 
 def settled_versions(
-    events: Events, identity: Identity, names: Sequence[str], table: str | None, emptied: Emptied, *, keep: bool
+    events: Events, identity: Identity, names: Sequence[str], table: str | None, emptied: Emptied
 ) -> Events:
     """Turn added and removed rows into what their transactions do to their keys; see `net_changes.settled`.
 
     What a transaction does to a table before it truncates it is left out: nothing of it is there at its end.
-
-    Args:
-        keep: rows that come and go within a transaction are kept, as events of their own (`TRANSIENT`).
     """
     through = np.searchsorted(emptied.lsn, events.lsns, side="right")  # up to the end of the event's transaction
     doomed = (events.action >= REMOVE) & (emptied.before(events) < through)
-    if identity.mode is not Mode.KEYED or not doomed.any():
-        return settled(events, identity, names, table, keep=keep)
-    # Inside of a transaction a key may have several rows, so these are not settled.
-    rest = settled(events.take(np.nonzero(~doomed)[0]), identity, names, table, keep=keep)
-    comes = events.take(np.nonzero(doomed & (events.action == ADD) & keep)[0])
-    return concat([rest, replace(comes, action=np.full(comes.rows, TRANSIENT, np.int64), image=None)])
+    if identity.mode is Mode.KEYED and doomed.any():
+        events = events.take(np.nonzero(~doomed)[0])  # inside of a transaction a key may have several rows
+    return settled(events, identity, names, table)
 
 
 def version_rows(
@@ -391,20 +275,18 @@ def version_rows(
     names: Sequence[str],
     tracked: Sequence[int],
     *,
-    keep: bool,
     watched: Sequence[int] | None = None,
     table: str | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Fold all events of some row identities to rows of a history (`version_schema`), some at a time.
 
+    A transaction leaves one version of a row at most: what ends in the transaction that opens it is left out.
     The first truncate closes all bases that no row here closes: for that there are no rows.
 
     Args:
         events: with marks, and without `REMOVE` and `ADD`: see `settled_versions`.
         emptied: all of the table's truncates; `Emptied.with_first` if the table has no bases.
         tracked: the numbers of the columns that have unchanged values anywhere in the run.
-        keep: a version that ends in the transaction that opens it is kept; otherwise a transaction leaves one version
-            of a row at most.
         watched: a change that leaves all of these columns (by number) as they are begins no version: it is made in the
             open one.  None if every change begins one.  Only for keyed tables.
 
@@ -416,19 +298,20 @@ def version_rows(
         return
     types = [narrow(column.type) for column in events.columns]
     schema = version_schema(types, identity, tracked, watched=watched is not None)
-    bucket = _Bucket(events, emptied, emptied.before(events), identity, names, tracked, schema, keep)
+    bucket = _Bucket(events, emptied, emptied.before(events), identity, names, schema)
     if identity.mode is Mode.KEYED:
         yield from _keyed(bucket, watched, table)
         return
     if identity.mode is Mode.APPEND:
         end, gone = np.full(events.rows, -1, np.int32), np.zeros(events.rows, np.bool_)  # only truncates end rows
     else:
-        end, gone = follow_images(events.action, bucket.epoch, image_hashes(events)), events.action < 0
+        gone = events.action < 0
+        end = follow_images(~gone, image_hashes(events), bucket.epoch)
     yield from _images_closed(bucket, np.nonzero(gone & (end < 0))[0])
     span = _Span.of(bucket, end)
-    for part in output_parts(np.nonzero(span.is_seen(keep=keep) & ~gone)[0]):
+    for part in output_parts(np.nonzero(span.is_seen & ~gone)[0]):
         rows = events.take(part)
-        yield batch_of([*rows.columns, *_opened(bucket, span, part, part, rows, part), pa.array(rows.unknown)], schema)
+        yield batch_of(_opened(bucket, span, part, part, rows, part) | {"unknown": rows.unknown}, schema)
 
 
 def ends_early(table: str | None) -> TargetError:
@@ -449,17 +332,7 @@ class _Bucket:
     epoch: NDArray[np.int32]
     identity: Identity
     names: Sequence[str]
-    tracked: Sequence[int]
     schema: pa.Schema
-    keep: bool
-
-    def bases(self, event: NDArray[np.int32], is_old: NDArray[np.bool_]) -> list[pa.Array]:
-        """Return ``b0`` … and ``base_rescued``; see `bases_of`."""
-        if (event < 0).all():  # no base is named
-            first = self.schema.get_field_index("b0")
-            kinds = [self.schema.field(first + k).type for k in range(len(self.identity.key))]
-            return [pa.nulls(len(event), kind) for kind in (*kinds, pa.string())]
-        return bases_of(self.events, self.identity, self.names, event, is_old)
 
 
 @dataclass(frozen=True, slots=True)
@@ -481,123 +354,107 @@ class _Span:
             lsn[taken], time[taken] = bucket.emptied.lsn[epoch], bucket.emptied.top[epoch]
         return cls(start, lsn, time)
 
-    def is_seen(self, *, keep: bool) -> NDArray[np.bool_]:
-        """Return which versions do not end in the transaction that opens them, or are kept nevertheless."""
-        return np.ones(len(self.lsn), np.bool_) if keep else self.start != self.lsn
+    @property
+    def is_seen(self) -> NDArray[np.bool_]:
+        """Which versions do not end in the transaction that opens them."""
+        return np.not_equal(self.start, self.lsn)
 
 
 def _keyed(bucket: _Bucket, watched: Sequence[int] | None, table: str | None) -> Iterator[pa.RecordBatch]:
-    events, identity, names, keep = bucket.events, bucket.identity, bucket.names, bucket.keep
+    events, identity, names = bucket.events, bucket.identity, bucket.names
     partial = sorted(events.unchanged)
-    hashes, action = key_hashes(events, identity, names), events.action.astype(np.uint8)
-    old_hashes, unchanged = old_key_hashes(events), unchanged_values(events)
-    followed = follow_keys(action, events.expected, bucket.epoch, events.lsns, hashes, old_hashes, unchanged)
+    hashes = key_hashes(events, identity, names)
+    followed = follow_keys(key_events(events, hashes), bucket.epoch, events.lsns)
     if followed.conflicts:
         raise not_unique(table, followed.conflicts, identity)
     yield from _bases_closed(bucket, followed)
     span = _Span.of(bucket, followed.end)
-    visible = span.is_seen(keep=keep) & (events.action != DELETE)
+    visible = span.is_seen & (events.action != DELETE)
     start = np.arange(events.rows, dtype=np.int32)
     goes_on = None
     if watched is not None:
-        goes_on = continued(events, followed, span.lsn, names, watched, keep=keep)
+        goes_on = continued(events, followed, span.lsn, names, watched)
         visible, start = visible & ~goes_on.replaced, goes_on.start
     for part in output_parts(np.nonzero(visible)[0]):
         source = followed.source[part]
         rows = assembled(events, part.astype(np.int32), source, np.ones(len(part), np.bool_), partial, names)
         begin = start[part]
         keeps = source == KEEP
-        arrays = [*rows.columns, *_opened(bucket, span, part, begin, rows, begin if keep else followed.opener[begin])]
-        arrays.append(pa.array((source == UNKNOWN).any(axis=1)))
+        columns = _opened(bucket, span, part, begin, rows, followed.opener[begin])
+        columns |= {f"k{number}": keeps[:, t] for t, number in enumerate(partial)}
+        columns["unknown"] = (source == UNKNOWN).any(axis=1)
         # Only for these rows it matters which base they go on with.
         is_based = keeps.any(axis=1)
         if goes_on is not None:
+            columns["may_continue"] = goes_on.may_continue[part]
             is_based |= goes_on.may_continue[part]  # the table's values decide about these
-        slot = followed.base[part[is_based]]
-        base, is_old = np.full(len(part), -1, np.int32), np.zeros(len(part), np.bool_)
-        base[is_based], is_old[is_based] = followed.key_event[slot], followed.key_is_old[slot] == 1
-        arrays += bucket.bases(base, is_old)
-        arrays += [pa.array(keeps[:, partial.index(n)]) if n in partial else _all(False, part) for n in bucket.tracked]
-        if goes_on is not None:
-            arrays.append(pa.array(goes_on.may_continue[part]))
-        yield batch_of(arrays, bucket.schema)
+        if is_based.any():
+            slot = followed.base[part[is_based]]
+            base, is_old = np.full(len(part), -1, np.int32), np.zeros(len(part), np.bool_)
+            base[is_based], is_old[is_based] = followed.key_event[slot], followed.key_is_old[slot] == 1
+            columns |= bases_of(events, identity, names, base, is_old)
+        yield batch_of(columns, bucket.schema)
 
 
 def _bases_closed(bucket: _Bucket, followed: FollowedRows) -> Iterator[pa.RecordBatch]:
     closes = bucket.epoch[followed.key_event] == 0  # behind a truncate no base is left
-    values = len(bucket.events.columns)
     for part in output_parts(np.nonzero(closes | (followed.expected == EXPECTED))[0]):
-        event, expected = followed.key_event[part], followed.expected[part]
-        arrays = [pa.nulls(len(part), bucket.schema.field(number).type) for number in range(values)]
-        arrays += _closed(bucket.events, event, closes[part], expected)
-        arrays += bucket.bases(np.where(closes[part], event, np.int32(-1)), followed.key_is_old[part] == 1)
-        arrays += [_all(False, part)] * (len(bucket.schema) - len(arrays))
-        yield batch_of(arrays, bucket.schema)
+        event, is_old = followed.key_event[part], followed.key_is_old[part] == 1
+        base = np.where(closes[part], event, np.int32(-1))
+        columns = _closed(bucket.events, event, closes[part], followed.expected[part])
+        columns |= bases_of(bucket.events, bucket.identity, bucket.names, base, is_old)
+        yield batch_of(columns, bucket.schema)
 
 
 def _images_closed(bucket: _Bucket, gone: NDArray[np.intp]) -> Iterator[pa.RecordBatch]:
     for part in output_parts(gone):
         rows = bucket.events.take(part)
         expected = np.where(rows.expected > 0, EXPECTED, 0).astype(np.uint8)
-        closed = _closed(bucket.events, part, bucket.epoch[part] == 0, expected)
-        closed[_RESCUED] = rows.rescued
-        yield batch_of([*rows.columns, *closed], bucket.schema)
-
-
-_RESCUED: Final = 4  # the place of ``rescued`` behind the values
+        columns = _closed(bucket.events, part, bucket.epoch[part] == 0, expected)
+        yield batch_of(columns | numbered("c", rows.columns) | {"rescued": rows.rescued}, bucket.schema)
 
 
 def _closed(
     events: Events, event: NDArray[Any], closes: NDArray[np.bool_], expected: NDArray[np.uint8]
-) -> list[pa.Array]:
-    """Return the columns behind the values for rows that close bases by these events."""
-    rows, marks = len(event), _marks(events).take(event)
-    return [
-        *(pa.nulls(rows, kind) for kind in (pa.int64(), TIMESTAMP)),
-        pa.array(marks.ordinal),
-        *(pa.nulls(rows, kind) for kind in (pa.string(), pa.string(), pa.int64(), TIMESTAMP)),
-        _all(False, event),
-        pa.array(closes),
-        pa.array(events.lsns[event], mask=~closes),  # NULL where nothing is closed
-        pa.array(marks.top, mask=~closes).cast(TIMESTAMP),
-        pa.array(events.action[event] == DELETE),
-        pa.array(expected == EXPECTED),
-        pa.array(expected == CLAIMED),
-        _all(False, event),
-    ]
+) -> dict[str, Any]:
+    """Return the columns, but the values, of rows that close bases by these events."""
+    marks = _marks(events).take(event)
+    return {
+        "ordinal": marks.ordinal,
+        "closes": closes,
+        "closes_lsn": pa.array(events.lsns[event], mask=~closes),  # NULL where nothing is closed
+        "closes_at": pa.array(marks.top, mask=~closes).cast(TIMESTAMP),
+        "deleted": events.action[event] == DELETE,
+        "expected": expected == EXPECTED,
+        "claimed": expected == CLAIMED,
+    }
 
 
 def _opened(
     bucket: _Bucket, span: _Span, versions: NDArray[np.intp], begin: NDArray[Any], rows: Events, opener: NDArray[Any]
-) -> list[pa.Array]:
-    """Return the columns behind the values for versions, up to ``unknown``.
+) -> dict[str, Any]:
+    """Return the columns of versions.
 
     Args:
         begin: the events that they begin with.
+        rows: their values.
         opener: the events whose kind they have.
     """
     marks, end, top = _marks(bucket.events), span.lsn[versions], span.top[versions]
     start, since = span.start[begin], marks.top[begin]
-    is_open, no = end == _OPEN, _all(False, versions)
+    is_open = end == _OPEN
     if (~is_open & ((end < start) | (top < since))).any():
         raise ends_early(None)
-    return [
-        pa.array(start),
-        pa.array(since).cast(TIMESTAMP),
-        pa.array(marks.ordinal[begin]),
-        pa.array(OPERATIONS, pa.string()).take(pa.array(marks.operation[opener])),
-        rows.rescued,
-        pa.array(end, mask=is_open),
-        pa.array(top, mask=is_open).cast(TIMESTAMP),
-        _all(True, versions),
-        no,
-        *(pa.nulls(len(versions), kind) for kind in (pa.int64(), TIMESTAMP)),
-        *[no] * 3,
-    ]
-
-
-def _all(value: bool, rows: NDArray[Any]) -> pa.Array:
-    return pa.array(np.full(len(rows), value))
+    return numbered("c", rows.columns) | {
+        "opens": np.ones(len(versions), np.bool_),
+        "start_lsn": start,
+        "start_at": pa.array(since).cast(TIMESTAMP),
+        "ordinal": marks.ordinal[begin],
+        "op": pa.array(OPERATIONS, pa.string()).take(pa.array(marks.operation[opener])),
+        "rescued": rows.rescued,
+        "end_lsn": pa.array(end, mask=is_open),
+        "end_at": pa.array(top, mask=is_open).cast(TIMESTAMP),
+    }
 
 
 def _marks(events: Events) -> Any:

@@ -30,7 +30,7 @@ from walreplay.delta.staged_file import RowSelection, Sharing, read_columns
 from walreplay.delta.statements import sql_schema
 from walreplay.delta.stores import taken
 from walreplay.delta.target import TableName, folder_at, schema_folder
-from walreplay.fold.events import batch_from_ipc
+from walreplay.fold.batches import batch_from_ipc
 from walreplay.listing import escape_glob
 from walreplay.session.folders import Folder, MountedFolder, StoreFolder
 from walreplay.session.isolation import has_own_sessions, settings

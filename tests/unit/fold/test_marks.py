@@ -47,20 +47,19 @@ def test_an_update_with_its_old_row_is_two_events_with_the_same_marks(identity: 
     assert seen(events) == [(10, 0, 100), (11, 1, 101), (11, 1, 101)]
 
 
-@pytest.mark.parametrize(("keep", "expected"), [(False, [("b", "c", 11)]), (True, [("a", "c", 10), ("b", "u", 11)])])
-def test_rows_that_are_inserted_and_updated_in_one_transaction(keep: bool, expected: Any) -> None:
+def test_rows_that_are_inserted_and_updated_in_one_transaction_are_inserted() -> None:
     identity = Identity(Mode.KEYED, (0,))
     changes = m.Insert(9, row(b"1", b"a")), m.Update(9, row(b"1", b"b"), old=row(b"1", b"a"))
     for of in relation("f"), relation():
         events = marked(identity, of, *changes, letters="cu")
-        events = settled_versions(events, identity, NAMES, None, NOTHING_EMPTIED, keep=keep)
+        events = settled_versions(events, identity, NAMES, None, NOTHING_EMPTIED)
         rows = [
             one
-            for batch in version_rows(events, NOTHING_EMPTIED, identity, NAMES, (), keep=keep)
+            for batch in version_rows(events, NOTHING_EMPTIED, identity, NAMES, ())
             for one in batch.to_pylist()
             if one["opens"]
         ]
-        assert [(one["c1"], one["op"], one["ordinal"]) for one in rows] == expected
+        assert [(one["c1"], one["op"], one["ordinal"]) for one in rows] == [("b", "c", 11)]
 
 
 def test_a_key_of_partitions_that_two_rows_have_is_refused() -> None:
@@ -68,4 +67,4 @@ def test_a_key_of_partitions_that_two_rows_have_is_refused() -> None:
     changes = m.Insert(9, row(b"1", b"a")), m.Insert(9, row(b"1", b"b"))
     events = marked(identity, relation(), *changes, letters="cc")
     with pytest.raises(CaptureError, match="not unique"):
-        list(version_rows(events, NOTHING_EMPTIED, identity, NAMES, (), keep=False))
+        list(version_rows(events, NOTHING_EMPTIED, identity, NAMES, ()))

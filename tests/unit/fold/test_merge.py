@@ -9,7 +9,7 @@ import pytest
 from support.batches import batch_of, row
 from support.event_model import ADD, DELETE, INSERT, KEYED, MOVE, NAMES, REMOVE, UPDATE, Event, build, rows_at_once
 from walreplay.errors import CaptureError
-from walreplay.fold import events as events_module
+from walreplay.fold import batches
 from walreplay.fold.events import Events, Identity, Mode, concat, events_of
 from walreplay.fold.net_changes import fold_events, rows_to_merge, settled, split
 from walreplay.protocol import messages as m
@@ -134,5 +134,5 @@ def test_strings_that_are_too_long_for_one_column_are_joined(monkeypatch: pytest
         for k in range(3)
     ]
     usual = merged(concat(parts), identity, names)
-    monkeypatch.setattr(events_module, "MOST_BYTES", 10)
+    monkeypatch.setattr(batches, "MOST_BYTES", 10)
     assert merged(concat([parts[0], concat(parts[1:])]), identity, names) == usual

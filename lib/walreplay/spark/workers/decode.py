@@ -20,13 +20,13 @@ from walreplay.decode.change_batch import ChangeBatch, read_rescued
 from walreplay.decode.decoder import Decoder, LogicalMessage, Recorded, RowFilter
 from walreplay.decode.masking import Shown, show
 from walreplay.errors import WalReplayError
+from walreplay.fold.batches import batch_to_ipc
 from walreplay.fold.change_log import staged_changes
 from walreplay.fold.events import (
     REMOVE,
     Events,
     Identity,
     Marks,
-    batch_to_ipc,
     concat,
     events_of,
     to_ipc,

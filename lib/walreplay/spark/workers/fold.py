@@ -100,7 +100,7 @@ class FoldTask:
         if self.history is None:
             events = settled(events, *self.named(version), self.table)
         else:
-            events = settled_versions(events, *self.named(version), self.table, self.history.emptied, keep=False)
+            events = settled_versions(events, *self.named(version), self.table, self.history.emptied)
         return project(events, key, projection, keyed=self.identity.mode is Mode.KEYED)
 
 
@@ -190,7 +190,7 @@ def _merge_rows(parts: list[tuple[int, Events]], task: FoldTask) -> Iterator[pa.
         if task.history is not None:
             history, folding = task.history, (task.identity, task.names, task.tracked)
             emptied = history.emptied.with_first() if history.fresh else history.emptied
-            yield from version_rows(events, emptied, *folding, keep=False, watched=history.watched, table=task.table)
+            yield from version_rows(events, emptied, *folding, watched=history.watched, table=task.table)
             return
         yield from rows_to_merge(events, task.identity, task.names, task.tracked, moves=task.moves, table=task.table)
     except WalReplayError as problem:

@@ -23,7 +23,8 @@ from walreplay.delta.data_files import DataFile, DataFileWriter, FileColumn
 from walreplay.delta.small_table import MOST_BYTES, Before, rewrite
 from walreplay.delta.staged_file import RowSelection, Sharing, StagedFileWriter, read_rows
 from walreplay.errors import TargetError
-from walreplay.fold.events import Mode, batch_to_ipc
+from walreplay.fold.batches import batch_to_ipc
+from walreplay.fold.events import Mode
 from walreplay.session.folders import Folder, MountedFolder, reason_of
 from walreplay.spark.workers.fold import FoldTask, fold_batches
 from walreplay.spark.workers.process import spark_task
