@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from walreplay.decode.change_batch import rescued_of
 from walreplay.delta.data_files import FileColumn, as_named
-from walreplay.fold.batches import contiguous
+from walreplay.fold.batches import OUTPUT_ROWS, contiguous
 from walreplay.fold.identity import hash_rows
 from walreplay.session.folders import Folder
 
@@ -34,7 +34,6 @@ MOST_BYTES: Final = 64 << 20
 """The limit in memory for a table, and for the rows that are merged into it.  For a while there are three copies."""
 
 _ROWS_READ: Final = 1 << 10
-_OUTPUT_ROWS: Final = 1 << 16
 
 _OTHER_TEXTS: Final = (pa.large_string(), pa.string_view())
 _OTHER_BYTES: Final = (pa.large_binary(), pa.binary_view())
@@ -143,8 +142,8 @@ class Rewritten:
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows, some at a time."""
         names = [str(number) for number in range(len(self.columns))]
-        for start in range(0, len(self.places[0]), _OUTPUT_ROWS):
-            part = slice(start, start + _OUTPUT_ROWS)
+        for start in range(0, len(self.places[0]), OUTPUT_ROWS):
+            part = slice(start, start + OUTPUT_ROWS)
             arrays = [column.take(pa.array(rows[part])) for column, rows in zip(self.columns, self.places, strict=True)]
             yield pa.RecordBatch.from_arrays(arrays, names=names)
 

@@ -416,8 +416,8 @@ def rows_to_merge(
 
 
 def _row_columns(rows: Events) -> dict[str, Any]:
-    own = {"lsn": rows.lsn, "ts": rows.ts, "rescued": rows.rescued, "unknown": rows.unknown}
-    return numbered("c", rows.columns) | own
+    columns = numbered("c", rows.columns)
+    return columns | {"lsn": rows.lsn, "ts": rows.ts, "rescued": rows.rescued, "unknown": rows.unknown}
 
 
 def _keyed_columns(

@@ -85,22 +85,29 @@ class _KeySlots(NamedTuple):
     base_expected: NDArray[np.uint8]
 
 
+class _Versions(NamedTuple):
+    """What is known of each version (see the module's invariants), and ``end``, ``previous`` and ``opener``."""
+
+    base: NDArray[np.int32]
+    source: NDArray[np.int32]
+    courses: NDArray[np.int32]
+
+
 @kernel(
     EVENTS,
     given("int32"),
     given("int64"),
     TABLE,
     record(_KeySlots, out("int32"), out("int32"), out("uint8"), out("uint8")),
-    out("int32", ndim=2),
-    out("int32"),
-    out("int32", ndim=2),
+    record(_Versions, out("int32"), out("int32", ndim=2), out("int32", ndim=2)),
     out("int64"),
 )
-def _follow_keys(events, epoch, lsn, table, slots, versions, base, source, conflicts):  # type: ignore[no-untyped-def]
+def _follow_keys(events, epoch, lsn, table, slots, versions, conflicts):  # type: ignore[no-untyped-def]
     action, expected, first, second, old_first, old_second, unchanged = events
     places, slot_first, slot_second = table
     open_version, key_event, key_is_old, base_expected = slots
-    end, previous, opener = versions[0], versions[1], versions[2]  # as in `FollowedRows`
+    base, source, courses = versions
+    end, previous, opener = courses[0], courses[1], courses[2]  # as in `FollowedRows`
     is_history = epoch.shape[0] > 0
     tracked = unchanged.shape[1]  # columns that some event does not bring (unchanged TOAST); others come whole
     used = 0
@@ -220,10 +227,10 @@ def follow_keys(
     count, tracked = events.unchanged.shape
     capacity = count + int(np.count_nonzero(events.action == MOVE))  # a MOVE touches two keys, any other event one
     slots = _KeySlots(*(np.empty(capacity, kind) for kind in (np.int32, np.int32, np.uint8, np.uint8)))
-    versions = end, previous, opener = np.empty((3, len(epoch)), np.int32)
+    courses = end, previous, opener = np.empty((3, len(epoch)), np.int32)
     base, source = np.empty(capacity, np.int32), np.empty((capacity, tracked), np.int32)
     conflicts = np.zeros(1, np.int64)
-    used = _follow_keys(*events, epoch, lsn, *new_table(capacity), *slots, versions, base, source, conflicts)
+    used = _follow_keys(*events, epoch, lsn, *new_table(capacity), *slots, base, source, courses, conflicts)
     touched = slots.key_event[:used], slots.key_is_old[:used], slots.base_expected[:used]
     rows = end, previous, opener, source, base, slots.open_version[:used]
     return FollowedRows(*rows, *touched, int(conflicts[0]))
