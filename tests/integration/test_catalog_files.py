@@ -123,16 +123,16 @@ _STEPS: Final = tuple(f"table made: spark_catalog.{name}" for name in ("s.t", "_
     ("step", "first", "then"),
     further(
         [
-            (_STEPS[0], "files", "statements"),
+            (_STEPS[0], "files", "spark"),
             (_STEPS[1], "files", "spark"),
             ("table applied", "spark", "files"),
         ],
         long=[
             (_STEPS[0], "files", "files"),
             (_STEPS[1], "files", "files"),
-            (_STEPS[2], "files", "statements"),
-            ("plan written", "statements", "files"),
-            ("table applied", "files", "statements"),
+            (_STEPS[2], "files", "spark"),
+            ("plan written", "spark", "files"),
+            ("table applied", "files", "spark"),
         ],
     ),
 )
@@ -229,7 +229,7 @@ def test_a_table_that_is_made_anew_between_two_runs_is_not_taken_for_the_ledgers
     ("instead", "way"),
     further(
         [("VIEW s.t", "files")],
-        long=[("VIEW s.t", "statements"), ("TABLE s.t USING parquet", "files"), ("TABLE s.t USING parquet", "spark")],
+        long=[("VIEW s.t", "spark"), ("TABLE s.t USING parquet", "files"), ("TABLE s.t USING parquet", "spark")],
     ),
 )
 def test_what_is_no_delta_table_any_more_is_left_alone(
@@ -386,6 +386,5 @@ def test_only_spark_s_own_catalog_with_delta_s_in_front_is_asked(
             assert way(spark, "spark_catalog") == expected
         finally:
             shared.unset(key)
-    for switch in ("spark", "statements"):
-        monkeypatch.setenv("WALREPLAY_COMMITS", switch)
-        assert way(spark, "spark_catalog") == "statements"
+    monkeypatch.setenv("WALREPLAY_COMMITS", "spark")
+    assert way(spark, "spark_catalog") == "statements"

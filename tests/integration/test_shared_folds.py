@@ -92,12 +92,18 @@ def test_a_table_that_is_written_anew_before_rows_are_added_has_a_job_of_its_own
     assert _rows(spark, target, "s.t", "a", "b") == [(1, 2), (3, 4)]
 
 
-def test_where_spark_writes_no_job_is_shared(
+def test_where_spark_writes_jobs_are_shared_too(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared: list[list[str]]
 ) -> None:
     monkeypatch.setenv("WALREPLAY_COMMITS", "spark")
     captures, target = tmp_path / "captures", tmp_path / "mirror"
-    _write(captures, "1.bin", 100, m.Relation(1, "s", "t", "d", (_column("n", key=True),)), _insert(1, 5))
-    walreplay.apply(spark, captures=captures, target=target)
-    assert shared == []
-    assert _rows(spark, target, "s.t", "n") == [(5,)]
+    columns = {number: (_column("n", key=number < 3),) for number in range(1, 4)}
+    tables = {number: m.Relation(number, "s", f"t{number}", "d", columns[number]) for number in columns}
+    for run in (1, 2):
+        inserts = [_insert(oid, value) for oid in tables for value in (run, 10 + run)]
+        _write(captures, f"{run}.bin", 100 * run, *tables.values(), *inserts)
+        report = walreplay.apply(spark, captures=captures, target=target)
+        assert {(table.writer, table.changes) for table in report.tables} == {("statements", 2)}
+        assert shared.pop() == ["s.t1", "s.t2", "s.t3"]
+    for number in tables:
+        assert _rows(spark, target, f"s.t{number}", "n") == [(1,), (2,), (11,), (12,)]

@@ -1,4 +1,4 @@
-"""Where driver and workers do not both reach a target by themselves, Spark stages and writes."""
+"""Where driver and workers do not both reach a target by themselves, Spark writes what they have in another folder."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support.small_mirror import INT4, TEXT, SmallMirror, relation, row
+from walreplay.errors import ConfigError
 from walreplay.protocol import messages as m
 from walreplay.session.reach import _hadoop_settings, store_of
-from walreplay.spark import staged_rows as reached
+from walreplay.spark import reached
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -18,17 +19,32 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.integration
 
 
-def test_spark_does_the_work(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reached, "workers_reach", lambda *_, **__: False)
+def test_the_user_is_told_to_name_a_folder_and_then_spark_writes_the_tables(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = tmp_path / "a shared [folder]%20"
+    monkeypatch.setattr(reached, "reach_problem", lambda _, folder: None if shared.name in folder.uri else "no way")
     mirror = SmallMirror(spark, tmp_path)
     table = relation(1, "t", {"id": INT4, "v": TEXT})
-    first = mirror.apply(table, m.Insert(1, row(1, "a")), m.Insert(1, row(2, "b")))
-    second = mirror.apply(m.Update(1, row(1, "c")), m.Delete(1, key=row(2, None)), m.Insert(1, row(3, "d")))
-    written = [one for report in (first, second) for one in report.tables]
-    assert [one.writer for one in written] == ["statements", "statements"]
-    assert all("do not reach" in one.writer_reason for one in written)
+    with pytest.raises(ConfigError) as caught:
+        mirror.apply(table, m.Insert(1, row(1, "a")), m.Insert(1, row(2, "b")))
+    assert "share no folder for the run's events" in str(caught.value)
+    assert "_walreplay/staging): no way" in str(caught.value)
+    assert "(staging: /Volumes/" in (caught.value.remedy or "")
+    with pytest.raises(ConfigError, match=r"staging \(file:/elsewhere.*no way"):
+        mirror.apply(staging="/elsewhere")
+
+    reports = [
+        mirror.apply(staging=str(shared)),
+        mirror.apply(m.Update(1, row(1, "c")), m.Delete(1, key=row(2, None)), staging=str(shared)),
+        mirror.apply(m.Truncate((1,), 0), m.Insert(1, row(3, "d")), staging=str(shared)),
+    ]
+    written = [one for report in reports for one in report.tables]
+    assert [one.writer for one in written] == ["statements"] * 3
+    assert all("do not reach" in (one.writer_reason or "") for one in written[:2])
     rows = spark.read.format("delta").load(written[0].location).select("id", "v").collect()
-    assert sorted(map(tuple, rows)) == [(1, "c"), (3, "d")]
+    assert sorted(map(tuple, rows)) == [(3, "d")]
+    assert list(shared.iterdir()) == []  # no row stays there
 
 
 @pytest.mark.parametrize(

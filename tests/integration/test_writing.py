@@ -177,7 +177,7 @@ def test_statements_take_what_tasks_have_staged_in_files(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As where the platform's Delta is not the open one, but the target is reached."""
-    monkeypatch.setenv("WALREPLAY_COMMITS", "statements")
+    monkeypatch.setenv("WALREPLAY_COMMITS", "spark")
     recorded = case("o18")
     report = walreplay.apply(spark, str(recorded.folder), tmp_path / "t")
     assert report.writer == "statements"

@@ -16,7 +16,8 @@ from walreplay.config import Settings
 from walreplay.delta.target import Target
 from walreplay.evolution.shapes import TableShape
 from walreplay.ledger.state import resume_to_json
-from walreplay.spark.staging import Rows, Staged, StagedRows, Staging
+from walreplay.session.folders import MountedFolder
+from walreplay.spark.staging import Staged, Staging
 from walreplay.spark.workers.rows import Total
 from walreplay.table.placement import Move
 from walreplay.table.plan import RunPlan, plan_tables
@@ -31,12 +32,12 @@ class InMemory(Staging):
 
     def of(self, rows: Sequence[Mapping[str, Any]]) -> dict[int, Staged]:
         """Sum up what decoding has staged."""
-        self._rows = rows
-        return self._summarise(None, self._totals(None))  # type: ignore[arg-type]
+        self._staged = rows
+        return self._summarise(self._totals())
 
-    def _totals(self, spark: object) -> list[Total]:
+    def _totals(self) -> list[Total]:
         found: dict[tuple[int, int, str], Total] = {}
-        for row in self._rows:
+        for row in self._staged:
             key, at = (row["table"], row["relation"], row["info"]), row["sequence"]
             was = found.get(key, Total(*key, 0, 0, at, at))
             rows, first, last = was.rows + row["rows"], min(was.first, at), max(was.last, at)
@@ -44,26 +45,8 @@ class InMemory(Staging):
         # In whatever order tasks end.
         return list(found.values())[::-1]
 
-    def _places(self, spark: object, table: int) -> list[tuple[int, int]]:
-        return sorted({(row["sequence"], row["relation"]) for row in self._rows if row["table"] == table})
-
-    def staged(self, spark: object, table: int) -> Rows:
-        raise NotImplementedError
-
-    def clear(self, spark: object) -> None:
-        raise NotImplementedError
-
-    def _stage(self, *arguments: Any, **named: Any) -> Any:
-        raise NotImplementedError
-
-    def _events(self, spark: object, rows: StagedRows) -> Rows:
-        raise NotImplementedError
-
-    def _frame_of_events(self, spark: object, rows: StagedRows) -> Any:
-        raise NotImplementedError
-
-    def _links(self, spark: object, rows: StagedRows) -> Rows:
-        raise NotImplementedError
+    def _places(self, table: int) -> list[tuple[int, int]]:
+        return sorted({(row["sequence"], row["relation"]) for row in self._staged if row["table"] == table})
 
 
 @dataclass(frozen=True)
@@ -107,7 +90,7 @@ class Mirror:
             truncates=truncates,
             buckets=2,
         )
-        staging = InMemory()
+        staging = InMemory(MountedFolder(""))
         staged = staging.of(rows)
         truncated = tuple(truncates)
         self._take(plan_tables(catalogue, staged, staging.uses, truncated, self.entries, self.settings, self.target))

@@ -37,7 +37,7 @@ from walreplay.report import Forecast, RunReport, TableForecast, TableReport, ad
 from walreplay.session.failures import spark_errors
 from walreplay.session.session import local_cores
 from walreplay.spark.captures import tasks_for
-from walreplay.spark.staged_rows import CountedStaging
+from walreplay.spark.staging import CountedStaging
 from walreplay.stream.plan import Plan, Resume
 from walreplay.table.registry import MirrorEntry
 from walreplay.table.versions import Catalogue

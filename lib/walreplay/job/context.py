@@ -26,7 +26,6 @@ from walreplay.report import RunReport, Status, TableReport
 from walreplay.session.failures import failure_of, spark_errors
 from walreplay.session.isolation import has_own_sessions, own_session, quiet_queries, set_for_a_while
 from walreplay.session.naming import jobs_named
-from walreplay.spark.staged_rows import FileStaging
 from walreplay.spark.staging import Staging
 from walreplay.writing.by_files import choose_writer
 from walreplay.writing.by_statements import TableWriter
@@ -157,13 +156,7 @@ class RunContext:
     @contextmanager
     def staging(self) -> Iterator[Staging]:
         """Provide a place for the run's staged events, and empty it at the end, also after an error."""
-        ledger = self.ledger
-        staging = self.writer.staging(self.target, ledger.run_id, ledger.taken_over, ledger.turn)
-        if self.settings.staging is not None and not isinstance(staging, FileStaging):
-            self.warnings.append(
-                f"driver and workers do not reach staging: {self.settings.staging} by themselves, so Spark stages the "
-                "events, which takes longer"
-            )
+        staging = self.writer.staging(self.target, self.ledger.run_id, self.ledger.taken_over)
         try:
             yield staging
         finally:
@@ -201,7 +194,7 @@ class RunContext:
         if staging.written and self.ledger.has_lock():
             with self.stage("clean up"):
                 try:
-                    staging.clear(self.session)
+                    staging.clear()
                 except TargetError as error:
                     self.warnings.append(str(error))
 

@@ -135,7 +135,7 @@ class RunTables:
                 table_futures.clear()
 
             try:
-                for group_number, group in enumerate(groups_of(runs, self.run.writer)):
+                for group_number, group in enumerate(groups_of(self.run.spark, runs)):
                     # Group 0 shares no job, and runs beside group 1; later groups wait, as each folded table holds a
                     # session until its commit.
                     if group_number > 1:

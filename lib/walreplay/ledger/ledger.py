@@ -120,11 +120,6 @@ class Ledger:
         return "" if self._stored is None or self._stored.row is None else self._stored.row.ledger
 
     @property
-    def turn(self) -> int:
-        """Which of several places for what is not guarded is this run's own; see `lock.Holder`."""
-        return 0 if self._mine is None else self._mine.turn
-
-    @property
     def run_id(self) -> str:
         """The unique id of the run that has the lock."""
         assert self._mine is not None, "the lock comes first"
@@ -210,7 +205,7 @@ class Ledger:
                 # It may have ended since the state was read.
                 before = self._read()
             warnings = self._take_over(before)
-            self._mine = mine = mine.behind(before.holder)  # the other may only be paused, and go on
+            self._mine = mine
             row = before.row or State(str(uuid.uuid4()), source="", run=0, started_at=now(), captures="")
             failure: Exception | None = None
             try:

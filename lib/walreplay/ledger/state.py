@@ -40,8 +40,6 @@ from walreplay.table.registry import MirrorEntry
 
 LEASE: Final = timedelta(seconds=120)  # A holder that has been silent for longer is dead
 
-_TURNS: Final = 8  # folders that take turns, one for each run that has taken over
-
 BEAT_SECONDS: Final = 30.0  # How often a holder writes a sign of life; a shorter run writes none besides its states
 
 _held: set[str] = set()  # ids of the holders that are runs of this process
@@ -55,7 +53,6 @@ class Holder:
         process_start: in clock ticks since boot; None if the system does not know.
         boot_id, pid_namespace: a process id is unique within these; None if the system has none.
         beat: its last sign of life.
-        turn: which of several folders it uses for work that Delta does not guard; see `behind`.
     """
 
     id: str
@@ -67,7 +64,6 @@ class Holder:
     pid_namespace: str | None
     since: datetime
     beat: datetime
-    turn: int = 0
 
     @classmethod
     def here(cls) -> Holder:
@@ -85,14 +81,6 @@ class Holder:
             since=now,
             beat=now,
         )
-
-    def behind(self, before: Holder | None) -> Holder:
-        """Return the holder that takes over from another one.
-
-        The other one may only be paused, and continue.  Work that Delta does not guard must not be in the hands of
-        both, so the new holder uses another `turn`.
-        """
-        return replace(self, turn=0 if before is None else (before.turn + 1) % _TURNS)
 
     def alive_now(self) -> Holder:
         """Return the holder with a beat of this moment."""

@@ -140,20 +140,25 @@ class Folder(ABC):
 
 @dataclass(frozen=True, slots=True)
 class MountedFolder(Folder):
-    """A folder that is mounted at the same path on all machines."""
+    """A folder that is mounted at the same path on all machines.
+
+    Attributes:
+        scheme: what Spark's name of it has in front of the path.
+    """
 
     is_far: ClassVar[bool] = False
 
     path: str
+    scheme: str = "file:"
 
     @property
     def uri(self) -> str:
         """The folder's place as Spark names it."""
-        return f"file:{self.path}"
+        return f"{self.scheme}{self.path}"
 
     def inside(self, path: str) -> MountedFolder:
         """Return a folder inside this one."""
-        return MountedFolder(str(Path(self.path, path)))
+        return MountedFolder(str(Path(self.path, path)), self.scheme)
 
     def make(self) -> None:
         """Make the folder and those above it."""

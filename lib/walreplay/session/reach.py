@@ -3,7 +3,7 @@
 There Python reads and writes files itself, several times as fast as rows pass through the JVM.  How a store is reached
 is what Spark's own Hadoop configuration says: a few of its settings are translated, and if any other one is set, which
 may mean another place, or another way to write, Spark does the work.  `folder_of` asks the driver only; whether the
-workers reach a place, too, is tried before anything is written (`walreplay.spark.staged_rows`).
+workers reach a place, too, is tried before anything is written (`walreplay.spark.reached`).
 """
 
 from __future__ import annotations
@@ -97,15 +97,16 @@ def folder_of(spark: SparkSession, path: str | None) -> Folder | None:
 
 
 def staging_folder(spark: SparkSession, place: str) -> Folder | None:
-    """Return the folder that the user has named for staged events, if the driver may reach it by itself.
+    """Return the folder at a place for staged events, if the driver may reach it by itself.
 
-    Only Python writes and reads there, so a path is one of the machines, whatever it means to Spark; of Databricks'
-    volumes each name will do.
+    A path is one of the machines, whatever it means to Spark; of Databricks' volumes each name will do.
     """
     path = mounted_path(place)
-    if path is not None:
-        return MountedFolder(str(path))
-    return folder_of(spark, place)
+    if path is None:
+        return folder_of(spark, place)
+    # Databricks lets Spark read volumes by their path alone; what a path means to a server of Spark Connect is tried.
+    is_plain = path.is_relative_to("/Volumes") or not (has_own_sessions(spark) or place.startswith("file:"))
+    return MountedFolder(str(path), "" if is_plain else "file:")
 
 
 # Whether the driver reaches a bucket, by its client's options.

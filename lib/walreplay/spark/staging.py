@@ -1,38 +1,61 @@
 """Staged events: decoded and folded per file, kept until the tables are merged.
 
-The files are decoded once, whatever the number of tables.  The results are kept in a folder (or table) of the ledger
-until the run ends.  Each row is an Arrow IPC stream: the events of one table and key bucket in one file.  Two classes
-implement the interface (`walreplay.spark.staged_rows`): with `FileStaging` tasks write and read files themselves, with
-`TableStaging` Spark does.
+The files are decoded once, whatever the number of tables.  A decoding task writes its events to one file
+(`walreplay.delta.staged_file`) in a folder that driver and workers reach, and returns the totals.  Each row of the file
+is an Arrow IPC stream: the events of one table and key bucket in one capture file.  A folding task gets a number, and
+reads its share.  A failed task's file is never read, and is deleted with the folder.
 """
 
 from __future__ import annotations
 
 import json
-from abc import ABC, abstractmethod
+import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial, reduce
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from walreplay.delta import statements as delta
+from walreplay.delta.staged_file import RowSelection, Sharing, read_columns
 from walreplay.delta.statements import sql_schema
 from walreplay.errors import from_dict
+from walreplay.fold.batches import batch_from_ipc
+from walreplay.session.folders import Folder, MountedFolder
+from walreplay.session.isolation import settings
 from walreplay.spark.captures import files_a_batch, read_files
 from walreplay.spark.workers.decode import DecodeTask, decode_batches
 from walreplay.spark.workers.fold import FoldTask, link_batches, route_batches
-from walreplay.spark.workers.rows import ERROR_TABLE, ROUTE, USES_TABLE, Total, Work, links_table, unpack_batches
+from walreplay.spark.workers.rows import (
+    ERROR_TABLE,
+    NO_BUCKET,
+    ROUTE,
+    STAGE,
+    USES_TABLE,
+    Total,
+    Work,
+    links_table,
+    refusals_told,
+    unpack_batches,
+)
+from walreplay.spark.workers.write import (
+    WRITTEN,
+    Shares,
+    as_they_are,
+    over_shares,
+    refused,
+    stage_into_file,
+    summed,
+    totals_of,
+    without_data,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-
-FEW_PARTS_A_BATCH: Final = {"spark.sql.execution.arrow.maxRecordsPerBatch": "4"}
-"""How staged events come from Spark to the workers that fold them: a row may have megabytes, and all of a task's rows
-would come at once else.  It is set around those jobs alone: with it every other mapInArrow would crawl."""
 
 
 class Rows(Protocol):
@@ -131,10 +154,37 @@ class StagedRows:
     tasks: int
 
 
-class Staging(ABC):
+@dataclass(frozen=True, slots=True)
+class FileRows:
+    """Shares of staged rows, on which a function can be run."""
+
+    spark: SparkSession
+    shares: Shares
+
+    def mapInArrow(self, func: Work, schema: str, /) -> DataFrame:  # noqa: N802
+        """Return what a function makes of each share."""
+        # Spark brings a task its number, and nothing else.
+        numbers = self.spark.range(0, self.shares.count, 1, self.shares.count)
+        return numbers.mapInArrow(partial(over_shares, work=func, shares=self.shares), schema)
+
+
+_BYTES_A_TASK: Final = 4 << 20
+
+_OLD: Final = 7 * 24 * 3600.0  # Nothing is at work still in a folder that has not changed for so many seconds
+
+
+class Staging:
     """The staged events of a run.
 
+    Each run has a folder of its own inside.  So a paused run that wakes up after another one has taken over does not
+    touch the other one's files.
+
+    Args:
+        folder: for those of all runs.
+        run_id: the name of the run's folder; ``previous_run_id`` is that of the run from which it has taken over.
+
     Attributes:
+        folder: the run's own, for rows that are already folded, too; all is deleted together.
         written: there is something to delete.
         decoded: a plan's events were staged.
         uses: the numbers of the relation versions that committed rows and truncates use, in commit order.  Each comes
@@ -143,10 +193,14 @@ class Staging(ABC):
         tops: the sequence of each unit of a file (see `workers.decode`), and the greatest commit time in it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Folder, run_id: str = "", previous_run_id: str | None = None) -> None:
+        self.folder = folder.inside(run_id)
         self.written = self.decoded = False
         self.uses: tuple[tuple[int, int | None], ...] = ()
         self.tops: tuple[tuple[int, int], ...] = ()
+        self._runs = folder
+        self._previous_run_id = previous_run_id
+        self._names: dict[int, list[str]] = {}
         self._sizes: Counter[int] = Counter()
 
     def decode(self, spark: SparkSession, task: DecodeTask) -> dict[int, Staged]:
@@ -172,11 +226,10 @@ class Staging(ABC):
         Raises:
             WalReplayError: the first error among the rows of `ERROR_TABLE`.
         """
-        self._stage(spark, works, values, tasks)
-        totals = self._totals(spark)
+        totals = [Total(**row) for row in self._stage(spark, works, values, tasks).to_pylist()]
         for total in totals:
             self._sizes[total.table] += total.size
-        return self._summarise(spark, totals)
+        return self._summarise(totals)
 
     def has(self, table: int) -> bool:
         """Return whether something was staged under a table's number."""
@@ -188,13 +241,16 @@ class Staging(ABC):
         Args:
             task: how they are folded.
         """
+        selection = RowSelection(rows.table, rows.start, rows.stop)
         if rows.together or (rows.tasks == 1 and rows.moves):  # in one task linked keys meet anyway
-            return self._events(spark, replace(rows, together=True))
+            return self._rows(spark, selection, 1, Sharing.TOGETHER)
+        events = self._rows(spark, selection, rows.tasks, Sharing.BY_BUCKET)
         if not rows.moves:
-            return self._events(spark, rows)
-        links = self._links(spark, replace(rows, table=links_table(rows.table)))  # one task finds which keys are linked
+            return events
+        of_links = RowSelection(links_table(rows.table), rows.start, rows.stop, NO_BUCKET)
+        links = self._rows(spark, of_links, 1, Sharing.TOGETHER)  # one task finds which keys are linked
         routes = links.mapInArrow(partial(link_batches, buckets=rows.buckets), sql_schema(ROUTE))
-        together = by_bucket(self._frame_of_events(spark, rows).unionByName(routes), rows.tasks)
+        together = by_bucket(events.mapInArrow(as_they_are, sql_schema(ROUTE)).unionByName(routes), rows.tasks)
         # The second shuffle: events of linked keys go to the bucket that their route names.
         routed = together.mapInArrow(partial(route_batches, task=task, buckets=rows.buckets), sql_schema(ROUTE))
         return by_bucket(routed, rows.tasks)
@@ -210,48 +266,64 @@ class Staging(ABC):
             return spark.createDataFrame([], columns)
         return self.staged(spark, table).mapInArrow(unpack_batches, columns)
 
-    @abstractmethod
     def staged(self, spark: SparkSession, table: int) -> Rows:
-        """Return what was staged under a table's number, in the form that `workers.records.unpack_batches` takes."""
+        """Return what was staged under a table's number, as `walreplay.spark.workers.rows.unpack_batches` takes it."""
+        tasks = 1 + self._sizes[table] // _BYTES_A_TASK
+        return self._rows(spark, RowSelection(table, least_bucket=NO_BUCKET), tasks, Sharing.IN_TURN)
 
-    @abstractmethod
-    def clear(self, spark: SparkSession) -> None:
+    def clear(self) -> None:
         """Delete the staged events.
 
         Raises:
             TargetError: they cannot be deleted.
         """
+        self.written = False
+        self._names = {}
+        _remove(self.folder)  # with files of failed tasks, whose names nobody has
+        self._runs.delete_empty()
 
-    @abstractmethod
-    def _stage(self, spark: SparkSession, works: TaskWorks, values: Mapping[str, str], tasks: int | None) -> None:
-        """Stage the results of whole files in place of what an earlier run left.
+    def _clear_before(self) -> None:
+        """Delete what ended runs have left behind."""
+        for name in self._runs.names():
+            changed = self._runs.changed_at(name)
+            # Other folders may be those of runs that are at work, or paused.
+            if changed is not None and (name == self._previous_run_id or time.time() - changed > _OLD):
+                _remove(self._runs.inside(name))
 
-        Args:
-            values: settings for the job.
-            tasks: how many are at work at a time, if that is limited.
-        """
+    def _stage(self, spark: SparkSession, works: TaskWorks, values: Mapping[str, str], tasks: int | None) -> pa.Table:
+        """Stage the results of whole files in place of what an earlier run left; return their totals (`Total`)."""
+        self._clear_before()
+        self.written = True
+        frames = [
+            rows.mapInArrow(partial(stage_into_file, work=work, folder=self.folder), sql_schema(WRITTEN))
+            for rows, work in works
+        ]
+        with settings(spark, {**delta.FEW_ROWS, **values}), refusals_told():
+            written = together(frames, tasks).collect()
+        return self._add_files((row.name, batch_from_ipc(row.totals)) for row in written)
 
-    @abstractmethod
-    def _totals(self, spark: SparkSession) -> Sequence[Total]:
-        """Gather the totals of the staged rows, without reading their contents."""
+    def _add_files(self, written: Iterable[tuple[str, pa.RecordBatch]]) -> pa.Table:
+        """Add the names of files that tasks have written; return the sums of their totals (see `stage_into_file`)."""
+        batches = []
+        for name, totals in written:
+            batches.append(totals)
+            # Tasks then open only the files that have rows of their table.
+            for table in pc.unique(totals.column("table")).to_pylist():
+                self._names.setdefault(table, []).append(name)
+        return summed(pa.Table.from_batches(batches)) if batches else pa.table({})
 
-    @abstractmethod
-    def _places(self, spark: SparkSession, table: int) -> Iterable[tuple[int, int]]:
+    def _places(self, table: int) -> list[tuple[int, int]]:
         """Return sequence and relation of a table's rows, once each, in order."""
+        selection = RowSelection(table, least_bucket=NO_BUCKET)
+        columns = ("sequence", "relation")
+        places = (read_columns(self.folder, name, selection, columns) for name in self._names.get(table, ()))
+        return sorted(set(chain.from_iterable(places)))
 
-    @abstractmethod
-    def _events(self, spark: SparkSession, rows: StagedRows) -> Rows:
-        """Return a table's events, sorted by bucket and sequence, each bucket's in one task."""
+    def _rows(self, spark: SparkSession, selection: RowSelection, tasks: int, sharing: Sharing) -> FileRows:
+        names = tuple(self._names.get(selection.table, ()))
+        return FileRows(spark, Shares(self.folder, names, selection, tasks, sharing))
 
-    @abstractmethod
-    def _frame_of_events(self, spark: SparkSession, rows: StagedRows) -> DataFrame:
-        """Return a table's events in any order."""
-
-    @abstractmethod
-    def _links(self, spark: SparkSession, rows: StagedRows) -> Rows:
-        """Return the data of a table's links (see `walreplay.spark.workers.fold.link_batches`), in one task."""
-
-    def _summarise(self, spark: SparkSession, totals: Sequence[Total]) -> dict[int, Staged]:
+    def _summarise(self, totals: Sequence[Total]) -> dict[int, Staged]:
         """Sum up each table's versions, or raise the first error."""
         failed = [row for row in totals if row.table == ERROR_TABLE]
         if failed:
@@ -280,25 +352,50 @@ class Staging(ABC):
                 last=max(earlier.last, row.last),
             )
         return {
-            table: Staged(
-                versions, self._segments(spark, table, versions), self._sizes[table], tuple(sorted(emptied[table]))
-            )
+            table: Staged(versions, self._segments(table, versions), self._sizes[table], tuple(sorted(emptied[table])))
             for table, versions in versions_by_table.items()
         }
 
-    def _segments(
-        self, spark: SparkSession, table: int, versions: Mapping[int, StagedVersion]
-    ) -> tuple[VersionSegment, ...]:
+    def _segments(self, table: int, versions: Mapping[int, StagedVersion]) -> tuple[VersionSegment, ...]:
         """Return the versions in the order in which they were used."""
         ranges = sorted((version.first, version.last, number) for number, version in versions.items())
         if all(earlier[1] < later[0] for earlier, later in pairwise(ranges)):
             return tuple(VersionSegment(first, number) for first, _, number in ranges)
         # A version may be used again: a table may return to an earlier definition.
         segments: list[VersionSegment] = []
-        for sequence, relation in self._places(spark, table):
+        for sequence, relation in self._places(table):
             if not segments or segments[-1].version != relation:
                 segments.append(VersionSegment(sequence, relation))
         return tuple(segments)
+
+
+class CountedStaging(Staging):
+    """What would be staged, for a forecast: the driver gets what rows say of themselves, and nothing is written."""
+
+    def __init__(self) -> None:
+        super().__init__(MountedFolder(""))
+        self._index = _INDEX.empty_table()
+
+    def _stage(self, spark: SparkSession, works: TaskWorks, values: Mapping[str, str], tasks: int | None) -> pa.Table:
+        frames = [rows.mapInArrow(partial(without_data, work=work), sql_schema(_INDEX)) for rows, work in works]
+        with settings(spark, values):
+            staged = [row.asDict() for row in together(frames, tasks).collect()]
+        self._index = pa.Table.from_pylist(staged, _INDEX)
+        return totals_of(self._index)
+
+    def _places(self, table: int) -> list[tuple[int, int]]:
+        rows = self._index.filter(pc.field("table") == table).select(["sequence", "relation"]).to_pylist()
+        return sorted({(row["sequence"], row["relation"]) for row in rows})
+
+
+_INDEX: Final = STAGE.remove(STAGE.get_field_index("data"))
+
+
+def _remove(folder: Folder) -> None:
+    try:
+        folder.delete_all()
+    except OSError as error:
+        raise refused("cannot be deleted", error, folder) from None
 
 
 def together(frames: Sequence[DataFrame], tasks: int | None) -> DataFrame:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -29,26 +29,21 @@ from walreplay.delta.local import ATTEMPTS, LocalTable, forget_tables
 from walreplay.delta.statements import sql_schema
 from walreplay.delta.target import TableName, Target, opened_in, tells
 from walreplay.errors import TargetError
-from walreplay.fold.events import Mode
-from walreplay.listing import escape_glob
-from walreplay.names import RowKind
 from walreplay.report import WriterKind
 from walreplay.session import steps
 from walreplay.session.folders import Folder, forget_files
-from walreplay.session.isolation import settings
+from walreplay.session.isolation import has_own_sessions, settings
 from walreplay.session.reach import folder_of, staging_folder
-from walreplay.spark.staged_rows import FileRows, FileStaging, Reached, ReachedCatalog, ReachedRoot, ReachedStaging
+from walreplay.spark.reached import Reached, ReachedCatalog, ReachedRoot, ReachedStaging
 from walreplay.spark.staging import Rows, Staging
 from walreplay.spark.workers.fold import FoldTask
 from walreplay.spark.workers.rows import Work
 from walreplay.spark.workers.write import FILES, FilesWritten, FileTask, write_batches, write_folded, write_records
-from walreplay.table.table_run import Merge, TableRun
-from walreplay.writing.by_statements import OneRow, StatementFold, TableWriter
-from walreplay.writing.history import merge_kept_versions
-from walreplay.writing.merge import APPENDED, MATERIALIZE, Written, appended, merge_kept
-from walreplay.writing.multiset import merge_kept_images
+from walreplay.table.table_run import TableRun
+from walreplay.writing.by_statements import MergeFold, OneRow, TableWriter, statement_fold
+from walreplay.writing.merge import APPENDED, Written, appended
 from walreplay.writing.one_row import FileRow
-from walreplay.writing.rewrite import OTHER_COLUMNS, Rewrite, begin_rewrite, keeping
+from walreplay.writing.rewrite import OTHER_COLUMNS, Rewrite, begin_rewrite
 from walreplay.writing.writer import Append, Fold, Ready
 
 if TYPE_CHECKING:
@@ -62,11 +57,6 @@ class FileAppend(Append):
         self._table = table
         self._columns = columns
         self._files: list[DataFile] = []  # no part of the table before the commit; VACUUM removes them after a kill
-
-    @property
-    def rows(self) -> int:
-        """Rows written so far."""
-        return sum(file.rows for file in self._files)
 
     def write_rows(self, rows: Sequence[Sequence[Any]]) -> None:
         """Write a few rows that the driver has."""
@@ -130,101 +120,37 @@ _CHANGED: Final = "somebody has changed it meanwhile"
 
 
 @dataclass(frozen=True, slots=True)
-class FileFold(Fold):
-    """The fold of an epoch to files.
-
-    Attributes:
-        rows: the epoch's staged events; None if there are none.
-        work: folds a share of them and writes the resulting rows.
-        reason: see `Fold`.
-    """
-
-    rows: Rows | None
-    work: Work
-    merge: Merge
-    reason: str = field(default="", kw_only=True)
-
-    @property
-    def shared(self) -> tuple[FileRows, Work] | None:
-        """The work before the commit that can be done in a job shared with other tables; None if there is none."""
-        return (self.rows, self.work) if isinstance(self.rows, FileRows) else None
-
-    def run(self, spark: SparkSession) -> FilesWritten | None:
-        """Fold and write in a job of its own."""
-        if self.rows is None:  # the epoch has no rows, but it has a commit
-            return None
-        # Java gets few rows, but large ones.
-        with settings(spark, delta.FEW_ROWS):
-            return FilesWritten.of(self.rows.mapInArrow(self.work, sql_schema(FILES)).collect())
-
-
-@dataclass(frozen=True, slots=True)
-class AppendFold(FileFold):
+class AppendFold(Fold):
     """Rows that are appended: their files become the table's."""
 
     append: FileAppend
 
-    def commit(self, spark: SparkSession, written: FilesWritten | None, ready: Ready) -> Written:
-        """Commit the files; the table gets the same rows as by `walreplay.writing.merge.append_rows`."""
-        counts = appended(self.merge.counted_as, {} if written is None else written.counts)
-        if written is not None:
-            self.append.add(written)
+    def commit(self, spark: SparkSession, written: FilesWritten, ready: Ready) -> Written:
+        """Commit the files; the table gets the same rows as by a statement (`WriteFold`)."""
+        counts = appended(self.merge.counted_as, written.counts)
+        self.append.add(written)
         with settings(spark, ready()):
             version = self.append.commit(counts.counted(self.merge))
-        return Written(counts, {APPENDED: str(self.append.rows)}, version, "files")
+        return Written(counts, {APPENDED: str(written.rows)}, version, "files")
 
 
 @dataclass(frozen=True, slots=True)
-class MergeFold(FileFold):
-    """Rows that are kept in files until a MERGE reads them."""
-
-    task: FoldTask
-    folder: Folder
-
-    def commit(self, spark: SparkSession, written: FilesWritten | None, ready: Ready) -> Written:
-        """MERGE the rows, as statements do that have folded them themselves.
-
-        Their files are deleted; those in an object store with the folder, by one request.
-        """
-        assert written is not None
-        with settings(spark, ready()):
-            names = [file.name for file in written.files]
-            schema = sql_schema(self.task.schema)
-            if names:  # Spark reads no empty list of paths
-                kept = spark.read.schema(schema).parquet(*(escape_glob(self.folder.uri_of(name)) for name in names))
-            else:
-                kept = spark.createDataFrame([], schema)
-            with settings(spark, {MATERIALIZE: "none"}):  # the source is in files already, which do not change
-                if self.merge.metadata.rows is RowKind.VERSION:
-                    merged = merge_kept_versions(spark, kept, written.counts, self.merge)
-                elif self.merge.identity.mode is Mode.MULTISET:
-                    totals = {"needed": written.counts["missing"], "unknown": written.counts["unknown"]}
-                    merged = merge_kept_images(spark, kept, totals, self.merge)
-                else:
-                    merged = merge_kept(spark, kept, written.counts, self.merge)
-        if not self.folder.is_far:
-            self.folder.delete(*names)
-        return merged
-
-
-@dataclass(frozen=True, slots=True)
-class RewriteFold(MergeFold):
+class RewriteFold(Fold):
     """Rows that the folding task writes together with the table's other rows, or keeps for a MERGE if it cannot."""
 
     rewrite: Rewrite
+    otherwise: MergeFold
 
-    def commit(self, spark: SparkSession, written: FilesWritten | None, ready: Ready) -> Written:
+    def commit(self, spark: SparkSession, written: FilesWritten, ready: Ready) -> Written:
         """Commit the rewritten table, or MERGE the kept rows."""
-        assert written is not None
         if written.replaced is None:  # the task has found that it cannot rewrite the table
-            return replace(MergeFold.commit(self, spark, written, ready), reason=_NOT_REWRITTEN)
+            return replace(self.otherwise.commit(spark, written, ready), reason=_NOT_REWRITTEN)
         # `ready` is not called: it asks for the table's size, which takes longer than to rewrite a small table.
         rewritten = self.rewrite.commit(written, self.merge)
         if rewritten is not None:
             return rewritten
         # Somebody has changed the table in between.
-        merge_fold = MergeFold(self.rows, keeping(self.task, self.folder), self.merge, self.task, self.folder)
-        return replace(merge_fold.commit(spark, merge_fold.run(spark), ready), reason=_CHANGED)
+        return replace(self.otherwise.commit(spark, self.otherwise.run(spark), ready), reason=_CHANGED)
 
 
 # The writer
@@ -234,7 +160,6 @@ class FileWriter(TableWriter):
     """Write files, and leave to statements the tables that need something that this writer does not know."""
 
     kind: ClassVar[WriterKind] = "files"
-    shares_folds: ClassVar[bool] = True
 
     def __init__(self, reached: Reached, staged: ReachedStaging | None = None) -> None:
         super().__init__(reached, staged)
@@ -282,7 +207,8 @@ class FileWriter(TableWriter):
             fold_or_reason = self._fold(spark, staging, run, epoch_number, exists=exists, reason=merge_reason)
         if isinstance(fold_or_reason, Fold):
             return fold_or_reason
-        return StatementFold(staging, run, epoch_number, exists=exists, overwrite=overwrite, reason=fold_or_reason)
+        reason = fold_or_reason
+        return statement_fold(spark, staging, run, epoch_number, exists=exists, overwrite=overwrite, reason=reason)
 
     def _open_or_reason(
         self,
@@ -364,17 +290,14 @@ class FileWriter(TableWriter):
 
     def _fold(
         self, spark: SparkSession, staging: Staging, run: TableRun, epoch_number: int, *, exists: bool, reason: str
-    ) -> FileFold | str:
-        """Return how an epoch is folded to files, or the reason why statements have to write its rows.
+    ) -> Fold | str:
+        """Return how an epoch is folded for a commit of delta-rs, or the reason why a statement has to write its rows.
 
         The table's rows, if it has any, are not overwritten.
         """
         if run.needs_statements:
             return "it is clustered by a column for which files that Python writes have no statistics"
-        if not isinstance(staging, FileStaging):
-            return "driver and workers do not reach a folder for its staged events"
         epoch, merge = run.plan.epochs[epoch_number], run.merge(epoch_number)
-        task, folder = run.fold_task(epoch, fresh=not exists or merge.appends), staging.kept_rows_folder
         if not exists or merge.only_adds:
             if not exists and merge.table.path is None:
                 # The statement that makes it is no commit that another run's would keep from being made.
@@ -385,23 +308,22 @@ class FileWriter(TableWriter):
             )
             if isinstance(append, str):
                 return append
+            task = run.fold_task(epoch, fresh=not exists or merge.appends)
             work = append.folding(task, [source for _, source in merge.pairs])
-            rows = run.events(spark, staging, epoch, task) if epoch.rows else None
-            return AppendFold(rows, work, merge, append)
-        if merge.metadata.rows is not RowKind.VERSION and epoch.identity.mode is Mode.APPEND:
-            return "nothing tells its rows apart"
+            return AppendFold(run.events(spark, staging, epoch, task) if epoch.rows else None, work, merge, append)
         if not epoch.rows:
             return "there are no rows for it"
         rewrite = reason or begin_rewrite(merge, run.size, partial(self._open_or_reason, spark, merge.table))
-        rows = run.events(spark, staging, epoch, task)
         if isinstance(rewrite, str):
-            return MergeFold(rows, keeping(task, folder), merge, task, folder, reason=rewrite)
-        return RewriteFold(rows, rewrite.folding(task, merge, folder), merge, task, folder, rewrite)
+            return rewrite
+        otherwise = statement_fold(spark, staging, run, epoch_number, exists=True, overwrite=False)
+        assert isinstance(otherwise, MergeFold)
+        work = rewrite.folding(run.fold_task(epoch), merge, staging.folder)
+        return RewriteFold(otherwise.rows, work, merge, rewrite, otherwise)
 
 
 _SWITCH: Final = "WALREPLAY_COMMITS"
-"""An environment variable: with ``spark``, Spark does all work; with ``statements``, only Python's commits are left to
-it."""
+"""An environment variable: with ``spark``, only Spark's statements commit."""
 
 
 def choose_writer(spark: SparkSession, target: Target, staging: str | None = None) -> TableWriter:
@@ -413,18 +335,20 @@ def choose_writer(spark: SparkSession, target: Target, staging: str | None = Non
     Args:
         staging: a folder of the user's for staged events; None: in the target's own place.
     """
-    commits = os.environ.get(_SWITCH)
-    # "spark" leaves the events' staging to Spark, too.
-    folder = None if commits == "spark" else folder_of(spark, target.root)
+    folder = folder_of(spark, target.root)
     # Since this process's last run somebody may have removed the target and begun a new one.
     forget_files(folder)
     forget_tables()
-    reached = None if commits == "spark" else _reached(spark, target, folder)
-    user_folder = None if commits == "spark" or staging is None else staging_folder(spark, staging)
+    reached = _reached(spark, target, folder)
+    user_folder = None if staging is None else staging_folder(spark, staging)
     staged = None if user_folder is None else ReachedStaging(spark, user_folder)
-    if reached is None or commits == "statements":
-        return TableWriter(reached, staged)
-    return FileWriter(reached, staged)
+    if reached is not None and os.environ.get(_SWITCH) != "spark":
+        return FileWriter(reached, staged)
+    if reached is None and target.root is not None and not has_own_sessions(spark):
+        # A client of Spark Connect reaches no table, but may share a folder with the server's workers.
+        folder = staging_folder(spark, target.root)
+        reached = None if folder is None else ReachedRoot(spark, target.root, folder)
+    return TableWriter(reached, staged)
 
 
 def _reached(spark: SparkSession, target: Target, folder: Folder | None) -> Reached | None:

@@ -7,8 +7,9 @@ writer, and do not ask which one it is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -18,19 +19,21 @@ import pyarrow as pa
 from walreplay.delta import statements as delta
 from walreplay.delta.statements import sql_schema
 from walreplay.delta.target import TableName, Target, quote
+from walreplay.errors import ConfigError
 from walreplay.fold.events import Mode
+from walreplay.listing import escape_glob
 from walreplay.names import RowKind
 from walreplay.report import WriterKind
+from walreplay.session.folders import Folder
 from walreplay.session.isolation import settings
-from walreplay.spark.staged_rows import FileStaging, Reached, ReachedStaging, TableStaging
+from walreplay.spark.reached import Reached, ReachedStaging
 from walreplay.spark.staging import Rows, Staging
-from walreplay.spark.workers.fold import fold_batches
-from walreplay.spark.workers.write import FilesWritten, unpack_with
-from walreplay.table.plan import Epoch
+from walreplay.spark.workers.write import FilesWritten, unpack_with, write_folded
 from walreplay.table.table_run import TableRun
 from walreplay.writing.history import merge_versions
-from walreplay.writing.merge import Written, append_rows, merge_keyed
+from walreplay.writing.merge import APPENDED, MATERIALIZE, Written, appended, merge_keyed, write_rows
 from walreplay.writing.multiset import merge_multiset
+from walreplay.writing.rewrite import keeping, keeping_files
 from walreplay.writing.writer import Append, Condition, Fold, Ready
 
 if TYPE_CHECKING:
@@ -135,7 +138,7 @@ def _literal(value: str | bool | int | datetime | list[str] | None) -> str:
     return str(value)
 
 
-STAGING: Final = "staging"  # The ledger's table or folder in which events are staged
+_STAGING: Final = "staging"  # The name of the folder in which events are staged, among the ledger's tables
 
 
 class TableWriter:
@@ -144,36 +147,48 @@ class TableWriter:
     Each call is given a session, because a session's settings mark a commit as the run's.
 
     Args:
-        reached: the tables' places, if driver and workers may reach them: then events are staged in files.
+        reached: the tables' places, if driver and workers may reach them: events are staged there.
         staged: the user's own folder for that, if the driver may reach it; where it is reached, it comes first.
 
     Attributes:
         kind: its name in reports.
-        shares_folds: several tables can be folded in one job before each gets its commit (`Fold.shared`).
     """
 
     kind: ClassVar[WriterKind] = "statements"
-    shares_folds: ClassVar[bool] = False
 
     def __init__(self, reached: Reached | None = None, staged: ReachedStaging | None = None) -> None:
         self._reached = reached
         self._staged = staged
 
-    def staging(self, target: Target, run_id: str, previous_run_id: str | None, turn: int) -> Staging:
-        """Return the place where a run stages its events; if it has lost the lock, it must leave the place alone.
+    def staging(self, target: Target, run_id: str, previous_run_id: str | None) -> Staging:
+        """Return the place where a run stages its events.
 
         Args:
             run_id: the id of the run.
             previous_run_id: the id of the run from which it has taken over; None if there is none.
-            turn: the number of the run's place, if places have numbers instead of ids.
+
+        Raises:
+            ConfigError: driver and workers reach no folder for them.
         """
-        folder = None if self._staged is None else self._staged.folder(run_id)
-        if folder is None and self._reached is not None:
-            folder = self._reached.staging(target.ledger(STAGING), run_id)
-        if folder is not None:
-            return FileStaging(folder, run_id, previous_run_id)
-        # A run that has lost the lock may still write to the last turn's table.
-        return TableStaging(target.ledger(STAGING if turn == 0 else f"{STAGING}_{turn}"))
+        problems = []
+        if self._staged is not None:
+            problem = self._staged.problem(run_id)
+            if problem is None:
+                return Staging(self._staged.folder, run_id, previous_run_id)
+            problems.append(f"staging ({self._staged.folder.uri}): {problem}")
+        folder = None if self._reached is None else self._reached.staging(target.ledger(_STAGING))
+        if self._reached is not None and folder is not None:
+            problem = self._reached.staging_problem(folder, run_id)
+            if problem is None:
+                return Staging(folder, run_id, previous_run_id)
+            problems.append(f"the target's own place ({folder.uri}): {problem}")
+        raise ConfigError(
+            f"driver and executors share no folder for the run's events{': ' if problems else ''}{'; '.join(problems)}",
+            path=target.text,
+            remedy="Name one in the configuration which all of them, and Spark, reach under this name: a mounted "
+            "folder, an object store whose keys Spark's settings have, or on Databricks a volume (staging: "
+            "/Volumes/main/archive/staging)",
+        )
 
     def one_row(
         self,
@@ -225,7 +240,7 @@ class TableWriter:
             overwrite: the epoch's rows replace the table's.
             merge_reason: why the table must not be rewritten even if it is small; empty if it may be.
         """
-        return StatementFold(staging, run, epoch_number, exists=exists, overwrite=overwrite)
+        return statement_fold(spark, staging, run, epoch_number, exists=exists, overwrite=overwrite)
 
 
 @dataclass
@@ -263,44 +278,87 @@ class StatementAppend(Append):
         return delta.last_version(self.spark)
 
 
+# Folds
+
+
 @dataclass(frozen=True, slots=True)
-class StatementFold(Fold):
-    """The fold of an epoch within the statement that commits it.
+class _StagedFold(Fold):
+    """Rows in files of the run's own folder, until a statement has read them.
 
     Attributes:
-        exists: the table exists.
-        overwrite: the epoch's rows replace the table's.
-        reason: see `Fold`.
+        schema: the files' columns.
+        folder: where they are.  If the run is killed, the next one has to delete what is left there.
     """
 
-    staging: Staging
-    table: TableRun
-    epoch_number: int
-    exists: bool
-    overwrite: bool
-    reason: str = ""
+    schema: pa.Schema
+    folder: Folder
 
-    def commit(self, spark: SparkSession, written: FilesWritten | None, ready: Ready) -> Written:
+    @contextmanager
+    def read(self, spark: SparkSession, written: FilesWritten) -> Iterator[DataFrame]:
+        """Read the rows; then delete the files.  Those in an object store go with the folder, by one request."""
+        names, schema = [file.name for file in written.files], sql_schema(self.schema)
+        if names:  # Spark reads no empty list of paths
+            yield spark.read.schema(schema).parquet(*(escape_glob(self.folder.uri_of(name)) for name in names))
+        else:
+            yield spark.createDataFrame([], schema)
+        if not self.folder.is_far:
+            self.folder.delete(*names)
+
+
+@dataclass(frozen=True, slots=True)
+class WriteFold(_StagedFold):
+    """Rows that a statement adds to a table, or puts in the place of its rows.
+
+    Attributes:
+        mode: ``append`` or ``overwrite``.
+        create: the table does not exist yet.
+    """
+
+    mode: str
+    create: bool
+
+    def commit(self, spark: SparkSession, written: FilesWritten, ready: Ready) -> Written:
         """Make the table's commit."""
-        epoch, merge = self.table.plan.epochs[self.epoch_number], self.table.merge(self.epoch_number)
-        with settings(spark, ready()):
-            fresh = not self.exists or self.overwrite or merge.appends  # no rows that a fold could continue
-            has_rows = epoch.rows or merge.empties is not None
-            rows = folded_rows(spark, self.staging, self.table, epoch, fresh=fresh) if has_rows else None
-            if not self.exists or self.overwrite or merge.only_adds:
-                how = "overwrite" if self.overwrite else "append"
-                return append_rows(spark, rows, merge, how, create=not self.exists)
-            assert rows is not None
-            if merge.metadata.rows is RowKind.VERSION:
-                return merge_versions(spark, rows, merge)
-            return (merge_multiset if merge.identity.mode is Mode.MULTISET else merge_keyed)(spark, rows, merge)
+        counts = appended(self.merge.counted_as, written.counts)
+        with settings(spark, ready()), self.read(spark, written) as rows:
+            write_rows(
+                spark, rows, replace(self.merge, commit=counts.counted(self.merge)), self.mode, create=self.create
+            )
+        return Written(counts, {APPENDED: str(written.rows)})
 
 
-def folded_rows(spark: SparkSession, staging: Staging, run: TableRun, epoch: Epoch, *, fresh: bool) -> DataFrame:
-    """Return the rows to merge; see `walreplay.fold.net_changes.merge_schema`.
+@dataclass(frozen=True, slots=True)
+class MergeFold(_StagedFold):
+    """Rows that are merged into a table."""
 
-    Args:
-        fresh: see `TableRun.fold_task`.
-    """
+    def commit(self, spark: SparkSession, written: FilesWritten, ready: Ready) -> Written:
+        """MERGE the rows."""
+        # The source is in files already, which do not change: Delta needs no copy of it.
+        with settings(spark, ready()), settings(spark, {MATERIALIZE: "none"}), self.read(spark, written) as rows:
+            if self.merge.metadata.rows is RowKind.VERSION:
+                return merge_versions(spark, rows, written.counts, self.merge)
+            merge_rows = merge_multiset if self.merge.identity.mode is Mode.MULTISET else merge_keyed
+            return merge_rows(spark, rows, written.counts, self.merge)
+
+
+def statement_fold(
+    spark: SparkSession,
+    staging: Staging,
+    run: TableRun,
+    epoch_number: int,
+    *,
+    exists: bool,
+    overwrite: bool,
+    reason: str = "",
+) -> WriteFold | MergeFold:
+    """Begin to fold an epoch's rows for a statement; see `TableWriter.fold`."""
+    epoch, merge, folder = run.plan.epochs[epoch_number], run.merge(epoch_number), staging.folder
+    fresh = not exists or overwrite or merge.appends  # no rows that a fold could continue
     task = run.fold_task(epoch, fresh=fresh)
-    return run.events(spark, staging, epoch, task).mapInArrow(partial(fold_batches, task=task), sql_schema(task.schema))
+    rows = run.events(spark, staging, epoch, task) if epoch.rows else None
+    if exists and not overwrite and not merge.only_adds:
+        return MergeFold(rows, keeping(task, folder), merge, task.schema, folder, reason=reason)
+    schema = pa.schema([task.schema.field(source) for _, source in merge.pairs])
+    work = partial(write_folded, task=task, files=keeping_files(schema, folder))
+    mode = "overwrite" if overwrite else "append"
+    return WriteFold(rows, work, merge, schema, folder, mode, not exists, reason=reason)

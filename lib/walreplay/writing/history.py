@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as f
 
@@ -105,34 +105,19 @@ _SAME_VERSION: Final = f"t.{_START_LSN} = s.base_lsn AND t.{_ORDINAL} = s.base_o
 _OWN_PLACE: Final = ("start_lsn AS base_lsn", "ordinal AS base_ordinal")
 """What a row that opens a version has as the place of the version that it closes: to spread it, it closes none."""
 
-_TOTALS: Final = {
-    "unknown": "count_if(opens AND unknown)",
-    "live": "count_if(expected AND NOT closes AND NOT deleted)",
-    "gone": "count_if(expected AND NOT closes AND deleted)",
-}
 
-
-def merge_versions(spark: SparkSession, rows: DataFrame, merge: Merge) -> Written:
+def merge_versions(spark: SparkSession, rows: DataFrame, totals: Mapping[str, int], merge: Merge) -> Written:
     """Add versions to a table that is there, and end those of its own that have ended.
 
     Args:
-        rows: see `walreplay.fold.versions.version_schema`.
-    """
-    with kept_rows(spark, rows, _TOTALS) as (kept, totals):
-        return merge_kept_versions(spark, kept, totals, merge)
-
-
-def merge_kept_versions(spark: SparkSession, kept: DataFrame, totals: Mapping[str, Any], merge: Merge) -> Written:
-    """Add and end versions by rows that are checkpointed, as `merge_versions` does.
-
-    Args:
-        totals: ``unknown``, ``live`` and ``gone`` over the rows, see `_TOTALS`.
+        rows: see `walreplay.fold.versions.version_schema`; a statement can read them several times.
+        totals: ``unknown`` over the rows; ``live`` and ``gone`` of those whose base a truncate of the run has taken.
     """
     if merge.identity.mode is Mode.MULTISET:
-        return _merge_images(spark, kept, totals, merge)
+        return _merge_images(spark, rows, totals, merge)
     if merge.identity.mode is Mode.KEYED:
-        return _merge_keyed(spark, kept, totals, merge)
-    kept.selectExpr("*", *_OWN_PLACE).createOrReplaceTempView(_SOURCE)  # mode APPEND: no change closes one
+        return _merge_keyed(spark, rows, totals, merge)
+    rows.selectExpr("*", *_OWN_PLACE).createOrReplaceTempView(_SOURCE)  # mode APPEND: no change closes one
     return _commit(spark, merge, _SAME_VERSION, _lost_counts(totals))
 
 
@@ -141,16 +126,16 @@ def _open_rows(merge: Merge) -> str:
     return f"(SELECT * FROM {merge.own_rows} WHERE {_END_LSN} IS NULL)"  # an open version has no end
 
 
-def _lost_counts(totals: Mapping[str, Any], *, updates: int = 0, deletes: int = 0) -> RowCounts:
+def _lost_counts(totals: Mapping[str, int], *, updates: int = 0, deletes: int = 0) -> RowCounts:
     """Return the counts of rows, with those that the table should have and does not.
 
     Args:
         totals: what is known without the table: a truncate of the run has taken these.
     """
     return RowCounts(
-        unknown=totals.get("unknown") or 0,
-        without_base=(totals.get("live") or 0) + updates,
-        deletes_without_row=(totals.get("gone") or 0) + deletes,
+        unknown=totals.get("unknown", 0),
+        without_base=totals.get("live", 0) + updates,
+        deletes_without_row=totals.get("gone", 0) + deletes,
     )
 
 
@@ -165,7 +150,7 @@ def _commit(spark: SparkSession, merge: Merge, match: str, counts: RowCounts) ->
     if merge.identity.mode is Mode.KEYED:
         _placed(spark, merge, match).createOrReplaceTempView(_SOURCE)
     rows = spark.table(_SOURCE).unionByName(_emptied(spark, merge, *merge.empties))
-    with kept_rows(spark, rows, {"rows": "count(1)"}) as (kept, _):
+    with kept_rows(spark, rows) as kept:
         kept.createOrReplaceTempView(_SOURCE)
         return _merged(spark, merge, _SAME_VERSION, counts)
 
@@ -235,7 +220,7 @@ def _statement(merge: Merge, match: str, marking: delta.Marking) -> str:
 # Tables with a key.
 
 
-def _merge_keyed(spark: SparkSession, kept: DataFrame, totals: Mapping[str, Any], merge: Merge) -> Written:
+def _merge_keyed(spark: SparkSession, kept: DataFrame, totals: Mapping[str, int], merge: Merge) -> Written:
     match, kept = match_moved(merge), _spread(kept, merge)
     kept.selectExpr("*", "closes AS matches").createOrReplaceTempView(_SOURCE)
     (row,) = spark.sql(
@@ -245,12 +230,12 @@ def _merge_keyed(spark: SparkSession, kept: DataFrame, totals: Mapping[str, Any]
     counts = _lost_counts(totals, updates=row.updates, deletes=row.deletes)
     if merge.watched is not None:
         rows = with_continued(spark, kept, merge, _open_rows(merge))
-        with kept_rows(spark, rows, {"rows": "count(1)"}) as (decided, _):
+        with kept_rows(spark, rows) as decided:
             decided.selectExpr("*", "closes OR replaces AS matches").createOrReplaceTempView(_SOURCE)
             return _commit(spark, merge, match, counts)
     if not merge.tracked:  # each change brings all values
         return _commit(spark, merge, match, counts)
-    with kept_rows(spark, _filled(spark, kept, merge), {"rows": "count(1)"}) as (filled, _):
+    with kept_rows(spark, _filled(spark, kept, merge)) as filled:
         filled.selectExpr("*", "closes AS matches").createOrReplaceTempView(_SOURCE)
         return _commit(spark, merge, match, counts)
 
@@ -278,7 +263,7 @@ def _filled(spark: SparkSession, kept: DataFrame, merge: Merge) -> DataFrame:
 # Tables without a key.
 
 
-def _merge_images(spark: SparkSession, kept: DataFrame, totals: Mapping[str, Any], merge: Merge) -> Written:
+def _merge_images(spark: SparkSession, kept: DataFrame, totals: Mapping[str, int], merge: Merge) -> Written:
     """End copies of images: the newest first, so that it does not matter where runs end."""
     images = ImageSql(spark, merge, image_of_rows(merge))
     kept.where("closes").createOrReplaceTempView(_CLOSING)
@@ -288,7 +273,7 @@ def _merge_images(spark: SparkSession, kept: DataFrame, totals: Mapping[str, Any
         f"row_number() OVER (PARTITION BY {alike} ORDER BY closes_lsn, ordinal) AS nth "
         f"FROM (SELECT *, monotonically_increasing_id() AS place FROM {_CLOSING})"
     )
-    with kept_rows(spark, numbered, {"rows": "count(1)"}) as (closing, _):
+    with kept_rows(spark, numbered) as closing:
         closing.createOrReplaceTempView(_CLOSING)
         # Under the source's names, because the table's can be anything.
         listed = ", ".join(f"t.{place} AS {source}" for place, source in merge.pairs)
@@ -305,9 +290,9 @@ def _merge_images(spark: SparkSession, kept: DataFrame, totals: Mapping[str, Any
             "ON s.image = o.image AND s.nth = o.nth"
         )
         opened = kept.where("opens").selectExpr("*", *_OWN_PLACE)
-        missing_total = {"missing": "count_if(closes AND expected AND base_lsn IS NULL)"}
-        with kept_rows(spark, opened.unionByName(ended), missing_total) as (rows, missing):
+        with kept_rows(spark, opened.unionByName(ended)) as rows:
             rows.createOrReplaceTempView(_SOURCE)
-            lost = (totals.get("live") or 0) + (totals.get("gone") or 0)
-            counts = _lost_counts({"unknown": totals.get("unknown")}, deletes=(missing["missing"] or 0) + lost)
+            missing = rows.where("closes AND expected AND base_lsn IS NULL").count()
+            lost = totals.get("live", 0) + totals.get("gone", 0)
+            counts = _lost_counts({"unknown": totals.get("unknown", 0)}, deletes=missing + lost)
             return _commit(spark, merge, _SAME_VERSION, counts)

@@ -13,10 +13,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, astuple, dataclass, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
-from pyspark.sql import Observation
 from pyspark.sql import functions as f
 
 from walreplay.delta import statements as delta
@@ -24,7 +23,7 @@ from walreplay.delta.statements import sql_schema
 from walreplay.delta.target import quote
 from walreplay.errors import CaptureError, listed
 from walreplay.fold.events import Claim, Mode
-from walreplay.names import RowKind, source_oid
+from walreplay.names import source_oid
 from walreplay.report import WriterKind
 from walreplay.session.isolation import has_own_sessions, settings
 from walreplay.spark.workers.rows import refusal_in, refusal_text
@@ -166,90 +165,17 @@ class Written:
     reason: str = ""
 
 
-_MODE_COUNTS: Final = {
-    Mode.KEYED: {
-        "live": "NOT deleted AND expected",
-        "gone": "deleted AND expected",
-        "unknown": "unknown AND NOT deleted",
-    },
-    Mode.MULTISET: {"unknown": "unknown AND needed + net > 0"},
-    Mode.APPEND: {"unknown": "unknown"},
-}
-
-_VERSION_COUNTS: Final = {
-    "live": "expected AND NOT deleted",
-    "gone": "expected AND deleted",
-    "unknown": "opens AND unknown",
-}
-"""Of a history, whose rows open versions or close them."""
-
-_COPIES: Final = "needed + net"
-_HAS_COPIES: Final = f"{_COPIES} > 0"
-
-_ROWS: Final = {
-    Mode.KEYED: "count_if(NOT deleted)",
-    Mode.MULTISET: f"sum(CASE WHEN {_HAS_COPIES} THEN {_COPIES} END)",
-    Mode.APPEND: "count(1)",
-}
-"""SQL for the number of rows that `append_rows` writes."""
-
-
-def _totals(counted: Mapping[str, str]) -> dict[str, str]:
-    return {name: f"count_if({condition})" for name, condition in counted.items()}
-
-
-def _written_totals(merge: Merge) -> dict[str, str]:
-    """Return SQL for what is counted of the rows that `append_rows` writes, by name."""
-    mode = merge.identity.mode
-    if merge.metadata.rows is RowKind.VERSION:
-        return {**_totals(_VERSION_COUNTS), "written": "count_if(opens)"}
-    missing = {"missing": "sum(needed)"} if mode is Mode.MULTISET else {}  # copies that deletes need
-    return {**_totals(_MODE_COUNTS[mode]), "written": _ROWS[mode], **missing}
-
-
-def append_rows(spark: SparkSession, rows: DataFrame | None, merge: Merge, mode: str, *, create: bool) -> Written:
+def write_rows(spark: SparkSession, rows: DataFrame | None, merge: Merge, mode: str, *, create: bool = False) -> None:
     """Write rows to a table that has none before, or to which rows can only be added.
 
     Args:
-        rows: folded rows; None for none.
+        rows: folded rows, each of which becomes a row of the table, and perhaps more of their columns; None for none.
         mode: ``append`` or ``overwrite``.
         create: the table does not exist yet.
     """
-    if rows is None:
-        _write_table(spark, spark.createDataFrame([], sql_schema(merge.schema)), merge, mode, create=create)
-        return Written(RowCounts(), {APPENDED: "0"})
-    totals = _written_totals(merge)
-    # Delta replaces a catalog's table, or rows, by a query of its own, from which an observation gets nothing.
-    is_deleted = mode == "overwrite" and (merge.table.path is None or merge.metadata.share is not None)
-    if is_deleted:
-        with kept_rows(spark, rows, totals) as (kept, results):
-            numbers = _numbers(results)
-            _write_rows(spark, kept, merge, mode, create=create)
-    else:
-        observation = Observation()
-        frame = rows.observe(observation, *(f.expr(expression).alias(name) for name, expression in totals.items()))
-        _write_rows(spark, frame, merge, mode, create=create)
-        if has_own_sessions(spark) and delta.last_version(spark) is None:
-            # Another driver has made the commit, so Delta skips it.  Nothing was observed, and it would be waited for.
-            return Written(count_rows(rows, merge), {})
-        numbers = _numbers(observation.get)
-    return Written(appended(merge.counted_as, numbers), {APPENDED: str(numbers["written"])})
-
-
-def _write_rows(spark: SparkSession, frame: DataFrame, merge: Merge, mode: str, *, create: bool) -> None:
-    if merge.metadata.rows is RowKind.VERSION:
-        frame = frame.where("opens")  # in a table without rows nothing is closed
-    elif merge.identity.mode is Mode.KEYED:
-        frame = frame.where("NOT deleted")
-    elif merge.identity.mode is Mode.MULTISET:
-        frame = frame.where(_HAS_COPIES).selectExpr("*", f"explode(sequence(1L, {_COPIES})) AS copy")
-    # Names are no expressions.
-    written = frame.select(*(f.col(source) for _, source in merge.pairs)).toDF(*merge.schema.names)
-    _write_table(spark, written, merge, mode, create=create)
-
-
-def _write_table(spark: SparkSession, frame: DataFrame, merge: Merge, mode: str, *, create: bool) -> None:
-    """Write rows to their table; columns that this declares get their comments."""
+    frame = spark.createDataFrame([], sql_schema(merge.schema))
+    if rows is not None:  # names are no expressions
+        frame = rows.select(*(f.col(source) for _, source in merge.pairs)).toDF(*merge.schema.names)
     table, overwrites, share = merge.table, mode == "overwrite", merge.metadata.share
     if share is not None and not create:
         only = is_own(share) if overwrites else ""
@@ -262,20 +188,8 @@ def _write_table(spark: SparkSession, frame: DataFrame, merge: Merge, mode: str,
     delta.write(frame, table, mode, merge.commit, create=new, new_schema=overwrites)
 
 
-def count_rows(rows: DataFrame, merge: Merge) -> RowCounts:
-    """Count rows that `append_rows` has written; by itself it counts them only while it writes."""
-    totals = _written_totals(merge).items()
-    (row,) = rows.agg(*(f.expr(expression).alias(name) for name, expression in totals)).collect()
-    return appended(merge.counted_as, _numbers(row.asDict()))
-
-
-def _numbers(totals: Mapping[str, Any]) -> dict[str, int]:
-    """Return totals as numbers; a total over no rows is 0."""
-    return {name: value or 0 for name, value in totals.items()}
-
-
 def appended(mode: Mode, totals: Mapping[str, int]) -> RowCounts:
-    """Return the counts of rows that were written to a table by `append_rows`.
+    """Return the counts of rows that were added to a table.
 
     Args:
         totals: totals over the rows, by name.
@@ -291,56 +205,35 @@ MATERIALIZE: Final = "spark.databricks.delta.merge.materializeSource"
 
 
 @contextmanager
-def kept_rows(
-    spark: SparkSession, rows: DataFrame, totals: Mapping[str, str]
-) -> Iterator[tuple[DataFrame, Mapping[str, Any]]]:
-    """Checkpoint rows that are read several times, so that the fold runs once; Delta then makes no copy of its own.
+def kept_rows(spark: SparkSession, rows: DataFrame) -> Iterator[DataFrame]:
+    """Checkpoint rows that depend on the table's own, as a MERGE reads them several times.
 
-    If a platform does not allow checkpoints, the rows come as they are, and Delta makes its own copy.
+    If a platform does not allow checkpoints, the rows come as they are, and Delta makes a copy of its own.
+    """
+    try:
+        kept = rows.localCheckpoint(eager=True)
+    except Exception as error:
+        if has_own_sessions(spark) or refusal_in(str(error)) is not None:  # a worker's error, for example
+            raise
+        with settings(spark, {MATERIALIZE: None}):
+            yield rows
+        return
+    with settings(spark, {MATERIALIZE: "none"}):
+        yield kept
+
+
+def merge_keyed(spark: SparkSession, rows: DataFrame, totals: Mapping[str, int], merge: Merge) -> Written:
+    """MERGE rows on the key that each had before the run.
 
     Args:
-        totals: SQL aggregates over all rows, by the names of their results.
-
-    Yields:
-        the rows, and the results.
-    """
-    columns = [f.expr(expression).alias(name) for name, expression in totals.items()]
-    if has_own_sessions(spark):
-        # They are counted by the same job: a query for it makes a small MERGE a twentieth slower.
-        observation = Observation()
-        kept = rows.observe(observation, *columns).localCheckpoint(eager=True)
-        results = {name: observation.get.get(name) for name in totals}
-    else:
-        try:
-            kept = rows.localCheckpoint(eager=True)
-        except Exception as error:
-            if refusal_in(str(error)) is not None:  # a worker's error, and no refusal of checkpoints
-                raise
-            yield rows, rows.agg(*columns).collect()[0].asDict()
-            return
-        results = kept.agg(*columns).collect()[0].asDict()
-    with settings(spark, {MATERIALIZE: "none"}):
-        yield kept, results
-
-
-def merge_keyed(spark: SparkSession, rows: DataFrame, merge: Merge) -> Written:
-    """MERGE rows on the key that each had before the run.
+        rows: folded rows, which a statement can read several times.
+        totals: counts of the rows, by name.
 
     Raises:
         Exception: Spark's.  `walreplay.spark.workers.rows.refusal_in` finds a worker's own error in its text.
     """
-    with kept_rows(spark, rows, _totals(_MODE_COUNTS[Mode.KEYED])) as (kept, totals):
-        return merge_kept(spark, kept, totals, merge)
-
-
-def merge_kept(spark: SparkSession, kept: DataFrame, totals: Mapping[str, Any], merge: Merge) -> Written:
-    """MERGE rows that are checkpointed.
-
-    Args:
-        totals: totals over the rows, by name.
-    """
-    counts = RowCounts(**{name: totals.get(name) or 0 for name in _MODE_COUNTS[Mode.KEYED]})
-    kept.createOrReplaceTempView(_SOURCE)
+    counts = RowCounts(**{name: totals.get(name, 0) for name in ("live", "gone", "unknown")})
+    rows.createOrReplaceTempView(_SOURCE)
     with delta.committing(spark, counts.counted(merge)) as marking:
         metrics = delta.merge(spark, _keyed_statement(merge, marking))
     return Written(counts, metrics)

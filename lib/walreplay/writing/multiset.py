@@ -6,8 +6,8 @@ A row's *image* is all its values but the commit's LSN and time.  Rows with equa
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
@@ -16,7 +16,16 @@ from walreplay.delta import statements as delta
 from walreplay.delta.statements import sql_type
 from walreplay.delta.target import quote
 from walreplay.table.table_run import Merge
-from walreplay.writing.merge import RowCounts, Written, append_rows, image_of, kept_rows, rescued_json, same_image
+from walreplay.writing.merge import (
+    APPENDED,
+    RowCounts,
+    Written,
+    image_of,
+    kept_rows,
+    rescued_json,
+    same_image,
+    write_rows,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -27,12 +36,12 @@ _COUNTED: Final = "walreplay_counted"
 _OLDER: Final = "walreplay_older"
 _STORED: Final = "walreplay_stored"
 
-_TOTALS: Final = {"needed": "max(needed)", "unknown": "count_if(unknown AND needed + net > 0)"}
+_COPIES: Final = "needed + net"
 
 _COUNTS: Final = ("image", "copies", "stay")  # The columns that `ImageSql.counted` adds to the rows
 
 
-def merge_multiset(spark: SparkSession, rows: DataFrame, merge: Merge) -> Written:
+def merge_multiset(spark: SparkSession, rows: DataFrame, totals: Mapping[str, int], merge: Merge) -> Written:
     """Apply net counts of equal rows.
 
     A MERGE cannot delete some of several equal rows.  So if copies of an image are deleted, which are the newest, the
@@ -46,24 +55,17 @@ def merge_multiset(spark: SparkSession, rows: DataFrame, merge: Merge) -> Writte
     that found no row are counted.
 
     Args:
-        rows: see `walreplay.fold.net_changes.merge_schema`.
+        rows: see `walreplay.fold.net_changes.merge_schema`; a statement can read them several times.
+        totals: ``missing`` (copies that deletes need), ``unknown`` and ``copies`` over the rows.
     """
-    with kept_rows(spark, rows, _TOTALS) as (folded, totals):
-        return merge_kept_images(spark, folded, totals, merge)
-
-
-def merge_kept_images(spark: SparkSession, folded: DataFrame, totals: Mapping[str, Any], merge: Merge) -> Written:
-    """Apply net counts of equal rows that are checkpointed, as `merge_multiset` does.
-
-    Args:
-        totals: ``needed`` (0 if no row has to be there before) and ``unknown`` over the rows.
-    """
-    if not totals["needed"]:
+    unknown = RowCounts(unknown=totals.get("unknown", 0))
+    if not totals.get("missing"):
         # No copies are deleted, so the target need not be asked.
-        return append_rows(spark, folded, merge, "append", create=False)
+        copies = rows.where(f"{_COPIES} > 0").selectExpr("*", f"explode(sequence(1L, {_COPIES})) AS copy")
+        write_rows(spark, copies, replace(merge, commit=unknown.counted(merge)), "append")
+        return Written(unknown, {APPENDED: str(totals.get("copies", 0))})
     images = ImageSql(spark, merge, image_of_rows(merge))
-    unknown = RowCounts(unknown=totals["unknown"] or 0)
-    return _apply(images, images.counted(folded), added_ids(merge), unknown)
+    return _apply(images, images.counted(rows), added_ids(merge), unknown)
 
 
 def added_ids(merge: Merge) -> list[int]:
@@ -79,8 +81,8 @@ def _apply(images: ImageSql, counted: DataFrame, added: list[int], unknown: RowC
         added: the ids of the columns that were added while the table had rows; a later column has a higher id.
         unknown: the other counts of the rows.
     """
-    with kept_rows(images.spark, counted, {"missing": "sum(greatest(needed - copies, 0L))"}) as (kept, totals):
-        missing = totals["missing"] or 0
+    with kept_rows(images.spark, counted) as kept:
+        missing = kept.selectExpr("sum(greatest(needed - copies, 0L))").collect()[0][0] or 0
         if missing and added:
             newest = max(added)
             older = images.counted(images.older(kept, newest))  # again, for rows older than the newest column
@@ -228,7 +230,7 @@ class ImageSql:
             f"SELECT true AS gone, {listed} FROM {_COUNTED} AS s WHERE {loses} UNION ALL "  # deletes all copies
             f"SELECT false AS gone, {listed} FROM ({staying}) WHERE place > lost UNION ALL "
             f"SELECT false AS gone, {listed} FROM "
-            f"(SELECT *, explode(sequence(1L, needed + net)) FROM {_COUNTED} WHERE needed + net > 0)"
+            f"(SELECT *, explode(sequence(1L, {_COPIES})) FROM {_COUNTED} WHERE {_COPIES} > 0)"
         )
         names = ", ".join(target for target, _ in pairs)
         inserts = ", ".join(f"s.{name}" for _, name in pairs)

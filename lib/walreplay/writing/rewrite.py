@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+import pyarrow as pa
 import pyspark
 
 from walreplay.delta import statements as delta
@@ -34,13 +35,13 @@ def keeping(task: FoldTask, folder: Folder) -> Work:
     Args:
         folder: for the files.  If the run is killed, the next one has to delete what is left there.
     """
-    return partial(write_kept, task=task, files=keeping_files(task, folder))
+    return partial(write_kept, task=task, files=keeping_files(task.schema, folder))
 
 
-def keeping_files(task: FoldTask, folder: Folder) -> FileTask:
-    """Return where and how the kept rows are written."""
-    columns = tuple(FileColumn(field.name, field.name, field.type, indexed=False) for field in task.schema)
-    return FileTask(folder, columns, tuple(task.schema.names), pyspark.__version__)
+def keeping_files(schema: pa.Schema, folder: Folder) -> FileTask:
+    """Return where and how rows with some of the fold's columns are written for a statement."""
+    columns = tuple(FileColumn(field.name, field.name, field.type, indexed=False) for field in schema)
+    return FileTask(folder, columns, tuple(schema.names), pyspark.__version__)
 
 
 _MAX_BYTES: Final = 16 << 20  # The limit of the table's files, and of its staged changes
@@ -75,7 +76,7 @@ class Rewrite:
             emptied=merge.empties,
         )
         files = FileTask(self.table.folder, self.columns, tuple(sources), pyspark.__version__)
-        return partial(write_rewritten, task=task, before=before, files=files, kept=keeping_files(task, folder))
+        return partial(write_rewritten, task=task, before=before, files=files, kept=keeping_files(task.schema, folder))
 
     def commit(self, written: FilesWritten, merge: Merge) -> Written | None:
         """Commit files in place of those of the table (`FilesWritten.replaced`); None if it has changed since."""

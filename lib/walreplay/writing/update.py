@@ -36,21 +36,20 @@ from walreplay.fold.events import IN_PARTITIONS
 from walreplay.names import RowKind
 from walreplay.report import Action, TableReport, WriterKind
 from walreplay.session import steps
-from walreplay.session.isolation import session_with, settings
-from walreplay.spark.staged_rows import FileRows
-from walreplay.spark.staging import FEW_PARTS_A_BATCH, Staging
+from walreplay.session.isolation import has_own_sessions, session_with, settings
+from walreplay.spark.staging import FileRows, Staging
 from walreplay.spark.workers.rows import Work, refusals_told
 from walreplay.spark.workers.write import FILES, FilesWritten, TableShare, work_together
 from walreplay.table.plan import TablePlan
 from walreplay.table.table_run import ALTER, MERGE, SLOTS, TRUNCATE, Merge, TableRun, is_own
 from walreplay.writing.alter import alter, alters, alters_columns
-from walreplay.writing.by_statements import TableWriter, folded_rows
-from walreplay.writing.merge import RowCounts, Written, append_rows, claim_refuted, count_rows
+from walreplay.writing.by_statements import TableWriter, statement_fold
+from walreplay.writing.merge import APPENDED, RowCounts, Written, claim_refuted, write_rows
 from walreplay.writing.shared_table import alter_own, make_ready
 from walreplay.writing.writer import Fold
 
 if TYPE_CHECKING:
-    from pyspark.sql import Row, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
 
 
 _BYTES_A_TASK: Final = 8 << 20
@@ -131,13 +130,14 @@ def begin_fold(
     return writer.fold(spark, staging, run, epoch_number, exists=exists, overwrite=overwrite, merge_reason=merge_reason)
 
 
-def groups_of(runs: Sequence[TableRun], writer: TableWriter) -> list[list[TableRun]]:
+def groups_of(spark: SparkSession, runs: Sequence[TableRun]) -> list[list[TableRun]]:
     """Divide tables into groups: the first is of tables that share no job, each other one of tables that share one."""
+    has_sessions = has_own_sessions(spark)  # each folded table holds one until its commit
     alone: list[TableRun] = []
     groups: list[list[TableRun]] = [[]]
     size = 0
     for run in runs:
-        if not writer.shares_folds or not _can_share(run):
+        if not has_sessions or not _can_share(run):
             alone.append(run)
             continue
         if groups[-1] and (len(groups[-1]) == _MAX_SHARED_TABLES or size + run.size > _MAX_SHARED_BYTES):
@@ -184,7 +184,7 @@ def fold_together(
     """
 
     def begin(run: TableRun) -> tuple[SparkSession, Fold]:
-        # Settings of a session of its own stay until the commit; on Spark Connect no folds are shared (`shares_folds`).
+        # Settings of a session of its own stay until the commit; without such sessions no folds are shared.
         with session_with(spark, delta.SMALL_STATE) as session:
             return session, begin_fold(session, writer, staging, run, 0, exists=run.exists)
 
@@ -295,7 +295,7 @@ def apply_table(
                 applied = _committed(session, run, commit, written, depth)
             else:
                 _check_form(run, epoch_number, applied)  # it must be what this plan would write
-                epoch_counts = _counts_of(session, staging, run, epoch_number, applied)
+                epoch_counts = RowCounts(**(applied.counts or {}))
             # A MERGE's metrics show how many of the rows that it should have updated or deleted were there.
             counts, exists = (counts + epoch_counts).against(applied, epoch_counts), True
             commits.append(applied)
@@ -348,26 +348,35 @@ def check_renamed(spark: SparkSession, staging: Staging, run: TableRun) -> None:
     claim = epoch.identity.claims
     if claim is None or claim == IN_PARTITIONS or epoch.identity.evicts or not epoch.rows:
         return
-    merge = run.merge(0)
     with session_with(spark, delta.SMALL_STATE) as session, refusals_told():
-        claimed = folded_rows(session, staging, run, epoch, fresh=False).where("claimed")
-        old_columns = {} if plan.before is None else {column.id: column for column in plan.before.shape.columns}
-        keys = [(number, merge.shape.columns[number]) for number in epoch.identity.key]
-        if claimed.isEmpty() or plan.before is None or plan.truncated:  # after a truncate the key is free
-            return
-        # The keys can only be compared with the old rows if the old table has them with the same types.
-        if any(column.id not in old_columns or column.type != old_columns[column.id].type for _, column in keys):
-            return
-        rows = session.sql(f"SELECT * FROM {replace(merge, table=plan.before.table).own_rows}").alias("t")
-        has_versions = plan.metadata.rows is RowKind.VERSION
-        if has_versions:
-            rows = rows.where(f"{quote(HISTORY_COLUMNS['end_lsn'])} IS NULL")
-        pairs = [
-            f"t.{quote(old_columns[column.id].name)} = s.{f'b{k}' if has_versions or merge.moves else f'c{number}'}"
-            for k, (number, column) in enumerate(keys)
-        ]
-        if not claimed.alias("s").join(rows, f.expr(" AND ".join(pairs)), "left_semi").isEmpty():
-            raise claim_refuted(claim, plan.name)  # the key is not free, so the rows are another table's
+        fold = statement_fold(session, staging, run, 0, exists=True, overwrite=False)
+        with fold.read(session, fold.run(session)) as folded:
+            if _meets_old_rows(session, run, folded.where("claimed")):
+                raise claim_refuted(claim, plan.name)
+
+
+def _meets_old_rows(spark: SparkSession, run: TableRun, claimed: DataFrame) -> bool:
+    """Return whether a table that is to be renamed has a row under a key that is claimed to be free.
+
+    Then the key's rows are another table's.
+    """
+    plan, epoch, merge = run.plan, run.plan.epochs[0], run.merge(0)
+    if claimed.isEmpty() or plan.before is None or plan.truncated:  # after a truncate the key is free
+        return False
+    old_columns = {column.id: column for column in plan.before.shape.columns}
+    keys = [(number, merge.shape.columns[number]) for number in epoch.identity.key]
+    # The keys can only be compared with the old rows if the old table has them with the same types.
+    if any(column.id not in old_columns or column.type != old_columns[column.id].type for _, column in keys):
+        return False
+    rows = spark.sql(f"SELECT * FROM {replace(merge, table=plan.before.table).own_rows}").alias("t")
+    has_versions = plan.metadata.rows is RowKind.VERSION
+    if has_versions:
+        rows = rows.where(f"{quote(HISTORY_COLUMNS['end_lsn'])} IS NULL")
+    pairs = [
+        f"t.{quote(old_columns[column.id].name)} = s.{f'b{k}' if has_versions or merge.moves else f'c{number}'}"
+        for k, (number, column) in enumerate(keys)
+    ]
+    return not claimed.alias("s").join(rows, f.expr(" AND ".join(pairs)), "left_semi").isEmpty()
 
 
 def _overwrites(run: TableRun, epoch_number: int) -> bool:
@@ -411,12 +420,13 @@ def _apply_epoch(
     delta.forget_version(spark)  # Delta does not set it for a commit that it skips as made before
     if needs_merge and epoch.rows == 0 and merge.empties is None:
         # Only the columns change; an empty commit shows that the epoch was applied.
-        return replace(append_rows(spark, None, merge, "append", create=False), writer_kind=None)
+        write_rows(spark, None, merge, "append")
+        return Written(RowCounts(), {APPENDED: "0"}, writer_kind=None)
     ready = partial(_ready, spark, run, merge, epoch.rows, exists=exists, overwrite=overwrite, needs_merge=needs_merge)
-    # A staged row may have megabytes, so a batch takes few of them.
-    with settings(spark, FEW_PARTS_A_BATCH), refusals_told():
-        fold, files = (None, None) if folded is None else (folded.fold, folded.written)
-        if fold is None:
+    with refusals_told():
+        if folded is not None:
+            fold, files = folded.fold, folded.written
+        else:
             fold = begin_fold(spark, writer, staging, run, epoch_number, exists=exists, overwrite=overwrite)
             files = fold.run(spark)  # the long part, before the lock is checked once more
         run.check_lock()
@@ -441,21 +451,6 @@ def _check_form(run: TableRun, epoch_number: int, commit: delta.TableCommit) -> 
         path=run.plan.table.text,
         remedy="Run again with the configuration that the run was begun with, which finishes it; then change it",
     )
-
-
-def _counts_of(
-    spark: SparkSession, staging: Staging, run: TableRun, epoch_number: int, commit: delta.TableCommit
-) -> RowCounts:
-    """Return the counts of a commit that was made before the run was interrupted."""
-    epoch = run.plan.epochs[epoch_number]
-    if commit.counts is not None:
-        return RowCounts(**{name: commit.counts.get(name, 0) for name in RowCounts.__dataclass_fields__})
-    if not epoch.rows or "numTargetRowsUpdated" in commit.metrics:
-        return RowCounts()
-    with refusals_told():
-        # Only a table that was made, or overwritten, has not its counts in its history.
-        fresh = epoch_number == 0 and run.plan.before is None
-        return count_rows(folded_rows(spark, staging, run, epoch, fresh=fresh), run.merge(epoch_number))
 
 
 def _committed(

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import pyarrow as pa
 
 from walreplay.delta import statements as delta
-from walreplay.spark.staged_rows import FileRows
-from walreplay.spark.staging import Rows
+from walreplay.delta.statements import sql_schema
+from walreplay.session.isolation import settings
+from walreplay.spark.staging import FileRows, Rows
 from walreplay.spark.workers.rows import Work
-from walreplay.spark.workers.write import FilesWritten
+from walreplay.spark.workers.write import FILES, FilesWritten
+from walreplay.table.table_run import Merge
 from walreplay.writing.merge import Written
 
 if TYPE_CHECKING:
@@ -75,26 +78,45 @@ class Condition(Protocol):
         ...
 
 
+_FOLDING: Final = delta.FEW_ROWS | {
+    # A staged row may have megabytes.  Where linked keys are brought together, Spark brings rows to the tasks that fold
+    # them: without this, all of a task's rows at once.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "4"
+}
+
+
+@dataclass(frozen=True, slots=True)
 class Fold(ABC):
-    """An epoch's rows on their way to a table: the work before the commit, and the commit.
+    """An epoch's rows on their way to a table: tasks fold them and write files; then one commit reads or adds these.
+
+    A fold depends only on the staged events, so many tables can be folded in one job before anything else is done
+    (`walreplay.writing.update`).  Files of tasks that failed, or that ran twice, are named to nobody.
 
     Attributes:
+        rows: the epoch's staged events; None if there are none.
+        work: folds a share of them and writes the resulting rows.
         reason: why statements write the rows, although the writer writes files; otherwise empty.
     """
 
-    reason: str
+    rows: Rows | None
+    work: Work
+    merge: Merge
+    reason: str = field(default="", kw_only=True)
 
     @property
     def shared(self) -> tuple[FileRows, Work] | None:
         """The work before the commit that can be done in a job shared with other tables; None if there is none."""
-        return None
+        return (self.rows, self.work) if isinstance(self.rows, FileRows) else None
 
-    def run(self, spark: SparkSession) -> FilesWritten | None:
-        """Do the work before the commit, in a job of its own; None if there is none."""
-        return None
+    def run(self, spark: SparkSession) -> FilesWritten:
+        """Fold and write in a job of its own."""
+        if self.rows is None:  # the epoch has no rows, but it has a commit
+            return FilesWritten((), {})
+        with settings(spark, _FOLDING):
+            return FilesWritten.of(self.rows.mapInArrow(self.work, sql_schema(FILES)).collect())
 
     @abstractmethod
-    def commit(self, spark: SparkSession, written: FilesWritten | None, ready: Ready) -> Written:
+    def commit(self, spark: SparkSession, written: FilesWritten, ready: Ready) -> Written:
         """Make the table's commit.
 
         Args:

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from walreplay.delta.target import TableName, Target
+from walreplay.errors import ConfigError
 from walreplay.session.folders import Folder, MountedFolder, StoreFolder
-from walreplay.spark import staged_rows as reached
-from walreplay.spark.staged_rows import ReachedCatalog
+from walreplay.spark import reached
+from walreplay.spark.reached import ReachedCatalog
+from walreplay.writing.by_statements import TableWriter
 
 
 @pytest.fixture
@@ -18,12 +20,12 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> list[Folder]:
     """Have the workers reach all places but those of the schema ``closed``; give those that they tried."""
     found: list[Folder] = []
 
-    def workers_reach(_: Any, folder: Folder) -> bool:
+    def reach_problem(_: Any, folder: Folder) -> str | None:
         found.append(folder)
         folder.make()
-        return "closed" not in folder.uri
+        return "closed" if "closed" in folder.uri else None
 
-    monkeypatch.setattr(reached, "workers_reach", workers_reach)
+    monkeypatch.setattr(reached, "reach_problem", reach_problem)
     return found
 
 
@@ -65,19 +67,25 @@ def test_events_are_staged_where_no_table_can_be(
     tmp_path: Path, tried: list[Folder], monkeypatch: pytest.MonkeyPatch, target: Target, expected: str
 ) -> None:
     monkeypatch.setattr(reached, "schema_folder", lambda *_: MountedFolder(str(tmp_path)))
-    staging = _catalog().staging(target.ledger("staging"), "run")
+    catalog = _catalog()
+    staging = catalog.staging(target.ledger("staging"))
     assert staging == MountedFolder(str(tmp_path / expected))
+    assert catalog.staging_problem(staging, "run") is None
     # What is tried there goes with the run's own folder.
     assert tried == [staging.inside("run")]
 
 
 @pytest.mark.parametrize("folder", [None, "closed"])
-def test_where_workers_do_not_reach_the_schema_spark_stages(
+def test_where_workers_do_not_reach_the_schema_the_error_says_what_to_name(
     tmp_path: Path, tried: list[Folder], monkeypatch: pytest.MonkeyPatch, folder: str | None
 ) -> None:
     place = None if folder is None else MountedFolder(str(tmp_path / folder))
     monkeypatch.setattr(reached, "schema_folder", lambda *_: place)
-    assert _catalog().staging(Target.parse("spark_catalog").ledger("staging"), "run") is None
+    with pytest.raises(ConfigError, match=r"share no folder for the run's events.*staging: /Volumes/") as caught:
+        TableWriter(_catalog()).staging(Target.parse("spark_catalog"), "run", None)
+    assert (f"the target's own place (file:{tmp_path}/closed/.staging): closed" in str(caught.value)) == (
+        folder is not None
+    )
     assert len(tried) == (folder is not None)
 
 

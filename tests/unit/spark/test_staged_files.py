@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
 
 from walreplay.delta.staged_file import RowSelection, Sharing
+from walreplay.fold.events import batch_from_ipc
 from walreplay.session.folders import MountedFolder
-from walreplay.spark.staged_rows import FileRows, FileStaging
+from walreplay.spark.staging import FileRows, Staging
 from walreplay.spark.workers.rows import Total, refusal_in, stage_batch, staged_row
 from walreplay.spark.workers.write import Shares, over_shares, stage_into_file
 from walreplay.writing.update import SharedFoldJob
@@ -38,22 +38,21 @@ def _files(*numbers: int) -> Iterator[pa.RecordBatch]:
     yield from (pa.RecordBatch.from_pydict({"file": [number]}) for number in numbers)
 
 
-def _staged(folder: Path, *tasks: tuple[int, ...]) -> FileStaging:
+def _staged(folder: Path, *tasks: tuple[int, ...]) -> tuple[Staging, list[Total]]:
     """Stage files by some tasks."""
-    staging = FileStaging(MountedFolder(str(folder)))
+    staging, files = Staging(MountedFolder(str(folder))), []
     for numbers in tasks:
-        batches = stage_into_file(_files(*numbers), work=_work, folder=MountedFolder(str(folder)))
-        told = [SimpleNamespace(**row) for batch in batches for row in batch.to_pylist()]
-        staging._add_files(told)  # type: ignore[arg-type]
-    return staging
+        for batch in stage_into_file(_files(*numbers), work=_work, folder=MountedFolder(str(folder))):
+            files += [(row["name"], batch_from_ipc(row["totals"])) for row in batch.to_pylist()]
+    return staging, [Total(**row) for row in staging._add_files(files).to_pylist()]
 
 
-def _shares(staging: FileStaging, wanted: RowSelection, tasks: int) -> Shares:
+def _shares(staging: Staging, wanted: RowSelection, tasks: int) -> Shares:
     return staging._rows(None, wanted, tasks, Sharing.BY_BUCKET).shares  # type: ignore[arg-type]
 
 
 def test_a_task_writes_one_file_and_tells_what_its_rows_come_to(tmp_path: Path) -> None:
-    staging = _staged(tmp_path, (0, 1), (2,))
+    _, told = _staged(tmp_path, (0, 1), (2,))
     assert sorted(path.suffix for path in tmp_path.iterdir()) == [".staged", ".staged"]
     totals = [
         Total(0, 0, "a", 3, 8, 5, 6),
@@ -61,12 +60,12 @@ def test_a_task_writes_one_file_and_tells_what_its_rows_come_to(tmp_path: Path) 
         Total(1, 2, "a", 1, 0, 5, 5),
     ]
     totals = [total._replace(rows=3 * total.rows, size=3 * total.size) for total in totals]
-    assert sorted(staging._totals(None)) == totals  # type: ignore[arg-type]
+    assert sorted(told) == totals
 
 
 def test_what_tasks_have_staged_is_found(tmp_path: Path) -> None:
-    staging = _staged(tmp_path, (0, 1), (2,))
-    assert staging._places(None, 0) == [(5, 0), (6, 0), (7, 1)]  # type: ignore[arg-type]
+    staging, _ = _staged(tmp_path, (0, 1), (2,))
+    assert staging._places(0) == [(5, 0), (6, 0), (7, 1)]
     shares = _shares(staging, RowSelection(0, start=6), 1)
     assert [batch.to_pylist()[0]["data"] for batch in shares.of(0)] == [b""] * 3 + [b"three"] * 3
 
@@ -81,8 +80,8 @@ def test_clearing_leaves_nothing_behind_whoever_has_written_it(tmp_path: Path) -
     folder = tmp_path / "staging"
     (folder / "table=0").mkdir(parents=True)
     (folder / "table=0" / "part-0.parquet").touch()
-    staging = _staged(folder, (0,))
-    staging.clear(None)  # type: ignore[arg-type]
+    staging, _ = _staged(folder, (0,))
+    staging.clear()
     assert not folder.exists()
 
 
@@ -101,7 +100,7 @@ def _counted(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def test_a_task_works_on_its_shares_alone(tmp_path: Path) -> None:
-    staging = _staged(tmp_path, (0, 1), (2,))
+    staging, _ = _staged(tmp_path, (0, 1), (2,))
     shares = _shares(staging, RowSelection(0), 2)
     numbers = pa.RecordBatch.from_pydict({"id": [0, 1]})
     found = [batch.to_pylist() for batch in over_shares([numbers], work=_counted, shares=shares)]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -12,17 +14,19 @@ import pytest
 
 from support.tasks_here import TasksHere
 from walreplay.delta.target import Target
+from walreplay.errors import ConfigError
 from walreplay.session.folders import MountedFolder
-from walreplay.spark.staged_rows import FileStaging, ReachedStaging
+from walreplay.spark.reached import ReachedStaging
 from walreplay.writing.by_statements import TableWriter
 
 
 class _Client(TasksHere):
-    """A client of Spark Connect; ``workers_root`` stands for the root of its workers' disks."""
+    """A client of Spark Connect; ``workers_root`` stands for the root of its workers' disks, ``text`` for Spark's."""
 
-    def __init__(self, workers_root: str = "", *, fails: bool = False) -> None:
-        super().__init__(fails=fails)
+    def __init__(self, workers_root: str = "", text: str = "1") -> None:
+        super().__init__()
         self._root = workers_root
+        self.read = SimpleNamespace(text=lambda _: SimpleNamespace(collect=lambda: [SimpleNamespace(value=text)]))
 
     def mapInArrow(self, task: Callable[..., Iterator[pa.RecordBatch]], schema: str) -> TasksHere:  # noqa: N802
         assert isinstance(task, partial)
@@ -34,32 +38,35 @@ Make = Callable[[Path], _Client]
 
 
 @pytest.mark.parametrize(
-    ("make", "is_used"),
+    ("make", "problem"),
     [
-        (lambda _: _Client(), True),
+        (lambda _: _Client(), None),
         # The same path is another disk there.
-        (lambda path: _Client(str(path / "elsewhere")), False),
-        (lambda _: _Client("/proc"), False),
-        (lambda _: _Client(fails=True), False),
+        (lambda path: _Client(str(path / "elsewhere")), "the driver, or Spark itself, does not find there"),
+        (lambda _: _Client("/proc"), "an executor cannot write and read there (No such file or directory)"),
+        (lambda _: _Client(text="2"), "Spark reads something else there"),
     ],
-    ids=["the same", "another disk", "not writable", "no executors"],
+    ids=["the same", "another disk", "not writable", "another place to Spark"],
 )
-def test_it_is_tried_once_and_used_where_all_reach_it(tmp_path: Path, make: Make, is_used: bool) -> None:
+def test_it_is_tried_once_and_used_where_all_reach_it(tmp_path: Path, make: Make, problem: str | None) -> None:
     spark: Any = make(tmp_path)
     place = MountedFolder(str(tmp_path / "mine"))
     staged = ReachedStaging(spark, place)
-    for _ in range(2):
-        assert staged.folder("run") == (place.inside("_walreplay_staging") if is_used else None)
-    assert spark.tried == 1
     writer = TableWriter(staged=staged)
-    staging = writer.staging(Target.parse("main"), "run", None, 0)
-    assert isinstance(staging, FileStaging) is is_used
+    for _ in range(2):
+        if problem is None:
+            folder = writer.staging(Target.parse("main"), "run", None).folder
+            assert folder == place.inside("_walreplay_staging").inside("run")
+        else:
+            with pytest.raises(ConfigError, match=re.escape(f"staging ({staged.folder.uri}): {problem}")):
+                writer.staging(Target.parse("main"), "run", None)
+    assert spark.tried == 1
 
 
 def test_what_is_in_the_users_folder_stays_there(tmp_path: Path) -> None:
     spark: Any = _Client()
     (tmp_path / "mine.txt").write_text("x", encoding="utf-8")
     writer = TableWriter(staged=ReachedStaging(spark, MountedFolder(str(tmp_path))))
-    staging = writer.staging(Target.parse("main"), "run", None, 0)
+    staging = writer.staging(Target.parse("main"), "run", None)
     staging.clear()
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]

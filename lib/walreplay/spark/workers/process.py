@@ -18,7 +18,7 @@ from typing import Any, Final, ParamSpec, TypeVar
 
 import pyarrow as pa
 
-from walreplay.session.folders import Folder, StoreFolder
+from walreplay.session.folders import Folder, StoreFolder, reason_of
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -80,20 +80,27 @@ def release_pages(content: memoryview) -> None:
         content.obj.madvise(mmap.MADV_DONTNEED)
 
 
-REACHED: Final = "reached boolean"
+REACH_PROBLEM: Final = "problem string"
 
 
 @spark_task
 def reach(batches: Iterable[pa.RecordBatch], *, folder: Folder, name: str) -> Iterator[pa.RecordBatch]:
-    """Write a byte to a file in a folder, and read it; yield for each batch whether that was possible."""
+    """Write a byte to a file in a folder, and read it; yield for each batch what keeps that from being possible."""
     for _ in batches:
-        reached = False
-        # Whatever is the matter, an Arrow without the store's client among it: Spark's own way is there.
-        with suppress(Exception):
+        problem: str | None = "it reads something else than it has written"
+        try:
             folder.make()
             folder.put(name, b"1")
-            reached = folder.read(name) == b"1"
-        yield pa.RecordBatch.from_pydict({"reached": pa.array([reached])})
+            if folder.read(name) == b"1":
+                problem = None
+        except OSError as error:
+            problem = reason_of(error)
+        except Exception as error:  # an Arrow without the store's client, for example
+            problem = type(error).__name__
+        yield pa.RecordBatch.from_pydict({"problem": pa.array([problem], pa.string())})
+
+
+REACHED: Final = "reached boolean"
 
 
 @spark_task

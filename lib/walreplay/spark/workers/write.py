@@ -65,6 +65,11 @@ class FilesWritten:
     counts: Mapping[str, int]
     replaced: tuple[int, ...] | None = None
 
+    @property
+    def rows(self) -> int:
+        """The files' rows."""
+        return sum(file.rows for file in self.files)
+
     @classmethod
     def of(cls, rows: Iterable[Row]) -> FilesWritten:
         """Gather what the tasks return, rows of `FILES`."""
@@ -250,8 +255,8 @@ def _multiset(batch: pa.RecordBatch) -> _Final:
 
 def _multiset_counts(batch: pa.RecordBatch) -> dict[str, int]:
     net, needed = (batch.column(name).to_numpy() for name in ("net", "needed"))
-    unknown = batch.column("unknown").to_numpy(zero_copy_only=False)
-    return {"unknown": int((unknown & (needed + net > 0)).sum()), "missing": int(needed.sum())}
+    unknown, copies = batch.column("unknown").to_numpy(zero_copy_only=False), needed + net
+    return {"unknown": int((unknown & (copies > 0)).sum()), "missing": int(needed.sum()), "copies": int(copies.sum())}
 
 
 def _repeated(batch: pa.RecordBatch, ends: NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
@@ -312,12 +317,12 @@ def refused(problem: str, error: OSError, folder: Folder) -> TargetError:
     """Turn an error of the file system about staged rows into an error for people."""
     path, needs = folder.uri, "reach it by themselves, and"
     if isinstance(folder, MountedFolder):
-        path, needs = folder.path, "have to have the target mounted at this place, with room, and"
+        path, needs = folder.path, "have to have it mounted at this place, with room, and"
     return TargetError(
         f"staged rows {problem}: {reason_of(error)}",
         path=path,
-        remedy=f"The driver and all executors {needs} may write there; WALREPLAY_COMMITS=spark in the environment "
-        "leaves all writing to Spark",
+        remedy=f"The driver and all executors {needs} may write there; or name another folder (staging in the "
+        "configuration)",
     )
 
 
