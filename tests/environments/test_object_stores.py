@@ -304,6 +304,9 @@ def test_with_a_setting_that_arrow_does_not_know_spark_does_the_work(tmp_path: P
         more = "--conf spark.hadoop.fs.s3a.requester.pays.enabled=true pyspark-shell"
         by_spark = {"PYSPARK_SUBMIT_ARGS": submitted.replace("pyspark-shell", more)}
         far.environment = Environment(far.environment.root, tmp_path, {**variables, **by_spark})
-        printed, _, _ = far.apply(recorded)
+        printed = far.environment.shell(far.command(recorded), succeeds=False)
+        assert "Name one in the configuration" in printed, printed
+        (tmp_path / "staged.yaml").write_text(f"staging: {tmp_path / 'staged'}\n", encoding="utf-8")
+        printed = far.environment.shell(f"{far.command(recorded)} --config staged.yaml")
         assert "written by Spark's statements" in printed, printed
         far.compare(recorded)

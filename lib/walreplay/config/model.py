@@ -336,7 +336,7 @@ class Settings(SourceOptions):
     ledger_keep_days: Annotated[int, Field(ge=1)] | None = None
     """Runs that ended so many days ago are forgotten by the ledger; None forgets none."""
     staging: Annotated[str, AfterValidator(check_folder)] | None = None
-    """A folder for events while a run works, which driver and workers reach; None: in the target's own place."""
+    """A folder for events while a run works, which driver, workers and Spark reach; None: in the target's own place."""
     _narrowed: Narrowed = PrivateAttr(default=NOT_NARROWED)
     _place: OneOfSeveral = PrivateAttr(default=OneOfSeveral())
     _allow_gaps: bool = PrivateAttr(default=False)

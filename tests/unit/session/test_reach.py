@@ -381,16 +381,23 @@ def test_a_client_of_spark_connect_goes_by_the_keys_that_its_session_has(
 
 
 @pytest.mark.parametrize(
-    ("place", "folder"),
+    ("place", "spark_name"),
     [
         ("/mnt/staging", "/mnt/staging"),
-        ("file:/mnt/staging", "/mnt/staging"),
+        ("file:/mnt/staging", "file:/mnt/staging"),
         ("dbfs:/Volumes/main/archive/staging", "/Volumes/main/archive/staging"),
+        ("file:/Volumes/main/archive/staging", "/Volumes/main/archive/staging"),
         ("/Volumes/main/archive/staging", "/Volumes/main/archive/staging"),
         ("s3a://lake/staging", None),
         ("hdfs://host/staging", None),
     ],
 )
-def test_the_users_folder_for_staged_events_is_one_of_the_machines_or_a_store(place: str, folder: str | None) -> None:
+def test_the_users_folder_for_staged_events_is_one_of_the_machines_or_a_store(
+    place: str, spark_name: str | None
+) -> None:
     found = reach.staging_folder(_Remote({}), place)  # type: ignore[arg-type]
-    assert found == (None if folder is None else MountedFolder(folder))
+    if spark_name is None:
+        assert found is None
+    else:
+        assert isinstance(found, MountedFolder)
+        assert (found.path, found.uri) == (spark_name.removeprefix("file:"), spark_name)
