@@ -13,6 +13,7 @@ from walreplay.delta import statements as delta
 from walreplay.delta.local import LocalTable
 from walreplay.delta.target import TableName, Target
 from walreplay.report import Way
+from walreplay.spark.reached import Reached
 from walreplay.writing.by_files import FileAppend, FileWriter, choose_writer
 from walreplay.writing.by_statements import TableWriter
 
@@ -37,7 +38,7 @@ class N:
 
 def writer_of(spark: SparkSession, target: Path, way: Way) -> TableWriter:
     """Return the writer of a folder's tables that goes one way."""
-    return file_writer(spark, target) if way == "files" else TableWriter()
+    return file_writer(spark, target) if way == "files" else TableWriter(Reached(spark))
 
 
 def file_writer(spark: SparkSession, target: Path) -> FileWriter:

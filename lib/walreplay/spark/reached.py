@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import threading
 import uuid
-from abc import ABC, abstractmethod
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from walreplay.delta.stores import taken
-from walreplay.delta.target import TableName, folder_at, schema_folder
+from walreplay.delta.target import TableName, Target, folder_at, schema_folder
+from walreplay.errors import ConfigError
 from walreplay.listing import escape_glob
 from walreplay.session.folders import Folder, MountedFolder, StoreFolder
 from walreplay.session.isolation import has_own_sessions
@@ -28,19 +28,76 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-class Workers:
-    """Which places the workers of a session reach: each is tried once."""
+_STAGING: Final = "_walreplay_staging"
 
-    def __init__(self, spark: SparkSession) -> None:
+
+class Reached:
+    """What driver and workers reach by themselves of a target, and the folder for its runs' events.  Here: no table.
+
+    Args:
+        staged: a folder that the user has named for events, which the driver may reach.  What is in it may be anything,
+            so events go to a folder inside.
+    """
+
+    def __init__(self, spark: SparkSession, staged: Folder | None = None) -> None:
         self._spark = spark
+        self._staged = None if staged is None else staged.inside(_STAGING)
         self._problems: dict[Hashable, str | None] = {}
         self._trying = threading.Lock()
 
-    def problem(self, key: Hashable, folder: Folder, *, passing: bool = False) -> str | None:
-        """Return why a place is not reached; None if it is.
+    def located(self, spark: SparkSession, table: TableName) -> Folder | None:
+        """Return the folder of a table; None if the driver or delta-rs does not reach it, or a catalog has no table."""
+        return None
+
+    def by_workers(self, folder: Folder) -> bool:
+        """Return whether the workers reach a table's folder by themselves, too."""
+        return self._problem(self._key(folder), self._tried(folder), passing=True) is None
+
+    def staging(self, target: Target, run_id: str) -> Folder:
+        """Return the folder where a target's runs stage events: the user's, if it is reached; else in the target.
 
         Args:
-            key: equal for folders of which all or none are reached.
+            run_id: the name of the run's folder inside, which is deleted at the end.
+
+        Raises:
+            ConfigError: none is reached.
+        """
+        problems = []
+        if self._staged is not None:
+            problem = self._problem(None, self._staged.inside(run_id))
+            if problem is None:
+                return self._staged
+            problems.append(f"staging ({self._staged.uri}): {problem}")
+        folder = self._beside(target.ledger("staging"))
+        if folder is not None:
+            problem = self._problem(self._key(folder), folder.inside(run_id))
+            if problem is None:
+                return folder
+            problems.append(f"the target's own place ({folder.uri}): {problem}")
+        raise ConfigError(
+            f"driver and executors share no folder for the run's events{': ' if problems else ''}{'; '.join(problems)}",
+            path=target.text,
+            remedy="Name one in the configuration which all of them, and Spark, reach under this name: a mounted "
+            "folder, an object store whose keys Spark's settings have, or on Databricks a volume (staging: "
+            "/Volumes/main/archive/staging)",
+        )
+
+    def _beside(self, table: TableName) -> Folder | None:
+        """Return a folder for events at the place of one of the ledger's tables; None if the driver reaches none."""
+        return None
+
+    def _key(self, folder: Folder) -> Hashable:
+        """Return what a folder shares with those that are reached as it is."""
+        return folder
+
+    def _tried(self, folder: Folder) -> Folder:
+        """Return where it is tried whether a folder is reached."""
+        return folder.inside(f".reached-{uuid.uuid4()}")
+
+    def _problem(self, key: Hashable, folder: Folder, *, passing: bool = False) -> str | None:
+        """Return why a place is not reached, which is tried once; None if it is.
+
+        Args:
             folder: where it is tried; ``passing``: this is deleted.
         """
         with self._trying:  # tables are written by several threads
@@ -51,45 +108,6 @@ class Workers:
             return self._problems[key]
 
 
-class Reached(ABC):
-    """The places of a target's tables, which the driver reaches by itself, and maybe the workers, too."""
-
-    def __init__(self, spark: SparkSession) -> None:
-        self._spark = spark
-        self._workers = Workers(spark)
-
-    @abstractmethod
-    def located(self, spark: SparkSession, table: TableName) -> Folder | None:
-        """Return the folder of a table; None if the driver or delta-rs does not reach it, or a catalog has no table."""
-
-    @abstractmethod
-    def staging(self, table: TableName) -> Folder | None:
-        """Return the folder where runs stage events; None if the driver does not reach it.
-
-        Args:
-            table: the ledger's table at whose place it lies.
-        """
-
-    @abstractmethod
-    def _key(self, folder: Folder) -> Hashable:
-        """Return what a folder shares with those that are reached as it is."""
-
-    def by_workers(self, folder: Folder) -> bool:
-        """Return whether the workers reach a table's folder by themselves, too."""
-        return self._workers.problem(self._key(folder), self._tried(folder), passing=True) is None
-
-    def staging_problem(self, folder: Folder, run_id: str) -> str | None:
-        """Return why the folder for events is not reached; None if it is.
-
-        Args:
-            run_id: the name of the run's folder inside, which is deleted at the end.
-        """
-        return self._workers.problem(self._key(folder), folder.inside(run_id))
-
-    def _tried(self, folder: Folder) -> Folder:
-        return folder.inside(f".reached-{uuid.uuid4()}")
-
-
 class ReachedRoot(Reached):
     """A folder that has all tables of a target.
 
@@ -97,8 +115,8 @@ class ReachedRoot(Reached):
         root: the root as it is named; ``folder`` is the same.
     """
 
-    def __init__(self, spark: SparkSession, root: str, folder: Folder) -> None:
-        super().__init__(spark)
+    def __init__(self, spark: SparkSession, root: str, folder: Folder, staged: Folder | None = None) -> None:
+        super().__init__(spark, staged)
         self._root = root
         self._folder = folder
 
@@ -108,8 +126,7 @@ class ReachedRoot(Reached):
             return taken(self._below(table.path))
         return folder_at(spark, table)
 
-    def staging(self, table: TableName) -> Folder:
-        """Return the folder at the table's path."""
+    def _beside(self, table: TableName) -> Folder:
         assert table.path is not None
         return self._below(table.path)
 
@@ -130,8 +147,8 @@ class ReachedCatalog(Reached):
         """Return the folder of a table, which the catalog is asked for."""
         return folder_at(spark, table)
 
-    def staging(self, table: TableName) -> Folder | None:
-        """Return a folder in that of the ledger's schema, of a name that no table of a catalog has."""
+    def _beside(self, table: TableName) -> Folder | None:
+        # No table of a catalog has a name that begins so.
         schema = schema_folder(self._spark, table)
         return None if schema is None else schema.inside(f".{table.parts[-1].lower()}")
 
@@ -139,25 +156,6 @@ class ReachedCatalog(Reached):
         if isinstance(folder, StoreFolder):
             return folder.kind, folder.options, folder.bucket  # one client and its keys reach all of a bucket
         return str(Path(folder.path).parent) if isinstance(folder, MountedFolder) else folder
-
-
-_STAGING: Final = "_walreplay_staging"
-
-
-class ReachedStaging:
-    """A folder that the user has named for staged events, which the driver may reach by itself.
-
-    Args:
-        folder: what is in it may be anything, so events go to a folder inside.
-    """
-
-    def __init__(self, spark: SparkSession, folder: Folder) -> None:
-        self._workers = Workers(spark)
-        self.folder = folder.inside(_STAGING)
-
-    def problem(self, run_id: str) -> str | None:
-        """Return why the folder is not reached; None if it is."""
-        return self._workers.problem(None, self.folder.inside(run_id))
 
 
 def reach_problem(spark: SparkSession, folder: Folder) -> str | None:

@@ -31,10 +31,10 @@ from walreplay.delta.target import TableName, Target, opened_in, tells
 from walreplay.errors import TargetError
 from walreplay.report import WriterKind
 from walreplay.session import steps
-from walreplay.session.folders import Folder, forget_files
+from walreplay.session.folders import forget_files
 from walreplay.session.isolation import has_own_sessions, settings
 from walreplay.session.reach import folder_of, staging_folder
-from walreplay.spark.reached import Reached, ReachedCatalog, ReachedRoot, ReachedStaging
+from walreplay.spark.reached import Reached, ReachedCatalog, ReachedRoot
 from walreplay.spark.staging import Rows, Staging
 from walreplay.spark.workers.fold import FoldTask
 from walreplay.spark.workers.rows import Work
@@ -161,10 +161,6 @@ class FileWriter(TableWriter):
 
     kind: ClassVar[WriterKind] = "files"
 
-    def __init__(self, reached: Reached, staged: ReachedStaging | None = None) -> None:
-        super().__init__(reached, staged)
-        self._places = reached
-
     def one_row(
         self,
         spark: SparkSession,
@@ -173,7 +169,7 @@ class FileWriter(TableWriter):
         properties: Mapping[str, str] = delta.NO_PROPERTIES,
     ) -> OneRow:
         """Return a table of one row, which need not exist yet."""
-        return FileRow(spark, table, schema, partial(self._places.located, spark, table), properties)
+        return FileRow(spark, table, schema, partial(self._reached.located, spark, table), properties)
 
     def begin_append(
         self,
@@ -189,26 +185,6 @@ class FileWriter(TableWriter):
         if isinstance(append, str):
             return super().begin_append(spark, table, schema, create=create, properties=properties)
         return append
-
-    def fold(
-        self,
-        spark: SparkSession,
-        staging: Staging,
-        run: TableRun,
-        epoch_number: int,
-        *,
-        exists: bool,
-        overwrite: bool,
-        merge_reason: str,
-    ) -> Fold:
-        """Begin to bring an epoch's rows to their table."""
-        fold_or_reason: Fold | str = "its rows are overwritten"
-        if not overwrite:
-            fold_or_reason = self._fold(spark, staging, run, epoch_number, exists=exists, reason=merge_reason)
-        if isinstance(fold_or_reason, Fold):
-            return fold_or_reason
-        reason = fold_or_reason
-        return statement_fold(spark, staging, run, epoch_number, exists=exists, overwrite=overwrite, reason=reason)
 
     def _open_or_reason(
         self,
@@ -226,8 +202,8 @@ class FileWriter(TableWriter):
         """
         if create is not None and table.path is None:  # only a statement makes the catalog know the table
             return self._make(spark, table, create, properties, commit)
-        folder = self._places.located(spark, table)
-        if folder is None or not self._places.by_workers(folder):
+        folder = self._reached.located(spark, table)
+        if folder is None or not self._reached.by_workers(folder):
             return "driver and workers do not reach its folder"
         if create is not None:
             return LocalTable.new(folder, create, properties)
@@ -288,13 +264,11 @@ class FileWriter(TableWriter):
         columns = opened.columns(schema)
         return OTHER_COLUMNS if columns is None else FileAppend(opened, columns)
 
-    def _fold(
-        self, spark: SparkSession, staging: Staging, run: TableRun, epoch_number: int, *, exists: bool, reason: str
+    def _fold_or_reason(
+        self, spark: SparkSession, staging: Staging, run: TableRun, epoch_number: int, *, exists: bool, overwrite: bool
     ) -> Fold | str:
-        """Return how an epoch is folded for a commit of delta-rs, or the reason why a statement has to write its rows.
-
-        The table's rows, if it has any, are not overwritten.
-        """
+        if overwrite:
+            return "its rows are overwritten"
         if run.needs_statements:
             return "it is clustered by a column for which files that Python writes have no statistics"
         epoch, merge = run.plan.epochs[epoch_number], run.merge(epoch_number)
@@ -313,7 +287,11 @@ class FileWriter(TableWriter):
             return AppendFold(run.events(spark, staging, epoch, task) if epoch.rows else None, work, merge, append)
         if not epoch.rows:
             return "there are no rows for it"
-        rewrite = reason or begin_rewrite(merge, run.size, partial(self._open_or_reason, spark, merge.table))
+        if run.plan.metadata.share is not None:
+            return "several sources share it"
+        if run.tasks > 1:
+            return "its changes are many"
+        rewrite = begin_rewrite(merge, run.size, partial(self._open_or_reason, spark, merge.table))
         if isinstance(rewrite, str):
             return rewrite
         otherwise = statement_fold(spark, staging, run, epoch_number, exists=True, overwrite=False)
@@ -339,19 +317,16 @@ def choose_writer(spark: SparkSession, target: Target, staging: str | None = Non
     # Since this process's last run somebody may have removed the target and begun a new one.
     forget_files(folder)
     forget_tables()
-    reached = _reached(spark, target, folder)
-    user_folder = None if staging is None else staging_folder(spark, staging)
-    staged = None if user_folder is None else ReachedStaging(spark, user_folder)
-    if reached is not None and os.environ.get(_SWITCH) != "spark":
-        return FileWriter(reached, staged)
-    if reached is None and target.root is not None and not has_own_sessions(spark):
-        # A client of Spark Connect reaches no table, but may share a folder with the server's workers.
-        folder = staging_folder(spark, target.root)
-        reached = None if folder is None else ReachedRoot(spark, target.root, folder)
-    return TableWriter(reached, staged)
-
-
-def _reached(spark: SparkSession, target: Target, folder: Folder | None) -> Reached | None:
+    staged = None if staging is None else staging_folder(spark, staging)
+    reached: Reached | None = None
     if target.root is None:
-        return ReachedCatalog(spark) if tells(spark, target.catalog) else None
-    return None if folder is None else ReachedRoot(spark, target.root, folder)
+        reached = ReachedCatalog(spark, staged) if tells(spark, target.catalog) else None
+    elif folder is not None:
+        reached = ReachedRoot(spark, target.root, folder, staged)
+    if reached is not None and os.environ.get(_SWITCH) != "spark":
+        return FileWriter(reached)
+    if reached is None and target.root is not None and not has_own_sessions(spark):
+        # A client of Spark Connect reaches no mounted table, but may share a folder with the server's workers.
+        folder = staging_folder(spark, target.root)
+        reached = None if folder is None else ReachedRoot(spark, target.root, folder, staged)
+    return TableWriter(reached or Reached(spark, staged))

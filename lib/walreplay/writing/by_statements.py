@@ -19,14 +19,13 @@ import pyarrow as pa
 from walreplay.delta import statements as delta
 from walreplay.delta.statements import sql_schema
 from walreplay.delta.target import TableName, Target, quote
-from walreplay.errors import ConfigError
 from walreplay.fold.events import Mode
 from walreplay.listing import escape_glob
 from walreplay.names import RowKind
 from walreplay.report import WriterKind
 from walreplay.session.folders import Folder
 from walreplay.session.isolation import settings
-from walreplay.spark.reached import Reached, ReachedStaging
+from walreplay.spark.reached import Reached
 from walreplay.spark.staging import Rows, Staging
 from walreplay.spark.workers.write import FilesWritten, unpack_with, write_folded
 from walreplay.table.table_run import TableRun
@@ -138,17 +137,13 @@ def _literal(value: str | bool | int | datetime | list[str] | None) -> str:
     return str(value)
 
 
-_STAGING: Final = "staging"  # The name of the folder in which events are staged, among the ledger's tables
-
-
 class TableWriter:
     """How rows reach the tables of one target: by Spark's statements.
 
     Each call is given a session, because a session's settings mark a commit as the run's.
 
     Args:
-        reached: the tables' places, if driver and workers may reach them: events are staged there.
-        staged: the user's own folder for that, if the driver may reach it; where it is reached, it comes first.
+        reached: the tables' places, as far as driver and workers reach them, and the folder for events.
 
     Attributes:
         kind: its name in reports.
@@ -156,9 +151,8 @@ class TableWriter:
 
     kind: ClassVar[WriterKind] = "statements"
 
-    def __init__(self, reached: Reached | None = None, staged: ReachedStaging | None = None) -> None:
+    def __init__(self, reached: Reached) -> None:
         self._reached = reached
-        self._staged = staged
 
     def staging(self, target: Target, run_id: str, previous_run_id: str | None) -> Staging:
         """Return the place where a run stages its events.
@@ -170,25 +164,7 @@ class TableWriter:
         Raises:
             ConfigError: driver and workers reach no folder for them.
         """
-        problems = []
-        if self._staged is not None:
-            problem = self._staged.problem(run_id)
-            if problem is None:
-                return Staging(self._staged.folder, run_id, previous_run_id)
-            problems.append(f"staging ({self._staged.folder.uri}): {problem}")
-        folder = None if self._reached is None else self._reached.staging(target.ledger(_STAGING))
-        if self._reached is not None and folder is not None:
-            problem = self._reached.staging_problem(folder, run_id)
-            if problem is None:
-                return Staging(folder, run_id, previous_run_id)
-            problems.append(f"the target's own place ({folder.uri}): {problem}")
-        raise ConfigError(
-            f"driver and executors share no folder for the run's events{': ' if problems else ''}{'; '.join(problems)}",
-            path=target.text,
-            remedy="Name one in the configuration which all of them, and Spark, reach under this name: a mounted "
-            "folder, an object store whose keys Spark's settings have, or on Databricks a volume (staging: "
-            "/Volumes/main/archive/staging)",
-        )
+        return Staging(self._reached.staging(target, run_id), run_id, previous_run_id)
 
     def one_row(
         self,
@@ -222,15 +198,7 @@ class TableWriter:
         return StatementAppend(spark, table, schema, create, properties)
 
     def fold(
-        self,
-        spark: SparkSession,
-        staging: Staging,
-        run: TableRun,
-        epoch_number: int,
-        *,
-        exists: bool,
-        overwrite: bool,
-        merge_reason: str,
+        self, spark: SparkSession, staging: Staging, run: TableRun, epoch_number: int, *, exists: bool, overwrite: bool
     ) -> Fold:
         """Begin to bring an epoch's rows to their table.
 
@@ -238,9 +206,17 @@ class TableWriter:
             epoch_number: if the epoch has no rows, the table is new, overwritten or only appended to.
             exists: the table exists.
             overwrite: the epoch's rows replace the table's.
-            merge_reason: why the table must not be rewritten even if it is small; empty if it may be.
         """
-        return statement_fold(spark, staging, run, epoch_number, exists=exists, overwrite=overwrite)
+        by_files = self._fold_or_reason(spark, staging, run, epoch_number, exists=exists, overwrite=overwrite)
+        if isinstance(by_files, Fold):
+            return by_files
+        return statement_fold(spark, staging, run, epoch_number, exists=exists, overwrite=overwrite, reason=by_files)
+
+    def _fold_or_reason(
+        self, spark: SparkSession, staging: Staging, run: TableRun, epoch_number: int, *, exists: bool, overwrite: bool
+    ) -> Fold | str:
+        """Return a fold whose files delta-rs commits, or the reason why a statement has to write the rows."""
+        return ""
 
 
 @dataclass

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 _ROWS: Final = "walreplay_rows"
 _COUNTED: Final = "walreplay_counted"
 _OLDER: Final = "walreplay_older"
-_STORED: Final = "walreplay_stored"
 
 _COPIES: Final = "needed + net"
 

@@ -113,23 +113,6 @@ class FoldedTable:
     written: FilesWritten
 
 
-def begin_fold(
-    spark: SparkSession,
-    writer: TableWriter,
-    staging: Staging,
-    run: TableRun,
-    epoch_number: int,
-    *,
-    exists: bool,
-    overwrite: bool = False,
-) -> Fold:
-    """Begin to bring an epoch's rows to their table; see `TableWriter.fold`."""
-    merge_reason = "its changes are many" if run.tasks > 1 else ""
-    if run.plan.metadata.share is not None:
-        merge_reason = "several sources share it"
-    return writer.fold(spark, staging, run, epoch_number, exists=exists, overwrite=overwrite, merge_reason=merge_reason)
-
-
 def groups_of(spark: SparkSession, runs: Sequence[TableRun]) -> list[list[TableRun]]:
     """Divide tables into groups: the first is of tables that share no job, each other one of tables that share one."""
     has_sessions = has_own_sessions(spark)  # each folded table holds one until its commit
@@ -186,7 +169,7 @@ def fold_together(
     def begin(run: TableRun) -> tuple[SparkSession, Fold]:
         # Settings of a session of its own stay until the commit; without such sessions no folds are shared.
         with session_with(spark, delta.SMALL_STATE) as session:
-            return session, begin_fold(session, writer, staging, run, 0, exists=run.exists)
+            return session, writer.fold(session, staging, run, 0, exists=run.exists, overwrite=False)
 
     with ThreadPoolExecutor(at_once) as pool:
         folds = list(pool.map(begin, runs))
@@ -427,7 +410,7 @@ def _apply_epoch(
         if folded is not None:
             fold, files = folded.fold, folded.written
         else:
-            fold = begin_fold(spark, writer, staging, run, epoch_number, exists=exists, overwrite=overwrite)
+            fold = writer.fold(spark, staging, run, epoch_number, exists=exists, overwrite=overwrite)
             files = fold.run(spark)  # the long part, before the lock is checked once more
         run.check_lock()
         written = fold.commit(spark, files, ready)

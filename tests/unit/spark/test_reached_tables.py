@@ -12,7 +12,6 @@ from walreplay.errors import ConfigError
 from walreplay.session.folders import Folder, MountedFolder, StoreFolder
 from walreplay.spark import reached
 from walreplay.spark.reached import ReachedCatalog
-from walreplay.writing.by_statements import TableWriter
 
 
 @pytest.fixture
@@ -67,10 +66,8 @@ def test_events_are_staged_where_no_table_can_be(
     tmp_path: Path, tried: list[Folder], monkeypatch: pytest.MonkeyPatch, target: Target, expected: str
 ) -> None:
     monkeypatch.setattr(reached, "schema_folder", lambda *_: MountedFolder(str(tmp_path)))
-    catalog = _catalog()
-    staging = catalog.staging(target.ledger("staging"))
+    staging = _catalog().staging(target, "run")
     assert staging == MountedFolder(str(tmp_path / expected))
-    assert catalog.staging_problem(staging, "run") is None
     # What is tried there goes with the run's own folder.
     assert tried == [staging.inside("run")]
 
@@ -82,7 +79,7 @@ def test_where_workers_do_not_reach_the_schema_the_error_says_what_to_name(
     place = None if folder is None else MountedFolder(str(tmp_path / folder))
     monkeypatch.setattr(reached, "schema_folder", lambda *_: place)
     with pytest.raises(ConfigError, match=r"share no folder for the run's events.*staging: /Volumes/") as caught:
-        TableWriter(_catalog()).staging(Target.parse("spark_catalog"), "run", None)
+        _catalog().staging(Target.parse("spark_catalog"), "run")
     assert (f"the target's own place (file:{tmp_path}/closed/.staging): closed" in str(caught.value)) == (
         folder is not None
     )

@@ -16,7 +16,7 @@ from support.tasks_here import TasksHere
 from walreplay.delta.target import Target
 from walreplay.errors import ConfigError
 from walreplay.session.folders import MountedFolder
-from walreplay.spark.reached import ReachedStaging
+from walreplay.spark.reached import Reached
 from walreplay.writing.by_statements import TableWriter
 
 
@@ -51,22 +51,20 @@ Make = Callable[[Path], _Client]
 def test_it_is_tried_once_and_used_where_all_reach_it(tmp_path: Path, make: Make, problem: str | None) -> None:
     spark: Any = make(tmp_path)
     place = MountedFolder(str(tmp_path / "mine"))
-    staged = ReachedStaging(spark, place)
-    writer = TableWriter(staged=staged)
+    reached, folder = Reached(spark, place), place.inside("_walreplay_staging")
     for _ in range(2):
         if problem is None:
-            folder = writer.staging(Target.parse("main"), "run", None).folder
-            assert folder == place.inside("_walreplay_staging").inside("run")
+            assert reached.staging(Target.parse("main"), "run") == folder
         else:
-            with pytest.raises(ConfigError, match=re.escape(f"staging ({staged.folder.uri}): {problem}")):
-                writer.staging(Target.parse("main"), "run", None)
+            with pytest.raises(ConfigError, match=re.escape(f"staging ({folder.uri}): {problem}")):
+                reached.staging(Target.parse("main"), "run")
     assert spark.tried == 1
 
 
 def test_what_is_in_the_users_folder_stays_there(tmp_path: Path) -> None:
     spark: Any = _Client()
     (tmp_path / "mine.txt").write_text("x", encoding="utf-8")
-    writer = TableWriter(staged=ReachedStaging(spark, MountedFolder(str(tmp_path))))
+    writer = TableWriter(Reached(spark, MountedFolder(str(tmp_path))))
     staging = writer.staging(Target.parse("main"), "run", None)
     staging.clear()
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
