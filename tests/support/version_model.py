@@ -522,4 +522,6 @@ def written_anew(
         assert times == [time_of(version.start), version.ends[1]]
         kept.append(version)
     assert found.counts["inserted"] == sum(row["opens"] for row in rows) == len(kept) - len(versions)
-    return sorted(repr(version.row) for version in kept), sum(found.missing.values())
+    return sorted(repr(version.row) for version in kept), found.counts["without_base"] + found.counts[
+        "deletes_without_row"
+    ]

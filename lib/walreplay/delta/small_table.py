@@ -12,7 +12,7 @@ small tables are, the results are those of the MERGE in `walreplay.writing`:
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from walreplay.decode.change_batch import rescued_of
 from walreplay.delta.data_files import FileColumn, as_named
 from walreplay.fold.batches import OUTPUT_ROWS, contiguous
-from walreplay.fold.identity import hash_rows
+from walreplay.fold.identity import Hashes, hash_rows
 from walreplay.session.folders import Folder
 
 if TYPE_CHECKING:
@@ -51,7 +51,6 @@ class Keys:
         tracked: the numbers of the columns that some rows leave unchanged.
         marks_deleted: the number of the column that marks deleted rows; None if deletes are not soft.
         claims: a MERGE would refuse a new row whose key is already in the table.
-        moved: rows have the key that they had before the run in ``b0`` …, and say by ``matches`` whether they had one.
         with_null: NULL equals NULL, as it does in a key that was configured.
         rescuable: names of the key's columns by their places in it, for those whose values may be rescued: two NULLs
             are equal if their texts in the rescued data are.
@@ -61,16 +60,8 @@ class Keys:
     tracked: tuple[int, ...] = ()
     marks_deleted: int | None = None
     claims: bool = False
-    moved: bool = False
     with_null: bool = False
     rescuable: tuple[tuple[int, str], ...] = ()
-
-    def bases(self, rows: pa.Table, old: Sequence[pa.Array]) -> list[pa.Array]:
-        """Return the keys that folded rows had before the run, in the types of the table's columns."""
-        return [
-            as_named(contiguous(rows.column(f"b{place}")), old[number].type)
-            for place, number in enumerate(self.columns)
-        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +100,6 @@ class Before:
     rows: Keys | Images | None
     emptied: tuple[int, int] | None = None
 
-    @property
-    def rescued(self) -> int | None:
-        """The number of the column with rescued texts; None if the table has none."""
-        return self.sources.index("rescued") if "rescued" in self.sources else None
-
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
@@ -122,22 +108,20 @@ class Rewritten:
     Attributes:
         columns: for each column of the table, its old values followed by those of the folded rows.
         places: for each column, the positions of the final rows' values in it.
-        counts: the numbers of rows ``updated``, ``deleted``, ``inserted`` and ``copied``.
-        missing: the numbers of changes that should have found a row and did not: ``without_base`` (updates),
-            ``deletes_without_row``.
+        counts: the numbers of rows ``updated``, ``deleted``, ``inserted`` and ``copied``; and of changes that should
+            have found a row and did not: ``without_base`` (updates), ``deletes_without_row``.
         replaced: the numbers of the files that had rows of these; the table's other files stay.
     """
 
     columns: tuple[pa.Array, ...]
     places: tuple[NDArray[np.int64], ...]
     counts: Mapping[str, int]
-    missing: Mapping[str, int]
     replaced: tuple[int, ...]
 
     @property
     def changes(self) -> bool:
         """Whether any row differs from before."""
-        return any(count for name, count in self.counts.items() if name != "copied")
+        return any(self.counts[name] for name in ("updated", "deleted", "inserted"))
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows, some at a time."""
@@ -148,107 +132,104 @@ class Rewritten:
             yield pa.RecordBatch.from_arrays(arrays, names=names)
 
 
-def flags(rows: pa.Table, name: str, *, unknown: bool = False) -> NDArray[np.bool_]:
-    """Return a folded rows' column of booleans, with a value for those that are NULL."""
-    column = contiguous(rows.column(name))
-    return np.asarray(column.fill_null(unknown).to_numpy(zero_copy_only=False), np.bool_)
+@dataclass(frozen=True, slots=True)
+class _Merge:
+    """A table and the rows that are merged into it.
+
+    Attributes:
+        old: the table's columns, with its rows; ``new`` has them with the folded rows' values.
+        rows: the folded rows, with all their columns.
+        lengths: how many rows each file of the table has.
+    """
+
+    before: Before
+    old: Sequence[pa.Array]
+    new: Sequence[pa.Array]
+    rows: pa.Table
+    lengths: Sequence[int]
+
+    def flags(self, name: str, *, unknown: bool = False) -> NDArray[np.bool_]:
+        """Return a folded rows' column of booleans, with a value for those that are NULL."""
+        column = contiguous(self.rows.column(name)).fill_null(unknown)
+        return np.asarray(column.to_numpy(zero_copy_only=False), np.bool_)
+
+    def numbers(self, name: str) -> NDArray[np.int64]:
+        """Return a folded rows' column of LSNs, ordinals or times (microseconds) as numbers, 0 for NULL."""
+        return _numbers(contiguous(self.rows.column(name)))
+
+    def place(self, source: str) -> int | None:
+        """Return the number of the table's column that is filled from a column of the folded rows; None for none."""
+        return self.before.sources.index(source) if source in self.before.sources else None
+
+    def have_texts(self, columns: Sequence[pa.Array], rows: NDArray[np.int64] | None = None) -> bool:
+        """Return whether any of some rows (None: of all) has a rescued text."""
+        number = self.place("rescued")
+        if number is None:
+            return False
+        texts = columns[number] if rows is None else columns[number].take(pa.array(rows))
+        return bool(len(texts) > texts.null_count)
+
+    def missing(self, is_there: NDArray[np.bool_], deleted: NDArray[np.bool_]) -> dict[str, int]:
+        """Count the folded rows that the table should have had and did not, by whether they are deletes."""
+        lost = self.flags("expected") & ~is_there
+        return {
+            "without_base": int(np.count_nonzero(lost & ~deleted)),
+            "deletes_without_row": int(np.count_nonzero(lost & deleted)),
+        }
+
+    def rewritten(
+        self,
+        kept: NDArray[np.int64],
+        added: NDArray[np.int64],
+        counts: Mapping[str, int],
+        bases: NDArray[np.int64] | None = None,
+        replaced: Sequence[int] | None = None,
+    ) -> Rewritten:
+        """Return the result: rows that the table has, and folded ones behind them.
+
+        Args:
+            kept: the numbers of the table's rows; ``added`` are those of the folded ones.
+            bases: for each folded row the table's row that has the values which it leaves unchanged; -1 for none.
+            replaced: see `Rewritten`; None for all files.
+        """
+        count = len(self.old[0])
+        places = [np.concatenate([kept, count + added])] * len(self.old)
+        if bases is not None and isinstance(self.before.rows, Keys):
+            base = bases[added]
+            for number in self.before.rows.tracked:
+                stays = self.flags(f"k{number}")[added] & (base >= 0)
+                places[number] = np.concatenate([kept, np.where(stays, base, count + added)])
+        columns = (pa.concat_arrays([old, new]) for old, new in zip(self.old, self.new, strict=True))
+        files = range(len(self.lengths)) if replaced is None else replaced
+        return Rewritten(tuple(columns), tuple(places), counts, tuple(files))
 
 
-def matches_of(
-    keys: Keys, old: Sequence[pa.Array], new: Sequence[pa.Array], rescued: tuple[pa.Array | None, pa.Array | None]
-) -> NDArray[np.int64] | None:
-    """Return for each new key the number of the equal old one, -1 for none; None if Spark has to match them.
-
-    Keys are equal exactly as in the fold: -0 is not 0, NaN is NaN, and in SQL's way no NULL is equal to another one.
+def rewrite(before: Before, folded: Sequence[pa.RecordBatch]) -> Rewritten | None:
+    """Merge folded rows into the rows of a table; None if the table has to be merged by Spark.
 
     Args:
-        rescued: the rescued texts of the old and the new rows; None if the table has no column for them.
+        folded: rows to merge, each key or image once (`walreplay.fold.net_changes.merge_schema`); of a history, what
+            opens and closes its versions (`walreplay.fold.versions.version_schema`).
     """
-    old_keys, new_keys = list(old), list(new)
-    names = dict(keys.rescuable)
-    for place, (old_values, new_values) in enumerate(zip(old, new, strict=True)):
-        if not (old_values.null_count or new_values.null_count):
-            continue
-        if place in names:
-            old_keys.append(_texts_of(old_values, rescued[0], names[place]))
-            new_keys.append(_texts_of(new_values, rescued[1], names[place]))
-        elif not keys.with_null:  # in SQL no NULL equals another one
+    try:
+        read = read_rows(before)
+        if read is None:
             return None
-    runs = runs_of(old_keys, new_keys, (len(old[0]), len(new[0])))
-    if runs is None:
+        rows = pa.Table.from_batches(folded).combine_chunks()
+        new = [
+            as_named(contiguous(rows.column(source)), column.type)
+            for source, column in zip(before.sources, before.columns, strict=True)
+        ]
+        old, lengths = read
+        merge = _Merge(before, old, new, rows, lengths)
+        if "end_lsn" in before.sources:
+            return _with_versions(merge)
+        if isinstance(before.rows, Keys):
+            return _with_keys(merge, before.rows)
+        assert before.rows is not None
+        return _with_copies(merge, before.rows)
+    except (OSError, pa.ArrowException):
         return None
-    order, first, counts = runs
-    if (counts > 1).any():  # a key is in the table twice: the MERGE has to decide
-        return None
-    return np.where(counts > 0, order[np.minimum(first, len(order) - 1)], -1) if len(order) else np.full(len(first), -1)
-
-
-def _texts_of(values: pa.Array, rescued: pa.Array | None, name: str) -> pa.Array:
-    """Return the rescued texts that stand for the NULLs of a column."""
-    texts = None if rescued is None else rescued_of(rescued, [name])
-    missing = pa.nulls(len(values), pa.string())
-    return missing if texts is None else pc.if_else(values.is_null(), texts, missing)
-
-
-def are_distinct(numbers: NDArray[np.int64]) -> bool:
-    """Return whether no number of a row (not -1) is there twice."""
-    some = numbers[numbers >= 0]
-    return len(np.unique(some)) == len(some)
-
-
-def joined(old: Sequence[pa.Array], new: Sequence[pa.Array]) -> tuple[pa.Array, ...]:
-    """Put the values of two sets of rows behind each other, column by column."""
-    return tuple(pa.concat_arrays([old_values, new_values]) for old_values, new_values in zip(old, new, strict=True))
-
-
-def missing_of(lost: NDArray[np.bool_], deleted: NDArray[np.bool_]) -> dict[str, int]:
-    """Count folded rows that the table should have had (`Rewritten.missing`), by whether they are deletes."""
-    return {
-        "without_base": int(np.count_nonzero(lost & ~deleted)),
-        "deletes_without_row": int(np.count_nonzero(lost & deleted)),
-    }
-
-
-def in_ranges(first: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the positions of several ranges, which begin at ``first`` and have ``counts`` positions each."""
-    ends = np.cumsum(counts)
-    total = int(ends[-1]) if len(ends) else 0
-    return np.repeat(first - (ends - counts), counts) + np.arange(total)
-
-
-def has_texts(column: pa.Array) -> bool:
-    """Return whether any value is there."""
-    return bool(len(column) > column.null_count)
-
-
-Runs = tuple["NDArray[np.int64]", "NDArray[np.int64]", "NDArray[np.int64]"]
-
-
-def runs_of(
-    old: Sequence[pa.Array], new: Sequence[pa.Array], lengths: tuple[int, int], rank: NDArray[np.int64] | None = None
-) -> Runs | None:
-    """Find for each new row the old ones that are equal.
-
-    Rows are equal if both halves of their hashes are, as in the fold.  They are looked up by the first half; if that is
-    the same for two different rows, None is returned.
-
-    Args:
-        rank: the order of equal old rows; None for that in which they are there.
-
-    Returns:
-        the old rows' numbers in an order in which equal ones follow each other; for each new row where its equals begin
-        in it, and how many there are.
-    """
-    (old_first, old_second), (new_first, new_second) = hash_rows(old, lengths[0]), hash_rows(new, lengths[1])
-    order = np.argsort(old_first, kind="stable") if rank is None else np.lexsort((rank, old_first))
-    old_first, old_second = old_first[order], old_second[order]
-    if ((old_first[1:] == old_first[:-1]) & (old_second[1:] != old_second[:-1])).any():
-        return None
-    begin, end = (np.searchsorted(old_first, new_first, side) for side in ("left", "right"))
-    some = np.nonzero(end > begin)[0]
-    if (old_second[begin[some]] != new_second[some]).any():
-        return None
-    return order, begin, end - begin
 
 
 def read_rows(before: Before) -> tuple[list[pa.Array], list[int]] | None:
@@ -302,269 +283,135 @@ def _conformed(array: pa.Array, kind: pa.DataType) -> pa.Array | None:
     return None
 
 
-# Histories
+def _numbers(column: pa.Array) -> NDArray[np.int64]:
+    return np.asarray(column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False), np.int64)
 
 
-@dataclass(frozen=True, slots=True)
-class _Ends:
-    """Which versions of the table end, and when.
+# Equal rows
 
-    Attributes:
-        rows: the numbers of the table's rows.
-        lsn: the commit LSNs at which they end; ``time`` has the times.
-        missing: see `Rewritten`.
-        base: for each folded row whose version has values of the table's, the number of that row; -1 for none.
-    """
-
-    rows: NDArray[np.int64]
-    lsn: NDArray[np.int64]
-    time: NDArray[np.int64]
-    missing: dict[str, int]
-    base: NDArray[np.int64]
+_Runs = tuple["NDArray[np.int64]", "NDArray[np.int64]", "NDArray[np.int64]"]
 
 
-def with_versions(
-    before: Before, columns: tuple[Sequence[pa.Array], Sequence[pa.Array]], rows: pa.Table, lengths: Sequence[int]
-) -> Rewritten | None:
-    """End versions of a history, and add those of the folded rows; None if it has to be merged by Spark.
+def _runs_of(old: Hashes, new: Hashes, *rank: NDArray[np.int64]) -> _Runs | None:
+    """Find for each new row the old ones that are equal.
+
+    Rows are equal if both halves of their hashes are, as in the fold.  They are looked up by the first half; if that is
+    the same for two different rows, None is returned.
 
     Args:
-        columns: the table's columns, with its rows and with the folded ones'.
-        rows: folded rows (`walreplay.fold.versions.version_schema`).
-        lengths: how many rows each file has.
+        rank: the order of equal old rows; nothing for that in which they are there.
+
+    Returns:
+        the old rows' numbers in an order in which equal ones follow each other; for each new row where its equals begin
+        in it, and how many there are.
     """
-    old, new = columns
-    end_lsn, end_at = map(before.sources.index, ("end_lsn", "end_at"))
-    is_open = np.nonzero(old[end_lsn].is_null().to_numpy(zero_copy_only=False))[0]
-    match before.rows:
-        case Keys() as keys:
-            ends = _of_keys(before, keys, old, rows, is_open)
-        case Images() as images:
-            ends = _of_images(before, images, columns, rows, is_open)
-        case None:
-            nothing = np.zeros(0, np.int64)
-            missing = missing_of(flags(rows, "expected"), flags(rows, "deleted"))
-            ends = _Ends(nothing, nothing, nothing, missing, np.full(rows.num_rows, -1))
-    if ends is None:
+    order = np.lexsort((*reversed(rank), old[0])) if rank else np.argsort(old[0], kind="stable")
+    first, second = (half[order] for half in old)
+    if ((first[1:] == first[:-1]) & (second[1:] != second[:-1])).any():
         return None
-    gone, lsn, time = ends.rows, ends.lsn, ends.time
-    if before.emptied is not None:
-        # The first truncate ends those that are open, and that nothing has ended before.
-        rest = np.setdiff1d(is_open, gone)
-        gone = np.concatenate([gone, rest])
-        lsn, time = (
-            np.append(values, np.full(len(rest), end)) for values, end in zip((lsn, time), before.emptied, strict=True)
-        )
-    begun = (old[before.sources.index(name)].take(pa.array(gone)) for name in ("start_lsn", "start_at"))
-    start, since = (column.cast(pa.int64()).to_numpy(zero_copy_only=False) for column in begun)
-    if ((start > lsn) | (since > time)).any():
-        return None  # a MERGE refuses a version that would end before it begins
-    opened = np.nonzero(flags(rows, "opens"))[0]
-    count = len(old[0])
-    # Only the files in which versions end are rewritten.
-    files = np.unique(np.searchsorted(np.cumsum(lengths), gone, side="right"))
-    counted = np.array(lengths, np.int64)
-    kept = in_ranges((np.cumsum(counted) - counted)[files], counted[files])
-    places = [np.concatenate([kept, count + opened])] * len(old)
-    if isinstance(before.rows, Keys):
-        # An unchanged value was not sent: it comes from the version that ends.
-        for number in before.rows.tracked:
-            stays = flags(rows, f"k{number}")[opened]
-            places[number] = np.concatenate([kept, np.where(stays, ends.base[opened], count + opened)])
-    ended = list(old)
-    ended[end_lsn] = _filled(old[end_lsn], gone, lsn)
-    ended[end_at] = _filled(old[end_at], gone, time)
-    counts = {"updated": len(gone), "deleted": 0, "inserted": len(opened), "copied": len(kept) - len(gone)}
-    return Rewritten(joined(ended, new), tuple(places), counts, ends.missing, tuple(map(int, files)))
-
-
-def _filled(column: pa.Array, places: NDArray[np.int64], values: NDArray[np.int64]) -> pa.Array:
-    """Return a column of LSNs or times with other values (times in microseconds) at some places."""
-    numbers = column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False).copy()
-    is_null = column.is_null().to_numpy(zero_copy_only=False).copy()
-    numbers[places], is_null[places] = values, False
-    return pa.array(numbers, pa.int64(), mask=is_null).cast(column.type)
-
-
-def _ints(rows: pa.Table, name: str) -> NDArray[np.int64]:
-    """Return a folded rows' column of LSNs, ordinals or times (microseconds) as numbers, 0 for NULL."""
-    column = contiguous(rows.column(name)).cast(pa.int64()).fill_null(0)
-    return np.asarray(column.to_numpy(zero_copy_only=False), np.int64)
-
-
-def _of_keys(
-    before: Before, keys: Keys, old: Sequence[pa.Array], rows: pa.Table, is_open: NDArray[np.int64]
-) -> _Ends | None:
-    """Find the open version of each key that has one."""
-    closes, opens = flags(rows, "closes"), flags(rows, "opens")
-    stays = np.zeros(rows.num_rows, np.bool_)
-    for number in keys.tracked:
-        stays |= opens & flags(rows, f"k{number}")
-    lookups = np.nonzero(closes | stays)[0]
-    open_keys = [old[number].take(pa.array(is_open)) for number in keys.columns]
-    lookup_rows = rows.take(pa.array(lookups))
-    old_texts = None if before.rescued is None else old[before.rescued].take(pa.array(is_open))
-    texts = old_texts, contiguous(lookup_rows.column("base_rescued"))
-    matches = matches_of(keys, open_keys, keys.bases(lookup_rows, old), texts)
-    if matches is None:
+    begin, end = (np.searchsorted(first, new[0], side) for side in ("left", "right"))
+    some = np.nonzero(end > begin)[0]
+    if (second[begin[some]] != new[1][some]).any():
         return None
-    base = np.full(rows.num_rows, -1)
-    base[lookups] = np.where(matches >= 0, is_open[matches] if len(is_open) else -1, -1)
-    ended = np.where(closes, base, -1)
-    if not are_distinct(ended) or (keys.claims and (flags(rows, "claimed") & (ended >= 0)).any()):
-        return None
-    if (stays & (base < 0)).any():
-        return None  # an unchanged value, and no row that has it
-    if before.rescued is not None and has_texts(old[before.rescued].take(pa.array(base[stays]))):
-        return None  # rescued texts stay with their columns
-    hit = ended >= 0
-    missing = missing_of(flags(rows, "expected") & ~hit, flags(rows, "deleted"))
-    return _Ends(ended[hit], _ints(rows, "closes_lsn")[hit], _ints(rows, "closes_at")[hit], missing, base)
+    return order, begin, end - begin
 
 
-def _of_images(
-    before: Before,
-    images: Images,
-    columns: tuple[Sequence[pa.Array], Sequence[pa.Array]],
-    rows: pa.Table,
-    is_open: NDArray[np.int64],
-) -> _Ends | None:
-    """Find for the n-th closing of an image its n-th open copy, the newest first."""
-    old, new = columns
-    closing = np.nonzero(flags(rows, "closes"))[0]
-    open_rows = [column.take(pa.array(is_open)) for column in old]
-    closing_rows = [column.take(pa.array(closing)) for column in new]
-    if before.rescued is not None and (has_texts(open_rows[before.rescued]) or has_texts(closing_rows[before.rescued])):
-        return None  # rescued texts are compared without those of dropped columns, in whatever order they are
-    hashes = [
-        hash_rows([part[number] for number in images.columns], count)
-        for part, count in ((open_rows, len(is_open)), (closing_rows, len(closing)))
-    ]
-    start, ordinal = (
-        open_rows[before.sources.index(name)].cast(pa.int64()).to_numpy(zero_copy_only=False)
-        for name in ("start_lsn", "ordinal")
-    )
-    lsn = _ints(rows, "closes_lsn")[closing]
-    pairs = _paired(
-        (*hashes[0], _numbered(*hashes[0], -start, -ordinal)),
-        (*hashes[1], _numbered(*hashes[1], lsn, _ints(rows, "ordinal")[closing])),
-    )
-    hit = pairs >= 0
-    lost = flags(rows, "expected").copy()
-    lost[closing[hit]] = False
-    end_times = _ints(rows, "closes_at")[closing][hit]
-    # Without a key nothing is updated: all that is missing is deleted.
-    missing = missing_of(lost, np.ones(len(lost), np.bool_))
-    return _Ends(is_open[pairs[hit]], lsn[hit], end_times, missing, np.full(rows.num_rows, -1))
+def _bases(
+    merge: _Merge, keys: Keys, has_base: NDArray[np.bool_], among: NDArray[np.int64] | None = None
+) -> NDArray[np.int64] | None:
+    """Return for each folded row the number of the table's row that it changes, -1 for none; None if Spark has to.
 
-
-# Both halves of the images' hashes, and each row's number among those of its image.
-_Places = tuple["NDArray[np.uint64]", "NDArray[np.uint64]", "NDArray[np.int64]"]
-
-
-def _numbered(first: NDArray[np.uint64], second: NDArray[np.uint64], *order: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Number the rows of each image, from 0, in an order."""
-    rows = np.lexsort((*reversed(order), second, first))
-    is_first = np.ones(len(rows), np.bool_)
-    is_first[1:] = (first[rows[1:]] != first[rows[:-1]]) | (second[rows[1:]] != second[rows[:-1]])
-    group_start = np.maximum.accumulate(np.where(is_first, np.arange(len(rows)), 0))
-    numbers = np.empty(len(rows), np.int64)
-    numbers[rows] = np.arange(len(rows)) - group_start
-    return numbers
-
-
-def _paired(old: _Places, new: _Places) -> NDArray[np.int64]:
-    """Return for each new row the old one of the same image and number; -1 for none."""
-    first, second, number = (np.concatenate([old_part, new_part]) for old_part, new_part in zip(old, new, strict=True))
-    is_new = np.arange(len(first)) >= len(old[0])
-    rows = np.lexsort((is_new, number, second, first))
-    before, behind = rows[:-1], rows[1:]
-    same = ~is_new[before] & is_new[behind]  # an old row directly in front of its new one
-    for part in (first, second, number):
-        same &= part[before] == part[behind]
-    old_of_new = np.full(len(new[0]), -1)
-    old_of_new[behind[same] - len(old[0])] = before[same]
-    return old_of_new
-
-
-def rewrite(before: Before, folded: Sequence[pa.RecordBatch]) -> Rewritten | None:
-    """Merge folded rows into the rows of a table; None if the table has to be merged by Spark.
+    Keys are equal exactly as in the fold: -0 is not 0, NaN is NaN, and in SQL's way no NULL is equal to another one.
 
     Args:
-        folded: rows to merge (`walreplay.fold.net_changes.merge_schema`), each key or image once.
+        has_base: the folded rows that may change one.
+        among: the numbers of the table's rows that they may change; None for all.
     """
-    try:
-        read = read_rows(before)
-        if read is None:
-            return None
-        old, lengths = read
-        rows = pa.Table.from_batches(folded).combine_chunks()
-        new = [
-            as_named(contiguous(rows.column(source)), column.type)
-            for source, column in zip(before.sources, before.columns, strict=True)
-        ]
-        if "end_lsn" in before.sources:
-            return with_versions(before, (old, new), rows, lengths)
-        if isinstance(before.rows, Keys):
-            return _with_keys(before, before.rows, old, new, rows)
-        assert before.rows is not None
-        return _with_copies(before, before.rows, old, new, rows)
-    except (OSError, pa.ArrowException):
+    rows, texts = merge.rows, merge.place("rescued")
+    old = [merge.old[number] for number in keys.columns]
+    old.append(pa.nulls(len(old[0]), pa.string()) if texts is None else merge.old[texts])
+    if "base_rescued" in rows.schema.names:  # a row may have another key now than before the run
+        columns = (contiguous(rows.column(f"b{place}")) for place in range(len(keys.columns)))
+        new = [as_named(column, key.type) for column, key in zip(columns, old, strict=False)]
+        new.append(contiguous(rows.column("base_rescued")))
+    else:
+        new = [*(merge.new[number] for number in keys.columns), contiguous(rows.column("rescued"))]
+    new = [column.take(pa.array(np.nonzero(has_base)[0])) for column in new]
+    if among is not None:
+        old = [column.take(pa.array(among)) for column in old]
+    rescuable, names = dict(keys.rescuable), []
+    for place in range(len(keys.columns)):
+        if old[place].null_count or new[place].null_count:
+            if place in rescuable:  # NULLs are told apart by the texts that stand for them
+                names.append(rescuable[place])
+            elif not keys.with_null:
+                return None
+    sides = ((old, len(old[-1])), (new, len(new[-1])))
+    old_hashes, new_hashes = (
+        hash_rows(columns[:-1], count, rescued_of(columns[-1], names) if names else None) for columns, count in sides
+    )
+    runs = _runs_of(old_hashes, new_hashes)
+    # Of a key that the table has twice, the MERGE has to decide.
+    if runs is None or (runs[2] > 1).any():
         return None
+    order, first, counts = runs
+    matches = np.where(counts > 0, np.append(order, -1)[first], -1)
+    bases = np.full(rows.num_rows, -1)
+    bases[has_base] = matches if among is None else np.append(among, -1)[matches]
+    return bases
 
 
-def _with_keys(
-    before: Before, keys: Keys, old: Sequence[pa.Array], new: Sequence[pa.Array], rows: pa.Table
-) -> Rewritten | None:
-    matches = _bases(before, keys, (old, new), rows)
-    if matches is None:
+def _are_distinct(numbers: NDArray[np.int64]) -> bool:
+    """Return whether no number of a row (not -1) is there twice."""
+    some = numbers[numbers >= 0]
+    return len(np.unique(some)) == len(some)
+
+
+def _in_ranges(first: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the positions of several ranges, which begin at ``first`` and have ``counts`` positions each."""
+    ends = np.cumsum(counts)
+    total = int(ends[-1]) if len(ends) else 0
+    return np.repeat(first - (ends - counts), counts) + np.arange(total)
+
+
+# Tables with a row for each key, and tables without a key
+
+
+def _with_keys(merge: _Merge, keys: Keys) -> Rewritten | None:
+    rows = merge.rows
+    has_base = merge.flags("matches") if "matches" in rows.schema.names else np.ones(rows.num_rows, np.bool_)
+    bases = _bases(merge, keys, has_base)
+    if bases is None or not _are_distinct(bases):
         return None
-    deleted, matched = flags(rows, "deleted"), matches >= 0
-    updated = np.nonzero(matched & ~deleted)[0]
-    if keys.claims and (flags(rows, "claimed") & matched).any():
+    deleted, matched = merge.flags("deleted"), bases >= 0
+    if keys.claims and (merge.flags("claimed") & matched).any():
         return None
-    deleted_rows = matches[matched & deleted]
-    is_new = ~matched & ~deleted
+    updated, is_new = matched & ~deleted, ~matched & ~deleted
+    # Rescued texts stay with their columns.
+    if keys.tracked and merge.have_texts(merge.old, bases[updated]):
+        return None
     if keys.marks_deleted is not None:
         # A soft delete of a row that the table does not have inserts nothing.  NULL counts as true here, as in SQL.
-        marked = flags(rows, before.sources[keys.marks_deleted], unknown=True)
-        is_new &= ~(marked & flags(rows, "expected"))
-    inserted = np.nonzero(is_new)[0]
-    if keys.tracked and before.rescued is not None:
-        # Rescued texts stay with their columns.
-        texts = old[before.rescued].take(pa.array(matches[updated]))
-        if texts.null_count < len(updated):
-            return None
-    count = len(old[0])
-    # The source of each row: its position among the table's rows followed by the folded ones.
-    positions = np.arange(count)
-    positions[matches[updated]] = count + updated  # a row that is updated stays in its place
-    positions = np.concatenate([np.delete(positions, deleted_rows), count + inserted])
-    places = [positions] * len(old)
-    of_update = np.nonzero(positions >= count)[0][: len(updated)]
-    for number in keys.tracked:
-        folded_rows = positions[of_update] - count
-        stays = flags(rows, f"k{number}")[folded_rows]
-        if stays.any():
-            places[number] = positions.copy()
-            places[number][of_update[stays]] = matches[folded_rows[stays]]
-    kept = count - len(updated) - len(deleted_rows)
-    counts = {"updated": len(updated), "deleted": len(deleted_rows), "inserted": len(inserted), "copied": kept}
-    missing = missing_of(flags(rows, "expected") & ~matched, deleted)
-    return Rewritten(joined(old, new), tuple(places), counts, missing, tuple(range(len(before.files))))
+        marked = merge.flags(merge.before.sources[keys.marks_deleted], unknown=True)
+        is_new &= ~(marked & merge.flags("expected"))
+    kept = np.delete(np.arange(len(merge.old[0])), bases[matched])
+    numbers = {"updated": updated, "deleted": matched & deleted, "inserted": is_new}
+    counts = {name: int(np.count_nonzero(are)) for name, are in numbers.items()}
+    counts |= {"copied": len(kept), **merge.missing(matched, deleted)}
+    return merge.rewritten(kept, np.nonzero(updated | is_new)[0], counts, bases)
 
 
-def _with_copies(
-    before: Before, images: Images, old: Sequence[pa.Array], new: Sequence[pa.Array], rows: pa.Table
-) -> Rewritten | None:
+def _with_copies(merge: _Merge, images: Images) -> Rewritten | None:
     """Apply the net count of each image: see `walreplay.writing.multiset.merge_multiset`."""
-    if before.rescued is not None and (has_texts(old[before.rescued]) or has_texts(new[before.rescued])):
+    old, new = merge.old, merge.new
+    if merge.have_texts(old) or merge.have_texts(new):
         return None  # rescued texts are compared without those of dropped columns, in whatever order they are
     count = len(old[0])
-    net, needed = (contiguous(rows.column(name)).to_numpy() for name in ("net", "needed"))
-    stored_images, folded_images = ([part[number] for number in images.columns] for part in (old, new))
-    age = None if images.lsn is None else -pc.fill_null(old[images.lsn], 0).to_numpy()
-    runs = runs_of(stored_images, folded_images, (count, len(net)), age)
+    net, needed = merge.numbers("net"), merge.numbers("needed")
+    old_hashes, new_hashes = (hash_rows([part[n] for n in images.columns], len(part[0])) for part in (old, new))
+    runs = _runs_of(
+        old_hashes, new_hashes, *([] if images.lsn is None else [-_numbers(old[images.lsn])])
+    )  # the newest first
     if runs is None:
         return None
     order, first, stored_counts = runs
@@ -575,37 +422,115 @@ def _with_copies(
     if missing.any() and images.has_younger:
         return None
     removed, added = np.minimum(stored_counts, needed), net + needed  # equal rows are removed, then added again
-    if int(added.sum()) * max(1, max((_longest(part) for part in new), default=1)) > MOST_BYTES:
+    if int(added.sum()) * max(1, max(map(longest_text, new), default=1)) > MOST_BYTES:
         return None
-    old_rows = order[in_ranges(first, removed)]
-    positions = np.concatenate([np.delete(np.arange(count), old_rows), count + np.repeat(np.arange(len(net)), added)])
-    counts = {"updated": 0, "deleted": len(old_rows), "inserted": int(added.sum()), "copied": count - len(old_rows)}
-    lost = {"without_base": 0, "deletes_without_row": int(missing.sum())}
-    return Rewritten(joined(old, new), (positions,) * len(old), counts, lost, tuple(range(len(before.files))))
+    kept = np.delete(np.arange(count), order[_in_ranges(first, removed)])
+    counts = {"updated": 0, "deleted": count - len(kept), "inserted": int(added.sum()), "copied": len(kept)}
+    counts |= {"without_base": 0, "deletes_without_row": int(missing.sum())}
+    return merge.rewritten(kept, np.repeat(np.arange(len(net)), added), counts)
 
 
-def _longest(column: pa.Array) -> int:
+def longest_text(column: pa.Array) -> int:
     """Return the bytes of a column's longest text; 0 for other types, whose values are short."""
     if not (pa.types.is_string(column.type) or pa.types.is_binary(column.type)):
         return 0
     return pc.max(pc.binary_length(column)).as_py() or 0
 
 
-def _bases(
-    before: Before, keys: Keys, columns: tuple[Sequence[pa.Array], Sequence[pa.Array]], rows: pa.Table
-) -> NDArray[np.int64] | None:
-    """Return for each folded row the number of the table's row that it changes, -1 for none; None as `matches_of`."""
-    old, new = columns
-    new_keys, has_base, texts = [new[number] for number in keys.columns], np.ones(rows.num_rows, np.bool_), "rescued"
-    if keys.moved:
-        has_base, texts = flags(rows, "matches"), "base_rescued"
-        rows = rows.filter(pa.array(has_base))
-        new_keys = keys.bases(rows, old)
-    old_texts = None if before.rescued is None else old[before.rescued]
-    old_keys = [old[number] for number in keys.columns]
-    old_rows = matches_of(keys, old_keys, new_keys, (old_texts, contiguous(rows.column(texts))))
-    if old_rows is None or not are_distinct(old_rows):
+# Histories
+
+
+def _with_versions(merge: _Merge) -> Rewritten | None:
+    """End versions of a history, and add those of the folded rows."""
+    before, old = merge.before, merge.old
+    end_lsn, end_at = map(before.sources.index, ("end_lsn", "end_at"))
+    is_open = np.nonzero(old[end_lsn].is_null().to_numpy(zero_copy_only=False))[0]
+    bases, deleted = None, merge.flags("deleted")
+    # For each folded row the number of the version that it ends; -1 for none.
+    ended: NDArray[np.int64] | None = np.full(merge.rows.num_rows, -1)
+    if isinstance(before.rows, Keys):
+        ended, bases = _ended_by_key(merge, before.rows, is_open)
+    elif before.rows is not None:
+        ended = _ended_by_image(merge, before.rows, is_open)
+        deleted = np.ones_like(deleted)  # without a key nothing is updated: all that is missing is deleted
+    if ended is None:
         return None
-    matches = np.full(len(has_base), -1)
-    matches[has_base] = old_rows
-    return matches
+    hit = ended >= 0
+    gone, lsn, time = ended[hit], merge.numbers("closes_lsn")[hit], merge.numbers("closes_at")[hit]
+    if before.emptied is not None:
+        # The first truncate ends those that are open, and that nothing has ended before.
+        rest = np.setdiff1d(is_open, gone)
+        gone = np.concatenate([gone, rest])
+        lsn, time = (
+            np.append(values, np.full(len(rest), end)) for values, end in zip((lsn, time), before.emptied, strict=True)
+        )
+    start, since = (_numbers(old[before.sources.index(name)])[gone] for name in ("start_lsn", "start_at"))
+    if ((start > lsn) | (since > time)).any():
+        return None  # a MERGE refuses a version that would end before it begins
+    opened = np.nonzero(merge.flags("opens"))[0]
+    # Only the files in which versions end are rewritten.
+    counted = np.array(merge.lengths, np.int64)
+    ends = np.cumsum(counted)
+    files = np.unique(np.searchsorted(ends, gone, side="right"))
+    kept = _in_ranges((ends - counted)[files], counted[files])
+    columns = list(old)
+    columns[end_lsn] = _filled(old[end_lsn], gone, lsn)
+    columns[end_at] = _filled(old[end_at], gone, time)
+    counts = {"updated": len(gone), "deleted": 0, "inserted": len(opened), "copied": len(kept) - len(gone)}
+    counts |= merge.missing(hit, deleted)
+    return replace(merge, old=columns).rewritten(kept, opened, counts, bases, list(map(int, files)))
+
+
+def _filled(column: pa.Array, places: NDArray[np.int64], values: NDArray[np.int64]) -> pa.Array:
+    """Return a column of LSNs or times with other values (times in microseconds) at some places."""
+    numbers, is_null = _numbers(column).copy(), column.is_null().to_numpy(zero_copy_only=False).copy()
+    numbers[places], is_null[places] = values, False
+    return pa.array(numbers, pa.int64(), mask=is_null).cast(column.type)
+
+
+def _ended_by_key(
+    merge: _Merge, keys: Keys, is_open: NDArray[np.int64]
+) -> tuple[NDArray[np.int64] | None, NDArray[np.int64] | None]:
+    """Find the open version of each key that has one: which are ended, and which have values that were not sent again.
+
+    Args:
+        is_open: the numbers of the open versions.
+    """
+    closes, opens = merge.flags("closes"), merge.flags("opens")
+    stays = np.zeros_like(opens)
+    for number in keys.tracked:
+        stays |= opens & merge.flags(f"k{number}")
+    bases = _bases(merge, keys, closes | stays, is_open)
+    if bases is None:
+        return None, None
+    ended = np.where(closes, bases, -1)
+    if not _are_distinct(ended) or (keys.claims and (merge.flags("claimed") & (ended >= 0)).any()):
+        return None, None
+    # An unchanged value and no row that has it; or a row with rescued texts, which stay with their columns.
+    if (bases[stays] < 0).any() or merge.have_texts(merge.old, bases[stays]):
+        return None, None
+    return ended, bases
+
+
+def _ended_by_image(merge: _Merge, images: Images, is_open: NDArray[np.int64]) -> NDArray[np.int64] | None:
+    """Find for the n-th closing of an image its n-th open copy, the newest first."""
+    closing = np.nonzero(merge.flags("closes"))[0]
+    if merge.have_texts(merge.old, is_open) or merge.have_texts(merge.new, closing):
+        return None  # rescued texts are compared without those of dropped columns, in whatever order they are
+    old_hashes, new_hashes = (
+        hash_rows([columns[number].take(pa.array(rows)) for number in images.columns], len(rows))
+        for columns, rows in ((merge.old, is_open), (merge.new, closing))
+    )
+    age = (-_numbers(merge.old[merge.before.sources.index(name)])[is_open] for name in ("start_lsn", "ordinal"))
+    runs = _runs_of(old_hashes, new_hashes, *age)
+    if runs is None:
+        return None
+    order, first, counts = runs
+    some = np.nonzero(counts)[0]
+    lsn, ordinal = merge.numbers("closes_lsn")[closing], merge.numbers("ordinal")[closing]
+    some = some[np.lexsort((ordinal[some], lsn[some], first[some]))]
+    nth = np.arange(len(some)) - np.searchsorted(first[some], first[some])  # equal images begin at the same place
+    some, nth = some[nth < counts[some]], nth[nth < counts[some]]
+    ended = np.full(merge.rows.num_rows, -1)
+    ended[closing[some]] = is_open[order[first[some] + nth]]
+    return ended

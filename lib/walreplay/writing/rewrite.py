@@ -151,7 +151,6 @@ def _row_identity(merge: Merge, sources: Sequence[str]) -> Keys | Images | None:
         tracked=merge.tracked,
         marks_deleted=merge.marks_deleted,
         claims=merge.configured or merge.identity.claims is not None,
-        moved=merge.moves,
         with_null=merge.configured,  # a configured key may hold NULL
         rescuable=tuple(
             (place, merge.shape.columns[number].name)

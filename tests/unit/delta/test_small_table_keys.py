@@ -84,15 +84,15 @@ def _folded(
 def test_each_key_finds_its_own_row_and_no_other(name: str, moves: bool, tmp_path: Path) -> None:
     kind, values = _KEYS[name]
     for place, value in enumerate(values):
-        before = _before(
-            tmp_path, kind, [(key, f"old {n}", None) for n, key in enumerate(values)], Keys((0,), moved=moves)
-        )
+        before = _before(tmp_path, kind, [(key, f"old {n}", None) for n, key in enumerate(values)], Keys((0,)))
         found = rewrite(before, [_folded(kind, [(value, "new", None)], moves=moves)])
         assert found is not None
-        assert found.counts == {"updated": 1, "deleted": 0, "inserted": 0, "copied": len(values) - 1}
+        assert {"updated": 1, "deleted": 0, "inserted": 0, "copied": len(values) - 1}.items() <= found.counts.items()
         rows = pa.Table.from_batches(list(found.batches())).to_pydict()
-        assert rows["1"] == ["new" if n == place else f"old {n}" for n in range(len(values))]
-        assert list(map(repr, rows["0"])) == list(map(repr, pq.read_table(tmp_path / "1.parquet")["k"].to_pylist()))
+        order = [n for n in range(len(values)) if n != place]  # the row that has changed is the last one
+        assert rows["1"] == [*(f"old {n}" for n in order), "new"]
+        keys = pq.read_table(tmp_path / "1.parquet")["k"].to_pylist()
+        assert list(map(repr, rows["0"])) == [repr(keys[n]) for n in (*order, place)]
 
 
 def test_a_nan_of_another_form_is_the_same_key(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ _ENDLESS: Final = [(None, "a", _INFINITE), (None, "b", '{"k":"-infinity","v":"x"
 @pytest.mark.parametrize("rescued", [text for _, _, text in _ENDLESS])
 def test_a_rescued_key_is_found_by_its_text(rescued: str | None, moves: bool, tmp_path: Path) -> None:
     kind = pa.timestamp("us", "UTC")
-    before = _before(tmp_path, kind, _ENDLESS, Keys((0,), moved=moves, rescuable=((0, "k"),)))
+    before = _before(tmp_path, kind, _ENDLESS, Keys((0,), rescuable=((0, "k"),)))
     change = next(row for row in _ENDLESS if row[2] == rescued)
     found = rewrite(before, [_folded(kind, [(change[0], "gone", rescued)], moves=moves, deleted=True)])
     assert found is not None

@@ -5,14 +5,20 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from walreplay.fold.events import Mode
+from walreplay.fold.events import Identity, Mode
 from walreplay.spark.workers import write as writers
-from walreplay.spark.workers.write import _FINAL
+from walreplay.spark.workers.fold import FoldTask
+from walreplay.spark.workers.write import counts_of, final_rows
+
+
+def _task(mode: Mode) -> FoldTask:
+    return FoldTask((), (), Identity(mode), (), False, ())
 
 
 def _final(mode: Mode, **columns: list[object]) -> tuple[list[object], dict[str, int]]:
-    batches, counts = _FINAL[mode](pa.RecordBatch.from_pydict(columns))
-    return [value for batch in batches for value in batch.column("c0").to_pylist()], counts
+    rows = pa.RecordBatch.from_pydict(columns)
+    values = [value for batch in final_rows(rows, _task(mode)) for value in batch.column("c0").to_pylist()]
+    return values, counts_of(rows, _task(mode))
 
 
 def test_deleted_rows_of_a_keyed_table_are_counted_and_left_out() -> None:
@@ -44,8 +50,7 @@ def test_rows_of_a_multiset_come_as_often_as_they_are_there(monkeypatch: pytest.
 
 def test_many_copies_of_a_long_row_come_a_few_at_a_time() -> None:
     row = pa.RecordBatch.from_pydict({"c0": ["x" * (1 << 20)], "net": [3000], "needed": [0], "unknown": [False]})
-    batches, _ = _FINAL[Mode.MULTISET](row)
-    sizes = [(batch.num_rows, batch.nbytes) for batch in batches]
+    sizes = [(batch.num_rows, batch.nbytes) for batch in final_rows(row, _task(Mode.MULTISET))]
     assert sum(rows for rows, _ in sizes) == 3000
     assert max(size for _, size in sizes) < 80 << 20
 

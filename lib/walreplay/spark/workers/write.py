@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from walreplay.delta.data_files import DataFile, DataFileWriter, FileColumn
-from walreplay.delta.small_table import MOST_BYTES, Before, rewrite
+from walreplay.delta.small_table import MOST_BYTES, Before, longest_text, rewrite
 from walreplay.delta.staged_file import RowSelection, Sharing, StagedFileWriter, read_rows
 from walreplay.errors import TargetError
 from walreplay.fold.batches import batch_to_ipc
@@ -106,14 +106,9 @@ def write_folded(batches: Iterable[pa.RecordBatch], *, task: FoldTask, files: Fi
     One row comes out: the file, if there is one, and the counts of its rows (JSON).
     """
     counts: Counter[str] = Counter()
-    final = _versions if task.history is not None else _FINAL[task.identity.mode]
-    with _file(files) as write:
-        for batch in fold_batches(batches, task=task):
-            parts, part_counts = final(batch)
-            counts.update(part_counts)
-            for part in parts:
-                write(part)
-    yield _written(write.file, counts)
+    folded = _counted(fold_batches(batches, task=task), task, counts, is_new=True)
+    file = _write(files, (rows for batch in folded for rows in final_rows(batch, task)))
+    yield _written(file, counts)
 
 
 @spark_task
@@ -127,11 +122,8 @@ def write_kept(batches: Iterable[pa.RecordBatch], *, task: FoldTask, files: File
 
 def _keep(folded: Iterable[pa.RecordBatch], task: FoldTask, files: FileTask) -> pa.RecordBatch:
     counts: Counter[str] = Counter()
-    with _file(files) as write:
-        for batch in folded:
-            counts.update(_counted(batch, task))
-            write(batch)
-    return _written(write.file, counts)
+    file = _write(files, _counted(folded, task, counts))
+    return _written(file, counts)
 
 
 @spark_task
@@ -156,14 +148,12 @@ def write_rewritten(
     if rewritten is None:
         yield _keep(chain(folded, rest), task, kept)  # what was read, and what was not
         return
-    counts = sum((Counter(_counted(batch, task)) for batch in folded), Counter())
-    counts.update(rewritten.counts)
-    counts.update(rewritten.missing)
-    with _file(files) as write:
-        if rewritten.changes:  # else the table stays as it is
-            for batch in rewritten.batches():
-                write(batch.rename_columns(files.sources))
-    yield _written(write.file, counts, rewritten.replaced)
+    counts = Counter(rewritten.counts)
+    for batch in folded:
+        counts.update(counts_of(batch, task))
+    # Without a change the table stays as it is.
+    rows = (batch.rename_columns(files.sources) for batch in rewritten.batches()) if rewritten.changes else ()
+    yield _written(_write(files, rows), counts, rewritten.replaced)
 
 
 @spark_task
@@ -171,10 +161,7 @@ def write_records(
     batches: Iterable[pa.RecordBatch], *, constants: Mapping[str, pa.Array], files: FileTask
 ) -> Iterator[pa.RecordBatch]:
     """Write staged records of transactions or messages (see `unpack_batches`)."""
-    with _file(files) as write:
-        for batch in unpack_with(batches, constants=constants):
-            write(batch)
-    yield _written(write.file, {})
+    yield _written(_write(files, unpack_with(batches, constants=constants)), {})
 
 
 def unpack_with(batches: Iterable[pa.RecordBatch], *, constants: Mapping[str, pa.Array]) -> Iterator[pa.RecordBatch]:
@@ -187,30 +174,15 @@ def unpack_with(batches: Iterable[pa.RecordBatch], *, constants: Mapping[str, pa
 @spark_task
 def write_batches(batches: Iterable[pa.RecordBatch], *, files: FileTask) -> Iterator[pa.RecordBatch]:
     """Write rows as they come."""
-    with _file(files) as write:
+    yield _written(_write(files, batches), {})
+
+
+def _write(task: FileTask, batches: Iterable[pa.RecordBatch]) -> DataFile | None:
+    """Write the wanted columns of batches into one file; None if they have no rows."""
+    with DataFileWriter(task.folder, task.columns, written_by=task.written_by) as writer:
         for batch in batches:
-            write(batch)
-    yield _written(write.file, {})
-
-
-class _Write:
-    """Writes the wanted columns of batches into one file."""
-
-    def __init__(self, task: FileTask) -> None:
-        self._sources = list(task.sources)
-        self.writer = DataFileWriter(task.folder, task.columns, written_by=task.written_by)
-        self.file: DataFile | None = None
-
-    def __call__(self, batch: pa.RecordBatch) -> None:
-        self.writer.write(batch.select(self._sources))  # without the fold's own columns
-
-
-@contextmanager
-def _file(task: FileTask) -> Iterator[_Write]:
-    write = _Write(task)
-    with write.writer:
-        yield write
-        write.file = write.writer.close()
+            writer.write(batch.select(task.sources))  # without the fold's own columns
+        return writer.close()
 
 
 def _written(
@@ -222,83 +194,66 @@ def _written(
     return pa.RecordBatch.from_pylist([row], schema=FILES)
 
 
-# The rows of a table that held none before, and what they are counted for: see `walreplay.writing.merge.RowCounts`.
+# Folded rows: those that a table gets which held none before, and what they are counted for (see
+# `walreplay.writing.merge.RowCounts`).
 
 
 def _true(mask: pa.Array) -> int:
     return int(pc.sum(mask).as_py() or 0)  # the sum over no rows is NULL
 
 
-_Final: TypeAlias = tuple[Iterable[pa.RecordBatch], dict[str, int]]
-
-
-def _keyed(batch: pa.RecordBatch) -> _Final:
-    deleted = batch.column("deleted")
-    return [batch.filter(pc.invert(deleted)) if _true(deleted) else batch], _keyed_counts(batch)
-
-
-def _keyed_counts(batch: pa.RecordBatch) -> dict[str, int]:
-    deleted, expected = batch.column("deleted"), batch.column("expected")
-    return _missed(expected, deleted, pc.and_(batch.column("unknown"), pc.invert(deleted)))
-
-
-def _missed(bases: pa.Array, deleted: pa.Array, unknown: pa.Array) -> dict[str, int]:
-    """Count the bases that are not there, of rows that live on and of deleted ones, and rows with unknown values."""
-    live = pc.and_(bases, pc.invert(deleted))
-    return {"live": _true(live), "gone": _true(pc.and_(bases, deleted)), "unknown": _true(unknown)}
-
-
-def _multiset(batch: pa.RecordBatch) -> _Final:
-    copies = batch.column("needed").to_numpy() + batch.column("net").to_numpy()
-    return [batch] if (copies == 1).all() else _repeated(batch, np.cumsum(copies)), _multiset_counts(batch)
-
-
-def _multiset_counts(batch: pa.RecordBatch) -> dict[str, int]:
-    net, needed = (batch.column(name).to_numpy() for name in ("net", "needed"))
-    unknown, copies = batch.column("unknown").to_numpy(zero_copy_only=False), needed + net
-    return {"unknown": int((unknown & (copies > 0)).sum()), "missing": int(needed.sum()), "copies": int(copies.sum())}
+def final_rows(batch: pa.RecordBatch, task: FoldTask) -> Iterable[pa.RecordBatch]:
+    """Return the rows that a table without rows gets."""
+    if task.history is not None:
+        return [batch.filter(batch.column("opens"))]
+    if task.identity.mode is Mode.KEYED:
+        deleted = batch.column("deleted")
+        return [batch.filter(pc.invert(deleted)) if _true(deleted) else batch]
+    if task.identity.mode is Mode.MULTISET:
+        copies = batch.column("needed").to_numpy() + batch.column("net").to_numpy()
+        return [batch] if (copies == 1).all() else _repeated(batch, np.cumsum(copies))
+    return [batch]
 
 
 def _repeated(batch: pa.RecordBatch, ends: NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
     """Repeat each row as often as its count says, in batches: a few rows may have millions of copies, or be long."""
     total = int(ends[-1])
-    texts = [column for column in batch.columns if pa.types.is_string(column.type) or pa.types.is_binary(column.type)]
-    longest = sum(pc.max(pc.binary_length(column)).as_py() or 0 for column in texts)
-    at_once = max(1, min(_ROWS_AT_ONCE, _BYTES_AT_ONCE // max(1, longest)))
+    at_once = max(1, min(_ROWS_AT_ONCE, _BYTES_AT_ONCE // max(1, sum(map(longest_text, batch.columns)))))
     for start in range(0, total, at_once):
         # Numbers among all copies; `ends` says which row each of them is a copy of.
         places = np.arange(start, min(start + at_once, total))
         yield batch.take(pa.array(np.searchsorted(ends, places, side="right")))
 
 
-def _appended(batch: pa.RecordBatch) -> _Final:
-    return [batch], {"unknown": _true(batch.column("unknown"))}
+def counts_of(batch: pa.RecordBatch, task: FoldTask, *, is_new: bool = False) -> dict[str, int]:
+    """Count what does not depend on the table's own rows.
+
+    Args:
+        is_new: the table has no rows that folded ones could close.
+    """
+    unknown = batch.column("unknown")
+    if task.history is None and task.identity.mode is Mode.MULTISET:
+        net, needed = (batch.column(name).to_numpy() for name in ("net", "needed"))
+        copies = needed + net
+        remaining = pc.and_(unknown, pa.array(copies > 0))
+        return {"unknown": _true(remaining), "missing": int(needed.sum()), "copies": int(copies.sum())}
+    if task.history is None and task.identity.mode is Mode.APPEND:
+        return {"unknown": _true(unknown)}
+    deleted, expected = batch.column("deleted"), batch.column("expected")
+    remains = pc.invert(deleted) if task.history is None else batch.column("opens")
+    if task.history is not None and not is_new:
+        expected = pc.and_(expected, pc.invert(batch.column("closes")))
+    live, gone = pc.and_(expected, pc.invert(deleted)), pc.and_(expected, deleted)
+    return {"live": _true(live), "gone": _true(gone), "unknown": _true(pc.and_(unknown, remains))}
 
 
-def _versions(batch: pa.RecordBatch) -> _Final:
-    opens, deleted, expected = (batch.column(name) for name in ("opens", "deleted", "expected"))
-    return [batch.filter(opens)], _missed(expected, deleted, pc.and_(batch.column("unknown"), opens))
-
-
-_FINAL: Final[Mapping[Mode, Callable[[pa.RecordBatch], _Final]]] = {
-    Mode.KEYED: _keyed,
-    Mode.MULTISET: _multiset,
-    Mode.APPEND: _appended,
-}
-
-_COUNTED: Final[Mapping[Mode, Callable[[pa.RecordBatch], dict[str, int]]]] = {
-    Mode.KEYED: _keyed_counts,
-    Mode.MULTISET: _multiset_counts,
-}
-
-
-def _counted(batch: pa.RecordBatch, task: FoldTask) -> dict[str, int]:
-    """Count rows that are merged into a table: what does not depend on the table's own rows."""
-    if task.history is None:
-        return _COUNTED[task.identity.mode](batch)
-    opens, deleted = batch.column("opens"), batch.column("deleted")
-    lost = pc.and_(batch.column("expected"), pc.invert(batch.column("closes")))
-    return _missed(lost, deleted, pc.and_(batch.column("unknown"), opens))
+def _counted(
+    folded: Iterable[pa.RecordBatch], task: FoldTask, counts: Counter[str], *, is_new: bool = False
+) -> Iterator[pa.RecordBatch]:
+    """Yield rows, and add to their counts."""
+    for batch in folded:
+        counts.update(counts_of(batch, task, is_new=is_new))
+        yield batch
 
 
 WRITTEN: Final = pa.schema([("name", pa.string()), ("totals", pa.binary())])  # The file that a task has written
