@@ -16,7 +16,7 @@ from support.refusing_platform import refusing
 from support.small_mirror import INT4, TEXT, SmallMirror, relation, row
 from support.stopped_run import StoppedError
 from support.truth import assert_mirror_equals
-from walreplay.delta.commits import CommitId, in_statement, mark_of
+from walreplay.delta.commits import CommitId, in_statement
 from walreplay.protocol import messages as m
 from walreplay.session import steps
 
@@ -159,6 +159,6 @@ def test_a_mark_is_read_from_what_a_statement_says() -> None:
     commit = CommitId("a ledger's 'id'", 7, oid=3)
     told = f'["((id#1L = id#2L) AND NOT (cast(deleted#3 as string) <=> {in_statement(commit.mark)}))"]'
 
-    assert CommitId.of_mark(mark_of(None, {"predicate": told})) == commit
-    assert CommitId.of_mark(mark_of("a person's own", {"predicate": told})) == commit
-    assert mark_of("a person's own", {"predicate": "id > 1"}) == "a person's own"
+    assert CommitId.logged(None, {"predicate": told}) == commit
+    assert CommitId.logged("a person's own", {"predicate": told}) == commit
+    assert CommitId.logged("a person's own", {"predicate": "id > 1"}) is None

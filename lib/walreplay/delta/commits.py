@@ -56,23 +56,8 @@ _STATEMENT_MARK: Final = re.compile(r"walreplay:((?:[0-9a-f]{2})+)")
 
 
 def in_statement(mark: str) -> str:
-    """Write a commit's mark as a text that a statement can hold, and its history shows as it is (`mark_of`)."""
+    """Write a commit's mark as a text that a statement can hold, and its history shows as it is (`CommitId.logged`)."""
     return f"walreplay:{mark.encode().hex()}"
-
-
-def mark_of(user_metadata: str | None, parameters: Mapping[str, Any]) -> str | None:
-    """Return a commit's mark: its user's metadata, or what the statement's own text says.
-
-    Some platforms refuse the setting that gives a statement's commit its user's metadata.
-
-    Args:
-        parameters: of the operation, as the history or the log has them.
-    """
-    if CommitId.of_mark(user_metadata) is None:
-        for text in parameters.values():
-            if match := _STATEMENT_MARK.search(str(text)):
-                return bytes.fromhex(match[1]).decode(errors="replace")
-    return user_metadata
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +124,21 @@ class CommitId:
         except (ValueError, TypeError, KeyError, AttributeError):  # anybody may write any user metadata
             return None
 
+    @classmethod
+    def logged(cls, user_metadata: str | None, parameters: Mapping[str, Any]) -> CommitId | None:
+        """Read a commit's id from its user's metadata, or from what the statement's own text says; None for no id.
+
+        Some platforms refuse the setting that gives a statement's commit its user's metadata.
+
+        Args:
+            parameters: of the operation, as the history or the log has them.
+        """
+        commit_id = cls.of_mark(user_metadata)
+        for text in parameters.values() if commit_id is None else ():
+            if match := _STATEMENT_MARK.search(str(text)):
+                return cls.of_mark(bytes.fromhex(match[1]).decode(errors="replace"))
+        return commit_id
+
     @property
     def options(self) -> dict[str, str]:
         """The options that make a DataFrame's write this commit."""
@@ -151,15 +151,17 @@ class LoggedCommit:
 
     Attributes:
         parameters: of the operation.
-        mark: see `mark_of`.
+        id: None if it has none.
         time: when it was made, in milliseconds since 1970-01-01 UTC; 0 if that is not known.
+        metrics: as far as the history was asked for them.
     """
 
     version: int
     operation: str
     parameters: Mapping[str, Any] = field(default_factory=dict)
-    mark: str | None = None
+    id: CommitId | None = None
     time: int = 0
+    metrics: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def restored(self) -> int | None:
@@ -211,7 +213,7 @@ def _with_marks(commits: Iterable[LoggedCommit]) -> Iterator[tuple[LoggedCommit,
     """
     in_front: CommitId | None = None
     for commit in commits:
-        commit_id = CommitId.of_mark(commit.mark)
+        commit_id = commit.id
         # Number 0: the commit belongs to a run, and is none of its steps.
         if commit_id is None and commit.operation == _DROPS and in_front is not None and in_front.number == 0:
             commit_id = in_front
@@ -312,7 +314,7 @@ def proven(
         oid: the relation whose rows the table has.
     """
     marked = next((commit for commit in reversed(commits) if commit.version <= version and not _is_bare(commit)), None)
-    mark = None if marked is None else CommitId.of_mark(marked.mark)
+    mark = None if marked is None else marked.id
     has_version = any(commit.version == version for commit in commits)
     made_by = None if mark is None or mark.run is None else (mark.application, mark.run.id, mark.oid)
     if not has_version or made_by is None or made_by != (ledger, run, oid):
@@ -335,7 +337,7 @@ def proven(
 
 def _is_bare(commit: LoggedCommit) -> bool:
     """Return whether a commit without a mark has kept the rows of the one in front of it."""
-    return CommitId.of_mark(commit.mark) is None and commit.keeps_rows
+    return commit.id is None and commit.keeps_rows
 
 
 def _keeps_files_since(commit: LoggedCommit, vacuum: LoggedCommit) -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,12 +23,12 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Sc
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
 
-from walreplay.delta.commits import FEATURE, CommitId, LoggedCommit, mark_of, needed_by
+from walreplay.delta.commits import FEATURE, CommitId, LoggedCommit, needed_by
 from walreplay.delta.data_files import DataFile, FileColumn, indexed_count
 from walreplay.delta.stores import storage_of
 from walreplay.errors import TargetError
 from walreplay.evolution.comments import comment_in
-from walreplay.session.folders import Folder, Listed, MountedFolder
+from walreplay.session.folders import Folder, Listed, MountedFolder, Recent
 
 LOG: Final = "_delta_log"
 
@@ -87,7 +86,6 @@ _INTERVAL: Final = re.compile(r"interval \d+ (?:second|minute|hour|day|week)s?",
 
 _COMMIT_KEY: Final = "walreplay.commit"  # finds our commit again if the store's answer to it was lost
 _SOLE_FILE_KEY: Final = "walreplay.file"  # by it a commit names the only file that its table has
-_MAX_OPEN_TABLES: Final = 64  # tables that a process keeps open
 
 # The log's files that show that a table has had a version.
 _VERSION_FILE: Final = re.compile(r"(\d{20})\.(json|checkpoint\b.*\.parquet)")
@@ -230,11 +228,11 @@ class LocalTable:
             if file.size == 0 and file.name.endswith(".json"):
                 raise DamagedLogError(f"{LOG}/{file.name} is empty")
         stamp = frozenset(file for file in log if file.name.startswith(f"{newest:020}."))
-        table = _OPEN_TABLES.get(folder, stamp) if use_cache else None  # the stamp changes with each commit
-        if table is None:
+        cached_stamp, table = (_OPEN_TABLES.get(folder) if use_cache else None) or (None, None)
+        if table is None or cached_stamp != stamp:  # the stamp changes with each commit
             table = _open(folder)
             if use_cache and table is not None and table.version() == newest:  # else another commit has come since
-                _OPEN_TABLES.keep(folder, stamp, table)
+                _OPEN_TABLES.keep(folder, (stamp, table))
         return cls(folder, table, stamp)
 
     def followed(self, version: int) -> LocalTable | None:
@@ -256,15 +254,14 @@ class LocalTable:
         Args:
             columns: with the comments of the columns and of the table (`comment_in`).
         """
-        fields = declared(columns)
-        all_properties = {**properties, **needed_by(fields)}
+        schema = _schema(columns)
+        all_properties = {**properties, **needed_by(_fields(schema))}
         # A feature of times without a zone comes with their columns.
         plain_properties = {name: value for name, value in all_properties.items() if not name.startswith(FEATURE)}
         for name in plain_properties:
             if not name.startswith(_CREATE_PREFIXES):
                 return f"it is created with the property {name}"
         table = cls(folder, None)
-        schema = Schema.from_json(json.dumps({"type": "struct", "fields": fields}))
         table._pending = schema, comment_in(columns) or "", plain_properties
         return table
 
@@ -277,8 +274,7 @@ class LocalTable:
     def fields(self) -> list[dict[str, Any]]:
         """The columns as the log declares them."""
         schema = self._pending[0] if self._table is None and self._pending is not None else self._delta_table.schema()
-        log_fields: list[dict[str, Any]] = json.loads(schema.to_json())["fields"]
-        return log_fields
+        return _fields(schema)
 
     @cached_property
     def properties(self) -> Mapping[str, str]:
@@ -286,11 +282,6 @@ class LocalTable:
         if self._table is None:
             return {} if self._pending is None else self._pending[2]
         return dict(self._table.metadata().configuration)
-
-    @property
-    def comment(self) -> str:
-        """The table's comment; empty for none."""
-        return self._delta_table.metadata().description or ""
 
     @property
     def obstacle(self) -> str | None:
@@ -325,9 +316,9 @@ class LocalTable:
         fields_by_name = {field["name"]: field for field in self.fields}
         indexed = _indexed(list(fields_by_name), self.properties)
         columns = []
-        for column, expected in zip(schema, declared(schema), strict=True):
+        for column in schema:
             field = fields_by_name.get(column.name)
-            kind = None if field is None else _in_files(column.type, expected["type"], field["type"])
+            kind = None if field is None else _in_files(column.type, field["type"])
             if field is None or kind is None:
                 return None
             number = field["metadata"].get("delta.columnMapping.id")
@@ -433,7 +424,7 @@ class LocalTable:
                     problem = f"somebody else has committed version {version} of the table while the run was at work"
                     raise ConflictError(problem, path=self.folder.uri, remedy=_RUN_AGAIN) from error
                 return newer.commit(added, commit, metrics=metrics, attempts=attempts - 1)
-        _OPEN_TABLES.drop(self.folder)
+        _OPEN_TABLES.drop(lambda folder: folder == self.folder)
         interval = int(self.properties.get("delta.checkpointInterval", _COMMITS_A_CHECKPOINT))
         if version > 0 and version % interval == 0:
             with suppress(NotReadError, OSError, DamagedLogError):  # without it the table is right, and read slower
@@ -462,8 +453,8 @@ class LocalTable:
     def _write_commit(self, actions: Sequence[Any], commit_properties: CommitProperties) -> None:
         # `commit` makes its checkpoints itself
         hooks = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+        arguments: dict[str, Any] = {"commit_properties": commit_properties, "post_commithook_properties": hooks}
         if self._table is not None:
-            arguments: dict[str, Any] = {"commit_properties": commit_properties, "post_commithook_properties": hooks}
             # With "overwrite" delta-rs would remove all files of the table; here the actions say which are removed.
             self._table.create_write_transaction(list(actions), "append", self._table.schema(), **arguments)
             return
@@ -471,16 +462,8 @@ class LocalTable:
         schema, comment, properties = self._pending
         uri, options = storage_of(self.folder)
         self.folder.make()
-        create_table_with_add_actions(
-            uri,
-            schema,
-            list(actions),
-            description=comment or None,
-            configuration=properties,
-            storage_options=options,
-            commit_properties=commit_properties,
-            post_commithook_properties=hooks,
-        )
+        arguments |= {"description": comment or None, "configuration": properties, "storage_options": options}
+        create_table_with_add_actions(uri, schema, list(actions), **arguments)
 
     @property
     def _delta_table(self) -> DeltaTable:
@@ -488,40 +471,13 @@ class LocalTable:
         return self._table
 
 
-class _TableCache:
-    """Tables that this process has open, each with the files of its log's newest version."""
-
-    def __init__(self) -> None:
-        self._tables: dict[Folder, tuple[frozenset[Listed], DeltaTable]] = {}
-        self._lock = threading.Lock()
-
-    def get(self, folder: Folder, stamp: frozenset[Listed]) -> DeltaTable | None:
-        with self._lock:
-            cached_stamp, table = self._tables.get(folder, (None, None))
-        return table if cached_stamp == stamp else None
-
-    def keep(self, folder: Folder, stamp: frozenset[Listed], table: DeltaTable) -> None:
-        with self._lock:
-            self._tables.pop(folder, None)  # so that it goes to the end of the dictionary
-            while len(self._tables) >= _MAX_OPEN_TABLES:
-                del self._tables[next(iter(self._tables))]  # the one that was opened first
-            self._tables[folder] = stamp, table
-
-    def drop(self, folder: Folder) -> None:
-        with self._lock:
-            self._tables.pop(folder, None)
-
-    def clear(self) -> None:
-        with self._lock:
-            self._tables.clear()
-
-
-_OPEN_TABLES: Final = _TableCache()
+_OPEN_TABLES: Final = Recent[Folder, tuple[frozenset[Listed], DeltaTable]](64)
+"""Tables that this process has open, each with the files of its log's newest version."""
 
 
 def forget_tables() -> None:
     """Empty the cache: between two runs a store's log may have been replaced by another one with the same stamps."""
-    _OPEN_TABLES.clear()
+    _OPEN_TABLES.drop()
 
 
 def _open(folder: Folder) -> DeltaTable | None:
@@ -572,7 +528,7 @@ def _logged_commit(entry: Mapping[str, Any]) -> LoggedCommit:
         int(entry["version"]),
         str(entry.get("operation", "a commit that does not say what it does")),
         parameters,
-        mark_of(entry.get("userMetadata"), parameters),
+        CommitId.logged(entry.get("userMetadata"), parameters),
         int(entry.get("timestamp") or 0),
     )
 
@@ -581,50 +537,29 @@ def _logged_commit(entry: Mapping[str, Any]) -> LoggedCommit:
 
 
 def declared(columns: pa.Schema) -> list[dict[str, Any]]:
-    """Return columns as Delta's log declares them, each with its comment."""
-    fields = []
-    for column in columns:
-        about = {"comment": comment} if (comment := comment_in(column)) else {}
-        fields.append({"name": column.name, "type": declared_type(column.type), "nullable": True, "metadata": about})
-    return fields
-
-
-_TYPES: Final = {
-    pa.bool_(): "boolean",
-    pa.int8(): "byte",
-    pa.int16(): "short",
-    pa.int32(): "integer",
-    pa.int64(): "long",
-    pa.float32(): "float",
-    pa.float64(): "double",
-    pa.string(): "string",
-    pa.binary(): "binary",
-    pa.date32(): "date",
-}
-
-
-def declared_type(kind: pa.DataType) -> Any:
-    """Return an Arrow type as Delta's log declares it.
+    """Return columns as Delta's log declares them, each with its comment.
 
     Raises:
         TypeError: for a type that no column has.
     """
-    if kind in _TYPES:
-        return _TYPES[kind]
-    if pa.types.is_dictionary(kind):
-        return declared_type(kind.value_type)  # Delta has no dictionaries
-    if pa.types.is_decimal(kind):
-        return f"decimal({kind.precision},{kind.scale})"
-    if pa.types.is_timestamp(kind):
-        return "timestamp_ntz" if kind.tz is None else "timestamp"
-    if pa.types.is_list(kind):
-        return {"type": "array", "elementType": declared_type(kind.value_type), "containsNull": True}
-    if pa.types.is_struct(kind):
-        fields = [
-            {"name": field.name, "type": declared_type(field.type), "nullable": True, "metadata": {}} for field in kind
-        ]
-        return {"type": "struct", "fields": fields}
-    raise TypeError(f"no column has the type {kind}")
+    return _fields(_schema(columns))
+
+
+def declared_type(kind: pa.DataType) -> Any:
+    """Return an Arrow type as Delta's log declares it; see `declared`."""
+    return declared(pa.schema([("", kind)]))[0]["type"]
+
+
+def _schema(columns: pa.Schema) -> Schema:
+    try:
+        return Schema.from_arrow(columns)
+    except Exception:  # delta-rs has no class of its own for it, and its text has a stack
+        raise TypeError(f"no column has the type of one of these: {columns.types}") from None
+
+
+def _fields(schema: Schema) -> list[dict[str, Any]]:
+    fields: list[dict[str, Any]] = json.loads(schema.to_json())["fields"]
+    return fields
 
 
 def _physical(field: Mapping[str, Any]) -> str:
@@ -632,28 +567,20 @@ def _physical(field: Mapping[str, Any]) -> str:
     return name
 
 
-def _in_files(kind: pa.DataType, expected: Any, declared: Any) -> pa.DataType | None:
-    """Return a type with the names that files use inside it; None if the table's column has another type.
-
-    Args:
-        expected: the type as it would be declared; ``declared`` is the one of the table.
-    """
-    if isinstance(expected, str) or isinstance(declared, str):
-        return kind if expected == declared else None  # of a type without parts the files have no names
-    if expected["type"] != declared["type"]:
+def _in_files(kind: pa.DataType, declared: Any) -> pa.DataType | None:
+    """Return a type with the names that files use inside it; None if the table's column is declared as another one."""
+    if not pa.types.is_nested(kind):
+        return kind if declared_type(kind) == declared else None  # of a type without parts the files have no names
+    if isinstance(declared, str) or declared["type"] != ("array" if pa.types.is_list(kind) else "struct"):
         return None
     if pa.types.is_list(kind):
-        element = _in_files(kind.value_type, expected["elementType"], declared["elementType"])
+        element = _in_files(kind.value_type, declared["elementType"])
         return None if element is None else pa.list_(element)
-    if [field["name"] for field in expected["fields"]] != [field["name"] for field in declared["fields"]]:
+    fields: list[dict[str, Any]] = declared["fields"]
+    if [part.name for part in kind] != [field["name"] for field in fields]:
         return None
-    fields = []
-    for arrow_field, expected_field, field in zip(kind, expected["fields"], declared["fields"], strict=True):
-        part = _in_files(arrow_field.type, expected_field["type"], field["type"])
-        if part is None:
-            return None
-        fields.append((_physical(field), part))
-    return pa.struct(fields)
+    parts = [_in_files(part.type, field["type"]) for part, field in zip(kind, fields, strict=True)]
+    return None if None in parts else pa.struct(list(zip(map(_physical, fields), parts, strict=True)))
 
 
 def _indexed(names: Sequence[str], properties: Mapping[str, str]) -> set[str]:

@@ -22,7 +22,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
 from walreplay.delta.commits import CommitId as CommitId
-from walreplay.delta.commits import LoggedCommit, in_statement, mark_of, missing, needed_by
+from walreplay.delta.commits import LoggedCommit, in_statement, missing, needed_by
 from walreplay.delta.local import LOG, ConflictError, declared, declared_type, dropped, newest_version, touch
 from walreplay.delta.target import TableName, folder_at, folder_of_new, opened_at, opened_in, quote
 from walreplay.errors import TargetError
@@ -31,7 +31,7 @@ from walreplay.session.folders import MountedFolder, forget_files
 from walreplay.session.isolation import has_own_sessions, settings
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, Row
+    from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType
 
 
@@ -156,7 +156,7 @@ def _remove_rest(spark: SparkSession, table: TableName, commit: CommitId | None)
     changed = folder.changed_at(LOG)
     opened = opened_in(folder)
     first = None if opened is None else next(opened.history(), None)
-    made_by = None if first is None else CommitId.of_mark(first.mark)
+    made_by = None if first is None else first.id
     is_own = commit is None or (made_by is not None and made_by.application == commit.application)
     if opened is None or first is None or not is_own or not opened.is_empty:
         return False
@@ -330,12 +330,7 @@ def _schema_in(fields: Sequence[Mapping[str, Any]]) -> StructType:
 
 def made_by(spark: SparkSession, table: TableName) -> list[CommitId]:
     """Return the ids of the commits in a table's history, as far as they have one."""
-    return [commit_id for commit_id, _ in _history(spark, table, WHOLE_HISTORY) if commit_id is not None]
-
-
-def _history(spark: SparkSession, table: TableName, depth: int) -> Iterator[tuple[CommitId | None, Row]]:
-    for row in spark.sql(f"DESCRIBE HISTORY {table.sql} LIMIT {depth}").collect():
-        yield CommitId.of_mark(mark_of(row.userMetadata, row.operationParameters or {})), row
+    return [commit.id for commit in logged(spark, table, WHOLE_HISTORY) if commit.id is not None]
 
 
 def logged(spark: SparkSession, table: TableName, count: int) -> list[LoggedCommit]:
@@ -343,8 +338,9 @@ def logged(spark: SparkSession, table: TableName, count: int) -> list[LoggedComm
     commits = []
     for row in spark.sql(f"DESCRIBE HISTORY {table.sql} LIMIT {count}").collect():
         parameters, millis = row.operationParameters or {}, int(row.timestamp.timestamp() * 1000)
-        mark = mark_of(row.userMetadata, parameters)
-        commits.append(LoggedCommit(int(row.version), str(row.operation), parameters, mark, millis))
+        commit_id = CommitId.logged(row.userMetadata, parameters)
+        metrics = dict(row.operationMetrics or {})
+        commits.append(LoggedCommit(int(row.version), str(row.operation), parameters, commit_id, millis, metrics))
     return commits
 
 
@@ -369,9 +365,9 @@ def find_commit(
     spark: SparkSession, table: TableName, commit: CommitId, *, depth: int = FEW_COMMITS
 ) -> TableCommit | None:
     """Find a commit in the newest entries of a table's history."""
-    for logged_id, row in _history(spark, table, depth):
-        if logged_id is not None and logged_id == commit:  # without counts, source and form
-            return TableCommit(int(row.version), dict(row.operationMetrics or {}), logged_id.counts, logged_id.form)
+    for other in logged(spark, table, depth):
+        if other.id is not None and other.id == commit:  # without counts, source and form
+            return TableCommit(other.version, other.metrics, other.id.counts, other.id.form)
     return None
 
 

@@ -135,7 +135,7 @@ def followed_columns(
 
 def with_comments(schema: pa.Schema, table: str, columns: Mapping[str, str]) -> pa.Schema:
     """Add comments to a schema: the table's, and the columns' by name."""
-    fields = [field.with_metadata({_KEY: columns.get(field.name, "")}) for field in schema]
+    fields = [field.with_metadata({_KEY: columns[field.name]} if columns.get(field.name) else {}) for field in schema]
     return pa.schema(fields, metadata={_KEY: table})
 
 

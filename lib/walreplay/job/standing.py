@@ -129,11 +129,10 @@ def _is_left_by(commit: LoggedCommit, entry: MirrorEntry, *, strict: bool) -> bo
     Args:
         strict: that run's commits are sure to have its id.
     """
-    mark = CommitId.of_mark(commit.mark)
-    if mark is None:
+    if commit.id is None:
         # An automatic OPTIMIZE may have followed the commit.
         return commit.keeps_rows or not strict
-    return mark.run is not None and mark.run.id == entry.run and mark.oid == entry.oid
+    return commit.id.run is not None and commit.id.run.id == entry.run and commit.id.oid == entry.oid
 
 
 # A ledger that is older than its tables
@@ -263,5 +262,5 @@ def newest_number(spark: SparkSession, table: TableName, application: str) -> in
         commits = delta.logged(spark, table, _NEWEST)
     else:
         return 0
-    marks = (CommitId.of_mark(commit.mark) for commit in commits)
-    return next((mark.number for mark in marks if mark is not None and mark.application == application), 0)
+    ids = (commit.id for commit in commits)
+    return next((id_.number for id_ in ids if id_ is not None and id_.application == application), 0)

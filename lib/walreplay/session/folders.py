@@ -13,13 +13,13 @@ import threading
 import time
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeAlias, TypeVar
 
 import pyarrow as pa
 
@@ -41,7 +41,6 @@ _FEW_ATTEMPTS: Final = 3
 _IMPATIENCE: Final = timedelta(seconds=15)
 
 _CACHE_SECONDS: Final = 30.0  # seconds after which a store's small file is read again, at the latest
-_MAX_CACHED_FILES: Final = 16
 
 # How Arrow's clients name the reason, and the store itself, whose answer delta-rs passes on.
 _STORE_REASON: Final = re.compile(
@@ -56,6 +55,42 @@ _NO_ROOM_FOR_ERROR: Final = "Failed to flush response stream"
 NO_NAME: Final = "its name is not known"
 _SILENCES: Final = {"6": NO_NAME, "7": "the connection is refused", "28": "it is silent"}
 _NO_ANSWER: Final = re.compile(rf"\bcurlCode: ({'|'.join(_SILENCES)})\b")  # curl's numbers
+
+
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
+
+
+class Recent(Generic[_Key, _Value]):
+    """The newest of the values that this process has kept, so many at most."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._values: dict[_Key, _Value] = {}
+        self._lock = threading.Lock()
+
+    def get(self, key: _Key) -> _Value | None:
+        """Return a value; None if it is not there."""
+        with self._lock:
+            return self._values.get(key)
+
+    def keep(self, key: _Key, value: _Value) -> None:
+        """Keep a value in place of an older one, or of the one that was kept first."""
+        with self._lock:
+            self._values.pop(key, None)  # so that it goes to the end of the dictionary
+            while len(self._values) >= self._most:
+                del self._values[next(iter(self._values))]
+            self._values[key] = value
+
+    def drop(self, is_dropped: Callable[[_Key], bool] = lambda _: True) -> None:
+        """Drop some values, by default all."""
+        with self._lock:
+            for key in list(filter(is_dropped, self._values)):
+                del self._values[key]
+
+
+_FILE_CACHE: Final = Recent[tuple[str, Options, str], tuple[float, pa.Buffer]](16)
+"""Small files of stores that were read a moment ago, because some are read by several in a row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,7 +311,7 @@ class StoreFolder(Folder):
 
     def create(self, name: str) -> pa.NativeFile:
         """Begin to write a file."""
-        _FILE_CACHE.drop(self, self._of(name))
+        self.forget(name)
         return self.system.open_output_stream(self._of(name))
 
     def put(self, name: str, data: bytes) -> None:
@@ -286,14 +321,22 @@ class StoreFolder(Folder):
 
     def open(self, name: str) -> pa.NativeFile:
         """Open a file; a small one is read at once, and kept for a while (see `forget_files`)."""
-        kept = _FILE_CACHE.get(self, self._of(name))
-        if kept is not None:
+        key = self.kind, self.options, self._of(name)
+        since, kept = _FILE_CACHE.get(key) or (0.0, None)
+        if kept is not None and time.monotonic() - since < _CACHE_SECONDS:
             return pa.BufferReader(kept)
         file = self.system.open_input_file(self._of(name))
         if file.size() > WHOLE:
             return file
         with file:
-            return pa.BufferReader(_FILE_CACHE.keep(self, self._of(name), file.read_buffer()))
+            data = file.read_buffer()
+        _FILE_CACHE.keep(key, (time.monotonic(), data))
+        return pa.BufferReader(data)
+
+    def forget(self, name: str = "") -> None:
+        """Read a file again, or with no name all below the prefix; see `forget_files`."""
+        store, path = (self.kind, self.options), self._of(name)
+        _FILE_CACHE.drop(lambda key: key[:2] == store and (key[2] == path or (not name and key[2].startswith(path))))
 
     def read(self, name: str) -> bytes:
         """Read a file."""
@@ -318,13 +361,13 @@ class StoreFolder(Folder):
         """Delete files, as far as they exist."""
         for name in names:
             with suppress(FileNotFoundError):
-                _FILE_CACHE.drop(self, self._of(name))
+                self.forget(name)
                 self.system.delete_file(self._of(name))
 
     def delete_all(self) -> None:
         """Delete all objects whose names begin with the prefix."""
         with suppress(FileNotFoundError):
-            _FILE_CACHE.drop(self, f"{self.path}/")
+            self.forget()
             self.system.delete_dir(self.path)
 
     def delete_empty(self) -> None:
@@ -368,44 +411,9 @@ def forget_files(folder: Folder | None = None) -> None:
         folder: with all below it; None for any.
     """
     if folder is None:
-        _FILE_CACHE.clear()
+        _FILE_CACHE.drop()
     elif isinstance(folder, StoreFolder):
-        _FILE_CACHE.drop(folder, f"{folder.path}/")
-
-
-class _FileCache:
-    """Small files of stores that this process has read a moment ago: some are read by several in a row."""
-
-    def __init__(self) -> None:
-        self._files: dict[tuple[str, Options, str], tuple[float, pa.Buffer]] = {}
-        self._lock = threading.Lock()
-
-    def get(self, folder: StoreFolder, path: str) -> pa.Buffer | None:
-        with self._lock:
-            since, data = self._files.get((folder.kind, folder.options, path), (-_CACHE_SECONDS, None))
-        return data if time.monotonic() - since < _CACHE_SECONDS else None
-
-    def keep(self, folder: StoreFolder, path: str, data: pa.Buffer) -> pa.Buffer:
-        with self._lock:
-            self._files.pop((folder.kind, folder.options, path), None)  # so that it goes to the end of the dictionary
-            while len(self._files) >= _MAX_CACHED_FILES:
-                del self._files[next(iter(self._files))]  # the one that was read first
-            self._files[folder.kind, folder.options, path] = time.monotonic(), data
-        return data
-
-    def drop(self, folder: StoreFolder, path: str) -> None:
-        """Forget a file, or all below a path that ends in a slash."""
-        with self._lock:
-            for key in [key for key in self._files if key[:2] == (folder.kind, folder.options)]:
-                if key[2] == path or (path.endswith("/") and key[2].startswith(path)):
-                    del self._files[key]
-
-    def clear(self) -> None:
-        with self._lock:
-            self._files.clear()
-
-
-_FILE_CACHE: Final = _FileCache()
+        folder.forget()
 
 
 @lru_cache(maxsize=16)

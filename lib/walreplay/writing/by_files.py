@@ -23,7 +23,6 @@ import pyarrow as pa
 import pyspark
 
 from walreplay.delta import statements as delta
-from walreplay.delta.commits import CommitId
 from walreplay.delta.data_files import DataFile, DataFileWriter, FileColumn
 from walreplay.delta.local import ATTEMPTS, LocalTable, forget_tables
 from walreplay.delta.statements import sql_schema
@@ -31,7 +30,7 @@ from walreplay.delta.target import TableName, Target, opened_in, tells
 from walreplay.errors import TargetError
 from walreplay.report import WriterKind
 from walreplay.session import steps
-from walreplay.session.folders import forget_files
+from walreplay.session.folders import Folder, forget_files
 from walreplay.session.isolation import has_own_sessions, settings
 from walreplay.session.reach import folder_of, staging_folder
 from walreplay.spark.reached import Reached, ReachedCatalog, ReachedRoot
@@ -61,7 +60,7 @@ class FileAppend(Append):
     def write_rows(self, rows: Sequence[Sequence[Any]]) -> None:
         """Write a few rows that the driver has."""
         columns = zip(zip(*rows, strict=True), self._columns, strict=True)
-        arrays = [pa.array([_named(value, column.type) for value in values], column.type) for values, column in columns]
+        arrays = [pa.array(values, column.type) for values, column in columns]  # Arrow takes a tuple for a struct
         with DataFileWriter(self._table.folder, self._columns, written_by=pyspark.__version__) as writer:
             writer.write(pa.RecordBatch.from_arrays(arrays, names=[column.name for column in self._columns]))
             file = writer.close()  # None: there were no rows
@@ -100,17 +99,6 @@ class FileAppend(Append):
 
     def _write(self, rows: Rows, work: Work) -> None:
         self.add(FilesWritten.of(rows.mapInArrow(work, sql_schema(FILES)).collect()))
-
-
-def _named(value: Any, kind: pa.DataType) -> Any:
-    """Return a value whose structs are tuples with the names of their fields."""
-    if value is None:
-        return None
-    if pa.types.is_list(kind):
-        return [_named(item, kind.value_type) for item in value]
-    if pa.types.is_struct(kind):
-        return {field.name: _named(item, field.type) for field, item in zip(kind, value, strict=True)}
-    return value
 
 
 # Folds
@@ -186,33 +174,22 @@ class FileWriter(TableWriter):
             return super().begin_append(spark, table, schema, create=create, properties=properties)
         return append
 
-    def _open_or_reason(
-        self,
-        spark: SparkSession,
-        table: TableName,
-        *,
-        create: pa.Schema | None = None,
-        properties: Mapping[str, str] = delta.NO_PROPERTIES,
-        commit: delta.CommitId | None = None,
-    ) -> LocalTable | str:
-        """Open a table, or return the reason why that is not possible; `_make` has the other arguments.
-
-        Args:
-            create: the columns of a table that does not exist yet.
-        """
-        if create is not None and table.path is None:  # only a statement makes the catalog know the table
-            return self._make(spark, table, create, properties, commit)
+    def _folder_or_reason(self, spark: SparkSession, table: TableName) -> Folder | str:
         folder = self._reached.located(spark, table)
-        if folder is None or not self._reached.by_workers(folder):
-            return "driver and workers do not reach its folder"
-        if create is not None:
-            return LocalTable.new(folder, create, properties)
+        is_reached = folder is not None and self._reached.by_workers(folder)
+        return folder if is_reached and folder is not None else "driver and workers do not reach its folder"
+
+    def _open_or_reason(self, spark: SparkSession, table: TableName) -> LocalTable | str:
+        """Open a table, or return the reason why that is not possible."""
+        folder = self._folder_or_reason(spark, table)
+        if isinstance(folder, str):
+            return folder
         opened = opened_in(folder)
         if opened is None:
             return "delta-rs does not read it"
         return opened.obstacle or opened if opened.version >= 0 else "it is not there"
 
-    def _make(
+    def _make_or_reason(
         self,
         spark: SparkSession,
         table: TableName,
@@ -220,7 +197,7 @@ class FileWriter(TableWriter):
         properties: Mapping[str, str],
         commit: delta.CommitId | None,
     ) -> LocalTable | str:
-        """Have a catalog make a table without rows, and open it.
+        """Begin a table, or return the reason why that is not possible; a catalog's is made now, and has no rows yet.
 
         Args:
             columns: with the comments of the columns and of the table.
@@ -229,13 +206,16 @@ class FileWriter(TableWriter):
         Raises:
             TargetError: somebody else has made the table, or written to it, since it was found not to be there.
         """
-        delta.create_table(spark, table, columns, properties, commit=commit)
+        if table.path is not None:
+            folder = self._folder_or_reason(spark, table)
+            return folder if isinstance(folder, str) else LocalTable.new(folder, columns, properties)
+        delta.create_table(spark, table, columns, properties, commit=commit)  # so that the catalog knows it
         steps.reached(f"table made: {table.text}")
         opened = self._open_or_reason(spark, table)
         if isinstance(opened, str):
             return opened
         first_commit = next(opened.history(), None)
-        made_by = None if first_commit is None else CommitId.of_mark(first_commit.mark)
+        made_by = None if first_commit is None else first_commit.id
         # Version 0 is the statement's own: somebody else's table has another mark, or rows already.
         if opened.version == 0 and (commit is None or made_by == replace(commit, number=0)):
             return opened
@@ -257,8 +237,10 @@ class FileWriter(TableWriter):
         properties: Mapping[str, str],
         commit: delta.CommitId | None = None,
     ) -> FileAppend | str:
-        new_columns = schema if create else None
-        opened = self._open_or_reason(spark, table, create=new_columns, properties=properties, commit=commit)
+        if create:
+            opened = self._make_or_reason(spark, table, schema, properties, commit)
+        else:
+            opened = self._open_or_reason(spark, table)
         if isinstance(opened, str):
             return opened
         columns = opened.columns(schema)

@@ -12,8 +12,7 @@ LEFT = 4
 
 
 def own(version, run, number=1, ledger="ours", operation="MERGE", **parameters):
-    mark = CommitId(ledger, number, RunId(run, 100, 1), 7).mark
-    return LoggedCommit(version, operation, parameters, mark)
+    return LoggedCommit(version, operation, parameters, CommitId(ledger, number, RunId(run, 100, 1), 7))
 
 
 def others(version, operation, **parameters):
@@ -189,5 +188,5 @@ def test_a_restore_that_takes_a_source_s_rows_away_is_seen():
     assert shared(own(5, "x", 1, "theirs"), restore(6, 3)).changed.version == 6
     assert shared(own(5, "x", 1, "theirs"), others(6, "UPDATE"), restore(7, 5)).is_sound
     # Another source cannot say that a RESTORE is its own.
-    told = replace(restore(6, 3), mark=own(6, "x", 2, "theirs").mark)
+    told = replace(restore(6, 3), id=own(6, "x", 2, "theirs").id)
     assert shared(own(5, "x", 1, "theirs"), told).changed.version == 6

@@ -8,8 +8,7 @@ from walreplay.delta.commits import CommitId, LoggedCommit, RunId, proven
 
 
 def made(version: int, plan: str, oid: int = 7, time: int = 0) -> LoggedCommit:
-    mark = CommitId("ledger", version, RunId(plan, 100, 1), oid).mark
-    return LoggedCommit(version, "MERGE", {}, mark, time)
+    return LoggedCommit(version, "MERGE", {}, CommitId("ledger", version, RunId(plan, 100, 1), oid), time)
 
 
 def other(version: int, operation: str, time: int = 0, retention: int = 0) -> LoggedCommit:

@@ -165,7 +165,7 @@ def test_no_more_than_some_files_are_kept(store: ObjectStore) -> None:
     for number in range(40):
         folder.put(str(number), b"%d" % number)
         assert folder.read(str(number)) == b"%d" % number
-    assert len(_FILE_CACHE._files) <= 16
+    assert len(_FILE_CACHE._values) <= 16
 
 
 def test_an_arrow_that_cannot_delay_opening_is_used_without(monkeypatch: pytest.MonkeyPatch) -> None:
