@@ -316,9 +316,9 @@ class LocalTable:
         fields_by_name = {field["name"]: field for field in self.fields}
         indexed = _indexed(list(fields_by_name), self.properties)
         columns = []
-        for column in schema:
+        for column, expected in zip(schema, declared(schema), strict=True):
             field = fields_by_name.get(column.name)
-            kind = None if field is None else _in_files(column.type, field["type"])
+            kind = None if field is None else _in_files(column.type, expected["type"], field["type"])
             if field is None or kind is None:
                 return None
             number = field["metadata"].get("delta.columnMapping.id")
@@ -567,19 +567,24 @@ def _physical(field: Mapping[str, Any]) -> str:
     return name
 
 
-def _in_files(kind: pa.DataType, declared: Any) -> pa.DataType | None:
-    """Return a type with the names that files use inside it; None if the table's column is declared as another one."""
-    if not pa.types.is_nested(kind):
-        return kind if declared_type(kind) == declared else None  # of a type without parts the files have no names
-    if isinstance(declared, str) or declared["type"] != ("array" if pa.types.is_list(kind) else "struct"):
+def _in_files(kind: pa.DataType, expected: Any, declared: Any) -> pa.DataType | None:
+    """Return a type with the names that files use inside it; None if the table's column has another type.
+
+    Args:
+        expected: the type as it would be declared; ``declared`` is the one of the table.
+    """
+    if isinstance(expected, str) or isinstance(declared, str):
+        return kind if expected == declared else None  # of a type without parts the files have no names
+    if expected["type"] != declared["type"]:
         return None
     if pa.types.is_list(kind):
-        element = _in_files(kind.value_type, declared["elementType"])
+        element = _in_files(kind.value_type, expected["elementType"], declared["elementType"])
         return None if element is None else pa.list_(element)
     fields: list[dict[str, Any]] = declared["fields"]
-    if [part.name for part in kind] != [field["name"] for field in fields]:
+    if [field["name"] for field in expected["fields"]] != [field["name"] for field in fields]:
         return None
-    parts = [_in_files(part.type, field["type"]) for part, field in zip(kind, fields, strict=True)]
+    triples = zip(kind, expected["fields"], fields, strict=True)
+    parts = [_in_files(part.type, other["type"], field["type"]) for part, other, field in triples]
     return None if None in parts else pa.struct(list(zip(map(_physical, fields), parts, strict=True)))
 
 

@@ -1,12 +1,13 @@
 """Small tables that are rewritten as a whole: what is known of one, its rows, and folded rows merged into them.
 
-The functions return None for anything unusual, which is left to Spark's statements.  In the plain case, which most
-small tables are, the results are those of the MERGE in `walreplay.writing`:
+`rewrite` returns None for anything unusual, which is left to Spark's statements.  In the plain case, which most small
+tables are, the result is that of the MERGE in `walreplay.writing`: of `merge`, of `multiset` for rows without a key, or
+of `history`.  Of a history only the files are rewritten in which versions end; what has ended stays as it is.
 
-- `with_versions` ends versions of a small history and adds new ones, as `walreplay.writing.history` does.  Only files
-  with versions that end are rewritten; what has ended stays as it is.
-- `rewrite` merges folded rows, as `walreplay.writing.merge` does, or `walreplay.writing.multiset` for rows without a
-  key.
+delta-rs has a MERGE of its own, which is not used.  Executors, which alone have the rows, would need delta-rs.  Its
+MERGE reads the timestamps of Spark's files (INT96) as nanoseconds, so that those before 1678 and after 2262 become
+others, in rows that nothing has changed.  By its bounds in the log Spark skips rows with NaN and long decimals.  To it
+-0 and 0 are one key.  And where no row changes it makes no commit, so that the run's number is not noted.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ def _sql(declared: Any) -> str:
 
 def sql_schema(schema: pa.Schema) -> str:
     """Return a whole schema, as mapInArrow and CREATE TABLE take it."""
-    return ", ".join(f"{quote(field.name)} {sql_type(field.type)}" for field in schema)
+    return ", ".join(f"{quote(field['name'])} {_sql(field['type'])}" for field in declared(schema))
 
 
 # Tables are made at the same time, and a Hive metastore logs an error if a schema is made twice.
