@@ -403,16 +403,15 @@ def _with_keys(merge: _Merge, keys: Keys) -> Rewritten | None:
 
 
 def _with_copies(merge: _Merge, images: Images) -> Rewritten | None:
-    """Apply the net count of each image: see `walreplay.writing.multiset.merge_multiset`."""
+    """Apply the net count of each image: see `walreplay.writing.multiset`."""
     old, new = merge.old, merge.new
     if merge.have_texts(old) or merge.have_texts(new):
         return None  # rescued texts are compared without those of dropped columns, in whatever order they are
     count = len(old[0])
     net, needed = merge.numbers("net"), merge.numbers("needed")
     old_hashes, new_hashes = (hash_rows([part[n] for n in images.columns], len(part[0])) for part in (old, new))
-    runs = _runs_of(
-        old_hashes, new_hashes, *([] if images.lsn is None else [-_numbers(old[images.lsn])])
-    )  # the newest first
+    age = [] if images.lsn is None else [-_numbers(old[images.lsn])]
+    runs = _runs_of(old_hashes, new_hashes, *age)  # the newest of equal rows is removed first
     if runs is None:
         return None
     order, first, stored_counts = runs
