@@ -177,8 +177,8 @@ def _prepare(
 def _prepare_stream(
     state: StitchState, transaction: Deferred | None, message: m.StreamPrepare, _: AddedPart, __: _Position
 ) -> Deferred | None:
+    _end_unseen(state, message)  # of a transaction that is left out, too: its gid is free
     if transaction is not None:
-        _end_unseen(state, message)
         transaction.lacks_rows = _stream_lacks_rows(state, transaction)
         transaction.gid, transaction.complete = message.gid, True
         transaction.lsn, transaction.since = message.prepare_lsn, message.prepare_time
