@@ -7,6 +7,7 @@ from typing import Final, get_args
 
 import numpy as np
 import pytest
+from support.framings import frame
 
 from walreplay.decode.files import scan_file
 from walreplay.decode.summary import Block, Body, Decided, Item, Unfinished, XidCounts
@@ -14,7 +15,6 @@ from walreplay.decode.walk import Place
 from walreplay.errors import OrderError
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
-from walreplay.protocol.writer import frame
 from walreplay.stream.plan import CutOff, Deferred, Segment
 from walreplay.stream.schedule import AddedPart
 from walreplay.stream.state import Named, StitchState
@@ -119,3 +119,11 @@ def test_each_item_is_applied_or_refused_in_each_state(kind: type, fault: Fault 
     is_there = fault not in (Fault.NOTHING, Fault.OTHER) or kind is m.Prepare
     assert _where(state) == (BEHIND.get(kind, "") if is_there else "")
     assert (committed is not None) == (kind in (m.StreamCommit, m.CommitPrepared) and is_there)
+
+
+def test_a_gid_that_is_prepared_again_is_free_even_if_its_new_transaction_is_left_out() -> None:
+    state = StitchState(None, lambda _: True, allow_gaps=True)
+    state.open.put(_transaction(m.Prepare, _counts(XID, 1)))
+    follow(state, Decided(m.StreamPrepare(0, 300, 308, 300, XID + 1, GID), 0), _added())  # its blocks are missing
+    assert not state.open.prepared
+    assert f"transaction {XID} was prepared as {GID!r}" in " ".join(state.warnings)
