@@ -7,8 +7,8 @@ from typing import Final, get_args
 
 import numpy as np
 import pytest
-from support.framings import frame
 
+from support.framings import frame
 from walreplay.decode.files import scan_file
 from walreplay.decode.summary import Block, Body, Decided, Item, Unfinished, XidCounts
 from walreplay.decode.walk import Place
