@@ -12,7 +12,7 @@ import pyarrow as pa
 from walreplay.delta import statements as delta
 from walreplay.delta.local import LocalTable
 from walreplay.delta.target import TableName, Target
-from walreplay.report import Way
+from walreplay.report import WriterKind
 from walreplay.spark.reached import Reached
 from walreplay.writing.by_files import FileAppend, FileWriter, choose_writer
 from walreplay.writing.by_statements import TableWriter
@@ -20,7 +20,7 @@ from walreplay.writing.by_statements import TableWriter
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-WAYS: Final[tuple[Way, ...]] = ("files", "statements")
+WAYS: Final[tuple[WriterKind, ...]] = ("files", "statements")
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class N:
         return f"{row}n = {self.value}"
 
 
-def writer_of(spark: SparkSession, target: Path, way: Way) -> TableWriter:
+def writer_of(spark: SparkSession, target: Path, way: WriterKind) -> TableWriter:
     """Return the writer of a folder's tables that goes one way."""
     return file_writer(spark, target) if way == "files" else TableWriter(Reached(spark))
 

@@ -20,7 +20,6 @@ from walreplay.decode.kernels.binary import BINARY
 from walreplay.decode.kernels.place import place_column
 from walreplay.decode.placing import Placing
 from walreplay.errors import ValueFormatError
-from walreplay.types import families
 from walreplay.types.base import ColumnType, DoesNotFit, Rescued
 from walreplay.types.datetime import FIRST_DAY, FIRST_MICRO, LAST_DAY, LAST_MICRO, days_from_text, micros_from_text
 from walreplay.types.numbers import (
@@ -36,15 +35,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from walreplay.decode.columns.base import Cells, CellTile, Names
-
-
-_INTEGERS: Final = {
-    families.INT16: words.INT16,
-    families.INT32: words.INT32,
-    families.INT64: words.INT64_,
-    families.UNSIGNED: words.UNSIGNED,
-}
-"""How the kernels convert integers."""
 
 
 class FixedBuilder(ColumnBuilder):
@@ -146,14 +136,14 @@ def boolean(column_type: ColumnType, names: Names) -> ColumnBuilder:
     )
 
 
-def integer(column_type: ColumnType, names: Names) -> ColumnBuilder:
-    """Return the builder for integers within the limits of their family."""
+def integer(column_type: ColumnType, names: Names, *, kind: int) -> ColumnBuilder:
+    """Return the builder for integers within the limits of their family, which a kernel converts by its ``kind``."""
     limits = _limits(column_type)
     return FixedBuilder(
         column_type,
         names,
         dtype=column_type.arrow.to_pandas_dtype(),
-        placing=Placing(_INTEGERS[column_type.family], *limits),
+        placing=Placing(kind, *limits),
         reader=partial(integer_from_text, limits=limits),
     )
 
@@ -295,7 +285,9 @@ def rounded(column_type: ColumnType, names: Names, reader: Callable[[str], float
     return CastingBuilder(column_type, names, dtype=dtype, placing=placing, reader=reader, usual=_USUAL_NUMBER)
 
 
-def overridden_integer(column_type: ColumnType, names: Names, reader: Callable[[str], int]) -> ColumnBuilder:
+def overridden_integer(
+    column_type: ColumnType, names: Names, reader: Callable[[str], int], *, kind: int
+) -> ColumnBuilder:
     """Return the builder for integers from the text of any type."""
     low, high = limits = _limits(column_type)
     sign = "-?" if low else ""  # oid and its like have none
@@ -304,7 +296,7 @@ def overridden_integer(column_type: ColumnType, names: Names, reader: Callable[[
         column_type,
         names,
         dtype=column_type.arrow.to_pandas_dtype(),
-        placing=Placing(_INTEGERS[column_type.family], *limits),
+        placing=Placing(kind, *limits),
         reader=reader,
         usual=rf"^{sign}[0-9]{{1,{digits}}}(\.0+)?$",
     )

@@ -99,9 +99,17 @@ def _overridden(column_type: ColumnType, names: Names) -> ColumnBuilder:
     return builder
 
 
+_INTEGERS: Final = {
+    families.INT16: words.INT16,
+    families.INT32: words.INT32,
+    families.INT64: words.INT64_,
+    families.UNSIGNED: words.UNSIGNED,
+}
+"""How the kernels convert integers."""
+
 _BUILDERS: Final[dict[Family, Callable[[ColumnType, Names], ColumnBuilder]]] = {
     families.BOOLEAN: boolean,
-    **dict.fromkeys((families.INT16, families.INT32, families.INT64, families.UNSIGNED), integer),
+    **{family: partial(integer, kind=kind) for family, kind in _INTEGERS.items()},
     families.FLOAT32: partial(FloatBuilder, dtype=np.float32, placing=Placing(words.FLOAT32)),
     families.FLOAT64: partial(FloatBuilder, dtype=np.float64, placing=Placing(words.FLOAT64)),
     families.DECIMAL: decimal,
@@ -117,7 +125,7 @@ _BUILDERS: Final[dict[Family, Callable[[ColumnType, Names], ColumnBuilder]]] = {
 """The one table of families outside of `walreplay.types.families`."""
 
 _OVERRIDDEN: Final[dict[Family, Callable[[ColumnType, Names, Callable[[str], Any]], ColumnBuilder]]] = {
-    **dict.fromkeys((families.INT16, families.INT32, families.INT64, families.UNSIGNED), overridden_integer),
+    **{family: partial(overridden_integer, kind=kind) for family, kind in _INTEGERS.items()},
     **dict.fromkeys((families.FLOAT32, families.FLOAT64), rounded),
     families.DECIMAL: overridden_decimal,
 }
