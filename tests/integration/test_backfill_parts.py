@@ -114,7 +114,7 @@ def _sizes(small: SmallMirror) -> list[int]:
     return [path.stat().st_size for path in sorted(small.captures.iterdir())]
 
 
-def test_files_that_the_index_knows_are_not_opened_to_be_scanned(
+def test_a_backfill_reads_no_further_than_the_index_says_and_runs_fill_it(
     small: SmallMirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spark, captures = small.spark, small.captures
@@ -133,18 +133,17 @@ def test_files_that_the_index_knows_are_not_opened_to_be_scanned(
     walreplay.index(spark, captures)
     for path in later:
         path.rename(captures / path.name)
-    opened.clear()
     commits = len(list(captures.glob("_walreplay_index/_delta_log/*.json")))
     walreplay.apply(spark, captures, tmp_path / "first")
-    assert opened == ["002.bin", "003.bin"]
     assert len(list(captures.glob("_walreplay_index/_delta_log/*.json"))) == commits + 1
     assert walreplay.index(spark, captures).files_read == 0
-    opened.clear()
     assert walreplay.forecast(spark, captures, small.target).transactions == 3
-    assert opened == []
-    # Of those in front of an end none, and of those behind it neither; the one that it lies in is cut off there.
+    # Of the files behind an end none is opened; the one that it lies in is cut off there.
+    opened.clear()
+    report = walreplay.backfill(spark, captures, tmp_path / "part", until_lsn="0/64")
+    assert (report.transactions, report.applied_lsn, {*opened}) == (1, 100, {"001.bin", "002.bin"})
     report = walreplay.backfill(spark, captures, small.target, until_lsn="0/C8")
-    assert (report.transactions, report.applied_lsn, opened) == (2, 200, ["003.bin"])
+    assert (report.transactions, report.applied_lsn, {*opened}) == (2, 200, {"001.bin", "002.bin", "003.bin"})
     opened.clear()
     # The next run goes on inside of that file, and reads another that the index does not have; so small a run adds it.
     small.write(WIDER, m.Insert(9, row(4, "n", "n")))
@@ -157,9 +156,8 @@ def test_files_that_the_index_knows_are_not_opened_to_be_scanned(
     walreplay.apply(spark, captures, tmp_path / "whole")
     assert small.rows() == rows_of(tmp_path / "whole")
     monkeypatch.setattr(scanning, "LEAST_INDEXED", 0)
-    # What is damaged behind the end does not matter, though all before it is known.
-    small.write(T).write_bytes(b"\xff" * 300)
-    opened.clear()
-    monkeypatch.setattr(scanning, "_FILES_A_CORE", 1)
-    walreplay.backfill(spark, captures, tmp_path / "sound", until_lsn="0/12C")
-    assert "001.bin" not in opened
+    # What the index says of files that have changed since leaves nothing out.
+    small.write(T, m.Insert(9, row(5, "n")))
+    (captures / "004.bin").touch()
+    report = walreplay.backfill(spark, captures, tmp_path / "changed", until_lsn="0/1F4")
+    assert (report.transactions, report.applied_lsn) == (5, 500)

@@ -69,7 +69,7 @@ def test_the_index_is_read_as_the_page_says(
     columns = re.findall(
         r"`(\w+)`", "".join(re.findall(r"^\| (`.*?) \|", page.read_text(encoding="utf-8"), re.MULTILINE))
     )
-    assert {name for name in names["files"].columns if name in columns} >= {"name", "open_at_end", "scan", "warnings"}
+    assert {name for name in names["files"].columns if name in columns} >= {"name", "open_at_end", "stream", "warnings"}
     kinds = {"gap", "damaged", "foreign", "twin", "copy"}
-    own = {"indexed_at", "facts", "scanned_as", "scanned_at", "scan_bytes"}
+    own = {"indexed_at", "scanned_as"}
     assert set(columns) - kinds == set(names["files"].columns) - own

@@ -12,7 +12,7 @@ from itertools import accumulate
 
 from support.reference import Transactions
 from walreplay.archive.facts import FileFacts
-from walreplay.archive.index import KnownScan, pack, unpack
+from walreplay.archive.index import FoundFile, IndexedFile, are_in_order
 from walreplay.archive.joining import Archive, Joined, Joining
 from walreplay.config import Settings
 from walreplay.decode.files import ScanTask
@@ -145,39 +145,33 @@ def difference(facts: FileFacts, walked: Walked) -> str | None:
 
 
 class MemoryIndex:
-    """An index that is no table."""
+    """An index that is no table; `facts` are what its rows have."""
 
     def __init__(self) -> None:
-        self.rows: dict[str, tuple[FileFacts, bytes | None, str | None]] = {}
+        self.rows: dict[str, IndexedFile] = {}
+        self.facts: dict[str, FileFacts] = {}
 
     def name_of(self, path: str) -> str:
         return path
 
-    def sizes(self, files: Iterable[CaptureFile]) -> dict[str, int]:
-        return {file.path: len(self.rows[file.path][1] or b"") for file in files if self._holds(file)}
+    def rows_of(self, files: Sequence[CaptureFile]) -> list[IndexedFile | None]:
+        rows = (self.rows.get(file.path) for file in files)
+        return [row if row is not None and row.is_of(file) else None for row, file in zip(rows, files, strict=True)]
 
-    def known(self, files: Iterable[CaptureFile]) -> dict[str, KnownScan]:
-        found = {}
+    def add(self, files: Sequence[FoundFile]) -> None:
         for file in files:
-            if self._holds(file):
-                _, packed, at = self.rows[file.path]
-                scan = unpack(packed or b"", file.path)
-                assert scan is not None
-                found[file.path] = KnownScan(scan, at)
-        return found
+            self.rows[file.facts.name] = IndexedFile.of(file, "", self.rows)
+            self.facts[file.facts.name] = file.facts
 
-    def add(self, files: Sequence[tuple[FileFacts, KnownScan]]) -> int:
-        before = dict(self.rows)
-        self.rows.update({facts.name: (facts, pack(one.scan), one.standing) for facts, one in files})
-        return sum(before.get(facts.name) != self.rows[facts.name] for facts, _ in files)
+    def add_unknown(self, files: Sequence[FoundFile]) -> None:
+        for file in files:
+            row = self.rows.get(file.facts.name)
+            if row is None or not row.is_of(file.facts):
+                self.add([file])
 
-    def add_unknown(self, files: Sequence[tuple[FileFacts, KnownScan]]) -> int:
-        unknown = [one for one in files if not self._holds(CaptureFile(one[0].name, one[0].length, one[0].modified))]
-        return self.add(unknown)
 
-    def _holds(self, file: CaptureFile) -> bool:
-        row = self.rows.get(file.path)
-        return row is not None and (row[0].length, row[0].modified) == (file.length, file.modified)
+def listed_of(files: Mapping[str, bytes]) -> list[CaptureFile]:
+    return [CaptureFile(name, len(content), len(content)) for name, content in files.items() if content]
 
 
 class MemoryArchive:
@@ -186,13 +180,15 @@ class MemoryArchive:
     def __init__(self, index: MemoryIndex | None = None, settings: Settings | None = None) -> None:
         self.index = index or MemoryIndex()
         self.settings = settings or Settings()
-        self.scanned: list[str] = []
+
+    def is_known(self, files: Mapping[str, bytes]) -> bool:
+        """Return whether the index has the files as they are now, so that none need be read."""
+        listed = listed_of(files)
+        return are_in_order([file.path for file in listed], self.index.rows_of(listed))
 
     def join(self, files: Mapping[str, bytes], *, lenient: bool = False) -> list[Joined]:
-        """Join the files that are there now; `scanned` has those that were read."""
-        self.scanned = []
-        listed = [CaptureFile(name, len(content), len(content)) for name, content in files.items() if content]
-        joining = _Joining(self, files, listed, lenient)
+        """Join the files that are there now."""
+        joining = _Joining(self, files, listed_of(files), lenient)
         found = list(joining.run())
         self.stitch = joining.stitch
         return found
@@ -203,14 +199,12 @@ class _Joining(Joining):
         self, archive: MemoryArchive, files: Mapping[str, bytes], listed: Sequence[CaptureFile], lenient: bool
     ) -> None:
         place = Archive(None, archive.settings, NoProgress(), listed, archive.index, {})  # type: ignore[arg-type]
-        super().__init__(place, lenient=lenient)
+        super().__init__(place, lenient=lenient, write=archive.index.add)
         self._contents = files
-        self._scanned = archive.scanned
 
     def _scan_each(self, tasks: Mapping[str, ScanTask]) -> dict[str, FileScan | WalReplayError]:
         found: dict[str, FileScan | WalReplayError] = {}
         for path, task in tasks.items():
-            self._scanned.append(path)
             try:
                 found[path] = scan_of(path, memoryview(self._contents[path]), task)
             except WalReplayError as error:

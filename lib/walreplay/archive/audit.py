@@ -17,7 +17,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from walreplay.archive.facts import FileFacts, Open, RelationChangeCounts
-from walreplay.archive.index import Recording
 from walreplay.archive.joining import NOTHING_READ, Archive, Joined, Joining, archive_of
 from walreplay.config import Settings, make_settings
 from walreplay.decode.change_batch import column_types
@@ -367,8 +366,8 @@ def audit(
     """
     began, settings = time.monotonic(), make_settings(config)
     with archive_of(spark, captures, index, settings, progress) as archive:
-        write = Recording.forget if index is None else Recording.add_sound  # the next audit finds differing rows, too
-        joining = Joining(archive, lenient=True, reads_all=True, write=write)
+        write = None if index is None else archive.index.add_sound  # the next audit finds differing rows, too
+        joining = Joining(archive, lenient=True, write=write)
         findings, agreeing = Findings(archive.index.name_of), 0
         for joined in joining.run():
             findings.take(joined)
@@ -410,12 +409,12 @@ def _report(
         captures=captures,
         files=len(archive.files),
         capture_bytes=archive.size,
-        files_read=len(joining.read),
+        files_read=len(archive.files),
         transactions=state.transactions,
         resent=state.resent,
         changes=findings.changes,
         sessions=findings.sessions,
-        coverage=findings.coverage,
+        coverage=tuple(findings.coverage),
         problems=tuple(findings.problems),
         holes=tuple(findings.holes),
         overlaps=tuple(findings.overlaps),
@@ -449,18 +448,13 @@ class Findings:
     highs: dict[int, int] = field(default_factory=dict)
     spans: dict[str, Span] = field(default_factory=dict)
     tables: dict[int, TableAudit] = field(default_factory=dict)
+    coverage: list[UnbrokenFiles] = field(default_factory=list)
     open: tuple[Open, ...] = ()
     unfinished: int = 0
     changes: int = 0
     sessions: int = 0
-    _stretches: list[UnbrokenFiles] = field(default_factory=list)
     _is_cut: bool = True  # the next file begins a stretch
     _is_unknown: bool = False
-
-    @property
-    def coverage(self) -> tuple[UnbrokenFiles, ...]:
-        """The stretches of files in which nothing is missing."""
-        return tuple(self._stretches)
 
     def note(self, error: WalReplayError, *, copy: bool = False) -> None:
         """Take up a problem; if nothing can be read in files in a row, as something is missing, it is one.
@@ -505,10 +499,10 @@ class Findings:
     def _cover(self, facts: FileFacts) -> None:
         span = facts.first_lsn, facts.last_lsn, facts.first_commit_ts, facts.last_commit_ts
         stretch = UnbrokenFiles(facts.name, facts.name, 1, facts.transactions - facts.resent, *span)
-        if self._is_cut or not self._stretches:
-            self._stretches.append(stretch)
+        if self._is_cut:
+            self.coverage.append(stretch)
         else:
-            self._stretches[-1] = _with(self._stretches[-1], stretch)
+            self.coverage[-1] = _with(self.coverage[-1], stretch)
         self._is_cut = False
 
     def _count(self, rows: RelationChangeCounts, file: str) -> None:

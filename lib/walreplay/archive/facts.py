@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from walreplay.decode.summary import Block, Counts, FileScan, Part
 from walreplay.errors import ValueFormatError
@@ -96,16 +95,6 @@ class FileFacts:
     def digest(self) -> str:
         """Return a hash of all facts: it changes if any of them does."""
         return hashlib.sha256(repr(self).encode("utf-8", "surrogatepass")).hexdigest()  # hash() differs by process
-
-
-def standing(stitch: Stitch, *, gap: bool = False) -> str:
-    """Return in short what a scan from the place where a stitch stands depends on.
-
-    Args:
-        gap: what is in front of the next file is lost.
-    """
-    dependencies = repr((stitch.place, stitch.state.unfinished.edges, gap)).encode("utf-8", "surrogatepass")
-    return hashlib.sha256(hashlib.sha256(dependencies).digest() + stitch.state.tail).hexdigest()
 
 
 class Follower:
@@ -215,12 +204,3 @@ def _announced(part: Part) -> Iterator[Relation]:
         if isinstance(item, Block):  # messages in streamed blocks are not among the summary's
             announced += item.relations
     yield from (relation for _, relation in sorted(announced, key=lambda entry: entry[0]))
-
-
-def values_of(facts: FileFacts) -> dict[str, Any]:
-    """Return the facts as plain values, for a row or for JSON; records are dicts."""
-    values: dict[str, Any] = {name: getattr(facts, name) for name in FileFacts.__slots__}
-    for name in ("relations", "open_at_start", "open_at_end"):
-        values[name] = [{key: getattr(record, key) for key in type(record).__slots__} for record in values[name]]
-    values["warnings"] = list(facts.warnings)
-    return values

@@ -1,9 +1,7 @@
 """The index of an archive: a Delta table with one row for each capture file, and each way in which it was read.
 
-A row has what people ask for in columns of its own.  ``scan`` has what a later run needs to join the file to its stream
-without reading it: a pickle.  Whoever may write to the index could put another pickle there, so `unpack` makes nothing
-of it but what scans consist of.  The index is a cache: nothing else depends on it, and files are scanned again if it
-is lost or this version cannot read it.
+A row has facts and checksums of a file.  The index is no part of what a run applies: each run scans its files itself.
+Files are scanned again if the index is lost or this version cannot read it.
 
 `Recording` collects rows while files are joined, and `ArchiveIndex` writes them: by MERGE on the file's name and way,
 or by an append where all of them are new.  Of two writers at the same time one tries again.  An append and a MERGE may
@@ -12,34 +10,30 @@ miss each other and leave two rows of a file: the later one counts, and the next
 
 from __future__ import annotations
 
-import io
-import pickle
+import hashlib
 import random
 import re
 import time
 import uuid
-import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import astuple, dataclass, fields, replace
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyspark.sql import functions as f
 
-from walreplay.archive.facts import FileFacts, Follower, Open, RelationChangeCounts, standing, values_of
+from walreplay.archive.facts import FileFacts, Follower, Open, RelationChangeCounts
 from walreplay.config import Settings
-from walreplay.decode.partitions import Partition
-from walreplay.decode.summary import Block, Body, Counts, Decided, FileScan, Part, Summary, TruncateAt, XidCounts
-from walreplay.decode.walk import Place, Transaction
+from walreplay.decode.scan import Until
+from walreplay.decode.summary import FileScan
 from walreplay.delta import statements as delta
 from walreplay.delta.local import newest_version
 from walreplay.delta.statements import sql_schema
 from walreplay.delta.target import TableName, Target
 from walreplay.errors import CaptureError, ConfigError, TargetError, WalReplayError
-from walreplay.protocol import messages as m
-from walreplay.protocol.framing import Framing
+from walreplay.lsn import POSTGRES_EPOCH_UNIX_MICROS
 from walreplay.session.failures import failure_of, is_refused
 from walreplay.session.isolation import one_name, session_with
 from walreplay.session.reach import folder_of
@@ -53,107 +47,46 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-FORMAT: Final = 9
-"""To be raised with each change of these classes, or of what a scan finds: files are scanned again then."""
-
-CLASSES: Final = (
-    *(FileScan, Part, Summary, Block, Body, Decided, Counts, TruncateAt, XidCounts),
-    *(Partition, Place, Transaction, Framing, m.Relation, m.Column, m.Type, m.Message),
-    *(m.StreamCommit, m.StreamAbort, m.StreamPrepare, m.Prepare, m.CommitPrepared, m.RollbackPrepared),
-)
-
-_KNOWN: Final = {(kind.__module__, kind.__qualname__): kind for kind in CLASSES}
-
-MOST_BYTES: Final = 16 << 20
-"""A scan that takes more is not kept: an unfinished message of that size is in it.  The file is scanned again."""
-
-_MOST_INFLATED: Final = 256 << 20
-
-
-class _Unpickler(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> Any:
-        try:
-            return _KNOWN[module, name]  # any other class could run code when it is made
-        except KeyError:
-            raise pickle.UnpicklingError(f"a scan has no {name}") from None
-
-
-def pack(scan: FileScan) -> bytes | None:
-    """Return a scan as bytes; None if they are too many to be kept."""
-    data = pickle.dumps(replace(scan, known_fingerprint=0), 4)  # what an earlier run knew is no part of the scan
-    packed = zlib.compress(data, 1)
-    return packed if len(packed) <= MOST_BYTES and len(data) <= _MOST_INFLATED else None
-
-
-def unpack(packed: bytes, path: str) -> FileScan | None:
-    """Read what `pack` gave; None where it is anything else."""
-    inflate = zlib.decompressobj()
-    try:
-        data = inflate.decompress(packed, _MOST_INFLATED)  # a few bytes could inflate to more than memory
-        scan = _Unpickler(io.BytesIO(data)).load()
-    except Exception:
-        # Whatever damaged bytes lead to, the file itself tells all again.
-        return None
-    if not inflate.eof or not isinstance(scan, FileScan):  # more than the limit, or cut off
-        return None
-    scan.path = path  # archives may be moved; the row has only the name below their folder
-    return scan
-
-
-# The table
+FORMAT: Final = 10
+"""To be raised with each change of the facts: files are scanned again then."""
 
 _TIMESTAMP: Final = pa.timestamp("us", "UTC")
 
-_KINDS: Final = {"int": pa.int64(), "str": pa.string(), "Kind": pa.string(), "datetime": _TIMESTAMP}
+_KINDS: Final = {
+    "int": pa.int64(),
+    "str": pa.string(),
+    "Kind": pa.string(),
+    "datetime": _TIMESTAMP,
+    "tuple[str, ...]": pa.list_(pa.string()),
+}
 
 
-def _struct_of(record: type[Open | RelationChangeCounts]) -> pa.StructType:
-    """Return the type of the column in which a file's records are."""
-    return pa.struct([(field.name, _KINDS[str(field.type).removesuffix(" | None")]) for field in fields(record)])
+def _columns_of(record: type[FileFacts | Open | RelationChangeCounts]) -> list[tuple[str, pa.DataType]]:
+    return [(field.name, _KINDS[str(field.type).removesuffix(" | None")]) for field in fields(record)]
 
+
+_KINDS.update(
+    {f"tuple[{kind.__name__}, ...]": pa.list_(pa.struct(_columns_of(kind))) for kind in (Open, RelationChangeCounts)}
+)
+
+_MODIFIED: Final = FileFacts.__slots__.index("modified")
 
 SCHEMA: Final = pa.schema(
     [
-        ("name", pa.string()),
-        ("length", pa.int64()),
-        ("modified", _TIMESTAMP),
-        ("size", pa.int64()),
-        ("checksum", pa.int64()),
-        ("framing", pa.string()),
-        ("compression", pa.string()),
-        ("first_lsn", pa.int64()),
-        ("last_lsn", pa.int64()),
-        ("first_commit_ts", _TIMESTAMP),
-        ("last_commit_ts", _TIMESTAMP),
-        ("transactions", pa.int64()),
-        ("resent", pa.int64()),
-        ("changes", pa.int64()),
-        ("sessions", pa.int64()),
-        ("relations", pa.list_(_struct_of(RelationChangeCounts))),
-        ("open_at_start", pa.list_(_struct_of(Open))),
-        ("open_at_end", pa.list_(_struct_of(Open))),
-        ("torn_bytes", pa.int64()),
-        ("unfinished_bytes", pa.int64()),
-        ("warnings", pa.list_(pa.string())),
+        *((name, _TIMESTAMP if name == "modified" else type_) for name, type_ in _columns_of(FileFacts)),
         ("indexed_at", _TIMESTAMP),
         ("facts", pa.string()),
         ("scanned_as", pa.string()),
-        ("scanned_at", pa.string()),
-        ("scan_bytes", pa.int64()),
-        ("scan", pa.binary()),
+        ("stream", pa.string()),
     ]
 )
-"""``facts`` is the columns' digest; ``scanned_as`` says how the file was read, ``scanned_at`` what the scan depends on
-(`standing`), NULL for nothing."""
+"""``facts`` is a digest of the facts, ``scanned_as`` says how the file was read; ``stream`` is a checksum of all files
+up to this one, NULL where something is missing in front of it."""
 
 _UNIX_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 _TRIES: Final = 12
 _APPEND_TRIES: Final = 3
-
-_MOST_APPENDED: Final = 1_000
-_MOST_PACKED: Final = 32 << 20
-"""So many rows, with so many bytes of scans, are written at a time; all of an append's become visible at once."""
 
 _FEW_NAMES: Final = 100
 
@@ -161,8 +94,9 @@ _SAME: Final = "t.name = s.name AND t.scanned_as = s.scanned_as"
 """Targets may read an archive in several ways, and archives may share an index: none is to overwrite another's rows."""
 
 _KEPT: Final = (
-    *("name", "length", "unix_micros(modified) AS modified", "checksum"),
-    *("facts", "scanned_as", "scanned_at", "scan_bytes", "unix_micros(indexed_at) AS indexed"),
+    *("name", "length", "unix_micros(modified) AS modified", "checksum", "facts", "scanned_as", "stream"),
+    *("transactions - resent AS transactions", "changes", "first_lsn", "last_lsn"),
+    *("unix_micros(last_commit_ts) AS last_commit", "warnings", "unix_micros(indexed_at) AS indexed"),
 )
 
 _APPENDS: Final = "walreplay index"  # What appends are numbered for, so that of two at the same time one fails
@@ -227,42 +161,88 @@ def table_of(index: str | None, home: str) -> TableName:
 
 
 @dataclass(frozen=True, slots=True)
-class KnownScan:
-    """A file's scan, as the index has it or is to have it.
+class FoundFile:
+    """A file that was joined to the stream.
 
     Attributes:
-        standing: what it depends on (`standing`); None if it was made on a guess, which the stream checks again.
+        behind: the name of the file that it follows, empty for the archive's first; None where something is missing in
+            front of it, or is wrong with it.
     """
 
-    scan: FileScan
-    standing: str | None
-
-    def join(self, stitch: Stitch, *, gap: bool = False) -> bool:
-        """Add the file to the stream it is the next of; return False if it has to be read for that.
-
-        Args:
-            gap: what is in front of it is lost; see `standing`.
-        """
-        if self.standing is None and not gap:  # behind a gap there is nothing that a guess could be compared with
-            return stitch.add(self.scan)
-        if self.standing != standing(stitch, gap=gap):
-            return False
-        stitch.add_exact(self.scan)
-        return True
+    facts: FileFacts
+    behind: str | None
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
+class IndexedFile:
+    """What is asked of a file's row; see `FileFacts`.
+
+    Attributes:
+        facts, scanned_as, stream: see `SCHEMA`.
+        transactions: without those that have come before.
+        last_commit: µs since 1970.
+    """
+
     length: int
     modified: int
     checksum: int
     facts: str
     scanned_as: str
-    scanned_at: str | None
-    scan_bytes: int = 0
+    stream: str | None
+    transactions: int
+    changes: int
+    first_lsn: int | None
+    last_lsn: int | None
+    last_commit: int | None
+    warnings: tuple[str, ...]
+
+    @classmethod
+    def of(cls, file: FoundFile, scanned_as: str, rows: Mapping[str, IndexedFile]) -> IndexedFile:
+        """Return what a file's row says, beside the rows that there are."""
+        facts, last = file.facts, file.facts.last_commit_ts
+        before = rows.get(file.behind) if file.behind else None
+        is_first = file.behind == ""
+        stream = "" if is_first else None if before is None else before.stream
+        return cls(
+            *(facts.length, facts.modified, facts.checksum, facts.digest, scanned_as),
+            stream=None if stream is None else _stream(stream, facts.name, facts.length, facts.checksum),
+            transactions=facts.transactions - facts.resent,
+            changes=facts.changes,
+            first_lsn=facts.first_lsn,
+            last_lsn=facts.last_lsn,
+            last_commit=None if last is None else (last - _UNIX_EPOCH) // timedelta(microseconds=1),
+            warnings=facts.warnings,
+        )
+
+    def is_of(self, file: CaptureFile | FileFacts) -> bool:
+        """Whether a file seems to be as it was."""
+        return (self.length, self.modified) == (file.length, file.modified)
+
+    def has_passed(self, until: Until) -> bool:
+        """Whether a transaction commits in the file that is too late."""
+        if self.last_lsn is None or self.last_commit is None:
+            return False
+        return until.is_before(self.last_lsn, self.last_commit - POSTGRES_EPOCH_UNIX_MICROS)
 
 
-_Files: TypeAlias = Sequence[tuple[FileFacts, KnownScan]]
+def _stream(before: str, name: str, length: int, checksum: int) -> str:
+    return hashlib.sha256(repr((before, name, length, checksum)).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def are_in_order(names: Sequence[str], rows: Sequence[IndexedFile | None]) -> bool:
+    """Return whether all of an archive's files have rows, and follow one another as they did then.
+
+    What is in a file depends on those in front of it.  So where one was added, removed or changed, or something is
+    missing, the rows behind it are not certain.
+    """
+    stream = ""
+    for name, row in zip(names, rows, strict=True):
+        if row is None:
+            return False
+        stream = _stream(stream, name, row.length, row.checksum)
+        if row.stream != stream:
+            return False
+    return True
 
 
 class ArchiveIndex:
@@ -276,10 +256,9 @@ class ArchiveIndex:
         if table.path is None or not _plain(table.path).startswith(f"{_plain(home)}/"):
             # Another archive may have files of the same names, lengths and times.
             self._how += f" {home}"
-        self._rows: dict[str, _Row] | None = None
+        self._rows: dict[str, IndexedFile] | None = None
         self._names: frozenset[str] | None = None
         self._seen: int | None = None  # the version of the table that `_rows` is of
-        self._spoilt: set[str] = set()  # rows that could not be read, by name; an append would leave two
         self._has_doubles = False
 
     @property
@@ -291,39 +270,11 @@ class ArchiveIndex:
         """Return a file's name in the index."""
         return name_below(self._home, path)
 
-    def sizes(self, files: Iterable[CaptureFile]) -> dict[str, int]:
-        """Return the files, by path, that are as they were when they were scanned, and how large their scans are."""
-        scan_sizes = {}
-        for file in files:
-            row = self._read().get(self.name_of(file.path))
-            if row is not None and self._holds(row, file):
-                scan_sizes[file.path] = row.scan_bytes
-        return scan_sizes
-
-    def known(self, files: Iterable[CaptureFile]) -> dict[str, KnownScan]:
-        """Return what is known of files, by path, without reading them: of those that are as they were then.
-
-        All of it is in memory: some kilobytes a file, at most 16 MiB.
-        """
-        paths_by_name = {self.name_of(file.path): file.path for file in files if file.path in self.sizes([file])}
-        if not paths_by_name:
-            return {}
-        scans: dict[str, KnownScan] = {}
+    def rows_of(self, files: Sequence[CaptureFile]) -> list[IndexedFile | None]:
+        """Return the rows of files; None for those that have none as they are."""
         rows = self._read()
-        with index_errors(self._table.text), session_with(self._spark, delta.SMALL_STATE) as spark:
-            kept = delta.read(spark, self._table).where(f.col("name").isin(list(paths_by_name)))
-            kept = kept.where(f.col("scan").isNotNull() & (f.col("scanned_as") == self._how))
-            for row in kept.select("name", "facts", "scanned_at", "scan").collect():
-                path = paths_by_name[row.name]
-                scan = unpack(bytes(row.scan), path) if row.facts == rows[row.name].facts else None
-                if scan is not None and scan.length == rows[row.name].length:
-                    scans[path] = KnownScan(scan, row.scanned_at)
-        for name, path in paths_by_name.items():
-            if path not in scans:
-                # The row is not what it says, or another has been written meanwhile: it is written anew.
-                rows.pop(name, None)
-                self._spoilt.add(name)
-        return scans
+        indexed = (rows.get(self.name_of(file.path)) for file in files)
+        return [row if row is not None and row.is_of(file) else None for row, file in zip(indexed, files, strict=True)]
 
     def compare(self, facts: FileFacts) -> CaptureError | bool:
         """Compare a file that was read with its row: an error if the row is of other bytes; False if there is no row.
@@ -331,10 +282,12 @@ class ArchiveIndex:
         A file that has grown since is not compared.
         """
         row = self._read().get(facts.name)
-        if row is None or row.scanned_as != self._how or row.length < facts.length:
+        if row is None or row.length < facts.length:
             return False
-        if row.length == facts.length and row.checksum == facts.checksum:
-            return True
+        same = (row.length, row.checksum) == (facts.length, facts.checksum)
+        return True if same else self._other_bytes(row, facts)
+
+    def _other_bytes(self, row: IndexedFile, facts: FileFacts) -> CaptureError:
         length = f" (it had {row.length:,} bytes, and has {facts.length:,})" if row.length != facts.length else ""
         return CaptureError(
             f"the file's bytes are not those that were indexed{length}",
@@ -342,24 +295,33 @@ class ArchiveIndex:
             remedy=f"Restore the file; or, if it is right, delete the index ({self._table.text}), and make it again",
         )
 
-    def add(self, files: _Files) -> int:
-        """Write the rows of files, where they are not there as they are; return how many were written.
+    def add(self, files: Sequence[FoundFile]) -> None:
+        """Write the rows of files, where they are not there as they are.
 
         Raises:
+            CaptureError: a file has other bytes than its row says, though its length and its time are the same.
             TargetError: the index cannot be written to.
         """
-        known_rows = self._read([facts.name for facts, _ in files])
-        rows = [row for facts, scan in files if (row := self._row_of(facts, scan, known_rows)) is not None]
+        rows = self._new_rows(files, self._read(_names_of(files)))
         if rows or self._has_doubles:
             with index_errors(self._table.text):
                 self._merge(rows)
-        return len(rows)
 
-    def add_unknown(self, files: _Files) -> int:
-        """Write the rows of those files of which none is there for the file as it is, in one commit; return how many.
+    def add_sound(self, files: Sequence[FoundFile]) -> None:
+        """Write the rows of files, but of those that have other bytes than they had.
 
         Raises:
-            TargetError: the index cannot be written to.
+            TargetError: the index cannot be read or written.
+        """
+        self.add([file for file in files if not isinstance(self.compare(file.facts), CaptureError)])
+
+    def add_unknown(self, files: Sequence[FoundFile]) -> None:
+        """Write the rows of those files of which none is there for the file as it is, in one commit.
+
+        It is for who may know less of the archive than who wrote them: where its stream begins, and which files it has.
+
+        Raises:
+            CaptureError, TargetError: as `add`.
         """
         with index_errors(self._table.text):
             for _ in range(_APPEND_TRIES):
@@ -370,37 +332,43 @@ class ArchiveIndex:
                     append = writer.begin_append(spark, self._table, SCHEMA, create=is_new)
                     if self._seen is None or self._seen != self._version():  # somebody may have written since
                         self._rows = None
-                    known_rows = self._read([facts.name for facts, _ in files])
-                    new_files = [entry for entry in files if not self._holds(known_rows.get(entry[0].name), entry[0])]
+                    rows = self._read(_names_of(files))
+                    new_files = [file for file in files if not self._is_there(file.facts, rows)]
                     if not new_files:
-                        return 0
+                        return
                     # An append would leave an old row beside the new one, so these are merged.
-                    if any(facts.name in known_rows or facts.name in self._spoilt for facts, _ in new_files):
+                    if any(file.facts.name in rows for file in new_files):
                         break
-                    if self._append(append, new_files, known_rows):
-                        return len(new_files)
+                    append.write_rows(self._new_rows(new_files, rows))
+                    # A later append has a higher number, by whomever.
+                    if _is_committed(append, delta.CommitId(_APPENDS, time.time_ns() // 1000)):
+                        return
                 # Somebody else has appended; or his clock is wrong, and no number is higher than his.
                 self._rows = None
-        return self.add(new_files)
+        self.add(new_files)
 
-    def _row_of(self, facts: FileFacts, scanned: KnownScan, known_rows: dict[str, _Row]) -> dict[str, Any] | None:
-        """Return a file's row, and take it for known from here on; None if it is there already."""
-        row = _Row(facts.length, facts.modified, facts.checksum, facts.digest, self._how, scanned.standing)
-        previous = known_rows.get(facts.name)
-        if previous is not None and replace(previous, scan_bytes=row.scan_bytes) == row:  # it is not packed yet
-            return None
-        packed = pack(scanned.scan)
-        known_rows[facts.name] = row = replace(row, scan_bytes=len(packed or b""))
-        return {
-            **values_of(facts),
-            "modified": _UNIX_EPOCH + timedelta(microseconds=facts.modified),
-            "indexed_at": datetime.now(timezone.utc),
-            "facts": row.facts,
-            "scanned_as": row.scanned_as,
-            "scanned_at": row.scanned_at,
-            "scan_bytes": row.scan_bytes,
-            "scan": packed,
-        }
+    def _is_there(self, facts: FileFacts, rows: Mapping[str, IndexedFile]) -> bool:
+        """Return whether a file as it is has a row; refuse one whose bytes alone have changed."""
+        row = rows.get(facts.name)
+        if row is None or not row.is_of(facts):
+            return False
+        if row.checksum != facts.checksum:
+            raise self._other_bytes(row, facts)
+        return True
+
+    def _new_rows(self, files: Sequence[FoundFile], rows: dict[str, IndexedFile]) -> list[tuple[Any, ...]]:
+        """Return the rows of files that are not there yet, and add them to those that are."""
+        new_rows = []
+        for file in files:
+            facts = file.facts
+            row = IndexedFile.of(file, self._how, rows)
+            if self._is_there(facts, rows) and rows[facts.name] == row:
+                continue
+            rows[facts.name] = row
+            values = list(astuple(facts))
+            values[_MODIFIED] = _UNIX_EPOCH + timedelta(microseconds=facts.modified)
+            new_rows.append((*values, datetime.now(timezone.utc), row.facts, row.scanned_as, row.stream))
+        return new_rows
 
     def exists(self) -> bool:
         """Return whether there is an index.
@@ -411,14 +379,8 @@ class ArchiveIndex:
         with index_errors(self._table.text):
             return delta.exists(self._spark, self._table)
 
-    def _holds(self, row: _Row | None, file: CaptureFile | FileFacts) -> bool:
-        if row is None:
-            return False
-        same = (row.length, row.modified, row.scanned_as) == (file.length, file.modified, self._how)
-        return same and row.scan_bytes > 0  # 0: the scan was too large to be kept
-
-    def _read(self, names: Sequence[str] | None = None) -> dict[str, _Row]:
-        """Return the rows without their scans, by name; what could not be read is read again by the next call.
+    def _read(self, names: Sequence[str] | None = None) -> dict[str, IndexedFile]:
+        """Return the rows, by name; what could not be read is read again by the next call.
 
         Args:
             names: those that are asked for; of some, the files of the table are not read that cannot have them.
@@ -426,7 +388,7 @@ class ArchiveIndex:
         asked_names = None if names is None or len(names) > _FEW_NAMES else frozenset(names)
         if self._rows is not None and (self._names is None or (asked_names is not None and asked_names <= self._names)):
             return self._rows
-        self._rows, result, self._seen = None, dict[str, _Row](), self._version()
+        self._rows, result, self._seen = None, dict[str, IndexedFile](), self._version()
         with index_errors(self._table.text), session_with(self._spark, delta.FEW_ROWS) as spark:
             if not delta.exists(spark, self._table):
                 self._rows, self._names = result, None
@@ -437,8 +399,9 @@ class ArchiveIndex:
             rows = kept.selectExpr(*_KEPT).collect()
             matching = [row for row in rows if row.scanned_as == self._how]
             for row in sorted(matching, key=lambda row: row.indexed):  # of two rows of a file the later one counts
-                kept_as = row.facts, row.scanned_as, row.scanned_at, row.scan_bytes
-                result[row.name] = _Row(row.length, row.modified, row.checksum, *kept_as)
+                values = row.asDict()
+                name, _, warnings = values.pop("name"), values.pop("indexed"), tuple(values.pop("warnings"))
+                result[name] = IndexedFile(**values, warnings=warnings)
         is_old = any(not row.scanned_as.startswith(f"{FORMAT} ") for row in rows)  # useless to this version
         self._rows, self._names = result, asked_names
         self._has_doubles = len(result) < len(matching) or is_old
@@ -449,34 +412,12 @@ class ArchiveIndex:
         folder = folder_of(self._spark, self._table.path)
         return None if folder is None else newest_version(folder)
 
-    def _append(self, append: Append, files: _Files, known_rows: dict[str, _Row]) -> bool:
-        """Append the rows of files; return whether it is certain that they are there."""
-        names = SCHEMA.names
-        # A later append has a higher number, by whomever.
-        commit = delta.CommitId(_APPENDS, time.time_ns() // 1000)
-        try:
-            rows, size = list[tuple[Any, ...]](), 0
-            for row in filter(None, (self._row_of(*file, known_rows) for file in files)):
-                rows.append(tuple(_plain_value(row[name]) for name in names))
-                size += row["scan_bytes"]
-                if len(rows) >= _MOST_APPENDED or size >= _MOST_PACKED:
-                    append.write_rows(rows)
-                    rows, size = [], 0
-            if rows:
-                append.write_rows(rows)
-            return append.commit(commit, follows=False) is not None
-        except Exception as error:
-            if not delta.is_conflict(error):  # a conflict: somebody has appended since the writer was opened
-                raise
-            return False
-
-    def _merge(self, rows: Sequence[dict[str, Any]]) -> None:
+    def _merge(self, rows: Sequence[tuple[Any, ...]]) -> None:
         view = f"walreplay_index_{uuid.uuid4().hex}"
         for tries_left in reversed(range(_TRIES)):
             try:
                 with session_with(self._spark, delta.FEW_ROWS_REWRITTEN) as spark:
-                    values = [tuple(row[name] for name in SCHEMA.names) for row in rows]
-                    frame = spark.createDataFrame(values, sql_schema(SCHEMA)).coalesce(1)  # one file for a few rows
+                    frame = spark.createDataFrame(list(rows), sql_schema(SCHEMA)).coalesce(1)  # one file for a few rows
                     if not delta.exists(spark, self._table):
                         # Empty: of two who make it at once one fails, and finds it made.
                         delta.write(frame.limit(0), self._table, "append", create=delta.NewTable())
@@ -506,11 +447,19 @@ class ArchiveIndex:
         self._has_doubles = False
 
 
-def _plain_value(value: Any) -> Any:
-    """Return a value with tuples for records."""
-    if isinstance(value, list):
-        return [_plain_value(element) for element in value]
-    return tuple(value.values()) if isinstance(value, dict) else value
+def _names_of(files: Sequence[FoundFile]) -> list[str]:
+    """Return the names of files, and of those that they follow."""
+    return [name for file in files for name in (file.facts.name, file.behind) if name]
+
+
+def _is_committed(append: Append, commit: delta.CommitId) -> bool:
+    """Commit an append; return whether it is certain that it is there."""
+    try:
+        return append.commit(commit, follows=False) is not None
+    except Exception as error:
+        if not delta.is_conflict(error):  # a conflict: somebody has appended since the writer was opened
+            raise
+        return False
 
 
 @contextmanager
@@ -531,56 +480,34 @@ def index_errors(table: str) -> Iterator[None]:
 
 
 class Recording:
-    """Follows a stitch: `look` before a file is added to it, `take` behind it, and `write` (or another) at the end."""
+    """Follows a stitch: `look` before a file is added to it, and `take` behind it; `taken` are for the index."""
 
     def __init__(self, index: ArchiveIndex, stitch: Stitch) -> None:
-        self._index = index
+        self._name_of = index.name_of
         self._follower = Follower(stitch, index.name_of)
-        self._rows: list[tuple[FileFacts, KnownScan]] = []
-        self._standing = standing(stitch)
+        self._files: list[FoundFile] = []
+        self.look(stitch)
 
-    def look(self, stitch: Stitch, *, gap: bool = False) -> str:
-        """Note the stitch's place; return it in short (`standing`)."""
+    def look(self, stitch: Stitch, *, gap: bool = False) -> None:
+        """Note the stitch's place.
+
+        Args:
+            gap: what is in front of the next file is lost.
+        """
         self._follower.look(stitch)
-        self._standing = standing(stitch, gap=gap)
-        return self._standing
+        self._behind = None if gap else stitch.last_path and self._name_of(stitch.last_path)
 
     def take(self, stitch: Stitch, file: CaptureFile, scan: FileScan) -> FileFacts:
         """Take the file that was just added, scanned from its beginning, and return its facts."""
         facts = self._follower.take(stitch, scan, file.modified)
-        self._rows.append((facts, KnownScan(scan, None if scan.guessed else self._standing)))
+        self._files.append(FoundFile(facts, None if stitch.state.gap else self._behind))
         return facts
 
-    def write(self) -> int:
-        """Write the rows of the files since the last call, where they are not there as they are; return how many.
+    def doubt_last(self) -> None:
+        """Have the last file read again, whenever the index is brought up to date."""
+        self._files[-1:] = [replace(file, behind=None) for file in self._files[-1:]]
 
-        Raises:
-            TargetError: the index cannot be written.
-        """
-        rows, self._rows = self._rows, []
-        return self._index.add(rows)
-
-    def add_sound(self) -> int:
-        """Write the rows of the files since the last call; those of files that have other bytes now stay as they are.
-
-        Raises:
-            TargetError: the index cannot be read or written.
-        """
-        rows, self._rows = self._rows, []
-        return self._index.add([row for row in rows if not isinstance(self._index.compare(row[0]), CaptureError)])
-
-    def forget(self) -> int:
-        """Write none of the rows since the last call."""
-        self._rows = []
-        return 0
-
-    def add(self) -> int:
-        """Write the rows of the files since the last call, in one commit; those that are there for a file stay.
-
-        It is for who may know less of the archive than who wrote them: where its stream begins, and which files it has.
-
-        Raises:
-            TargetError: the index cannot be written.
-        """
-        rows, self._rows = self._rows, []
-        return self._index.add_unknown(rows)
+    def taken(self) -> list[FoundFile]:
+        """Return the files since the last call."""
+        files, self._files = self._files, []
+        return files

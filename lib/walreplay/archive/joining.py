@@ -1,7 +1,7 @@
-"""Join an archive's files to one stream, in their order; only files that the index does not know are read.
+"""Join an archive's files to one stream, in their order.
 
-The driver has the scans of some files at a time (`_MOST_FILES`, `_MOST_BYTES`).  What is known of them goes to the
-index before the next are read, so a killed run continues there.
+The driver has the scans of some files at a time (`_MOST_FILES`, `_MOST_BYTES`).  What is found of them goes to the
+index before the next are read.
 
 Make the index of an archive, or bring it up to what the archive holds now.
 """
@@ -13,10 +13,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from walreplay.archive.facts import FileFacts
-from walreplay.archive.index import ArchiveIndex, KnownScan, Recording, home_of, table_of
+from walreplay.archive.index import ArchiveIndex, FoundFile, Recording, are_in_order, home_of, table_of
 from walreplay.config import Settings, make_settings
 from walreplay.decode.files import ScanTask
 from walreplay.decode.summary import FileScan
@@ -40,7 +40,7 @@ from walreplay.session.failures import spark_errors
 from walreplay.session.isolation import own_session, quiet_queries, set_for_a_while
 from walreplay.spark.captures import CaptureFile, confirm_holes, list_captures, scan_each
 from walreplay.stream.duplicates import DuplicateFileError
-from walreplay.stream.stitch import Stitch
+from walreplay.stream.stitch import Stitch, end_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,8 +48,7 @@ if TYPE_CHECKING:
 
 _MOST_FILES: Final = 1_000
 _MOST_BYTES: Final = 64 << 30
-_MOST_SCANS: Final = 32 << 20
-"""So many files, of so many bytes, and with so many bytes of known scans, are looked at before that is written down."""
+"""So many files, of so many bytes, are scanned before that is written down."""
 
 NOTHING_READ: Final = "nothing in the file can be read: no transaction begins in it, and what is in front of it is lost"
 
@@ -82,29 +81,18 @@ class Joining:
 
     Args:
         lenient: go on behind what is damaged or missing, as far as it can be told where that is; else it is an error.
-        reads_all: files that the index knows are read, too.
-        write: what becomes of the rows for the index.
+        write: writes what was found of files to the index; None to keep it nowhere.
     """
 
-    def __init__(
-        self,
-        archive: Archive,
-        *,
-        lenient: bool,
-        reads_all: bool = False,
-        write: Callable[[Recording], int] = Recording.write,
-    ) -> None:
+    def __init__(self, archive: Archive, *, lenient: bool, write: Callable[[Sequence[FoundFile]], None] | None) -> None:
         settings = archive.settings
         self.stitch = Stitch(
             None, wants_origin=settings.wants_origin, allow_gaps=lenient, announcements=settings.announcements
         )
-        self.written = 0
-        self.read: list[CaptureFile] = []
         self.unwritten: TargetError | None = None
         self._spark, self._files, self._holes = archive.spark, archive.files, archive.holes
-        self._index, self._progress = archive.index, archive.progress
+        self._progress = archive.progress
         self._lenient = lenient
-        self._reads_all = reads_all
         self._write_rows = write
         self._framing = None if settings.framing == "auto" else Framing(settings.framing)
         self._codec = settings.source_codec
@@ -115,7 +103,7 @@ class Joining:
         self._gaps: list[WalReplayError] = []
 
     def run(self) -> Iterator[Joined]:
-        """Yield the files one after the other; those that are new in the index are written to it by and by.
+        """Yield the files one after the other; what is found of them is written to the index by and by.
 
         Raises:
             CaptureError: what is damaged or missing first.
@@ -124,15 +112,9 @@ class Joining:
         self._progress.stage("scan", len(self._files))
         for part in self._parts():
             try:
-                known_scans = {} if self._reads_all else self._index.known(part)
-                unknown = [file for file in part if file.path not in known_scans]
-                self.read += unknown
-                scanned: dict[str, FileScan | WalReplayError] = {}
-                if unknown:
-                    scanned = self._scan_each({file.path: self._task(file) for file in unknown})
+                scanned = self._scan_each({file.path: self._task(file) for file in part})
                 for file in part:
-                    yield self._take(file, known_scans.get(file.path), scanned.pop(file.path, None))
-                    known_scans.pop(file.path, None)  # up to 16 MiB each, so it is dropped as soon as it is joined
+                    yield self._take(file, scanned.pop(file.path))
                     self._progress.advance()
             finally:
                 # Also in front of what cannot be read, which may be brought anew.
@@ -140,23 +122,22 @@ class Joining:
             steps.reached("part indexed")
 
     def _parts(self) -> Iterator[list[CaptureFile]]:
-        sizes = {} if self._reads_all else self._index.sizes(self._files)
-        part: list[CaptureFile] = []
-        size = scans = 0
+        part, size = list[CaptureFile](), 0
         for file in self._files:
-            scan = sizes.get(file.path)
-            size += file.length if scan is None else 0  # an indexed file is not read; its scan takes memory
-            scans += scan or 0
-            if part and (len(part) >= _MOST_FILES or size > _MOST_BYTES or scans > _MOST_SCANS):
+            size += file.length
+            if part and (len(part) >= _MOST_FILES or size > _MOST_BYTES):
                 yield part
-                part, size, scans = [], 0 if scan is not None else file.length, scan or 0  # it begins the next part
+                part, size = [], file.length
             part.append(file)
         if part:
             yield part
 
     def _write(self) -> None:
+        files = self._recording.taken()
+        if self._write_rows is None:
+            return
         try:
-            self.written += self._write_rows(self._recording)
+            self._write_rows(files)
         except TargetError as error:
             if not self._lenient:
                 raise
@@ -182,20 +163,22 @@ class Joining:
 
     # One file
 
-    def _take(self, file: CaptureFile, indexed: KnownScan | None, scanned: FileScan | WalReplayError | None) -> Joined:
+    def _take(self, file: CaptureFile, scanned: FileScan | WalReplayError) -> Joined:
         self._gaps = []
         self._start_place = start_place = self.stitch.place
         self._was_open = was_open = self.stitch.is_open or self._lost  # noted before the file is added
         scan: FileScan | None
         try:
-            scan = self._add(file, indexed, scanned)
+            scan = self._add(file, scanned)
         except CaptureError as error:
             if not self._lenient:
                 raise
-            scan = self._leave_out(file, indexed, error)
+            scan = self._leave_out(file, error)
         facts = None
         if scan is not None:
             facts = self._recording.take(self.stitch, file, scan)
+            if file is self._files[-1] and not self._ends_well():
+                self._recording.doubt_last()
         self._gaps += self.stitch.state.gap_errors  # with gaps allowed, the stitch leaves out what is incomplete
         self.stitch.state.gap_errors.clear()
         # If an open transaction or message goes on here, nothing is missing.
@@ -204,7 +187,15 @@ class Joining:
             raise OrderError(hole.describe(), path=file.path, remedy=HOLE_REMEDY)
         return Joined(file, facts, self.stitch, start_place, tuple(self._gaps), hole)
 
-    def _add(self, file: CaptureFile, indexed: KnownScan | None, scanned: FileScan | WalReplayError | None) -> FileScan:
+    def _ends_well(self) -> bool:
+        """Return whether the archive may end where the stream is, so that it can be planned."""
+        try:
+            end_of(self.stitch.state)
+        except CaptureError:
+            return False
+        return True
+
+    def _add(self, file: CaptureFile, scanned: FileScan | WalReplayError) -> FileScan:
         """Add a file to the stream; if that fails, the stream is as it was."""
         if isinstance(scanned, WalReplayError):
             raise scanned
@@ -213,43 +204,32 @@ class Joining:
         if self._lenient:
             self.stitch = stitch.copied()  # an error must leave the stream as it was
         try:
-            return self._join(self.stitch, file, indexed, scanned)
+            return self._join(self.stitch, file, scanned)
         except CaptureError:
             self.stitch = stitch
             raise
 
-    def _join(self, stitch: Stitch, file: CaptureFile, indexed: KnownScan | None, fresh: FileScan | None) -> FileScan:
-        if indexed is not None:
-            if indexed.join(stitch, gap=self._lost):  # files may have been added in front of it since then
-                self._lost = False
-                return indexed.scan
-        elif self._lost:
-            return self._behind_gap(stitch, file, fresh)
-        elif fresh is not None and not fresh.guessed:  # the archive's first file
-            stitch.add_exact(fresh)
-            return fresh
-        else:
-            assert fresh is not None
-            if stitch.add(fresh):
-                return fresh
+    def _join(self, stitch: Stitch, file: CaptureFile, guess: FileScan) -> FileScan:
         if self._lost:
-            return self._behind_gap(stitch, file, None)
-        self.read += [] if fresh is not None else [file]  # an indexed file that had to be read after all
+            return self._behind_gap(stitch, file, guess)
+        if not guess.guessed:  # the archive's first file
+            stitch.add_exact(guess)
+            return guess
+        if stitch.add(guess):
+            return guess
         try:
             scan = self._scan(file, stitch.next_scan(self._framing, self._codec))
         except (NotACapture, FramingChange):
             raise
         except CaptureError as error:
-            guess = fresh if indexed is None else indexed.scan
-            if guess is not None:
-                stitch.state.duplicate_files.explain(guess, error)
+            stitch.state.duplicate_files.explain(guess, error)
             raise not_joined(error, stitch, _MISSING_REMEDY) from None
         stitch.add_exact(scan)
         return scan
 
     # Behind what cannot be read
 
-    def _leave_out(self, file: CaptureFile, indexed: KnownScan | None, error: CaptureError) -> FileScan | None:
+    def _leave_out(self, file: CaptureFile, error: CaptureError) -> FileScan | None:
         """Go on behind what cannot be read: in the same file, if there is a place at which a session can begin."""
         stitch = self.stitch
         is_foreign = isinstance(error, (NotACapture, FramingChange, DuplicateFileError))
@@ -260,14 +240,10 @@ class Joining:
         if stitch.place is not None:
             stitch = stitch.copied()
             stitch.gap(file.path, error.problem)
-        standing = self._recording.look(stitch, gap=True)
+        self._recording.look(stitch, gap=True)
         self.stitch = stitch.copied()
         try:
-            scan = indexed.scan if indexed is not None and indexed.standing == standing else None
-            if scan is None:
-                scan = self._behind_gap(self.stitch, file, None)
-            else:
-                self.stitch.add_exact(scan)
+            scan = self._behind_gap(self.stitch, file, None)
         except CaptureError as problem:
             if is_foreign and isinstance(problem, UnknownRelation):
                 # It has messages, but begins inside of one.
@@ -331,13 +307,17 @@ def not_joined(error: CaptureError, stitch: Stitch, remedy: str) -> CaptureError
     )
 
 
+_Counts: TypeAlias = tuple[int, int, int | None, int | None]
+"""A file's transactions, without those that come again, its row changes, and its first and last commit LSN."""
+
+
 @dataclass(frozen=True, slots=True)
 class IndexReport(JsonResult):
     """What `index` did.
 
     Attributes:
         index: where the index is.
-        files, capture_bytes: of the archive; ``files_read`` and ``bytes_read`` were not known and had to be read.
+        files, capture_bytes: of the archive; ``files_read`` and ``bytes_read`` had to be read: all, or none.
         transactions: that commit in the archive, without those that come again.
         first_lsn, last_lsn: the least and the greatest commit LSN.
     """
@@ -414,9 +394,9 @@ def index(
     config: str | os.PathLike[str] | Mapping[str, Any] | Settings | None = None,
     progress: Progress | None = None,
 ) -> IndexReport:
-    """Read the capture files that the index does not know, and write down what is in each.
+    """Read the capture files, if any is new or has changed, and write down what is in each.
 
-    It may be stopped at any time, and goes on where it was.  Two may be at work at the same time.
+    It may be stopped at any time.  Two may be at work at the same time.
 
     Args:
         captures: the folder (or file, or glob) of the capture files.
@@ -429,31 +409,46 @@ def index(
     """
     began, settings = time.monotonic(), make_settings(config)
     with archive_of(spark, captures, index, settings, progress) as archive:
-        joining = Joining(archive, lenient=settings.allow_gaps)
-        changes, lsns = 0, list[int]()
-        warnings: list[str] = []
-        for joined in joining.run():
-            warnings += (str(gap) for gap in joined.gaps)
-            if joined.hole is not None:
-                warnings.append(f"{joined.file.path}: {joined.hole.describe()} (gaps are allowed)")
-            if joined.facts is not None:
-                changes += joined.facts.changes
-                lsns += (lsn for lsn in (joined.facts.first_lsn, joined.facts.last_lsn) if lsn is not None)
-                lsns = [min(lsns), max(lsns)] if lsns else []  # so that they stay few
-        if joining.unwritten is not None:
-            raise joining.unwritten
-        plan = joining.stitch.plan()  # raises if bytes are left at the end that begin no message
+        rows, names = archive.index.rows_of(archive.files), [archive.index.name_of(file.path) for file in archive.files]
+        # Numbers that are left out are an error, or a warning, each time.
+        is_known = not archive.holes and are_in_order(names, rows)
+        if is_known:
+            archive.index.add(())  # removes doubles, if there are some
+            indexed = [row for row in rows if row is not None]
+            counts = [(row.transactions, row.changes, row.first_lsn, row.last_lsn) for row in indexed]
+            warnings = [text for row in indexed for text in row.warnings]
+        else:
+            counts, warnings = _read_all(archive)
+        firsts = [first_lsn for _, _, first_lsn, _ in counts if first_lsn is not None]
+        lasts = [last_lsn for _, _, _, last_lsn in counts if last_lsn is not None]
         return IndexReport(
             captures=str(captures),
             index=archive.index.table.text,
             files=len(archive.files),
             capture_bytes=archive.size,
-            files_read=len(joining.read),
-            bytes_read=sum(file.length for file in joining.read),
-            transactions=plan.transactions,
-            changes=changes,
-            first_lsn=min(lsns, default=None),
-            last_lsn=max(lsns, default=None),
-            warnings=tuple(dict.fromkeys([*warnings, *plan.warnings])),
+            files_read=0 if is_known else len(archive.files),
+            bytes_read=0 if is_known else archive.size,
+            transactions=sum(transactions for transactions, _, _, _ in counts),
+            changes=sum(changes for _, changes, _, _ in counts),
+            first_lsn=min(firsts, default=None),
+            last_lsn=max(lasts, default=None),
+            warnings=tuple(dict.fromkeys(warnings)),
             seconds=time.monotonic() - began,
         )
+
+
+def _read_all(archive: Archive) -> tuple[list[_Counts], list[str]]:
+    """Read and index an archive's files; return what is counted of each, and the warnings."""
+    joining = Joining(archive, lenient=archive.settings.allow_gaps, write=archive.index.add)
+    counts, warnings = list[_Counts](), list[str]()
+    for joined in joining.run():
+        warnings += (str(gap) for gap in joined.gaps)
+        if joined.hole is not None:
+            warnings.append(f"{joined.file.path}: {joined.hole.describe()} (gaps are allowed)")
+        if joined.facts is not None:
+            facts = joined.facts
+            counts.append((facts.transactions - facts.resent, facts.changes, facts.first_lsn, facts.last_lsn))
+    if joining.unwritten is not None:
+        raise joining.unwritten
+    plan = joining.stitch.plan()  # raises if bytes are left at the end that begin no message
+    return counts, [*warnings, *plan.warnings]

@@ -446,11 +446,15 @@ class Until:
             self.time is not None and summary.top_time is not None and summary.top_time > self.time
         )
 
+    def is_before(self, lsn: int, commit_time: int) -> bool:
+        """Return whether a transaction is too late that commits there and then."""
+        if self.lsn is not None:
+            return lsn > self.lsn
+        return self.time is not None and commit_time > self.time
+
     def is_behind(self, place: Place) -> bool:
         """Return whether a place lies behind a transaction that is too late."""
-        if self.lsn is not None:
-            return place.high_lsn > self.lsn
-        return self.time is not None and place.high_lsn != walk.NO_LSN and place.high_commit_time > self.time
+        return place.high_lsn != walk.NO_LSN and self.is_before(place.high_lsn, place.high_commit_time)
 
     def __str__(self) -> str:
         return format_lsn(self.lsn) if self.lsn is not None else to_datetime(self.time or 0).isoformat(sep=" ")

@@ -201,8 +201,7 @@ class Job:
         """Do one run; return the ledger's state behind it and its report, or why there is nothing to apply."""
         reading, new = run_files.reading, run_files.new
         with self.run.staging() as staging, ThreadPoolExecutor(1) as index_pool:
-            index = self._index(run_files)
-            scanning = Scanning(self.run, new.holes, self.until, index, records=self._index_to_write(index))
+            scanning = Scanning(self.run, new.holes, self.until, self._index(run_files))
             plan = scanning.plan(reading)
             steps.reached("scanned")
             idle = self._idle_reason(plan, run_files, state)
@@ -222,18 +221,16 @@ class Job:
 
             return self._apply_work(staging, RunWork(plan, reading.size, state, write_plan))
 
-    def _index_to_write(self, index: ArchiveIndex) -> ArchiveIndex | None:
-        """Return the archive's index, if there is one: what the run finds is written to it."""
+    def _index(self, run_files: RunFiles) -> ArchiveIndex | None:
+        """Return the archive's index, if there is one."""
+        self.run.progress.doing("the archive's index")
+        home = home_of(self.captures, run_files.files)
+        index = ArchiveIndex(self.run.session, table_of(None, home), home, self.run.settings)
         try:
             return index if index.exists() else None
         except (WalReplayError, ConnectionError) as error:  # a run does not need the index
             self.run.warnings.append(f"whether the archive has an index cannot be seen: {error}")
             return None
-
-    def _index(self, run_files: RunFiles) -> ArchiveIndex:
-        self.run.progress.doing("the archive's index")
-        home = home_of(self.captures, run_files.files)
-        return ArchiveIndex(self.run.session, table_of(None, home), home, self.run.settings)
 
     def _idle_reason(self, plan: Plan, run_files: RunFiles, state: State | None) -> Idle | None:
         """Return why there is nothing to apply; refuse a plan that cannot be."""

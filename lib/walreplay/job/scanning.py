@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final
 
-from walreplay.archive.index import ArchiveIndex, KnownScan, Recording
+from walreplay.archive.index import ArchiveIndex, Recording
 from walreplay.archive.joining import HOLE_REMEDY, not_joined
 from walreplay.config import Settings
 from walreplay.decode.files import ScanTask
@@ -236,7 +236,6 @@ class _Intake:
     """A run's files on their way into one stream.
 
     Attributes:
-        indexed: what the index knows of files.
         scans: of the files that are joined next.
         failure: of the first file behind them, where the run may end in front of it.
         behind_gaps: files in front of which something is missing, so that the state in which they begin is unknown.
@@ -246,7 +245,6 @@ class _Intake:
     stitch: Stitch
     framing: Framing | None
     tasks: Mapping[str, ScanTask]
-    indexed: Mapping[str, KnownScan]
     scans: dict[str, FileScan] = field(default_factory=dict)
     failure: CaptureError | None = None
     behind_gaps: set[str] = field(default_factory=set)
@@ -264,7 +262,7 @@ class _Intake:
         return not (is_begun or scan.ended or file.path in self.behind_gaps)
 
 
-LEAST_INDEXED = 64 << 20  # a run that reads less scans its files: to read the index would cost more
+LEAST_INDEXED = 64 << 20  # to read the index would cost more than to scan less
 
 
 @dataclass
@@ -274,9 +272,8 @@ class Scanning:
     Attributes:
         holes: as in `NewFiles`.
         until: the last transaction that is wanted; None for the files' end.
-        index: the archive's: a file that it knows is not read for the scan.
+        index: the archive's, to which `record` writes what was found of the files; None if there is none.
         follow: called after each file that is joined.
-        records: where `record` writes what was found of the files; None for nowhere.
     """
 
     run: RunContext
@@ -284,7 +281,6 @@ class Scanning:
     until: Until | None = None
     index: ArchiveIndex | None = None
     follow: Callable[[Stitch], None] | None = None
-    records: ArchiveIndex | None = None
     _recording: Recording | None = None
 
     def plan(self, reading: RunInput) -> Plan:
@@ -298,11 +294,10 @@ class Scanning:
             until=self.until,
             announcements=settings.announcements,
         )
-        self._recording = None if self.records is None else Recording(self.records, stitch)
+        self._recording = None if self.index is None else Recording(self.index, stitch)
         with self.run.stage("scan", len(reading.files)):
-            indexed = self._indexed_scans(reading)
-            intake = _Intake(reading, stitch, framing, self._tasks(reading, framing), indexed)
-            for part in self._parts(reading, indexed):
+            intake = _Intake(reading, stitch, framing, self._tasks(reading, framing))
+            for part in self._parts(reading):
                 self.run.progress.doing(f"reading {len(part):,} files")
                 self._read(intake, part)
                 self.run.progress.doing("joining the files")
@@ -314,76 +309,81 @@ class Scanning:
         plan = stitch.plan(is_last=not reading.has_rest)
         check_times(plan)  # a damaged commit time would fail only when it is recorded
         before = resume.applied if resume is not None else 0
-        # Decoding reads these files for the first time: the checksum shows whether they still are as indexed.
-        sums = {path: known_scan.scan.checksum for path, known_scan in indexed.items()}
-        files = tuple(replace(file, checksum=sums.get(file.path, 0)) for file in plan.files)
-        return replace(plan, files=files, resume=replace(plan.resume, applied=before + plan.transactions))
+        return replace(plan, resume=replace(plan.resume, applied=before + plan.transactions))
 
     def record(self) -> None:
-        """Write what was found of the files to the index, in one commit at most; if that fails, there is a warning."""
+        """Write what was found of the files to the index, in one commit at most; if that fails, there is a warning.
+
+        Raises:
+            CaptureError: a file's bytes are not those that were indexed.
+        """
         recording, self._recording = self._recording, None  # once
-        if recording is None:
+        if recording is None or self.index is None:
             return
         try:
-            recording.add()
+            self.index.add_unknown(recording.taken())
         except (TargetError, ValueError, OverflowError) as error:
             problem = error if isinstance(error, TargetError) else f"the index cannot hold it ({type(error).__name__})"
             self.run.warnings.append(f"what is in the files was not written to the index: {problem}")
         steps.reached("files recorded")
 
-    def _parts(self, reading: RunInput, indexed: Mapping[str, KnownScan]) -> Iterator[Sequence[CaptureFile]]:
+    def _parts(self, reading: RunInput) -> Iterator[Sequence[CaptureFile]]:
         """Divide the files: of a run that ends somewhere, what lies behind that need not be scanned.
 
         That the end was passed is known once the files in front have been joined, in their order, and never by what a
-        file holds: sessions send again, and names may be out of order.  So a few files more are scanned.
+        file holds: sessions send again, and names may be out of order.  So a few files more are scanned, but where the
+        index tells how far to read first.
         """
         if self.until is None:
             yield reading.files
             return
         cores = local_cores(self.run.spark)
         least = _LEAST_FILES if cores is None else _FILES_A_CORE * cores
-        part: list[CaptureFile] = []
-        count = size = 0
-        for file in reading.files:
+        count = self._files_to_end(reading, self.until)
+        part = list(reading.files[:count])
+        if part:
+            yield part
+        part = []
+        for file in reading.files[count:]:
             part.append(file)
-            if file.path not in indexed:
-                count, size = count + 1, size + file.length  # an indexed file costs nothing
-            if count >= least and (size >= _LEAST_BYTES or count >= _MOST_FILES):
+            size = sum(taken.length for taken in part)
+            if len(part) >= least and (size >= _LEAST_BYTES or len(part) >= _MOST_FILES):
                 yield part
-                part, count, size = [], 0, 0
+                part = []
         if part:
             yield part
 
+    def _files_to_end(self, reading: RunInput, until: Until) -> int:
+        """Return how many files there are up to the run's end, by the index; 0 if it does not tell."""
+        if self.index is None or reading.size < LEAST_INDEXED:
+            return 0
+        try:
+            rows = self.index.rows_of(reading.files)
+        except TargetError as error:
+            self.run.warnings.append(f"{error}; the files are scanned")
+            return 0
+        return next((number for number, row in enumerate(rows, 1) if row is not None and row.has_passed(until)), 0)
+
     def _read(self, intake: _Intake, part: Sequence[CaptureFile]) -> None:
-        """Scan those of some files that the index does not know."""
-        unknown = {file.path: intake.tasks[file.path] for file in part if file.path not in intake.indexed}
-        read, intake.failure = self._scan(intake, unknown) if unknown else ({}, None)
-        read |= {file.path: intake.indexed[file.path].scan for file in part if file.path in intake.indexed}
-        intake.scans = {file.path: read[file.path] for file in part if file.path in read}
+        """Scan some files."""
+        intake.scans, intake.failure = self._scan(intake, {file.path: intake.tasks[file.path] for file in part})
         self._check_unchanged(intake.reading.resume, intake.scans)
 
     def _join(self, intake: _Intake, file: CaptureFile) -> None:
         """Join a file to the stream."""
         stitch, recording = intake.stitch, self._recording
-        scan, known_scan = intake.scans.pop(file.path, None), intake.indexed.get(file.path)
+        scan = intake.scans.pop(file.path, None)
         if scan is None:
             assert intake.failure is not None
             raise intake.failure
         is_open = stitch.is_open  # before the file is joined
         if recording is not None:
             recording.look(stitch)
-        is_joined = True
-        if known_scan is not None:
-            # The index knows only whole files: a file in which `until` lies has to be scanned.
-            is_last = self.until is not None and self.until.is_passed_in(known_scan.scan.parts)
-            is_joined = not is_last and known_scan.join(stitch)
-        elif file.path == intake.first:
+        if file.path == intake.first:
             stitch.add_exact(scan)
-        else:
-            is_joined = stitch.add(scan)  # False: the guess how the file begins was wrong
-        if not is_joined:
+        elif not stitch.add(scan):  # the guess how the file begins was wrong
             scan = self._rescan(intake, scan)  # from the place where the stream is now
-        if recording is not None and (known_scan is None or not is_joined) and intake.is_read_as_a_whole(file, scan):
+        if recording is not None and intake.is_read_as_a_whole(file, scan):
             recording.take(stitch, file, scan)
         if file.path in self.holes and not is_open:
             # If an open transaction or message continues here, nothing is missing.
@@ -411,19 +411,6 @@ class Scanning:
                 until=self.until if is_first else None,
             )
         return tasks
-
-    def _indexed_scans(self, reading: RunInput) -> dict[str, KnownScan]:
-        """Return what the index knows of files that are read from their beginning."""
-        if self.index is None or reading.size < LEAST_INDEXED:
-            return {}
-        # Of files in which the last run ended only the rest is read, and the index has whole files.
-        begun = () if reading.resume is None else (reading.resume.path, reading.resume.last_path)
-        files = [file for file in reading.files if file.path not in begun]
-        try:
-            return self.index.known(files)
-        except TargetError as error:
-            self.run.warnings.append(f"{error}; the files are scanned")
-            return {}
 
     def _scan(self, intake: _Intake, tasks: Mapping[str, ScanTask]) -> tuple[dict[str, FileScan], CaptureError | None]:
         """Scan files.  The run's first one begins at a known place, and may not fit what was read before.

@@ -249,7 +249,6 @@ class FilePlan:
 
     Attributes:
         length: bytes as stored; the file is refused when it has fewer or another fingerprint by then.
-        checksum: CRC-32 of these bytes, if an index told what is in the file and this run has not read it; otherwise 0.
         scanned: the file was read by this run; else it holds parts of transactions that were open before it.
         steps: in the order of their sequence.
     """
@@ -261,7 +260,6 @@ class FilePlan:
     start: int = 0
     stop: int = 0
     steps: tuple[Step, ...] = ()
-    checksum: int = 0  # the fingerprint covers only the beginning and the end of a file
 
 
 @dataclass(frozen=True, slots=True)

@@ -424,7 +424,7 @@ class Stitch:
             CaptureError: they are too few, or what seems to be unfinished at their end is damaged.
         """
         state = self.state
-        place = _end_of(state)
+        place = end_of(state)
         moved = state.layouts.moved if state.begun is None else state.layouts.moved[: state.begun.moved]
         resume = resume_at(state, place)  # before `cut_begun` forgets where the open one began
         if place.transaction is not None and place.transaction.gid is None:
@@ -469,7 +469,7 @@ class Stitch:
         )
 
 
-def _end_of(state: StitchState) -> Place:
+def end_of(state: StitchState) -> Place:
     """Return the place behind the last file; refuse too few bytes, and an unfinished message that is damaged."""
     if state.place is None:
         raise FramingError(

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import pickle
-import zlib
+import contextlib
 from collections.abc import Mapping
-from dataclasses import fields, replace
 from itertools import pairwise
-from pathlib import Path
 from random import Random
 
 import pytest
 
-from support.archive_model import MemoryArchive, MemoryIndex, difference, walk
+from support.archive_model import MemoryArchive, difference, walk
 from support.captures import case, cases
 from support.extent import further
 from support.simulator import play, seeded
-from support.stopped_run import StoppedError
 from walreplay.archive import joining
 from walreplay.archive.facts import FileFacts
-from walreplay.archive.index import CLASSES, FORMAT, pack, unpack
-from walreplay.decode.files import ScanTask, scan_file
 from walreplay.errors import CaptureError, OrderError
 
 NAMES = [one.name for one in cases()]
@@ -63,8 +57,8 @@ def test_growing_archives_come_to_the_same_facts_as_whole_ones(seed: int) -> Non
         # Too few bytes, or a torn message that can be read two ways: then a run is refused, too.
         return
     assert grown == whole
-    assert facts(archive, capture.stages[-1]) == whole
-    assert archive.scanned == []
+    assert archive.is_known(capture.stages[-1])
+    assert sum(row.transactions for row in archive.index.rows.values()) == archive.stitch.plan().transactions
 
 
 def test_few_of_the_simulated_archives_are_refused() -> None:
@@ -80,22 +74,52 @@ def test_few_of_the_simulated_archives_are_refused() -> None:
 PARTS = cut_at(b"".join(case("o01").streams()), [4000 * number for number in range(1, 9)])
 
 
-def test_a_second_look_reads_nothing_and_finds_the_same() -> None:
+def test_an_archive_is_known_once_it_was_read() -> None:
     archive = MemoryArchive()
-    first = facts(archive, PARTS)
-    assert set(archive.scanned) == set(PARTS)
-    assert facts(archive, PARTS) == first
-    assert archive.scanned == []
+    assert not archive.is_known(PARTS)
+    assert facts(archive, PARTS) == archive.index.facts
+    assert archive.is_known(PARTS)
 
 
-def test_only_what_is_new_or_has_grown_is_read() -> None:
-    *_, last = PARTS
+def test_an_archive_is_not_known_by_rows_that_a_change_has_made_uncertain() -> None:
+    first, second, *_, last = PARTS
     archive = MemoryArchive()
     facts(archive, {**PARTS, last: PARTS[last][:50]})
-    whole = facts(archive, {**PARTS, "part999": b""})
-    assert archive.scanned[0] == last
-    assert set(archive.scanned) == {last}
-    assert whole == facts(MemoryArchive(), PARTS)
+    for files in (
+        PARTS,  # the last has grown
+        {**PARTS, last: PARTS[last][:50], "part999": b"x"},
+        {name: part for name, part in PARTS.items() if name not in (first, last)},
+        {name: part for name, part in PARTS.items() if name not in (second, last)},
+        {"part": PARTS[first], **{name: part for name, part in PARTS.items() if name not in (first, last)}},
+    ):
+        assert not archive.is_known(files)
+    # What in front of the others is as it was is known, but to be the archive's end.
+    assert archive.is_known({name: part for name, part in PARTS.items() if name != last})
+
+
+def test_rows_behind_one_that_was_written_anew_are_not_certain() -> None:
+    first, *_ = PARTS
+    archive = MemoryArchive()
+    facts(archive, {**PARTS, first: PARTS[first] + PARTS["part001"]} | {"part001": b""})
+    stopped = MemoryArchive(archive.index)
+    facts(stopped, {first: PARTS[first]})
+    # The file behind it is as it was, but was read behind other bytes.
+    assert not stopped.is_known({name: part for name, part in PARTS.items() if name != "part001"})
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name[:3] in ("o01", "o04", "o06")])
+def test_what_is_wrong_is_found_again(name: str) -> None:
+    data = b"".join(case(name).streams())
+    parts = cut_at(data, [len(data) * number // 9 for number in range(1, 9)])
+    names = list(parts)
+    gap = {name: part for name, part in parts.items() if name != names[4]}
+    damaged = {**parts, names[-1]: parts[names[-1]] + b"\xff" * 300}
+    for files in (gap, damaged):
+        archive = MemoryArchive()
+        archive.join(files, lenient=True)
+        with contextlib.suppress(CaptureError):
+            archive.stitch.plan()
+        assert not archive.is_known(files)
 
 
 def test_a_file_that_is_put_in_front_changes_what_is_known_of_the_others() -> None:
@@ -113,25 +137,6 @@ def test_the_files_may_be_taken_in_any_portions(most: int, monkeypatch: pytest.M
     assert facts(MemoryArchive(), PARTS) == whole
 
 
-def test_what_was_joined_before_a_stop_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(joining, "_MOST_FILES", 2)
-
-    class Stopping(MemoryIndex):
-        def known(self, files):  # type: ignore[no-untyped-def]
-            if len(self.rows) >= 4:
-                raise StoppedError
-            return super().known(files)
-
-    stopped = Stopping()
-    with pytest.raises(StoppedError):
-        MemoryArchive(stopped).join(PARTS)
-    index = MemoryIndex()
-    index.rows = stopped.rows
-    archive = MemoryArchive(index)
-    assert facts(archive, PARTS) == facts(MemoryArchive(), PARTS)
-    assert set(archive.scanned) == set(list(PARTS)[4:])
-
-
 def test_what_stands_in_front_of_damage_is_kept() -> None:
     names = list(PARTS)
     broken = {name: part for name, part in PARTS.items() if name != names[4]}
@@ -140,46 +145,3 @@ def test_what_stands_in_front_of_damage_is_kept() -> None:
         archive.join(broken)
     assert caught.value.path == names[5]
     assert set(archive.index.rows) == set(names[:4])
-
-
-# As bytes.
-
-
-def test_a_scan_comes_back_as_it_was() -> None:
-    for recorded in cases():
-        data = b"".join(recorded.streams())
-        scan = scan_file("a", data, ScanTask(first=True, codec="utf-8" if recorded.name[:3] != "o00" else ""))
-        packed = pack(scan)
-        assert packed is not None
-        assert unpack(packed, "b") == replace(scan, path="b")
-
-
-class Harmful:
-    def __reduce__(self):  # type: ignore[no-untyped-def]
-        return Path.touch, (Path("/tmp/walreplay-was-here"),)
-
-
-@pytest.mark.parametrize("thing", [Harmful(), {"a": Harmful()}, Path("x"), 3, None, print], ids=range(6))
-def test_nothing_but_a_scan_is_made_of_what_somebody_has_put_in_the_index(thing: object) -> None:
-    assert unpack(zlib.compress(pickle.dumps(thing)), "a") is None
-
-
-def test_damaged_bytes_are_no_scan() -> None:
-    packed = pack(scan_file("a", PARTS["part000"], ScanTask(first=True)))
-    assert packed is not None
-    chance = Random(1)
-    assert unpack(b"", "a") is None
-    for _ in range(200):
-        at = chance.randrange(len(packed))
-        unpack(packed[:at] + bytes([chance.randrange(256)]) + packed[at + 1 :], "a")
-        assert unpack(packed[:at], "a") is None
-
-
-def test_the_format_is_raised_with_the_classes_that_are_kept() -> None:
-    """If this fails: raise `FORMAT`, and put the new number and the new text here."""
-    told = [
-        (kind.__qualname__, *(f"{one.name}: {one.type}" for one in fields(kind)))
-        for kind in CLASSES
-        if kind.__name__ != "Framing"
-    ]
-    assert (FORMAT, zlib.crc32(repr(told).encode())) == (9, 2602424832)

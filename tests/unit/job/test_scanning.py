@@ -46,7 +46,7 @@ class Runs:
     stored: str | None = None
     settings: Settings = field(default_factory=Settings)
 
-    def run(self, files: Files, until: Until | None = None, *, is_known: bool = False) -> Plan | None:
+    def run(self, files: Files, until: Until | None = None) -> Plan | None:
         """Plan the next run, and record what it has found; None where there is nothing new."""
         files = {name: content for name, content in files.items() if content}
         resume = None if self.stored is None else resume_from_json(self.stored)
@@ -72,7 +72,7 @@ class Runs:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(scanning, "scan_captures", scan)
             patch.setattr(scanning, "local_cores", lambda _: 1)
-            one = Scanning(run, {}, until, index if is_known else None, records=index)
+            one = Scanning(run, {}, until, index)
             plan = one.plan(reading)
             one.record()
         self.stored = resume_to_json(plan.resume)
@@ -92,7 +92,7 @@ def told_wrongly(runs: Runs, facts: Mapping[str, FileFacts]) -> dict[str, Any]:
     """Return what the index has of files as they are now, and an index that is made at once has not."""
     return {
         name: (told, facts[name])
-        for name, (told, _, _) in runs.index.rows.items()
+        for name, told in runs.index.facts.items()
         if told.length == facts[name].length and told != facts[name]
     }
 
@@ -117,12 +117,12 @@ def test_runs_leave_in_the_index_what_an_index_that_is_made_at_once_has(
         # Too few bytes, or a torn message that can be read two ways.
         return
     assert told_wrongly(runs, facts) == {}
-    # Who makes it up to date reads only what a run has not read from its beginning, as it is now.
-    whole = {name for name, (told, _, _) in runs.index.rows.items() if told.length == len(stages[-1][name])}
+    # If a run has read each file as a whole, as it is now, none need be read to bring the index up to date.
+    whole = {name for name, told in runs.index.facts.items() if told.length == len(stages[-1][name])}
     archive = MemoryArchive(runs.index)
-    joined = archive.join(stages[-1])
-    assert whole.isdisjoint(archive.scanned)
-    assert facts_of(joined) == facts_of(MemoryArchive().join(stages[-1]))
+    assert archive.is_known(stages[-1]) == (whole == facts.keys())
+    assert facts_of(archive.join(stages[-1])) == facts_of(MemoryArchive().join(stages[-1]))
+    assert archive.is_known(stages[-1])
 
 
 NAMES = ["o01", "o05", "o06", "o11", "o18", "o19", "o26"]
@@ -141,9 +141,7 @@ def test_of_files_that_do_not_grow_all_are_indexed(name: str, files_a_run: int) 
         runs.run(dict(list(files.items())[:count]))
     assert runs.index.rows.keys() == files.keys()
     assert told_wrongly(runs, whole_facts(files)) == {}
-    archive = MemoryArchive(runs.index)
-    archive.join(files)
-    assert archive.scanned == []
+    assert MemoryArchive(runs.index).is_known(files)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -166,8 +164,16 @@ def test_a_run_that_ends_somewhere_reads_no_more_than_it_has_to(name: str, monke
         # The one that it ends in was not read as a whole, and what it is told of the others is right.
         assert told_wrongly(in_parts, facts) == {}
         assert plan.resume.has_more == (plan.resume.last_path not in in_parts.index.rows)
-        # The next run finds in the index what this one has left, and both find the whole.
-        rest = in_parts.run(files, is_known=True)
+        # With an index that has all files none is read behind the first that has what is too late.
+        whole = Runs()
+        whole.run(files)
+        informed = Runs(index=whole.index)
+        monkeypatch.setattr(scanning, "LEAST_INDEXED", 0)
+        assert informed.run(files, until) == plan
+        end = next((number for number, name in enumerate(names, 1) if (facts[name].last_lsn or 0) > lsn), len(names))
+        assert set(informed.read) == set(names[:end])
+        monkeypatch.setattr(scanning, "LEAST_INDEXED", 1 << 60)
+        rest = in_parts.run(files)
         assert (plan.transactions + (0 if rest is None else rest.transactions)) == sum(
             one.transactions - one.resent for one in facts.values()
         )
@@ -179,7 +185,7 @@ def test_a_file_that_is_cut_off_is_recorded_by_who_reads_it_whole() -> None:
     first, second, *_ = files
     runs.run({first: files[first], second: files[second][:-300]})
     before = dict(runs.index.rows)
-    assert before[second][0].length < len(files[second])
+    assert before[second].length < len(files[second])
     runs.run(files)
     assert runs.index.rows[second] == before[second]
     assert set(runs.index.rows) == set(files)
@@ -187,7 +193,7 @@ def test_a_file_that_is_cut_off_is_recorded_by_who_reads_it_whole() -> None:
 
 def test_what_cannot_be_written_is_a_warning() -> None:
     class Closed(MemoryIndex):
-        def add_unknown(self, files: Any) -> int:
+        def add_unknown(self, files: Any) -> None:
             raise TargetError("the index cannot be written", path="/x", remedy="Open it")
 
     runs = Runs(index=Closed())
