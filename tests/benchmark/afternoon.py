@@ -23,7 +23,6 @@ from peers import by_struct
 from walreplay import apply
 from walreplay.protocol.framing import Framing
 from walreplay.session.session import build_session
-from walreplay.spark.captures import INDEX_FOLDER
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -146,7 +145,7 @@ def _new_table(spark: SparkSession, captures: Path, folder: Path, runs: int) -> 
         "files": _apply(spark, captures, paths["files"], commits=""),
         "spark": _apply(spark, captures, paths["spark"], commits="spark"),
     }
-    before: dict[str, Work] = {name: _clearing(paths[name], captures) for name in paths}
+    before: dict[str, Work] = {name: _clearing(paths[name]) for name in paths}
     taken = in_turn(sides, runs, before=before)
     _check(spark, _files(captures), paths)
     return _timings("new table", taken, _size(captures))
@@ -172,7 +171,7 @@ def _merged(spark: SparkSession, captures: Path, folder: Path, runs: int) -> lis
 
     def again(name: str) -> Work:
         def work() -> None:
-            _clear(paths[name], grown)
+            shutil.rmtree(paths[name], ignore_errors=True)
             shutil.copytree(bases[name], paths[name])
 
         return work
@@ -206,14 +205,8 @@ def _size(folder: Path) -> int:
     return sum(path.stat().st_size for path in _files(folder))
 
 
-def _clear(path: Path, captures: Path) -> None:
-    """Delete a target, and what an earlier run has left beside the captures to be quicker."""
-    for folder in (path, captures / INDEX_FOLDER):
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _clearing(path: Path, captures: Path) -> Work:
-    return lambda: _clear(path, captures)
+def _clearing(path: Path) -> Work:
+    return lambda: shutil.rmtree(path, ignore_errors=True)
 
 
 def _check(spark: SparkSession, files: list[Path], paths: dict[str, Path]) -> None:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 from support.reference import Transactions
-from walreplay.archive.facts import FileFacts
-from walreplay.archive.index import FoundFile, IndexedFile, are_in_order
+from walreplay.archive.facts import FileFacts, FoundFile
+from walreplay.archive.index import IndexedFile, are_in_order
 from walreplay.archive.joining import Archive, Joined, Joining
 from walreplay.config import Settings
 from walreplay.decode.files import ScanTask
@@ -158,16 +158,12 @@ class MemoryIndex:
         rows = (self.rows.get(file.path) for file in files)
         return [row if row is not None and row.is_of(file) else None for row, file in zip(rows, files, strict=True)]
 
-    def add(self, files: Sequence[FoundFile]) -> None:
-        for file in files:
-            self.rows[file.facts.name] = IndexedFile.of(file, "", self.rows)
-            self.facts[file.facts.name] = file.facts
-
-    def add_unknown(self, files: Sequence[FoundFile]) -> None:
+    def add(self, files: Sequence[FoundFile], *, renews: bool = True) -> None:
         for file in files:
             row = self.rows.get(file.facts.name)
-            if row is None or not row.is_of(file.facts):
-                self.add([file])
+            if renews or row is None or not row.is_of(file.facts):
+                self.rows[file.facts.name] = IndexedFile.of(file, "", self.rows)
+                self.facts[file.facts.name] = file.facts
 
 
 def listed_of(files: Mapping[str, bytes]) -> list[CaptureFile]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from walreplay.decode.summary import Block, Counts, FileScan, Part
 from walreplay.errors import ValueFormatError
 from walreplay.lsn import to_datetime
 from walreplay.protocol.messages import Relation
+from walreplay.spark.captures import CaptureFile
 from walreplay.stream.plan import Kind
 from walreplay.stream.state import StitchState
 from walreplay.stream.stitch import Stitch
@@ -97,22 +98,56 @@ class FileFacts:
         return hashlib.sha256(repr(self).encode("utf-8", "surrogatepass")).hexdigest()  # hash() differs by process
 
 
-class Follower:
-    """Follows a stitch from file to file, and returns what each has added."""
+@dataclass(frozen=True, slots=True)
+class FoundFile:
+    """A file that was joined to the stream.
+
+    Attributes:
+        behind: the name of the file that it follows, empty for the archive's first; None where something is missing in
+            front of it, or is wrong with it.
+    """
+
+    facts: FileFacts
+    behind: str | None
+
+
+class Recording:
+    """Follows a stitch: `look` before a file is added to it, and `take` behind it; `taken` are for the index."""
 
     def __init__(self, stitch: Stitch, name_of: Callable[[str], str]) -> None:
         self._name_of = name_of
+        self._files: list[FoundFile] = []
         self.look(stitch)
 
-    def look(self, stitch: Stitch) -> None:
-        """See where the stitch stands, in front of the next file."""
+    def look(self, stitch: Stitch, *, gap: bool = False) -> None:
+        """See where the stitch stands, in front of the next file.
+
+        Args:
+            gap: what is in front of the next file is lost.
+        """
         state = stitch.state
+        self._behind = None if gap else stitch.last_path and self._name_of(stitch.last_path)
         self._open = tuple(self._open_in(state))
         self._told, self._resent = len(state.warnings), state.resent
         self._begun = state.place is not None
 
-    def take(self, stitch: Stitch, scan: FileScan, modified: int) -> FileFacts:
-        """Return the facts of the file that was just added."""
+    def doubt_last(self) -> None:
+        """Have the last file read again, whenever the index is brought up to date."""
+        self._files[-1] = replace(self._files[-1], behind=None)
+
+    def taken(self) -> list[FoundFile]:
+        """Return the files since the last call."""
+        files, self._files = self._files, []
+        return files
+
+    def take(self, stitch: Stitch, file: CaptureFile, scan: FileScan) -> FileFacts:
+        """Take the file that was just added, scanned from its beginning, and return its facts."""
+        behind = None if stitch.state.gap else self._behind
+        facts = self._facts(stitch, scan, file.modified)
+        self._files.append(FoundFile(facts, behind))
+        return facts
+
+    def _facts(self, stitch: Stitch, scan: FileScan, modified: int) -> FileFacts:
         state = stitch.state
         warnings = list(state.warnings[self._told :])  # those that this file has added
         open_before, resent = self._open, state.resent - self._resent

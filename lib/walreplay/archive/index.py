@@ -3,8 +3,8 @@
 A row has facts and checksums of a file.  The index is no part of what a run applies: each run scans its files itself.
 Files are scanned again if the index is lost or this version cannot read it.
 
-`Recording` collects rows while files are joined, and `ArchiveIndex` writes them: by MERGE on the file's name and way,
-or by an append where all of them are new.  Of two writers at the same time one tries again.  An append and a MERGE may
+`ArchiveIndex` writes what a `Recording` has collected: by MERGE on the file's name and way, or by an append where all
+of them are new.  Of two writers at the same time one tries again.  An append and a MERGE may
 miss each other and leave two rows of a file: the later one counts, and the next MERGE removes the other.
 """
 
@@ -17,17 +17,16 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import astuple, dataclass, fields, replace
+from dataclasses import astuple, dataclass, fields
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyspark.sql import functions as f
 
-from walreplay.archive.facts import FileFacts, Follower, Open, RelationChangeCounts
+from walreplay.archive.facts import FileFacts, FoundFile, Open, RelationChangeCounts
 from walreplay.config import Settings
 from walreplay.decode.scan import Until
-from walreplay.decode.summary import FileScan
 from walreplay.delta import statements as delta
 from walreplay.delta.local import newest_version
 from walreplay.delta.statements import sql_schema
@@ -37,9 +36,7 @@ from walreplay.lsn import POSTGRES_EPOCH_UNIX_MICROS
 from walreplay.session.failures import failure_of, is_refused
 from walreplay.session.isolation import one_name, session_with
 from walreplay.session.reach import folder_of
-from walreplay.spark.captures import INDEX_FOLDER as INDEX_FOLDER
-from walreplay.spark.captures import CaptureFile, root_of
-from walreplay.stream.stitch import Stitch
+from walreplay.spark.captures import INDEX_FOLDER, CaptureFile, root_of
 from walreplay.writing.by_files import choose_writer
 from walreplay.writing.writer import Append
 
@@ -158,19 +155,6 @@ def table_of(index: str | None, home: str) -> TableName:
             remedy=f"Give it a folder elsewhere, or leave --index out: it lies in {home}/{INDEX_FOLDER} then",
         )
     return TableName(path=root)
-
-
-@dataclass(frozen=True, slots=True)
-class FoundFile:
-    """A file that was joined to the stream.
-
-    Attributes:
-        behind: the name of the file that it follows, empty for the archive's first; None where something is missing in
-            front of it, or is wrong with it.
-    """
-
-    facts: FileFacts
-    behind: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,34 +279,19 @@ class ArchiveIndex:
             remedy=f"Restore the file; or, if it is right, delete the index ({self._table.text}), and make it again",
         )
 
-    def add(self, files: Sequence[FoundFile]) -> None:
-        """Write the rows of files, where they are not there as they are.
+    def add(self, files: Sequence[FoundFile], *, renews: bool = True) -> None:
+        """Write the rows of files that are not there yet, in one commit.
+
+        Args:
+            renews: rows that say something else of the same file are written anew.  Who may know less of the archive
+                than who wrote them, where its stream begins and which files it has, lets them stay.
 
         Raises:
             CaptureError: a file has other bytes than its row says, though its length and its time are the same.
             TargetError: the index cannot be written to.
         """
-        rows = self._new_rows(files, self._read(_names_of(files)))
-        if rows or self._has_doubles:
-            with index_errors(self._table.text):
-                self._merge(rows)
-
-    def add_sound(self, files: Sequence[FoundFile]) -> None:
-        """Write the rows of files, but of those that have other bytes than they had.
-
-        Raises:
-            TargetError: the index cannot be read or written.
-        """
-        self.add([file for file in files if not isinstance(self.compare(file.facts), CaptureError)])
-
-    def add_unknown(self, files: Sequence[FoundFile]) -> None:
-        """Write the rows of those files of which none is there for the file as it is, in one commit.
-
-        It is for who may know less of the archive than who wrote them: where its stream begins, and which files it has.
-
-        Raises:
-            CaptureError, TargetError: as `add`.
-        """
+        if not files and not self._has_doubles:
+            return
         with index_errors(self._table.text):
             for _ in range(_APPEND_TRIES):
                 with session_with(self._spark, delta.FEW_ROWS) as spark:
@@ -333,19 +302,28 @@ class ArchiveIndex:
                     if self._seen is None or self._seen != self._version():  # somebody may have written since
                         self._rows = None
                     rows = self._read(_names_of(files))
-                    new_files = [file for file in files if not self._is_there(file.facts, rows)]
-                    if not new_files:
-                        return
+                    new_files = [file for file in files if not self._is_there(file.facts, rows) or renews]
                     # An append would leave an old row beside the new one, so these are merged.
-                    if any(file.facts.name in rows for file in new_files):
+                    is_merged = self._has_doubles or any(file.facts.name in rows for file in new_files)
+                    new_rows = self._new_rows(new_files, rows)
+                    if is_merged or not new_rows:
                         break
-                    append.write_rows(self._new_rows(new_files, rows))
+                    append.write_rows(new_rows)
                     # A later append has a higher number, by whomever.
                     if _is_committed(append, delta.CommitId(_APPENDS, time.time_ns() // 1000)):
                         return
                 # Somebody else has appended; or his clock is wrong, and no number is higher than his.
                 self._rows = None
-        self.add(new_files)
+            if new_rows or self._has_doubles:
+                self._merge(new_rows)
+
+    def add_sound(self, files: Sequence[FoundFile]) -> None:
+        """Write the rows of files, but of those that have other bytes than they had.
+
+        Raises:
+            TargetError: the index cannot be read or written.
+        """
+        self.add([file for file in files if not isinstance(self.compare(file.facts), CaptureError)])
 
     def _is_there(self, facts: FileFacts, rows: Mapping[str, IndexedFile]) -> bool:
         """Return whether a file as it is has a row; refuse one whose bytes alone have changed."""
@@ -362,7 +340,7 @@ class ArchiveIndex:
         for file in files:
             facts = file.facts
             row = IndexedFile.of(file, self._how, rows)
-            if self._is_there(facts, rows) and rows[facts.name] == row:
+            if rows.get(facts.name) == row:
                 continue
             rows[facts.name] = row
             values = list(astuple(facts))
@@ -418,9 +396,6 @@ class ArchiveIndex:
             try:
                 with session_with(self._spark, delta.FEW_ROWS_REWRITTEN) as spark:
                     frame = spark.createDataFrame(list(rows), sql_schema(SCHEMA)).coalesce(1)  # one file for a few rows
-                    if not delta.exists(spark, self._table):
-                        # Empty: of two who make it at once one fails, and finds it made.
-                        delta.write(frame.limit(0), self._table, "append", create=delta.NewTable())
                     frame.createOrReplaceTempView(view)
                     try:
                         spark.sql(
@@ -474,40 +449,6 @@ def index_errors(table: str) -> Iterator[None]:
         if failure is None and not isinstance(error, OSError):
             raise
         problem = failure.problem if failure else getattr(error, "strerror", None) or type(error).__name__
-        place = (failure.path if failure else getattr(error, "filename", None)) or table
+        place = (failure.path if failure else None) or table
         remedy = _DENIED_REMEDY if is_refused(problem) else _REMEDY
         raise TargetError(f"the index cannot be read or written: {problem}", path=place, remedy=remedy) from error
-
-
-class Recording:
-    """Follows a stitch: `look` before a file is added to it, and `take` behind it; `taken` are for the index."""
-
-    def __init__(self, index: ArchiveIndex, stitch: Stitch) -> None:
-        self._name_of = index.name_of
-        self._follower = Follower(stitch, index.name_of)
-        self._files: list[FoundFile] = []
-        self.look(stitch)
-
-    def look(self, stitch: Stitch, *, gap: bool = False) -> None:
-        """Note the stitch's place.
-
-        Args:
-            gap: what is in front of the next file is lost.
-        """
-        self._follower.look(stitch)
-        self._behind = None if gap else stitch.last_path and self._name_of(stitch.last_path)
-
-    def take(self, stitch: Stitch, file: CaptureFile, scan: FileScan) -> FileFacts:
-        """Take the file that was just added, scanned from its beginning, and return its facts."""
-        facts = self._follower.take(stitch, scan, file.modified)
-        self._files.append(FoundFile(facts, None if stitch.state.gap else self._behind))
-        return facts
-
-    def doubt_last(self) -> None:
-        """Have the last file read again, whenever the index is brought up to date."""
-        self._files[-1:] = [replace(file, behind=None) for file in self._files[-1:]]
-
-    def taken(self) -> list[FoundFile]:
-        """Return the files since the last call."""
-        files, self._files = self._files, []
-        return files

@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from walreplay.archive.facts import FileFacts
-from walreplay.archive.index import ArchiveIndex, FoundFile, Recording, are_in_order, home_of, table_of
+from walreplay.archive.facts import FileFacts, FoundFile, Recording
+from walreplay.archive.index import ArchiveIndex, are_in_order, home_of, table_of
 from walreplay.config import Settings, make_settings
 from walreplay.decode.files import ScanTask
 from walreplay.decode.summary import FileScan
@@ -96,7 +96,7 @@ class Joining:
         self._write_rows = write
         self._framing = None if settings.framing == "auto" else Framing(settings.framing)
         self._codec = settings.source_codec
-        self._recording = Recording(archive.index, self.stitch)
+        self._recording = Recording(self.stitch, archive.index.name_of)
         self._lost = False
         self._start_place: Place | None = None
         self._was_open = False

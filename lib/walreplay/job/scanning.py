@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final
 
-from walreplay.archive.index import ArchiveIndex, Recording
+from walreplay.archive.facts import Recording
+from walreplay.archive.index import ArchiveIndex
 from walreplay.archive.joining import HOLE_REMEDY, not_joined
 from walreplay.config import Settings
 from walreplay.decode.files import ScanTask
@@ -294,7 +295,7 @@ class Scanning:
             until=self.until,
             announcements=settings.announcements,
         )
-        self._recording = None if self.index is None else Recording(self.index, stitch)
+        self._recording = None if self.index is None else Recording(stitch, self.index.name_of)
         with self.run.stage("scan", len(reading.files)):
             intake = _Intake(reading, stitch, framing, self._tasks(reading, framing))
             for part in self._parts(reading):
@@ -321,7 +322,7 @@ class Scanning:
         if recording is None or self.index is None:
             return
         try:
-            self.index.add_unknown(recording.taken())
+            self.index.add(recording.taken(), renews=False)
         except (TargetError, ValueError, OverflowError) as error:
             problem = error if isinstance(error, TargetError) else f"the index cannot hold it ({type(error).__name__})"
             self.run.warnings.append(f"what is in the files was not written to the index: {problem}")

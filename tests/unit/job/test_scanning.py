@@ -193,7 +193,7 @@ def test_a_file_that_is_cut_off_is_recorded_by_who_reads_it_whole() -> None:
 
 def test_what_cannot_be_written_is_a_warning() -> None:
     class Closed(MemoryIndex):
-        def add_unknown(self, files: Any) -> None:
+        def add(self, files: Any, *, renews: bool = True) -> None:
             raise TargetError("the index cannot be written", path="/x", remedy="Open it")
 
     runs = Runs(index=Closed())
