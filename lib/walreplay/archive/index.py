@@ -214,7 +214,7 @@ def _stream(before: str, name: str, length: int, checksum: int) -> str:
 
 
 def are_in_order(names: Sequence[str], rows: Sequence[IndexedFile | None]) -> bool:
-    """Return whether all of an archive's files have rows, and follow one another as they did then.
+    """Return whether there are files, and all have rows and follow one another as they did then.
 
     What is in a file depends on those in front of it.  So where one was added, removed or changed, or something is
     missing, the rows behind it are not certain.
@@ -226,7 +226,7 @@ def are_in_order(names: Sequence[str], rows: Sequence[IndexedFile | None]) -> bo
         stream = _stream(stream, name, row.length, row.checksum)
         if row.stream != stream:
             return False
-    return True
+    return bool(rows)
 
 
 class ArchiveIndex:

@@ -77,6 +77,7 @@ PARTS = cut_at(b"".join(case("o01").streams()), [4000 * number for number in ran
 def test_an_archive_is_known_once_it_was_read() -> None:
     archive = MemoryArchive()
     assert not archive.is_known(PARTS)
+    assert not archive.is_known({})
     assert facts(archive, PARTS) == archive.index.facts
     assert archive.is_known(PARTS)
 
