@@ -341,10 +341,9 @@ class Scanning:
         cores = local_cores(self.run.spark)
         least = _LEAST_FILES if cores is None else _FILES_A_CORE * cores
         count = self._files_to_end(reading, self.until)
-        part = list(reading.files[:count])
-        if part:
-            yield part
-        part = []
+        if count:
+            yield reading.files[:count]
+        part: list[CaptureFile] = []
         for file in reading.files[count:]:
             part.append(file)
             size = sum(taken.length for taken in part)
