@@ -66,7 +66,7 @@ def scans(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def rows_of(spark: SparkSession, table: Path) -> dict[str, dict[str, Any]]:
-    found = spark.read.format("delta").load(str(table)).drop("scanned_as", "indexed_at").collect()
+    found = spark.read.format("delta").load(str(table)).drop("scanned_as", "indexed_at", "resume").collect()
     assert len({one.name for one in found}) == len(found)
     return {one.name: one.asDict(recursive=True) for one in found}
 
@@ -108,9 +108,7 @@ def test_the_table_has_what_a_plain_walk_finds_and_is_read_where_nothing_is_new(
         walreplay.index(spark, archive, index=archive / "other")
 
 
-def test_an_index_comes_to_the_same_however_its_archive_grew(
-    spark: SparkSession, tmp_path: Path, scans: list[str]
-) -> None:
+def test_only_new_and_grown_files_are_read(spark: SparkSession, tmp_path: Path, scans: list[str]) -> None:
     captures, names = tmp_path / "captures", [path.name for path in case("o03").files]
     captures.mkdir()
     contents = {path.name: path.read_bytes() for path in case("o03").files}
@@ -118,14 +116,22 @@ def test_an_index_comes_to_the_same_however_its_archive_grew(
         (captures / name).write_bytes(contents[name])
     (captures / names[3]).write_bytes(contents[names[3]][:500])
     walreplay.index(spark, captures)
-    for name in names[3:]:
+    for name in names[3:6]:
         (captures / name).write_bytes(contents[name])
     scans.clear()
 
     report = walreplay.index(spark, captures)
 
-    # What is in a file depends on those in front of it.
-    assert (set(scans), report.files_read, report.transactions) == (set(names), 7, 105)
+    # The file in front of them, too, in which a transaction begins.
+    assert (set(scans), report.files_read) == (set(names[2:6]), 4)
+    assert report.bytes_read == sum(len(contents[name]) for name in names[2:6])
+    # In a folder of another name.
+    captures = captures.rename(tmp_path / "moved")
+    (captures / names[6]).write_bytes(contents[names[6]])
+    scans.clear()
+    report = walreplay.index(spark, captures)
+    assert set(scans) == set(names[4:])
+    assert (report.transactions, report.files_read) == (105, 3)
     whole = tmp_path / "whole"
     walreplay.index(spark, captures, index=whole)
     stepwise, at_once = rows_of(spark, captures / "_walreplay_index"), rows_of(spark, whole)
@@ -137,15 +143,21 @@ def test_an_index_comes_to_the_same_however_its_archive_grew(
 
 
 @pytest.mark.full
-def test_what_a_stopped_run_has_left_is_made_whole(
-    spark: SparkSession, archive: Path, stop: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+def test_a_stopped_run_goes_on(
+    spark: SparkSession,
+    archive: Path,
+    scans: list[str],
+    stop: Callable[[str], None],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(joining, "_MOST_FILES", 3)
     stop("part indexed")
     with pytest.raises(StoppedError):
         walreplay.index(spark, archive)
     assert len(rows_of(spark, archive / "_walreplay_index")) == 3
+    scans.clear()
     assert walreplay.index(spark, archive).transactions == 105
+    assert "part001.bin" not in scans
     assert len(rows_of(spark, archive / "_walreplay_index")) == 7
 
 

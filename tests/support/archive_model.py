@@ -12,12 +12,13 @@ from itertools import accumulate
 
 from support.reference import Transactions
 from walreplay.archive.facts import FileFacts, FoundFile
-from walreplay.archive.index import IndexedFile, are_in_order
-from walreplay.archive.joining import Archive, Joined, Joining
+from walreplay.archive.index import IndexedFile
+from walreplay.archive.joining import Archive, Certain, Joined, Joining
 from walreplay.config import Settings
 from walreplay.decode.files import ScanTask
 from walreplay.decode.summary import FileScan
-from walreplay.errors import TruncatedMessage, WalReplayError
+from walreplay.errors import CaptureError, TruncatedMessage, WalReplayError
+from walreplay.ledger.state import resume_from_json
 from walreplay.lsn import to_datetime
 from walreplay.progress import NoProgress
 from walreplay.protocol import messages as m
@@ -25,6 +26,7 @@ from walreplay.protocol.framing import Framing
 from walreplay.protocol.reader import read_messages
 from walreplay.spark.captures import CaptureFile
 from walreplay.spark.workers.scan import scan_of
+from walreplay.stream.plan import Resume
 
 _CHANGES = {m.Insert: 0, m.Update: 1, m.Delete: 2}
 
@@ -150,6 +152,7 @@ class MemoryIndex:
     def __init__(self) -> None:
         self.rows: dict[str, IndexedFile] = {}
         self.facts: dict[str, FileFacts] = {}
+        self.resumes: dict[str, str] = {}
 
     def name_of(self, path: str) -> str:
         return path
@@ -162,8 +165,18 @@ class MemoryIndex:
         for file in files:
             row = self.rows.get(file.facts.name)
             if renews or row is None or not row.is_of(file.facts):
+                if row is not None and row.is_of(file.facts) and row.checksum != file.facts.checksum:
+                    raise self.other_bytes(file.facts.name, row.length, row.length)
                 self.rows[file.facts.name] = IndexedFile.of(file, "", self.rows)
                 self.facts[file.facts.name] = file.facts
+                if file.resume is not None:
+                    self.resumes[file.facts.name] = file.resume
+
+    def resume_of(self, name: str, row: IndexedFile) -> Resume | None:
+        return resume_from_json(self.resumes[name])
+
+    def other_bytes(self, name: str, indexed_length: int, length: int) -> CaptureError:
+        return CaptureError("other bytes", path=name)
 
 
 def listed_of(files: Mapping[str, bytes]) -> list[CaptureFile]:
@@ -171,35 +184,45 @@ def listed_of(files: Mapping[str, bytes]) -> list[CaptureFile]:
 
 
 class MemoryArchive:
-    """Files in memory, which are joined as those of an archive are."""
+    """Files in memory, which are joined as those of an archive are.
+
+    Attributes:
+        scanned: the files that the last join has read.
+        certain: those that it had from the index.
+    """
 
     def __init__(self, index: MemoryIndex | None = None, settings: Settings | None = None) -> None:
         self.index = index or MemoryIndex()
         self.settings = settings or Settings()
+        self.scanned: list[str] = []
+        self.certain = Certain()
 
     def is_known(self, files: Mapping[str, bytes]) -> bool:
         """Return whether the index has the files as they are now, so that none need be read."""
-        listed = listed_of(files)
-        return are_in_order([file.path for file in listed], self.index.rows_of(listed))
+        place = self._place(files)
+        return bool(place.files) and len(place.certain().rows) == len(place.files)
 
-    def join(self, files: Mapping[str, bytes], *, lenient: bool = False) -> list[Joined]:
-        """Join the files that are there now."""
-        joining = _Joining(self, files, listed_of(files), lenient)
+    def _place(self, files: Mapping[str, bytes]) -> Archive:
+        return Archive(None, self.settings, NoProgress(), listed_of(files), self.index, {})  # type: ignore[arg-type]
+
+    def join(self, files: Mapping[str, bytes], *, lenient: bool = False, anew: bool = False) -> list[Joined]:
+        """Join the files that are there now, or those of them that the index does not make certain."""
+        place = self._place(files)
+        self.scanned, self.certain = [], Certain() if anew else place.certain()
+        joining = _Joining(place, files, lenient, self)
         found = list(joining.run())
         self.stitch = joining.stitch
         return found
 
 
 class _Joining(Joining):
-    def __init__(
-        self, archive: MemoryArchive, files: Mapping[str, bytes], listed: Sequence[CaptureFile], lenient: bool
-    ) -> None:
-        place = Archive(None, archive.settings, NoProgress(), listed, archive.index, {})  # type: ignore[arg-type]
-        super().__init__(place, lenient=lenient, write=archive.index.add)
-        self._contents = files
+    def __init__(self, place: Archive, files: Mapping[str, bytes], lenient: bool, archive: MemoryArchive) -> None:
+        super().__init__(place, lenient=lenient, write=archive.index.add, certain=archive.certain)
+        self._contents, self._scanned = files, archive.scanned
 
     def _scan_each(self, tasks: Mapping[str, ScanTask]) -> dict[str, FileScan | WalReplayError]:
         found: dict[str, FileScan | WalReplayError] = {}
+        self._scanned += tasks
         for path, task in tasks.items():
             try:
                 found[path] = scan_of(path, memoryview(self._contents[path]), task)

@@ -9,12 +9,13 @@ from datetime import datetime
 
 from walreplay.decode.summary import Block, Counts, FileScan, Part
 from walreplay.errors import ValueFormatError
+from walreplay.ledger.state import resume_to_json
 from walreplay.lsn import to_datetime
 from walreplay.protocol.messages import Relation
 from walreplay.spark.captures import CaptureFile
 from walreplay.stream.plan import Kind
 from walreplay.stream.state import StitchState
-from walreplay.stream.stitch import Stitch
+from walreplay.stream.stitch import Stitch, resume_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +106,12 @@ class FoundFile:
     Attributes:
         behind: the name of the file that it follows, empty for the archive's first; None where something is missing in
             front of it, or is wrong with it.
+        resume: where the stream goes on behind it, as JSON; None of most.
     """
 
     facts: FileFacts
     behind: str | None
+    resume: str | None = None
 
 
 class Recording:
@@ -140,12 +143,25 @@ class Recording:
         files, self._files = self._files, []
         return files
 
-    def take(self, stitch: Stitch, file: CaptureFile, scan: FileScan) -> FileFacts:
-        """Take the file that was just added, scanned from its beginning, and return its facts."""
+    def take(self, stitch: Stitch, file: CaptureFile, scan: FileScan, *, resumes: bool) -> FileFacts:
+        """Take the file that was just added, scanned from its beginning, and return its facts.
+
+        Args:
+            resumes: who reads what follows may go on behind it.
+        """
         behind = None if stitch.state.gap else self._behind
         facts = self._facts(stitch, scan, file.modified)
-        self._files.append(FoundFile(facts, behind))
+        resume = self._resume(stitch.state) if resumes and behind is not None else None
+        self._files.append(FoundFile(facts, behind, resume))
         return facts
+
+    def _resume(self, state: StitchState) -> str | None:
+        if state.place is None:
+            return None
+        resume = resume_at(state, state.place).moved(self._name_of)
+        for deferred in resume.deferred:  # its rows' bytes are for who applies them
+            deferred.segments = [replace(segment, seam=segment.seam and b"") for segment in deferred.segments]
+        return resume_to_json(resume)
 
     def _facts(self, stitch: Stitch, scan: FileScan, modified: int) -> FileFacts:
         state = stitch.state

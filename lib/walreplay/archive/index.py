@@ -17,7 +17,7 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, dataclass, fields, replace
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, Final
 
@@ -32,11 +32,13 @@ from walreplay.delta.local import newest_version
 from walreplay.delta.statements import sql_schema
 from walreplay.delta.target import TableName, Target
 from walreplay.errors import CaptureError, ConfigError, TargetError, WalReplayError
+from walreplay.ledger.state import resume_from_json
 from walreplay.lsn import POSTGRES_EPOCH_UNIX_MICROS
 from walreplay.session.failures import failure_of, is_refused
 from walreplay.session.isolation import one_name, session_with
 from walreplay.session.reach import folder_of
 from walreplay.spark.captures import INDEX_FOLDER, CaptureFile, root_of
+from walreplay.stream.plan import Resume
 from walreplay.writing.by_files import choose_writer
 from walreplay.writing.writer import Append
 
@@ -44,7 +46,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-FORMAT: Final = 10
+FORMAT: Final = 11
 """To be raised with each change of the facts: files are scanned again then."""
 
 _TIMESTAMP: Final = pa.timestamp("us", "UTC")
@@ -75,10 +77,11 @@ SCHEMA: Final = pa.schema(
         ("facts", pa.string()),
         ("scanned_as", pa.string()),
         ("stream", pa.string()),
+        ("resume", pa.string()),
     ]
 )
 """``facts`` is a digest of the facts, ``scanned_as`` says how the file was read; ``stream`` is a checksum of all files
-up to this one, NULL where something is missing in front of it."""
+up to this one, NULL where something is missing in front of it; ``resume`` is a `FoundFile`'s."""
 
 _UNIX_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
@@ -92,7 +95,8 @@ _SAME: Final = "t.name = s.name AND t.scanned_as = s.scanned_as"
 
 _KEPT: Final = (
     *("name", "length", "unix_micros(modified) AS modified", "checksum", "facts", "scanned_as", "stream"),
-    *("transactions - resent AS transactions", "changes", "first_lsn", "last_lsn"),
+    *("resume IS NOT NULL AS resumes", "transactions - resent AS transactions", "changes", "sessions"),
+    *("first_lsn", "last_lsn"),
     *("unix_micros(last_commit_ts) AS last_commit", "warnings", "unix_micros(indexed_at) AS indexed"),
 )
 
@@ -163,6 +167,7 @@ class IndexedFile:
 
     Attributes:
         facts, scanned_as, stream: see `SCHEMA`.
+        resumes: it has a ``resume`` (`ArchiveIndex.resume_of`).
         transactions: without those that have come before.
         last_commit: µs since 1970.
     """
@@ -173,8 +178,10 @@ class IndexedFile:
     facts: str
     scanned_as: str
     stream: str | None
+    resumes: bool
     transactions: int
     changes: int
+    sessions: int
     first_lsn: int | None
     last_lsn: int | None
     last_commit: int | None
@@ -190,8 +197,10 @@ class IndexedFile:
         return cls(
             *(facts.length, facts.modified, facts.checksum, facts.digest, scanned_as),
             stream=None if stream is None else _stream(stream, facts.name, facts.length, facts.checksum),
+            resumes=file.resume is not None,
             transactions=facts.transactions - facts.resent,
             changes=facts.changes,
+            sessions=facts.sessions,
             first_lsn=facts.first_lsn,
             last_lsn=facts.last_lsn,
             last_commit=None if last is None else (last - _UNIX_EPOCH) // timedelta(microseconds=1),
@@ -213,20 +222,21 @@ def _stream(before: str, name: str, length: int, checksum: int) -> str:
     return hashlib.sha256(repr((before, name, length, checksum)).encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def are_in_order(names: Sequence[str], rows: Sequence[IndexedFile | None]) -> bool:
-    """Return whether there are files, and all have rows and follow one another as they did then.
+def in_order(names: Sequence[str], rows: Sequence[IndexedFile | None]) -> list[IndexedFile]:
+    """Return the rows of an archive's first files, as long as all have one and follow one another as they did then.
 
     What is in a file depends on those in front of it.  So where one was added, removed or changed, or something is
     missing, the rows behind it are not certain.
     """
-    stream = ""
+    stream, certain = "", list[IndexedFile]()
     for name, row in zip(names, rows, strict=True):
         if row is None:
-            return False
+            break
         stream = _stream(stream, name, row.length, row.checksum)
         if row.stream != stream:
-            return False
-    return bool(rows)
+            break
+        certain.append(row)
+    return certain
 
 
 class ArchiveIndex:
@@ -269,13 +279,27 @@ class ArchiveIndex:
         if row is None or row.length < facts.length:
             return False
         same = (row.length, row.checksum) == (facts.length, facts.checksum)
-        return True if same else self._other_bytes(row, facts)
+        return True if same else self.other_bytes(facts.name, row.length, facts.length)
 
-    def _other_bytes(self, row: IndexedFile, facts: FileFacts) -> CaptureError:
-        length = f" (it had {row.length:,} bytes, and has {facts.length:,})" if row.length != facts.length else ""
+    def resume_of(self, name: str, row: IndexedFile) -> Resume | None:
+        """Return where the stream goes on behind a file, with names for paths; None if that is no longer there."""
+        with index_errors(self._table.text), session_with(self._spark, delta.FEW_ROWS) as spark:
+            kept = delta.read(spark, self._table).where("resume IS NOT NULL")
+            key = {"name": name, "scanned_as": row.scanned_as, "stream": row.stream or ""}
+            for column, value in key.items():
+                kept = kept.where(f.col(column) == f.lit(value))
+            rows = kept.select("resume").limit(1).collect()
+        try:
+            return resume_from_json(rows[0].resume) if rows else None
+        except ValueError:  # it is of another version
+            return None
+
+    def other_bytes(self, name: str, indexed_length: int, length: int) -> CaptureError:
+        """Make the error for a file that is not the one that was indexed."""
+        change = f" (it had {indexed_length:,} bytes, and has {length:,})" if indexed_length != length else ""
         return CaptureError(
-            f"the file's bytes are not those that were indexed{length}",
-            path=facts.name,
+            f"the file's bytes are not those that were indexed{change}",
+            path=name,
             remedy=f"Restore the file; or, if it is right, delete the index ({self._table.text}), and make it again",
         )
 
@@ -331,7 +355,7 @@ class ArchiveIndex:
         if row is None or not row.is_of(facts):
             return False
         if row.checksum != facts.checksum:
-            raise self._other_bytes(row, facts)
+            raise self.other_bytes(facts.name, row.length, facts.length)
         return True
 
     def _new_rows(self, files: Sequence[FoundFile], rows: dict[str, IndexedFile]) -> list[tuple[Any, ...]]:
@@ -339,13 +363,13 @@ class ArchiveIndex:
         new_rows = []
         for file in files:
             facts = file.facts
-            row = IndexedFile.of(file, self._how, rows)
-            if rows.get(facts.name) == row:
+            row, earlier = IndexedFile.of(file, self._how, rows), rows.get(facts.name)
+            if earlier is not None and earlier == replace(row, resumes=row.resumes or earlier.resumes):
                 continue
             rows[facts.name] = row
             values = list(astuple(facts))
             values[_MODIFIED] = _UNIX_EPOCH + timedelta(microseconds=facts.modified)
-            new_rows.append((*values, datetime.now(timezone.utc), row.facts, row.scanned_as, row.stream))
+            new_rows.append((*values, datetime.now(timezone.utc), row.facts, row.scanned_as, row.stream, file.resume))
         return new_rows
 
     def exists(self) -> bool:

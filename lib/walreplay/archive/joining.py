@@ -1,7 +1,7 @@
-"""Join an archive's files to one stream, in their order.
+"""Join an archive's files to one stream, in their order; with an index, from where it says that the stream goes on.
 
 The driver has the scans of some files at a time (`_MOST_FILES`, `_MOST_BYTES`).  What is found of them goes to the
-index before the next are read.
+index before the next are read, so a killed run continues there.
 
 Make the index of an archive, or bring it up to what the archive holds now.
 """
@@ -13,10 +13,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from walreplay.archive.facts import FileFacts, FoundFile, Recording
-from walreplay.archive.index import ArchiveIndex, are_in_order, home_of, table_of
+from walreplay.archive.index import ArchiveIndex, IndexedFile, home_of, in_order, table_of
 from walreplay.config import Settings, make_settings
 from walreplay.decode.files import ScanTask
 from walreplay.decode.summary import FileScan
@@ -40,6 +41,7 @@ from walreplay.session.failures import spark_errors
 from walreplay.session.isolation import own_session, quiet_queries, set_for_a_while
 from walreplay.spark.captures import CaptureFile, confirm_holes, list_captures, scan_each
 from walreplay.stream.duplicates import DuplicateFileError
+from walreplay.stream.plan import Resume
 from walreplay.stream.stitch import Stitch, end_of
 
 if TYPE_CHECKING:
@@ -57,11 +59,24 @@ HOLE_REMEDY: Final = "Bring the missing files; or go on without them by --allow-
 
 
 @dataclass(frozen=True, slots=True)
+class Certain:
+    """What an index has of an archive's first files, which are as they were.
+
+    Attributes:
+        rows: theirs.
+        resume: where the stream goes on behind them; the last of them is read again from there, if it is not done.
+    """
+
+    rows: Sequence[IndexedFile] = ()
+    resume: Resume | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Joined:
     """A file of the archive, once it is joined to the stream.
 
     Attributes:
-        facts: None if nothing of it could be read.
+        facts: None if nothing of it could be read, or not from its beginning.
         stitch: stands behind the file.
         start_place: the place in front of it, as far as that was known.
         gaps: what is wrong with it, or missing in front of it; None of these where gaps are not allowed.
@@ -82,15 +97,26 @@ class Joining:
     Args:
         lenient: go on behind what is damaged or missing, as far as it can be told where that is; else it is an error.
         write: writes what was found of files to the index; None to keep it nowhere.
+        certain: what need not be read.
     """
 
-    def __init__(self, archive: Archive, *, lenient: bool, write: Callable[[Sequence[FoundFile]], None] | None) -> None:
-        settings = archive.settings
+    def __init__(
+        self,
+        archive: Archive,
+        *,
+        lenient: bool,
+        write: Callable[[Sequence[FoundFile]], None] | None,
+        certain: Certain = Certain(),
+    ) -> None:
+        settings, resume = archive.settings, certain.resume
         self.stitch = Stitch(
-            None, wants_origin=settings.wants_origin, allow_gaps=lenient, announcements=settings.announcements
+            resume, wants_origin=settings.wants_origin, allow_gaps=lenient, announcements=settings.announcements
         )
+        self.stitch.state.duplicate_files.indexed = _contents(archive.files, certain.rows)
         self.unwritten: TargetError | None = None
-        self._spark, self._files, self._holes = archive.spark, archive.files, archive.holes
+        self._resume = None if resume is None or resume.done else resume
+        self.files = archive.files[len(certain.rows) - (self._resume is not None) :]
+        self._spark, self._index, self._holes = archive.spark, archive.index, archive.holes
         self._progress = archive.progress
         self._lenient = lenient
         self._write_rows = write
@@ -109,12 +135,13 @@ class Joining:
             CaptureError: what is damaged or missing first.
             TargetError: the index cannot be read or written.
         """
-        self._progress.stage("scan", len(self._files))
+        self._progress.stage("scan", len(self.files))
         for part in self._parts():
             try:
                 scanned = self._scan_each({file.path: self._task(file) for file in part})
                 for file in part:
-                    yield self._take(file, scanned.pop(file.path))
+                    # In front of the last: it may grow, and is read again then.
+                    yield self._take(file, scanned.pop(file.path), resumes=file is part[-2:][0])
                     self._progress.advance()
             finally:
                 # Also in front of what cannot be read, which may be brought anew.
@@ -123,7 +150,7 @@ class Joining:
 
     def _parts(self) -> Iterator[list[CaptureFile]]:
         part, size = list[CaptureFile](), 0
-        for file in self._files:
+        for file in self.files:
             size += file.length
             if part and (len(part) >= _MOST_FILES or size > _MOST_BYTES):
                 yield part
@@ -148,7 +175,11 @@ class Joining:
         framing = (
             self.stitch.place.framing if self._framing is None and self.stitch.place is not None else self._framing
         )
-        is_first = file is self._files[0]  # only the first file surely begins at a message
+        if self._resume is not None and file.path == self._resume.path:
+            task = self.stitch.next_scan(self._framing, self._codec)
+            start, known_length = self._resume.offset, self._resume.length
+            return replace(task, start=start, known_length=known_length, length=file.length)
+        is_first = file is self.files[0] and self.stitch.place is None  # only the first file surely begins at a message
         return ScanTask(framing=framing, first=is_first, codec=self._codec, length=file.length)
 
     def _scan_each(self, tasks: Mapping[str, ScanTask]) -> dict[str, FileScan | WalReplayError]:
@@ -163,8 +194,10 @@ class Joining:
 
     # One file
 
-    def _take(self, file: CaptureFile, scanned: FileScan | WalReplayError) -> Joined:
-        self._gaps = []
+    def _take(self, file: CaptureFile, scanned: FileScan | WalReplayError, *, resumes: bool) -> Joined:
+        self._gaps, resume = [], self._resume if self._resume is not None and self._resume.path == file.path else None
+        if resume is not None and isinstance(scanned, FileScan) and scanned.known_fingerprint != resume.fingerprint:
+            raise self._index.other_bytes(self._index.name_of(file.path), resume.length, file.length)
         self._start_place = start_place = self.stitch.place
         self._was_open = was_open = self.stitch.is_open or self._lost  # noted before the file is added
         scan: FileScan | None
@@ -175,9 +208,9 @@ class Joining:
                 raise
             scan = self._leave_out(file, error)
         facts = None
-        if scan is not None:
-            facts = self._recording.take(self.stitch, file, scan)
-            if file is self._files[-1] and not self._ends_well():
+        if scan is not None and resume is None:  # else it was not read from its beginning
+            facts = self._recording.take(self.stitch, file, scan, resumes=resumes)
+            if file is self.files[-1] and not self._ends_well():
                 self._recording.doubt_last()
         self._gaps += self.stitch.state.gap_errors  # with gaps allowed, the stitch leaves out what is incomplete
         self.stitch.state.gap_errors.clear()
@@ -212,7 +245,7 @@ class Joining:
     def _join(self, stitch: Stitch, file: CaptureFile, guess: FileScan) -> FileScan:
         if self._lost:
             return self._behind_gap(stitch, file, guess)
-        if not guess.guessed:  # the archive's first file
+        if not guess.guessed:  # the archive's first file, or the one that the index has it go on in
             stitch.add_exact(guess)
             return guess
         if stitch.add(guess):
@@ -307,6 +340,13 @@ def not_joined(error: CaptureError, stitch: Stitch, remedy: str) -> CaptureError
     )
 
 
+def _contents(files: Sequence[CaptureFile], rows: Sequence[IndexedFile]) -> dict[tuple[int, int], tuple[str, int]]:
+    """Return files, each with the session that it ends in, by what an index says of their bytes."""
+    sessions = accumulate(row.sessions for row in rows)
+    indexed = zip(files[: len(rows)], rows, sessions, strict=True)
+    return {(row.length, row.checksum): (file.path, count - 1) for file, row, count in indexed}  # the first is number 0
+
+
 _Counts: TypeAlias = tuple[int, int, int | None, int | None]
 """A file's transactions, without those that come again, its row changes, and its first and last commit LSN."""
 
@@ -317,7 +357,7 @@ class IndexReport(JsonResult):
 
     Attributes:
         index: where the index is.
-        files, capture_bytes: of the archive; ``files_read`` and ``bytes_read`` had to be read: all, or none.
+        files, capture_bytes: of the archive; ``files_read`` and ``bytes_read`` had to be read.
         transactions: that commit in the archive, without those that come again.
         first_lsn, last_lsn: the least and the greatest commit LSN.
     """
@@ -357,6 +397,21 @@ class Archive:
         """Bytes of the files, as stored."""
         return sum(file.length for file in self.files)
 
+    def certain(self) -> Certain:
+        """Return what the index has of the first files: of all, or up to where it says that the stream goes on."""
+        names = [self.index.name_of(file.path) for file in self.files]
+        # Numbers that are left out are an error, or a warning, each time.
+        end = next((number for number, file in enumerate(self.files) if file.path in self.holes), None)
+        rows = in_order(names, self.index.rows_of(self.files))[:end]
+        if len(rows) == len(self.files):
+            return Certain(rows)
+        last = next((number for number in reversed(range(len(rows))) if rows[number].resumes), None)
+        resume = None if last is None else self.index.resume_of(names[last], rows[last])
+        if resume is None or (resume.path, resume.offset) == (names[0], 0):  # all has to be read
+            return Certain()
+        paths = dict(zip(names, (file.path for file in self.files), strict=True))
+        return Certain(rows[: names.index(resume.path) + 1], resume.moved(lambda name: paths.get(name, name)))
+
 
 @contextmanager
 def archive_of(
@@ -394,9 +449,9 @@ def index(
     config: str | os.PathLike[str] | Mapping[str, Any] | Settings | None = None,
     progress: Progress | None = None,
 ) -> IndexReport:
-    """Read the capture files, if any is new or has changed, and write down what is in each.
+    """Read the capture files that are new or have grown, and write down what is in each.
 
-    It may be stopped at any time.  Two may be at work at the same time.
+    It may be stopped at any time, and goes on where it was.  Two may be at work at the same time.
 
     Args:
         captures: the folder (or file, or glob) of the capture files.
@@ -409,16 +464,13 @@ def index(
     """
     began, settings = time.monotonic(), make_settings(config)
     with archive_of(spark, captures, index, settings, progress) as archive:
-        rows, names = archive.index.rows_of(archive.files), [archive.index.name_of(file.path) for file in archive.files]
-        # Numbers that are left out are an error, or a warning, each time.
-        is_known = not archive.holes and are_in_order(names, rows)
-        if is_known:
+        certain, files_read = archive.certain(), list[CaptureFile]()
+        counts = [(row.transactions, row.changes, row.first_lsn, row.last_lsn) for row in certain.rows]
+        warnings = [text for row in certain.rows for text in row.warnings]
+        if archive.files and len(certain.rows) == len(archive.files):
             archive.index.add(())  # removes doubles, if there are some
-            indexed = [row for row in rows if row is not None]
-            counts = [(row.transactions, row.changes, row.first_lsn, row.last_lsn) for row in indexed]
-            warnings = [text for row in indexed for text in row.warnings]
         else:
-            counts, warnings = _read_all(archive)
+            files_read += _read(archive, certain, counts, warnings)
         firsts = [first_lsn for _, _, first_lsn, _ in counts if first_lsn is not None]
         lasts = [last_lsn for _, _, _, last_lsn in counts if last_lsn is not None]
         return IndexReport(
@@ -426,8 +478,8 @@ def index(
             index=archive.index.table.text,
             files=len(archive.files),
             capture_bytes=archive.size,
-            files_read=0 if is_known else len(archive.files),
-            bytes_read=0 if is_known else archive.size,
+            files_read=len(files_read),
+            bytes_read=sum(file.length for file in files_read),
             transactions=sum(transactions for transactions, _, _, _ in counts),
             changes=sum(changes for _, changes, _, _ in counts),
             first_lsn=min(firsts, default=None),
@@ -437,10 +489,9 @@ def index(
         )
 
 
-def _read_all(archive: Archive) -> tuple[list[_Counts], list[str]]:
-    """Read and index an archive's files; return what is counted of each, and the warnings."""
-    joining = Joining(archive, lenient=archive.settings.allow_gaps, write=archive.index.add)
-    counts, warnings = list[_Counts](), list[str]()
+def _read(archive: Archive, certain: Certain, counts: list[_Counts], warnings: list[str]) -> Sequence[CaptureFile]:
+    """Read and index an archive's other files; return these, and add what is counted of each, and the warnings."""
+    joining = Joining(archive, lenient=archive.settings.allow_gaps, write=archive.index.add, certain=certain)
     for joined in joining.run():
         warnings += (str(gap) for gap in joined.gaps)
         if joined.hole is not None:
@@ -450,5 +501,5 @@ def _read_all(archive: Archive) -> tuple[list[_Counts], list[str]]:
             counts.append((facts.transactions - facts.resent, facts.changes, facts.first_lsn, facts.last_lsn))
     if joining.unwritten is not None:
         raise joining.unwritten
-    plan = joining.stitch.plan()  # raises if bytes are left at the end that begin no message
-    return counts, [*warnings, *plan.warnings]
+    warnings += joining.stitch.plan().warnings  # raises if bytes are left at the end that begin no message
+    return joining.files

@@ -8,6 +8,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final
 
@@ -125,12 +126,11 @@ class NewFiles:
         old_root, new_root = root_of(state.captures), root_of(self.captures)
         present = {name_in(new_root, file.path): file.path for file in files}
 
+        @cache  # one path for each of many segments
         def moved(path: str) -> str:
             return present.get(name_in(old_root, path), path)
 
-        resume = state.resume
-        deferred = tuple(item.moved(moved) for item in resume.deferred)
-        return replace(resume, path=moved(resume.path), last_path=moved(resume.last_path), deferred=deferred)
+        return state.resume.moved(moved)
 
     def _key(self, file: CaptureFile) -> tuple[Any, ...]:
         return sort_key(self.settings.file_order, file.path, file.modified)
@@ -384,7 +384,7 @@ class Scanning:
         elif not stitch.add(scan):  # the guess how the file begins was wrong
             scan = self._rescan(intake, scan)  # from the place where the stream is now
         if recording is not None and intake.is_read_as_a_whole(file, scan):
-            recording.take(stitch, file, scan)
+            recording.take(stitch, file, scan, resumes=file is intake.reading.files[-2:][0])
         if file.path in self.holes and not is_open:
             # If an open transaction or message continues here, nothing is missing.
             if not self.run.settings.allow_gaps:

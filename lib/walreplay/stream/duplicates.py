@@ -189,10 +189,15 @@ class DuplicateFileError(OrderError):
 
 
 class DuplicateFiles:
-    """The files of a stream, by what is in them, each with the session that it ends in."""
+    """The files of a stream, by what is in them, each with the session that it ends in.
+
+    Attributes:
+        indexed: those that an index tells of, by length and checksum.
+    """
 
     def __init__(self) -> None:
         self._files: dict[tuple[int, int], tuple[str, int]] = {}
+        self.indexed: Mapping[tuple[int, int], tuple[str, int]] = {}
 
     def check(
         self, scan: FileScan, parts: tuple[Part, ...], place: Place | None, tail: int, streams: Mapping[int, Deferred]
@@ -208,8 +213,8 @@ class DuplicateFiles:
         Raises:
             DuplicateFileError: it has.
         """
-        earlier = self._files.get((scan.length, scan.fingerprint))
-        if earlier is None or earlier[0] == scan.path or scan.length < _LEAST:
+        earlier = self._earlier(scan)
+        if earlier is None:
             return
         session = 0 if place is None else place.session
         for part, behind in zip_longest(parts, parts[1:]):
@@ -237,9 +242,14 @@ class DuplicateFiles:
         Raises:
             DuplicateFileError: they are.
         """
-        earlier = self._files.get((scan.length, scan.fingerprint))
-        if earlier is not None and earlier[0] != scan.path and scan.length >= _LEAST:
+        earlier = self._earlier(scan)
+        if earlier is not None:
             raise _duplicate(scan.path, earlier[0]) from error
+
+    def _earlier(self, scan: FileScan) -> tuple[str, int] | None:
+        """Return another file with a file's bytes, and its session."""
+        earlier = self._files.get((scan.length, scan.fingerprint)) or self.indexed.get((scan.length, scan.checksum))
+        return None if earlier is None or earlier[0] == scan.path or scan.length < _LEAST else earlier
 
 
 def _begins_anew(summary: Summary, streams: Mapping[int, Deferred]) -> bool:

@@ -327,6 +327,11 @@ class Resume:
             awaited=min(waits, default=None),
         )
 
+    def moved(self, moved: Callable[[str], str]) -> Resume:
+        """Return the same with other paths for the files."""
+        deferred = tuple(item.moved(moved) for item in self.deferred)
+        return replace(self, path=moved(self.path), last_path=moved(self.last_path), deferred=deferred)
+
     @property
     def open_transactions(self) -> tuple[OpenTransaction, ...]:
         """List what is open, the oldest first; one that is on its way again once."""

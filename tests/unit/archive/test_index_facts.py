@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from random import Random
 
@@ -13,9 +13,12 @@ from support.archive_model import MemoryArchive, difference, walk
 from support.captures import case, cases
 from support.extent import further
 from support.simulator import play, seeded
+from support.stopped_run import StoppedError
 from walreplay.archive import joining
 from walreplay.archive.facts import FileFacts
 from walreplay.errors import CaptureError, OrderError
+from walreplay.stream.duplicates import TwinError
+from walreplay.stream.plan import Plan
 
 NAMES = [one.name for one in cases()]
 QUICK = [name for name in NAMES if name[:3] in ("o01", "o06", "o18", "o19", "o26")]
@@ -49,16 +52,58 @@ def facts(archive: MemoryArchive, files: Mapping[str, bytes]) -> dict[str, FileF
 def test_growing_archives_come_to_the_same_facts_as_whole_ones(seed: int) -> None:
     capture = play(seeded(seed))
     archive = MemoryArchive()
+    plan = grow(archive, capture.stages, seed)
+    if plan is not None:
+        assert archive.is_known(capture.stages[-1])
+        assert sum(row.transactions for row in archive.index.rows.values()) == plan.transactions
+
+
+def planned(archive: MemoryArchive, files: Mapping[str, bytes]) -> Plan | CaptureError:
     try:
-        whole = facts(MemoryArchive(), capture.stages[-1])
-        for files in capture.stages:
-            grown = facts(archive, files)
-    except CaptureError:
-        # Too few bytes, or a torn message that can be read two ways: then a run is refused, too.
-        return
-    assert grown == whole
-    assert archive.is_known(capture.stages[-1])
-    assert sum(row.transactions for row in archive.index.rows.values()) == archive.stitch.plan().transactions
+        archive.join(files)
+        return archive.stitch.plan()
+    except CaptureError as error:
+        return error
+
+
+def grow(archive: MemoryArchive, stages: Iterable[Mapping[str, bytes]], seed: int) -> Plan | None:
+    """Index the stages of an archive, one after the other, in portions of any size; each time it is as if made at once.
+
+    Returns:
+        the plan of the whole; None if it is refused: too few bytes, or a torn message that can be read two ways.
+    """
+    chance = Random(seed)
+    whole: Plan | CaptureError | None = None
+    for files in stages:
+        if archive.is_known(files):
+            continue
+        at_once = MemoryArchive()
+        whole = planned(at_once, files)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(joining, "_MOST_FILES", chance.randrange(1, 6))
+            plan = planned(archive, files)
+        assert archive.index.facts == at_once.index.facts
+        if isinstance(whole, Plan) and isinstance(plan, Plan):
+            # What is open is known where it goes on, too, and what the run would warn of.
+            assert [item.lsn for item in plan.open_transactions] == [item.lsn for item in whole.open_transactions]
+            assert {*plan.warnings} <= {*whole.warnings}
+        else:
+            assert str(plan) == str(whole)
+    return whole if isinstance(whole, Plan) else None
+
+
+@pytest.mark.parametrize("seed", further(range(40), but=range(3)))
+@pytest.mark.parametrize("name", further(NAMES, but=QUICK))
+def test_an_archive_may_grow_and_be_indexed_in_any_steps(name: str, seed: int) -> None:
+    data, chance = b"".join(case(name).streams()), Random(f"{name} {seed}")
+    files = cut_at(data, [chance.randrange(300, len(data)) for _ in range(chance.choice((3, 9, 60)))])
+    names = list(files)
+    archive, stages = MemoryArchive(), list[dict[str, bytes]]()
+    for count in sorted({*chance.sample(range(1, len(names) + 1), min(len(names), 4)), len(names)}):
+        stages.append({name: files[name] for name in names[:count]})
+        if chance.random() < 0.5 and count < len(names) and len(files[names[count]]) > 300:  # the last is being written
+            stages[-1][names[count]] = files[names[count]][: chance.randrange(300, len(files[names[count]]))]
+    grow(archive, stages, seed)
 
 
 def test_few_of_the_simulated_archives_are_refused() -> None:
@@ -72,6 +117,58 @@ def test_few_of_the_simulated_archives_are_refused() -> None:
 
 
 PARTS = cut_at(b"".join(case("o01").streams()), [4000 * number for number in range(1, 9)])
+
+
+def test_only_what_is_new_or_has_grown_is_read() -> None:
+    names, archive = list(PARTS), MemoryArchive()
+    facts(archive, {**PARTS, names[-1]: PARTS[names[-1]][:50]})
+    archive.join({**PARTS, "part999": b""})
+    # The file in front of it ends inside of a transaction, which is read again from its beginning.
+    assert archive.scanned == names[-2:]
+    assert archive.index.facts == facts(MemoryArchive(), PARTS)
+
+
+def test_what_was_joined_before_a_stop_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(joining, "_MOST_FILES", 2)
+    stopped, names = MemoryArchive(), list(PARTS)
+
+    def stop(point: str) -> None:
+        if len(stopped.index.rows) >= 4:
+            raise StoppedError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(joining.steps, "reached", stop)
+        with pytest.raises(StoppedError):
+            stopped.join(PARTS)
+    stopped.join(PARTS)
+    assert set(stopped.scanned) == set(names[2:])
+    assert stopped.index.facts == facts(MemoryArchive(), PARTS)
+
+
+def test_a_file_that_is_read_again_has_to_have_the_bytes_that_it_had() -> None:
+    *names, last = PARTS
+    archive = MemoryArchive()
+    archive.join({name: PARTS[name] for name in names})
+    for name in names[-2:]:  # the last that was there, and the one in which it begins
+        before = dict(archive.index.rows)
+        with pytest.raises(CaptureError) as caught:
+            archive.join({**PARTS, name: PARTS[name][:-1] + b"#"})
+        assert caught.value.path in (name, last)
+        assert archive.scanned[:2] == names[-2:]
+        assert archive.index.rows == before
+
+
+def test_a_copy_of_a_file_that_is_not_read_again_is_told() -> None:
+    names, twins = list(PARTS), 0
+    for name in names:
+        archive = MemoryArchive()
+        archive.join(PARTS)
+        files = {**PARTS, "part999": PARTS[name]}
+        told = planned(MemoryArchive(), files)
+        assert str(planned(archive, files)) == str(told) or not isinstance(told, CaptureError)
+        assert [*dict.fromkeys(archive.scanned)] == [*names[-2:], "part999"]
+        twins += isinstance(told, TwinError)
+    assert twins > 5
 
 
 def test_an_archive_is_known_once_it_was_read() -> None:
