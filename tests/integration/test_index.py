@@ -66,7 +66,7 @@ def scans(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def rows_of(spark: SparkSession, table: Path) -> dict[str, dict[str, Any]]:
-    found = spark.read.format("delta").load(str(table)).drop("scanned_as", "indexed_at", "resume").collect()
+    found = spark.read.format("delta").load(str(table)).drop("scanned_as", "indexed_at", "resumes", "resume").collect()
     assert len({one.name for one in found}) == len(found)
     return {one.name: one.asDict(recursive=True) for one in found}
 

@@ -13,7 +13,7 @@ from itertools import accumulate
 from support.reference import Transactions
 from walreplay.archive.facts import FileFacts, FoundFile
 from walreplay.archive.index import IndexedFile
-from walreplay.archive.joining import Archive, Certain, Joined, Joining
+from walreplay.archive.joining import Archive, Joined, Joining
 from walreplay.config import Settings
 from walreplay.decode.files import ScanTask
 from walreplay.decode.summary import FileScan
@@ -172,8 +172,8 @@ class MemoryIndex:
                 if file.resume is not None:
                     self.resumes[file.facts.name] = file.resume
 
-    def resume_of(self, name: str, row: IndexedFile) -> Resume | None:
-        return resume_from_json(self.resumes[name])
+    def resume_of(self, row: IndexedFile) -> Resume | None:
+        return resume_from_json(next(self.resumes[name] for name, other in self.rows.items() if other == row))
 
     def other_bytes(self, name: str, indexed_length: int, length: int) -> CaptureError:
         return CaptureError("other bytes", path=name)
@@ -188,27 +188,25 @@ class MemoryArchive:
 
     Attributes:
         scanned: the files that the last join has read.
-        certain: those that it had from the index.
     """
 
     def __init__(self, index: MemoryIndex | None = None, settings: Settings | None = None) -> None:
         self.index = index or MemoryIndex()
         self.settings = settings or Settings()
         self.scanned: list[str] = []
-        self.certain = Certain()
 
     def is_known(self, files: Mapping[str, bytes]) -> bool:
         """Return whether the index has the files as they are now, so that none need be read."""
         place = self._place(files)
-        return bool(place.files) and len(place.certain().rows) == len(place.files)
+        return bool(place.files) and len(place.certain()[0]) == len(place.files)
 
     def _place(self, files: Mapping[str, bytes]) -> Archive:
         return Archive(None, self.settings, NoProgress(), listed_of(files), self.index, {})  # type: ignore[arg-type]
 
-    def join(self, files: Mapping[str, bytes], *, lenient: bool = False, anew: bool = False) -> list[Joined]:
+    def join(self, files: Mapping[str, bytes], *, lenient: bool = False) -> list[Joined]:
         """Join the files that are there now, or those of them that the index does not make certain."""
         place = self._place(files)
-        self.scanned, self.certain = [], Certain() if anew else place.certain()
+        self.scanned = []
         joining = _Joining(place, files, lenient, self)
         found = list(joining.run())
         self.stitch = joining.stitch
@@ -217,7 +215,8 @@ class MemoryArchive:
 
 class _Joining(Joining):
     def __init__(self, place: Archive, files: Mapping[str, bytes], lenient: bool, archive: MemoryArchive) -> None:
-        super().__init__(place, lenient=lenient, write=archive.index.add, certain=archive.certain)
+        rows, resume = place.certain()
+        super().__init__(place, lenient=lenient, write=archive.index.add, rows=rows, resume=resume)
         self._contents, self._scanned = files, archive.scanned
 
     def _scan_each(self, tasks: Mapping[str, ScanTask]) -> dict[str, FileScan | WalReplayError]:

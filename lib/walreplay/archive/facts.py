@@ -146,22 +146,17 @@ class Recording:
     def take(self, stitch: Stitch, file: CaptureFile, scan: FileScan, *, resumes: bool) -> FileFacts:
         """Take the file that was just added, scanned from its beginning, and return its facts.
 
-        Args:
-            resumes: who reads what follows may go on behind it.
+        With ``resumes``, who reads what follows can go on behind it.
         """
         behind = None if stitch.state.gap else self._behind
         facts = self._facts(stitch, scan, file.modified)
-        resume = self._resume(stitch.state) if resumes and behind is not None else None
-        self._files.append(FoundFile(facts, behind, resume))
+        resume = None
+        if resumes and behind is not None and stitch.place is not None:
+            resume = resume_at(stitch.state, stitch.place).moved(self._name_of)
+            for deferred in resume.deferred:  # its rows' bytes are for who applies them
+                deferred.segments = [replace(segment, seam=segment.seam and b"") for segment in deferred.segments]
+        self._files.append(FoundFile(facts, behind, None if resume is None else resume_to_json(resume)))
         return facts
-
-    def _resume(self, state: StitchState) -> str | None:
-        if state.place is None:
-            return None
-        resume = resume_at(state, state.place).moved(self._name_of)
-        for deferred in resume.deferred:  # its rows' bytes are for who applies them
-            deferred.segments = [replace(segment, seam=segment.seam and b"") for segment in deferred.segments]
-        return resume_to_json(resume)
 
     def _facts(self, stitch: Stitch, scan: FileScan, modified: int) -> FileFacts:
         state = stitch.state

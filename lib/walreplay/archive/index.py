@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 FORMAT: Final = 11
-"""To be raised with each change of the facts: files are scanned again then."""
+"""To be raised with each change of the facts, or of a `Resume`: files are scanned again then."""
 
 _TIMESTAMP: Final = pa.timestamp("us", "UTC")
 
@@ -77,11 +77,13 @@ SCHEMA: Final = pa.schema(
         ("facts", pa.string()),
         ("scanned_as", pa.string()),
         ("stream", pa.string()),
+        ("resumes", pa.bool_()),
         ("resume", pa.string()),
     ]
 )
 """``facts`` is a digest of the facts, ``scanned_as`` says how the file was read; ``stream`` is a checksum of all files
-up to this one, NULL where something is missing in front of it; ``resume`` is a `FoundFile`'s."""
+up to this one, NULL where something is missing in front of it; ``resume`` is a `FoundFile`'s, if it
+``resumes``."""
 
 _UNIX_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
@@ -95,8 +97,7 @@ _SAME: Final = "t.name = s.name AND t.scanned_as = s.scanned_as"
 
 _KEPT: Final = (
     *("name", "length", "unix_micros(modified) AS modified", "checksum", "facts", "scanned_as", "stream"),
-    *("resume IS NOT NULL AS resumes", "transactions - resent AS transactions", "changes", "sessions"),
-    *("first_lsn", "last_lsn"),
+    *("resumes", "transactions - resent AS transactions", "changes", "sessions", "first_lsn", "last_lsn"),
     *("unix_micros(last_commit_ts) AS last_commit", "warnings", "unix_micros(indexed_at) AS indexed"),
 )
 
@@ -166,8 +167,7 @@ class IndexedFile:
     """What is asked of a file's row; see `FileFacts`.
 
     Attributes:
-        facts, scanned_as, stream: see `SCHEMA`.
-        resumes: it has a ``resume`` (`ArchiveIndex.resume_of`).
+        facts, scanned_as, stream, resumes: see `SCHEMA`.
         transactions: without those that have come before.
         last_commit: µs since 1970.
     """
@@ -281,18 +281,12 @@ class ArchiveIndex:
         same = (row.length, row.checksum) == (facts.length, facts.checksum)
         return True if same else self.other_bytes(facts.name, row.length, facts.length)
 
-    def resume_of(self, name: str, row: IndexedFile) -> Resume | None:
+    def resume_of(self, row: IndexedFile) -> Resume | None:
         """Return where the stream goes on behind a file, with names for paths; None if that is no longer there."""
         with index_errors(self._table.text), session_with(self._spark, delta.FEW_ROWS) as spark:
-            kept = delta.read(spark, self._table).where("resume IS NOT NULL")
-            key = {"name": name, "scanned_as": row.scanned_as, "stream": row.stream or ""}
-            for column, value in key.items():
-                kept = kept.where(f.col(column) == f.lit(value))
-            rows = kept.select("resume").limit(1).collect()
-        try:
-            return resume_from_json(rows[0].resume) if rows else None
-        except ValueError:  # it is of another version
-            return None
+            kept = delta.read(spark, self._table).where("resumes").where(f.col("scanned_as") == row.scanned_as)
+            rows = kept.where(f.col("stream") == f.lit(row.stream)).select("resume").limit(1).collect()
+        return resume_from_json(rows[0].resume) if rows else None
 
     def other_bytes(self, name: str, indexed_length: int, length: int) -> CaptureError:
         """Make the error for a file that is not the one that was indexed."""
@@ -369,7 +363,8 @@ class ArchiveIndex:
             rows[facts.name] = row
             values = list(astuple(facts))
             values[_MODIFIED] = _UNIX_EPOCH + timedelta(microseconds=facts.modified)
-            new_rows.append((*values, datetime.now(timezone.utc), row.facts, row.scanned_as, row.stream, file.resume))
+            values += (datetime.now(timezone.utc), row.facts, row.scanned_as, row.stream, row.resumes, file.resume)
+            new_rows.append(tuple(values))
         return new_rows
 
     def exists(self) -> bool:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 from walreplay.archive.facts import FileFacts, FoundFile, Recording
 from walreplay.archive.index import ArchiveIndex, IndexedFile, home_of, in_order, table_of
@@ -59,19 +59,6 @@ HOLE_REMEDY: Final = "Bring the missing files; or go on without them by --allow-
 
 
 @dataclass(frozen=True, slots=True)
-class Certain:
-    """What an index has of an archive's first files, which are as they were.
-
-    Attributes:
-        rows: theirs.
-        resume: where the stream goes on behind them; the last of them is read again from there, if it is not done.
-    """
-
-    rows: Sequence[IndexedFile] = ()
-    resume: Resume | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Joined:
     """A file of the archive, once it is joined to the stream.
 
@@ -97,7 +84,7 @@ class Joining:
     Args:
         lenient: go on behind what is damaged or missing, as far as it can be told where that is; else it is an error.
         write: writes what was found of files to the index; None to keep it nowhere.
-        certain: what need not be read.
+        rows, resume: of the first files, which need not be read; see `Archive.certain`.
     """
 
     def __init__(
@@ -106,16 +93,19 @@ class Joining:
         *,
         lenient: bool,
         write: Callable[[Sequence[FoundFile]], None] | None,
-        certain: Certain = Certain(),
+        rows: Sequence[IndexedFile] = (),
+        resume: Resume | None = None,
     ) -> None:
-        settings, resume = archive.settings, certain.resume
+        settings = archive.settings
         self.stitch = Stitch(
             resume, wants_origin=settings.wants_origin, allow_gaps=lenient, announcements=settings.announcements
         )
-        self.stitch.state.duplicate_files.indexed = _contents(archive.files, certain.rows)
+        sessions = accumulate(row.sessions for row in rows)  # the first has the number 0
+        for file, row, count in zip(archive.files[: len(rows)], rows, sessions, strict=True):
+            self.stitch.state.duplicate_files.indexed[row.length, row.checksum] = file.path, count - 1
         self.unwritten: TargetError | None = None
-        self._resume = None if resume is None or resume.done else resume
-        self.files = archive.files[len(certain.rows) - (self._resume is not None) :]
+        self._begun = {} if resume is None or resume.done else {resume.path: resume}
+        self.files = archive.files[len(rows) - len(self._begun) :]
         self._spark, self._index, self._holes = archive.spark, archive.index, archive.holes
         self._progress = archive.progress
         self._lenient = lenient
@@ -175,10 +165,9 @@ class Joining:
         framing = (
             self.stitch.place.framing if self._framing is None and self.stitch.place is not None else self._framing
         )
-        if self._resume is not None and file.path == self._resume.path:
+        if resume := self._begun.get(file.path):
             task = self.stitch.next_scan(self._framing, self._codec)
-            start, known_length = self._resume.offset, self._resume.length
-            return replace(task, start=start, known_length=known_length, length=file.length)
+            return replace(task, start=resume.offset, known_length=resume.length, length=file.length)
         is_first = file is self.files[0] and self.stitch.place is None  # only the first file surely begins at a message
         return ScanTask(framing=framing, first=is_first, codec=self._codec, length=file.length)
 
@@ -195,7 +184,7 @@ class Joining:
     # One file
 
     def _take(self, file: CaptureFile, scanned: FileScan | WalReplayError, *, resumes: bool) -> Joined:
-        self._gaps, resume = [], self._resume if self._resume is not None and self._resume.path == file.path else None
+        self._gaps, resume = [], self._begun.get(file.path)
         if resume is not None and isinstance(scanned, FileScan) and scanned.known_fingerprint != resume.fingerprint:
             raise self._index.other_bytes(self._index.name_of(file.path), resume.length, file.length)
         self._start_place = start_place = self.stitch.place
@@ -340,17 +329,6 @@ def not_joined(error: CaptureError, stitch: Stitch, remedy: str) -> CaptureError
     )
 
 
-def _contents(files: Sequence[CaptureFile], rows: Sequence[IndexedFile]) -> dict[tuple[int, int], tuple[str, int]]:
-    """Return files, each with the session that it ends in, by what an index says of their bytes."""
-    sessions = accumulate(row.sessions for row in rows)
-    indexed = zip(files[: len(rows)], rows, sessions, strict=True)
-    return {(row.length, row.checksum): (file.path, count - 1) for file, row, count in indexed}  # the first is number 0
-
-
-_Counts: TypeAlias = tuple[int, int, int | None, int | None]
-"""A file's transactions, without those that come again, its row changes, and its first and last commit LSN."""
-
-
 @dataclass(frozen=True, slots=True)
 class IndexReport(JsonResult):
     """What `index` did.
@@ -397,20 +375,23 @@ class Archive:
         """Bytes of the files, as stored."""
         return sum(file.length for file in self.files)
 
-    def certain(self) -> Certain:
-        """Return what the index has of the first files: of all, or up to where it says that the stream goes on."""
+    def certain(self) -> tuple[list[IndexedFile], Resume | None]:
+        """Return the index's rows of the first files, which are as they were, and where the stream goes on behind them.
+
+        If that is not done, it lies in the last of these files.  If the rows are of all files, it is None.
+        """
         names = [self.index.name_of(file.path) for file in self.files]
         # Numbers that are left out are an error, or a warning, each time.
         end = next((number for number, file in enumerate(self.files) if file.path in self.holes), None)
         rows = in_order(names, self.index.rows_of(self.files))[:end]
         if len(rows) == len(self.files):
-            return Certain(rows)
-        last = next((number for number in reversed(range(len(rows))) if rows[number].resumes), None)
-        resume = None if last is None else self.index.resume_of(names[last], rows[last])
+            return rows, None
+        last = next((row for row in reversed(rows) if row.resumes), None)
+        resume = None if last is None else self.index.resume_of(last)
         if resume is None or (resume.path, resume.offset) == (names[0], 0):  # all has to be read
-            return Certain()
+            return [], None
         paths = dict(zip(names, (file.path for file in self.files), strict=True))
-        return Certain(rows[: names.index(resume.path) + 1], resume.moved(lambda name: paths.get(name, name)))
+        return rows[: names.index(resume.path) + 1], resume.moved(lambda name: paths.get(name, name))
 
 
 @contextmanager
@@ -464,13 +445,23 @@ def index(
     """
     began, settings = time.monotonic(), make_settings(config)
     with archive_of(spark, captures, index, settings, progress) as archive:
-        certain, files_read = archive.certain(), list[CaptureFile]()
-        counts = [(row.transactions, row.changes, row.first_lsn, row.last_lsn) for row in certain.rows]
-        warnings = [text for row in certain.rows for text in row.warnings]
-        if archive.files and len(certain.rows) == len(archive.files):
+        rows, resume = archive.certain()
+        joining = Joining(archive, lenient=settings.allow_gaps, write=archive.index.add, rows=rows, resume=resume)
+        counts = [(row.transactions, row.changes, row.first_lsn, row.last_lsn) for row in rows]
+        warnings = [text for row in rows for text in row.warnings]
+        for joined in joining.run():
+            warnings += (str(gap) for gap in joined.gaps)
+            if joined.hole is not None:
+                warnings.append(f"{joined.file.path}: {joined.hole.describe()} (gaps are allowed)")
+            if joined.facts is not None:
+                facts = joined.facts
+                counts.append((facts.transactions - facts.resent, facts.changes, facts.first_lsn, facts.last_lsn))
+        if joining.unwritten is not None:
+            raise joining.unwritten
+        if rows and not joining.files:
             archive.index.add(())  # removes doubles, if there are some
         else:
-            files_read += _read(archive, certain, counts, warnings)
+            warnings += joining.stitch.plan().warnings  # raises if bytes are left at the end that begin no message
         firsts = [first_lsn for _, _, first_lsn, _ in counts if first_lsn is not None]
         lasts = [last_lsn for _, _, _, last_lsn in counts if last_lsn is not None]
         return IndexReport(
@@ -478,8 +469,8 @@ def index(
             index=archive.index.table.text,
             files=len(archive.files),
             capture_bytes=archive.size,
-            files_read=len(files_read),
-            bytes_read=sum(file.length for file in files_read),
+            files_read=len(joining.files),
+            bytes_read=sum(file.length for file in joining.files),
             transactions=sum(transactions for transactions, _, _, _ in counts),
             changes=sum(changes for _, changes, _, _ in counts),
             first_lsn=min(firsts, default=None),
@@ -487,19 +478,3 @@ def index(
             warnings=tuple(dict.fromkeys(warnings)),
             seconds=time.monotonic() - began,
         )
-
-
-def _read(archive: Archive, certain: Certain, counts: list[_Counts], warnings: list[str]) -> Sequence[CaptureFile]:
-    """Read and index an archive's other files; return these, and add what is counted of each, and the warnings."""
-    joining = Joining(archive, lenient=archive.settings.allow_gaps, write=archive.index.add, certain=certain)
-    for joined in joining.run():
-        warnings += (str(gap) for gap in joined.gaps)
-        if joined.hole is not None:
-            warnings.append(f"{joined.file.path}: {joined.hole.describe()} (gaps are allowed)")
-        if joined.facts is not None:
-            facts = joined.facts
-            counts.append((facts.transactions - facts.resent, facts.changes, facts.first_lsn, facts.last_lsn))
-    if joining.unwritten is not None:
-        raise joining.unwritten
-    warnings += joining.stitch.plan().warnings  # raises if bytes are left at the end that begin no message
-    return joining.files

@@ -384,7 +384,7 @@ class Scanning:
         elif not stitch.add(scan):  # the guess how the file begins was wrong
             scan = self._rescan(intake, scan)  # from the place where the stream is now
         if recording is not None and intake.is_read_as_a_whole(file, scan):
-            recording.take(stitch, file, scan, resumes=file is intake.reading.files[-2:][0])
+            recording.take(stitch, file, scan, resumes=file in intake.reading.files[-2:])  # the last may grow
         if file.path in self.holes and not is_open:
             # If an open transaction or message continues here, nothing is missing.
             if not self.run.settings.allow_gaps:

@@ -197,7 +197,7 @@ class DuplicateFiles:
 
     def __init__(self) -> None:
         self._files: dict[tuple[int, int], tuple[str, int]] = {}
-        self.indexed: Mapping[tuple[int, int], tuple[str, int]] = {}
+        self.indexed: dict[tuple[int, int], tuple[str, int]] = {}
 
     def check(
         self, scan: FileScan, parts: tuple[Part, ...], place: Place | None, tail: int, streams: Mapping[int, Deferred]

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import re
+import zlib
 from collections.abc import Iterable, Mapping
+from dataclasses import fields, is_dataclass
 from itertools import pairwise
 from random import Random
+from typing import Any, get_args, get_type_hints
 
 import pytest
 
@@ -16,9 +20,10 @@ from support.simulator import play, seeded
 from support.stopped_run import StoppedError
 from walreplay.archive import joining
 from walreplay.archive.facts import FileFacts
+from walreplay.archive.index import FORMAT
 from walreplay.errors import CaptureError, OrderError
 from walreplay.stream.duplicates import TwinError
-from walreplay.stream.plan import Plan
+from walreplay.stream.plan import Plan, Resume
 
 NAMES = [one.name for one in cases()]
 QUICK = [name for name in NAMES if name[:3] in ("o01", "o06", "o18", "o19", "o26")]
@@ -83,6 +88,7 @@ def grow(archive: MemoryArchive, stages: Iterable[Mapping[str, bytes]], seed: in
             patch.setattr(joining, "_MOST_FILES", chance.randrange(1, 6))
             plan = planned(archive, files)
         assert archive.index.facts == at_once.index.facts
+        assert not any(re.search('"seam":"[^"]', resume) for resume in archive.index.resumes.values())
         if isinstance(whole, Plan) and isinstance(plan, Plan):
             # What is open is known where it goes on, too, and what the run would warn of.
             assert [item.lsn for item in plan.open_transactions] == [item.lsn for item in whole.open_transactions]
@@ -169,6 +175,18 @@ def test_a_copy_of_a_file_that_is_not_read_again_is_told() -> None:
         assert [*dict.fromkeys(archive.scanned)] == [*names[-2:], "part999"]
         twins += isinstance(told, TwinError)
     assert twins > 5
+
+
+def test_the_format_is_raised_with_the_classes_of_a_resume() -> None:
+    """If this fails: raise `FORMAT`, and put the new number and the new text here."""
+    classes, kinds = dict[str, list[str]](), [Resume]
+    while kinds:
+        kind: Any = kinds.pop()
+        if is_dataclass(kind) and kind.__qualname__ not in classes:
+            classes[kind.__qualname__] = [f"{one.name}: {one.type}" for one in fields(kind)]
+            kinds += get_type_hints(kind).values()
+        kinds += get_args(kind)
+    assert (FORMAT, zlib.crc32(repr(sorted(classes.items())).encode())) == (11, 1781243207)
 
 
 def test_an_archive_is_known_once_it_was_read() -> None:
