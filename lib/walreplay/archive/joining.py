@@ -63,7 +63,7 @@ class Joined:
     """A file of the archive, once it is joined to the stream.
 
     Attributes:
-        facts: None if nothing of it could be read, or not from its beginning.
+        facts: None if nothing of it could be read, or if it is only read for what begins in it.
         stitch: stands behind the file.
         start_place: the place in front of it, as far as that was known.
         gaps: what is wrong with it, or missing in front of it; None of these where gaps are not allowed.
@@ -104,8 +104,11 @@ class Joining:
         for file, row, count in zip(archive.files[: len(rows)], rows, sessions, strict=True):
             self.stitch.state.duplicate_files.indexed[row.length, row.checksum] = file.path, count - 1
         self.unwritten: TargetError | None = None
-        self._begun = {} if resume is None or resume.done else {resume.path: resume}
-        self.files = archive.files[len(rows) - len(self._begun) :]
+        self._resume, begin = resume, len(rows)
+        if resume is not None and not resume.done:
+            begin = next(number for number, file in enumerate(archive.files) if file.path == resume.path)
+        self.files = archive.files[begin:]
+        self._again = dict(zip((file.path for file in self.files), rows[begin:], strict=False))
         self._spark, self._index, self._holes = archive.spark, archive.index, archive.holes
         self._progress = archive.progress
         self._lenient = lenient
@@ -165,9 +168,9 @@ class Joining:
         framing = (
             self.stitch.place.framing if self._framing is None and self.stitch.place is not None else self._framing
         )
-        if resume := self._begun.get(file.path):
+        if self._again and self._resume is not None and file is self.files[0]:
             task = self.stitch.next_scan(self._framing, self._codec)
-            return replace(task, start=resume.offset, known_length=resume.length, length=file.length)
+            return replace(task, start=self._resume.offset, known_length=file.length, length=file.length)
         is_first = file is self.files[0] and self.stitch.place is None  # only the first file surely begins at a message
         return ScanTask(framing=framing, first=is_first, codec=self._codec, length=file.length)
 
@@ -184,9 +187,9 @@ class Joining:
     # One file
 
     def _take(self, file: CaptureFile, scanned: FileScan | WalReplayError, *, resumes: bool) -> Joined:
-        self._gaps, resume = [], self._begun.get(file.path)
-        if resume is not None and isinstance(scanned, FileScan) and scanned.known_fingerprint != resume.fingerprint:
-            raise self._index.other_bytes(self._index.name_of(file.path), resume.length, file.length)
+        self._gaps, row = [], self._again.get(file.path)
+        if row is not None and isinstance(scanned, FileScan) and self._has_changed(scanned, row):
+            raise self._index.other_bytes(self._index.name_of(file.path), row.length, file.length)
         self._start_place = start_place = self.stitch.place
         self._was_open = was_open = self.stitch.is_open or self._lost  # noted before the file is added
         scan: FileScan | None
@@ -197,7 +200,7 @@ class Joining:
                 raise
             scan = self._leave_out(file, error)
         facts = None
-        if scan is not None and resume is None:  # else it was not read from its beginning
+        if scan is not None and row is None:  # else what comes before it was not read, and is in its row
             facts = self._recording.take(self.stitch, file, scan, resumes=resumes)
             if file is self.files[-1] and not self._ends_well():
                 self._recording.doubt_last()
@@ -208,6 +211,12 @@ class Joining:
         if hole is not None and not self._lenient:
             raise OrderError(hole.describe(), path=file.path, remedy=HOLE_REMEDY)
         return Joined(file, facts, self.stitch, start_place, tuple(self._gaps), hole)
+
+    def _has_changed(self, scan: FileScan, row: IndexedFile) -> bool:
+        """Return whether a file that is read again is another one; of the first only the end is read."""
+        if self._resume is not None and self._resume.path == scan.path:
+            return scan.known_fingerprint != self._resume.fingerprint
+        return scan.checksum != row.checksum
 
     def _ends_well(self) -> bool:
         """Return whether the archive may end where the stream is, so that it can be planned."""
@@ -378,7 +387,7 @@ class Archive:
     def certain(self) -> tuple[list[IndexedFile], Resume | None]:
         """Return the index's rows of the first files, which are as they were, and where the stream goes on behind them.
 
-        If that is not done, it lies in the last of these files.  If the rows are of all files, it is None.
+        If that is not done, it begins in one of these files.  If the rows are of all files, it is None.
         """
         names = [self.index.name_of(file.path) for file in self.files]
         # Numbers that are left out are an error, or a warning, each time.
@@ -391,7 +400,7 @@ class Archive:
         if resume is None or (resume.path, resume.offset) == (names[0], 0):  # all has to be read
             return [], None
         paths = dict(zip(names, (file.path for file in self.files), strict=True))
-        return rows[: names.index(resume.path) + 1], resume.moved(lambda name: paths.get(name, name))
+        return rows[: names.index(resume.last_path) + 1], resume.moved(lambda name: paths.get(name, name))
 
 
 @contextmanager
