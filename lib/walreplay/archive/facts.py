@@ -154,7 +154,10 @@ class Recording:
         if resumes and behind is not None and stitch.place is not None:
             resume = resume_at(stitch.state, stitch.place).moved(self._name_of)
             for deferred in resume.deferred:  # its rows' bytes are for who applies them
-                deferred.segments = [replace(segment, seam=segment.seam and b"") for segment in deferred.segments]
+                deferred.segments = [
+                    replace(segment, seam=segment.seam and replace(segment.seam, data=b""))
+                    for segment in deferred.segments
+                ]
         self._files.append(FoundFile(facts, behind, None if resume is None else resume_to_json(resume)))
         return facts
 
