@@ -82,9 +82,10 @@ def test_a_catalogs_ledger_is_kept_small_where_settings_are_refused(
 ) -> None:
     mirror = SmallMirror(spark, tmp_path, "spark_catalog")
     request.addfinalizer(lambda: [spark.sql(f"DROP SCHEMA {name} CASCADE") for name in ("s", "_walreplay")])
+    volume = str(tmp_path / "volume")
     with refusing():
-        mirror.apply(relation(1, "t", {"id": INT4, "v": TEXT}), m.Insert(1, row(1, "x")))
-        report = mirror.apply(m.Insert(1, row(2, "x")))
+        mirror.apply(relation(1, "t", {"id": INT4, "v": TEXT}), m.Insert(1, row(1, "x")), staging=volume)
+        report = mirror.apply(m.Insert(1, row(2, "x")), staging=volume)
         assert "compact ledger" in report.stages
         maintained = walreplay.maintain(spark, mirror.target)
     assert report.warnings == ()
