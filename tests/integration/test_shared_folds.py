@@ -18,6 +18,8 @@ from walreplay.writing import update as folding
 from walreplay.writing.update import fold_together
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.integration, pytest.mark.full]
@@ -41,6 +43,26 @@ def _rows(spark: SparkSession, target: Path, table: str, *columns: str) -> list[
     return sorted(map(tuple, collect(mirror_tables(target)[table], *columns)))
 
 
+def _runs_of_two_rows(
+    spark: SparkSession, folder: Path, *, with_key: int, without_key: int
+) -> Iterator[walreplay.RunReport]:
+    """Yield the report of each of two runs, which bring two rows to each table; then compare the tables.
+
+    Args:
+        without_key: so many tables can only be added to.
+    """
+    captures, target = folder / "captures", folder / "mirror"
+    numbers = range(1, with_key + without_key + 1)
+    columns = {number: (_column("n", key=number <= with_key),) for number in numbers}
+    tables = {number: m.Relation(number, "s", f"t{number}", "d", columns[number]) for number in numbers}
+    for run in (1, 2):
+        inserts = [_insert(oid, value) for oid in tables for value in (run, 10 + run)]
+        _write(captures, f"{run}.bin", 100 * run, *tables.values(), *inserts)
+        yield walreplay.apply(spark, captures=captures, target=target)
+    for number in tables:
+        assert _rows(spark, target, f"s.t{number}", "n") == [(1,), (2,), (11,), (12,)]
+
+
 @pytest.fixture
 def shared(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """Watch which tables' folds share a job."""
@@ -59,20 +81,12 @@ def test_tables_share_a_job_some_at_a_time(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared: list[list[str]]
 ) -> None:
     monkeypatch.setattr(folding, "_MAX_SHARED_TABLES", 2)
-    captures, target = tmp_path / "captures", tmp_path / "mirror"
-    # Three with a key, two that can only be added to.
-    columns = {number: (_column("n", key=number < 4),) for number in range(1, 6)}
-    tables = {number: m.Relation(number, "s", f"t{number}", "d", columns[number]) for number in columns}
-    for run in (1, 2):
-        inserts = [_insert(oid, value) for oid in tables for value in (run, 10 + run)]
-        _write(captures, f"{run}.bin", 100 * run, *tables.values(), *inserts)
-        report = walreplay.apply(spark, captures=captures, target=target)
+    names = [f"s.t{number}" for number in range(1, 6)]
+    for report in _runs_of_two_rows(spark, tmp_path, with_key=3, without_key=2):
         assert [len(group) for group in shared] == [2, 2, 1]
-        assert sorted(name for group in shared for name in group) == [f"s.t{number}" for number in tables]
-        assert {table.name: table.changes for table in report.tables} == {f"s.t{number}": 2 for number in tables}
+        assert sorted(name for group in shared for name in group) == names
+        assert {table.name: table.changes for table in report.tables} == dict.fromkeys(names, 2)
         shared.clear()
-    for number in tables:
-        assert _rows(spark, target, f"s.t{number}", "n") == [(1,), (2,), (11,), (12,)]
 
 
 def test_a_table_that_is_written_anew_before_rows_are_added_has_a_job_of_its_own(
@@ -96,14 +110,6 @@ def test_where_spark_writes_jobs_are_shared_too(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared: list[list[str]]
 ) -> None:
     monkeypatch.setenv("WALREPLAY_COMMITS", "spark")
-    captures, target = tmp_path / "captures", tmp_path / "mirror"
-    columns = {number: (_column("n", key=number < 3),) for number in range(1, 4)}
-    tables = {number: m.Relation(number, "s", f"t{number}", "d", columns[number]) for number in columns}
-    for run in (1, 2):
-        inserts = [_insert(oid, value) for oid in tables for value in (run, 10 + run)]
-        _write(captures, f"{run}.bin", 100 * run, *tables.values(), *inserts)
-        report = walreplay.apply(spark, captures=captures, target=target)
+    for report in _runs_of_two_rows(spark, tmp_path, with_key=2, without_key=1):
         assert {(table.writer, table.changes) for table in report.tables} == {("statements", 2)}
         assert shared.pop() == ["s.t1", "s.t2", "s.t3"]
-    for number in tables:
-        assert _rows(spark, target, f"s.t{number}", "n") == [(1,), (2,), (11,), (12,)]

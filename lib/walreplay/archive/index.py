@@ -4,8 +4,8 @@ A row has facts and checksums of a file.  The index is no part of what a run app
 Files are scanned again if the index is lost or this version cannot read it.
 
 `ArchiveIndex` writes what a `Recording` has collected: by MERGE on the file's name and way, or by an append where all
-of them are new.  Of two writers at the same time one tries again.  An append and a MERGE may
-miss each other and leave two rows of a file: the later one counts, and the next MERGE removes the other.
+of them are new.  Of two writers at the same time one tries again.  An append and a MERGE may miss each other and leave
+two rows of a file: the later one counts, and the next MERGE removes the other.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 from walreplay.decode.change_batch import rescued_of
 from walreplay.delta.data_files import FileColumn, as_named
-from walreplay.fold.batches import OUTPUT_ROWS, contiguous
+from walreplay.fold.batches import contiguous, output_parts
 from walreplay.fold.identity import Hashes, hash_rows
 from walreplay.session.folders import Folder
 
@@ -127,9 +127,8 @@ class Rewritten:
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows, some at a time."""
         names = [str(number) for number in range(len(self.columns))]
-        for start in range(0, len(self.places[0]), OUTPUT_ROWS):
-            part = slice(start, start + OUTPUT_ROWS)
-            arrays = [column.take(pa.array(rows[part])) for column, rows in zip(self.columns, self.places, strict=True)]
+        for places in zip(*map(output_parts, self.places), strict=True):
+            arrays = [column.take(pa.array(rows)) for column, rows in zip(self.columns, places, strict=True)]
             yield pa.RecordBatch.from_arrays(arrays, names=names)
 
 

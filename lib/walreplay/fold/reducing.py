@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from walreplay.decode.compile.kernel import kernel
+from walreplay.decode.compile.kernel import helper, kernel
 from walreplay.decode.compile.parameters import given, out, record
 from walreplay.fold.identity import HASHES, NO_EPOCHS, TABLE, new_table, slot_of
 
@@ -93,6 +93,17 @@ class _Versions(NamedTuple):
     courses: NDArray[np.int32]
 
 
+@helper
+def _version_before(event, version, epoch, end):  # type: ignore[no-untyped-def]
+    """Return the version of a key in front of an event, which ends it there; of a mirror no end is kept."""
+    if epoch.shape[0] == 0 or version < 0:
+        return version
+    if epoch[version] < epoch[event]:
+        return np.int32(NONE)  # a truncate has ended it
+    end[version] = event
+    return version
+
+
 @kernel(
     EVENTS,
     given("int32"),
@@ -125,12 +136,7 @@ def _follow_keys(events, epoch, lsn, table, slots, versions, conflicts):  # type
             key_is_old[slot] = 0
             # A MOVE needs a row under its old key.  Of the new key it says something only where it claims that.
             base_expected[slot] = expected[event] if kind != MOVE or expected[event] == CLAIMED else 0
-        version = open_version[slot]
-        if is_history and version >= 0:
-            if epoch[version] < epoch[event]:
-                version = NONE  # a truncate has ended it
-            else:
-                end[version] = event
+        version = _version_before(event, open_version[slot], epoch, end)
         if expected[event] == CLAIMED and version >= 0:
             conflicts[0] += 1  # whether the table itself has a row, the MERGE finds out
         if kind == DELETE:
@@ -148,12 +154,7 @@ def _follow_keys(events, epoch, lsn, table, slots, versions, conflicts):  # type
                 key_event[row_slot] = event
                 key_is_old[row_slot] = 1
                 base_expected[row_slot] = EXPECTED  # a MOVE changes a row that is there
-            version = open_version[row_slot]
-            if is_history and version >= 0:
-                if epoch[version] < epoch[event]:
-                    version = NONE  # a truncate has ended it
-                else:
-                    end[version] = event
+            version = _version_before(event, open_version[row_slot], epoch, end)
             open_version[row_slot] = NONE
         open_version[slot] = event
         place, former = slot, row_slot  # of this version and of the one in front, in `base` and `source`

@@ -343,13 +343,13 @@ class Scanning:
         count = self._files_to_end(reading, self.until)
         if count:
             yield reading.files[:count]
-        part: list[CaptureFile] = []
+        part, size = list[CaptureFile](), 0
         for file in reading.files[count:]:
             part.append(file)
-            size = sum(taken.length for taken in part)
+            size += file.length
             if len(part) >= least and (size >= _LEAST_BYTES or len(part) >= _MOST_FILES):
                 yield part
-                part = []
+                part, size = [], 0
         if part:
             yield part
 

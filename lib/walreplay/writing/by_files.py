@@ -176,8 +176,9 @@ class FileWriter(TableWriter):
 
     def _folder_or_reason(self, spark: SparkSession, table: TableName) -> Folder | str:
         folder = self._reached.located(spark, table)
-        is_reached = folder is not None and self._reached.by_workers(folder)
-        return folder if is_reached and folder is not None else "driver and workers do not reach its folder"
+        if folder is None or not self._reached.by_workers(folder):
+            return "driver and workers do not reach its folder"
+        return folder
 
     def _open_or_reason(self, spark: SparkSession, table: TableName) -> LocalTable | str:
         """Open a table, or return the reason why that is not possible."""

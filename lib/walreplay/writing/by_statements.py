@@ -273,10 +273,9 @@ class _StagedFold(Fold):
     def read(self, spark: SparkSession, written: FilesWritten) -> Iterator[DataFrame]:
         """Read the rows; then delete the files.  Those in an object store go with the folder, by one request."""
         names, schema = [file.name for file in written.files], sql_schema(self.schema)
-        if names:  # Spark reads no empty list of paths
-            yield spark.read.schema(schema).parquet(*(escape_glob(self.folder.uri_of(name)) for name in names))
-        else:
-            yield spark.createDataFrame([], schema)
+        paths = [escape_glob(self.folder.uri_of(name)) for name in names]
+        # Spark reads no empty list of paths.
+        yield spark.read.schema(schema).parquet(*paths) if paths else spark.createDataFrame([], schema)
         if not self.folder.is_far:
             self.folder.delete(*names)
 

@@ -36,7 +36,6 @@ WRONG_LENGTH: Final = 5  # A field's length is negative
 _NULL: Final = -1
 _BINARY: Final = -3
 
-_TAB: Final = 9
 _LF: Final = 10
 _CR: Final = 13
 _DOT: Final = 46
