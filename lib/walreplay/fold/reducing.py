@@ -1,10 +1,10 @@
 """The kernels of the fold: changes become versions of rows, of which a mirror takes the last and a history takes all.
 
-Each row that the table had before the run is a *base*, named by its key.  A *version* is the row that an event leaves,
-named by that event's number.  It stays *open* until another event ends it, or a truncate.  `follow_keys` follows every
-row through the events: when each of its versions begins, what ends it, and which base its first version continues.
-Inserted rows continue no base.  Truncates are not events: each event has an *epoch*, the number of truncates before it.
-An open version of an earlier epoch counts for nothing, so truncates cost nothing per row.
+Each row that the table had before the events is a *base*, named by its key.  A *version* is the row that an event
+leaves, named by that event's number.  It stays *open* until another event ends it, or a truncate.  `follow_keys`
+follows every row through the events: when each of its versions begins, what ends it, and which base its first version
+continues.  Inserted rows continue no base.  Truncates are not events: each event has an *epoch*, the number of
+truncates before it.  An open version of an earlier epoch counts for nothing, so truncates cost nothing per row.
 
 Invariants, one slot per key:
 
@@ -49,7 +49,7 @@ CLAIMED: Final = 2  # the key has no row before the event; if it has one, the ke
 KEEP: Final = -1
 UNKNOWN: Final = -2  # the source did not send it, and no event in front has it
 
-NO_BASE: Final = -1  # the row is new
+NO_BASE: Final = -1  # the row is new, while the base of its key goes on under another key
 
 
 NONE: Final = -1  # no version has the key
@@ -191,7 +191,8 @@ class FollowedRows:
     Attributes:
         end: the event that ends the event's version, or -1.
         previous: the version whose row the event's version goes on with, or `NONE` or `BASE`.
-        opener: the first event of the same transaction since which the row is there under its key or those before.
+        opener: the first event of the same transaction since which the row is there under its key or those before; it
+            says whether the transaction inserted the row (`versions`).
         source: versions x tracked columns: the event that has the value, `KEEP` if it is the base's, or `UNKNOWN`.
         base: the base (by its entry in the arrays below) whose row the version goes on with; -1 for none.
         last: of each base or key that was touched, the version that has the key in the end; below 0 for none.
@@ -272,7 +273,8 @@ class Folded:
     Attributes:
         row: the number of the event that the final row is taken from; -1 for a base that is only deleted.
         source: rows x tracked columns: the event that the value is taken from, `KEEP` or `UNKNOWN`.
-        base: the event that the base's key is taken from; `NO_BASE` if the row has no base.
+        base: the event that the base's key is taken from; `NO_BASE` if the row has none. A row that is inserted under
+            a key replaces that key's base, unless the base goes on under another key.
         base_is_old: the base's key is that event's old key.
         expected: `EXPECTED` if the base should be in the table, because its first change was no insert; `CLAIMED` if it
             should not; otherwise 0.
@@ -325,6 +327,8 @@ def fold_keys(events: KeyEvents) -> Folded:
 
 def fold_between_moves(events: KeyEvents) -> Folded:
     """Fold each run of a key's events in which no `MOVE` touches it; see `fold_keys`.
+
+    The other key of a `MOVE` may be folded by another task, so it stays as it is until all events are together.
 
     Returns:
         one row per run, and each `MOVE` as a row of its own: ``row`` and ``base`` are its event.

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RunTables:
-    """The tables of a run."""
+    """The tables of a run; by oid means by the numbers of `walreplay.names`, of a relation and an output."""
 
     run: RunContext
 
@@ -91,7 +91,8 @@ class RunTables:
         self, moves: Sequence[Move], commit: delta.CommitId, first_step: int, fence: Fence | None
     ) -> dict[int, int | None]:
         copied_versions: dict[int, int | None] = {}
-        for number, table_move in enumerate(moves, first_step):  # steps below 2**14 are moves, epochs lie above
+        # Numbers of commits below 2**14 are moves; those of tables' epochs (`step_of`) lie above.
+        for number, table_move in enumerate(moves, first_step):
             self.run.ledger.check_lock()
             move_commit = replace(step_of(commit, number), oid=table_move.oid)
             session, check_lock = own_session(self.run.spark), self.run.ledger.check_lock
@@ -586,7 +587,7 @@ def _without_ended(plan: Plan, transaction_log: TransactionLog) -> Plan:
 
     def is_open(item: Deferred) -> bool:
         if item.gid is None:
-            return item.xid not in ordinary or item.xid in decided
+            return item.xid not in ordinary or item.xid in decided  # `ended` names decided streams, too
         # While it is prepared, no other transaction has its xid: a commit behind the Prepare ends it, or is later.
         return not item.complete or last.get(item.xid, 0) <= (item.lsn or 0)
 

@@ -53,7 +53,7 @@ class FrameLayout:
         is_row: the length is the last one of a row of binary COPY, and headers and trailers stand between rows.
         is_sent: a walsender's XLogData or keepalive may stand for the message.
         is_bare: the message may stand by itself.
-        trailer: one byte behind the message, or none.
+        trailer: one byte behind the message, or none; kernels have it in eight bits of the framing's code.
     """
 
     order: Literal["", "big", "little"] = ""
@@ -63,6 +63,11 @@ class FrameLayout:
     is_sent: bool = False
     is_bare: bool = True
     trailer: bytes = b""
+
+    @property
+    def trailer_size(self) -> int:
+        """How many bytes stand behind each message."""
+        return len(self.trailer)
 
     def header(self, size: int) -> bytes:
         """Write what stands in front of so many bytes, where it is no row of COPY."""
@@ -111,7 +116,9 @@ FRAMING_ORDER: Final = (
     *(Framing.LENGTH, Framing.LENGTH_SELF, Framing.LENGTH_LE, Framing.LENGTH_SELF_LE),
     *(Framing.WALSENDER, Framing.RECVLOGICAL, Framing.RAW),
 )
-"""How they are tried: what says most of itself first, as a message inside a frame looks like one without."""
+"""How they are tried: what says most of itself first, as a message inside a frame looks like one without.
+
+Among bare lengths, a cut head passes for the first one whose next length is beyond the bytes."""
 
 
 class FrameContent(NamedTuple):
@@ -151,7 +158,7 @@ def parse_frame(data: bytes | memoryview, offset: int, framing: Framing) -> Fram
 
 
 def read_trailer(data: bytes | memoryview, offset: int, framing: Framing) -> int:
-    """Step over what stands behind a message.
+    """Step over what stands behind a message; a newline is the only trailer so far.
 
     Raises:
         TruncatedMessage: the data end here.
@@ -162,7 +169,7 @@ def read_trailer(data: bytes | memoryview, offset: int, framing: Framing) -> int
         raise TruncatedMessage("the data end before the newline behind a message", offset=offset)
     if trailer and data[offset] != trailer[0]:
         raise FramingError("the message is not followed by a newline", offset=offset)
-    return offset + len(trailer)
+    return offset + framing.layout.trailer_size
 
 
 def _read_length(data: bytes | memoryview, offset: int, framing: Framing) -> tuple[int, int]:

@@ -219,7 +219,7 @@ class Stitch:
         self._until = until
 
     def copied(self) -> Stitch:
-        """Return the same, which does not change with what is added to this one."""
+        """Return the same, to go back to: an error in `add` or `add_exact` leaves this one halfway."""
         other = copy.copy(self)
         other.state = self.state.copied()
         return other
@@ -340,19 +340,18 @@ class Stitch:
         state.place = end
 
     def _note_begin(self, added: AddedPart, cursor: AnnouncementCursor) -> Begun | None:
-        """Remember where an ordinary transaction begins that the part does not end."""
+        """Return where an ordinary transaction begins that the part does not end; moves the cursor there."""
         summary = added.part.summary
         if summary.begin_at is None:
             return None
         cursor.advance(summary.begin_at)
         path, offset = added.where(summary.begin_at)
-        end = added.end
         return Begun(
             path,
             offset,
-            0,
+            0,  # of its entry: it is set once that is scheduled
             summary.begin_at,
-            replace(end, transaction=None),
+            replace(added.end, transaction=None),  # an open ordinary transaction changes nothing else of the place
             *self.state.versions.snapshot(),
             self.state.layouts.all(),
             len(self.state.layouts.moved),
@@ -415,7 +414,7 @@ class Stitch:
     # The plan.
 
     def plan(self, *, is_last: bool = True) -> Plan:
-        """Return what the added files come to.
+        """Return what the added files come to; nothing is added behind it, as it cuts off what is open.
 
         Args:
             is_last: they are all that there is; else what is open at their end is worth no warning.

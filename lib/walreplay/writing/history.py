@@ -1,7 +1,7 @@
 """One commit of a history: versions are added, and those that end get their ends.
 
 A row of a fold either opens a version, or closes one that the table has (`walreplay.fold.versions.version_schema`).  So
-one MERGE does both.  It looks at open versions alone: what has ended is never touched again.
+one MERGE does both.  It looks at open versions alone, as what has ended does not change.
 
 If only changes of some (watched) columns begin versions, a row may also replace the open version's values: then no
 watched column has changed, and the version continues (`with_continued`).

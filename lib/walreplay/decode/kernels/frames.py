@@ -3,7 +3,9 @@
 A framing is known by its code (`FRAMING_CODES`), which has the fields of its `FrameLayout` as bits.  Kernels read a
 frame in `message_at` alone, and leave it in `frame_end`.
 
-The numbers that kernels and Python share come first: the reasons for which a walk returns.  `outcome_of_begin` checks a
+The numbers that kernels and Python share come first: the reasons for which a walk returns.  A new one is also a line of
+`decode.walk.Outcome` and of `decode.walk_state.PROBLEMS`; one of `message_at` also leaves no `MESSAGE` in the state
+(`StreamWalker._problem`).  `outcome_of_begin` checks a
 Begin's commit LSN and commit time for the walk.
 """
 # numba has no types.
@@ -122,7 +124,8 @@ class Payload(NamedTuple):
     """Where the message of a frame lies: from its tag on, up to its end (or the buffer's, without a length).
 
     The outcome is `GO_ON`, `KEEPALIVE`, or why there is no message here.  Of a frame that is `INCOMPLETE`, the start is
-    the buffer's end or more if its header is cut; of a `KEEPALIVE`, both are where that ends.
+    the buffer's end or more if its header is cut; of a `KEEPALIVE`, both are where that ends; of a `BAD_FRAME`, neither
+    means anything.
     """
 
     outcome: int
@@ -137,7 +140,11 @@ def _payload(outcome, start, end):
 
 @helper
 def message_at(base, pos, end, framing):
-    """Return the `Payload` of the frame at `pos`, in a buffer that ends at `end`."""
+    """Return the `Payload` of the frame at `pos`, in a buffer that ends at `end`.
+
+    What needs the whole frame is checked here.  Searches call it at every offset, by `likely_message_at`: checks that
+    read the message do not belong into that.
+    """
     if framing & (SIZED | SENT) == 0:
         return _payload(GO_ON, pos, end)
     start, size = pos, np.int64(0)

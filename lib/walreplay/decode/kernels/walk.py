@@ -8,10 +8,10 @@ The walk's state (`frames`: IDLE, OPEN, or UNKNOWN_HEAD behind a guessed start),
 ====================  =======================  ===============================================================
 the walk is           the message is           then
 ====================  =======================  ===============================================================
-IDLE, UNKNOWN_HEAD    Begin                    OPEN, if its LSN is behind the last commit's: NOT_AFTER_LAST; and not
-                                               where the walk is to stop: BEHIND
+IDLE, UNKNOWN_HEAD    Begin                    OPEN; else NOT_AFTER_LAST (its LSN is not above the last commit's),
+                                               NO_TIME, or BEHIND (LSN or time are above those of the walk's end)
 OPEN, in a stream     Begin                    BEGIN_INSIDE; likewise behind a guessed start, once rows have come
-OPEN                  Commit                   IDLE, if LSN and time are its Begin's: COMMIT_MISMATCH
+OPEN                  Commit                   IDLE; else COMMIT_MISMATCH (LSN and time are not its Begin's)
 UNKNOWN_HEAD          Commit                   HEAD_COMMIT: Python takes it, and the walk is IDLE
 IDLE, in a stream     Commit                   OUTSIDE_TRANSACTION
 OPEN, UNKNOWN_HEAD    Insert, Update, Delete   the same, a row further
@@ -22,8 +22,9 @@ any                   any other                EVENT: Python takes it (`walrepla
 
 The messages are those of PostgreSQL's documentation, "Logical Replication Message Formats" (`protocol.messages`).
 
-Three things can be made of the rows (`output`): nothing, arrays that say where they lie (`ARRAYS`), or values in their
-columns (`COLUMNS`, by `walreplay.decode.kernels.place`).  If a row cannot be placed, the walk returns `NOT_PLACED`:
+Three things can be made of the rows (`output`): nothing, which is a scan; arrays that say where they lie (`ARRAYS`:
+where some rows are left out, and behind a Truncate until its tile is taken); or values in their columns (`COLUMNS`, by
+`walreplay.decode.kernels.place`).  If a row cannot be placed, the walk returns `NOT_PLACED`:
 Python makes a program or room, or completes pending rows, and the next walk begins with the same row.
 """
 
@@ -172,7 +173,7 @@ def _take_row(walk, payload, tag):  # type: ignore[no-untyped-def]
     base, message = walk.base, payload.start
     in_stream = get(walk.state, state.STREAM) != 0
     oid_offset = message + 1
-    xid = get(walk.state, state.XID)
+    xid = get(walk.state, state.XID)  # it tells runs of streamed rows; rows are given that of their transaction
     if in_stream:
         if oid_offset + 4 > payload.end:
             return np.int64(frames.INCOMPLETE)
