@@ -17,12 +17,12 @@ from support.simulator import Drawn, captures
 from walreplay.decode.change_batch import column_types
 from walreplay.decode.masking import Shown
 from walreplay.fold.events import from_ipc
-from walreplay.fold.versions import NO_TIME, NOTHING_EMPTIED, Axis, Commits
+from walreplay.fold.versions import NO_TIME, Axis, Commits
 from walreplay.ledger.state import resume_to_json
 from walreplay.lsn import POSTGRES_EPOCH_UNIX_MICROS
 from walreplay.names import Output
 from walreplay.spark.workers.decode import Assigned, Assignment, DecodeTask, staged_rows
-from walreplay.spark.workers.fold import HistoryTask
+from walreplay.spark.workers.fold import timed
 from walreplay.spark.workers.rows import PARTS, USES_TABLE
 from walreplay.stream.plan import Plan
 from walreplay.table.versions import identity_of
@@ -43,12 +43,11 @@ def staged(plan: Plan, files: Files) -> list[dict[str, Any]]:
 
 def times(rows: list[dict[str, Any]], axis: Axis) -> Iterator[tuple[int, int]]:
     """Yield commit LSN and time of each event and each truncate."""
-    history = HistoryTask(axis, NOTHING_EMPTIED)
     for row in rows:
         if row["table"] < 0:
             continue
         if len(row["data"]):
-            events = history.timed(row["sequence"], from_ipc(row["data"]))
+            events = timed(from_ipc(row["data"]), row["sequence"], axis)
             assert events.marks is not None
             yield from zip(events.lsn.to_pylist(), events.marks.top.tolist(), strict=True)
         for sequence, lsn, _, top in json.loads(row["info"]).get("emptied", ()):

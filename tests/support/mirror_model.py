@@ -20,7 +20,7 @@ from walreplay.fold.events import Identity, Mode
 from walreplay.names import Output
 from walreplay.protocol.messages import Relation
 from walreplay.spark.workers.decode import Assigned, Assignment
-from walreplay.spark.workers.fold import FoldTask, fold_batches, link_batches, route_batches
+from walreplay.spark.workers.fold import NetFold, fold_batches, link_batches, route_batches
 from walreplay.spark.workers.rows import NO_BUCKET, links_table
 from walreplay.stream.plan import Plan
 from walreplay.types import families
@@ -118,7 +118,7 @@ class MirrorModel:
         moves = any(info["moves"] for info in infos)
         deletes = any(info["deletes"] for info in infos)
         assert moves == bool(links)
-        task = FoldTask(
+        task = NetFold(
             types=self.types,
             names=self.names,
             identity=self.identity,

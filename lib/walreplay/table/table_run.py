@@ -25,7 +25,7 @@ from walreplay.fold.events import Identity, Mode
 from walreplay.fold.versions import NO_AXIS, Axis, Emptied
 from walreplay.names import RowKind
 from walreplay.spark.staging import EmptiedAt, Rows, StagedRows, Staging
-from walreplay.spark.workers.fold import FoldTask, HistoryTask
+from walreplay.spark.workers.fold import FoldTask, LogFold, NetFold, VersionFold
 from walreplay.spark.workers.rows import PARTS
 from walreplay.table.plan import Epoch, TablePlan
 from walreplay.types.base import ColumnType
@@ -118,26 +118,19 @@ class TableRun:
             fresh: the table has no rows before, or none that stay.
         """
         names, types = _names_and_types(epoch.shape)
-        log = history = None
+        share = self.plan.metadata.share
+        events = types, names, epoch.identity, epoch.tracked, epoch.moves, epoch.projections
+        of_table = self.plan.name, None if share is None else share.source
         match self.plan.metadata.rows:
             case RowKind.CURRENT:
-                pass
+                return NetFold(*events, *of_table)
             case RowKind.VERSION:
-                history = HistoryTask(self.axis, self.emptied_in(epoch), epoch.watched, fresh)
+                emptied = self.emptied_in(epoch)
+                return VersionFold(
+                    *events, *of_table, axis=self.axis, emptied=emptied, watched=epoch.watched, fresh=fresh
+                )
             case RowKind.CHANGE:
-                log = log_task(epoch.shape)
-        return FoldTask(
-            types=types,
-            names=names,
-            identity=epoch.identity,
-            tracked=epoch.tracked,
-            moves=epoch.moves,
-            projections=epoch.projections,
-            table=self.plan.name,
-            log=log,
-            history=history,
-            source=None if self.plan.metadata.share is None else self.plan.metadata.share.source,
-        )
+                return LogFold(*events, *of_table, log=log_task(epoch.shape))
 
     def emptied_in(self, epoch: Epoch) -> Emptied:
         """Return the truncates of an epoch of a history, with their times on the axis."""

@@ -10,7 +10,7 @@ from support.event_model import ADD, Event, build
 from walreplay.fold.change_log import Projection
 from walreplay.fold.events import Events, Identity, Mode, to_ipc
 from walreplay.fold.net_changes import split
-from walreplay.spark.workers.fold import FoldTask, fold_batches
+from walreplay.spark.workers.fold import NetFold, fold_batches
 from walreplay.types import resolve
 
 NUMBER = resolve(20, -1, {})
@@ -39,7 +39,7 @@ def test_rows_of_a_file_come_out_before_those_of_the_next_but_one_are_read() -> 
             yield pa.RecordBatch.from_pylist([row])
 
     projection = Projection((0, 1, 2), ((NUMBER,),) * 3, NAMES, NAMES)
-    task = FoldTask((pa.int64(),) * 3, NAMES, ADDED, (), False, ((0, projection, ()),))
+    task = NetFold((pa.int64(),) * 3, NAMES, ADDED, (), False, ((0, projection, ()),))
     given = []
     for batch in fold_batches(staged(), task=task):
         assert read <= len(given) + 2

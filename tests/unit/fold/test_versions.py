@@ -12,7 +12,7 @@ from support.event_model import ADD, MOVE, REMOVE, UPDATE, Event, build
 from walreplay.fold.change_log import Projection
 from walreplay.fold.events import Events, Identity, Mode, to_ipc
 from walreplay.fold.net_changes import fold_events, links_of, split
-from walreplay.spark.workers.fold import FoldTask, fold_batches, link_batches, route_batches
+from walreplay.spark.workers.fold import NetFold, fold_batches, link_batches, route_batches
 from walreplay.types import resolve
 
 NUMBER = resolve(20, -1, {})
@@ -21,10 +21,10 @@ KEYS = {EARLIER: 2, LATER: 0}
 BUCKETS = 3
 
 
-def task(*, moves: bool) -> FoldTask:
+def task(*, moves: bool) -> NetFold:
     """The column b was dropped, and is kept."""
     chain = (NUMBER,)
-    return FoldTask(
+    return NetFold(
         types=(pa.int64(),) * 3,
         names=EARLIER,
         identity=Identity(Mode.KEYED, (2,)),

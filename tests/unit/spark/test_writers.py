@@ -6,19 +6,18 @@ import pyarrow as pa
 import pytest
 
 from walreplay.fold.events import Identity, Mode
-from walreplay.spark.workers import write as writers
-from walreplay.spark.workers.fold import FoldTask
-from walreplay.spark.workers.write import counts_of, final_rows
+from walreplay.spark.workers import fold
+from walreplay.spark.workers.fold import NetFold
 
 
-def _task(mode: Mode) -> FoldTask:
-    return FoldTask((), (), Identity(mode), (), False, ())
+def _task(mode: Mode) -> NetFold:
+    return NetFold((), (), Identity(mode), (), False, ())
 
 
 def _final(mode: Mode, **columns: list[object]) -> tuple[list[object], dict[str, int]]:
     rows = pa.RecordBatch.from_pydict(columns)
-    values = [value for batch in final_rows(rows, _task(mode)) for value in batch.column("c0").to_pylist()]
-    return values, counts_of(rows, _task(mode))
+    values = [value for batch in _task(mode).final_rows(rows) for value in batch.column("c0").to_pylist()]
+    return values, _task(mode).counts_of(rows)
 
 
 def test_deleted_rows_of_a_keyed_table_are_counted_and_left_out() -> None:
@@ -35,7 +34,7 @@ def test_deleted_rows_of_a_keyed_table_are_counted_and_left_out() -> None:
 
 @pytest.mark.parametrize("at_once", [1, 2, 1 << 16])
 def test_rows_of_a_multiset_come_as_often_as_they_are_there(monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
-    monkeypatch.setattr(writers, "_ROWS_AT_ONCE", at_once)
+    monkeypatch.setattr(fold, "_ROWS_AT_ONCE", at_once)
     # As by Spark: `needed` copies go, and `needed + net` come.
     rows, counts = _final(
         Mode.MULTISET,
@@ -50,7 +49,7 @@ def test_rows_of_a_multiset_come_as_often_as_they_are_there(monkeypatch: pytest.
 
 def test_many_copies_of_a_long_row_come_a_few_at_a_time() -> None:
     row = pa.RecordBatch.from_pydict({"c0": ["x" * (1 << 20)], "net": [3000], "needed": [0], "unknown": [False]})
-    sizes = [(batch.num_rows, batch.nbytes) for batch in final_rows(row, _task(Mode.MULTISET))]
+    sizes = [(batch.num_rows, batch.nbytes) for batch in _task(Mode.MULTISET).final_rows(row)]
     assert sum(rows for rows, _ in sizes) == 3000
     assert max(size for _, size in sizes) < 80 << 20
 

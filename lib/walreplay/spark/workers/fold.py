@@ -5,14 +5,18 @@ Also compare these with a table's rows where Spark's statements cannot: watched 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from walreplay.delta.small_table import longest_text
 from walreplay.errors import WalReplayError
 from walreplay.fold.change_log import LogTask, Projection, log_batches, project
 from walreplay.fold.events import Events, Identity, Mode, concat, from_ipc, rejoin, to_ipc
@@ -21,12 +25,152 @@ from walreplay.fold.versions import Axis, Emptied, continue_bases, settled_versi
 from walreplay.spark.workers.process import spark_task
 from walreplay.spark.workers.rows import PARTS, ROUTES_SEQUENCE, refusal_text, route_batch, staged_events
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+_ROWS_AT_ONCE: Final = 1 << 16
+_BYTES_AT_ONCE: Final = 64 << 20
+
 _SOURCE: Final = pa.field("source", pa.string())
 
 
 @dataclass(frozen=True, slots=True)
-class HistoryTask:
-    """What a history's rows need besides their events.
+class FoldTask(ABC):
+    """How one table's staged events become its rows: a class for each kind of rows (`walreplay.names.RowKind`).
+
+    Attributes:
+        projections: how rows of each relation version get the table's columns, with the numbers of its key columns: by
+            the sequence number that it begins at, in order.
+        table: the source's name, for errors.
+        source: what all rows have in the column ``source``; None if there is no such column.
+    """
+
+    types: tuple[pa.DataType, ...]
+    names: tuple[str, ...]
+    identity: Identity
+    tracked: tuple[int, ...]
+    moves: bool
+    projections: tuple[tuple[int, Projection, tuple[int, ...]], ...]
+    table: str | None = None
+    source: str | None = None
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The rows' columns."""
+        return self._folded if self.source is None else self._folded.append(_SOURCE)
+
+    @property
+    @abstractmethod
+    def _folded(self) -> pa.Schema:
+        """The rows' columns without the source's name."""
+
+    @abstractmethod
+    def rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of staged events, which are sorted by bucket and sequence."""
+
+    @abstractmethod
+    def final_rows(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+        """Return the rows that a table without rows gets."""
+
+    @abstractmethod
+    def counts_of(self, batch: pa.RecordBatch, *, is_new: bool = False) -> dict[str, int]:
+        """Count what does not depend on the table's own rows (`walreplay.writing.merge.RowCounts`).
+
+        Args:
+            is_new: the table has no rows that folded ones could close.
+        """
+
+    def version_of(self, sequence: int) -> int:
+        """Return the number of the projection that applies to some events."""
+        return bisect_right(self.projections, sequence, key=lambda item: item[0]) - 1
+
+    def named(self, version: int) -> tuple[Identity, tuple[str, ...]]:
+        """Return the identity and the columns' names that a version's events have."""
+        _, projection, key = self.projections[version]
+        return replace(self.identity, key=key), projection.before
+
+    def _units(self, batches: Iterable[pa.RecordBatch]) -> Iterator[list[tuple[int, Events]]]:
+        """Yield the staged events that have to meet, each with its sequence: those of a bucket.
+
+        Rows that are only added need not meet.  There may be as many as in the whole archive.
+        """
+        current: int | None = None
+        parts: list[tuple[int, Events]] = []
+        is_alone = self.identity.mode is Mode.APPEND
+        for bucket, sequence, data in staged_events(batches):
+            if (is_alone or bucket != current) and parts:
+                yield parts
+                parts = []
+            current = bucket
+            parts.append((sequence, from_ipc(data)))
+        if parts:
+            yield parts
+
+    def _joined(self, parts: list[tuple[int, Events]], settle: Callable[[int, Events], Events]) -> Events:
+        """Put a unit's events together, with the table's columns, and empty the list: rows need the memory.
+
+        Args:
+            settle: completes events of one version, of whole transactions, from each other.
+        """
+        projected = []
+        for version, run in groupby(parts, key=lambda item: self.version_of(item[0])):
+            # One file's events of a bucket may be staged in several pieces.
+            files = [[part for _, part in group] for _, group in groupby(run, key=lambda item: item[0])]
+            _, projection, key = self.projections[version]
+            # A whole row can only be compared with rows of the same columns, so it is settled before the projection.
+            events = settle(version, concat([rejoin(group) for group in files]))
+            projected.append(project(events, key, projection, keyed=self.identity.mode is Mode.KEYED))
+        events = concat(projected)
+        parts.clear()
+        return events
+
+
+@dataclass(frozen=True, slots=True)
+class NetFold(FoldTask):
+    """A mirror's rows: what each key, or each row without one, comes to."""
+
+    @property
+    def _folded(self) -> pa.Schema:
+        return merge_schema(self.types, self.identity, self.tracked, moves=self.moves)
+
+    def rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of staged events (`walreplay.fold.net_changes`)."""
+
+        def settle(version: int, events: Events) -> Events:
+            return settled(events, *self.named(version), self.table)
+
+        for parts in self._units(batches):
+            folding = self.identity, self.names, self.tracked
+            # No name for the events: they would be there still while the next ones are read.
+            yield from rows_to_merge(self._joined(parts, settle), *folding, moves=self.moves, table=self.table)
+
+    def final_rows(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+        """Return the rows that a table without rows gets."""
+        if self.identity.mode is Mode.KEYED:
+            deleted = batch.column("deleted")
+            return [batch.filter(pc.invert(deleted)) if _true(deleted) else batch]
+        if self.identity.mode is Mode.MULTISET:
+            copies = batch.column("needed").to_numpy() + batch.column("net").to_numpy()
+            return [batch] if (copies == 1).all() else _repeated(batch, np.cumsum(copies))
+        return [batch]
+
+    def counts_of(self, batch: pa.RecordBatch, *, is_new: bool = False) -> dict[str, int]:
+        """Count what does not depend on the table's own rows."""
+        unknown = batch.column("unknown")
+        if self.identity.mode is Mode.APPEND:
+            return {"unknown": _true(unknown)}
+        if self.identity.mode is Mode.MULTISET:
+            net, needed = (batch.column(name).to_numpy() for name in ("net", "needed"))
+            copies = needed + net
+            remaining = pc.and_(unknown, pa.array(copies > 0))
+            return {"unknown": _true(remaining), "missing": int(needed.sum()), "copies": int(copies.sum())}
+        return _counts(batch, batch.column("expected"), pc.invert(batch.column("deleted")))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionFold(FoldTask):
+    """A history's rows: each version of a row is one.
 
     Attributes:
         emptied: the truncates, with their times on the axis.
@@ -39,69 +183,85 @@ class HistoryTask:
     watched: tuple[int, ...] | None = None
     fresh: bool = False
 
-    def timed(self, sequence: int, events: Events) -> Events:
-        """Return staged events with their times on the axis."""
-        assert events.marks is not None
-        times = self.axis.times(sequence // PARTS, events.lsns, events.marks.top)
-        return replace(events, marks=replace(events.marks, top=times))
-
-
-@dataclass(frozen=True, slots=True)
-class FoldTask:
-    """How one table's staged events become rows to merge.
-
-    Attributes:
-        projections: how rows of each relation version get the table's columns, with the numbers of its key columns: by
-            the sequence number that it begins at, in order.
-        table: the source's name, for errors.
-        log: the table is a change log: its rows are not folded.
-        history: the table is a history: each version of a row is a row.
-        source: what all rows have in the column ``source``; None if there is no such column.
-    """
-
-    types: tuple[pa.DataType, ...]
-    names: tuple[str, ...]
-    identity: Identity
-    tracked: tuple[int, ...]
-    moves: bool
-    projections: tuple[tuple[int, Projection, tuple[int, ...]], ...]
-    table: str | None = None
-    log: LogTask | None = None
-    history: HistoryTask | None = None
-    source: str | None = None
-
     @property
-    def schema(self) -> pa.Schema:
-        """The rows' columns."""
-        return self._folded if self.source is None else self._folded.append(_SOURCE)
+    def _folded(self) -> pa.Schema:
+        return version_schema(self.types, self.identity, self.tracked, watched=self.watched is not None)
+
+    def rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of staged events (`walreplay.fold.versions`)."""
+        emptied = self.emptied.with_first() if self.fresh else self.emptied
+
+        def settle(version: int, events: Events) -> Events:
+            return settled_versions(events, *self.named(version), self.table, self.emptied)
+
+        for parts in self._units(batches):
+            parts[:] = [(sequence, timed(events, sequence, self.axis)) for sequence, events in parts]
+            rest = emptied, self.identity, self.names, self.tracked
+            yield from version_rows(self._joined(parts, settle), *rest, watched=self.watched, table=self.table)
+
+    def final_rows(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+        """Return the rows that a table without rows gets."""
+        return [batch.filter(batch.column("opens"))]
+
+    def counts_of(self, batch: pa.RecordBatch, *, is_new: bool = False) -> dict[str, int]:
+        """Count what does not depend on the table's own rows."""
+        expected = batch.column("expected")
+        if not is_new:
+            expected = pc.and_(expected, pc.invert(batch.column("closes")))
+        return _counts(batch, expected, batch.column("opens"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogFold(FoldTask):
+    """A change log's rows: each change is one, so nothing is folded, and none has to meet another."""
+
+    log: LogTask
 
     @property
     def _folded(self) -> pa.Schema:
-        if self.log is not None:
-            return self.log.schema
-        if self.history is not None:
-            watched = self.history.watched is not None
-            return version_schema(self.types, self.identity, self.tracked, watched=watched)
-        return merge_schema(self.types, self.identity, self.tracked, moves=self.moves)
+        return self.log.schema
 
-    def version_of(self, sequence: int) -> int:
-        """Return the number of the projection that applies to some events."""
-        return bisect_right(self.projections, sequence, key=lambda item: item[0]) - 1
+    def rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of staged changes (`walreplay.fold.change_log`)."""
+        for _, sequence, data in staged_events(batches):
+            _, projection, _ = self.projections[self.version_of(sequence)]
+            yield from log_batches(data, self.log, projection)
 
-    def named(self, version: int) -> tuple[Identity, tuple[str, ...]]:
-        """Return the identity and the columns' names that a version's events have."""
-        _, projection, key = self.projections[version]
-        return replace(self.identity, key=key), projection.before
+    def final_rows(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+        """Return the rows that a table without rows gets."""
+        return [batch]
 
-    def project(self, version: int, events: Events) -> Events:
-        """Return events of one version, of whole transactions, with the table's columns."""
-        _, projection, key = self.projections[version]
-        # A whole row can only be compared with rows of the same columns.
-        if self.history is None:
-            events = settled(events, *self.named(version), self.table)
-        else:
-            events = settled_versions(events, *self.named(version), self.table, self.history.emptied)
-        return project(events, key, projection, keyed=self.identity.mode is Mode.KEYED)
+    def counts_of(self, batch: pa.RecordBatch, *, is_new: bool = False) -> dict[str, int]:
+        """Count what does not depend on the table's own rows."""
+        return {"unknown": _true(batch.column("unknown"))}
+
+
+def timed(events: Events, sequence: int, axis: Axis) -> Events:
+    """Return staged events with their times on the axis of histories."""
+    assert events.marks is not None
+    times = axis.times(sequence // PARTS, events.lsns, events.marks.top)
+    return replace(events, marks=replace(events.marks, top=times))
+
+
+def _true(mask: pa.Array) -> int:
+    return int(pc.sum(mask).as_py() or 0)  # the sum over no rows is NULL
+
+
+def _counts(batch: pa.RecordBatch, expected: pa.Array, remains: pa.Array) -> dict[str, int]:
+    """Count rows with a key: those that the table should have, deleted or not, and those with unknown values."""
+    deleted = batch.column("deleted")
+    live, gone = pc.and_(expected, pc.invert(deleted)), pc.and_(expected, deleted)
+    return {"live": _true(live), "gone": _true(gone), "unknown": _true(pc.and_(batch.column("unknown"), remains))}
+
+
+def _repeated(batch: pa.RecordBatch, ends: NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
+    """Repeat each row as often as its count says, in batches: a few rows may have millions of copies, or be long."""
+    total = int(ends[-1])
+    at_once = max(1, min(_ROWS_AT_ONCE, _BYTES_AT_ONCE // max(1, sum(map(longest_text, batch.columns)))))
+    for start in range(0, total, at_once):
+        # Numbers among all copies; `ends` says which row each of them is a copy of.
+        places = np.arange(start, min(start + at_once, total))
+        yield batch.take(pa.array(np.searchsorted(ends, places, side="right")))
 
 
 @spark_task
@@ -143,68 +303,18 @@ def route_batches(batches: Iterable[pa.RecordBatch], *, task: FoldTask, buckets:
 
 @spark_task
 def fold_batches(batches: Iterable[pa.RecordBatch], *, task: FoldTask) -> Iterator[pa.RecordBatch]:
-    """Fold staged events, sorted by bucket and sequence, to rows to merge.
+    """Fold staged events, sorted by bucket and sequence, to a table's rows.
 
     Raises:
         RuntimeError: an error that the driver reads by `refusal_in`.
     """
-    for rows in _folded(batches, task):
-        yield rows if task.source is None else rows.append_column(_SOURCE, pa.repeat(task.source, rows.num_rows))
-
-
-def _folded(batches: Iterable[pa.RecordBatch], task: FoldTask) -> Iterator[pa.RecordBatch]:
-    if task.log is not None:
-        yield from _log_rows(batches, task.log, task)
-        return
-    current: int | None = None
-    parts: list[tuple[int, Events]] = []
-    # Rows that are only added need not meet.  There may be as many as in the whole archive.
-    is_alone = task.identity.mode is Mode.APPEND
-    for bucket, sequence, data in staged_events(batches):
-        if (is_alone or bucket != current) and parts:  # the bucket is complete, or its events need not meet
-            yield from _merge_rows(parts, task)
-            parts = []
-        current = bucket
-        events = from_ipc(data)
-        if task.history is not None:
-            events = task.history.timed(sequence, events)
-        parts.append((sequence, events))
-    if parts:
-        yield from _merge_rows(parts, task)
-
-
-def _log_rows(batches: Iterable[pa.RecordBatch], log: LogTask, task: FoldTask) -> Iterator[pa.RecordBatch]:
-    for _, sequence, data in staged_events(batches):
-        _, projection, _ = task.projections[task.version_of(sequence)]
-        try:
-            yield from log_batches(data, log, projection)
-        except WalReplayError as problem:
-            problem.table = problem.table or task.table
-            raise RuntimeError(refusal_text(problem)) from None
-
-
-def _merge_rows(parts: list[tuple[int, Events]], task: FoldTask) -> Iterator[pa.RecordBatch]:
     try:
-        events = concat([task.project(version, run) for version, run in _runs(parts, task)])
-        parts.clear()  # their memory is needed for the rows
-        if task.history is not None:
-            history, folding = task.history, (task.identity, task.names, task.tracked)
-            emptied = history.emptied.with_first() if history.fresh else history.emptied
-            yield from version_rows(events, emptied, *folding, watched=history.watched, table=task.table)
-            return
-        yield from rows_to_merge(events, task.identity, task.names, task.tracked, moves=task.moves, table=task.table)
+        for rows in task.rows(batches):
+            yield rows if task.source is None else rows.append_column(_SOURCE, pa.repeat(task.source, rows.num_rows))
     except WalReplayError as problem:
         problem.table = problem.table or task.table
         # No row can carry the error, because the rows go into the table.
         raise RuntimeError(refusal_text(problem)) from None
-
-
-def _runs(parts: list[tuple[int, Events]], task: FoldTask) -> Iterator[tuple[int, Events]]:
-    """Put together what is of one version, file by file."""
-    for version, run in groupby(parts, key=lambda item: task.version_of(item[0])):
-        # One file's events of a bucket may be staged in several pieces.
-        files = [[part for _, part in group] for _, group in groupby(run, key=lambda item: item[0])]
-        yield version, concat([rejoin(group) for group in files])
 
 
 @spark_task

@@ -15,28 +15,21 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from walreplay.delta.data_files import DataFile, DataFileWriter, FileColumn
-from walreplay.delta.small_table import MOST_BYTES, Before, longest_text, rewrite
+from walreplay.delta.small_table import MOST_BYTES, Before, rewrite
 from walreplay.delta.staged_file import RowSelection, Sharing, StagedFileWriter, read_rows
 from walreplay.errors import TargetError
 from walreplay.fold.batches import batch_to_ipc
-from walreplay.fold.events import Mode
 from walreplay.session.folders import Folder, MountedFolder, reason_of
 from walreplay.spark.workers.fold import FoldTask, fold_batches
 from walreplay.spark.workers.process import spark_task
 from walreplay.spark.workers.rows import Work, refusal_text, route_batch, unpack_batches
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
     from pyspark.sql import Row
 
-
-_ROWS_AT_ONCE: Final = 1 << 16
-_BYTES_AT_ONCE: Final = 64 << 20
 
 FILES: Final = pa.schema(
     [
@@ -107,7 +100,7 @@ def write_folded(batches: Iterable[pa.RecordBatch], *, task: FoldTask, files: Fi
     """
     counts: Counter[str] = Counter()
     folded = _counted(fold_batches(batches, task=task), task, counts, is_new=True)
-    file = _write(files, (rows for batch in folded for rows in final_rows(batch, task)))
+    file = _write(files, (rows for batch in folded for rows in task.final_rows(batch)))
     yield _written(file, counts)
 
 
@@ -150,7 +143,7 @@ def write_rewritten(
         return
     counts = Counter(rewritten.counts)
     for batch in folded:
-        counts.update(counts_of(batch, task))
+        counts.update(task.counts_of(batch))
     # Without a change the table stays as it is.
     rows = (batch.rename_columns(files.sources) for batch in rewritten.batches()) if rewritten.changes else ()
     yield _written(_write(files, rows), counts, rewritten.replaced)
@@ -194,65 +187,12 @@ def _written(
     return pa.RecordBatch.from_pylist([row], schema=FILES)
 
 
-# Folded rows: those that a table gets which held none before, and what they are counted for (see
-# `walreplay.writing.merge.RowCounts`).
-
-
-def _true(mask: pa.Array) -> int:
-    return int(pc.sum(mask).as_py() or 0)  # the sum over no rows is NULL
-
-
-def final_rows(batch: pa.RecordBatch, task: FoldTask) -> Iterable[pa.RecordBatch]:
-    """Return the rows that a table without rows gets."""
-    if task.history is not None:
-        return [batch.filter(batch.column("opens"))]
-    if task.identity.mode is Mode.KEYED:
-        deleted = batch.column("deleted")
-        return [batch.filter(pc.invert(deleted)) if _true(deleted) else batch]
-    if task.identity.mode is Mode.MULTISET:
-        copies = batch.column("needed").to_numpy() + batch.column("net").to_numpy()
-        return [batch] if (copies == 1).all() else _repeated(batch, np.cumsum(copies))
-    return [batch]
-
-
-def _repeated(batch: pa.RecordBatch, ends: NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
-    """Repeat each row as often as its count says, in batches: a few rows may have millions of copies, or be long."""
-    total = int(ends[-1])
-    at_once = max(1, min(_ROWS_AT_ONCE, _BYTES_AT_ONCE // max(1, sum(map(longest_text, batch.columns)))))
-    for start in range(0, total, at_once):
-        # Numbers among all copies; `ends` says which row each of them is a copy of.
-        places = np.arange(start, min(start + at_once, total))
-        yield batch.take(pa.array(np.searchsorted(ends, places, side="right")))
-
-
-def counts_of(batch: pa.RecordBatch, task: FoldTask, *, is_new: bool = False) -> dict[str, int]:
-    """Count what does not depend on the table's own rows.
-
-    Args:
-        is_new: the table has no rows that folded ones could close.
-    """
-    unknown = batch.column("unknown")
-    if task.history is None and task.identity.mode is Mode.MULTISET:
-        net, needed = (batch.column(name).to_numpy() for name in ("net", "needed"))
-        copies = needed + net
-        remaining = pc.and_(unknown, pa.array(copies > 0))
-        return {"unknown": _true(remaining), "missing": int(needed.sum()), "copies": int(copies.sum())}
-    if task.history is None and task.identity.mode is Mode.APPEND:
-        return {"unknown": _true(unknown)}
-    deleted, expected = batch.column("deleted"), batch.column("expected")
-    remains = pc.invert(deleted) if task.history is None else batch.column("opens")
-    if task.history is not None and not is_new:
-        expected = pc.and_(expected, pc.invert(batch.column("closes")))
-    live, gone = pc.and_(expected, pc.invert(deleted)), pc.and_(expected, deleted)
-    return {"live": _true(live), "gone": _true(gone), "unknown": _true(pc.and_(unknown, remains))}
-
-
 def _counted(
     folded: Iterable[pa.RecordBatch], task: FoldTask, counts: Counter[str], *, is_new: bool = False
 ) -> Iterator[pa.RecordBatch]:
     """Yield rows, and add to their counts."""
     for batch in folded:
-        counts.update(counts_of(batch, task, is_new=is_new))
+        counts.update(task.counts_of(batch, is_new=is_new))
         yield batch
 
 
