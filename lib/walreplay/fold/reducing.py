@@ -14,8 +14,8 @@ Invariants, one slot per key:
 A history has ``base`` and ``source`` of each event's version.  For a mirror the versions of a key share one entry, that
 of its slot, so its memory does not grow with the events of a key.
 
-- ``base[version]`` is the slot of the base that the row continues, or -1.  If key 1 becomes 2 while 2 becomes 1, slot 1
-  continues base 2, and slot 2 base 1.  No two open versions continue the same base.
+- ``base[version]`` is the slot of the base that the row continues, or -1.  If keys 1 and 2 are swapped by a
+  third, slot 1 continues base 2, and slot 2 base 1.  No two open versions continue the same base.
 - ``source[version, column]`` is the event that has the version's value of the tracked column, `KEEP` if it is the
   base's own value, `UNKNOWN` if it is not known.
 
@@ -44,7 +44,7 @@ DELETE: Final = 2
 MOVE: Final = 3  # the row of the old key changes and takes the new one; unchanged columns keep their values
 
 EXPECTED: Final = 1  # the key has a row before the event
-CLAIMED: Final = 2  # the key has no row before the event; if it has one, the key is not unique
+CLAIMED: Final = 2  # the key has no row before the event; said only of keys that may not be unique (`events`)
 
 KEEP: Final = -1
 UNKNOWN: Final = -2  # the source did not send it, and no event in front has it

@@ -1,6 +1,7 @@
 """Apply a plan: decode, plan the tables, write the plan down, apply it table by table, record it.
 
 Each phase returns a value for the next one: `RunWork` -> `Decoded` -> `Prepared` -> reports -> the ledger's state.
+What a decode notes besides rows is in the run's `Staging`.
 An interrupted run begins with the plan that it has written down, and does the same.
 
 `RunTables` moves the tables that change their place, then applies the changes to each; `Applying` has the phases.
@@ -260,7 +261,7 @@ def tasks_of(buckets: int, size: int) -> int:
     return min(buckets, 1 + size // _TASK_BYTES)  # a task folds whole buckets
 
 
-Truncates: TypeAlias = Mapping[int, tuple[int, int]]  # of each relation (by oid) the last: commit LSN and ordinal
+Truncates: TypeAlias = Mapping[int, tuple[int, int]]  # by the source's oids, of each the last: commit LSN and ordinal
 
 
 @dataclass(frozen=True)
@@ -489,7 +490,7 @@ class Applying:
             versions = {table.oid: table.version for table in reports if table.oid is not None}
             # Of a table that was copied and then written to, the later version counts.
             entries, gap = left_at(tables.entries, {**prepared.copied_versions, **versions}, plan.id), plan.resume.gap
-            if gap is not None:  # what was missing may have changed any table
+            if gap is not None:  # gaps were allowed (empty: none was noticed), so any table may lack changes
                 doubt = Doubt(plan.after_lsn + 1, None, gap or f"not noticed, up to LSN {format_lsn(plan.upto_lsn)}")
                 entries = [entry if entry.gap and not gap else over_gap(entry, doubt) for entry in entries]
             entries = [_doubted(entry, plan) if entry.oid in run.changed else entry for entry in entries]

@@ -162,7 +162,7 @@ class StitchState:
         tail_at: file and offset at which ``unfinished`` begins.
         unfinished: the message that continues in the next file, as far as it was read.
         codec: the encoding of names.
-        begun: where the open ordinary transaction began, if that was in this run.
+        begun: where the open ordinary transaction began; a run reads it from there on again.
         cut: what the sessions before have brought of transactions that were cut off, by xid.
         duplicate_files: the files that were added.
         awaited: the commit LSN of a transaction that a session's end has cut off, and that has to be sent again; of

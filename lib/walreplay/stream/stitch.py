@@ -45,7 +45,7 @@ def resume_at(state: StitchState, place: Place) -> Resume:
     begun = state.begun
     # Only an ordinary transaction makes the next run go back; a prepared one is kept as references.
     open_ = place.transaction if place.transaction is not None and place.transaction.gid is None else None
-    if open_ is not None and begun is not None:
+    if open_ is not None and begun is not None:  # both or neither
         path, offset, resume_place = begun.path, begun.offset, begun.place
         relations, types, layouts = begun.relations, begun.types, begun.layouts
     else:
@@ -83,7 +83,7 @@ def resume_at(state: StitchState, place: Place) -> Resume:
         trailing=state.partitions.trailing if open_ is None else None,  # read again with the transaction
         seeming=state.partitions.seeming if open_ is None else (),
         layouts=layouts,
-        top_time=state.resume.top_time if state.resume else None,
+        top_time=state.resume.top_time if state.resume else None,  # the decode raises it (`job.execution`)
         gap=state.gap if state.allow_gaps else None,
     )
 
@@ -314,12 +314,12 @@ class Stitch:
         for item in summary.items:
             cursor.advance(item.offset)
             committed = follow(state, item, added)
-            if committed is not None and isinstance(item, Decided):
+            if committed is not None and isinstance(item, Decided):  # only decisions commit
                 # What stands behind a commit follows it in the schedule, and knows what it has announced.
                 # Commits are applied in their order, so ordinary transactions in front of this one come first.
                 state.schedule.add_ordinary(added, start, item.offset, place, view)
                 transaction, commit = committed
-                if commit is not None:
+                if commit is not None:  # else it has only announced relations
                     state.schedule.commit(commit)
                 start, view = item.offset, cursor.view()
                 place = added.place_of(item, transaction)
@@ -404,7 +404,8 @@ class Stitch:
         state.warn_of_gap(f"{path}: {problem}; what was open before is left out")
         if state.place.transaction is not None and state.place.transaction.gid is None:
             self._forget_cut(state.place.transaction, state.place)
-        state.open.streams, state.open.body = {}, None
+        state.open.end_session(state.place, late=False)  # what is missing may have the end of a session in it
+        state.open.body = None
         state.awaited = None
         state.unfinished = Unfinished()  # its message goes on in the files that are missing
         state.partitions.end_session(forget=False)

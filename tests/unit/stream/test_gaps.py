@@ -6,7 +6,7 @@ from typing import Final
 import pytest
 
 from support.framings import frame
-from walreplay.decode.files import scan_file
+from walreplay.decode.files import ScanTask, scan_file
 from walreplay.errors import OrderError
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
@@ -60,3 +60,15 @@ def test_what_is_missing_is_left_out_where_gaps_are_allowed(name: str) -> None:
     assert warning.startswith("b, offset 0: ")
     assert GAPS[name][2] in warning
     assert plan.upto_lsn == 900
+
+
+def test_behind_a_gap_rows_may_come_whose_rollback_was_in_front_of_it() -> None:
+    # Nothing of subtransaction 6 had been streamed; the next session, whose begin is missing, streams it.
+    stitch = Stitch(None, allow_gaps=True)
+    stitch.add_exact(scan_file("a", frame((m.StreamAbort(5, 6), *FIRST), Framing.RAW), stitch.next_scan(Framing.RAW)))
+    place = stitch.gap("b", "files are missing")
+    rows = (m.StreamStart(5, True), *(replace(item, xid=6) for item in (TABLE, ROW)), m.StreamStop())
+    end = (m.StreamAbort(5, 6), m.StreamCommit(5, 0, 300, 308, 300))
+    task = ScanTask(Framing.RAW, place, gap=True)
+    stitch.add_exact(scan_file("b", frame((*rows, *end, *LAST), Framing.RAW), task))
+    assert [commit.commit_lsn for commit in stitch.plan().decided] == [300]

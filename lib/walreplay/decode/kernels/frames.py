@@ -42,7 +42,9 @@ TILE: Final = 1
 """The tile is walked, or its arrays are full."""
 INCOMPLETE: Final = 2  # The bytes end inside of the message at ``state[POS]``
 EVENT: Final = 3  # A message for Python stands at ``state[MESSAGE]``, up to ``state[LIMIT]`` at most
-NEW_RELATION: Final = 4  # A row names the relation ``state[ARGUMENT]``, which has no slot
+NEW_RELATION: Final = (
+    4  # A row names the relation ``state[ARGUMENT]``, which has no slot, or of which Python watches the next row
+)
 HEAD_COMMIT: Final = 5  # The Commit of a transaction whose Begin lies before the bytes; its place is ``state[MESSAGE]``
 RUNS: Final = 6  # The arrays that count a streamed block's rows by xid are full
 BAD_TUPLE_TAG: Final = 11

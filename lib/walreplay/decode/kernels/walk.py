@@ -9,14 +9,14 @@ The walk's state (`frames`: IDLE, OPEN, or UNKNOWN_HEAD behind a guessed start),
 the walk is           the message is           then
 ====================  =======================  ===============================================================
 IDLE, UNKNOWN_HEAD    Begin                    OPEN; else NOT_AFTER_LAST (its LSN is not above the last commit's),
-                                               NO_TIME, or BEHIND (LSN or time are above those of the walk's end)
+                                               NO_TIME, or BEHIND (above `STOP_LSN` or `STOP_TIME`)
 OPEN, in a stream     Begin                    BEGIN_INSIDE; likewise behind a guessed start, once rows have come
 OPEN                  Commit                   IDLE; else COMMIT_MISMATCH (LSN and time are not its Begin's)
 UNKNOWN_HEAD          Commit                   HEAD_COMMIT: Python takes it, and the walk is IDLE
 IDLE, in a stream     Commit                   OUTSIDE_TRANSACTION
 OPEN, UNKNOWN_HEAD    Insert, Update, Delete   the same, a row further
 in a stream           Insert, Update, Delete   the same; each brings the xid of its subtransaction
-IDLE                  Insert, Update, Delete   OUTSIDE_TRANSACTION
+IDLE, in no stream    Insert, Update, Delete   OUTSIDE_TRANSACTION
 any                   any other                EVENT: Python takes it (`walreplay.decode.stream`)
 ====================  =======================  ===============================================================
 
@@ -71,7 +71,7 @@ if TYPE_CHECKING:
 def _walk(walk):  # type: ignore[no-untyped-def]
     """Walk until Python has something to do; return the `Outcome`."""
     base = walk.base
-    put(walk.state, state.ROW_XID, np.int64(-1))
+    put(walk.state, state.ROW_XID, np.int64(-1))  # Python may have taken the runs: the next row begins one
     outcome = np.int64(frames.GO_ON)
     while outcome == frames.GO_ON:
         outcome = _reason_to_stop(walk)
@@ -117,7 +117,7 @@ def _reason_to_stop(walk):  # type: ignore[no-untyped-def]
     if pos >= walk.tile_end:
         return np.int64(frames.TILE)
     outputs = walk.outputs
-    if walk.output != 0:
+    if walk.output != 0:  # a scan makes no records either
         # A tile of very short rows may have more than the arrays hold.
         if get(walk.state, state.CELLS) > outputs.cell_limit or get(walk.state, state.RECORDS) >= outputs.record_limit:
             return np.int64(frames.TILE)

@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     ORDINAL,  # of its next row change
     CHANGES,  # how many rows are in the tile's arrays
     CELLS,  # how many cells: the number of the next one
-    MESSAGE,  # the offset of the message inside its frame
+    MESSAGE,  # where the message begins, behind its frame's header
     LIMIT,  # where its frame ends, or the buffer
     ARGUMENT,  # the oid that has no slot (`NEW_RELATION`)
     TRANSACTIONS,  # how many have ended in a Commit
     MESSAGES,  # how many were walked, without keepalives
-    UNCHANGED_CELLS,
+    UNCHANGED_CELLS,  # 0 if the tile has none; a row that is walked again is counted again
     LAST_LSN,  # of the session's last commit of any kind
     LAST_COMMIT_TS,
     BEGIN_AT,  # the offset of the open transaction's Begin
